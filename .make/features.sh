@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# Finds the libraries, prints a tick or a cross with the version and what a cross costs, and writes
+# BUILD/features.mk (flags), BUILD/choir_features.hpp (macros) and BUILD/features.txt (what was printed).
+set -u
+build=$1
+mk=$build/features.mk.new header=$build/choir_features.hpp.new text=$build/features.txt
+: >"$mk"; : >"$text"; printf '#pragma once\n// Written by make.\n' >"$header"
+cppflags="" libs="" missing=""
+
+say()  { printf '%s\n' "$*" | tee -a "$text"; }
+yes()  { say "$(printf '  \342\234\223 %-10s %s' "$1" "$2")"; }
+no()   { say "$(printf '  \342\234\227 %-10s %s' "$1" "$2")"; }
+have() { echo "#define CHOIR_HAVE_$1 1" >>"$header"; }
+pc()   { pkg-config --exists "$1" 2>/dev/null; }
+probe() {  # probe FLAGS... : does the program on standard input compile and link?
+  $MPICXX -std=c++20 -x c++ - -o "$build/probe" "$@" >"$build/probe.log" 2>&1
+}
+
+say "choir: what this machine offers"
+if version=$($MPICXX -dumpfullversion 2>/dev/null); then yes "C++" "$($MPICXX --version | head -n1)"
+else no "MPI" "no $MPICXX: set MPICXX (Cray: MPICXX=CC), or 'make deps'"; exit 1; fi
+if printf '#include <mpi.h>\nint main(){return MPI_VERSION>=3?0:1;}' | probe; then
+  yes MPI "$(mpiexec --version 2>/dev/null | head -n1)"
+else no MPI "mpi.h does not compile with $MPICXX"; missing+=" MPI"; fi
+
+# HDF5, parallel.
+if [ -n "${HDF5:-}" ]; then h5c="-I$HDF5/include"; h5l="-L$HDF5/lib -Wl,-rpath,$HDF5/lib -lhdf5"
+elif pc hdf5-openmpi; then h5c=$(pkg-config --cflags hdf5-openmpi); h5l=$(pkg-config --libs hdf5-openmpi)
+elif pc hdf5-mpich; then h5c=$(pkg-config --cflags hdf5-mpich); h5l=$(pkg-config --libs hdf5-mpich)
+else h5c=""; h5l="-lhdf5"; fi
+if printf '#include <hdf5.h>\n#ifndef H5_HAVE_PARALLEL\n#error serial\n#endif\nint main(){unsigned a,b,c;return H5get_libversion(&a,&b,&c);}' | probe $h5c $h5l; then
+  v=$(printf '#include <hdf5.h>\nVERSION H5_VERS_INFO\n' | $MPICXX -E -x c++ - $h5c 2>/dev/null | grep -a '^VERSION' | cut -d'"' -f2)
+  yes HDF5 "$v, parallel"; cppflags+=" $h5c"; libs+=" $h5l"
+else no HDF5 "no parallel HDF5: set HDF5=DIR"; missing+=" HDF5"; fi
+
+# CBLAS for fp64. The OpenMP flavour shares our threads; the pthread flavour fights them.
+arch=$($MPICXX -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)
+blas_dir=${BLAS_DIR:-}
+for d in /usr/lib/$arch/openblas-openmp /usr/lib/$arch/openblas-serial; do
+  [ -z "$blas_dir" ] && [ -e "$d/libopenblas.so" ] && blas_dir=$d
+done
+if [ -n "$blas_dir" ]; then bl="-L$blas_dir -Wl,-rpath,$blas_dir -lopenblas"; bc="-I$blas_dir/include"
+elif pc openblas; then bl=$(pkg-config --libs openblas); bc=$(pkg-config --cflags openblas)
+else bl="-lopenblas"; bc=""; fi
+for inc in "" "-I/usr/include/$arch/openblas-openmp" "-I/usr/include/$arch"; do
+  if printf '#include <cblas.h>\nint main(){return (int)cblas_ddot(0,nullptr,1,nullptr,1);}' | probe $bc $inc $bl; then ok_inc=$inc; break; fi
+done
+if [ -n "${ok_inc+x}" ]; then
+  yes OpenBLAS "${blas_dir:-default}"; cppflags+=" $bc $ok_inc"; libs+=" $bl"
+else no OpenBLAS "no CBLAS found: set BLAS_DIR"; missing+=" OpenBLAS"; fi
+
+# Header-only JSON and command line, fmt and spdlog.
+for entry in "nlohmann/json.hpp JSON" "CLI/CLI.hpp CLI11"; do
+  set -- $entry
+  if printf '#include <%s>\nint main(){}' "$1" | probe; then yes "$2" "$1"; else no "$2" "$1 not found"; missing+=" $2"; fi
+done
+if printf '#include <spdlog/spdlog.h>\nint main(){spdlog::info("x");}' | probe $(pkg-config --cflags spdlog 2>/dev/null) -lspdlog -lfmt; then
+  yes spdlog "$(pkg-config --modversion spdlog 2>/dev/null), fmt $(pkg-config --modversion fmt 2>/dev/null)"
+  cppflags+=" $(pkg-config --cflags spdlog 2>/dev/null)"; libs+=" -lspdlog -lfmt"
+else no spdlog "spdlog/fmt not found"; missing+=" spdlog"; fi
+
+# Optional from here.
+od="${ONEDNN:+-I$ONEDNN/include}" ol="${ONEDNN:+-L$ONEDNN/lib -Wl,-rpath,$ONEDNN/lib} -ldnnl"
+if printf '#include <dnnl.hpp>\nint main(){return dnnl_version()->major>=2?0:1;}' | probe $od $ol; then
+  v=$(printf '#include <dnnl_version.h>\nVERSION DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH\n' | $MPICXX -E -x c++ - $od 2>/dev/null | sed -n 's/^VERSION //p' | tr -d ' ')
+  yes oneDNN "$v (bf16 and fp32 GEMM)"; have ONEDNN; cppflags+=" $od"; libs+=" $ol"
+else no oneDNN "fp32 GEMM by OpenBLAS; bf16-mixed runs but is slow"; fi
+if printf '#include <hwloc.h>\nint main(){hwloc_topology_t t;return hwloc_topology_init(&t);}' | probe -lhwloc; then
+  yes hwloc "$(pkg-config --modversion hwloc 2>/dev/null)"; have HWLOC; libs+=" -lhwloc"
+else no hwloc "doctor shows no core topology"; fi
+gtest=""
+if printf '#include <gtest/gtest.h>\nint main(){}' | probe -lgtest -lpthread; then
+  yes GoogleTest "$(pkg-config --modversion gtest 2>/dev/null)"; gtest="-lgtest -lpthread"
+else no GoogleTest "make test will not build"; fi
+
+# CUDA: seen and named; the kernels are not part of this release.
+cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$(dirname "$(dirname "$(command -v nvcc)")")
+[ -z "$cuda" ] && [ -x /usr/local/cuda/bin/nvcc ] && cuda=/usr/local/cuda
+if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ]; then
+  yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (found; this build is CPU only)"
+  for lib in "cuDNN cudnn_version.h CUDNN_MAJOR CUDNN_MINOR" "NCCL nccl.h NCCL_MAJOR NCCL_MINOR"; do
+    set -- $lib
+    if [ -e "$cuda/include/$2" ]; then
+      yes "$1" "$(sed -n "s/^#define $3 *//p" "$cuda/include/$2" | head -n1).$(sed -n "s/^#define $4 *//p" "$cuda/include/$2" | head -n1)"
+    else no "$1" "not found"; fi
+  done
+else no CUDA "CPU only"; no cuDNN "-"; no NCCL "-"; fi
+
+# Wide vectors for the kernels, where the target has them.
+vector=""
+if $MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null | grep -q __AVX512F__; then vector="-mprefer-vector-width=512"; fi
+say "  target     -march=$MARCH${vector:+ (AVX-512)}"
+rm -f "$build/probe" "$build/probe.log"
+if [ -n "$missing" ]; then
+  say "Missing and needed:$missing. Debian: 'make deps' (or 'make deps PREFIX=DIR' without root)."
+  exit 1
+fi
+{
+  echo "FEATURE_CPPFLAGS := $cppflags"
+  echo "FEATURE_LIBS := $libs -lpthread -ldl"
+  echo "GTEST_LIBS := $gtest"
+  echo "KERNEL_VECTOR_FLAGS := $vector"
+} >>"$mk"
+git_describe=$(git describe --always --dirty 2>/dev/null || echo unknown)
+echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
+echo "#define CHOIR_BUILD_REVISION \"$git_describe\"" >>"$header"
+echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"
+cmp -s "$header" "${header%.new}" && rm "$header" || mv "$header" "${header%.new}"
+mv "$mk" "${mk%.new}"

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# A file includes only its own floor or lower ones, and there is no cycle between modules.
+set -u
+declare -A floor=([core]=0 [device]=1 [comm]=2 [ops]=2 [kernels]=2 [nn]=3 [data]=3 [model]=4 [parallel]=4
+                  [optim]=4 [checkpoint]=4 [train]=5 [plan]=5 [app]=6)
+declare -A edge=()
+bad=0
+while IFS=: read -r file include; do
+  case $file in
+    include/choir/*) from=${file#include/choir/}; from=${from%%/*} ;;
+    src/*)           from=${file#src/}; from=${from%%/*} ;;
+    kernels/*)       from=kernels ;;
+  esac
+  case $include in
+    choir/*)   to=${include#choir/}; to=${to%%/*} ;;
+    kernels/*) to=kernels ;;
+    *) continue ;;
+  esac
+  if [ -z "${floor[$from]:-}" ] || [ -z "${floor[$to]:-}" ]; then
+    echo "layers: $file includes $include: no such module"; bad=1; continue
+  fi
+  if [ "${floor[$to]}" -gt "${floor[$from]}" ]; then
+    echo "layers: $file (floor ${floor[$from]}) must not include $include (floor ${floor[$to]})"; bad=1
+  fi
+  [ "$from" = kernels ] && from=ops  # kernels and ops are one module in two folders
+  [ "$to" = kernels ] && to=ops
+  [ "$from" != "$to" ] && edge[$from,$to]=$file
+done < <(grep -rHoE '^#include [<"](choir|kernels)/[^>"]+' include src kernels 2>/dev/null | sed -E 's/#include [<"]//')
+# Cycles inside a floor: remove modules that include nobody left until none is removable.
+modules=("${!floor[@]}"); changed=1
+while [ "$changed" = 1 ]; do
+  changed=0
+  for m in "${modules[@]}"; do
+    out=0
+    for e in "${!edge[@]}"; do [ "${e%,*}" = "$m" ] && out=1; done
+    [ "$out" = 1 ] && continue
+    for e in "${!edge[@]}"; do
+      if [ "${e#*,}" = "$m" ]; then unset -v "edge[$e]"; changed=1; fi
+    done
+  done
+done
+for e in "${!edge[@]}"; do echo "layers: cycle through ${e/,/ -> } (${edge[$e]})"; bad=1; done
+# Some things are known on one floor only.
+forbid() {  # forbid PATTERN WHERE... : the pattern must not be included below WHERE
+  local pattern=$1; shift
+  if hits=$(grep -rnE "#include [<\"]$pattern" "$@" 2>/dev/null); then echo "layers: not here:"; echo "$hits"; bad=1; fi
+}
+forbid 'mpi\.h' include/choir/{core,device,ops,nn,model,optim} src/{core,device,ops,nn,model,optim} kernels
+forbid 'hdf5\.h' include/choir/{core,device,comm,ops,nn,data,model,parallel,optim,train,plan} src/{core,device,comm,ops,nn,data,model,parallel,optim,train,plan} kernels
+forbid 'nlohmann/json\.hpp' include/choir
+[ "$bad" = 0 ] && echo "layers: clean"
+exit "$bad"

@@ -1,0 +1,106 @@
+#pragma once
+// A named group of ranks and what they can do together. Collectives must be called by every rank of the
+// communicator in the same order. Counts are in elements and may exceed 2^31 (everything goes through one
+// chunking helper). Errors: CommError naming the call, the communicator, the rank and MPI's text.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "choir/core/dtype.hpp"
+
+namespace choir {
+
+enum class ReduceOp { sum, max, min };
+
+/// `fast`: whatever order is quickest (the result is still identical on every rank).
+/// `tree`: a fixed binary tree over ranks, ((0+1)+(2+3))+..., so that a sum over a power of two of ranks
+/// continues the tree each rank used inside (reproducible mode). Exists for sums only.
+enum class Summation { fast, tree };
+
+/// Memory that a communicator reduces and gathers in place. Collective to create and to destroy.
+class CommBuffer {
+ public:
+  virtual ~CommBuffer() = default;
+  virtual void* data() const = 0;  ///< this rank's block, 64-byte aligned, zeroed
+  virtual std::size_t bytes() const = 0;
+  virtual bool shared() const = 0;  ///< in a node-shared window
+};
+
+/// An operation in flight. wait() completes it and must be called exactly once, in the order of the
+/// starts; test() makes progress and says whether wait() would return at once.
+class CommRequest {
+ public:
+  virtual ~CommRequest() = default;
+  virtual void wait() = 0;
+  virtual bool test() = 0;
+};
+
+/// Bytes and calls, as nccl-tests counts them: `bytes` is the payload of one rank.
+struct CommTraffic {
+  std::int64_t calls = 0;
+  double bytes = 0;
+  double seconds = 0;  ///< inside blocking calls and wait(): exposed time
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  /// "mpi", "node" (shared window) or "null"
+  virtual const char* transport() const = 0;
+
+  /// Collective. The block may be used with any call; this communicator's in-place collectives on it
+  /// (or on parts of it at equal offsets) are the fast path.
+  virtual std::unique_ptr<CommBuffer> allocate(std::size_t bytes) = 0;
+
+  // Collective, blocking, host memory. `data` is read and overwritten in place.
+  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                          Summation order = Summation::fast) = 0;
+  /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the sum.
+  virtual void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                              Summation order = Summation::fast) = 0;
+  /// In place on `size() * count` elements: rank r contributes its r-th block.
+  virtual void all_gather(void* data, std::size_t count, DType dtype) = 0;
+  virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
+  virtual void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) = 0;
+  /// `counts`/`offsets` in bytes, one per rank, significant at the root; `receive` gets `bytes`.
+  virtual void scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
+                       void* receive, std::size_t bytes, int root) = 0;
+  virtual void gather(const void* send, std::size_t bytes, void* receive,
+                      const std::int64_t* counts, const std::int64_t* offsets, int root) = 0;
+  /// Equal blocks of `bytes` to and from every rank.
+  virtual void all_to_all(const void* send, void* receive, std::size_t bytes) = 0;
+  virtual void send(const void* data, std::size_t bytes, int to, int tag) = 0;
+  virtual void receive(void* data, std::size_t bytes, int from, int tag) = 0;
+  virtual void barrier() = 0;
+
+  // Asynchronous forms; the memory must stay untouched until wait(). At most kMaxInFlight at a time.
+  static constexpr int kMaxInFlight = 64;
+  virtual CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                        Summation order = Summation::fast) = 0;
+  virtual CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                            Summation order = Summation::fast) = 0;
+  virtual CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) = 0;
+
+  /// Collective: a communicator over the same ranks with its own message space, for another thread.
+  virtual std::unique_ptr<Communicator> duplicate(const std::string& name) = 0;
+
+  const CommTraffic& traffic() const { return traffic_; }
+  void reset_traffic() { traffic_ = {}; }
+
+ protected:
+  Communicator(std::string name, int rank, int size)
+      : name_(std::move(name)), rank_(rank), size_(size) {}
+  CommTraffic traffic_;
+
+ private:
+  std::string name_;
+  int rank_;
+  int size_;
+};
+
+}  // namespace choir

@@ -1,0 +1,43 @@
+#pragma once
+// The communicators of one rank of a Layout: the world, the node, and one per axis.
+#include <memory>
+#include <vector>
+
+#include "choir/comm/communicator.hpp"
+#include "choir/comm/layout.hpp"
+
+namespace choir {
+
+/// How collectives along an axis travel. `automatic`: node-shared windows where the whole group lives on
+/// one node, MPI otherwise.
+enum class Transport { automatic, mpi, node };
+
+class Mesh {
+ public:
+  /// Collective over the world (MPI must be initialised, see MpiSession). Throws DeckError on every rank
+  /// when the layout does not have as many ranks as the world.
+  static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport);
+  /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
+  static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
+
+  const Layout& layout() const { return layout_; }
+  const Coordinates& coordinates() const { return coordinates_; }
+  int rank() const { return rank_; }
+  /// Control plane: always MPI (or null), never windows.
+  Communicator& world() { return *world_; }
+  /// Ranks of this node.
+  Communicator& node() { return *node_; }
+  int node_index() const { return node_index_; }
+  int nodes() const { return nodes_; }
+  Communicator& along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
+
+ private:
+  Mesh() = default;
+  Layout layout_;
+  Coordinates coordinates_;
+  int rank_ = 0, node_index_ = 0, nodes_ = 1;
+  std::unique_ptr<Communicator> world_, node_;
+  std::array<std::unique_ptr<Communicator>, kAxes> axes_;
+};
+
+}  // namespace choir

@@ -1,0 +1,77 @@
+#include "choir/core/crc32c.hpp"
+
+#include <array>
+#include <cstring>
+
+namespace choir {
+namespace {
+
+constexpr std::uint32_t kPolynomial = 0x82F63B78u;  // reflected
+
+constexpr std::array<std::uint32_t, 256> make_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t c = i;
+    for (int bit = 0; bit < 8; ++bit) c = (c & 1u) ? (c >> 1) ^ kPolynomial : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}
+constexpr auto kTable = make_table();
+
+std::uint32_t by_table(const unsigned char* p, std::size_t n, std::uint32_t c) {
+  for (std::size_t i = 0; i < n; ++i) c = kTable[(c ^ p[i]) & 0xffu] ^ (c >> 8);
+  return c;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned char* p,
+                                                               std::size_t n, std::uint32_t c) {
+  std::uint64_t wide = c;
+  for (; n >= 8; n -= 8, p += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  return by_table(p, n, static_cast<std::uint32_t>(wide));
+}
+#endif
+
+// The CRC register is linear over GF(2): appending zero bytes is a 32 x 32 bit matrix.
+using Matrix = std::array<std::uint32_t, 32>;
+
+std::uint32_t times(const Matrix& m, std::uint32_t vector) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; vector != 0; vector >>= 1, ++i)
+    if (vector & 1u) sum ^= m[i];
+  return sum;
+}
+
+Matrix square(const Matrix& m) {
+  Matrix result{};
+  for (std::size_t i = 0; i < 32; ++i) result[i] = times(m, m[i]);
+  return result;
+}
+
+}  // namespace
+
+std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t crc) {
+  const auto* p = static_cast<const unsigned char*>(data);
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction) return ~by_instruction(p, bytes, ~crc);
+#endif
+  return ~by_table(p, bytes, ~crc);
+}
+
+std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
+  Matrix shift{};  // one zero bit
+  shift[0] = kPolynomial;
+  for (std::size_t i = 1; i < 32; ++i) shift[i] = 1u << (i - 1);
+  shift = square(square(square(shift)));  // one zero byte
+  for (; bytes_b != 0; bytes_b >>= 1, shift = square(shift))
+    if (bytes_b & 1u) crc_a = times(shift, crc_a);
+  return crc_a ^ crc_b;
+}
+
+}  // namespace choir

@@ -1,0 +1,67 @@
+#include "choir/core/log.hpp"
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+struct Logger::Sinks {
+  spdlog::logger stamped{"choir"};
+  spdlog::logger bare{"choir"};
+
+  Sinks() {
+    for (auto* logger : {&stamped, &bare}) logger->set_level(spdlog::level::trace);
+  }
+  template <class Sink, class... Args>
+  void add(Args&&... args) {
+    auto with_time = std::make_shared<Sink>(args...);
+    auto without = std::make_shared<Sink>(args...);
+    with_time->set_pattern("[%Y-%m-%d %H:%M:%S.%e][%L] %v");
+    without->set_pattern("%v");
+    stamped.sinks().push_back(with_time);
+    bare.sinks().push_back(without);
+  }
+};
+
+Logger::Logger() : Logger(true) {}
+Logger::Logger(bool speaks) : sinks_(std::make_unique<Sinks>()), speaks_(speaks) {}
+Logger::~Logger() = default;
+Logger::Logger(Logger&&) noexcept = default;
+Logger& Logger::operator=(Logger&&) noexcept = default;
+
+void Logger::to_stdout() { sinks_->add<spdlog::sinks::stdout_sink_mt>(); }
+
+void Logger::to_file(const std::string& path) {
+  try {
+    sinks_->add<spdlog::sinks::basic_file_sink_mt>(path, false);
+  } catch (const spdlog::spdlog_ex& error) {
+    throw StorageError("cannot open the log file '" + path + "': " + error.what(),
+                       "check that the directory exists and is writable");
+  }
+}
+
+void Logger::plain(std::string_view text) {
+  if (speaks_) write(Level::plain, text);
+}
+
+void Logger::write(Level level, std::string_view text) {
+  if (sinks_->bare.sinks().empty()) return;
+  switch (level) {
+    case Level::info: sinks_->stamped.info("{}", text); break;
+    case Level::warn: sinks_->stamped.warn("{}", text); break;
+    case Level::error: sinks_->stamped.error("{}", text); break;
+    case Level::plain: sinks_->bare.info("{}", text); break;
+  }
+  sinks_->stamped.flush();
+  sinks_->bare.flush();
+}
+
+void Logger::flush() {
+  sinks_->stamped.flush();
+  sinks_->bare.flush();
+}
+
+}  // namespace choir
