@@ -62,7 +62,7 @@ else no spdlog "spdlog/fmt not found"; missing+=" spdlog"; fi
 # Optional from here.
 od="${ONEDNN:+-I$ONEDNN/include}" ol="${ONEDNN:+-L$ONEDNN/lib -Wl,-rpath,$ONEDNN/lib} -ldnnl"
 if printf '#include <dnnl.hpp>\nint main(){return dnnl_version()->major>=2?0:1;}' | probe $od $ol; then
-  v=$(printf '#include <dnnl_version.h>\nVERSION DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH\n' | $MPICXX -E -x c++ - $od 2>/dev/null | sed -n 's/^VERSION //p' | tr -d ' ')
+  v=$(printf '#include <dnnl_version.h>\nVERSION DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH\n' | $MPICXX -E -x c++ - $od 2>/dev/null | sed -n '/^VERSION/,$p' | grep -v '^#' | tr -d ' \n' | sed 's/^VERSION//')
   yes oneDNN "$v (bf16 and fp32 GEMM)"; have ONEDNN; cppflags+=" $od"; libs+=" $ol"
 else no oneDNN "fp32 GEMM by OpenBLAS; bf16-mixed runs but is slow"; fi
 if printf '#include <hwloc.h>\nint main(){hwloc_topology_t t;return hwloc_topology_init(&t);}' | probe -lhwloc; then
