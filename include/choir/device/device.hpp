@@ -6,11 +6,34 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <typeindex>
+#include <utility>
+#include <vector>
 
 namespace choir {
 
 enum class DeviceKind { cpu, cuda, null };
 std::string_view name_of(DeviceKind kind);
+
+/// Compiled plans that ops keep for one device (GEMM primitives, attention graphs), found by their type.
+class PlanCache {
+ public:
+  /// The cache of type T, made on first use; later calls do not allocate.
+  template <class T>
+  T& get() {
+    for (const Slot& slot : slots_)
+      if (slot.type == std::type_index(typeid(T))) return *static_cast<T*>(slot.plans.get());
+    slots_.push_back({std::type_index(typeid(T)), std::make_shared<T>()});
+    return *static_cast<T*>(slots_.back().plans.get());
+  }
+
+ private:
+  struct Slot {
+    std::type_index type;
+    std::shared_ptr<void> plans;
+  };
+  std::vector<Slot> slots_;
+};
 
 class Device {
  public:
@@ -27,6 +50,11 @@ class Device {
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+
+  PlanCache& plans() { return plans_; }
+
+ private:
+  PlanCache plans_;
 };
 
 /// `cuda` throws DeckError in a build or on a machine without it.

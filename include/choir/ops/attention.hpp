@@ -1,0 +1,52 @@
+#pragma once
+// softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory.
+// Q, K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D] tensor
+// or in a cache.
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir::ops {
+
+/// Where element (b, t, h, d) lies: data + b*batch_stride + t*position_stride + h*head_width + d (elements).
+struct AttentionOperand {
+  void* data = nullptr;
+  std::int64_t batch_stride = 0;
+  std::int64_t position_stride = 0;
+};
+
+struct AttentionProblem {
+  std::int64_t batch = 0;
+  std::int64_t heads = 0;       ///< H, a multiple of kv_heads
+  std::int64_t kv_heads = 0;    ///< Hkv; query head h reads K/V head h / (H / Hkv)
+  std::int64_t head_width = 0;  ///< D
+  std::int64_t queries = 0;     ///< Tq
+  std::int64_t keys = 0;        ///< Tk >= Tq when causal
+  bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i
+  double scale = 1.0;           ///< usually 1/sqrt(D)
+  DType dtype = DType::f32;     ///< f64, f32 or bf16; sums in f32 (f64 for f64)
+  /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
+  const std::int32_t* lengths = nullptr;
+};
+
+struct AttentionForward {
+  AttentionProblem problem;
+  AttentionOperand q, k, v, out;
+  TensorView log_sum_exp;  ///< [B, H, Tq] f32 (f64 for f64), written; empty when not training
+  TensorView workspace;    ///< u8, at least attention_workspace(problem, false)
+};
+
+struct AttentionBackward {
+  AttentionProblem problem;
+  AttentionOperand q, k, v, out, d_out;  ///< inputs
+  TensorView log_sum_exp;                ///< as written by forward
+  AttentionOperand d_q, d_k, d_v;        ///< overwritten
+  TensorView workspace;                  ///< u8, at least attention_workspace(problem, true)
+};
+
+/// Bytes of scratch memory for the stream's device; a pure function of the problem and thread count.
+std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem, bool backward);
+void attention_forward(const Stream& stream, const AttentionForward& args);
+/// Deterministic.
+void attention_backward(const Stream& stream, const AttentionBackward& args);
+
+}  // namespace choir::ops

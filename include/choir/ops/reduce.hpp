@@ -1,0 +1,34 @@
+#pragma once
+// Sums over flat memory and simple flat maps. All sums have a fixed order: deterministic, and independent of
+// the number of threads where said.
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir::ops {
+
+/// Elements per partial sum of sum_of_squares.
+inline constexpr std::int64_t kNormChunk = 16384;
+
+/// partials[i] = sum of x^2 over elements [i * kNormChunk, ...) in f64; independent of the thread count.
+/// x [n] f32 or f64; partials [ceil(n / kNormChunk)] f64.
+void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials);
+
+/// total[0] = sum of x in f64 by a balanced binary tree over the index (depth ceil(log2 n)); independent of
+/// the thread count. x [n] f32 or f64 is not changed; total [1] f64.
+void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total);
+
+/// d_bias [C] += sum over rows of d_y [N, C]; d_bias f32 (or f64). workspace u8: bias_gradient_workspace.
+std::int64_t bias_gradient_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
+void bias_gradient(const Stream& stream, const TensorView& d_y, const TensorView& d_bias,
+                   const TensorView& workspace);
+
+/// out = a + b, [n] of one dtype; out may be a or b.
+void add(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& out);
+/// Element-wise conversion between f64, f32 and bf16, round to nearest even.
+void cast(const Stream& stream, const TensorView& from, const TensorView& to);
+/// x *= factor; f32 or f64.
+void scale(const Stream& stream, const TensorView& x, double factor);
+void zero(const Stream& stream, const TensorView& x);
+void copy(const Stream& stream, const TensorView& from, const TensorView& to);
+
+}  // namespace choir::ops
