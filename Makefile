@@ -55,7 +55,7 @@ features:
 # --- program ----------------------------------------------------------------------------------------
 OPTIMISE := $(if $(DEBUG),-O1 -g,-O3)
 SANITIZER := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-omit-frame-pointer -g)
-WARNINGS := -Wall -Wextra -Wshadow -Wpedantic -Wno-restrict $(if $(WERROR),-Werror)
+WARNINGS := -Wall -Wextra -Wshadow -Wpedantic -Wno-restrict -Wno-missing-field-initializers $(if $(WERROR),-Werror)
 CXXFLAGS += -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -fno-math-errno -fno-trapping-math \
             $(SANITIZER) $(WARNINGS) -MMD -MP
 CPPFLAGS += -Iinclude -I. -I$(BUILD) $(FEATURE_CPPFLAGS)

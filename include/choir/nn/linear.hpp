@@ -1,0 +1,36 @@
+#pragma once
+// y = x W^T + b.
+#include <string>
+
+#include "choir/nn/parameter_set.hpp"
+#include "choir/nn/pass.hpp"
+
+namespace choir {
+
+class Linear {
+ public:
+  struct Options {
+    bool bias = true;
+    double init_std = 0.02;
+    ShardSpec weight_shard{}, bias_shard{};
+  };
+  /// Registers `name`.weight [outputs, inputs] and `name`.bias [outputs] in the current bucket.
+  Linear(ParameterSet& parameters, const std::string& name, std::int64_t inputs,
+         std::int64_t outputs, const Options& options);
+  /// Shares the weight of another module (tied head); no bias.
+  explicit Linear(Parameter& weight);
+
+  /// x [N, inputs] -> [N, outputs]; keeps x.
+  Tensor forward(Pass& pass, const Tensor& x);
+  /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
+  Tensor backward(Pass& pass, const Tensor& d_y);
+
+ private:
+  static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
+
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+  std::int64_t inputs_, outputs_;
+};
+
+}  // namespace choir

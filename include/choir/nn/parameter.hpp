@@ -1,0 +1,78 @@
+#pragma once
+// A parameter is one *logical* tensor plus a description of how ranks share it. Initialisation, gradient
+// reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are derived from this
+// description, never listed by hand.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "choir/comm/layout.hpp"
+#include "choir/core/tensor.hpp"
+
+namespace choir {
+
+/// Default: every rank holds the whole tensor and its whole gradient.
+struct ShardSpec {
+  /// Tensor dim cut into equal parts along `axis`; -1: not cut.
+  int split_dim = -1;
+  Axis axis = Axis::tensor;
+  /// Extents along split_dim that are cut separately, as q|k|v rows or gate|up rows; empty: one.
+  std::vector<std::int64_t> sections;
+  /// Axes along which each rank holds only a part of the gradient, to be summed.
+  std::vector<Axis> partial;
+};
+
+struct Init {
+  enum class Kind { zeros, ones, normal } kind = Kind::zeros;
+  double std = 0;  ///< of `normal`
+
+  static Init zeros() { return {}; }
+  static Init ones() { return {Kind::ones, 0}; }
+  static Init normal(double std) { return {Kind::normal, std}; }
+};
+
+struct Parameter {
+  std::string name;  ///< "blocks.3.attention.qkv.weight"
+  Shape shape;       ///< logical
+  Init init;
+  bool decay = false;      ///< weight decay applies
+  bool trainable = true;
+  /// The first gradient contribution of a step overwrites (a GEMM does); otherwise the gradient is
+  /// zeroed before the step and everything adds.
+  bool gradient_overwritten = false;
+  ShardSpec shard;
+
+  // Set when the parameter is placed.
+  int bucket = -1;
+  std::int64_t offset = 0;  ///< elements from the start of the bucket
+  TensorView value;         ///< what the model computes with
+  TensorView master;        ///< what the optimizer updates (value itself when the types agree)
+  TensorView gradient;
+  bool gradient_live = false;
+
+  std::int64_t count() const { return shape.count(); }
+  /// True when the next contribution must be added; marks the gradient as written.
+  bool accumulate() {
+    const bool add = gradient_live;
+    gradient_live = true;
+    return add;
+  }
+};
+
+/// What persists but is not trained: counters, running statistics, loss scale. Lives on the host.
+struct State {
+  std::string name;
+  TensorView value;
+};
+
+/// Contiguous parameters that are reduced, updated and sharded together: one block of the model.
+/// Decayed parameters come first. Local sizes, in elements.
+struct Bucket {
+  std::string name;
+  std::vector<Parameter*> parameters;
+  std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
+  std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
+  std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
+};
+
+}  // namespace choir

@@ -1,0 +1,50 @@
+#pragma once
+// All parameters of a model, grouped into buckets in execution order.
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "choir/nn/parameter.hpp"
+#include "choir/nn/precision.hpp"
+
+namespace choir {
+
+class ParameterSet {
+ public:
+  /// Parameters start at multiples of this many elements, so that every tensor is vector-aligned.
+  static constexpr std::int64_t kAlignment = 64;
+  /// Every data-parallel slice of a bucket is a multiple of this (128 bytes of f32).
+  static constexpr std::int64_t kSliceAlignment = 64;
+
+  /// Following parameters belong to a new bucket of this name.
+  void begin_bucket(std::string name);
+  /// The reference stays valid for the life of the set. Names are unique.
+  Parameter& add(Parameter parameter);
+  /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built.
+  void place(int data_ranks);
+
+  std::deque<Parameter>& parameters() { return parameters_; }
+  const std::deque<Parameter>& parameters() const { return parameters_; }
+  std::vector<Bucket>& buckets() { return buckets_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  /// Elements of all buckets, padding included.
+  std::int64_t flat_size() const { return flat_size_; }
+
+  /// Points every parameter into flat memory of flat_size() elements each.
+  void bind(const Precision& precision, void* values, void* masters, void* gradients);
+
+  /// Logical counts, padding not included.
+  std::int64_t count() const;
+  std::int64_t count_decayed() const;
+
+ private:
+  std::deque<Parameter> parameters_;
+  std::vector<Bucket> buckets_;
+  std::int64_t flat_size_ = 0;
+};
+
+/// Writes the initial value of a parameter into its master (f32 or f64, host memory): element i of the
+/// logical tensor is a function of (seed, name, i) alone.
+void initialise(const Parameter& parameter, std::uint64_t seed);
+
+}  // namespace choir

@@ -1,0 +1,85 @@
+#pragma once
+// One micro-batch in flight through a model: what it is, where its memory comes from, and what forward
+// keeps for backward.
+#include <cstdint>
+#include <vector>
+
+#include "choir/device/arena.hpp"
+#include "choir/nn/precision.hpp"
+
+namespace choir {
+
+enum class Mode { train, evaluate, generate };
+
+/// K and V of all positions seen so far, one pair of tensors a layer: [B, capacity, Hkv, D].
+struct KvCache {
+  std::vector<TensorView> keys, values;
+  std::int64_t capacity = 0;
+  std::int64_t length = 0;  ///< positions already stored, before this pass
+};
+
+/// The tokens of this pass: `batch` rows of `tokens` positions starting at `first_position`.
+struct Sequence {
+  std::int64_t batch = 0;
+  std::int64_t tokens = 0;
+  std::int64_t first_position = 0;
+  KvCache* cache = nullptr;  ///< generate mode only
+
+  std::int64_t rows() const { return batch * tokens; }
+};
+
+class Pass;
+
+/// A weight gradient that a schedule may postpone (the W of a B/W split). Owns what it needs.
+struct WeightGradient {
+  void (*run)(Pass& pass, void* module, const Tensor& input, const Tensor& d_output) = nullptr;
+  void* module = nullptr;
+  Tensor input, d_output;
+};
+
+/// Reused from micro-batch to micro-batch; begin() starts the next one. Allocates nothing after
+/// construction.
+class Pass {
+ public:
+  Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed);
+
+  /// `first_sample` is the global index of the first sequence: random numbers are functions of it.
+  void begin(Mode mode, const Sequence& sequence, std::int64_t first_sample);
+
+  Mode mode() const { return mode_; }
+  bool training() const { return mode_ == Mode::train; }
+  const Sequence& sequence() const { return sequence_; }
+  std::int64_t first_sample() const { return first_sample_; }
+  std::uint64_t seed() const { return seed_; }
+  const Stream& stream() const { return stream_; }
+  const Precision& precision() const { return precision_; }
+
+  /// Activations in the compute type; statistics and scratch beside them. Uninitialised.
+  Tensor allocate(const Shape& shape, const char* tag);
+  Tensor allocate_statistic(const Shape& shape, const char* tag);
+  Tensor scratch(std::int64_t bytes, const char* tag);
+
+  /// What forward leaves for backward, last in first out. save() keeps nothing unless training.
+  void save(const Tensor& tensor);
+  Tensor pop();
+  std::size_t saved() const { return saved_.size(); }
+
+  /// Weight gradients run at once, or wait for run_weight_gradients() while postponed.
+  void postpone_weight_gradients(bool yes) { postpone_ = yes; }
+  void weight_gradient(WeightGradient work);
+  void run_weight_gradients();
+
+ private:
+  Stream stream_;
+  Arena* arena_;
+  Precision precision_;
+  std::uint64_t seed_;
+  Mode mode_ = Mode::evaluate;
+  Sequence sequence_;
+  std::int64_t first_sample_ = 0;
+  bool postpone_ = false;
+  std::vector<Tensor> saved_;
+  std::vector<WeightGradient> postponed_;
+};
+
+}  // namespace choir

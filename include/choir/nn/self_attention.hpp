@@ -1,0 +1,44 @@
+#pragma once
+// Causal multi-head self-attention with grouped queries, rotary positions and a cache for generation.
+#include <string>
+
+#include "choir/nn/dropout.hpp"
+#include "choir/nn/linear.hpp"
+#include "choir/ops/attention.hpp"
+
+namespace choir {
+
+class SelfAttention {
+ public:
+  struct Options {
+    std::int64_t width = 0;     ///< C
+    std::int64_t heads = 0;     ///< H, divides width
+    std::int64_t kv_heads = 0;  ///< divides heads
+    bool bias = true;
+    bool rope = false;
+    double dropout = 0;         ///< on the output; attention weights are never dropped
+    double output_init_std = 0.02;
+    int layer = 0;              ///< index into the cache
+  };
+  /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
+  SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
+
+  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on.
+  Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table);
+  Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table);
+
+ private:
+  ops::AttentionProblem problem(const Pass& pass) const;
+  void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
+  /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
+  ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
+  /// Appends this pass's keys and values to the cache; afterwards they are read from there.
+  void use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForward& call) const;
+
+  Options options_;
+  std::int64_t head_width_;
+  Linear qkv_, output_;
+  Dropout dropout_;
+};
+
+}  // namespace choir

@@ -1,0 +1,188 @@
+#include "choir/model/gpt.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "choir/core/clock.hpp"
+#include "choir/ops/copy_rows.hpp"
+#include "choir/ops/cross_entropy.hpp"
+#include "choir/ops/embedding.hpp"
+#include "choir/ops/rope.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kInitStd = 0.02;
+// Bucket numbers: 0 the embedding, 1 + i block i, last the final norm (and an untied head).
+constexpr int kEmbeddingBucket = 0;
+
+}  // namespace
+
+Gpt::Gpt(const GptConfig& c, ParameterSet& parameters)
+    : config_(c), parameters_(&parameters), embedding_dropout_("embedding.dropout", c.dropout) {
+  parameters.begin_bucket("embedding");
+  tokens_ = &parameters.add({.name = "embedding.tokens.weight",
+                             .shape = {c.vocab_size, c.n_embd},
+                             .init = Init::normal(kInitStd),
+                             .decay = true,
+                             .gradient_overwritten = c.tied,  // the head's GEMM comes first
+                             .shard = {.split_dim = 0}});
+  if (c.position == Position::learned)
+    positions_ = &parameters.add({.name = "embedding.positions.weight",
+                                  .shape = {c.block_size, c.n_embd},
+                                  .init = Init::normal(kInitStd),
+                                  .decay = true});
+  const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
+  const ResidualNorm::Options norm{.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
+  for (std::int64_t i = 0; i < c.n_layer; ++i) {
+    const std::string name = "blocks." + std::to_string(i);
+    parameters.begin_bucket(name);
+    blocks_.push_back(std::make_unique<TransformerBlock>(
+        parameters, name, norm,
+        SelfAttention::Options{.width = c.n_embd,
+                               .heads = c.n_head,
+                               .kv_heads = c.n_kv_head,
+                               .bias = c.bias,
+                               .rope = c.position == Position::rope,
+                               .dropout = c.dropout,
+                               .output_init_std = output_std,
+                               .layer = static_cast<int>(i)},
+        FeedForward::Options{.width = c.n_embd,
+                             .hidden = c.ffn_width,
+                             .activation = c.activation,
+                             .bias = c.bias,
+                             .dropout = c.dropout,
+                             .output_init_std = output_std}));
+  }
+  parameters.begin_bucket("head");
+  final_norm_ = std::make_unique<ResidualNorm>(parameters, "final_norm", c.n_embd, norm);
+  head_ = c.tied ? std::make_unique<Linear>(*tokens_)
+                 : std::make_unique<Linear>(
+                       parameters, "head", c.n_embd, c.vocab_size,
+                       Linear::Options{.bias = false, .weight_shard = {.split_dim = 0}});
+}
+
+Shape Gpt::rope_table_shape() const {
+  if (config_.position != Position::rope) return {0};
+  return {config_.block_size, config_.head_width()};
+}
+
+void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
+  rope_table_ = rope_table;
+  if (config_.position == Position::rope)
+    ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
+}
+
+ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
+  const Sequence& sequence = pass.sequence();
+  Tensor x = pass.allocate({sequence.rows(), config_.n_embd}, "embedding");
+  ops::embedding_forward(pass.stream(),
+                         {.ids = ids,
+                          .table = tokens_->value,
+                          .positions = positions_ ? positions_->value : TensorView{},
+                          .tokens = sequence.tokens,
+                          .first_position = sequence.first_position,
+                          .out = x});
+  embedding_dropout_.forward(pass, x);
+  return {std::move(x), Tensor()};
+}
+
+Tensor Gpt::trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+  hooks.acquire(kEmbeddingBucket);
+  ResidualStream stream = embed(pass, ids);
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    const int bucket = static_cast<int>(i) + 1;
+    hooks.acquire(bucket);
+    stream = blocks_[i]->forward(pass, stream, rope_table_);
+    hooks.release(bucket);
+  }
+  hooks.acquire(static_cast<int>(blocks_.size()) + 1);
+  return final_norm_->forward(pass, stream).normed;
+}
+
+Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
+                 BucketHooks& hooks) {
+  const Tensor normed = trunk(pass, ids, hooks);
+  Tensor logits = head_->forward(pass, normed);
+  Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
+  ops::cross_entropy(pass.stream(), {.logits = logits,
+                                     .targets = targets,
+                                     .losses = losses,
+                                     .vocabulary = config_.vocab_size,
+                                     .scale = scale,
+                                     .write_gradient = pass.training()});
+  pass.save(logits);  // now their gradient
+  return losses;
+}
+
+void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+  const int last = static_cast<int>(blocks_.size()) + 1;
+  Tensor d_stream;
+  {
+    const Tensor d_normed = head_->backward(pass, pass.pop());
+    d_stream = final_norm_->backward(pass, d_normed, Tensor());
+  }
+  hooks.gradients_ready(last);
+  hooks.release(last);
+  for (int bucket = last - 1; bucket > kEmbeddingBucket; --bucket) {
+    hooks.acquire(bucket);
+    d_stream = blocks_[static_cast<std::size_t>(bucket - 1)]->backward(pass, std::move(d_stream),
+                                                                       rope_table_);
+    hooks.gradients_ready(bucket);
+    hooks.release(bucket);
+  }
+  const Tensor d_embedding = embedding_dropout_.backward(pass, d_stream);
+  ops::embedding_backward(
+      pass.stream(), {.ids = ids,
+                      .d_out = d_embedding,
+                      .d_table = tokens_->gradient,
+                      .d_positions = positions_ ? positions_->gradient : TensorView{},
+                      .tokens = pass.sequence().tokens});
+  hooks.gradients_ready(kEmbeddingBucket);
+  hooks.release(kEmbeddingBucket);
+}
+
+Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
+  BucketHooks everything_resident;
+  const Tensor normed = trunk(pass, ids, everything_resident);
+  const Sequence& sequence = pass.sequence();
+  const std::int64_t width = config_.n_embd;
+  Tensor last = pass.allocate({sequence.batch, width}, "last position");
+  auto* data = static_cast<std::byte*>(normed.data);
+  const std::int64_t first = (sequence.tokens - 1) * width;
+  ops::copy_rows(pass.stream(), normed.dtype, sequence.batch, width,
+                 {data + static_cast<std::size_t>(first) * size_of(normed.dtype),
+                  sequence.tokens * width},
+                 {last.data, width});
+  return head_->forward(pass, last);
+}
+
+std::int64_t Gpt::parameters_without_positions() const {
+  return parameters_->count() - (positions_ ? positions_->count() : 0);
+}
+
+double Gpt::flops_per_token() const {
+  return 6.0 * static_cast<double>(parameters_without_positions()) +
+         12.0 * static_cast<double>(config_.n_layer * config_.n_embd * config_.block_size);
+}
+
+std::string Gpt::describe() const {
+  std::string text;
+  for (const Bucket& bucket : parameters_->buckets()) {
+    // Blocks are alike: the first one speaks for all.
+    if (bucket.name.starts_with("blocks.") && bucket.name != "blocks.0") continue;
+    std::int64_t count = 0;
+    for (const Parameter* p : bucket.parameters) count += p->count();
+    text += fmt::format("  {:<34} {:>14} parameters{}\n", bucket.name, format_count(count),
+                        bucket.name == "blocks.0" && config_.n_layer > 1
+                            ? fmt::format(" (and {} alike)", config_.n_layer - 1)
+                            : "");
+    for (const Parameter* p : bucket.parameters)
+      text += fmt::format("    {:<32} {:>14}  {}{}\n", p->name, to_string(p->shape),
+                          p->decay ? "decay" : "",
+                          config_.tied && p == tokens_ ? ", tied to the head" : "");
+  }
+  return text;
+}
+
+}  // namespace choir

@@ -1,0 +1,94 @@
+#include "choir/nn/parameter_set.hpp"
+
+#include <algorithm>
+
+#include "choir/core/philox.hpp"
+
+namespace choir {
+namespace {
+
+std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shape) {
+  auto* bytes = static_cast<std::byte*>(base);
+  return {bytes + static_cast<std::size_t>(first) * size_of(dtype), dtype, shape};
+}
+
+template <class T>
+void fill(const Parameter& parameter, std::uint64_t seed) {
+  T* out = parameter.master.as<T>();
+  const std::int64_t n = parameter.count();
+  if (parameter.init.kind != Init::Kind::normal) {
+    std::fill_n(out, n, parameter.init.kind == Init::Kind::ones ? T(1) : T(0));
+    return;
+  }
+  const PhiloxKey key = philox_key(seed, "init/" + parameter.name);
+  const double std = parameter.init.std;
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<T>(std * normal_at(key, static_cast<std::uint64_t>(i)));
+}
+
+}  // namespace
+
+void ParameterSet::begin_bucket(std::string name) {
+  buckets_.push_back({});
+  buckets_.back().name = std::move(name);
+}
+
+Parameter& ParameterSet::add(Parameter parameter) {
+  CHOIR_CHECK(!buckets_.empty(), "parameter '{}' before the first bucket", parameter.name);
+  for (const Parameter& other : parameters_)
+    CHOIR_CHECK(other.name != parameter.name, "two parameters are called '{}'", other.name);
+  parameter.bucket = static_cast<int>(buckets_.size()) - 1;
+  parameters_.push_back(std::move(parameter));
+  buckets_.back().parameters.push_back(&parameters_.back());
+  return parameters_.back();
+}
+
+void ParameterSet::place(int data_ranks) {
+  flat_size_ = 0;
+  for (Bucket& bucket : buckets_) {
+    std::stable_partition(bucket.parameters.begin(), bucket.parameters.end(),
+                          [](const Parameter* p) { return p->decay; });
+    std::int64_t at = 0;
+    bucket.decayed = 0;
+    for (Parameter* p : bucket.parameters) {
+      p->offset = at;
+      at += round_up(p->count(), kAlignment);
+      if (p->decay) bucket.decayed = at;
+    }
+    bucket.size = round_up(at, kSliceAlignment * data_ranks);
+    bucket.offset = flat_size_;
+    flat_size_ += bucket.size;
+  }
+}
+
+void ParameterSet::bind(const Precision& precision, void* values, void* masters, void* gradients) {
+  for (const Bucket& bucket : buckets_)
+    for (Parameter* p : bucket.parameters) {
+      const std::int64_t first = bucket.offset + p->offset;
+      p->value = window(values, precision.compute, first, p->shape);
+      p->master = window(masters, precision.master, first, p->shape);
+      p->gradient = gradients ? window(gradients, precision.master, first, p->shape) : TensorView{};
+    }
+}
+
+std::int64_t ParameterSet::count() const {
+  std::int64_t sum = 0;
+  for (const Parameter& p : parameters_) sum += p.count();
+  return sum;
+}
+
+std::int64_t ParameterSet::count_decayed() const {
+  std::int64_t sum = 0;
+  for (const Parameter& p : parameters_) sum += p.decay ? p.count() : 0;
+  return sum;
+}
+
+void initialise(const Parameter& parameter, std::uint64_t seed) {
+  if (parameter.master.dtype == DType::f64) fill<double>(parameter, seed);
+  else fill<float>(parameter, seed);
+}
+
+}  // namespace choir

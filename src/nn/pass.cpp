@@ -1,0 +1,63 @@
+#include "choir/nn/pass.hpp"
+
+#include <utility>
+
+namespace choir {
+namespace {
+
+constexpr std::size_t kMaxSaved = 1 << 14;
+constexpr std::size_t kMaxPostponed = 1 << 12;
+
+}  // namespace
+
+Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed)
+    : stream_(stream), arena_(&arena), precision_(precision), seed_(seed) {
+  saved_.reserve(kMaxSaved);
+  postponed_.reserve(kMaxPostponed);
+}
+
+void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample) {
+  CHOIR_CHECK(saved_.empty(), "{} tensors were saved and never used", saved_.size());
+  CHOIR_CHECK(postponed_.empty(), "{} weight gradients never ran", postponed_.size());
+  mode_ = mode;
+  sequence_ = sequence;
+  first_sample_ = first_sample;
+}
+
+Tensor Pass::allocate(const Shape& shape, const char* tag) {
+  return arena_->allocate(precision_.compute, shape, tag);
+}
+
+Tensor Pass::allocate_statistic(const Shape& shape, const char* tag) {
+  return arena_->allocate(precision_.statistic, shape, tag);
+}
+
+Tensor Pass::scratch(std::int64_t bytes, const char* tag) {
+  return arena_->allocate(DType::u8, {bytes}, tag);
+}
+
+void Pass::save(const Tensor& tensor) {
+  if (!training()) return;
+  CHOIR_CHECK(saved_.size() < kMaxSaved, "more than {} tensors saved", kMaxSaved);
+  saved_.push_back(tensor);
+}
+
+Tensor Pass::pop() {
+  CHOIR_CHECK(!saved_.empty(), "backward asks for more than forward saved");
+  Tensor tensor = std::move(saved_.back());
+  saved_.pop_back();
+  return tensor;
+}
+
+void Pass::weight_gradient(WeightGradient work) {
+  if (!postpone_) return work.run(*this, work.module, work.input, work.d_output);
+  CHOIR_CHECK(postponed_.size() < kMaxPostponed, "more than {} weight gradients wait", kMaxPostponed);
+  postponed_.push_back(std::move(work));
+}
+
+void Pass::run_weight_gradients() {
+  for (WeightGradient& work : postponed_) work.run(*this, work.module, work.input, work.d_output);
+  postponed_.clear();
+}
+
+}  // namespace choir

@@ -1,0 +1,70 @@
+#include "choir/nn/residual_norm.hpp"
+
+#include <utility>
+
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+
+ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
+                           const Options& options)
+    : options_(options),
+      width_(width),
+      weight_(&parameters.add({.name = name + ".weight", .shape = {width}, .init = Init::ones()})) {
+  if (options.bias && options.kind == ops::Norm::layernorm)
+    bias_ = &parameters.add({.name = name + ".bias", .shape = {width}, .init = Init::zeros()});
+}
+
+ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream) {
+  const std::int64_t rows = stream.residual.shape.rows();
+  const bool centred = options_.kind == ops::Norm::layernorm;
+  Output out;
+  out.normed = pass.allocate({rows, width_}, "norm output");
+  if (!stream.delta.empty()) out.sum = pass.allocate({rows, width_}, "residual");
+  Tensor rstd = pass.allocate_statistic({rows}, "norm rstd");
+  Tensor mean = centred ? pass.allocate_statistic({rows}, "norm mean") : Tensor();
+  ops::norm_forward(pass.stream(), {.kind = options_.kind,
+                                    .residual = stream.residual,
+                                    .delta = stream.delta,
+                                    .weight = weight_->value,
+                                    .bias = bias_ ? bias_->value : TensorView{},
+                                    .sum = out.sum,
+                                    .out = out.normed,
+                                    .mean = mean,
+                                    .rstd = rstd,
+                                    .eps = options_.eps});
+  if (stream.delta.empty()) out.sum = stream.residual;
+  pass.save(out.sum);
+  pass.save(rstd);
+  if (centred) pass.save(mean);
+  return out;
+}
+
+Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) {
+  const bool centred = options_.kind == ops::Norm::layernorm;
+  const Tensor mean = centred ? pass.pop() : Tensor();
+  const Tensor rstd = pass.pop();
+  const Tensor sum = pass.pop();
+  const bool accumulate = !d_sum.empty();
+  if (!d_sum.sole_owner()) {  // empty, or still needed by a postponed weight gradient
+    Tensor fresh = pass.allocate(sum.shape, "residual gradient");
+    if (accumulate) ops::copy(pass.stream(), d_sum, fresh);
+    d_sum = std::move(fresh);
+  }
+  const Tensor workspace =
+      pass.scratch(ops::norm_workspace(pass.stream(), sum.shape.rows(), width_), "norm gradient");
+  ops::norm_backward(pass.stream(), {.kind = options_.kind,
+                                     .d_out = d_normed,
+                                     .sum = sum,
+                                     .weight = weight_->value,
+                                     .mean = mean,
+                                     .rstd = rstd,
+                                     .d_sum = d_sum,
+                                     .accumulate = accumulate,
+                                     .d_weight = weight_->gradient,
+                                     .d_bias = bias_ ? bias_->gradient : TensorView{},
+                                     .workspace = workspace});
+  return d_sum;
+}
+
+}  // namespace choir

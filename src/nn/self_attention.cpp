@@ -1,0 +1,143 @@
+#include "choir/nn/self_attention.hpp"
+
+#include <cmath>
+
+#include "choir/ops/copy_rows.hpp"
+#include "choir/ops/rope.hpp"
+
+namespace choir {
+namespace {
+
+Linear::Options qkv_options(const SelfAttention::Options& o) {
+  const std::int64_t kv_width = o.width / o.heads * o.kv_heads;
+  const ShardSpec rows{.split_dim = 0, .sections = {o.width, kv_width, kv_width}};
+  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
+                             const Options& options)
+    : options_(options),
+      head_width_(options.width / options.heads),
+      qkv_(parameters, name + ".qkv", options.width,
+           (options.heads + 2 * options.kv_heads) * head_width_, qkv_options(options)),
+      output_(parameters, name + ".output", options.width, options.width,
+              {.bias = options.bias,
+               .init_std = options.output_init_std,
+               .weight_shard = {.split_dim = 1}}),
+      dropout_(name + ".dropout", options.dropout) {}
+
+ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
+  const Sequence& sequence = pass.sequence();
+  const std::int64_t earlier = sequence.cache ? sequence.cache->length : 0;
+  return {.batch = sequence.batch,
+          .heads = options_.heads,
+          .kv_heads = options_.kv_heads,
+          .head_width = head_width_,
+          .queries = sequence.tokens,
+          .keys = earlier + sequence.tokens,
+          .causal = true,
+          .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
+          .dtype = pass.precision().compute};
+}
+
+ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t first_head,
+                                            const Pass& pass) const {
+  const std::int64_t row = qkv.shape.back();
+  auto* data = static_cast<std::byte*>(qkv.data) +
+               static_cast<std::size_t>(first_head * head_width_) * size_of(qkv.dtype);
+  return {.data = data, .batch_stride = pass.sequence().tokens * row, .position_stride = row};
+}
+
+void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
+                           bool inverse) const {
+  if (!options_.rope) return;
+  ops::rope(pass.stream(), {.x = qkv,
+                            .heads = options_.heads + options_.kv_heads,
+                            .head_width = head_width_,
+                            .tokens = pass.sequence().tokens,
+                            .first_position = pass.sequence().first_position,
+                            .table = table,
+                            .inverse = inverse});
+}
+
+void SelfAttention::use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForward& call) const {
+  const Sequence& sequence = pass.sequence();
+  KvCache& cache = *sequence.cache;
+  const std::int64_t width = options_.kv_heads * head_width_;
+  const std::size_t unit = size_of(qkv.dtype);
+  const auto layer = static_cast<std::size_t>(options_.layer);
+  const auto store = [&](const TensorView& where, ops::AttentionOperand& operand) {
+    auto* base = static_cast<std::byte*>(where.data);
+    for (std::int64_t b = 0; b < sequence.batch; ++b) {
+      const std::int64_t row = b * cache.capacity + cache.length;
+      ops::copy_rows(
+          pass.stream(), qkv.dtype, sequence.tokens, width,
+          {static_cast<std::byte*>(operand.data) +
+               static_cast<std::size_t>(b * operand.batch_stride) * unit,
+           operand.position_stride},
+          {base + static_cast<std::size_t>(row * width) * unit, width});
+    }
+    operand = {base, cache.capacity * width, width};
+  };
+  store(cache.keys[layer], call.k);
+  store(cache.values[layer], call.v);
+}
+
+Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table) {
+  const Sequence& sequence = pass.sequence();
+  Tensor qkv = qkv_.forward(pass, x);
+  rotate(pass, qkv, rope_table, false);
+  Tensor out = pass.allocate({sequence.rows(), options_.width}, "attention output");
+  Tensor lse = pass.training() ? pass.allocate_statistic(
+                                     {sequence.batch, options_.heads, sequence.tokens}, "attention lse")
+                               : Tensor();
+  ops::AttentionForward call{.problem = problem(pass),
+                             .q = packed(qkv, 0, pass),
+                             .k = packed(qkv, options_.heads, pass),
+                             .v = packed(qkv, options_.heads + options_.kv_heads, pass),
+                             .out = packed(out, 0, pass),
+                             .log_sum_exp = lse,
+                             .workspace = {}};
+  if (sequence.cache) use_cache(pass, qkv, call);
+  const Tensor workspace = pass.scratch(
+      ops::attention_workspace(pass.stream(), call.problem, false), "attention workspace");
+  call.workspace = workspace;
+  ops::attention_forward(pass.stream(), call);
+  pass.save(qkv);
+  pass.save(out);
+  if (pass.training()) pass.save(lse);
+  Tensor y = output_.forward(pass, out);
+  dropout_.forward(pass, y);
+  return y;
+}
+
+Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table) {
+  const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));
+  const Tensor lse = pass.pop();
+  const Tensor out = pass.pop();
+  const Tensor qkv = pass.pop();
+  const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
+  const ops::AttentionProblem shape = problem(pass);
+  {
+    const Tensor workspace = pass.scratch(ops::attention_workspace(pass.stream(), shape, true),
+                                          "attention workspace");
+    const std::int64_t k_head = options_.heads, v_head = options_.heads + options_.kv_heads;
+    ops::attention_backward(pass.stream(), {.problem = shape,
+                                            .q = packed(qkv, 0, pass),
+                                            .k = packed(qkv, k_head, pass),
+                                            .v = packed(qkv, v_head, pass),
+                                            .out = packed(out, 0, pass),
+                                            .d_out = packed(d_out, 0, pass),
+                                            .log_sum_exp = lse,
+                                            .d_q = packed(d_qkv, 0, pass),
+                                            .d_k = packed(d_qkv, k_head, pass),
+                                            .d_v = packed(d_qkv, v_head, pass),
+                                            .workspace = workspace});
+  }
+  rotate(pass, d_qkv, rope_table, true);
+  return qkv_.backward(pass, d_qkv);
+}
+
+}  // namespace choir
