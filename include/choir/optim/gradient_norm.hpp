@@ -5,6 +5,7 @@
 // result depends neither on ranks nor on threads nor on buckets.
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
+#include "choir/device/device.hpp"
 #include "choir/nn/parameter_set.hpp"
 
 namespace choir {

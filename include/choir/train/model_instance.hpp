@@ -1,0 +1,62 @@
+#pragma once
+// A model with its parameters and working memory on one device: what training, evaluation and
+// generation share.
+#include <cstdint>
+#include <memory>
+
+#include "choir/comm/communicator.hpp"
+#include "choir/core/memory_plan.hpp"
+#include "choir/model/gpt.hpp"
+#include "choir/parallel/parameter_storage.hpp"
+
+namespace choir {
+
+/// One micro-batch on the device: [B*T] i32 each; targets < 0 are ignored.
+struct TokenBatch {
+  TensorView inputs, targets;
+  std::int64_t first_sample = 0;  ///< global index of its first sequence
+  std::int64_t sequences = 0;
+};
+
+class ModelInstance {
+ public:
+  struct Options {
+    GptConfig model;
+    Precision precision;
+    std::uint64_t seed = 0;
+    bool training = false;  ///< with gradients
+  };
+  /// Collective over `data`. `arena_bytes` as planned; Arena::kUnbounded on the null device.
+  ModelInstance(const Options& options, Device& device, Communicator& data,
+                std::size_t arena_bytes);
+  ModelInstance(const ModelInstance&) = delete;
+
+  Gpt& model() { return model_; }
+  Pass& pass() { return pass_; }
+  Arena& arena() { return arena_; }
+  Device& device() { return *device_; }
+  const Stream& stream() const { return stream_; }
+  ParameterSet& parameters() { return parameters_; }
+  const ParameterSet& parameters() const { return parameters_; }
+  ParameterStorage& storage() { return *storage_; }
+  const Options& options() const { return options_; }
+  WorkCounter& work() { return work_; }
+
+  /// Local: the sum of per-token losses of a batch, no gradients. 0 on the null device.
+  double loss_sum(const TokenBatch& batch);
+  void add_to(MemoryPlan& plan) const;
+
+ private:
+  Options options_;
+  Device* device_;
+  WorkCounter work_;
+  Stream stream_;
+  ParameterSet parameters_;
+  Gpt model_;
+  std::unique_ptr<ParameterStorage> storage_;
+  Arena arena_;
+  Pass pass_;
+  Buffer tables_, scalar_;
+};
+
+}  // namespace choir

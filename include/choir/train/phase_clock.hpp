@@ -1,0 +1,43 @@
+#pragma once
+// Where the time of a step goes: phases follow each other without gaps, so they add up to the step.
+#include <array>
+#include <cstdint>
+#include <functional>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+
+enum class Phase { data, forward, backward, comm, optimizer, other };
+inline constexpr int kPhases = 6;
+const char* name_of(Phase phase);
+
+class PhaseClock {
+ public:
+  /// Called at the end of every span; for traces and the watchdog's heartbeat. May be empty.
+  using Listener = std::function<void(Phase phase, double start, double end)>;
+
+  PhaseClock() { begin(); }
+  void listen(Listener listener) { listener_ = std::move(listener); }
+
+  /// A new step: all phases zero, time runs on `other`.
+  void begin();
+  /// From now on time belongs to `phase`.
+  void enter(Phase phase);
+  /// Moves `seconds` that were spent inside the current phase to another one.
+  void transfer(double seconds, Phase to);
+  /// Closes the step.
+  void end() { enter(Phase::other); }
+
+  Phase current() const { return current_; }
+  double seconds(Phase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
+  double total() const;
+
+ private:
+  std::array<double, kPhases> seconds_{};
+  Phase current_ = Phase::other;
+  double since_ = 0;
+  Listener listener_;
+};
+
+}  // namespace choir

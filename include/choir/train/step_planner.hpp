@@ -1,0 +1,22 @@
+#pragma once
+// The memory plan and the work of one step, from the real step run on the null device. Local, on
+// any machine, for any rank of any layout.
+#include "choir/train/engine.hpp"
+
+namespace choir {
+
+struct StepPlan {
+  MemoryPlan memory;
+  std::size_t arena_bytes = 0;  ///< what the activations entry of `memory` says
+  double flops = 0;             ///< of one step on this rank, all micro-batches
+  double bytes = 0;             ///< touched by the ops of one step, caches ignored
+};
+
+/// `generate`: also plan for sampling text while training.
+StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
+                   bool generate);
+
+/// The same for a model that only evaluates batches of `batch` sequences (0: none) and generates.
+StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate);
+
+}  // namespace choir

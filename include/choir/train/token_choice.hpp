@@ -1,0 +1,29 @@
+#pragma once
+// Choosing the next token from logits: temperature, top-k, top-p. On the host, deterministic in the
+// seed.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace choir {
+
+struct TokenChoice {
+  double temperature = 1.0;  ///< 0: always the most likely token
+  int top_k = 0;             ///< keep the k most likely; 0: all
+  double top_p = 1.0;        ///< keep the smallest set of probability >= p
+  std::uint64_t seed = 0;
+};
+
+class TokenChooser {
+ public:
+  TokenChooser(const TokenChoice& choice, std::int64_t vocabulary);
+  /// The token for logits [V]; `index` is the running number of the token, the only state.
+  std::int32_t choose(std::span<const float> logits, std::int64_t index);
+
+ private:
+  TokenChoice choice_;
+  std::vector<std::int32_t> order_;
+  std::vector<double> weight_;
+};
+
+}  // namespace choir

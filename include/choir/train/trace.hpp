@@ -1,0 +1,40 @@
+#pragma once
+// `train.profile`: spans of chosen steps as a Chrome trace (chrome://tracing, ui.perfetto.dev), one
+// track a rank.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "choir/comm/communicator.hpp"
+
+namespace choir {
+
+class Trace {
+ public:
+  /// Spans of steps first..last, counted from 1, are kept; {0, 0} keeps none.
+  Trace(std::int64_t first, std::int64_t last);
+
+  /// Local, never allocates: spans beyond the reserved number are counted as lost.
+  void begin_step(std::int64_t step) { step_ = step; }
+  void span(const char* name, double start, double end);
+  bool recording() const { return step_ >= first_ && step_ <= last_ && last_ > 0; }
+  /// The last step has been recorded and not yet written.
+  bool complete() const { return last_ > 0 && !written_ && step_ >= last_; }
+
+  /// Collective over `world`; clocks of ranks are aligned at a barrier. Rank 0 writes. StorageError
+  /// (agreed).
+  void write(const std::string& path, Communicator& world);
+
+ private:
+  struct Span {
+    const char* name;
+    std::int64_t step;
+    double start, end;
+  };
+  std::int64_t first_, last_, step_ = 0;
+  std::vector<Span> spans_;
+  std::size_t lost_ = 0;
+  bool written_ = false;
+};
+
+}  // namespace choir

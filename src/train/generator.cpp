@@ -1,0 +1,79 @@
+#include "choir/train/generator.hpp"
+
+#include <algorithm>
+
+namespace choir {
+namespace {
+
+void to_floats(const TensorView& from, std::vector<float>& to) {
+  const auto n = to.size();
+  if (from.dtype == DType::f64)
+    std::copy_n(from.as<double>(), n, to.begin());
+  else if (from.dtype == DType::f32)
+    std::copy_n(from.as<float>(), n, to.begin());
+  else
+    std::transform(from.as<bf16>(), from.as<bf16>() + n, to.begin(),
+                   [](bf16 x) { return static_cast<float>(x); });
+}
+
+}  // namespace
+
+/// Keys and values of all layers, in the arena.
+struct Generator::Cache {
+  explicit Cache(ModelInstance& instance) {
+    const GptConfig& c = instance.model().config();
+    const auto layers = static_cast<std::size_t>(c.n_layer);
+    const Shape shape{1, c.block_size, c.n_kv_head, c.head_width()};
+    memory.reserve(2 * layers);
+    for (std::size_t i = 0; i < layers; ++i) {
+      memory.push_back(instance.pass().allocate(shape, "key cache"));
+      view.keys.push_back(memory.back());
+      memory.push_back(instance.pass().allocate(shape, "value cache"));
+      view.values.push_back(memory.back());
+    }
+    view.capacity = c.block_size;
+  }
+  std::vector<Tensor> memory;
+  KvCache view;
+};
+
+Generator::Generator(ModelInstance& instance) : instance_(instance) {}
+
+std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, std::int64_t count,
+                                              const TokenChoice& choice,
+                                              const std::function<void(std::int32_t)>& on_token) {
+  CHOIR_CHECK(!tokens.empty(), "generation needs at least one token to start from");
+  const GptConfig& config = instance_.model().config();
+  TokenChooser chooser(choice, config.vocab_size);
+  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size));
+  Cache cache(instance_);
+  const auto block = static_cast<std::size_t>(config.block_size);
+  std::size_t fresh = std::min(tokens.size(), block);  // not yet in the cache
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (static_cast<std::size_t>(cache.view.length) + fresh > block) {
+      cache.view.length = 0;
+      fresh = std::max<std::size_t>(1, block / 2);
+    }
+    feed(cache.view, tokens.data() + tokens.size() - fresh, static_cast<std::int64_t>(fresh),
+         logits);
+    tokens.push_back(chooser.choose(logits, i));
+    fresh = 1;
+    if (on_token) on_token(tokens.back());
+  }
+  return tokens;
+}
+
+void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count,
+                     std::vector<float>& logits) {
+  Pass& pass = instance_.pass();
+  const Tensor device_ids = instance_.arena().allocate(DType::i32, {count}, "prompt");
+  instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
+  pass.begin(Mode::generate,
+             {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
+  const Tensor out = instance_.model().next_logits(pass, device_ids);
+  cache.length += count;
+  if (instance_.device().kind() == DeviceKind::null) return;
+  to_floats(out, logits);
+}
+
+}  // namespace choir

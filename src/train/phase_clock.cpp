@@ -1,0 +1,36 @@
+#include "choir/train/phase_clock.hpp"
+
+#include <numeric>
+
+namespace choir {
+
+const char* name_of(Phase phase) {
+  static constexpr std::array<const char*, kPhases> kNames{"data", "forward",   "backward",
+                                                           "comm", "optimizer", "other"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+void PhaseClock::begin() {
+  seconds_ = {};
+  current_ = Phase::other;
+  since_ = now_seconds();
+}
+
+void PhaseClock::enter(Phase phase) {
+  const double now = now_seconds();
+  seconds_[static_cast<std::size_t>(current_)] += now - since_;
+  if (listener_) listener_(current_, since_, now);
+  current_ = phase;
+  since_ = now;
+}
+
+void PhaseClock::transfer(double seconds, Phase to) {
+  seconds_[static_cast<std::size_t>(current_)] -= seconds;
+  seconds_[static_cast<std::size_t>(to)] += seconds;
+}
+
+double PhaseClock::total() const {
+  return std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
+}
+
+}  // namespace choir

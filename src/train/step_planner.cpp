@@ -1,0 +1,62 @@
+#include "choir/train/step_planner.hpp"
+
+#include "choir/device/null_device.hpp"
+#include "choir/train/generator.hpp"
+
+namespace choir {
+namespace {
+
+TokenBatch planned_batch(NullDevice& device, std::int64_t sequences, std::int64_t tokens) {
+  const Shape shape{sequences * tokens};
+  const std::size_t bytes = static_cast<std::size_t>(shape.count()) * sizeof(std::int32_t);
+  return {.inputs = {device.allocate(bytes), DType::i32, shape},
+          .targets = {device.allocate(bytes), DType::i32, shape},
+          .first_sample = 0,
+          .sequences = sequences};
+}
+
+// A full block first and half a block after it: the two largest contexts generation ever feeds.
+void plan_generation(ModelInstance& instance) {
+  const auto block = static_cast<std::size_t>(instance.model().config().block_size);
+  Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
+}
+
+}  // namespace
+
+StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
+                   bool generate) {
+  NullDevice device;
+  const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
+  Engine engine(options, device, *mesh, Arena::kUnbounded);
+  const TokenBatch batch =
+      planned_batch(device, options.micro_batch_size, options.model.block_size);
+  PhaseClock clock;
+  StepPlan plan;
+  WorkCounter& work = engine.instance().work();
+  work = {};
+  engine.step(
+      0, 0, [&](std::int64_t) { return batch; }, 1.0, clock);
+  plan.flops = work.flops;
+  plan.bytes = work.bytes;
+  engine.instance().loss_sum(batch);
+  if (generate) plan_generation(engine.instance());
+  plan.memory = engine.memory();
+  plan.arena_bytes = engine.instance().arena().peak();
+  return plan;
+}
+
+StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate) {
+  NullDevice device;
+  const auto mesh = Mesh::planned(Layout(), 0, 1);
+  ModelInstance instance(options, device, mesh->along(Axis::data), Arena::kUnbounded);
+  if (batch > 0) instance.loss_sum(planned_batch(device, batch, options.model.block_size));
+  if (generate) plan_generation(instance);
+  StepPlan plan;
+  plan.flops = instance.work().flops;
+  plan.bytes = instance.work().bytes;
+  instance.add_to(plan.memory);
+  plan.arena_bytes = instance.arena().peak();
+  return plan;
+}
+
+}  // namespace choir

@@ -1,0 +1,70 @@
+#include "choir/train/stop_request.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+namespace {
+
+// The one kind of variable a signal handler may touch.
+volatile std::sig_atomic_t pending_save = 0;
+volatile std::sig_atomic_t pending_terminate = 0;
+
+extern "C" void on_save(int) {
+  pending_save = 1;
+}
+extern "C" void on_terminate(int number) {
+  if (pending_terminate) _exit(128 + number);
+  pending_terminate = number;
+}
+
+constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
+
+}  // namespace
+
+StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
+    : deadline_(walltime > 0 ? now_seconds() + walltime : 0),
+      walltime_(walltime),
+      margin_(margin),
+      stop_file_(std::move(stop_file)) {
+  pending_save = 0;
+  pending_terminate = 0;
+  struct sigaction action {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int number : kSignals) {
+    action.sa_handler = number == SIGUSR1 ? on_save : on_terminate;
+    sigaction(number, &action, nullptr);
+  }
+}
+
+StopRequest::~StopRequest() {
+  for (const int number : kSignals) std::signal(number, SIG_DFL);
+}
+
+Stop StopRequest::poll(double expected_seconds) {
+  if (pending_terminate) {
+    reason_ = pending_terminate == SIGINT ? "SIGINT" : "SIGTERM";
+    return Stop::terminate;
+  }
+  if (pending_save) {
+    reason_ = "SIGUSR1";
+    return Stop::save;
+  }
+  if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_) {
+    reason_ = "walltime of " + format_duration(walltime_);
+    return Stop::save;
+  }
+  if (!stop_file_.empty() && access(stop_file_.c_str(), F_OK) == 0) {
+    unlink(stop_file_.c_str());  // or the next run would stop at once
+    reason_ = "stop file " + stop_file_;
+    return Stop::save;
+  }
+  return Stop::none;
+}
+
+}  // namespace choir
