@@ -118,8 +118,9 @@ class Builder {
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
     std::string what = error.what();
     // "[json.exception...] parse error at line 1, column 2: syntax error ...": the part after is ours.
-    const std::size_t cut = what.find(": ");
-    if (what.rfind("[json", 0) == 0 && cut != std::string::npos) what = what.substr(cut + 2);
+    const std::size_t tag = what.find("] "), cut = what.find(": ");
+    if (what.starts_with("[json") && tag != std::string::npos)
+      what = what.substr(cut != std::string::npos ? cut + 2 : tag + 2);
     what = what.substr(0, what.find("; last read"));
     fail(text_, source_, position == 0 ? 0 : position - 1, "not valid JSON: " + what, hint(position));
   }
@@ -138,7 +139,6 @@ class Builder {
     std::string_view before = text_.substr(0, std::min(position == 0 ? 0 : position - 1, text_.size()));
     const std::string_view seen = trim(before);
     const char at = position >= 1 && position <= text_.size() ? text_[position - 1] : '\0';
-    if (trim(text_).empty()) return "the deck is empty; the smallest one is {}";
     if ((at == '}' || at == ']') && !seen.empty() && seen.back() == ',')
       return "remove the comma before the closing bracket";
     if (at == '"' && !seen.empty()) return "is a comma missing before this?";

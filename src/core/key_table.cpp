@@ -253,12 +253,13 @@ const Key* KeySet::find(const std::string& path) const {
 void KeySet::read_document(void* object, const void* defaults, const JsonDocument& document,
                            KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
   Reader reader(*this, object, origins, problems);
-  if (!document.root().is_object())
-    return reader.complain("", document.place_of(""),
-                           "a deck is an object: { \"model\": {...}, ... }, not " +
-                               kind_of(document.root()));
+  CHOIR_CHECK(document.root().is_object(), "{} is not an object", document.source());
   reader.walk(document.root(), "", document);
   reader.mark_defaults(document, defaults);
+  // In the order of the file; the library keeps objects by name.
+  std::stable_sort(problems.begin(), problems.end(), [&](const auto& a, const auto& b) {
+    return document.line_of(a.keys.front()) < document.line_of(b.keys.front());
+  });
 }
 
 void KeySet::read_overrides(void* object, const std::vector<std::string>& overrides,
@@ -295,6 +296,10 @@ std::string KeySet::unknown(const std::string& path) const {
     return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
   const std::string advice = advice_for(path);
   if (!advice.empty()) return fmt::format("{}; {}", head, advice);
+  if (last == path) {  // a section perhaps
+    const std::string section = nearest_name(path, sections());
+    if (!section.empty()) return fmt::format("{}; did you mean the section '{}'?", head, section);
+  }
   const std::string near = nearest_name(path, paths);
   // A section's own keys count by their last part: "train.stepz" is nearer to steps than it looks.
   for (const std::string& legal : paths) {

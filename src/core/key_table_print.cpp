@@ -156,8 +156,11 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
       break;
     case KeyType::duration: leaf["type"] = json::array({"number", "string"}); break;
   }
-  if (key.low) leaf[key.low_open ? "exclusiveMinimum" : "minimum"] = *key.low;
-  if (key.high) leaf[key.high_open ? "exclusiveMaximum" : "maximum"] = *key.high;
+  const auto bound = [&](double value) {
+    return key.type == KeyType::integer ? json(static_cast<std::int64_t>(value)) : json(value);
+  };
+  if (key.low) leaf[key.low_open ? "exclusiveMinimum" : "minimum"] = bound(*key.low);
+  if (key.high) leaf[key.high_open ? "exclusiveMaximum" : "maximum"] = bound(*key.high);
   if (!key.word.empty()) leaf = {{"anyOf", json::array({leaf, {{"const", key.word}}})}};
   leaf["default"] = value_json(key, defaults);
   leaf["description"] = key.about + (key.unit.empty() ? "" : " [" + key.unit + "]");

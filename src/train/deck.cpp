@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "choir/core/json.hpp"
 #include "deck_tables.hpp"
@@ -31,11 +32,11 @@ void derive(Deck& deck) {
   if (deck.run.dir.empty()) deck.run.dir = "runs/" + deck.run.name;
   GptConfig& gpt = deck.model.gpt;
   if (gpt.n_kv_head == 0) {
-    gpt.n_kv_head = gpt.kv_heads();
+    gpt.n_kv_head = gpt.n_head;
     deck.mark_derived("model.n_kv_head");
   }
   if (gpt.ffn_width == 0) {
-    gpt.ffn_width = gpt.feed_forward_width();
+    gpt.ffn_width = default_ffn_width(gpt);
     deck.mark_derived("model.ffn_width");
   }
   if (deck.optimizer.decay_steps == 0) {
@@ -79,6 +80,9 @@ Deck parse_deck(const std::string& text, const std::string& source,
   Deck result;
   result.source = source;
   std::vector<KeyProblem> problems;
+  if (!document.root().is_object())
+    throw DeckError(document.place_of("") + ": a deck is an object, { \"model\": { ... }, ... }",
+                    "see the decks in inputs/");
   table.read(result, document, result.origins, problems);
   table.override_with(result, overrides, result.origins, problems);
   append_checks(result, problems);

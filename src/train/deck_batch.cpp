@@ -54,9 +54,10 @@ void require_multiple(const char* name, std::int64_t factor, std::int64_t global
     hint += fmt::format("; or a number of ranks that divides {}: {}", global,
                         nearest(divisors(global), ranks));
   }
-  throw DeckError(fmt::format("train.global_batch_size = {} is not a multiple of train.{} = {} x {} "
-                              "data-parallel {} = {}",
-                              global, name, factor, ranks, plural(ranks), unit),
+  const std::string of_ranks =
+      ranks == 1 ? "" : fmt::format(" x {} data-parallel ranks = {}", ranks, unit);
+  throw DeckError(fmt::format("train.global_batch_size = {} is not a multiple of train.{} = {}{}", global,
+                              name, factor, of_ranks),
                   hint);
 }
 

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "deck_tables.hpp"
@@ -110,6 +111,11 @@ class Checks {
 
 }  // namespace
 
+std::int64_t default_ffn_width(const GptConfig& gpt) {
+  if (gpt.activation != ops::Activation::swiglu) return 4 * gpt.n_embd;
+  return (8 * gpt.n_embd + 3 * 64 - 1) / (3 * 64) * 64;
+}
+
 std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   std::vector<KeyProblem> problems;
   if (gpt.n_embd % gpt.n_head != 0) {
@@ -125,7 +131,7 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
                      "{} wide; nearest legal: n_embd = {}", gpt.head_width(),
                      multiples_around(gpt.n_embd, 2 * gpt.n_head))});
   }
-  if (gpt.n_head % gpt.kv_heads() != 0)
+  if (gpt.n_kv_head != 0 && gpt.n_head % gpt.n_kv_head != 0)
     problems.push_back(
         {{"model.n_kv_head", "model.n_head"},
          fmt::format("model.n_kv_head = {} does not divide model.n_head = {}; nearest legal: {}",

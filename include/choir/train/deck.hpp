@@ -20,9 +20,18 @@ struct RunSection {
   double walltime_margin = 60;    ///< seconds kept for the last save
 };
 
+/// A GptConfig whose zeros are derived later: vocab_size from the data, the others from the rest.
+inline GptConfig undetermined_gpt() {
+  GptConfig gpt;
+  gpt.vocab_size = gpt.n_kv_head = gpt.ffn_width = 0;
+  return gpt;
+}
+/// F where none is given: 4 C, for swiglu 8/3 C rounded up to a multiple of 64.
+std::int64_t default_ffn_width(const GptConfig& gpt);
+
 struct ModelSection {
   std::string type = "gpt";
-  GptConfig gpt;
+  GptConfig gpt = undetermined_gpt();
   std::string attention = "auto"; ///< auto | own
 };
 
@@ -170,8 +179,8 @@ BatchSizes resolve_batch(Deck& deck, int data_parallel);
 /// two. Throws DeckError with the nearest legal values.
 void require_reproducible(const BatchSizes& batch);
 
-/// Every complaint about a model: divisibility and ranges, with the nearest legal values. Also used on
-/// the models of checkpoints.
+/// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head may
+/// still be 0. Also of use for the models of checkpoints.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
 
 /// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.
