@@ -1,5 +1,6 @@
 #include "choir/core/error.hpp"
 
+#include <algorithm>
 #include <string_view>
 
 namespace choir {
@@ -20,7 +21,8 @@ Error::Error(ExitCode code, const std::string& what, std::string hint, std::sour
 std::string describe(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
   if (own == nullptr) return error.what();
-  std::string line = fmt::format("{} [{}]", error.what(), own->where());
+  std::string line = error.what();  // the place goes to the end of the first line
+  line.insert(std::min(line.find('\n'), line.size()), fmt::format(" [{}]", own->where()));
   if (!own->hint().empty()) line += fmt::format("\n  -> {}", own->hint());
   return line;
 }

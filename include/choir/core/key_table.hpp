@@ -1,0 +1,244 @@
+#pragma once
+// Typed keys bound to the members of a struct. One table is the only source of what may be given: it
+// reads documents and `key.path=value` overrides, refuses what is unknown, mistyped or out of range,
+// and prints itself as a help text, a JSON schema and a resolved document. Local, no MPI.
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+class JsonDocument;
+
+enum class KeyType { boolean, integer, real, text, choice, text_list, text_map, duration };
+
+using TextMap = std::map<std::string, std::string>;
+/// What a key holds, in the order of use: durations are seconds (double), choices are text.
+using KeyValue =
+    std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, TextMap>;
+
+/// Where a value came from. Printed as "default", "file", "override", "derived".
+enum class KeySource { builtin, file, command, derived };
+std::string_view name_of(KeySource source);
+
+struct KeyOrigin {
+  KeySource source = KeySource::builtin;
+  std::string place;  ///< "inputs/a.json:12", "command line", or ""
+};
+using KeyOrigins = std::map<std::string, KeyOrigin>;
+
+/// A complaint, with the keys it is about; `text` begins with the place.
+struct KeyProblem {
+  std::vector<std::string> keys;
+  std::string text;
+};
+
+struct Key {
+  std::string path, unit, about;
+  KeyType type = KeyType::text;
+  std::optional<double> low, high;
+  bool low_open = false, high_open = false;
+  std::vector<std::string> choices;  ///< legal now
+  std::vector<std::string> later;    ///< named, and refused as not yet supported
+  std::string word;                  ///< integer keys: this word stands for 0
+  /// Says what a legal value looks like when the ranges above do not; returns "" for a legal one.
+  std::function<std::string(const KeyValue&)> check;
+  std::string check_text;
+
+  std::function<KeyValue(const Key&, void*)> get;
+  std::function<void(const Key&, void*, const KeyValue&)> set;
+
+  // Chained when the table is written.
+  Key& at_least(double least) { return low = least, *this; }
+  Key& above(double bound) { return low = bound, low_open = true, *this; }
+  Key& at_most(double most) { return high = most, *this; }
+  Key& below(double bound) { return high = bound, high_open = true, *this; }
+  /// For members that are text; for enumerations the names in the order of the enumerators.
+  Key& one_of(std::vector<std::string> names, std::vector<std::string> not_yet = {});
+  /// Only this value is legal now, whatever else the type allows.
+  Key& only(std::int64_t value);
+  Key& or_word(std::string zero_word) { return word = std::move(zero_word), *this; }
+  Key& in_seconds() { return type = KeyType::duration, *this; }
+  Key& checked(std::string text, std::function<std::string(const KeyValue&)> test);
+
+  /// "0 <= value < 1", "fp64 | fp32", "" for no constraint.
+  std::string constraint() const;
+  /// "integer", "integer or \"auto\"", "seconds or \"HH:MM:SS\"" ...
+  std::string type_name() const;
+};
+
+/// Names other programs use: what to write here instead, or what to know.
+struct ForeignKey {
+  std::string name;      ///< last component or whole path; '-' and '_' are the same
+  std::string advice;    ///< "train.max_steps", or a sentence when it holds a blank
+  std::string program;   ///< "nanoGPT", "Megatron" ...
+};
+
+/// The type-erased half; use KeyTable<T>.
+class KeySet {
+ public:
+  const std::vector<Key>& keys() const { return keys_; }
+  const Key* find(const std::string& path) const;
+  /// First component of a path of several, in the order of the table.
+  std::vector<std::string> sections() const;
+  void foreign(std::vector<ForeignKey> names) { foreign_ = std::move(names); }
+
+ protected:
+  Key& append(Key key);
+  void read_document(void* object, const void* defaults, const JsonDocument& document,
+                     KeyOrigins& origins, std::vector<KeyProblem>& problems) const;
+  void read_overrides(void* object, const std::vector<std::string>& overrides, KeyOrigins& origins,
+                      std::vector<KeyProblem>& problems) const;
+  std::string describe_table(const void* defaults) const;
+  std::string schema_text(const void* defaults, const std::string& title) const;
+  std::string resolved_text(const void* object, const void* defaults,
+                            const KeyOrigins& origins) const;
+  std::string listing_text(const void* object, const KeyOrigins& origins) const;
+
+ private:
+  class Reader;
+  std::string unknown(const std::string& path) const;
+  std::string advice_for(const std::string& path) const;
+  nlohmann::json value_json(const Key& key, const void* object) const;
+  nlohmann::json leaf_schema(const Key& key, const void* defaults) const;
+
+  std::vector<Key> keys_;
+  std::vector<ForeignKey> foreign_;
+};
+
+template <class Member>
+Key make_key(std::string path, std::string unit, std::string about) {
+  Key key;
+  key.path = std::move(path), key.unit = std::move(unit), key.about = std::move(about);
+  if constexpr (std::is_same_v<Member, bool>) key.type = KeyType::boolean;
+  else if constexpr (std::is_enum_v<Member>) key.type = KeyType::choice;
+  else if constexpr (std::integral<Member>) key.type = KeyType::integer;
+  else if constexpr (std::floating_point<Member>) key.type = KeyType::real;
+  else if constexpr (std::is_same_v<Member, std::string>) key.type = KeyType::text;
+  else if constexpr (std::is_same_v<Member, std::vector<std::string>>) key.type = KeyType::text_list;
+  else if constexpr (std::is_same_v<Member, TextMap>) key.type = KeyType::text_map;
+  else static_assert(!sizeof(Member), "no key type for this member");
+  if constexpr (std::integral<Member> && !std::is_same_v<Member, bool>) {
+    if (sizeof(Member) < 8) key.high = static_cast<double>(std::numeric_limits<Member>::max());
+  }
+  return key;
+}
+
+/// Keys of T. The defaults are those of a default-constructed T: they stand in one place only.
+template <class T>
+class KeyTable : public KeySet {
+ public:
+  /// Binds the keys of one section; `part` finds the section's struct in T.
+  template <class Part>
+  class Section {
+   public:
+    Section(KeyTable& table, std::string name, std::function<Part&(T&)> part)
+        : table_(&table), name_(std::move(name)), part_(std::move(part)) {}
+
+    template <class Member>
+    Key& add(const std::string& name, Member Part::*member, std::string unit, std::string about) {
+      Key key = make_key<Member>(name_.empty() ? name : name_ + "." + name, std::move(unit),
+                                 std::move(about));
+      auto at = [part = part_, member](void* object) -> Member& {
+        return part(*static_cast<T*>(object)).*member;
+      };
+      key.get = [at](const Key& self, void* object) { return to_value(self, at(object)); };
+      key.set = [at](const Key& self, void* object, const KeyValue& value) {
+        from_value(self, value, at(object));
+      };
+      return table_->append(std::move(key));
+    }
+
+   private:
+    KeyTable* table_;
+    std::string name_;
+    std::function<Part&(T&)> part_;
+  };
+
+  template <class Part>
+  Section<Part> section(std::string name, Part T::*part) {
+    return {*this, std::move(name), [part](T& object) -> Part& { return object.*part; }};
+  }
+  template <class Part>
+  Section<Part> section(std::string name, std::function<Part&(T&)> part) {
+    return {*this, std::move(name), std::move(part)};
+  }
+  /// Keys without a section.
+  Section<T> top() {
+    return {*this, "", [](T& object) -> T& { return object; }};
+  }
+
+  /// Complaints are appended, never thrown; values that are in order are set.
+  void read(T& object, const JsonDocument& document, KeyOrigins& origins,
+            std::vector<KeyProblem>& problems) const {
+    const T defaults;
+    read_document(&object, &defaults, document, origins, problems);
+  }
+  void override_with(T& object, const std::vector<std::string>& overrides, KeyOrigins& origins,
+                     std::vector<KeyProblem>& problems) const {
+    read_overrides(&object, overrides, origins, problems);
+  }
+  /// Every key: type, default, unit, constraint, what it does.
+  std::string describe() const { const T defaults; return describe_table(&defaults); }
+  /// JSON schema, draft 2020-12.
+  std::string schema(const std::string& title) const {
+    const T defaults;
+    return schema_text(&defaults, title);
+  }
+  /// A document that reads back to the same object, plus "sources" (where each value came from) and
+  /// "derived" (values that were computed; their keys hold the default again).
+  std::string resolved(const T& object, const KeyOrigins& origins) const {
+    const T defaults;
+    return resolved_text(&object, &defaults, origins);
+  }
+  /// For the log: what was given or derived line by line, the defaults in a paragraph.
+  std::string listing(const T& object, const KeyOrigins& origins) const {
+    return listing_text(&object, origins);
+  }
+
+ private:
+  template <class Member>
+  static KeyValue to_value(const Key& key, const Member& member) {
+    if constexpr (std::is_enum_v<Member>) return key.choices.at(static_cast<std::size_t>(member));
+    else if constexpr (std::is_same_v<Member, bool>) return member;
+    else if constexpr (std::integral<Member>) return static_cast<std::int64_t>(member);
+    else if constexpr (std::floating_point<Member>) return static_cast<double>(member);
+    else return member;
+  }
+  template <class Member>
+  static void from_value(const Key& key, const KeyValue& value, Member& member) {
+    if constexpr (std::is_enum_v<Member>) {
+      const auto& name = std::get<std::string>(value);
+      for (std::size_t i = 0; i < key.choices.size(); ++i)
+        if (key.choices[i] == name) member = static_cast<Member>(i);
+    } else if constexpr (std::is_same_v<Member, bool>) {
+      member = std::get<bool>(value);
+    } else if constexpr (std::integral<Member>) {
+      member = static_cast<Member>(std::get<std::int64_t>(value));
+    } else if constexpr (std::floating_point<Member>) {
+      member = static_cast<Member>(std::get<double>(value));
+    } else {
+      member = std::get<Member>(value);
+    }
+  }
+};
+
+/// Throws one DeckError that lists every problem. Does nothing for none.
+void throw_problems(const std::vector<KeyProblem>& problems, const std::string& source);
+
+/// 3600 -> "01:00:00"; "HH:MM:SS", "MM:SS" or a count of seconds -> seconds; nullopt: neither.
+std::string format_hms(double seconds);
+std::optional<double> parse_hms(std::string_view text);
+
+}  // namespace choir

@@ -1,0 +1,327 @@
+#include "choir/core/key_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "choir/core/json.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kCommandLine = "command line";
+
+std::string kind_of(const json& value) {
+  if (value.is_boolean()) return "true or false";
+  if (value.is_number_integer()) return "an integer";
+  if (value.is_number()) return "a number";
+  if (value.is_string()) return "text";
+  if (value.is_array()) return "a list";
+  if (value.is_object()) return "an object";
+  return "null";
+}
+
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+std::string wrong_type(const Key& key, const json& value) {
+  std::string hint;
+  if (key.type == KeyType::integer && value.is_number_float()) {
+    const double number = value.get<double>();
+    if (number == std::floor(number) && std::abs(number) < 9e15)
+      hint = fmt::format("; write {}", static_cast<std::int64_t>(number));
+  }
+  if (key.type == KeyType::boolean && value.is_string()) {
+    const std::string folded = fold_name(value.get<std::string>());
+    if (folded == "true" || folded == "false") hint = "; write " + folded + " without quotes, lower case";
+  }
+  return fmt::format("{} = {}: expected {}, not {}{}", key.path, shown(value), key.type_name(),
+                     kind_of(value), hint);
+}
+
+/// The value in the key's type; nullopt when it is of another type.
+std::optional<KeyValue> convert(const Key& key, const json& value) {
+  switch (key.type) {
+    case KeyType::boolean:
+      if (value.is_boolean()) return value.get<bool>();
+      break;
+    case KeyType::integer:
+      if (value.is_string() && !key.word.empty() && value.get<std::string>() == key.word)
+        return std::int64_t{0};
+      if (value.is_number_unsigned() &&
+          value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
+        break;
+      if (value.is_number_integer()) return value.get<std::int64_t>();
+      break;
+    case KeyType::real:
+      if (value.is_number()) return value.get<double>();
+      break;
+    case KeyType::text:
+    case KeyType::choice:
+      if (value.is_string()) return value.get<std::string>();
+      break;
+    case KeyType::duration:
+      if (value.is_number()) return value.get<double>();
+      if (value.is_string())
+        if (const auto seconds = parse_hms(value.get<std::string>())) return *seconds;
+      break;
+    case KeyType::text_list: {
+      if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
+      if (!value.is_array()) break;
+      std::vector<std::string> list;
+      for (const json& item : value) {
+        if (!item.is_string()) return std::nullopt;
+        list.push_back(item.get<std::string>());
+      }
+      return list;
+    }
+    case KeyType::text_map: {
+      if (!value.is_object()) break;
+      TextMap map;
+      for (const auto& [name, item] : value.items()) {
+        if (item.is_structured() || item.is_null()) return std::nullopt;
+        map[name] = item.is_string() ? item.get<std::string>() : item.dump();
+      }
+      return map;
+    }
+  }
+  return std::nullopt;
+}
+
+/// "" for a legal value, else what is wrong with it.
+std::string illegal(const Key& key, const json& given, const KeyValue& value) {
+  const std::string head = fmt::format("{} = {}", key.path, shown(given));
+  if (!key.choices.empty() && std::holds_alternative<std::string>(value)) {
+    const auto& name = std::get<std::string>(value);
+    const std::string legal = join(key.choices, ", ");
+    if (std::find(key.choices.begin(), key.choices.end(), name) != key.choices.end()) return {};
+    if (std::find(key.later.begin(), key.later.end(), name) != key.later.end())
+      return fmt::format("{} is not yet supported; legal now: {}", head, legal);
+    const std::string near = nearest_name(name, key.choices);
+    return fmt::format("{} is not one of: {}{}", head, legal,
+                       near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+  }
+  std::optional<double> number;
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) number = static_cast<double>(*whole);
+  if (const auto* real = std::get_if<double>(&value)) number = *real;
+  if (number) {
+    const bool low = key.low && (*number < *key.low || (key.low_open && *number == *key.low));
+    const bool high = key.high && (*number > *key.high || (key.high_open && *number == *key.high));
+    if ((low || high) && !key.later.empty())
+      return fmt::format("{} is not yet supported; legal now: {}", head, key.later.front());
+    if (low || high) return fmt::format("{} is out of range; legal: {}", head, key.constraint());
+  }
+  if (key.check) {
+    const std::string complaint = key.check(value);
+    if (!complaint.empty()) return fmt::format("{}: {}", head, complaint);
+  }
+  return {};
+}
+
+/// What stands behind '=' on the command line, as JSON where the key wants JSON.
+json from_command(const Key& key, const std::string& raw) {
+  const bool quoted = raw.size() >= 2 && raw.front() == '"' && raw.back() == '"';
+  const bool text = key.type == KeyType::text || key.type == KeyType::choice;
+  if (text && !quoted) return raw;
+  json value = json::parse(raw, nullptr, false);
+  if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
+    return split(raw, ',');
+  return value.is_discarded() ? json(raw) : value;
+}
+
+}  // namespace
+
+/// Applies one document or one list of overrides, gathering complaints.
+class KeySet::Reader {
+ public:
+  Reader(const KeySet& keys, void* object, KeyOrigins& origins, std::vector<KeyProblem>& problems)
+      : keys_(keys), object_(object), origins_(origins), problems_(problems) {}
+
+  void complain(const std::string& key, const std::string& place, const std::string& text) {
+    problems_.push_back({{key}, fmt::format("{}: {}", place, text)});
+  }
+
+  bool assign(const Key& key, const json& given, const std::string& place, KeySource source) {
+    const auto value = convert(key, given);
+    if (!value) return complain(key.path, place, wrong_type(key, given)), false;
+    const std::string complaint = illegal(key, given, *value);
+    if (!complaint.empty()) return complain(key.path, place, complaint), false;
+    key.set(key, object_, *value);
+    origins_[key.path] = {source, place};
+    return true;
+  }
+
+  void walk(const json& node, const std::string& prefix, const JsonDocument& document) {
+    for (const auto& [name, value] : node.items()) {
+      const std::string path = prefix.empty() ? name : prefix + "." + name;
+      const std::string place = document.place_of(path);
+      if (prefix.empty() && (name == "$schema" || name == "sources" || name == "derived")) continue;
+      const Key* key = keys_.find(path);
+      if (name.find('.') != std::string::npos) {
+        complain(path, place, fmt::format("key '{}' holds a dot; in a file sections are objects: "
+                                          "\"{}\": {{...}}", path, split(name, '.').front()));
+      } else if (key) {
+        assign(*key, value, place, KeySource::file);
+      } else if (is_section(path)) {
+        if (value.is_object()) walk(value, path, document);
+        else complain(path, place, fmt::format("'{}' is a section: expected an object, not {}",
+                                               path, kind_of(value)));
+      } else {
+        complain(path, place, keys_.unknown(path));
+      }
+    }
+  }
+
+  /// A resolved document says which of its values were defaults; they stay so while they are equal.
+  void mark_defaults(const JsonDocument& document, const void* defaults) {
+    const auto sources = document.root().find("sources");
+    if (sources == document.root().end()) return;
+    if (!sources->is_object())
+      return complain("sources", document.place_of("sources"), "'sources' must be an object");
+    for (const auto& [path, source] : sources->items()) {
+      const Key* key = keys_.find(path);
+      if (!key) {
+        complain(path, document.place_of("sources." + path), "sources: " + keys_.unknown(path));
+      } else if (source == "default" || source == "derived") {
+        const bool same = key->get(*key, object_) == key->get(*key, const_cast<void*>(defaults));
+        if (same) origins_.erase(path);
+      }
+    }
+  }
+
+  void override_one(const std::string& text, std::vector<std::string>& seen) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return complain(text, kCommandLine,
+                      fmt::format("'{}' is not of the form key.path=value", text));
+    const std::string path(trim(std::string_view(text).substr(0, equals)));
+    const std::string raw(trim(std::string_view(text).substr(equals + 1)));
+    if (std::find(seen.begin(), seen.end(), path) != seen.end())
+      return complain(path, kCommandLine, fmt::format("{} is given twice", path));
+    seen.push_back(path);
+    if (const Key* key = keys_.find(path)) {
+      assign(*key, from_command(*key, raw), kCommandLine, KeySource::command);
+      return;
+    }
+    if (override_entry(path, raw)) return;
+    complain(path, kCommandLine,
+             is_section(path) ? fmt::format("'{}' is a section, not a key", path)
+                              : keys_.unknown(path));
+  }
+
+ private:
+  bool is_section(const std::string& path) const {
+    return std::any_of(keys_.keys().begin(), keys_.keys().end(),
+                       [&](const Key& key) { return key.path.starts_with(path + "."); });
+  }
+
+  /// data.hints.cb_nodes=4: one entry of a map.
+  bool override_entry(const std::string& path, const std::string& raw) {
+    for (const Key& key : keys_.keys()) {
+      if (key.type != KeyType::text_map || !path.starts_with(key.path + ".")) continue;
+      auto map = std::get<TextMap>(key.get(key, object_));
+      map[path.substr(key.path.size() + 1)] = raw;
+      return assign(key, json(map), kCommandLine, KeySource::command), true;
+    }
+    return false;
+  }
+
+  const KeySet& keys_;
+  void* object_;
+  KeyOrigins& origins_;
+  std::vector<KeyProblem>& problems_;
+};
+
+Key& KeySet::append(Key key) {
+  CHOIR_CHECK(find(key.path) == nullptr, "key {} stands twice in the table", key.path);
+  keys_.push_back(std::move(key));
+  return keys_.back();
+}
+
+const Key* KeySet::find(const std::string& path) const {
+  for (const Key& key : keys_)
+    if (key.path == path) return &key;
+  return nullptr;
+}
+
+void KeySet::read_document(void* object, const void* defaults, const JsonDocument& document,
+                           KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
+  Reader reader(*this, object, origins, problems);
+  CHOIR_CHECK(document.root().is_object(), "{} is not an object", document.source());
+  reader.walk(document.root(), "", document);
+  reader.mark_defaults(document, defaults);
+  // In the order of the file; the library keeps objects by name.
+  std::stable_sort(problems.begin(), problems.end(), [&](const auto& a, const auto& b) {
+    return document.line_of(a.keys.front()) < document.line_of(b.keys.front());
+  });
+}
+
+void KeySet::read_overrides(void* object, const std::vector<std::string>& overrides,
+                            KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
+  Reader reader(*this, object, origins, problems);
+  std::vector<std::string> seen;
+  for (const std::string& text : overrides) reader.override_one(text, seen);
+}
+
+std::string KeySet::advice_for(const std::string& path) const {
+  const std::string folded = fold_name(path);
+  const std::string last = folded.substr(folded.rfind('.') + 1);
+  for (const std::string& wanted : {folded, last})
+    for (const ForeignKey& foreign : foreign_) {
+      if (fold_name(foreign.name) != wanted) continue;
+      if (foreign.advice.find(' ') != std::string::npos)
+        return fmt::format("a name of {}: {}", foreign.program, foreign.advice);
+      return fmt::format("what {} calls '{}' is '{}' here", foreign.program, foreign.name,
+                         foreign.advice);
+    }
+  return {};
+}
+
+std::string KeySet::unknown(const std::string& path) const {
+  const std::string head = fmt::format("unknown key '{}'", path);
+  std::vector<std::string> paths, lasts;
+  for (const Key& key : keys_) paths.push_back(key.path);
+  // The right name in the wrong section first, then names of other programs, then misspellings.
+  const std::string last = path.substr(path.rfind('.') + 1);
+  std::vector<std::string> elsewhere;
+  for (const std::string& legal : paths)
+    if (legal.substr(legal.rfind('.') + 1) == last) elsewhere.push_back("'" + legal + "'");
+  if (!elsewhere.empty())
+    return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
+  const std::string advice = advice_for(path);
+  if (!advice.empty()) return fmt::format("{}; {}", head, advice);
+  if (last == path) {  // a section perhaps
+    const std::string section = nearest_name(path, sections());
+    if (!section.empty()) return fmt::format("{}; did you mean the section '{}'?", head, section);
+  }
+  const std::string near = nearest_name(path, paths);
+  // A section's own keys count by their last part: "train.stepz" is nearer to steps than it looks.
+  for (const std::string& legal : paths) {
+    const std::size_t dot = path.rfind('.');
+    if (dot != std::string::npos && legal.starts_with(path.substr(0, dot + 1)))
+      lasts.push_back(legal.substr(dot + 1));
+  }
+  const std::string near_last = nearest_name(last, lasts);
+  if (!near_last.empty())
+    return fmt::format("{}; did you mean '{}'?", head, path.substr(0, path.rfind('.') + 1) + near_last);
+  if (!near.empty()) return fmt::format("{}; did you mean '{}'?", head, near);
+  if (!lasts.empty()) return fmt::format("{}; keys of this section: {}", head, join(lasts, ", "));
+  return fmt::format("{}; sections: {}", head, join(sections(), ", "));
+}
+
+void throw_problems(const std::vector<KeyProblem>& problems, const std::string& source) {
+  if (problems.empty()) return;
+  const std::string hint = "`choir train --describe` lists every key";
+  if (problems.size() == 1) throw DeckError(problems.front().text, hint);
+  std::string text = fmt::format("{}: {} errors", source, problems.size());
+  for (const KeyProblem& problem : problems) text += "\n  " + problem.text;
+  throw DeckError(text, hint);
+}
+
+}  // namespace choir

@@ -1,0 +1,250 @@
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "choir/core/key_table.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+std::string section_of(const std::string& path) {
+  const std::size_t dot = path.find('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+std::string name_in_section(const std::string& path) { return path.substr(path.find('.') + 1); }
+
+/// Sets an entry of a nested document by its dotted path.
+void place(ordered_json& root, const std::string& path, ordered_json value) {
+  ordered_json* node = &root;
+  for (const std::string& part : split(path, '.')) node = &(*node)[part];
+  *node = std::move(value);
+}
+
+std::string number_text(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15)
+    return fmt::format("{}", static_cast<std::int64_t>(value));
+  return fmt::format("{}", value);
+}
+
+}  // namespace
+
+std::string_view name_of(KeySource source) {
+  switch (source) {
+    case KeySource::builtin: return "default";
+    case KeySource::file: return "file";
+    case KeySource::command: return "override";
+    case KeySource::derived: return "derived";
+  }
+  return "?";
+}
+
+Key& Key::one_of(std::vector<std::string> names, std::vector<std::string> not_yet) {
+  type = KeyType::choice;
+  choices = std::move(names);
+  later = std::move(not_yet);
+  return *this;
+}
+
+Key& Key::only(std::int64_t value) {
+  if (type == KeyType::boolean) {
+    const std::string legal = value ? "true" : "false";
+    return checked(legal, [value, legal](const KeyValue& given) {
+      return std::get<bool>(given) == (value != 0) ? std::string()
+                                                   : "not yet supported; legal now: " + legal;
+    });
+  }
+  low = high = static_cast<double>(value);
+  later = {std::to_string(value)};
+  return *this;
+}
+
+Key& Key::checked(std::string text, std::function<std::string(const KeyValue&)> test) {
+  check_text = std::move(text);
+  check = std::move(test);
+  return *this;
+}
+
+std::string Key::constraint() const {
+  if (!choices.empty())
+    return join(choices, " | ") +
+           (later.empty() ? "" : " (not yet: " + join(later, ", ") + ")");
+  if (low && high && *low == *high && !later.empty()) return later.front() + " (others not yet)";
+  std::string text;
+  const bool bounded_above = high && *high != static_cast<double>(std::numeric_limits<int>::max());
+  if (low && bounded_above)
+    text = fmt::format("{} {} value {} {}", number_text(*low), low_open ? "<" : "<=",
+                       high_open ? "<" : "<=", number_text(*high));
+  else if (low) text = fmt::format("value {} {}", low_open ? ">" : ">=", number_text(*low));
+  else if (high && high_open) text = fmt::format("value < {}", number_text(*high));
+  else if (high) text = fmt::format("value <= {}", number_text(*high));
+  if (check_text.empty()) return text;
+  return text.empty() ? check_text : text + ", " + check_text;
+}
+
+std::string Key::type_name() const {
+  switch (type) {
+    case KeyType::boolean: return "true or false";
+    case KeyType::integer: return word.empty() ? "an integer" : "an integer or \"" + word + "\"";
+    case KeyType::real: return "a number";
+    case KeyType::text: return "text";
+    case KeyType::choice: return "one of its names";
+    case KeyType::text_list: return "a list of texts";
+    case KeyType::text_map: return "an object of texts";
+    case KeyType::duration: return "seconds or \"HH:MM:SS\"";
+  }
+  return "?";
+}
+
+std::vector<std::string> KeySet::sections() const {
+  std::vector<std::string> names;
+  for (const Key& key : keys_) {
+    const std::string name = section_of(key.path);
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+      names.push_back(name);
+  }
+  return names;
+}
+
+json KeySet::value_json(const Key& key, const void* object) const {
+  // `get` only reads; it takes void* because the accessor behind it also serves `set`.
+  const KeyValue value = key.get(key, const_cast<void*>(object));
+  if (!key.word.empty() && value == KeyValue(std::int64_t{0})) return key.word;
+  return std::visit([](const auto& held) { return json(held); }, value);
+}
+
+std::string KeySet::describe_table(const void* defaults) const {
+  std::string text, section = "-";
+  for (const Key& key : keys_) {
+    if (section_of(key.path) != section) {
+      section = section_of(key.path);
+      text += fmt::format("\n{}\n", section.empty() ? "(no section)" : section);
+    }
+    std::string type = key.type_name();
+    for (const char* article : {"an ", "a "})
+      if (type.starts_with(article)) type = type.substr(std::string_view(article).size());
+    if (key.type == KeyType::choice) type = "name";
+    text += fmt::format("  {:<34} {}, default {}", key.path, type, value_json(key, defaults).dump());
+    if (!key.unit.empty()) text += fmt::format(", {}", key.unit);
+    const std::string constraint = key.constraint();
+    if (!constraint.empty()) text += fmt::format("; {}", constraint);
+    text += "\n" + wrap(key.about, 100, 6);
+  }
+  return text.substr(1);
+}
+
+json KeySet::leaf_schema(const Key& key, const void* defaults) const {
+  json leaf;
+  switch (key.type) {
+    case KeyType::boolean: leaf["type"] = "boolean"; break;
+    case KeyType::integer: leaf["type"] = "integer"; break;
+    case KeyType::real: leaf["type"] = "number"; break;
+    case KeyType::text: leaf["type"] = "string"; break;
+    case KeyType::choice: leaf["enum"] = key.choices; break;
+    case KeyType::text_list: {
+      const json list = {{"type", "array"}, {"items", {{"type", "string"}}}};
+      leaf["anyOf"] = json::array({list, {{"type", "string"}}});
+      break;
+    }
+    case KeyType::text_map:
+      leaf["type"] = "object";
+      leaf["additionalProperties"] = {{"type", json::array({"string", "number", "boolean"})}};
+      break;
+    case KeyType::duration: leaf["type"] = json::array({"number", "string"}); break;
+  }
+  const auto bound = [&](double value) {
+    return key.type == KeyType::integer ? json(static_cast<std::int64_t>(value)) : json(value);
+  };
+  if (key.low) leaf[key.low_open ? "exclusiveMinimum" : "minimum"] = bound(*key.low);
+  if (key.high) leaf[key.high_open ? "exclusiveMaximum" : "maximum"] = bound(*key.high);
+  if (!key.word.empty()) leaf = {{"anyOf", json::array({leaf, {{"const", key.word}}})}};
+  leaf["default"] = value_json(key, defaults);
+  leaf["description"] = key.about + (key.unit.empty() ? "" : " [" + key.unit + "]");
+  return leaf;
+}
+
+std::string KeySet::schema_text(const void* defaults, const std::string& title) const {
+  const ordered_json free_object = {{"type", "object"}};
+  ordered_json properties;
+  properties["$schema"] = {{"type", "string"}};
+  for (const Key& key : keys_) {
+    const std::string section = section_of(key.path);
+    ordered_json leaf = ordered_json::parse(leaf_schema(key, defaults).dump());
+    if (section.empty()) {
+      properties[key.path] = std::move(leaf);
+      continue;
+    }
+    ordered_json& node = properties[section];
+    node["type"] = "object";
+    node["additionalProperties"] = false;
+    node["properties"][name_in_section(key.path)] = std::move(leaf);
+  }
+  properties["sources"] = free_object;
+  properties["derived"] = free_object;
+  ordered_json schema;
+  schema["$schema"] = "https://json-schema.org/draft/2020-12/schema";
+  schema["title"] = title;
+  schema["type"] = "object";
+  schema["additionalProperties"] = false;
+  schema["properties"] = std::move(properties);
+  return schema.dump(2) + "\n";
+}
+
+std::string KeySet::resolved_text(const void* object, const void* defaults,
+                                  const KeyOrigins& origins) const {
+  ordered_json document, sources, derived = ordered_json::object();
+  for (const Key& key : keys_) {
+    const auto found = origins.find(key.path);
+    const KeySource source = found == origins.end() ? KeySource::builtin : found->second.source;
+    const bool computed = source == KeySource::derived;
+    place(document, key.path,
+          ordered_json::parse(value_json(key, computed ? defaults : object).dump()));
+    if (computed) derived[key.path] = ordered_json::parse(value_json(key, object).dump());
+    sources[key.path] = std::string(name_of(source));
+  }
+  document["derived"] = std::move(derived);
+  document["sources"] = std::move(sources);
+  return document.dump(2) + "\n";
+}
+
+std::string KeySet::listing_text(const void* object, const KeyOrigins& origins) const {
+  std::string text, rest;
+  for (const Key& key : keys_) {
+    const auto found = origins.find(key.path);
+    const std::string value = value_json(key, object).dump();
+    if (found == origins.end()) {
+      rest += fmt::format("{}={} ", key.path, value);
+      continue;
+    }
+    text += fmt::format("  {:<32} {:<28} {}\n", key.path, value,
+                        found->second.place.empty() ? name_of(found->second.source)
+                                                    : std::string_view(found->second.place));
+  }
+  return text + "  defaults:\n" + wrap(rest, 100, 4);
+}
+
+std::string format_hms(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds);
+  return fmt::format("{:02}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+}
+
+std::optional<double> parse_hms(std::string_view text) {
+  const std::vector<std::string> parts = split(text, ':');
+  if (parts.empty() || parts.size() > 3) return std::nullopt;
+  double seconds = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::string& part = parts[i];
+    if (part.empty() || part.size() > 9 || part.find_first_not_of("0123456789") != part.npos)
+      return std::nullopt;
+    const double value = std::stod(part);
+    if (i > 0 && value >= 60) return std::nullopt;
+    seconds = seconds * 60 + value;
+  }
+  return seconds;
+}
+
+}  // namespace choir

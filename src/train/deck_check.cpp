@@ -1,0 +1,153 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "deck_tables.hpp"
+
+namespace choir {
+namespace {
+
+/// The divisors of n next to `wish`: "3 or 4", or one where there is only one.
+std::string divisors_around(std::int64_t n, std::int64_t wish) {
+  std::int64_t below = 0, above = 0;
+  for (std::int64_t d = std::min(wish, n); d >= 1 && below == 0; --d)
+    if (n % d == 0) below = d;
+  for (std::int64_t d = wish; d <= n && above == 0; ++d)
+    if (n % d == 0) above = d;
+  if (below == 0 || above == 0 || below == above) return std::to_string(below + above);
+  return fmt::format("{} or {}", below, above);
+}
+
+std::string multiples_around(std::int64_t value, std::int64_t unit) {
+  const std::int64_t below = value / unit * unit;
+  return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
+}
+
+class Checks {
+ public:
+  explicit Checks(const Deck& deck) : deck_(deck) {}
+
+  void add(std::vector<std::string> keys, std::string text) {
+    problems_.push_back({std::move(keys), std::move(text)});
+  }
+
+  void batch() {
+    const TrainSection& train = deck_.train;
+    const std::vector<std::string> keys{"train.micro_batch_size", "train.global_batch_size",
+                                        "train.grad_accum"};
+    try {  // what no number of ranks could mend
+      if ((train.micro_batch_size > 0) + (train.grad_accum > 0) + (train.global_batch_size > 0) < 2)
+        resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
+      if (train.micro_batch_size > 0 && train.global_batch_size > 0)
+        resolve_batch_sizes(train.micro_batch_size, 0, train.global_batch_size, 1);
+      if (train.grad_accum > 0 && train.global_batch_size > 0)
+        resolve_batch_sizes(0, train.grad_accum, train.global_batch_size, 1);
+    } catch (const DeckError& error) {
+      add(keys, fmt::format("{}; {}", error.what(), error.hint()));
+    }
+  }
+
+  void data() {
+    const DataSection& data = deck_.data;
+    const bool synthetic = data.format == "synthetic";
+    if (!synthetic && data.train.empty())
+      add({"data.train"}, "data.train is not given: name files or folders, or set data.format = "
+                          "\"synthetic\" for random tokens");
+    if (synthetic && !(data.train.empty() && data.val.empty()))
+      add({"data.train", "data.val", "data.format"},
+          "data.format = \"synthetic\" reads nothing, but data.train or data.val name files; remove one");
+    if (synthetic && deck_.model.gpt.vocab_size == 0)
+      add({"model.vocab_size", "data.format"},
+          "data.format = \"synthetic\" needs model.vocab_size, for example 50257");
+    if (data.readers_every > 0 && data.reader != "scatter")
+      add({"data.readers_every", "data.reader"},
+          fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
+                      data.readers_every, data.reader));
+  }
+
+  void schedule() {
+    const OptimizerSection& optimizer = deck_.optimizer;
+    if (optimizer.min_lr > optimizer.learning_rate)
+      add({"optimizer.min_lr", "optimizer.learning_rate"},
+          fmt::format("optimizer.min_lr = {} is above optimizer.learning_rate = {}; legal: 0 <= min_lr "
+                      "<= {}", optimizer.min_lr, optimizer.learning_rate, optimizer.learning_rate));
+    if (optimizer.decay_steps > 0 && optimizer.warmup_steps > optimizer.decay_steps)
+      add({"optimizer.warmup_steps", "optimizer.decay_steps"},
+          fmt::format("optimizer.warmup_steps = {} is above optimizer.decay_steps = {}; nearest legal: {}",
+                      optimizer.warmup_steps, optimizer.decay_steps, optimizer.decay_steps));
+    const std::int64_t last = profile_range(deck_.train.profile).last;
+    if (last > deck_.train.max_steps)
+      add({"train.profile", "train.max_steps"},
+          fmt::format("train.profile ends at step {}, after train.max_steps = {}", last,
+                      deck_.train.max_steps));
+    const RunSection& run = deck_.run;
+    if (run.walltime > 0 && run.walltime_margin >= run.walltime)
+      add({"run.walltime", "run.walltime_margin"},
+          fmt::format("run.walltime = {} leaves no time to train: run.walltime_margin is {}",
+                      format_hms(run.walltime), format_hms(run.walltime_margin)));
+  }
+
+  void faults() {
+    const FaultSection& fault = deck_.fault;
+    const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
+      if ((rank < 0) == (step < 0)) return;
+      const std::string key = fmt::format("fault.{}", name);
+      add({key + "_rank", key + "_step"}, fmt::format("{0}_rank and {0}_step go together", key));
+    };
+    pair("hang", fault.hang_rank, fault.hang_step);
+    pair("throw", fault.throw_rank, fault.throw_step);
+    // The rank alone goes with kill_in_save.
+    if (fault.kill_step >= 0 || fault.kill_in_save.empty())
+      pair("kill", fault.kill_rank, fault.kill_step);
+  }
+
+  std::vector<KeyProblem> take() { return std::move(problems_); }
+
+ private:
+  const Deck& deck_;
+  std::vector<KeyProblem> problems_;
+};
+
+}  // namespace
+
+std::int64_t default_ffn_width(const GptConfig& gpt) {
+  if (gpt.activation != ops::Activation::swiglu) return 4 * gpt.n_embd;
+  return (8 * gpt.n_embd + 3 * 64 - 1) / (3 * 64) * 64;
+}
+
+std::vector<KeyProblem> check_model(const GptConfig& gpt) {
+  std::vector<KeyProblem> problems;
+  if (gpt.n_embd % gpt.n_head != 0) {
+    problems.push_back(
+        {{"model.n_embd", "model.n_head"},
+         fmt::format("model.n_embd = {} is not a multiple of model.n_head = {}; nearest legal: n_embd = "
+                     "{}, or n_head = {}", gpt.n_embd, gpt.n_head,
+                     multiples_around(gpt.n_embd, gpt.n_head), divisors_around(gpt.n_embd, gpt.n_head))});
+  } else if (gpt.position == Position::rope && gpt.head_width() % 2 != 0) {
+    problems.push_back(
+        {{"model.n_embd", "model.n_head", "model.position"},
+         fmt::format("model.position = \"rope\" rotates pairs, but a head is model.n_embd / model.n_head = "
+                     "{} wide; nearest legal: n_embd = {}", gpt.head_width(),
+                     multiples_around(gpt.n_embd, 2 * gpt.n_head))});
+  }
+  if (gpt.n_kv_head != 0 && gpt.n_head % gpt.n_kv_head != 0)
+    problems.push_back(
+        {{"model.n_kv_head", "model.n_head"},
+         fmt::format("model.n_kv_head = {} does not divide model.n_head = {}; nearest legal: {}",
+                     gpt.n_kv_head, gpt.n_head, divisors_around(gpt.n_head, gpt.n_kv_head))});
+  return problems;
+}
+
+std::vector<KeyProblem> deck::check(const Deck& deck) {
+  Checks checks(deck);
+  for (KeyProblem& problem : check_model(deck.model.gpt))
+    checks.add(std::move(problem.keys), std::move(problem.text));
+  checks.batch();
+  checks.data();
+  checks.schedule();
+  checks.faults();
+  return checks.take();
+}
+
+}  // namespace choir

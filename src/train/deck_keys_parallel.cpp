@@ -1,0 +1,41 @@
+#include "deck_tables.hpp"
+
+namespace choir::deck {
+
+void add_parallel_keys(Table& table) {
+  using Part = ParallelSection;
+  auto parallel = table.section("parallel", &Deck::parallel);
+  parallel.add("tensor", &Part::tensor, "ranks", "Ranks that share each layer.").only(1);
+  parallel.add("pipeline", &Part::pipeline, "ranks", "Ranks that share the layers.").only(1);
+  parallel.add("context", &Part::context, "ranks", "Ranks that share each sequence.").only(1);
+  parallel.add("data", &Part::data, "ranks",
+               "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")
+      .or_word("auto")
+      .at_least(0);
+  parallel.add("sequence", &Part::sequence, "", "Sequence parallelism.").only(0);
+  parallel.add("zero", &Part::zero, "stage", "What of the training state is spread over ranks.").only(0);
+  parallel.add("schedule", &Part::schedule, "", "Pipeline schedule; of no effect on one stage.")
+      .one_of({"1f1b"}, {"gpipe", "interleaved", "zb-h1"});
+  parallel.add("virtual_stages", &Part::virtual_stages, "", "Pipeline stages per rank.").only(1);
+  parallel.add("offload", &Part::offload, "", "What is kept in host memory.")
+      .one_of({"none"}, {"optimizer", "all"});
+  parallel.add("order", &Part::order, "", "Axes from the fastest varying rank on.")
+      .checked("a permutation of tp-cp-dp-pp", [](const KeyValue& value) -> std::string {
+        const auto& order = std::get<std::string>(value);
+        const std::string padded = "-" + order + "-";
+        for (const char* axis : {"-tp-", "-cp-", "-dp-", "-pp-"})
+          if (padded.find(axis) == std::string::npos || order.size() != 11)
+            return "expected tp, cp, dp and pp once each, joined by '-'";
+        return {};
+      });
+  parallel.add("transport", &Part::transport, "",
+               "How collectives travel: node uses shared memory (all ranks on one node), auto uses it "
+               "where it can.")
+      .one_of({"auto", "mpi", "node"});
+  parallel.add("timeout", &Part::timeout, "seconds",
+               "A collective that takes longer ends the run with exit code 5 and names the ranks.")
+      .in_seconds()
+      .above(0);
+}
+
+}  // namespace choir::deck

@@ -1,0 +1,20 @@
+#pragma once
+// Private to the deck: its table, written in pieces, and the cross checks.
+#include "choir/train/deck.hpp"
+
+namespace choir::deck {
+
+using Table = KeyTable<Deck>;
+
+void add_run_keys(Table& table);
+void add_model_keys(Table& table);
+void add_data_keys(Table& table);
+void add_train_keys(Table& table);
+void add_parallel_keys(Table& table);
+void add_service_keys(Table& table);  // eval, checkpoint, log, fault, device
+std::vector<ForeignKey> foreign_keys();
+
+/// What no single key can show. Places are put in front by the caller.
+std::vector<KeyProblem> check(const Deck& deck);
+
+}  // namespace choir::deck
