@@ -40,18 +40,30 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned ch
 // The CRC register is linear over GF(2): appending zero bytes is a 32 x 32 bit matrix.
 using Matrix = std::array<std::uint32_t, 32>;
 
-std::uint32_t times(const Matrix& m, std::uint32_t vector) {
+constexpr std::uint32_t times(const Matrix& m, std::uint32_t vector) {
   std::uint32_t sum = 0;
-  for (std::size_t i = 0; vector != 0; vector >>= 1, ++i)
-    if (vector & 1u) sum ^= m[i];
+  for (std::size_t i = 0; vector != 0; vector >>= 1, ++i) sum ^= m[i] & (0u - (vector & 1u));
   return sum;
 }
 
-Matrix square(const Matrix& m) {
+constexpr Matrix square(const Matrix& m) {
   Matrix result{};
   for (std::size_t i = 0; i < 32; ++i) result[i] = times(m, m[i]);
   return result;
 }
+
+// Appending 2^k zero bytes. Kept because a checkpoint combines one CRC per run of elements, and a
+// tensor split along its last dim has a run per row.
+constexpr std::array<Matrix, 64> make_shifts() {
+  std::array<Matrix, 64> shifts{};
+  Matrix bit{};  // one zero bit
+  bit[0] = kPolynomial;
+  for (std::size_t i = 1; i < 32; ++i) bit[i] = 1u << (i - 1);
+  shifts[0] = square(square(square(bit)));
+  for (std::size_t k = 1; k < shifts.size(); ++k) shifts[k] = square(shifts[k - 1]);
+  return shifts;
+}
+constexpr auto kShifts = make_shifts();
 
 }  // namespace
 
@@ -65,12 +77,8 @@ std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t crc) {
 }
 
 std::uint32_t crc32c_combine(std::uint32_t crc_a, std::uint32_t crc_b, std::uint64_t bytes_b) {
-  Matrix shift{};  // one zero bit
-  shift[0] = kPolynomial;
-  for (std::size_t i = 1; i < 32; ++i) shift[i] = 1u << (i - 1);
-  shift = square(square(square(shift)));  // one zero byte
-  for (; bytes_b != 0; bytes_b >>= 1, shift = square(shift))
-    if (bytes_b & 1u) crc_a = times(shift, crc_a);
+  for (std::size_t k = 0; bytes_b != 0; bytes_b >>= 1, ++k)
+    if (bytes_b & 1u) crc_a = times(kShifts[k], crc_a);
   return crc_a ^ crc_b;
 }
 

@@ -1,0 +1,42 @@
+#pragma once
+// What a checkpoint holds: named logical tensors, seen through the runs of elements one rank has.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choir/core/dtype.hpp"
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir {
+
+/// Elements [first, first + count) of the logical row-major tensor. On save this rank owns them; on
+/// load it wants them. `data` belongs to the caller. Padding is no element of a logical tensor.
+struct StoredPiece {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  void* data = nullptr;
+};
+
+/// One logical tensor. Every rank passes the same names, dtypes and shapes in the same order; only
+/// the pieces differ, and may be none. '/' in a name makes groups:
+/// "optimizer/m/blocks.0.attn.qkv.weight".
+struct StoredTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::vector<StoredPiece> pieces;
+  Device* device = nullptr;  ///< where the pieces live; nullptr is host memory
+};
+
+/// What is saved beside the tensors. The store reads none of it except `step` and `metric`.
+struct CheckpointMeta {
+  std::int64_t step = 0;
+  std::string json;              ///< deck, provenance, sampler integers, seed ...: opaque
+  std::optional<double> metric;  ///< smaller is better (validation loss); for Retention::keep_best
+  std::string deck_hash;         ///< shown by `inspect`, otherwise unused
+  std::string layout;            ///< of the run that saved, "dp 4 x tp 2"; likewise
+};
+
+}  // namespace choir

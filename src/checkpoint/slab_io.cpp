@@ -1,0 +1,202 @@
+#include "choir/checkpoint/slab_io.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
+
+namespace choir {
+namespace {
+
+// Small enough to stay in the cache between its checksum and its copy, large enough to hide the
+// call.
+constexpr std::int64_t kHostChunk = 1 << 20;
+constexpr std::int64_t kDeviceChunk = 4 << 20;
+constexpr std::int64_t kWriteBackEvery = 32 << 20;
+
+[[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
+  std::string hint;
+  if (error == ENOSPC || error == EDQUOT)
+    hint = "free some space, or lower checkpoint.keep, or move run.dir to a larger file system";
+  if (error == EACCES || error == EROFS || error == EPERM)
+    hint = "make the directory writable, or choose another run.dir";
+  throw StorageError(fmt::format("cannot {} {}: {}", doing, path, std::strerror(error)), hint);
+}
+
+std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
+  return crc32c_combine(crc, 0, static_cast<std::uint64_t>(bytes));
+}
+
+/// Calls `action(host pointer, bytes, offset in the tensor)` on chunks of a piece.
+struct Chunks {
+  const StoredTensor& tensor;
+  std::int64_t width = static_cast<std::int64_t>(size_of(tensor.dtype));
+  bool staged = tensor.device != nullptr && tensor.device->kind() == DeviceKind::cuda;
+  std::vector<char> staging{};
+
+  template <class Action>
+  void over(const StoredPiece& piece, Action&& action) {
+    const std::int64_t bytes = piece.count * width;
+    const std::int64_t step = staged ? kDeviceChunk : kHostChunk;
+    if (staged) staging.resize(static_cast<std::size_t>(std::min(step, kDeviceChunk)));
+    for (std::int64_t done = 0; done < bytes; done += step) {
+      const std::int64_t now = std::min(step, bytes - done);
+      char* own = static_cast<char*>(piece.data) + done;
+      action(own, staged ? staging.data() : own, now, piece.first * width + done);
+    }
+  }
+};
+
+}  // namespace
+
+File::File(const std::string& path, Mode mode) : path_(path) {
+  const int flags = mode == Mode::read    ? O_RDONLY
+                    : mode == Mode::write ? O_WRONLY
+                                          : O_WRONLY | O_CREAT | O_TRUNC;
+  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail(mode == Mode::create ? "make" : "open", path_, errno);
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void File::close() {
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed != 0 && errno != EINTR) fail("close", path_, errno);
+}
+
+std::int64_t File::bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail("look at", path_, errno);
+  return status.st_size;
+}
+
+void File::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(descriptor_, from, static_cast<std::size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
+    from += n, offset += n, bytes -= n;
+  }
+}
+
+void File::read_at(void* data, std::int64_t bytes, std::int64_t offset) const {
+  char* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_, errno);
+    if (n == 0) throw StorageError(fmt::format("{} ends at byte {}", path_, offset));
+    to += n, offset += n, bytes -= n;
+  }
+}
+
+void File::reserve(std::int64_t bytes) const {
+  if (bytes <= 0) return;
+  int error = 0;
+  do {
+    error = ::fallocate(descriptor_, 0, 0, bytes) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  struct statvfs space {};
+  const bool known = ::fstatvfs(descriptor_, &space) == 0;
+  const double free_bytes = known ? static_cast<double>(space.f_bavail) * space.f_frsize : 0;
+  if ((error == EOPNOTSUPP || error == ENOSYS) && known)
+    error = free_bytes < static_cast<double>(bytes) ? ENOSPC : 0;
+  if (error == 0) return;
+  fail(fmt::format("reserve {} ({} free) for", format_bytes(static_cast<double>(bytes)),
+                   format_bytes(free_bytes)),
+       path_, error);
+}
+
+void File::start_write_back(std::int64_t offset, std::int64_t bytes) const {
+  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+void File::sync() const {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor_);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fail("bring to the disk", path_, errno);
+}
+
+std::uint32_t write_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+                           const ByteProgress& progress) {
+  Chunks chunks{tensor};
+  const std::int64_t total = record.bytes();
+  std::uint32_t share = 0;
+  for (const StoredPiece& piece : tensor.pieces) {
+    std::uint32_t crc = 0;
+    std::int64_t pending = 0;
+    chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
+      if (host != own) tensor.device->copy_to_host(host, own, static_cast<std::size_t>(bytes));
+      crc = crc32c(host, static_cast<std::size_t>(bytes), crc);
+      file.write_at(host, bytes, record.offset + at);
+      pending += bytes;
+      if (pending >= kWriteBackEvery) {
+        file.start_write_back(record.offset + at + bytes - pending, pending);
+        pending = 0;
+      }
+      if (progress) progress(bytes);
+    });
+    const std::int64_t end = (piece.first + piece.count) * chunks.width;
+    if (piece.count > 0) share ^= moved_on(crc, total - end);
+  }
+  return share;
+}
+
+void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+                 const ByteProgress& progress) {
+  Chunks chunks{tensor};
+  for (const StoredPiece& piece : tensor.pieces)
+    chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
+      file.read_at(host, bytes, record.offset + at);
+      if (host != own) tensor.device->copy_from_host(own, host, static_cast<std::size_t>(bytes));
+      if (progress) progress(bytes);
+    });
+}
+
+std::vector<std::uint32_t> crc_shares(const File& file, const std::vector<FileRegion>& regions,
+                                      std::int64_t first, std::int64_t last,
+                                      const ByteProgress& progress) {
+  std::vector<char> chunk(static_cast<std::size_t>(kHostChunk));
+  std::vector<std::uint32_t> shares(regions.size(), 0);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const FileRegion& region = regions[i];
+    const std::int64_t from = std::max(first, region.offset);
+    const std::int64_t to = std::min(last, region.offset + region.bytes);
+    std::uint32_t crc = 0;
+    for (std::int64_t at = from; at < to; at += kHostChunk) {
+      const std::int64_t bytes = std::min(kHostChunk, to - at);
+      file.read_at(chunk.data(), bytes, at);
+      crc = crc32c(chunk.data(), static_cast<std::size_t>(bytes), crc);
+      if (progress) progress(bytes);
+    }
+    if (to > from) shares[i] = moved_on(crc, region.offset + region.bytes - to);
+  }
+  return shares;
+}
+
+std::vector<std::uint32_t> structure_crcs(const File& file,
+                                          const std::vector<FileRegion>& regions) {
+  std::vector<std::uint32_t> crcs(regions.size(), 0);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].tensor >= 0) continue;
+    const std::int64_t end = regions[i].offset + regions[i].bytes;
+    crcs[i] = crc_shares(file, {regions[i]}, regions[i].offset, end, {})[0];
+  }
+  return crcs;
+}
+
+}  // namespace choir
