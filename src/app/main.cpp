@@ -1,1 +1,47 @@
-int main() { return 0; }
+// choir SUBCOMMAND ...: the table of contents.
+#include <fmt/core.h>
+
+#include "choir/app/commands.hpp"
+#include "choir/app/guard.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
+#include "choir_features.hpp"
+
+namespace {
+
+void print_usage() {
+  fmt::print("choir {}: trains and runs transformer language models on MPI ranks\n\n",
+             CHOIR_BUILD_REVISION);
+  fmt::print("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
+  for (const choir::Command& command : choir::commands())
+    fmt::print("  {:<10} {}\n", command.name, command.summary);
+  fmt::print("\nseveral ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
+}
+
+int unknown(const std::string& name) {
+  return choir::without_mpi([&]() -> int {
+    std::vector<std::string> names;
+    for (const choir::Command& command : choir::commands()) names.emplace_back(command.name);
+    const std::string nearest = choir::nearest_name(name, names);
+    throw choir::DeckError(fmt::format("there is no subcommand '{}'", name),
+                           (nearest.empty() ? "" : "did you mean '" + nearest + "'? ") +
+                               std::string("`choir --help` lists them all"));
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> all(argv + 1, argv + argc);
+  if (all.empty() || all[0] == "--help" || all[0] == "-h" || all[0] == "help") {
+    print_usage();
+    return all.empty() ? static_cast<int>(choir::ExitCode::deck) : 0;
+  }
+  if (all[0] == "--version") {
+    fmt::print("choir {}\n", CHOIR_BUILD_REVISION);
+    return 0;
+  }
+  for (const choir::Command& command : choir::commands())
+    if (all[0] == command.name) return command.run({all.begin() + 1, all.end()});
+  return unknown(all[0]);
+}

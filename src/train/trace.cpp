@@ -5,26 +5,13 @@
 #include <fstream>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/gather_text.hpp"
 #include "choir/core/clock.hpp"
 
 namespace choir {
 namespace {
 
 constexpr std::size_t kMaxSpans = 1 << 16;
-
-/// Texts of all ranks, in order, at rank 0.
-std::string gather_text(const std::string& mine, Communicator& world) {
-  std::vector<std::int64_t> sizes(static_cast<std::size_t>(world.size()), 0);
-  const auto bytes = static_cast<std::int64_t>(mine.size());
-  std::vector<std::int64_t> eight(sizes.size(), sizeof bytes), at(sizes.size());
-  for (std::size_t r = 0; r < at.size(); ++r) at[r] = static_cast<std::int64_t>(8 * r);
-  world.gather(&bytes, sizeof bytes, sizes.data(), eight.data(), at.data(), 0);
-  std::int64_t total = 0;
-  for (std::size_t r = 0; r < at.size(); ++r) at[r] = total, total += sizes[r];
-  std::string all(static_cast<std::size_t>(total), '\0');
-  world.gather(mine.data(), mine.size(), all.data(), sizes.data(), at.data(), 0);
-  return all;
-}
 
 }  // namespace
 
@@ -52,11 +39,15 @@ void Trace::write(const std::string& path, Communicator& world) {
         "{{\"name\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":0,\"ts\":{:.3f},\"dur\":{:.3f},"
         "\"args\":{{\"step\":{}}}}},\n",
         s.name, world.rank(), (s.start - aligned) * 1e6, (s.end - s.start) * 1e6, s.step);
-  const std::string all = gather_text(text, world);
+  const std::vector<std::string> texts = gather_texts(world, text);
   together(world, [&] {
     if (world.rank() != 0) return;
     std::ofstream file(path);
-    file << "{\"traceEvents\":[\n" << all.substr(0, all.size() - 2) << "\n]}\n";
+    file << "{\"traceEvents\":[\n";
+    for (const std::string& one : texts) file << one;
+    // A comma may not be last in JSON: close with the number of spans that found no room.
+    file << fmt::format("{{\"name\":\"lost spans\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"n\":{}}}}}\n]}}\n",
+                        lost_);
     if (!file.flush()) throw StorageError("cannot write the trace '" + path + "'");
   });
   written_ = true;

@@ -30,11 +30,15 @@ class Error : public std::runtime_error {
   const std::string& hint() const { return hint_; }
   /// "file.cpp:123" of the place that threw.
   const std::string& where() const { return where_; }
+  /// True when every rank throws this same error, so that one of them may speak for all.
+  bool everywhere() const { return everywhere_; }
+  void set_everywhere() { everywhere_ = true; }
 
  private:
   ExitCode code_;
   std::string hint_;
   std::string where_;
+  bool everywhere_ = false;
 };
 
 /// The five families of errors with an exit code of their own.

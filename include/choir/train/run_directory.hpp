@@ -1,0 +1,33 @@
+#pragma once
+// The files of a run: deck.json, log.txt, metrics.jsonl, checkpoints/, samples/.
+#include <cstdint>
+#include <string>
+
+#include "choir/core/log.hpp"
+
+namespace choir {
+
+class RunDirectory {
+ public:
+  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  std::string deck() const { return path_ + "/deck.json"; }
+  std::string log() const { return path_ + "/log.txt"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string samples() const { return path_ + "/samples"; }
+  std::string stop_file() const { return path_ + "/stop_now"; }
+
+  /// Local, by one rank. Makes the folders; a stop file of an earlier run is removed. StorageError.
+  void create() const;
+  /// Writes by temporary file and rename. StorageError.
+  void write_deck(const std::string& json) const;
+  /// samples/step_00000100.txt. False when it could not be written: a full disk must not end training.
+  bool write_sample(std::int64_t step, const std::string& text) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace choir

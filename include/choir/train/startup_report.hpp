@@ -1,0 +1,24 @@
+#pragma once
+// What a run says before its first step.
+#include <string>
+
+#include "choir/comm/mesh.hpp"
+#include "choir/core/log.hpp"
+#include "choir/train/engine.hpp"
+#include "choir/train/step_planner.hpp"
+
+namespace choir {
+
+/// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." of this rank. Local.
+std::string who_am_i(Mesh& mesh, const Device& device);
+
+/// The dist_info block of the ALCF tutorial. Local.
+std::string dist_info(Mesh& mesh, const Device& device);
+
+/// Parameters, tokens per iteration, module tree. Local.
+std::string model_report(Engine& engine);
+
+/// The plan with its exact arena, per rank. Local.
+std::string memory_report(const StepPlan& plan);
+
+}  // namespace choir

@@ -1,0 +1,46 @@
+#pragma once
+// What a training run stores and how it is put back: parameters, moments, progress, and beside them the deck and
+// the vocabulary, so that a checkpoint alone can generate text.
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "choir/checkpoint/store.hpp"
+#include "choir/nn/parameter.hpp"
+#include "choir/train/engine.hpp"
+
+namespace choir {
+
+/// Where a run stands. Layout-free integers; all of the state that is not a tensor.
+struct Progress {
+  std::int64_t step = 0;              ///< steps done
+  std::int64_t updates = 0;           ///< of them with an optimizer update
+  std::int64_t consumed_samples = 0;  ///< sequences used; the position of the sampler
+  std::int64_t skipped_in_a_row = 0;  ///< non-finite steps since the last good one
+  double best_val_loss = std::numeric_limits<double>::infinity();
+
+  /// Views of the members, for the checkpoint.
+  std::vector<State> states();
+};
+
+/// Text beside the tensors.
+struct TrainMeta {
+  std::string deck;        ///< resolved deck, JSON
+  std::string vocabulary;  ///< tokenizer as JSON, or ""
+  std::int64_t vocab_size = 0;
+  std::string provenance;  ///< revision, compiler, hosts: JSON
+
+  std::string to_json() const;
+  /// Throws StorageError when the text is not what to_json wrote.
+  static TrainMeta parse(const std::string& json, const std::string& path);
+};
+
+/// Parameters, moments and progress; this rank's pieces for saving (data-parallel ranks share the writing) ...
+std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
+/// ... and whole tensors for loading.
+std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);
+/// The masters of a model without training state.
+std::vector<StoredTensor> parameters_to_load(ModelInstance& instance);
+
+}  // namespace choir

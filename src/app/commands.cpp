@@ -1,0 +1,18 @@
+#include "choir/app/commands.hpp"
+
+namespace choir {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> table{
+      {"train", "train a model from a deck, or continue", train_command},
+      {"eval", "loss of a checkpoint on its validation data", eval_command},
+      {"generate", "text from a checkpoint", generate_command},
+      {"prepare", "turn text into token files", prepare_command},
+      {"inspect", "what is in a checkpoint", inspect_command},
+      {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?", doctor_command},
+      {"bench", "measure a step, the ops, the communication or the readers", bench_command},
+  };
+  return table;
+}
+
+}  // namespace choir

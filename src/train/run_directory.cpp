@@ -1,0 +1,44 @@
+#include "choir/train/run_directory.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text;
+  return static_cast<bool>(file.flush());
+}
+
+}  // namespace
+
+void RunDirectory::create() const {
+  std::error_code failed;
+  for (const std::string& folder : {path_, checkpoints(), samples()}) {
+    fs::create_directories(folder, failed);
+    if (failed)
+      throw StorageError("cannot make the folder '" + folder + "': " + failed.message(),
+                         "choose another place with run.dir");
+  }
+  fs::remove(stop_file(), failed);
+}
+
+void RunDirectory::write_deck(const std::string& json) const {
+  std::error_code failed;
+  if (write_text(deck() + ".new", json)) fs::rename(deck() + ".new", deck(), failed);
+  else failed = std::make_error_code(std::errc::io_error);
+  if (failed)
+    throw StorageError("cannot write '" + deck() + "': " + failed.message(), "is the disk full?");
+}
+
+bool RunDirectory::write_sample(std::int64_t step, const std::string& text) const {
+  return write_text(samples() + fmt::format("/step_{:08}.txt", step), text);
+}
+
+}  // namespace choir

@@ -1,0 +1,74 @@
+#include "choir/train/startup_report.hpp"
+
+#include <omp.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "choir/comm/mpi_session.hpp"
+#include "choir/ops/gemm.hpp"
+
+namespace choir {
+namespace {
+
+/// The batch system that started us, by what it leaves in the environment.
+std::string scheduler() {
+  constexpr std::array<std::array<const char*, 2>, 4> kKnown{
+      {{"PBS_JOBID", "PBS"}, {"SLURM_JOB_ID", "SLURM"}, {"LSB_JOBID", "LSF"}, {"FLUX_JOB_ID", "Flux"}}};
+  for (const auto& [variable, name] : kKnown)
+    if (const char* id = std::getenv(variable)) return fmt::format("{} {}", name, id);
+  return "none";
+}
+
+}  // namespace
+
+std::string who_am_i(Mesh& mesh, const Device& device) {
+  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {} threads",
+                     name_of(device.kind()), mesh.rank(), mesh.world().size() - 1,
+                     mesh.node().rank(), mesh.node().size() - 1, mesh.node_index(),
+                     mesh.nodes() - 1, host_name(), omp_get_max_threads());
+}
+
+std::string dist_info(Mesh& mesh, const Device& device) {
+  Communicator& data = mesh.along(Axis::data);
+  return fmt::format(
+      "dist_info:\n"
+      "  DEVICE={}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
+      "  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n  WORLD_SIZE_TOTAL={}\n"
+      "  LAYOUT={}\n  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
+      device.description(), "mpi", host_name(), "linux", mesh.nodes(), mesh.node().size(),
+      omp_get_max_threads(), scheduler(), mesh.world().size(), mesh.layout().to_string(),
+      data.transport(), MpiSession::library_version());
+}
+
+std::string model_report(Engine& engine) {
+  Gpt& model = engine.instance().model();
+  const ParameterSet& parameters = engine.instance().parameters();
+  const EngineOptions& o = engine.options();
+  std::int64_t decayed_tensors = 0;
+  for (const Parameter& p : parameters.parameters()) decayed_tensors += p.decay;
+  const auto tensors = static_cast<std::int64_t>(parameters.parameters().size());
+  const std::int64_t ranks = engine.mesh().along(Axis::data).size();
+  const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
+  return fmt::format(
+      "model:\n{}"
+      "  parameters                 {:>16}\n  without positions          {:>16}\n"
+      "  decayed                    {:>16} in {} tensors\n"
+      "  not decayed                {:>16} in {} tensors\n"
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
+      "  tokens per iteration       {:>16}\n"
+      "  GEMM                       {:>16}",
+      model.describe(), format_count(parameters.count()),
+      format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
+      decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
+      tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches, ranks,
+      format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute));
+}
+
+std::string memory_report(const StepPlan& plan) {
+  return fmt::format(
+      "memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP, {} touched",
+      plan.memory.to_string(), plan.flops / 1e9, format_bytes(plan.bytes));
+}
+
+}  // namespace choir
