@@ -87,7 +87,8 @@ inline void store(float* p, Floats v) {
 inline void store(bf16* p, Floats v) {
   const Words u = round_to_bf16(v);
 #if defined(__AVX512F__) && defined(__AVX512BW__)
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)u));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)u));
 #else
   const HalfWords h = __builtin_convertvector(u, HalfWords);
   std::memcpy(static_cast<void*>(p), &h, sizeof h);
