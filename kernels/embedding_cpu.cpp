@@ -1,0 +1,74 @@
+#include "kernels/embedding.hpp"
+#include "kernels/parallel.hpp"
+#include "kernels/simd.hpp"
+
+namespace choir::cpu {
+
+IdRange id_range(const TensorView& ids) {
+  const auto* id = static_cast<const std::int32_t*>(ids.data);
+  std::int32_t lowest = INT32_MAX, highest = INT32_MIN;
+#pragma omp simd reduction(min : lowest) reduction(max : highest)
+  for (std::int64_t i = 0; i < ids.count(); ++i) {
+    lowest = id[i] < lowest ? id[i] : lowest;
+    highest = id[i] > highest ? id[i] : highest;
+  }
+  return {lowest, highest};
+}
+
+template <class T>
+void embedding_forward(const ops::EmbeddingForward& args) {
+  const std::int64_t width = args.table.shape.back();
+  const auto* ids = static_cast<const std::int32_t*>(args.ids.data);
+  const auto* table = static_cast<const T*>(args.table.data);
+  const auto* positions = static_cast<const T*>(args.positions.data);
+  auto* out = static_cast<T*>(args.out.data);
+  parallel_ranges(args.ids.count(), width, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const T* token = table + ids[r] * width;
+      T* y = out + r * width;
+      if (positions == nullptr) {
+        std::memcpy(static_cast<void*>(y), token, static_cast<std::size_t>(width) * sizeof(T));
+        continue;
+      }
+      const T* position = positions + (args.first_position + r % args.tokens) * width;
+      for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+        access.store(y + c, access.load(token + c) + access.load(position + c));
+      });
+    }
+  });
+}
+
+template <class T>
+void embedding_backward(const ops::EmbeddingBackward& args) {
+  const std::int64_t width = args.d_out.shape.back(), rows = args.ids.count();
+  const auto* ids = static_cast<const std::int32_t*>(args.ids.data);
+  const auto* d_out = static_cast<const T*>(args.d_out.data);
+  auto* d_table = static_cast<Sum<T>*>(args.d_table.data);
+  auto* d_positions = static_cast<Sum<T>*>(args.d_positions.data);
+  constexpr std::int64_t kColumns = 16;  // a cache line of f32
+  const std::int64_t groups = (width + kColumns - 1) / kColumns;
+  parallel_ranges(groups, kColumns * rows, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t begin = first * kColumns;
+    const std::int64_t end = last * kColumns < width ? last * kColumns : width;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const T* dy = d_out + r * width;
+      Sum<T>* token = d_table + ids[r] * width;
+      Sum<T>* position = d_positions ? d_positions + r % args.tokens * width : nullptr;
+      for_vectors<T>(begin, end, [&](std::int64_t c, auto access) {
+        const Vec<T> g = access.load(dy + c);
+        access.store(token + c, access.load(token + c) + g);
+        if (position) access.store(position + c, access.load(position + c) + g);
+      });
+    }
+  });
+}
+
+#define CHOIR_INSTANTIATE(T)                                        \
+  template void embedding_forward<T>(const ops::EmbeddingForward&); \
+  template void embedding_backward<T>(const ops::EmbeddingBackward&);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+#undef CHOIR_INSTANTIATE
+
+}  // namespace choir::cpu

@@ -1,0 +1,68 @@
+#include "choir/ops/embedding.hpp"
+
+#include "kernels/embedding.hpp"
+#include "src/ops/dispatch.hpp"
+
+namespace choir::ops {
+namespace {
+
+void check_ids(const TensorView& ids, std::int64_t rows_of_table) {
+  if (ids.count() == 0) return;
+  const auto range = cpu::id_range(ids);
+  CHOIR_CHECK(range.lowest >= 0 && range.highest < rows_of_table,
+              "token ids from {} to {} for a table of {} rows", range.lowest, range.highest,
+              rows_of_table);
+}
+
+std::int64_t positions_read(std::int64_t rows, std::int64_t tokens) {
+  return rows < tokens ? rows : tokens;
+}
+
+}  // namespace
+
+void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
+  const DType dtype = args.table.dtype;
+  const std::int64_t rows = args.ids.count(), width = args.table.shape.back();
+  check_tensor(args.ids, DType::i32, rows, "ids");
+  check_tensor(args.table, dtype, args.table.count(), "table");
+  check_tensor(args.out, dtype, rows * width, "out");
+  CHOIR_CHECK(args.tokens >= 1 && args.first_position >= 0, "{} tokens from position {}",
+              args.tokens, args.first_position);
+  if (!args.positions.empty()) {
+    const std::int64_t needed = args.first_position + positions_read(rows, args.tokens);
+    check_tensor(args.positions, dtype, args.positions.count(), "positions");
+    CHOIR_CHECK(args.positions.shape.back() == width && args.positions.shape.rows() >= needed,
+                "positions are {}: {} rows of {} needed", to_string(args.positions.shape), needed,
+                width);
+  }
+  const bool adds = !args.positions.empty();
+  stream.count(adds ? static_cast<double>(rows * width) : 0.0,
+               (adds ? 3.0 : 2.0) * as_bytes(args.out) + as_bytes(args.ids));
+  if (!computes(stream)) return;
+  check_ids(args.ids, args.table.shape.rows());
+  with_element(dtype, [&](auto t) { cpu::embedding_forward<decltype(t)>(args); });
+}
+
+void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
+  const DType dtype = args.d_out.dtype, sums = sum_dtype_of(dtype);
+  const std::int64_t rows = args.ids.count(), width = args.d_out.shape.back();
+  check_tensor(args.ids, DType::i32, rows, "ids");
+  check_tensor(args.d_out, dtype, rows * width, "d_out");
+  check_tensor(args.d_table, sums, args.d_table.count(), "d_table");
+  CHOIR_CHECK(args.d_table.shape.back() == width, "d_table is {}", to_string(args.d_table.shape));
+  CHOIR_CHECK(args.tokens >= 1, "{} tokens", args.tokens);
+  if (!args.d_positions.empty()) {
+    check_tensor(args.d_positions, sums, args.d_positions.count(), "d_positions");
+    CHOIR_CHECK(args.d_positions.shape.back() == width &&
+                    args.d_positions.shape.rows() >= positions_read(rows, args.tokens),
+                "d_positions is {}", to_string(args.d_positions.shape));
+  }
+  const double n = static_cast<double>(rows * width), tables = args.d_positions.empty() ? 1 : 2;
+  stream.count(tables * n,
+               as_bytes(args.d_out) + 2 * tables * n * static_cast<double>(size_of(sums)));
+  if (!computes(stream)) return;
+  check_ids(args.ids, args.d_table.shape.rows());
+  with_element(dtype, [&](auto t) { cpu::embedding_backward<decltype(t)>(args); });
+}
+
+}  // namespace choir::ops
