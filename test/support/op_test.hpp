@@ -1,0 +1,214 @@
+#pragma once
+// Tools for tests of ops: owning host tensors, random and poisoned contents, comparison with a
+// reference.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/core/philox.hpp"
+#include "choir/core/tensor.hpp"
+#include "choir/device/cpu_device.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir {
+
+/// Relative error of one rounding to nearest: half the distance of neighbours at 1.
+inline double unit_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 0x1p-53;
+    case DType::f32:
+      return 0x1p-24;
+    case DType::bf16:
+      return 0x1p-8;
+    default:
+      return 0.0;
+  }
+}
+
+/// The type statistics, sums and parameter gradients have for activations of `dtype`.
+inline DType sum_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+inline double element_as_double(const TensorView& x, std::int64_t i) {
+  switch (x.dtype) {
+    case DType::f64:
+      return static_cast<const double*>(x.data)[i];
+    case DType::f32:
+      return static_cast<double>(static_cast<const float*>(x.data)[i]);
+    case DType::bf16:
+      return static_cast<float>(static_cast<const bf16*>(x.data)[i]);
+    case DType::i32:
+      return static_cast<const std::int32_t*>(x.data)[i];
+    case DType::u8:
+      return static_cast<const std::uint8_t*>(x.data)[i];
+    default:
+      break;
+  }
+  ADD_FAILURE() << "element_as_double: dtype " << name_of(x.dtype);
+  return 0;
+}
+
+inline void set_element(const TensorView& x, std::int64_t i, double value) {
+  switch (x.dtype) {
+    case DType::f64:
+      static_cast<double*>(x.data)[i] = value;
+      return;
+    case DType::f32:
+      static_cast<float*>(x.data)[i] = static_cast<float>(value);
+      return;
+    case DType::bf16:
+      static_cast<bf16*>(x.data)[i] = bf16(static_cast<float>(value));
+      return;
+    case DType::i32:
+      static_cast<std::int32_t*>(x.data)[i] = static_cast<std::int32_t>(value);
+      return;
+    case DType::u8:
+      static_cast<std::uint8_t*>(x.data)[i] = static_cast<std::uint8_t>(value);
+      return;
+    default:
+      ADD_FAILURE() << "set_element: dtype " << name_of(x.dtype);
+  }
+}
+
+/// Owns its memory (64-byte aligned); copies are deep. `skew` elements are skipped at the start, so
+/// that a kernel meets addresses aligned to nothing but the element. Guard bytes behind the end are
+/// checked.
+class HostTensor {
+ public:
+  HostTensor() = default;
+  /// Starts poisoned: NaN (or a huge integer) in every element, so an element not written is seen.
+  HostTensor(DType dtype, const Shape& shape, int skew = 0)
+      : dtype_(dtype), shape_(shape), skew_(skew) {
+    storage_.assign(kAlign + skew_bytes() + bytes() + kGuard, kGuardByte);
+    poison();
+  }
+  static HostTensor filled(DType dtype, const Shape& shape, double value) {
+    HostTensor t(dtype, shape);
+    for (std::int64_t i = 0; i < t.count(); ++i) t.set(i, value);
+    return t;
+  }
+  /// Normal numbers of standard deviation `deviation` around `mean`, a function of (seed, index)
+  /// only.
+  static HostTensor normal(DType dtype, const Shape& shape, std::uint64_t seed,
+                           double deviation = 1, double mean = 0) {
+    HostTensor t(dtype, shape);
+    const PhiloxKey key = philox_key(seed, "test");
+    for (std::int64_t i = 0; i < t.count(); ++i)
+      t.set(i, mean + deviation * normal_at(key, static_cast<std::uint64_t>(i)));
+    return t;
+  }
+  /// Uniform integers in [0, limit), i32.
+  static HostTensor integers(const Shape& shape, std::uint64_t seed, std::int64_t limit) {
+    HostTensor t(DType::i32, shape);
+    const PhiloxKey key = philox_key(seed, "test integers");
+    for (std::int64_t i = 0; i < t.count(); ++i)
+      t.set(i, std::floor(uniform01(philox_at(key, static_cast<std::uint64_t>(i))[0]) *
+                          static_cast<double>(limit)));
+    return t;
+  }
+
+  TensorView view() const { return {data(), dtype_, shape_}; }
+  operator TensorView() const { return shape_.rank() == 0 ? TensorView{} : view(); }
+  DType dtype() const { return dtype_; }
+  const Shape& shape() const { return shape_; }
+  std::int64_t count() const { return shape_.rank() == 0 ? 0 : shape_.count(); }
+  std::size_t bytes() const { return static_cast<std::size_t>(count()) * size_of(dtype_); }
+  void* data() const {
+    auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
+    address = (address + kAlign - 1) / kAlign * kAlign + skew_bytes();
+    return reinterpret_cast<void*>(address);
+  }
+  template <class T>
+  T* as() const {
+    return view().template as<T>();
+  }
+  double operator[](std::int64_t i) const { return element_as_double(view(), i); }
+  void set(std::int64_t i, double value) { set_element(view(), i, value); }
+
+  /// The same numbers in another dtype. To f64 it is exact: what a reference starts from.
+  HostTensor to(DType other) const {
+    if (shape_.rank() == 0) return {};
+    HostTensor t(other, shape_);
+    for (std::int64_t i = 0; i < count(); ++i) t.set(i, (*this)[i]);
+    return t;
+  }
+  HostTensor(const HostTensor& other) : HostTensor(other.dtype_, other.shape_, other.skew_) {
+    if (other.count() > 0) std::memcpy(data(), other.data(), bytes());
+  }
+  HostTensor(HostTensor&&) = default;
+  HostTensor& operator=(HostTensor other) {
+    std::swap(storage_, other.storage_);
+    dtype_ = other.dtype_, shape_ = other.shape_, skew_ = other.skew_;
+    return *this;
+  }
+
+  void poison() {
+    const bool integer = dtype_ != DType::f64 && dtype_ != DType::f32 && dtype_ != DType::bf16;
+    std::memset(data(), integer ? 0x7f : 0xff, bytes());
+  }
+  /// True when nothing was written behind the last element.
+  bool guard_intact() const {
+    const auto* end = static_cast<const unsigned char*>(data()) + bytes();
+    for (const auto* p = end; p < storage_.data() + storage_.size(); ++p)
+      if (*p != kGuardByte) return false;
+    return true;
+  }
+  bool same_bits(const HostTensor& other) const {
+    return dtype_ == other.dtype_ && shape_ == other.shape_ &&
+           std::memcmp(data(), other.data(), bytes()) == 0;
+  }
+
+ private:
+  static constexpr std::size_t kAlign = 64, kGuard = 64;
+  static constexpr unsigned char kGuardByte = 0xA5;
+  std::size_t skew_bytes() const { return static_cast<std::size_t>(skew_) * size_of(dtype_); }
+  DType dtype_ = DType::f32;
+  Shape shape_;
+  int skew_ = 0;
+  std::vector<unsigned char> storage_;
+};
+
+/// Units in the last place between two floats of one sign; NaN equals NaN.
+inline double ulps(float a, double exact) {
+  if (std::isnan(a) && std::isnan(exact)) return 0;
+  const auto b = static_cast<float>(exact);
+  if (std::isinf(a) || std::isinf(b)) return a == b ? 0 : std::numeric_limits<double>::infinity();
+  const double spacing = std::max(
+      static_cast<double>(std::nextafter(std::fabs(b), INFINITY)) - std::fabs(b), 0x1p-149);
+  return std::fabs(static_cast<double>(a) - exact) / spacing;
+}
+
+/// |actual - expected| <= absolute + relative * |expected| for every element; names the worst one.
+inline void expect_close(const TensorView& actual, const TensorView& expected, double relative,
+                         double absolute, const std::string& what) {
+  ASSERT_EQ(actual.count(), expected.count()) << what;
+  double worst = 0;
+  std::int64_t where = -1;
+  for (std::int64_t i = 0; i < actual.count(); ++i) {
+    const double a = element_as_double(actual, i), e = element_as_double(expected, i);
+    if (a == e) continue;
+    const double excess = std::fabs(a - e) / (absolute + relative * std::fabs(e));
+    if (!(excess <= worst)) worst = std::isnan(excess) ? INFINITY : excess, where = i;
+  }
+  EXPECT_LE(worst, 1.0) << what << ": element " << where << " of " << to_string(actual.shape)
+                        << " is " << element_as_double(actual, where) << ", expected "
+                        << element_as_double(expected, where) << " (allowed error " << relative
+                        << " relative + " << absolute << " absolute)";
+}
+
+/// A cpu stream that counts work.
+struct CpuBench {
+  CpuDevice device;
+  WorkCounter work;
+  Stream stream{device, &work};
+};
+
+}  // namespace choir
