@@ -1,0 +1,168 @@
+// Products by every library path against plain loops in f64.
+#include "choir/ops/gemm.hpp"
+
+#include <array>
+#include <functional>
+
+#include "choir/device/null_device.hpp"
+#include "kernels/gemm.hpp"
+#include "test/support/op_test.hpp"
+
+namespace choir {
+namespace {
+
+struct Case {
+  std::int64_t m, n, k;
+  DType in, out;
+  bool transpose_a, transpose_b, accumulate, bias;
+};
+
+std::string name_of(const Case& c) {
+  return fmt::format("{} x {} x {} {} into {}{}{}{}{}", c.m, c.n, c.k, name_of(c.in),
+                     name_of(c.out), c.transpose_a ? ", A^T" : "", c.transpose_b ? ", B^T" : "",
+                     c.accumulate ? ", +=" : "", c.bias ? ", bias" : "");
+}
+
+/// Sums of k products of unit normals: partial sums reach sqrt(k), k roundings of random sign then
+/// cost u k / sqrt(6) (one sigma); 4 u k is ten of these. The result is rounded once to its own
+/// type, and once more where a library adds C after that.
+double absolute_tolerance(const Case& c) {
+  const double u = c.in == DType::f64 ? 0x1p-53 : 0x1p-24;
+  return 4 * u * static_cast<double>(c.k + 2);
+}
+double relative_tolerance(const Case& c) {
+  return 2.01 * unit_roundoff(c.out);
+}
+
+using Run = std::function<bool(PlanCache&, const GemmArgs&)>;
+
+void compare(const Case& c, const Run& run, const std::string& path) {
+  const HostTensor a =
+      HostTensor::normal(c.in, {c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k}, 1);
+  const HostTensor b =
+      HostTensor::normal(c.in, {c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n}, 2);
+  const HostTensor bias = HostTensor::normal(c.in, {c.n}, 3);
+  HostTensor actual(c.out, {c.m, c.n});
+  if (c.accumulate) actual = HostTensor::normal(c.out, {c.m, c.n}, 4);
+  HostTensor expected = actual.to(DType::f64);
+  const HostTensor a64 = a.to(DType::f64), b64 = b.to(DType::f64), bias64 = bias.to(DType::f64);
+  GemmArgs args{c.m,
+                c.n,
+                c.k,
+                c.transpose_a,
+                c.transpose_b,
+                c.accumulate,
+                c.in,
+                c.out,
+                a.data(),
+                b.data(),
+                c.bias ? bias.data() : nullptr,
+                actual.data()};
+  PlanCache plans;
+  if (!run(plans, args)) return;
+  args.in = args.out = DType::f64;
+  args.a = a64.data(), args.b = b64.data(), args.c = expected.data();
+  if (c.bias) args.bias = bias64.data();
+  ref::gemm(args);
+  expect_close(actual, expected, relative_tolerance(c), absolute_tolerance(c),
+               path + " " + name_of(c));
+  EXPECT_TRUE(actual.guard_intact()) << path << " " << name_of(c);
+}
+
+const std::array<std::pair<DType, DType>, 4> kTypes = {{{DType::f64, DType::f64},
+                                                        {DType::f32, DType::f32},
+                                                        {DType::bf16, DType::bf16},
+                                                        {DType::bf16, DType::f32}}};
+const std::array<std::array<std::int64_t, 3>, 7> kShapes = {{{1, 1, 1},
+                                                             {1, 65, 33},
+                                                             {17, 3, 7},
+                                                             {16, 32, 64},
+                                                             {65, 129, 100},
+                                                             {96, 48, 128},
+                                                             {7, 200, 16}}};
+
+void over_all(const Run& run, const std::string& path) {
+  for (const auto& [in, out] : kTypes)
+    for (const auto& shape : kShapes)
+      for (int bits = 0; bits < 16; ++bits)
+        compare({shape[0], shape[1], shape[2], in, out, (bits & 1) != 0, (bits & 2) != 0,
+                 (bits & 4) != 0, (bits & 8) != 0},
+                run, path);
+}
+
+TEST(Gemm, DispatchMatchesReference) {
+  over_all([](PlanCache& plans, const GemmArgs& args) { return gemm_cpu(plans, args), true; },
+           "cpu");
+}
+
+TEST(Gemm, FallbackWithoutOneDnnMatchesReference) {
+  over_all([](PlanCache& plans, const GemmArgs& args) { return gemm_blas(plans, args), true; },
+           "blas");
+}
+
+TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
+  if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
+  over_all([](PlanCache& plans, const GemmArgs& args) { return gemm_onednn(plans, args); },
+           "oneDNN");
+  if (!cpu_features().avx512) return;
+  HostTensor x = HostTensor::normal(DType::bf16, {32, 32}, 1),
+             c = HostTensor::filled(DType::f32, {32, 32}, 0);
+  PlanCache plans;
+  EXPECT_TRUE(gemm_onednn(plans, {32, 32, 32, true, false, true, DType::bf16, DType::f32, x.data(),
+                                  x.data(), nullptr, c.data()}));
+}
+
+TEST(Gemm, LinearLayerThroughTheOp) {
+  CpuBench cpu;
+  const HostTensor x = HostTensor::normal(DType::f64, {3, 5, 4}, 1);
+  const HostTensor w = HostTensor::normal(DType::f64, {6, 4}, 2);
+  const HostTensor bias = HostTensor::normal(DType::f64, {6}, 3);
+  HostTensor y(DType::f64, {3, 5, 6}), expected(DType::f64, {3, 5, 6});
+  ops::gemm(cpu.stream, x, w, y, {.transpose_b = true, .bias = bias});
+  ref::gemm({15, 6, 4, false, true, false, DType::f64, DType::f64, x.data(), w.data(), bias.data(),
+             expected.data()});
+  expect_close(y, expected, 0, 4 * 0x1p-53 * 6, "Y = X W^T + b");
+  EXPECT_DOUBLE_EQ(cpu.work.flops, 2.0 * 15 * 6 * 4);
+  EXPECT_DOUBLE_EQ(cpu.work.bytes, 8.0 * (15 * 4 + 6 * 4 + 15 * 6));
+}
+
+TEST(Gemm, NullDeviceOnlyCounts) {
+  NullDevice device;
+  WorkCounter work;
+  const Stream stream(device, &work);
+  const auto fake = [&](DType type, const Shape& shape) {
+    return TensorView{device.allocate(64), type, shape};
+  };
+  ops::gemm(stream, fake(DType::bf16, {8, 16}), fake(DType::bf16, {8, 32}),
+            fake(DType::f32, {16, 32}), {.transpose_a = true, .accumulate = true});
+  EXPECT_DOUBLE_EQ(work.flops, 2.0 * 8 * 16 * 32);
+  EXPECT_DOUBLE_EQ(work.bytes, 2.0 * 8 * (16 + 32) + 2 * 4.0 * 16 * 32);
+}
+
+TEST(Gemm, RefusesWhatDoesNotFit) {
+  CpuBench cpu;
+  const HostTensor x(DType::f32, {4, 8}), w(DType::f32, {6, 8}), y(DType::f32, {4, 6});
+  EXPECT_THROW(ops::gemm(cpu.stream, x, w, y), Error);  // W must be transposed
+  EXPECT_THROW(ops::gemm(cpu.stream, x, HostTensor(DType::bf16, {6, 8}), y, {.transpose_b = true}),
+               Error);
+  EXPECT_THROW(ops::gemm(cpu.stream, x, w, HostTensor(DType::bf16, {4, 6}), {.transpose_b = true}),
+               Error);
+  EXPECT_THROW(
+      ops::gemm(cpu.stream, x, w, y, {.transpose_b = true, .bias = HostTensor(DType::f32, {5})}),
+      Error);
+}
+
+TEST(Gemm, RepeatsBitwise) {
+  CpuBench cpu;
+  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+    const HostTensor dy = HostTensor::normal(type, {300, 130}, 1),
+                     x = HostTensor::normal(type, {300, 70}, 2);
+    HostTensor first(sum_dtype(type), {130, 70}), second(sum_dtype(type), {130, 70});
+    ops::gemm(cpu.stream, dy, x, first, {.transpose_a = true});
+    ops::gemm(cpu.stream, dy, x, second, {.transpose_a = true});
+    EXPECT_TRUE(first.same_bits(second)) << name_of(type);
+  }
+}
+
+}  // namespace
+}  // namespace choir
