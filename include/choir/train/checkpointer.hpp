@@ -1,0 +1,42 @@
+#pragma once
+// Saving and resuming a run: the store, what goes into it, and what the log says about it.
+#include <optional>
+#include <string>
+
+#include "choir/core/log.hpp"
+#include "choir/train/deck.hpp"
+#include "choir/train/faults.hpp"
+#include "choir/train/train_checkpoint.hpp"
+
+namespace choir {
+
+class Checkpointer {
+ public:
+  /// `folder`: <run>/checkpoints. Everything referred to must outlive this.
+  Checkpointer(const Deck& deck, const std::string& folder, Engine& engine, Progress& progress,
+               const Faults& faults, Logger& log);
+
+  /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns true, or leaves
+  /// the fresh model and returns false. StorageError when every checkpoint is damaged, or none fits.
+  bool restore();
+  /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just measured.
+  bool save(const std::string& meta_json, std::optional<double> metric);
+
+  const std::string& last_path() const { return last_path_; }
+  /// Seconds of the slowest save so far: what a stop request must leave time for.
+  double slowest_save() const { return slowest_; }
+  int failures() const { return failures_; }
+  double seconds() const { return seconds_; }
+
+ private:
+  const Deck& deck_;
+  Engine& engine_;
+  Progress& progress_;
+  Logger& log_;
+  CheckpointStore store_;
+  std::string last_path_;
+  double slowest_ = 0, seconds_ = 0;
+  int failures_ = 0;
+};
+
+}  // namespace choir

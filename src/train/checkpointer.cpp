@@ -1,0 +1,64 @@
+#include "choir/train/checkpointer.hpp"
+
+#include <algorithm>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+
+Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
+                           Progress& progress, const Faults& faults, Logger& log)
+    : deck_(deck),
+      engine_(engine),
+      progress_(progress),
+      log_(log),
+      store_(folder, engine.mesh().world(),
+             {.retention = {.keep_last = deck.checkpoint.keep,
+                            .keep_every = deck.checkpoint.keep_every,
+                            .keep_best = deck.checkpoint.best},
+              .fault = faults.in_save(progress.step),
+              .progress = {}}) {}
+
+bool Checkpointer::restore() {
+  if (deck_.checkpoint.resume == "none") return false;
+  for (const std::string& line : store_.recover()) log_.warn("checkpoints: {}", line);
+  std::optional<Checkpoint> found;
+  if (deck_.checkpoint.resume == "auto") found = store_.find_newest_valid();
+  else found = open_checkpoint(deck_.checkpoint.resume, engine_.mesh().world());
+  if (!found) return false;
+  if (engine_.mesh().rank() == 0)
+    for (const std::string& line : found->skipped)
+      log_.warn("passed over a damaged checkpoint: {}", line);
+  const double start = now_seconds();
+  store_.load(*found, tensors_to_load(engine_, progress_));
+  engine_.instance().storage().publish(engine_.instance().stream());
+  last_path_ = found->path;
+  log_.info("resumed from {} (step {}, {})", found->path, progress_.step,
+            format_duration(now_seconds() - start));
+  return true;
+}
+
+bool Checkpointer::save(const std::string& meta_json, std::optional<double> metric) {
+  const CheckpointMeta meta{.step = progress_.step,
+                            .json = meta_json,
+                            .metric = metric,
+                            .deck_hash = deck_digest(deck_),
+                            .layout = engine_.mesh().layout().to_string()};
+  const SaveResult result = store_.save(meta, tensors_to_save(engine_, progress_));
+  slowest_ = std::max(slowest_, result.seconds);
+  seconds_ += result.seconds;
+  if (!result.saved) {
+    ++failures_;
+    if (engine_.mesh().rank() == 0)
+      log_.error("checkpoint of step {} FAILED, training goes on: {}", progress_.step, result.reason);
+    return false;
+  }
+  last_path_ = result.path;
+  log_.info("checkpoint {} ({}, {}, {}/s)", result.path,
+            format_bytes(static_cast<double>(result.bytes)), format_duration(result.seconds),
+            format_bytes(result.bytes_per_second()));
+  for (const std::string& line : result.warnings) log_.warn("{}", line);
+  return true;
+}
+
+}  // namespace choir

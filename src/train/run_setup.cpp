@@ -1,0 +1,77 @@
+#include "choir/train/run_setup.hpp"
+
+#include <cmath>
+#include <map>
+
+namespace choir {
+
+Layout layout_of(const Deck& deck, int ranks) {
+  const ParallelSection& p = deck.parallel;
+  const int others = p.tensor * p.context * p.pipeline;
+  if (ranks % others != 0)
+    throw DeckError(fmt::format("{} ranks cannot be divided by parallel.tensor {} x parallel.context "
+                                "{} x parallel.pipeline {} = {}",
+                                ranks, p.tensor, p.context, p.pipeline, others),
+                    fmt::format("start a multiple of {} ranks", others));
+  const int data = ranks / others;
+  if (p.data != 0 && p.data != data)
+    throw DeckError(fmt::format("parallel.data is {}, but {} ranks leave {} for it", p.data, ranks, data),
+                    fmt::format("start {} ranks, or set parallel.data to \"auto\"", p.data * others));
+  return Layout(p.tensor, p.context, data, p.pipeline, p.order);
+}
+
+Transport transport_of(const Deck& deck) {
+  if (deck.parallel.transport == "mpi") return Transport::mpi;
+  if (deck.parallel.transport == "node") return Transport::node;
+  return Transport::automatic;
+}
+
+LrSchedule schedule_of(const Deck& deck, int data_parallel) {
+  static const std::map<std::string, LrSchedule::Kind> kKinds{
+      {"constant", LrSchedule::Kind::constant},
+      {"cosine", LrSchedule::Kind::cosine},
+      {"linear", LrSchedule::Kind::linear},
+      {"inverse_sqrt", LrSchedule::Kind::inverse_sqrt}};
+  const OptimizerSection& o = deck.optimizer;
+  double factor = 1;
+  if (o.scale_lr == "sqrt") factor = std::sqrt(data_parallel);
+  if (o.scale_lr == "linear") factor = data_parallel;
+  return {.kind = kKinds.at(o.schedule),
+          .peak = o.learning_rate * factor,
+          .floor = o.min_lr * factor,
+          .warmup_steps = o.warmup_steps,
+          .decay_steps = o.decay_steps};
+}
+
+EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
+  const OptimizerSection& o = deck.optimizer;
+  return {.model = deck.model.gpt,
+          .precision = precision_of(deck.train.precision),
+          .seed = static_cast<std::uint64_t>(deck.run.seed),
+          .micro_batch_size = batch.micro,
+          .micro_batches = batch.accum,
+          .reproducible = deck.train.reproducible,
+          .adamw = {.beta1 = o.beta1,
+                    .beta2 = o.beta2,
+                    .epsilon = o.epsilon,
+                    .weight_decay = o.weight_decay},
+          .schedule = schedule_of(deck, batch.data_parallel),
+          .grad_clip = o.grad_clip};
+}
+
+void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {
+  std::int64_t& size = deck.model.gpt.vocab_size;
+  if (size == 0 && data_vocabulary == 0)
+    throw DeckError("model.vocab_size is 0 and the data do not say how large their vocabulary is",
+                    "set model.vocab_size (GPT-2: 50257)");
+  if (size == 0) {
+    size = data_vocabulary;
+    deck.mark_derived("model.vocab_size");
+  }
+  if (data_vocabulary > size)
+    throw DataError(fmt::format("model.vocab_size is {}, but {} has {} symbols", size, data_name,
+                                data_vocabulary),
+                    "leave model.vocab_size out to take it from the data");
+}
+
+}  // namespace choir
