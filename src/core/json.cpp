@@ -45,9 +45,9 @@ Position locate(std::string_view text, std::size_t offset) {
   const std::string caret(at.column - 1 - std::min(skip, at.column - 1), ' ');
   std::string line(at.text.substr(std::min(skip, at.text.size()), kShown));
   std::replace(line.begin(), line.end(), '\t', ' ');
-  throw DeckError(fmt::format("{}:{}:{}: {}\n  | {}\n  | {}^", source, at.line, at.column, what,
-                              line, caret),
-                  hint);
+  throw DeckError(
+      fmt::format("{}:{}:{}: {}\n  | {}\n  | {}^", source, at.line, at.column, what, line, caret),
+      hint);
 }
 
 /// Counts how far the lexer has read: the library reports positions for errors only.
@@ -117,12 +117,14 @@ class Builder {
 
   bool parse_error(std::size_t position, const std::string&, const json::exception& error) {
     std::string what = error.what();
-    // "[json.exception...] parse error at line 1, column 2: syntax error ...": the part after is ours.
+    // "[json.exception...] parse error at line 1, column 2: syntax error ...": the part after is
+    // ours.
     const std::size_t tag = what.find("] "), cut = what.find(": ");
     if (what.starts_with("[json") && tag != std::string::npos)
       what = what.substr(cut != std::string::npos ? cut + 2 : tag + 2);
     what = what.substr(0, what.find("; last read"));
-    fail(text_, source_, position == 0 ? 0 : position - 1, "not valid JSON: " + what, hint(position));
+    fail(text_, source_, position == 0 ? 0 : position - 1, "not valid JSON: " + what,
+         hint(position));
   }
 
   json root;
@@ -136,7 +138,8 @@ class Builder {
   };
 
   std::string hint(std::size_t position) const {
-    std::string_view before = text_.substr(0, std::min(position == 0 ? 0 : position - 1, text_.size()));
+    std::string_view before =
+        text_.substr(0, std::min(position == 0 ? 0 : position - 1, text_.size()));
     const std::string_view seen = trim(before);
     const char at = position >= 1 && position <= text_.size() ? text_[position - 1] : '\0';
     if ((at == '}' || at == ']') && !seen.empty() && seen.back() == ',')
@@ -219,7 +222,8 @@ JsonDocument parse_json(std::string_view text, const std::string& source) {
 std::string read_deck_text(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
-    throw DeckError("'" + path + "' is a directory, not a deck", "name a file, as inputs/debug.json");
+    throw DeckError("'" + path + "' is a directory, not a deck",
+                    "name a file, as inputs/debug.json");
   std::ifstream file(path, std::ios::binary);
   if (!file)
     throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),

@@ -39,7 +39,8 @@ std::string wrong_type(const Key& key, const json& value) {
   }
   if (key.type == KeyType::boolean && value.is_string()) {
     const std::string folded = fold_name(value.get<std::string>());
-    if (folded == "true" || folded == "false") hint = "; write " + folded + " without quotes, lower case";
+    if (folded == "true" || folded == "false")
+      hint = "; write " + folded + " without quotes, lower case";
   }
   return fmt::format("{} = {}: expected {}, not {}{}", key.path, shown(value), key.type_name(),
                      kind_of(value), hint);
@@ -164,14 +165,19 @@ class KeySet::Reader {
       if (prefix.empty() && (name == "$schema" || name == "sources" || name == "derived")) continue;
       const Key* key = keys_.find(path);
       if (name.find('.') != std::string::npos) {
-        complain(path, place, fmt::format("key '{}' holds a dot; in a file sections are objects: "
-                                          "\"{}\": {{...}}", path, split(name, '.').front()));
+        complain(path, place,
+                 fmt::format("key '{}' holds a dot; in a file sections are objects: "
+                             "\"{}\": {{...}}",
+                             path, split(name, '.').front()));
       } else if (key) {
         assign(*key, value, place, KeySource::file);
       } else if (is_section(path)) {
-        if (value.is_object()) walk(value, path, document);
-        else complain(path, place, fmt::format("'{}' is a section: expected an object, not {}",
-                                               path, kind_of(value)));
+        if (value.is_object())
+          walk(value, path, document);
+        else
+          complain(
+              path, place,
+              fmt::format("'{}' is a section: expected an object, not {}", path, kind_of(value)));
       } else {
         complain(path, place, keys_.unknown(path));
       }
@@ -210,9 +216,9 @@ class KeySet::Reader {
       return;
     }
     if (override_entry(path, raw)) return;
-    complain(path, kCommandLine,
-             is_section(path) ? fmt::format("'{}' is a section, not a key", path)
-                              : keys_.unknown(path));
+    complain(
+        path, kCommandLine,
+        is_section(path) ? fmt::format("'{}' is a section, not a key", path) : keys_.unknown(path));
   }
 
  private:
@@ -291,9 +297,9 @@ std::string KeySet::unknown(const std::string& path) const {
   const std::string last = path.substr(path.rfind('.') + 1);
   std::vector<std::string> elsewhere;
   for (const std::string& legal : paths)
-    if (legal.substr(legal.rfind('.') + 1) == last) elsewhere.push_back("'" + legal + "'");
-  if (!elsewhere.empty())
-    return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
+    if (legal.substr(legal.rfind('.') + 1) == fold_name(last))
+      elsewhere.push_back("'" + legal + "'");
+  if (!elsewhere.empty()) return fmt::format("{}; the key is {}", head, join(elsewhere, " or "));
   const std::string advice = advice_for(path);
   if (!advice.empty()) return fmt::format("{}; {}", head, advice);
   if (last == path) {  // a section perhaps
@@ -309,7 +315,8 @@ std::string KeySet::unknown(const std::string& path) const {
   }
   const std::string near_last = nearest_name(last, lasts);
   if (!near_last.empty())
-    return fmt::format("{}; did you mean '{}'?", head, path.substr(0, path.rfind('.') + 1) + near_last);
+    return fmt::format("{}; did you mean '{}'?", head,
+                       path.substr(0, path.rfind('.') + 1) + near_last);
   if (!near.empty()) return fmt::format("{}; did you mean '{}'?", head, near);
   if (!lasts.empty()) return fmt::format("{}; keys of this section: {}", head, join(lasts, ", "));
   return fmt::format("{}; sections: {}", head, join(sections(), ", "));

@@ -16,7 +16,9 @@ std::string section_of(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-std::string name_in_section(const std::string& path) { return path.substr(path.find('.') + 1); }
+std::string name_in_section(const std::string& path) {
+  return path.substr(path.find('.') + 1);
+}
 
 /// Sets an entry of a nested document by its dotted path.
 void place(ordered_json& root, const std::string& path, ordered_json value) {
@@ -35,10 +37,14 @@ std::string number_text(double value) {
 
 std::string_view name_of(KeySource source) {
   switch (source) {
-    case KeySource::builtin: return "default";
-    case KeySource::file: return "file";
-    case KeySource::command: return "override";
-    case KeySource::derived: return "derived";
+    case KeySource::builtin:
+      return "default";
+    case KeySource::file:
+      return "file";
+    case KeySource::command:
+      return "override";
+    case KeySource::derived:
+      return "derived";
   }
   return "?";
 }
@@ -71,31 +77,41 @@ Key& Key::checked(std::string text, std::function<std::string(const KeyValue&)> 
 
 std::string Key::constraint() const {
   if (!choices.empty())
-    return join(choices, " | ") +
-           (later.empty() ? "" : " (not yet: " + join(later, ", ") + ")");
+    return join(choices, " | ") + (later.empty() ? "" : " (not yet: " + join(later, ", ") + ")");
   if (low && high && *low == *high && !later.empty()) return later.front() + " (others not yet)";
   std::string text;
   const bool bounded_above = high && *high != static_cast<double>(std::numeric_limits<int>::max());
   if (low && bounded_above)
-    text = fmt::format("{} {} value {} {}", number_text(*low), low_open ? "<" : "<=",
-                       high_open ? "<" : "<=", number_text(*high));
-  else if (low) text = fmt::format("value {} {}", low_open ? ">" : ">=", number_text(*low));
-  else if (high && high_open) text = fmt::format("value < {}", number_text(*high));
-  else if (high) text = fmt::format("value <= {}", number_text(*high));
+    text = fmt::format("{} {} value {} {}", number_text(*low),
+                       low_open ? "<" : "<=", high_open ? "<" : "<=", number_text(*high));
+  else if (low)
+    text = fmt::format("value {} {}", low_open ? ">" : ">=", number_text(*low));
+  else if (high && high_open)
+    text = fmt::format("value < {}", number_text(*high));
+  else if (high)
+    text = fmt::format("value <= {}", number_text(*high));
   if (check_text.empty()) return text;
   return text.empty() ? check_text : text + ", " + check_text;
 }
 
 std::string Key::type_name() const {
   switch (type) {
-    case KeyType::boolean: return "true or false";
-    case KeyType::integer: return word.empty() ? "an integer" : "an integer or \"" + word + "\"";
-    case KeyType::real: return "a number";
-    case KeyType::text: return "text";
-    case KeyType::choice: return "one of its names";
-    case KeyType::text_list: return "a list of texts";
-    case KeyType::text_map: return "an object of texts";
-    case KeyType::duration: return "seconds or \"HH:MM:SS\"";
+    case KeyType::boolean:
+      return "true or false";
+    case KeyType::integer:
+      return word.empty() ? "an integer" : "an integer or \"" + word + "\"";
+    case KeyType::real:
+      return "a number";
+    case KeyType::text:
+      return "text";
+    case KeyType::choice:
+      return "one of its names";
+    case KeyType::text_list:
+      return "a list of texts";
+    case KeyType::text_map:
+      return "an object of texts";
+    case KeyType::duration:
+      return "seconds or \"HH:MM:SS\"";
   }
   return "?";
 }
@@ -128,7 +144,8 @@ std::string KeySet::describe_table(const void* defaults) const {
     for (const char* article : {"an ", "a "})
       if (type.starts_with(article)) type = type.substr(std::string_view(article).size());
     if (key.type == KeyType::choice) type = "name";
-    text += fmt::format("  {:<34} {}, default {}", key.path, type, value_json(key, defaults).dump());
+    text +=
+        fmt::format("  {:<34} {}, default {}", key.path, type, value_json(key, defaults).dump());
     if (!key.unit.empty()) text += fmt::format(", {}", key.unit);
     const std::string constraint = key.constraint();
     if (!constraint.empty()) text += fmt::format("; {}", constraint);
@@ -140,11 +157,21 @@ std::string KeySet::describe_table(const void* defaults) const {
 json KeySet::leaf_schema(const Key& key, const void* defaults) const {
   json leaf;
   switch (key.type) {
-    case KeyType::boolean: leaf["type"] = "boolean"; break;
-    case KeyType::integer: leaf["type"] = "integer"; break;
-    case KeyType::real: leaf["type"] = "number"; break;
-    case KeyType::text: leaf["type"] = "string"; break;
-    case KeyType::choice: leaf["enum"] = key.choices; break;
+    case KeyType::boolean:
+      leaf["type"] = "boolean";
+      break;
+    case KeyType::integer:
+      leaf["type"] = "integer";
+      break;
+    case KeyType::real:
+      leaf["type"] = "number";
+      break;
+    case KeyType::text:
+      leaf["type"] = "string";
+      break;
+    case KeyType::choice:
+      leaf["enum"] = key.choices;
+      break;
     case KeyType::text_list: {
       const json list = {{"type", "array"}, {"items", {{"type", "string"}}}};
       leaf["anyOf"] = json::array({list, {{"type", "string"}}});
@@ -154,7 +181,9 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
       leaf["type"] = "object";
       leaf["additionalProperties"] = {{"type", json::array({"string", "number", "boolean"})}};
       break;
-    case KeyType::duration: leaf["type"] = json::array({"number", "string"}); break;
+    case KeyType::duration:
+      leaf["type"] = json::array({"number", "string"});
+      break;
   }
   const auto bound = [&](double value) {
     return key.type == KeyType::integer ? json(static_cast<std::int64_t>(value)) : json(value);

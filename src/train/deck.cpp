@@ -91,13 +91,21 @@ Deck parse_deck(const std::string& text, const std::string& source,
   return result;
 }
 
-std::string describe_deck() { return make_table().describe(); }
+std::string describe_deck() {
+  return make_table().describe();
+}
 
-std::string deck_schema() { return make_table().schema("choir deck"); }
+std::string deck_schema() {
+  return make_table().schema("choir deck");
+}
 
-std::string resolved_json(const Deck& deck) { return make_table().resolved(deck, deck.origins); }
+std::string resolved_json(const Deck& deck) {
+  return make_table().resolved(deck, deck.origins);
+}
 
-std::string deck_listing(const Deck& deck) { return make_table().listing(deck, deck.origins); }
+std::string deck_listing(const Deck& deck) {
+  return make_table().listing(deck, deck.origins);
+}
 
 std::string deck_digest(const Deck& deck) {
   std::uint64_t hash = 0xcbf29ce484222325ull;

@@ -39,14 +39,16 @@ std::string multiples_around(std::int64_t value, std::int64_t unit) {
   return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
 }
 
-const char* plural(int n) { return n == 1 ? "rank" : "ranks"; }
+const char* plural(int n) {
+  return n == 1 ? "rank" : "ranks";
+}
 
 /// global must be a multiple of factor * ranks; `name` is the key of the factor.
 void require_multiple(const char* name, std::int64_t factor, std::int64_t global, int ranks) {
   const std::int64_t unit = factor * ranks;
   if (global % unit == 0) return;
-  std::string hint = fmt::format("nearest legal: train.global_batch_size = {}",
-                                 multiples_around(global, unit));
+  std::string hint =
+      fmt::format("nearest legal: train.global_batch_size = {}", multiples_around(global, unit));
   if (global % ranks == 0) {
     std::vector<std::int64_t> legal = divisors(global / ranks);
     hint += fmt::format("; or train.{} = {}", name, nearest(std::move(legal), factor));
@@ -56,8 +58,8 @@ void require_multiple(const char* name, std::int64_t factor, std::int64_t global
   }
   const std::string of_ranks =
       ranks == 1 ? "" : fmt::format(" x {} data-parallel ranks = {}", ranks, unit);
-  throw DeckError(fmt::format("train.global_batch_size = {} is not a multiple of train.{} = {}{}", global,
-                              name, factor, of_ranks),
+  throw DeckError(fmt::format("train.global_batch_size = {} is not a multiple of train.{} = {}{}",
+                              global, name, factor, of_ranks),
                   hint);
 }
 
@@ -70,14 +72,17 @@ void require_product(const BatchSizes& batch) {
     hint += fmt::format("; or train.grad_accum = {}", batch.global / rest);
   hint += "; or leave one of the three out";
   throw DeckError(
-      fmt::format("train.global_batch_size = {} is not train.micro_batch_size = {} x train.grad_accum "
-                  "= {} x {} data-parallel {} = {}",
-                  batch.global, batch.micro, batch.accum, batch.data_parallel,
-                  plural(batch.data_parallel), product),
+      fmt::format(
+          "train.global_batch_size = {} is not train.micro_batch_size = {} x train.grad_accum "
+          "= {} x {} data-parallel {} = {}",
+          batch.global, batch.micro, batch.accum, batch.data_parallel, plural(batch.data_parallel),
+          product),
       hint);
 }
 
-bool power_of_two(std::int64_t n) { return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n)); }
+bool power_of_two(std::int64_t n) {
+  return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n));
+}
 
 std::string powers_around(std::int64_t n) {
   const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n)));
@@ -92,8 +97,9 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
               "batch {} {} {} on {} ranks", micro, accum, global, data_parallel);
   BatchSizes batch{micro, accum, global, data_parallel};
   if ((micro > 0) + (accum > 0) + (global > 0) < 2)
-    throw DeckError("the batch is not determined",
-                    "give two of train.micro_batch_size, train.global_batch_size, train.grad_accum");
+    throw DeckError(
+        "the batch is not determined",
+        "give two of train.micro_batch_size, train.global_batch_size, train.grad_accum");
   if (global == 0) {
     batch.global = micro * accum * data_parallel;
   } else if (accum == 0) {
@@ -110,8 +116,8 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
 
 BatchSizes resolve_batch(Deck& deck, int data_parallel) {
   if (deck.parallel.data != 0 && deck.parallel.data != data_parallel)
-    throw DeckError(fmt::format("parallel.data = {} but this job has {} {} for it", deck.parallel.data,
-                                data_parallel, plural(data_parallel)),
+    throw DeckError(fmt::format("parallel.data = {} but this job has {} {} for it",
+                                deck.parallel.data, data_parallel, plural(data_parallel)),
                     fmt::format("legal: \"auto\" or {}; or start it on {} {}", data_parallel,
                                 deck.parallel.data, plural(deck.parallel.data)));
   TrainSection& train = deck.train;
@@ -165,8 +171,9 @@ StepRange profile_range(const std::string& text) {
     const StepRange range{std::stoll(parts[0]), std::stoll(parts[1])};
     if (range.first >= 1 && range.first <= range.last) return range;
   }
-  throw DeckError(fmt::format("train.profile = \"{}\": expected \"k:l\" with steps 1 <= k <= l", text),
-                  "for example train.profile=3:5");
+  throw DeckError(
+      fmt::format("train.profile = \"{}\": expected \"k:l\" with steps 1 <= k <= l", text),
+      "for example train.profile=3:5");
 }
 
 }  // namespace choir

@@ -52,11 +52,13 @@ class Checks {
     const DataSection& data = deck_.data;
     const bool synthetic = data.format == "synthetic";
     if (!synthetic && data.train.empty())
-      add({"data.train"}, "data.train is not given: name files or folders, or set data.format = "
-                          "\"synthetic\" for random tokens");
+      add({"data.train"},
+          "data.train is not given: name files or folders, or set data.format = "
+          "\"synthetic\" for random tokens");
     if (synthetic && !(data.train.empty() && data.val.empty()))
       add({"data.train", "data.val", "data.format"},
-          "data.format = \"synthetic\" reads nothing, but data.train or data.val name files; remove one");
+          "data.format = \"synthetic\" reads nothing, but data.train or data.val name files; "
+          "remove one");
     if (synthetic && deck_.model.gpt.vocab_size == 0)
       add({"model.vocab_size", "data.format"},
           "data.format = \"synthetic\" needs model.vocab_size, for example 50257");
@@ -70,12 +72,15 @@ class Checks {
     const OptimizerSection& optimizer = deck_.optimizer;
     if (optimizer.min_lr > optimizer.learning_rate)
       add({"optimizer.min_lr", "optimizer.learning_rate"},
-          fmt::format("optimizer.min_lr = {} is above optimizer.learning_rate = {}; legal: 0 <= min_lr "
-                      "<= {}", optimizer.min_lr, optimizer.learning_rate, optimizer.learning_rate));
+          fmt::format(
+              "optimizer.min_lr = {} is above optimizer.learning_rate = {}; legal: 0 <= min_lr "
+              "<= {}",
+              optimizer.min_lr, optimizer.learning_rate, optimizer.learning_rate));
     if (optimizer.decay_steps > 0 && optimizer.warmup_steps > optimizer.decay_steps)
       add({"optimizer.warmup_steps", "optimizer.decay_steps"},
-          fmt::format("optimizer.warmup_steps = {} is above optimizer.decay_steps = {}; nearest legal: {}",
-                      optimizer.warmup_steps, optimizer.decay_steps, optimizer.decay_steps));
+          fmt::format(
+              "optimizer.warmup_steps = {} is above optimizer.decay_steps = {}; nearest legal: {}",
+              optimizer.warmup_steps, optimizer.decay_steps, optimizer.decay_steps));
     const std::int64_t last = profile_range(deck_.train.profile).last;
     if (last > deck_.train.max_steps)
       add({"train.profile", "train.max_steps"},
@@ -121,15 +126,18 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   if (gpt.n_embd % gpt.n_head != 0) {
     problems.push_back(
         {{"model.n_embd", "model.n_head"},
-         fmt::format("model.n_embd = {} is not a multiple of model.n_head = {}; nearest legal: n_embd = "
-                     "{}, or n_head = {}", gpt.n_embd, gpt.n_head,
-                     multiples_around(gpt.n_embd, gpt.n_head), divisors_around(gpt.n_embd, gpt.n_head))});
+         fmt::format(
+             "model.n_embd = {} is not a multiple of model.n_head = {}; nearest legal: n_embd = "
+             "{}, or n_head = {}",
+             gpt.n_embd, gpt.n_head, multiples_around(gpt.n_embd, gpt.n_head),
+             divisors_around(gpt.n_embd, gpt.n_head))});
   } else if (gpt.position == Position::rope && gpt.head_width() % 2 != 0) {
     problems.push_back(
         {{"model.n_embd", "model.n_head", "model.position"},
-         fmt::format("model.position = \"rope\" rotates pairs, but a head is model.n_embd / model.n_head = "
-                     "{} wide; nearest legal: n_embd = {}", gpt.head_width(),
-                     multiples_around(gpt.n_embd, 2 * gpt.n_head))});
+         fmt::format(
+             "model.position = \"rope\" rotates pairs, but a head is model.n_embd / model.n_head = "
+             "{} wide; nearest legal: n_embd = {}",
+             gpt.head_width(), multiples_around(gpt.n_embd, 2 * gpt.n_head))});
   }
   if (gpt.n_kv_head != 0 && gpt.n_head % gpt.n_kv_head != 0)
     problems.push_back(

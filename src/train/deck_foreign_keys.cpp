@@ -21,8 +21,10 @@ std::vector<ForeignKey> foreign_keys() {
       {"eval_interval", "eval.interval", nano},
       {"log_interval", "log.interval", nano},
       {"eval_only", "use `choir eval CHECKPOINT`", nano},
-      {"always_save_checkpoint", "set checkpoint.interval; every one is saved, and checkpoint.best keeps "
-                                 "the best", nano},
+      {"always_save_checkpoint",
+       "set checkpoint.interval; every one is saved, and checkpoint.best keeps "
+       "the best",
+       nano},
       {"init_from", "checkpoint.resume (auto, none or a path)", nano},
       {"out_dir", "run.dir", nano},
       {"dataset", "data.train", nano},

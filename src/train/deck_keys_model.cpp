@@ -14,7 +14,8 @@ void add_run_keys(Table& table) {
           "Seed of every random number: initialisation, dropout, data order, samples.")
       .at_least(0);
   run.add("walltime", &RunSection::walltime, "seconds",
-          "Time the job has; shortly before its end the run saves and stops with exit code 75. 0: no limit.")
+          "Time the job has; shortly before its end the run saves and stops with exit code 75. 0: "
+          "no limit.")
       .in_seconds()
       .at_least(0);
   run.add("walltime_margin", &RunSection::walltime_margin, "seconds",
@@ -27,16 +28,19 @@ void add_model_keys(Table& table) {
   auto model = table.section("model", &Deck::model);
   model.add("type", &ModelSection::type, "", "Family of the model.").one_of({"gpt"});
 
-  auto gpt = table.section<GptConfig>("model", [](Deck& deck) -> GptConfig& { return deck.model.gpt; });
+  auto gpt =
+      table.section<GptConfig>("model", [](Deck& deck) -> GptConfig& { return deck.model.gpt; });
   gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1);
   gpt.add("n_head", &GptConfig::n_head, "", "Attention heads. Divides n_embd.").at_least(1);
   gpt.add("n_kv_head", &GptConfig::n_kv_head, "",
           "Heads of keys and values (grouped-query attention). Divides n_head. 0: n_head.")
       .at_least(0);
   gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.").at_least(1);
-  gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.").at_least(1);
+  gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
+      .at_least(1);
   gpt.add("vocab_size", &GptConfig::vocab_size, "tokens",
-          "Size of the vocabulary. 0: that of the data. With data.format synthetic it must be given.")
+          "Size of the vocabulary. 0: that of the data. With data.format synthetic it must be "
+          "given.")
       .at_least(0);
   gpt.add("ffn_width", &GptConfig::ffn_width, "",
           "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
@@ -55,8 +59,9 @@ void add_model_keys(Table& table) {
   gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
-  model.add("attention", &ModelSection::attention, "",
-            "Attention kernel: auto takes the fastest of the device, own always ours.")
+  model
+      .add("attention", &ModelSection::attention, "",
+           "Attention kernel: auto takes the fastest of the device, own always ours.")
       .one_of({"auto", "own"});
 }
 
@@ -76,11 +81,13 @@ void add_data_keys(Table& table) {
       .at_least(0)
       .below(1);
   data.add("reader", &DataSection::reader, "",
-           "own: each rank reads its slice. collective: MPI_File_read_at_all. scatter: a few ranks read "
+           "own: each rank reads its slice. collective: MPI_File_read_at_all. scatter: a few ranks "
+           "read "
            "large blocks and scatter them. node: one rank a node fills shared memory.")
       .one_of({"own", "collective", "scatter", "node"});
-  data.add("hints", &DataSection::hints, "",
-           "MPI-IO hints, as striping_factor or cb_nodes; echoed with what the system made of them.");
+  data.add(
+      "hints", &DataSection::hints, "",
+      "MPI-IO hints, as striping_factor or cb_nodes; echoed with what the system made of them.");
   data.add("preload", &DataSection::preload, "", "Keep the whole data set in memory.")
       .one_of({"none", "host", "device"});
   data.add("readers_every", &DataSection::readers_every, "ranks",

@@ -8,12 +8,14 @@ void add_parallel_keys(Table& table) {
   parallel.add("tensor", &Part::tensor, "ranks", "Ranks that share each layer.").only(1);
   parallel.add("pipeline", &Part::pipeline, "ranks", "Ranks that share the layers.").only(1);
   parallel.add("context", &Part::context, "ranks", "Ranks that share each sequence.").only(1);
-  parallel.add("data", &Part::data, "ranks",
-               "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")
+  parallel
+      .add("data", &Part::data, "ranks",
+           "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")
       .or_word("auto")
       .at_least(0);
   parallel.add("sequence", &Part::sequence, "", "Sequence parallelism.").only(0);
-  parallel.add("zero", &Part::zero, "stage", "What of the training state is spread over ranks.").only(0);
+  parallel.add("zero", &Part::zero, "stage", "What of the training state is spread over ranks.")
+      .only(0);
   parallel.add("schedule", &Part::schedule, "", "Pipeline schedule; of no effect on one stage.")
       .one_of({"1f1b"}, {"gpipe", "interleaved", "zb-h1"});
   parallel.add("virtual_stages", &Part::virtual_stages, "", "Pipeline stages per rank.").only(1);
@@ -28,12 +30,14 @@ void add_parallel_keys(Table& table) {
             return "expected tp, cp, dp and pp once each, joined by '-'";
         return {};
       });
-  parallel.add("transport", &Part::transport, "",
-               "How collectives travel: node uses shared memory (all ranks on one node), auto uses it "
-               "where it can.")
+  parallel
+      .add("transport", &Part::transport, "",
+           "How collectives travel: node uses shared memory (all ranks on one node), auto uses it "
+           "where it can.")
       .one_of({"auto", "mpi", "node"});
-  parallel.add("timeout", &Part::timeout, "seconds",
-               "A collective that takes longer ends the run with exit code 5 and names the ranks.")
+  parallel
+      .add("timeout", &Part::timeout, "seconds",
+           "A collective that takes longer ends the run with exit code 5 and names the ranks.")
       .in_seconds()
       .above(0);
 }

@@ -6,19 +6,25 @@ namespace {
 void add_fault_keys(Table& table) {
   using Part = FaultSection;
   auto fault = table.section("fault", &Deck::fault);
-  fault.add("kill_rank", &Part::kill_rank, "rank", "Test hook: this rank gets SIGKILL ...").at_least(-1);
+  fault.add("kill_rank", &Part::kill_rank, "rank", "Test hook: this rank gets SIGKILL ...")
+      .at_least(-1);
   fault.add("kill_step", &Part::kill_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault.add("hang_rank", &Part::hang_rank, "rank", "Test hook: this rank sleeps for ever ...").at_least(-1);
+  fault.add("hang_rank", &Part::hang_rank, "rank", "Test hook: this rank sleeps for ever ...")
+      .at_least(-1);
   fault.add("hang_step", &Part::hang_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault.add("throw_rank", &Part::throw_rank, "rank", "Test hook: this rank throws ...").at_least(-1);
+  fault.add("throw_rank", &Part::throw_rank, "rank", "Test hook: this rank throws ...")
+      .at_least(-1);
   fault.add("throw_step", &Part::throw_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault.add("nan_step", &Part::nan_step, "step", "Test hook: the loss of this step is NaN. -1: off.")
+  fault
+      .add("nan_step", &Part::nan_step, "step", "Test hook: the loss of this step is NaN. -1: off.")
       .at_least(-1);
-  fault.add("disk_full_step", &Part::disk_full_step, "step",
-            "Test hook: the save of this step finds no space. -1: off.")
+  fault
+      .add("disk_full_step", &Part::disk_full_step, "step",
+           "Test hook: the save of this step finds no space. -1: off.")
       .at_least(-1);
-  fault.add("stop_step", &Part::stop_step, "step",
-            "Test hook: a stop request arrives before this step. -1: off.")
+  fault
+      .add("stop_step", &Part::stop_step, "step",
+           "Test hook: a stop request arrives before this step. -1: off.")
       .at_least(-1);
   fault.add("kill_in_save", &Part::kill_in_save, "",
             "Test hook: SIGKILL at this instant of a save, as named by the checkpoint writer.");
@@ -28,7 +34,8 @@ void add_fault_keys(Table& table) {
 
 void add_service_keys(Table& table) {
   auto eval = table.section("eval", &Deck::eval);
-  eval.add("interval", &EvalSection::interval, "steps", "Steps between evaluations. 0: never.").at_least(0);
+  eval.add("interval", &EvalSection::interval, "steps", "Steps between evaluations. 0: never.")
+      .at_least(0);
   eval.add("batches", &EvalSection::batches, "global batches",
            "Validation batches of an evaluation, from the start. 0: all.")
       .at_least(0);
@@ -44,26 +51,32 @@ void add_service_keys(Table& table) {
       .at_least(0);
 
   auto checkpoint = table.section("checkpoint", &Deck::checkpoint);
-  checkpoint.add("interval", &CheckpointSection::interval, "steps",
-                 "Steps between checkpoints. 0: never, not even at the end.")
+  checkpoint
+      .add("interval", &CheckpointSection::interval, "steps",
+           "Steps between checkpoints. 0: never, not even at the end.")
       .at_least(0);
-  checkpoint.add("keep", &CheckpointSection::keep, "checkpoints", "The last so many are kept. 0: all.")
+  checkpoint
+      .add("keep", &CheckpointSection::keep, "checkpoints", "The last so many are kept. 0: all.")
       .at_least(0);
-  checkpoint.add("keep_every", &CheckpointSection::keep_every, "steps",
-                 "Checkpoints at multiples of this step are never deleted. 0: none.")
+  checkpoint
+      .add("keep_every", &CheckpointSection::keep_every, "steps",
+           "Checkpoints at multiples of this step are never deleted. 0: none.")
       .at_least(0);
   checkpoint.add("best", &CheckpointSection::best, "",
                  "Keep the checkpoint with the lowest validation loss too.");
-  checkpoint.add("resume", &CheckpointSection::resume, "path",
-                 "auto: continue from the newest checkpoint of run.dir if there is one. none: start "
-                 "anew. Else the path of a checkpoint.")
+  checkpoint
+      .add("resume", &CheckpointSection::resume, "path",
+           "auto: continue from the newest checkpoint of run.dir if there is one. none: start "
+           "anew. Else the path of a checkpoint.")
       .checked("auto | none | PATH", [](const KeyValue& value) -> std::string {
         return std::get<std::string>(value).empty() ? "expected auto, none or a path" : "";
       });
 
   auto log = table.section("log", &Deck::log);
-  log.add("interval", &LogSection::interval, "steps", "Steps between log lines. 0: never.").at_least(0);
-  log.add("all_ranks", &LogSection::all_ranks, "", "Every rank writes to the terminal, not only rank 0.");
+  log.add("interval", &LogSection::interval, "steps", "Steps between log lines. 0: never.")
+      .at_least(0);
+  log.add("all_ranks", &LogSection::all_ranks, "",
+          "Every rank writes to the terminal, not only rank 0.");
   add_fault_keys(table);
   table.top()
       .add("device", &Deck::device, "", "Where the work runs.")

@@ -8,21 +8,25 @@ void add_optimizer_keys(Table& table) {
   auto optimizer = table.section("optimizer", &Deck::optimizer);
   optimizer.add("name", &Part::name, "", "AdamW (Loshchilov & Hutter 2019).").one_of({"adamw"});
   optimizer.add("learning_rate", &Part::learning_rate, "", "Highest learning rate.").above(0);
-  optimizer.add("min_lr", &Part::min_lr, "", "Learning rate from optimizer.decay_steps on.").at_least(0);
+  optimizer.add("min_lr", &Part::min_lr, "", "Learning rate from optimizer.decay_steps on.")
+      .at_least(0);
   optimizer.add("warmup_steps", &Part::warmup_steps, "steps", "Linear rise from 0.").at_least(0);
-  optimizer.add("decay_steps", &Part::decay_steps, "steps",
-                "Step at which the schedule reaches min_lr. 0: train.max_steps.")
+  optimizer
+      .add("decay_steps", &Part::decay_steps, "steps",
+           "Step at which the schedule reaches min_lr. 0: train.max_steps.")
       .at_least(0);
   optimizer.add("schedule", &Part::schedule, "", "Learning rate after the warm-up.")
       .one_of({"constant", "cosine", "linear", "inverse_sqrt"});
   optimizer.add("beta1", &Part::beta1, "", "Decay of the first moment.").at_least(0).below(1);
   optimizer.add("beta2", &Part::beta2, "", "Decay of the second moment.").at_least(0).below(1);
   optimizer.add("epsilon", &Part::epsilon, "", "Added to the root of the second moment.").above(0);
-  optimizer.add("weight_decay", &Part::weight_decay, "", "Decoupled, on matrices only.").at_least(0);
+  optimizer.add("weight_decay", &Part::weight_decay, "", "Decoupled, on matrices only.")
+      .at_least(0);
   optimizer.add("grad_clip", &Part::grad_clip, "", "Largest global gradient norm. 0: no clipping.")
       .at_least(0);
-  optimizer.add("scale_lr", &Part::scale_lr, "",
-                "Multiplies the learning rates by the data-parallel size or its square root.")
+  optimizer
+      .add("scale_lr", &Part::scale_lr, "",
+           "Multiplies the learning rates by the data-parallel size or its square root.")
       .one_of({"none", "sqrt", "linear"});
 }
 
@@ -31,29 +35,40 @@ void add_optimizer_keys(Table& table) {
 void add_train_keys(Table& table) {
   using Part = TrainSection;
   auto train = table.section("train", &Deck::train);
-  train.add("precision", &Part::precision, "",
-            "Of activations and matrix products; -mixed keeps fp32 master weights and gradient sums.")
+  train
+      .add(
+          "precision", &Part::precision, "",
+          "Of activations and matrix products; -mixed keeps fp32 master weights and gradient sums.")
       .one_of({"fp64", "fp32", "bf16-mixed"}, {"bf16-true", "fp16-mixed"});
-  train.add("micro_batch_size", &Part::micro_batch_size, "sequences",
-            "Per rank and pass. Never changed silently: on n ranks pass a train.micro_batch_size that "
-            "divides global_batch_size / n. 0: from the other two.")
+  train
+      .add("micro_batch_size", &Part::micro_batch_size, "sequences",
+           "Per rank and pass. Never changed silently: on n ranks pass a train.micro_batch_size "
+           "that "
+           "divides global_batch_size / n. 0: from the other two.")
       .at_least(0);
-  train.add("global_batch_size", &Part::global_batch_size, "sequences",
-            "Per step over all ranks = micro_batch_size x grad_accum x data-parallel size. 0: from the "
-            "other two.")
+  train
+      .add("global_batch_size", &Part::global_batch_size, "sequences",
+           "Per step over all ranks = micro_batch_size x grad_accum x data-parallel size. 0: from "
+           "the "
+           "other two.")
       .at_least(0);
-  train.add("grad_accum", &Part::grad_accum, "micro-batches",
-            "Passes of each rank per step. 0: from the other two.")
+  train
+      .add("grad_accum", &Part::grad_accum, "micro-batches",
+           "Passes of each rank per step. 0: from the other two.")
       .at_least(0);
-  train.add("max_steps", &Part::max_steps, "steps", "Steps of the whole run, resumed parts included.")
+  train
+      .add("max_steps", &Part::max_steps, "steps",
+           "Steps of the whole run, resumed parts included.")
       .at_least(0);
-  train.add("reproducible", &Part::reproducible, "",
-            "Bitwise the same weights for any split of a step's micro-batches into ranks and passes, "
-            "both powers of two.");
+  train.add(
+      "reproducible", &Part::reproducible, "",
+      "Bitwise the same weights for any split of a step's micro-batches into ranks and passes, "
+      "both powers of two.");
   train.add("recompute", &Part::recompute, "", "Activations that backward computes again.")
       .one_of({"none"}, {"selective", "full"});
-  train.add("profile", &Part::profile, "steps",
-            "Writes the steps k to l as a trace for Perfetto or chrome://tracing. Empty: no trace.")
+  train
+      .add("profile", &Part::profile, "steps",
+           "Writes the steps k to l as a trace for Perfetto or chrome://tracing. Empty: no trace.")
       .checked("\"k:l\", 1 <= k <= l", [](const KeyValue& value) -> std::string {
         try {
           profile_range(std::get<std::string>(value));
@@ -67,11 +82,13 @@ void add_train_keys(Table& table) {
         const bool none = std::get<std::vector<std::string>>(value).empty();
         return none ? "" : "freezing is not yet supported; legal now: []";
       });
-  train.add("nan_policy", &Part::nan_policy, "",
-            "When a loss or gradient is not finite: stop and name the tensors, or skip the update.")
+  train
+      .add("nan_policy", &Part::nan_policy, "",
+           "When a loss or gradient is not finite: stop and name the tensors, or skip the update.")
       .one_of({"stop", "skip"});
-  train.add("nan_skip_limit", &Part::nan_skip_limit, "updates",
-            "So many skipped updates in a row stop the run with exit code 4.")
+  train
+      .add("nan_skip_limit", &Part::nan_skip_limit, "updates",
+           "So many skipped updates in a row stop the run with exit code 4.")
       .at_least(1);
   add_optimizer_keys(table);
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Typed keys bound to the members of a struct. One table is the only source of what may be given: it
-// reads documents and `key.path=value` overrides, refuses what is unknown, mistyped or out of range,
-// and prints itself as a help text, a JSON schema and a resolved document. Local, no MPI.
+// Typed keys bound to the members of a struct. One table is the only source of what may be given:
+// it reads documents and `key.path=value` overrides, refuses what is unknown, mistyped or out of
+// range, and prints itself as a help text, a JSON schema and a resolved document. Local, no MPI.
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -80,9 +80,9 @@ struct Key {
 
 /// Names other programs use: what to write here instead, or what to know.
 struct ForeignKey {
-  std::string name;      ///< last component or whole path; '-' and '_' are the same
-  std::string advice;    ///< "train.max_steps", or a sentence when it holds a blank
-  std::string program;   ///< "nanoGPT", "Megatron" ...
+  std::string name;     ///< last component or whole path; '-' and '_' are the same
+  std::string advice;   ///< "train.max_steps", or a sentence when it holds a blank
+  std::string program;  ///< "nanoGPT", "Megatron" ...
 };
 
 /// The type-erased half; use KeyTable<T>.
@@ -121,14 +121,22 @@ template <class Member>
 Key make_key(std::string path, std::string unit, std::string about) {
   Key key;
   key.path = std::move(path), key.unit = std::move(unit), key.about = std::move(about);
-  if constexpr (std::is_same_v<Member, bool>) key.type = KeyType::boolean;
-  else if constexpr (std::is_enum_v<Member>) key.type = KeyType::choice;
-  else if constexpr (std::integral<Member>) key.type = KeyType::integer;
-  else if constexpr (std::floating_point<Member>) key.type = KeyType::real;
-  else if constexpr (std::is_same_v<Member, std::string>) key.type = KeyType::text;
-  else if constexpr (std::is_same_v<Member, std::vector<std::string>>) key.type = KeyType::text_list;
-  else if constexpr (std::is_same_v<Member, TextMap>) key.type = KeyType::text_map;
-  else static_assert(!sizeof(Member), "no key type for this member");
+  if constexpr (std::is_same_v<Member, bool>)
+    key.type = KeyType::boolean;
+  else if constexpr (std::is_enum_v<Member>)
+    key.type = KeyType::choice;
+  else if constexpr (std::integral<Member>)
+    key.type = KeyType::integer;
+  else if constexpr (std::floating_point<Member>)
+    key.type = KeyType::real;
+  else if constexpr (std::is_same_v<Member, std::string>)
+    key.type = KeyType::text;
+  else if constexpr (std::is_same_v<Member, std::vector<std::string>>)
+    key.type = KeyType::text_list;
+  else if constexpr (std::is_same_v<Member, TextMap>)
+    key.type = KeyType::text_map;
+  else
+    static_assert(!sizeof(Member), "no key type for this member");
   if constexpr (std::integral<Member> && !std::is_same_v<Member, bool>) {
     if (sizeof(Member) < 8) key.high = static_cast<double>(std::numeric_limits<Member>::max());
   }
@@ -190,7 +198,10 @@ class KeyTable : public KeySet {
     read_overrides(&object, overrides, origins, problems);
   }
   /// Every key: type, default, unit, constraint, what it does.
-  std::string describe() const { const T defaults; return describe_table(&defaults); }
+  std::string describe() const {
+    const T defaults;
+    return describe_table(&defaults);
+  }
   /// JSON schema, draft 2020-12.
   std::string schema(const std::string& title) const {
     const T defaults;
@@ -210,11 +221,16 @@ class KeyTable : public KeySet {
  private:
   template <class Member>
   static KeyValue to_value(const Key& key, const Member& member) {
-    if constexpr (std::is_enum_v<Member>) return key.choices.at(static_cast<std::size_t>(member));
-    else if constexpr (std::is_same_v<Member, bool>) return member;
-    else if constexpr (std::integral<Member>) return static_cast<std::int64_t>(member);
-    else if constexpr (std::floating_point<Member>) return static_cast<double>(member);
-    else return member;
+    if constexpr (std::is_enum_v<Member>)
+      return key.choices.at(static_cast<std::size_t>(member));
+    else if constexpr (std::is_same_v<Member, bool>)
+      return member;
+    else if constexpr (std::integral<Member>)
+      return static_cast<std::int64_t>(member);
+    else if constexpr (std::floating_point<Member>)
+      return static_cast<double>(member);
+    else
+      return member;
   }
   template <class Member>
   static void from_value(const Key& key, const KeyValue& value, Member& member) {

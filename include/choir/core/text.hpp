@@ -11,8 +11,8 @@ namespace choir {
 /// (optimal string alignment distance). O(|a| |b|).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The name closest to `word`, or "" when none is close enough to be a misspelling of it (more than a
-/// third of its letters differ). Case and '-' against '_' do not count. The first wins a tie.
+/// The name closest to `word`, or "" when none is close enough to be a misspelling of it (more than
+/// a third of its letters differ). Case and '-' against '_' do not count. The first wins a tie.
 std::string nearest_name(std::string_view word, const std::vector<std::string>& names);
 
 std::string join(const std::vector<std::string>& parts, std::string_view separator);

@@ -1,6 +1,6 @@
 #pragma once
-// The deck: everything a run is told, as a typed struct. The initialisers below are the defaults; what
-// each key means, its unit and its limits stand in src/train/deck_keys*.cpp and are printed by
+// The deck: everything a run is told, as a typed struct. The initialisers below are the defaults;
+// what each key means, its unit and its limits stand in src/train/deck_keys*.cpp and are printed by
 // `choir train --describe`. All functions here are local and pure but for reading the file.
 #include <cstdint>
 #include <map>
@@ -13,11 +13,11 @@
 namespace choir {
 
 struct RunSection {
-  std::string dir;                ///< derived: runs/<name>
-  std::string name;               ///< derived: the deck's file name without its extension
+  std::string dir;   ///< derived: runs/<name>
+  std::string name;  ///< derived: the deck's file name without its extension
   std::int64_t seed = 1337;
-  double walltime = 0;            ///< seconds; 0: no limit
-  double walltime_margin = 60;    ///< seconds kept for the last save
+  double walltime = 0;          ///< seconds; 0: no limit
+  double walltime_margin = 60;  ///< seconds kept for the last save
 };
 
 /// A GptConfig whose zeros are derived later: vocab_size from the data, the others from the rest.
@@ -32,32 +32,32 @@ std::int64_t default_ffn_width(const GptConfig& gpt);
 struct ModelSection {
   std::string type = "gpt";
   GptConfig gpt = undetermined_gpt();
-  std::string attention = "auto"; ///< auto | own
+  std::string attention = "auto";  ///< auto | own
 };
 
 struct DataSection {
   std::vector<std::string> train, val;
-  std::string format = "auto";    ///< auto | text | native | nanogpt | megatron | synthetic
-  std::string tokenizer = "char"; ///< char | byte, for text prepared on first use
+  std::string format = "auto";     ///< auto | text | native | nanogpt | megatron | synthetic
+  std::string tokenizer = "char";  ///< char | byte, for text prepared on first use
   double val_fraction = 0.1;
-  std::string reader = "own";     ///< own | collective | scatter | node
+  std::string reader = "own";  ///< own | collective | scatter | node
   TextMap hints;
-  std::string preload = "none";   ///< none | host | device
-  int readers_every = 0;          ///< 0: one a node
+  std::string preload = "none";  ///< none | host | device
+  int readers_every = 0;         ///< 0: one a node
   int prefetch = 2;
 };
 
 struct TrainSection {
-  std::string precision = "fp32"; ///< fp64 | fp32 | bf16-mixed
+  std::string precision = "fp32";  ///< fp64 | fp32 | bf16-mixed
   int micro_batch_size = 0;
   int global_batch_size = 0;
   int grad_accum = 0;
   std::int64_t max_steps = 1000;
   bool reproducible = false;
   std::string recompute = "none";
-  std::string profile;            ///< "" or "k:l"
+  std::string profile;  ///< "" or "k:l"
   std::vector<std::string> freeze;
-  std::string nan_policy = "stop";///< stop | skip
+  std::string nan_policy = "stop";  ///< stop | skip
   int nan_skip_limit = 10;
 };
 
@@ -66,8 +66,8 @@ struct OptimizerSection {
   double learning_rate = 1e-3;
   double min_lr = 0;
   std::int64_t warmup_steps = 0;
-  std::int64_t decay_steps = 0;   ///< derived: train.max_steps
-  std::string schedule = "cosine";///< constant | cosine | linear | inverse_sqrt
+  std::int64_t decay_steps = 0;     ///< derived: train.max_steps
+  std::string schedule = "cosine";  ///< constant | cosine | linear | inverse_sqrt
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;
   double grad_clip = 1.0;         ///< 0: no clipping
@@ -76,24 +76,24 @@ struct OptimizerSection {
 
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
-  int data = 0;                   ///< 0 is written "auto": the ranks that remain
+  int data = 0;  ///< 0 is written "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   std::string offload = "none";
   std::string order = "tp-cp-dp-pp";
-  std::string transport = "auto"; ///< auto | mpi | node
-  double timeout = 300;           ///< seconds
+  std::string transport = "auto";  ///< auto | mpi | node
+  double timeout = 300;            ///< seconds
 };
 
 struct EvalSection {
   std::int64_t interval = 250;
-  std::int64_t batches = 0;       ///< 0: all of the validation data
-  int sample_tokens = 200;        ///< 0: no sample
+  std::int64_t batches = 0;  ///< 0: all of the validation data
+  int sample_tokens = 200;   ///< 0: no sample
   std::string sample_prompt = "\n";
   double sample_temperature = 0.8;
-  int sample_top_k = 0;           ///< 0: all
+  int sample_top_k = 0;  ///< 0: all
 };
 
 struct CheckpointSection {
@@ -101,7 +101,7 @@ struct CheckpointSection {
   int keep = 2;
   std::int64_t keep_every = 0;
   bool best = true;
-  std::string resume = "auto";    ///< auto | none | a path
+  std::string resume = "auto";  ///< auto | none | a path
 };
 
 struct LogSection {
@@ -128,10 +128,10 @@ struct Deck {
   CheckpointSection checkpoint;
   LogSection log;
   FaultSection fault;
-  std::string device = "auto";    ///< auto | cpu
+  std::string device = "auto";  ///< auto | cpu
 
-  std::string source;             ///< the deck file as named
-  KeyOrigins origins;             ///< of every key that is not at its default
+  std::string source;  ///< the deck file as named
+  KeyOrigins origins;  ///< of every key that is not at its default
 
   /// Notes that the program computed the value of `key` ("model.vocab_size").
   void mark_derived(const std::string& key) { origins[key] = {KeySource::derived, ""}; }
@@ -140,10 +140,10 @@ struct Deck {
 /// Reads the file, then parse_deck. Throws DeckError.
 Deck read_deck(const std::string& path, const std::vector<std::string>& overrides);
 
-/// From text, so that one rank reads and broadcasts. `source` names the file in messages and, without
-/// its extension, the run. Throws one DeckError that lists everything wrong. Derived members are set
-/// (run.name, run.dir, model.n_kv_head, model.ffn_width, optimizer.decay_steps); the batch and
-/// model.vocab_size are left to resolve_batch and to the data.
+/// From text, so that one rank reads and broadcasts. `source` names the file in messages and,
+/// without its extension, the run. Throws one DeckError that lists everything wrong. Derived
+/// members are set (run.name, run.dir, model.n_kv_head, model.ffn_width, optimizer.decay_steps);
+/// the batch and model.vocab_size are left to resolve_batch and to the data.
 Deck parse_deck(const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides);
 
@@ -151,13 +151,14 @@ Deck parse_deck(const std::string& text, const std::string& source,
 std::string describe_deck();
 std::string deck_schema();
 
-/// The deck as JSON that parse_deck accepts again, with "sources" (default, file, override or derived
-/// for each key) and "derived" (the computed values; their keys keep the default, so that the document
-/// can be run on another number of ranks).
+/// The deck as JSON that parse_deck accepts again, with "sources" (default, file, override or
+/// derived for each key) and "derived" (the computed values; their keys keep the default, so that
+/// the document can be run on another number of ranks).
 std::string resolved_json(const Deck& deck);
 /// For the log: given and derived values line by line, defaults in a paragraph.
 std::string deck_listing(const Deck& deck);
-/// 16 hex digits (FNV-1a) over all values; equal decks have equal digests wherever values came from.
+/// 16 hex digits (FNV-1a) over all values; equal decks have equal digests wherever values came
+/// from.
 std::string deck_digest(const Deck& deck);
 
 /// One optimizer step: global = micro * accum * data_parallel.
@@ -175,12 +176,12 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
 /// parallel.data is checked against it. With train.reproducible also require_reproducible.
 BatchSizes resolve_batch(Deck& deck, int data_parallel);
 
-/// Reproducible mode sums gradients in a binary tree: ranks and micro-batches per rank must be powers of
-/// two. Throws DeckError with the nearest legal values.
+/// Reproducible mode sums gradients in a binary tree: ranks and micro-batches per rank must be
+/// powers of two. Throws DeckError with the nearest legal values.
 void require_reproducible(const BatchSizes& batch);
 
-/// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head may
-/// still be 0. Also of use for the models of checkpoints.
+/// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head
+/// may still be 0. Also of use for the models of checkpoints.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
 
 /// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.

@@ -1,0 +1,64 @@
+#include <gtest/gtest.h>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/memory_plan.hpp"
+
+namespace choir {
+namespace {
+
+TEST(Format, Durations) {
+  EXPECT_EQ(format_duration(0.0124), "12 ms");
+  EXPECT_EQ(format_duration(12.34), "12.3 s");
+  EXPECT_EQ(format_duration(245), "4m 05s");
+  EXPECT_EQ(format_duration(7980), "2h 13m");
+}
+
+TEST(Format, Bytes) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(64.0 * 1024 * 1024), "64.0 MiB");
+  EXPECT_EQ(format_bytes(1.5 * 1024 * 1024 * 1024), "1.5 GiB");
+}
+
+TEST(Format, Counts) {
+  EXPECT_EQ(format_count(85003776), "85,003,776");
+  EXPECT_EQ(format_count(0), "0");
+  EXPECT_EQ(format_count(999), "999");
+  EXPECT_EQ(format_count(-1000), "-1,000");
+}
+
+TEST(MemoryPlan, AddsUpByName) {
+  MemoryPlan plan;
+  plan.add("parameters", 1024);
+  plan.add("parameters", 1024);
+  plan.add("gradients", 3 << 20, true);
+  EXPECT_EQ(plan.entries.size(), 2u);
+  EXPECT_EQ(plan.bytes_of("parameters"), 2048u);
+  EXPECT_EQ(plan.bytes_of("nothing"), 0u);
+  EXPECT_EQ(plan.total(), 2048u + (3u << 20));
+  const std::string text = plan.to_string();
+  EXPECT_NE(text.find("3.000 MiB  shared"), std::string::npos) << text;
+  EXPECT_NE(text.find("3.002 MiB"), std::string::npos) << text;
+}
+
+TEST(Errors, CarryCodeHintAndPlace) {
+  const StorageError error("no space", "free some");
+  EXPECT_EQ(error.code(), ExitCode::storage);
+  const std::string text = describe(error);
+  EXPECT_EQ(text.rfind("no space [format_test.cpp:", 0), 0u) << text;
+  EXPECT_NE(text.find("\n  -> free some"), std::string::npos) << text;
+  EXPECT_EQ(describe(std::runtime_error("plain")), "plain");
+  const std::string lines = describe(DeckError("first\nsecond"));
+  EXPECT_LT(lines.find("[format_test.cpp"), lines.find("\nsecond")) << lines;
+  try {
+    CHOIR_CHECK(1 == 2, "{} apples", 3);
+    FAIL();
+  } catch (const Error& check) {
+    EXPECT_EQ(check.code(), ExitCode::other);
+    EXPECT_NE(std::string(check.what()).find("1 == 2: 3 apples"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace choir
