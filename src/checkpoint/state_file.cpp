@@ -120,11 +120,29 @@ Handle access_for_writing(std::size_t tensors) {
   return access;
 }
 
-TensorRecord make_dataset(hid_t file, const StoredTensor& tensor, hid_t links, hid_t creation) {
+/// The same state makes the same bytes: no times of creation in the file.
+Handle untimed(hid_t kind) {
+  Handle properties{H5Pcreate(kind), H5Pclose, "make creation properties"};
+  must(H5Pset_obj_track_times(properties, false), "leave times out");
+  return properties;
+}
+
+/// The groups above "a/b/name", where not there yet.
+void make_groups(hid_t file, const std::string& name, hid_t creation) {
+  for (auto at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
+    const std::string group = name.substr(0, at);
+    if (group.empty() || H5Lexists(file, group.c_str(), H5P_DEFAULT) > 0) continue;
+    const Handle made{H5Gcreate2(file, group.c_str(), H5P_DEFAULT, creation, H5P_DEFAULT), H5Gclose,
+                      "make the group " + group};
+  }
+}
+
+TensorRecord make_dataset(hid_t file, const StoredTensor& tensor, hid_t creation) {
   const Handle type = file_type(tensor.dtype);
   const Handle space = space_of(tensor.shape);
-  const Handle set{H5Dcreate2(file, tensor.name.c_str(), type, space, links, creation, H5P_DEFAULT),
-                   H5Dclose, "make the dataset " + tensor.name};
+  const Handle set{
+      H5Dcreate2(file, tensor.name.c_str(), type, space, H5P_DEFAULT, creation, H5P_DEFAULT),
+      H5Dclose, "make the dataset " + tensor.name};
   TensorRecord record{tensor.name, tensor.dtype, tensor.shape, 0, 0};
   if (record.bytes() == 0) return record;
   const haddr_t offset = H5Dget_offset(set);
@@ -166,19 +184,21 @@ std::vector<TensorRecord> lay_out_state_file(const std::string& path, const Chec
                                              const std::vector<StoredTensor>& tensors) {
   const QuietErrors quiet;
   const Handle access = access_for_writing(tensors.size());
-  Handle file{H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access), H5Fclose,
+  const Handle file_creation = untimed(H5P_FILE_CREATE);
+  Handle file{H5Fcreate(path.c_str(), H5F_ACC_TRUNC, file_creation, access), H5Fclose,
               "make " + path};
-  const Handle links{H5Pcreate(H5P_LINK_CREATE), H5Pclose, "make link properties"};
-  must(H5Pset_create_intermediate_group(links, 1), "allow groups");
-  const Handle creation{H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "make dataset properties"};
+  const Handle group_creation = untimed(H5P_GROUP_CREATE);
+  const Handle creation = untimed(H5P_DATASET_CREATE);
   must(H5Pset_layout(creation, H5D_CONTIGUOUS), "choose the contiguous layout");
   must(H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY), "allocate early");
   must(H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER), "leave datasets unfilled");
   write_attributes(file, meta);
   std::vector<TensorRecord> records;
   records.reserve(tensors.size());
-  for (const StoredTensor& tensor : tensors)
-    records.push_back(make_dataset(file, tensor, links, creation));
+  for (const StoredTensor& tensor : tensors) {
+    make_groups(file, tensor.name, group_creation);
+    records.push_back(make_dataset(file, tensor, creation));
+  }
   file.close("write " + path);
   return records;
 }
