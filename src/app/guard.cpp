@@ -37,7 +37,7 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       return body(session);
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
-      const bool everywhere = session.size() == 1 || (own && own->everywhere());
+      const bool everywhere = (own ? own->agreed_ranks() : 1) == session.size();
       if (everywhere && session.rank() == 0) print(describe(error));
       if (everywhere) return static_cast<int>(code_of(error));
       print(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));

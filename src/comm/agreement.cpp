@@ -27,14 +27,21 @@ Failure failure_of(const std::exception_ptr& error) {
   }
 }
 
-[[noreturn]] void throw_as(ExitCode code, const std::string& text, const std::string& hint) {
+template <class E>
+[[noreturn]] void throw_agreed(E error, const Communicator& comm) {
+  error.set_agreed_ranks(comm.size());
+  throw error;
+}
+
+[[noreturn]] void throw_as(ExitCode code, const std::string& text, const std::string& hint,
+                           const Communicator& comm) {
   switch (code) {
-    case ExitCode::deck: throw DeckError(text, hint);
-    case ExitCode::data: throw DataError(text, hint);
-    case ExitCode::numeric: throw NumericError(text, hint);
-    case ExitCode::communication: throw CommError(text, hint);
-    case ExitCode::storage: throw StorageError(text, hint);
-    default: throw Error(code, text, hint);
+    case ExitCode::deck: throw_agreed(DeckError(text, hint), comm);
+    case ExitCode::data: throw_agreed(DataError(text, hint), comm);
+    case ExitCode::numeric: throw_agreed(NumericError(text, hint), comm);
+    case ExitCode::communication: throw_agreed(CommError(text, hint), comm);
+    case ExitCode::storage: throw_agreed(StorageError(text, hint), comm);
+    default: throw_agreed(Error(code, text, hint), comm);
   }
 }
 
@@ -82,7 +89,7 @@ void raise_agreed(Communicator& comm, const StepVerdict& agreed, const std::exce
   }
   const std::string text = broadcast_text(comm, failure.text, agreed.failing_rank);
   const std::string hint = broadcast_text(comm, failure.hint, agreed.failing_rank);
-  throw_as(agreed.failure, text, hint);
+  throw_as(agreed.failure, text, hint, comm);
 }
 
 void together(Communicator& comm, const std::function<void()>& action) {
@@ -112,11 +119,12 @@ void require_equal(Communicator& comm, std::uint64_t digest, const std::string& 
   std::string different;
   for (std::size_t r = 0; r < digests.size(); ++r)
     if (digests[r] != majority) different += (different.empty() ? "" : ", ") + std::to_string(r);
-  throw CommError(fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
+  throw_as(ExitCode::communication, fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
                               "that agree",
                               what, comm.name(), different, votes[majority]),
-                  "faulty memory or a rank started with another binary or deck; restart from the last "
-                  "checkpoint without that node");
+           "faulty memory or a rank started with another binary or deck; restart from the last "
+           "checkpoint without that node",
+           comm);
 }
 
 }  // namespace choir

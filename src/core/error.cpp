@@ -22,7 +22,9 @@ std::string describe(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
   if (own == nullptr) return error.what();
   std::string line = error.what();  // the place goes to the end of the first line
-  line.insert(std::min(line.find('\n'), line.size()), fmt::format(" [{}]", own->where()));
+  // ... but for an agreed error: that place is where ranks agree, the text says where it happened.
+  if (own->agreed_ranks() == 1)
+    line.insert(std::min(line.find('\n'), line.size()), fmt::format(" [{}]", own->where()));
   if (!own->hint().empty()) line += fmt::format("\n  -> {}", own->hint());
   return line;
 }

@@ -19,7 +19,7 @@ void PhaseClock::begin() {
 void PhaseClock::enter(Phase phase) {
   const double now = now_seconds();
   seconds_[static_cast<std::size_t>(current_)] += now - since_;
-  if (listener_) listener_(current_, since_, now);
+  if (listener_) listener_(current_, since_, now, phase);
   current_ = phase;
   since_ = now;
 }

@@ -30,15 +30,15 @@ class Error : public std::runtime_error {
   const std::string& hint() const { return hint_; }
   /// "file.cpp:123" of the place that threw.
   const std::string& where() const { return where_; }
-  /// True when every rank throws this same error, so that one of them may speak for all.
-  bool everywhere() const { return everywhere_; }
-  void set_everywhere() { everywhere_ = true; }
+  /// How many ranks throw this same error together: with all of them, one may speak for all.
+  int agreed_ranks() const { return agreed_ranks_; }
+  void set_agreed_ranks(int ranks) { agreed_ranks_ = ranks; }
 
  private:
   ExitCode code_;
   std::string hint_;
   std::string where_;
-  bool everywhere_ = false;
+  int agreed_ranks_ = 1;
 };
 
 /// The five families of errors with an exit code of their own.

@@ -14,8 +14,8 @@ const char* name_of(Phase phase);
 
 class PhaseClock {
  public:
-  /// Called at the end of every span; for traces and the watchdog's heartbeat. May be empty.
-  using Listener = std::function<void(Phase phase, double start, double end)>;
+  /// Called when one span ends and the next begins; for traces and the watchdog's heartbeat. May be empty.
+  using Listener = std::function<void(Phase ended, double start, double end, Phase next)>;
 
   PhaseClock() { begin(); }
   void listen(Listener listener) { listener_ = std::move(listener); }

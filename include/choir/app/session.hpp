@@ -1,0 +1,43 @@
+#pragma once
+// What subcommands that run a model share: arguments, threads, devices, checkpoints opened for inference.
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "choir/app/commands.hpp"
+#include "choir/app/guard.hpp"
+#include "choir/checkpoint/store.hpp"
+#include "choir/comm/mesh.hpp"
+#include "choir/core/log.hpp"
+#include "choir/data/tokenizer.hpp"
+#include "choir/train/deck.hpp"
+#include "choir/train/model_instance.hpp"
+
+namespace choir {
+
+/// Parses; on --help or an error prints it and returns the exit code to end with (0 or 2).
+std::optional<int> parse(CLI::App& app, const Arguments& arguments);
+
+/// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide them; returns the number
+/// of threads chosen.
+int choose_threads(Communicator& node);
+
+/// The text of a file at every rank; rank 0 reads. DeckError on all ranks when it cannot be read. Collective.
+std::string read_everywhere(Communicator& world, const std::string& path);
+
+/// A trained model, ready to evaluate or generate.
+struct LoadedModel {
+  Checkpoint checkpoint;
+  Deck deck;  ///< of the run that wrote it
+  std::optional<Tokenizer> tokenizer;
+  std::unique_ptr<ModelInstance> instance;
+};
+/// Collective. `path` as open_checkpoint; `precision` "" for the one it was trained in; `batch` sequences for evaluation,
+/// 0 for none; `overrides` of its deck.
+LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
+                       Mesh& mesh, Device& device, const Arguments& overrides = {});
+
+}  // namespace choir

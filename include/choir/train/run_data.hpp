@@ -1,0 +1,27 @@
+#pragma once
+// The data a deck names, opened for the ranks of a mesh.
+#include <memory>
+
+#include "choir/comm/mesh.hpp"
+#include "choir/core/log.hpp"
+#include "choir/data/dataset.hpp"
+#include "choir/train/deck.hpp"
+#include "choir/train/model_instance.hpp"
+
+namespace choir {
+
+/// Collective over the data axis. `vocab_hash`: of the checkpoint, 0 for any. The default corpus of the shipped decks
+/// (kDefaultCorpus) is made from the King James Bible of Debian's bible-kjv where it is missing, and the log says so.
+std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
+                                   std::uint64_t vocab_hash = 0);
+
+inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
+
+/// A host batch as the engine takes it. On the cpu the memory is the same.
+TokenBatch on_device(const Batch& batch);
+
+/// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on every number of
+/// ranks. Collective.
+double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks);
+
+}  // namespace choir

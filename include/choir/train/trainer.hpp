@@ -1,0 +1,78 @@
+#pragma once
+// A training run from its deck to its exit code: the room where data, model, optimizer, communication and
+// checkpoints meet.
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "choir/comm/watchdog.hpp"
+#include "choir/train/checkpointer.hpp"
+#include "choir/train/metrics_log.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/run_directory.hpp"
+#include "choir/train/step_planner.hpp"
+#include "choir/train/stop_request.hpp"
+#include "choir/train/trace.hpp"
+
+namespace choir {
+
+class Trainer {
+ public:
+  /// Collective. Opens the data, plans memory, reports, builds the model, resumes. `started`: now_seconds() when the
+  /// program began. Throws what is wrong, agreed by all ranks.
+  Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started);
+
+  /// Collective. Trains to the end or to an agreed stop.
+  ExitCode run();
+
+ private:
+  // Setting up, in this order.
+  void open_run();
+  void build();
+  void resume();
+
+  // One step and what may follow it.
+  void train_step();
+  void skip_or_stop(const StepResult& result);
+  void log_step();
+  void evaluate();
+  void write_sample();
+  void save();
+  Stop agreed_stop();
+  ExitCode finish(Stop stop);
+  std::string meta_json() const;
+  bool due(std::int64_t interval) const;
+
+  Deck deck_;
+  Mesh& mesh_;
+  Device& device_;
+  Logger& log_;
+  double started_;
+  RunDirectory directory_;
+  Faults faults_;
+  BatchSizes batch_;
+  std::unique_ptr<Dataset> data_;
+  StepPlan plan_;
+  std::unique_ptr<Engine> engine_;
+  Progress progress_;
+  std::unique_ptr<Checkpointer> checkpointer_;
+  StopRequest stop_;
+  Watchdog watchdog_;
+  MetricsFile metrics_file_;
+  PhaseClock clock_;
+  Trace trace_;
+  double peak_flops_ = 0;  // of all ranks
+
+  StepResult last_;
+  StepMetrics since_log_;  // sums since the last line
+  std::int64_t steps_since_log_ = 0;
+  double loss_since_evaluation_ = 0;
+  std::int64_t steps_since_evaluation_ = 0;
+  std::optional<double> train_loss_, val_loss_;  // measured at the current step
+  double last_val_loss_ = 0;
+  double stepping_seconds_ = 0, evaluation_seconds_ = 0;
+  std::int64_t first_step_ = 0;
+  bool first_line_ = true;
+};
+
+}  // namespace choir

@@ -1,0 +1,65 @@
+// choir generate CHECKPOINT --prompt TEXT ...
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "choir/app/session.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/train/generator.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  std::string checkpoint, prompt = "\n", precision;
+  std::int64_t tokens = 200;
+  TokenChoice choice{.temperature = 0.8};
+};
+
+int generate(MpiSession& session, const Request& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  choose_threads(mesh->node());
+  const auto device = make_device(DeviceKind::cpu);
+  const LoadedModel loaded = load_model(request.checkpoint, request.precision, 0, *mesh, *device);
+  // Ranks other than 0 helped to verify the checkpoint; text is written by one.
+  together(mesh->world(), [&] {
+    if (session.rank() != 0) return;
+    if (!loaded.tokenizer)
+      throw DataError("the checkpoint has no vocabulary: it was trained on token files without vocab.json",
+                      "text can be generated only from models with a tokenizer");
+    const Tokenizer& tokenizer = *loaded.tokenizer;
+    const auto prompt = tokenizer.encode(request.prompt, "--prompt");
+    if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
+    fmt::print("{}", request.prompt);
+    Generator(*loaded.instance).generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
+      const std::string piece = tokenizer.decode({&token, 1});
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
+      std::fflush(stdout);
+    });
+    fmt::print("\n");
+  });
+  return 0;
+}
+
+}  // namespace
+
+int generate_command(const Arguments& arguments) {
+  CLI::App app("Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest).",
+               "choir generate");
+  Request request;
+  app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory")->required();
+  app.add_option("--prompt", request.prompt, "the text to continue");
+  app.add_option("--tokens", request.tokens, "how many tokens to add")->check(CLI::Range(1, 1 << 30));
+  app.add_option("--temperature", request.choice.temperature, "0: always the likeliest")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-p", request.choice.top_p, "of the likeliest that have probability p together")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", request.choice.seed, "another seed, another text");
+  app.add_option("--precision", request.precision, "fp32, bf16-mixed; default: as trained");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) { return generate(session, request); });
+}
+
+}  // namespace choir

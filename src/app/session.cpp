@@ -1,0 +1,85 @@
+#include "choir/app/session.hpp"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/train/step_planner.hpp"
+#include "choir/train/train_checkpoint.hpp"
+
+namespace choir {
+
+std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
+  Arguments reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::deck);
+  }
+  return std::nullopt;
+}
+
+int choose_threads(Communicator& node) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  sched_getaffinity(0, sizeof mine, &mine);
+  std::vector<cpu_set_t> all(static_cast<std::size_t>(node.size()));
+  all[static_cast<std::size_t>(node.rank())] = mine;
+  node.all_gather(all.data(), sizeof mine, DType::u8);
+  const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
+    return CPU_EQUAL(&other, &mine) != 0;
+  });
+  const int threads = std::max(1, CPU_COUNT(&mine) / static_cast<int>(sharing));
+  omp_set_num_threads(threads);
+  return threads;
+}
+
+std::string read_everywhere(Communicator& world, const std::string& path) {
+  std::string text;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    std::ifstream file(path);
+    std::stringstream content;
+    if (file) content << file.rdbuf();
+    if (!file || content.fail())
+      throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),
+                      "the decks that come with choir are in inputs/");
+    text = content.str();
+  });
+  std::uint64_t bytes = text.size();
+  world.broadcast(&bytes, sizeof bytes, 0);
+  text.resize(bytes);
+  world.broadcast(text.data(), bytes, 0);
+  return text;
+}
+
+LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
+                       Mesh& mesh, Device& device, const Arguments& overrides) {
+  LoadedModel loaded;
+  loaded.checkpoint = open_checkpoint(path, mesh.world());
+  const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
+  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", overrides);
+  loaded.deck.model.gpt.vocab_size = meta.vocab_size;
+  if (!precision.empty()) loaded.deck.train.precision = precision;
+  if (!meta.vocabulary.empty())
+    loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
+  // Masters are stored in the type they were trained in: fp64 decks load into fp64 masters only.
+  const ModelInstance::Options options{.model = loaded.deck.model.gpt,
+                                       .precision = precision_of(loaded.deck.train.precision),
+                                       .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
+  const StepPlan plan = plan_inference(options, batch, true);
+  loaded.instance = std::make_unique<ModelInstance>(options, device, mesh.along(Axis::data),
+                                                    plan.arena_bytes);
+  load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(), "parameters/");
+  loaded.instance->storage().publish(loaded.instance->stream());
+  return loaded;
+}
+
+}  // namespace choir

@@ -1,0 +1,55 @@
+// choir train DECK.json [key.path=value ...]
+#include <fmt/core.h>
+
+#include "choir/app/session.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/train/run_setup.hpp"
+#include "choir/train/trainer.hpp"
+
+namespace choir {
+namespace {
+
+int train(MpiSession& session, const std::string& path, const Arguments& overrides) {
+  const double started = now_seconds();
+  if (const auto wrong = wrong_launcher(session.size()))
+    throw CommError(*wrong, "start with the mpiexec of the MPI this program was linked with; `choir doctor` "
+                            "tells which");
+  auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  const std::string text = read_everywhere(world->world(), path);
+  Deck deck;
+  together(world->world(), [&] { deck = parse_deck(text, path, overrides); });
+  world.reset();
+  const auto mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
+  choose_threads(mesh->node());
+  const auto device = make_device(DeviceKind::cpu);
+  Logger log(session.rank() == 0 || deck.log.all_ranks);
+  log.to_stdout();
+  Trainer trainer(std::move(deck), *mesh, *device, log, started);
+  return static_cast<int>(trainer.run());
+}
+
+}  // namespace
+
+int train_command(const Arguments& arguments) {
+  CLI::App app("Trains a model from a deck, or continues where its run directory stands.", "choir train");
+  std::string deck;
+  Arguments overrides;
+  bool describe = false, schema = false;
+  app.add_option("deck", deck, "the deck, a JSON file (see inputs/)");
+  app.add_option("overrides", overrides, "key.path=value, as many as needed");
+  app.add_flag("--describe", describe, "print every key: type, default, unit, constraint");
+  app.add_flag("--schema", schema, "print a JSON schema of decks for editors");
+  if (const auto code = parse(app, arguments)) return *code;
+  if (describe || schema) {
+    fmt::print("{}\n", describe ? describe_deck() : deck_schema());
+    return 0;
+  }
+  if (deck.empty())
+    return without_mpi([]() -> int {
+      throw DeckError("no deck is named", "choir train inputs/gpt_quickstart.json");
+    });
+  return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
+}
+
+}  // namespace choir

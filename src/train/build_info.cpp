@@ -1,0 +1,21 @@
+#include "choir/train/build_info.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "choir/comm/mpi_session.hpp"
+#include "choir/core/clock.hpp"
+#include "choir_features.hpp"
+
+namespace choir {
+
+std::string build_provenance() {
+  const nlohmann::ordered_json json{{"revision", CHOIR_BUILD_REVISION},
+                                    {"compiler", CHOIR_BUILD_COMPILER},
+                                    {"march", CHOIR_BUILD_MARCH},
+                                    {"mpi", MpiSession::library_version()},
+                                    {"host", host_name()},
+                                    {"date", timestamp()}};
+  return json.dump();
+}
+
+}  // namespace choir

@@ -1,0 +1,74 @@
+#include "choir/train/run_data.hpp"
+
+#include <filesystem>
+#include <numeric>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/train/default_corpus.hpp"
+
+namespace choir {
+namespace {
+
+DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Logger& log) {
+  const DataSection& d = deck.data;
+  DataConfig config;
+  config.train = d.train;
+  config.val = d.val;
+  config.synthetic = d.format == "synthetic";
+  const bool decided_by_path = config.synthetic || d.format == "auto" || d.format == "text";
+  config.format = decided_by_path ? TokenFormat::automatic : token_format_of(d.format);
+  config.reader.kind = reader_kind_of(d.reader);
+  config.reader.preload = preload_of(d.preload);
+  config.reader.hints = d.hints;
+  config.reader.group_ranks = d.readers_every;
+  config.tokenizer = tokenizer_kind_of(d.tokenizer);
+  config.train_fraction = 1.0 - d.val_fraction;
+  config.say = [&log](const std::string& line) { log.info("data: {}", line); };
+  config.seed = static_cast<std::uint64_t>(deck.run.seed);
+  config.block_size = deck.model.gpt.block_size;
+  config.rows = rows;
+  config.vocab_size = deck.model.gpt.vocab_size;
+  config.vocab_hash = vocab_hash;
+  config.eval_windows = deck.eval.batches * rows;
+  config.slots = deck.data.prefetch;
+  return config;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
+                                   std::uint64_t vocab_hash) {
+  DataConfig config = data_config(deck, rows, vocab_hash, log);
+  for (auto* paths : {&config.train, &config.val})
+    for (std::string& path : *paths)
+      if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
+  return Dataset::open(mesh.along(Axis::data), config);
+}
+
+TokenBatch on_device(const Batch& batch) {
+  const std::int64_t n = batch.inputs.count();
+  return {.inputs = batch.inputs.reshaped({n}),
+          .targets = batch.targets.reshaped({n}),
+          .first_sample = batch.first_sample,
+          .sequences = batch.inputs.shape[0]};
+}
+
+double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks) {
+  const auto calls = static_cast<std::size_t>(data.eval_calls());
+  const auto size = static_cast<std::size_t>(ranks.size());
+  // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
+  std::vector<double> sums(2 * calls * size, 0.0);
+  for (std::size_t c = 0; c < calls; ++c) {
+    const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c));
+    if (batch.valid == 0) continue;
+    const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
+    sums[at] = instance.loss_sum(on_device(batch));
+    sums[at + 1] = static_cast<double>(batch.valid);
+  }
+  ranks.all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  double loss = 0, tokens = 0;
+  for (std::size_t i = 0; i < sums.size(); i += 2) loss += sums[i], tokens += sums[i + 1];
+  return loss / tokens;
+}
+
+}  // namespace choir

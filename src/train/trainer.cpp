@@ -1,0 +1,231 @@
+// Trainer: the loop.
+#include "choir/train/trainer.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/process.hpp"
+#include "choir/core/text.hpp"
+#include "choir/train/build_info.hpp"
+#include "choir/train/generator.hpp"
+
+namespace choir {
+
+ExitCode Trainer::run() {
+  if (first_step_ == 0) write_sample();
+  Stop stop = Stop::none;
+  while (progress_.step < deck_.train.max_steps && stop == Stop::none) {
+    train_step();
+    stop = agreed_stop();
+    const bool last = progress_.step == deck_.train.max_steps;
+    if (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)) evaluate();
+    if (first_line_ || due(deck_.log.interval) || last || val_loss_) log_step();
+    if (val_loss_ && !last) write_sample();
+    if (stop == Stop::none && due(deck_.checkpoint.interval) && !last) save();
+    train_loss_.reset();
+    val_loss_.reset();
+    if (trace_.complete()) trace_.write(directory_.path() + "/profile.json", mesh_.world());
+  }
+  return finish(stop);
+}
+
+void Trainer::train_step() {
+  const std::int64_t step = progress_.step + 1;
+  trace_.begin_step(step);
+  clock_.begin();
+  faults_.before_step(step);
+  const auto tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
+  last_ = engine_->step(
+      progress_.step, progress_.updates,
+      [&](std::int64_t) {
+        const Batch& batch = data_->next();
+        CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens", batch.valid);
+        return on_device(batch);
+      },
+      faults_.valid_tokens(step, tokens), clock_);
+  ++progress_.step;
+  progress_.consumed_samples += batch_.global;
+  progress_.updates += last_.updated;
+  skip_or_stop(last_);
+  clock_.end();
+  since_log_.dt += clock_.total();
+  since_log_.forward += clock_.seconds(Phase::forward);
+  since_log_.backward += clock_.seconds(Phase::backward);
+  since_log_.data += clock_.seconds(Phase::data);
+  since_log_.comm += clock_.seconds(Phase::comm);
+  since_log_.optimizer += clock_.seconds(Phase::optimizer);
+  since_log_.other += clock_.seconds(Phase::other);
+  ++steps_since_log_;
+  stepping_seconds_ += clock_.total();
+  if (last_.updated) loss_since_evaluation_ += last_.loss, ++steps_since_evaluation_;
+}
+
+void Trainer::skip_or_stop(const StepResult& result) {
+  if (result.updated) {
+    progress_.skipped_in_a_row = 0;
+    return;
+  }
+  ++progress_.skipped_in_a_row;
+  const bool skip = deck_.train.nan_policy == "skip";
+  if (skip && progress_.skipped_in_a_row <= deck_.train.nan_skip_limit) {
+    log_.warn("step {}: loss {} and gradient norm {} are not finite: step skipped ({} in a row)",
+              progress_.step, result.loss, result.grad_norm, progress_.skipped_in_a_row);
+    return;
+  }
+  std::vector<std::string> names = engine_->non_finite_gradients();
+  const std::size_t count = names.size();
+  names.resize(std::min<std::size_t>(count, 5));
+  NumericError error(
+      fmt::format("step {}: the loss is {} and the gradient norm {}; {} tensors have gradients that are not "
+                  "finite: {}{}",
+                  progress_.step, result.loss, result.grad_norm, count, join(names, ", "),
+                  count > names.size() ? " ..." : ""),
+      skip ? fmt::format("{} steps in a row were skipped (train.nan_skip_limit); lower "
+                         "optimizer.learning_rate",
+                         progress_.skipped_in_a_row - 1)
+           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; the last checkpoint is good");
+  error.set_agreed_ranks(mesh_.world().size());  // norm and loss are the same number everywhere
+  throw error;
+}
+
+Stop Trainer::agreed_stop() {
+  const double ahead = clock_.total() + 2 * checkpointer_->slowest_save();
+  Stop mine = stop_.poll(ahead);
+  if (faults_.stop_at(progress_.step)) mine = Stop::save;
+  return static_cast<Stop>(agree(mesh_.world(), {.stop = static_cast<int>(mine)}).stop);
+}
+
+bool Trainer::due(std::int64_t interval) const {
+  return interval > 0 && progress_.step % interval == 0;
+}
+
+void Trainer::log_step() {
+  first_line_ = false;
+  const auto n = static_cast<double>(std::max<std::int64_t>(1, steps_since_log_));
+  const double tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
+  StepMetrics m{.step = progress_.step,
+                .result = last_,
+                .dt = since_log_.dt / n,
+                .forward = since_log_.forward / n,
+                .backward = since_log_.backward / n,
+                .data = since_log_.data / n,
+                .comm = since_log_.comm / n,
+                .optimizer = since_log_.optimizer / n,
+                .other = since_log_.other / n,
+                .sequences = static_cast<double>(batch_.global),
+                .tokens = tokens,
+                .mfu = 0,
+                .memory = resident_bytes(),
+                .train_loss = train_loss_,
+                .val_loss = val_loss_};
+  m.mfu = engine_->instance().model().flops_per_token() * tokens / m.dt / peak_flops_;
+  since_log_ = {};
+  steps_since_log_ = 0;
+  if (mesh_.rank() != 0) return;
+  log_.info("{}", format_line(m, mesh_.world().size()));
+  if (!metrics_file_.write(to_json(m, mesh_.world().size())))
+    log_.error("cannot write {}: is the disk full? training goes on", directory_.metrics());
+}
+
+void Trainer::evaluate() {
+  if (!data_->has_validation()) return;
+  const double start = now_seconds();
+  watchdog_.beat("evaluation");
+  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_.along(Axis::data));
+  if (steps_since_evaluation_ > 0)
+    train_loss_ = loss_since_evaluation_ / static_cast<double>(steps_since_evaluation_);
+  loss_since_evaluation_ = 0;
+  steps_since_evaluation_ = 0;
+  last_val_loss_ = *val_loss_;
+  evaluation_seconds_ += now_seconds() - start;
+  if (deck_.checkpoint.best && deck_.checkpoint.interval > 0 && *val_loss_ < progress_.best_val_loss &&
+      progress_.step < deck_.train.max_steps) {
+    progress_.best_val_loss = *val_loss_;
+    save();
+  }
+  progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);
+}
+
+void Trainer::write_sample() {
+  if (mesh_.rank() != 0 || deck_.eval.sample_tokens == 0) return;
+  const Tokenizer* tokenizer = data_->tokenizer();
+  if (tokenizer == nullptr) return;
+  const double start = now_seconds();
+  watchdog_.beat("text sample");
+  std::vector<std::int32_t> prompt;
+  try {
+    prompt = tokenizer->encode(deck_.eval.sample_prompt, "eval.sample_prompt");
+  } catch (const DataError& error) {
+    log_.warn("no text sample: {}", error.what());
+    return;
+  }
+  const auto tokens = Generator(engine_->instance())
+                          .generate(std::move(prompt), deck_.eval.sample_tokens,
+                                    {.temperature = deck_.eval.sample_temperature,
+                                     .top_k = deck_.eval.sample_top_k,
+                                     .seed = static_cast<std::uint64_t>(deck_.run.seed)});
+  const std::string text = tokenizer->decode(tokens);
+  log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
+  if (!directory_.write_sample(progress_.step, text + "\n"))
+    log_.error("cannot write a sample to {}: is the disk full? training goes on", directory_.samples());
+  evaluation_seconds_ += now_seconds() - start;
+}
+
+std::string Trainer::meta_json() const {
+  const Tokenizer* tokenizer = data_->tokenizer();
+  return TrainMeta{.deck = resolved_json(deck_),
+                   .vocabulary = tokenizer ? tokenizer->to_json() : "",
+                   .vocab_size = deck_.model.gpt.vocab_size,
+                   .provenance = build_provenance()}
+      .to_json();
+}
+
+void Trainer::save() {
+  watchdog_.beat("checkpoint");
+  checkpointer_->save(meta_json(), val_loss_);
+}
+
+ExitCode Trainer::finish(Stop stop) {
+  const bool done = progress_.step >= deck_.train.max_steps;
+  const int reason_rank = 0;
+  if (!done) log_.warn("stopping after step {}: {}", progress_.step,
+                       mesh_.rank() == reason_rank && !stop_.reason().empty() ? stop_.reason()
+                                                                              : "asked by a rank");
+  // After SIGTERM there may be a second left: save only what is known to take less.
+  const bool time_left = stop != Stop::terminate ||
+                         (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);
+  const bool wanted = deck_.checkpoint.interval > 0 && progress_.step > first_step_;
+  const int failures = checkpointer_->failures();
+  if (done && progress_.step > first_step_) write_sample();
+  if (wanted && time_left) save();
+  const bool saved = wanted && time_left && checkpointer_->failures() == failures;
+  watchdog_.rest();
+  const double wall = now_seconds() - started_;
+  const auto steps = static_cast<double>(progress_.step - first_step_);
+  const double tokens = steps * static_cast<double>(batch_.global * engine_->options().model.block_size);
+  log_.plain(fmt::format(
+      "summary:\n  steps            {} ({} now), {} sequences used, {} updates\n  loss             {:.4f}\n"
+      "  validation loss  {}\n  best validation  {}\n"
+      "  speed            {:.0f} tokens/s over {} of stepping\n"
+      "  wall time        {} (evaluation and samples {:.1f} %, checkpoints {:.1f} %)\n"
+      "  memory           arena peak {} of {} planned, {} resident\n"
+      "  run directory    {}\n  checkpoint       {}",
+      progress_.step, progress_.step - first_step_, progress_.consumed_samples, progress_.updates,
+      last_.loss, last_val_loss_ > 0 ? fmt::format("{:.4f}", last_val_loss_) : "not measured",
+      std::isfinite(progress_.best_val_loss) ? fmt::format("{:.4f}", progress_.best_val_loss) : "not measured",
+      stepping_seconds_ > 0 ? tokens / stepping_seconds_ : 0.0, format_duration(stepping_seconds_),
+      format_duration(wall), 100 * evaluation_seconds_ / wall, 100 * checkpointer_->seconds() / wall,
+      format_bytes(static_cast<double>(engine_->instance().arena().peak())),
+      format_bytes(static_cast<double>(plan_.arena_bytes)),
+      format_bytes(static_cast<double>(resident_bytes())), directory_.path(),
+      checkpointer_->last_path().empty() ? "none" : checkpointer_->last_path()));
+  if (done) return ExitCode::done;
+  if (saved) {
+    log_.plain("run the same command again to continue");
+    return ExitCode::resubmit;
+  }
+  return ExitCode::other;
+}
+
+}  // namespace choir

@@ -1,0 +1,99 @@
+// Trainer: from a deck to a model ready for its first step.
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/gather_text.hpp"
+#include "choir/comm/mpi_session.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/train/run_setup.hpp"
+#include "choir/train/startup_report.hpp"
+#include "choir/train/trainer.hpp"
+
+namespace choir {
+
+Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started)
+    : deck_(std::move(deck)),
+      mesh_(mesh),
+      device_(device),
+      log_(log),
+      started_(started),
+      directory_(deck_.run.dir),
+      faults_(deck_.fault, mesh.rank()),
+      stop_(deck_.run.walltime, deck_.run.walltime_margin,
+            mesh.rank() == 0 ? directory_.stop_file() : ""),
+      watchdog_({.timeout_seconds = deck_.parallel.timeout,
+                 .rank = mesh.rank(),
+                 .host = host_name(),
+                 .on_timeout = {}}),
+      trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
+  batch_ = resolve_batch(deck_, mesh.along(Axis::data).size());
+  open_run();
+  build();
+  resume();
+  clock_.listen([this](Phase ended, double start, double end, Phase next) {
+    trace_.span(name_of(ended), start, end);
+    char text[64];
+    *fmt::format_to_n(text, sizeof text - 1, "step {}: {}", progress_.step + 1, name_of(next)).out = 0;
+    watchdog_.beat(text);
+  });
+}
+
+void Trainer::open_run() {
+  watchdog_.beat("start");
+  together(mesh_.world(), [&] {
+    if (mesh_.rank() != 0) return;
+    directory_.create();
+    log_.to_file(directory_.log());
+  });
+  for (const std::string& line : gather_texts(mesh_.world(), who_am_i(mesh_, device_)))
+    log_.plain(line);
+  log_.plain(dist_info(mesh_, device_));
+  data_ = open_data(deck_, batch_.micro, mesh_, log_);
+  resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
+  log_.plain(deck_listing(deck_));
+  log_.plain(data_->to_string());
+}
+
+void Trainer::build() {
+  const bool samples = deck_.eval.sample_tokens > 0;
+  const EngineOptions options = engine_options(deck_, batch_);
+  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples);
+  engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
+  log_.plain(model_report(*engine_));
+  log_.plain(memory_report(plan_));
+  checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
+                                                 progress_, faults_, log_);
+  // All ranks at once, as they will compute.
+  mesh_.world().barrier();
+  peak_flops_ = ops::measure_gemm(engine_->instance().stream(), options.precision.compute);
+  mesh_.world().all_reduce(&peak_flops_, 1, DType::f64, ReduceOp::sum);
+  log_.plain(metrics_legend(fmt::format("peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now",
+                                        peak_flops_ / 1e12, name_of(options.precision.compute),
+                                        mesh_.world().size())));
+}
+
+void Trainer::resume() {
+  watchdog_.beat("resume");
+  if (!checkpointer_->restore()) engine_->instance().storage().initialise(engine_->options().seed);
+  require_equal(mesh_.world(), engine_->instance().storage().digest(), "parameters at the start");
+  first_step_ = progress_.step;
+  if (progress_.consumed_samples % batch_.micro != 0)
+    throw DeckError(fmt::format("the checkpoint has used {} sequences, which micro-batches of {} do not reach",
+                                progress_.consumed_samples, batch_.micro),
+                    "continue with the train.micro_batch_size of before, or one that divides it");
+  together(mesh_.world(), [&] {
+    if (mesh_.rank() != 0) return;
+    directory_.write_deck(resolved_json(deck_));
+    metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
+  });
+  Communicator& ranks = mesh_.along(Axis::data);
+  data_->start_training({.first_sample = progress_.consumed_samples,
+                         .per_step = batch_.micro_batches(),
+                         .rank_offset = ranks.rank() * batch_.accum,
+                         .per_rank = batch_.accum});
+  log_.info("ready after {}", format_duration(now_seconds() - started_));
+}
+
+}  // namespace choir
