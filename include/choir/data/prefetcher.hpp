@@ -1,0 +1,51 @@
+#pragma once
+// Micro-batches read ahead by a thread of its own while the trainer works on the one before.
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+#include "choir/data/batch.hpp"
+
+namespace choir {
+
+/// Makes micro-batches of a fixed shape; called by one thread at a time.
+class BatchSource {
+ public:
+  virtual ~BatchSource() = default;
+  /// Fills the batch that is the call-th this rank asks for. May be collective over the ranks.
+  virtual void fill(std::int64_t call, Batch& batch) = 0;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t block_size() const = 0;
+  /// See TokenReader::abandon.
+  virtual void abandon() = 0;
+};
+
+/// Runs BatchSource::fill for calls 0, 1, 2 ... up to `slots` - 1 ahead of next(). How far ahead depends
+/// on the number of next() calls alone, so ranks that asked equally often have read equally often, and
+/// stopping leaves no rank waiting inside a collective read.
+/// Without MPI_THREAD_MULTIPLE (`threaded` false) next() reads by itself.
+class Prefetcher {
+ public:
+  Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);
+  /// Waits for the reads under way, as they may involve other ranks, at most kPatience seconds and not at all
+  /// while an exception unwinds: then they are abandoned.
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  /// The next batch; holds until `slots` - 1 further calls. Throws what the reading threw, again
+  /// on every later call.
+  const Batch& next();
+
+  std::int64_t calls() const;     ///< of next() so far
+  double wait_seconds() const;    ///< spent in next() so far
+  std::size_t bytes() const;      ///< of the slots
+
+  static constexpr double kPatience = 10;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace choir

@@ -1,0 +1,140 @@
+#include "choir/data/bench_readers.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/philox.hpp"
+#include "src/data/posix_file.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::int64_t kTokenBytes = 2;
+
+// Present on all ranks while this lives.
+class ScratchFile {
+ public:
+  ScratchFile(Communicator& comm, const std::string& folder, std::int64_t bytes) : comm_(comm) {
+    std::int64_t id = ::getpid();
+    comm.broadcast(&id, sizeof id, 0);
+    path_ = fmt::format("{}/choir_bench_readers_{}.bin", folder, id);
+    together(comm, [&] {
+      if (comm.rank() == 0) write(bytes);
+    });
+  }
+  ~ScratchFile() {
+    std::error_code ignored;
+    if (comm_.rank() == 0) std::filesystem::remove(path_, ignored);
+  }
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  void write(std::int64_t bytes) const {
+    const PhiloxKey key = philox_key(1, "bench.readers");
+    std::vector<std::uint32_t> block(std::size_t{1} << 20);
+    PosixFile file = PosixFile::for_writing(path_);
+    for (std::int64_t done = 0; done < bytes;) {
+      for (std::size_t i = 0; i < block.size(); i += 4) {
+        const auto words = philox_at(key, static_cast<std::uint64_t>(done) + i);
+        std::copy(words.begin(), words.end(), block.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      const auto here = std::min<std::int64_t>(bytes - done, std::ssize(block) * 4);
+      file.write_at(block.data(), static_cast<std::size_t>(here), done);
+      done += here;
+    }
+  }
+  Communicator& comm_;
+  std::string path_;
+};
+
+struct Share {
+  std::int64_t first = 0, tokens = 0, block = 0;
+};
+
+double slowest(Communicator& comm, double seconds) {
+  comm.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
+  return seconds;
+}
+
+double time_pread(Communicator& comm, const std::string& path, const Share& share,
+                  std::vector<char>& buffer) {
+  const PosixFile file = PosixFile::for_reading(path);
+  comm.barrier();
+  const double begin = now_seconds();
+  for (std::int64_t done = 0; done < share.tokens; done += share.block) {
+    const std::int64_t here = std::min(share.block, share.tokens - done);
+    file.read_at(buffer.data(), static_cast<std::size_t>(here * kTokenBytes),
+                 (share.first + done) * kTokenBytes);
+  }
+  return slowest(comm, now_seconds() - begin);
+}
+
+double time_reader(Communicator& comm, TokenReader& reader, const Share& share) {
+  comm.barrier();
+  const double begin = now_seconds();
+  for (std::int64_t done = 0; done < share.tokens; done += share.block) {
+    const TokenExtent extent{share.first + done, std::min(share.block, share.tokens - done)};
+    reader.read({&extent, 1});
+  }
+  return slowest(comm, now_seconds() - begin);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& folder,
+                                       std::int64_t bytes, int rounds, const ReaderOptions& options,
+                                       std::int64_t block_bytes) {
+  CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes, rounds);
+  const std::int64_t tokens = bytes / kTokenBytes / comm.size();  // of each rank
+  const ScratchFile scratch(comm, folder, tokens * kTokenBytes * comm.size());
+  TokenStream stream;
+  together(comm, [&] {
+    stream = TokenStream::open({scratch.path()}, TokenFormat::nanogpt, Split::train);
+  });
+  const Share share{tokens * comm.rank(), tokens,
+                    std::clamp<std::int64_t>(block_bytes / kTokenBytes, 1, tokens)};
+  std::vector<char> buffer(static_cast<std::size_t>(share.block * kTokenBytes));
+  std::vector<std::string> names{"pread"};
+  std::vector<std::unique_ptr<TokenReader>> readers;
+  for (const auto kind :
+       {ReaderKind::own, ReaderKind::collective, ReaderKind::scatter, ReaderKind::node}) {
+    ReaderOptions of_kind = options;
+    of_kind.kind = kind;
+    of_kind.preload = Preload::none;
+    readers.push_back(make_reader(comm, stream, of_kind, share.block, 1));
+    names.emplace_back(name_of(kind));
+  }
+  std::vector<std::vector<double>> seconds(names.size()), ratios(names.size());
+  for (int round = -1; round < rounds; ++round) {  // the first only warms up
+    double plain = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const double took = i == 0 ? plain = time_pread(comm, scratch.path(), share, buffer)
+                                 : time_reader(comm, *readers[i - 1], share);
+      if (round < 0) continue;
+      seconds[i].push_back(took);
+      ratios[i].push_back(plain / took);
+    }
+  }
+  std::vector<ReaderSpeed> rows;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const double typical = median(seconds[i]);
+    rows.push_back({names[i], typical,
+                    static_cast<double>(tokens * comm.size() * kTokenBytes) / typical / 1e9,
+                    median(ratios[i])});
+  }
+  return rows;
+}
+
+}  // namespace choir

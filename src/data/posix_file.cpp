@@ -1,0 +1,109 @@
+#include "src/data/posix_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+// Linux moves at most 2,147,479,552 bytes a call.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+[[noreturn]] void refuse_storage(const std::string& verb, const std::string& path) {
+  throw StorageError(fmt::format("cannot {} '{}': {}", verb, path, std::strerror(errno)),
+                     "check the free space, the quota and the permissions of the folder");
+}
+
+}  // namespace
+
+PosixFile PosixFile::for_reading(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    throw DataError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)),
+                    errno == ENOENT ? "check the path; 'choir prepare text' makes token files"
+                                    : "check the permissions of the file");
+  }
+  PosixFile file(path, descriptor);
+  struct stat status {};
+  if (::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode))
+    throw DataError(fmt::format("'{}' is a folder, not a file", path));
+  return file;
+}
+
+PosixFile PosixFile::for_writing(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) refuse_storage("create", path);
+  return {path, descriptor};
+}
+
+PosixFile::PosixFile(PosixFile&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+PosixFile::~PosixFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::int64_t PosixFile::size() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0)
+    throw DataError(fmt::format("cannot stat '{}': {}", path_, std::strerror(errno)));
+  return status.st_size;
+}
+
+void PosixFile::read_at(void* to, std::size_t bytes, std::int64_t offset) const {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(descriptor_, at, std::min(bytes, kMostBytes), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      throw DataError(fmt::format("cannot read '{}' at byte {}: {}", path_, offset,
+                                  std::strerror(errno)));
+    if (got == 0) {
+      throw DataError(
+          fmt::format("'{}' ends at byte {}, {} bytes too early", path_, offset, bytes),
+          "was it changed while in use? copy or prepare it again");
+    }
+    at += got;
+    offset += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
+void PosixFile::write_at(const void* from, std::size_t bytes, std::int64_t offset) {
+  const auto* at = static_cast<const char*>(from);
+  while (bytes > 0) {
+    const ssize_t put = ::pwrite(descriptor_, at, std::min(bytes, kMostBytes), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) refuse_storage("write", path_);
+    at += put;
+    offset += put;
+    bytes -= static_cast<std::size_t>(put);
+  }
+}
+
+void PosixFile::sync() {
+  if (::fsync(descriptor_) != 0) refuse_storage("sync", path_);
+}
+
+void sync_directory(const std::string& directory) {
+  const int descriptor = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
+  if (descriptor < 0) refuse_storage("open", directory);
+  const int failed = ::fsync(descriptor);
+  const int reason = errno;
+  ::close(descriptor);
+  // Some file systems have no sync of folders and say EINVAL.
+  if (failed != 0 && reason != EINVAL) {
+    errno = reason;
+    refuse_storage("sync", directory);
+  }
+}
+
+}  // namespace choir
