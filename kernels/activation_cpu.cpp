@@ -39,8 +39,8 @@ struct GeluTanh {
   static V slope(V x) {
     using A = decltype(x[0] + x[0]);
     const V c = clamped(x);
-    const V s = sigmoid(A(kTwoRootTwoOverPi) * (c + A(kCubic) * c * c * c));
-    return s + c * s * (1 - s) * A(kTwoRootTwoOverPi) * (1 + A(3 * kCubic) * c * c);
+    const auto p = logistic(A(kTwoRootTwoOverPi) * (c + A(kCubic) * c * c * c));
+    return p.below + c * p.density * A(kTwoRootTwoOverPi) * (1 + A(3 * kCubic) * c * c);
   }
 };
 
@@ -109,9 +109,10 @@ void swiglu_slope(const TensorView& x_view, const TensorView& d_y_view,
       T* d_gate = static_cast<T*>(d_x_view.data) + r * 2 * width;
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(gate + c), up = access.load(gate + width + c);
-        const Vec<T> s = sigmoid(g), dy = access.load(d_y + c);
-        access.store(d_gate + c, dy * up * (s + g * s * (1 - s)));
-        access.store(d_gate + width + c, dy * g * s);
+        const Vec<T> dy = access.load(d_y + c);
+        const auto p = logistic(g);
+        access.store(d_gate + c, dy * up * (p.below + g * p.density));
+        access.store(d_gate + width + c, dy * g * p.below);
       });
     }
   });

@@ -29,9 +29,9 @@ double slope(ops::Activation kind, double x) {
       return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
              x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
     case ops::Activation::gelu_tanh: {
-      const double t = std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-      return 0.5 * (1 + t) +
-             0.5 * x * (1 - t * t) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+      const double u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+      return 0.5 * (1 + std::tanh(u)) + 0.5 * x / (std::cosh(u) * std::cosh(u)) *
+                                            std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
     }
     case ops::Activation::relu:
       return x > 0 ? 1 : 0;

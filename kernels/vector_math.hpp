@@ -96,6 +96,18 @@ inline V sigmoid(V x) {
   return 1 / (1 + exp(-x));
 }
 
+/// The logistic distribution: probability of being below x (the sigmoid) and density at x, both
+/// without cancellation.
+template <class V>
+struct Logistic {
+  V below, density;
+};
+template <class V>
+inline Logistic<V> logistic(V x) {
+  const V e = exp(-abs(x)), r = 1 / (1 + e);
+  return {x < 0 ? e * r : r, e * r * r};
+}
+
 /// e^(t^2) erfc(t) / 2 for t >= 0 as u P(u), u = 1 / (1 + 0.4 t); fitted for t <= 10.2, beyond
 /// which the factor e^(-t^2) is 0 in single precision.
 inline Floats half_scaled_erfc(Floats u) {

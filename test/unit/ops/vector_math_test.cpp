@@ -10,7 +10,7 @@ using cpu::Floats;
 /// Largest error in ulp over every `stride`-th float of both signs between the magnitudes given.
 template <class Fast, class Exact>
 void expect_ulps(const char* name, Fast fast, Exact exact, float low, float high, double limit,
-                 std::uint32_t stride = 257) {
+                 std::uint32_t stride = 2053) {
   double worst = 0;
   float where = 0;
   constexpr int kLanes = cpu::kLanes<float>;
@@ -39,10 +39,10 @@ TEST(VectorMath, ExpIsWithinTwoUlpsEverywhere) {
 TEST(VectorMath, LogIsWithinTwoUlpsEverywhere) {
   expect_ulps(
       "log", [](Floats x) { return cpu::log(cpu::abs(x)); },
-      [](double x) { return std::log(std::fabs(x)); }, 1e-44f, 3e38f, 2.0, 1009);
+      [](double x) { return std::log(std::fabs(x)); }, 1e-44f, 3e38f, 2.0, 8009);
   expect_ulps(
       "log near 1", [](Floats x) { return cpu::log(cpu::abs(x)); },
-      [](double x) { return std::log(std::fabs(x)); }, 0.5f, 2.0f, 2.0, 17);
+      [](double x) { return std::log(std::fabs(x)); }, 0.5f, 2.0f, 2.0, 61);
 }
 
 TEST(VectorMath, TanhIsWithinTwoUlpsEverywhere) {
@@ -96,7 +96,7 @@ TEST(VectorMath, SpecialValuesAreThoseOfTheLibrary) {
 
 TEST(VectorMath, Bf16StoresRoundToNearestEvenLikeTheScalarRule) {
   constexpr int kLanes = cpu::kLanes<bf16>;
-  for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 65521ull * kLanes / 3) {
+  for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 65521ull * kLanes) {
     Floats x;
     for (int i = 0; i < kLanes; ++i)
       x[i] = std::bit_cast<float>(
