@@ -1,0 +1,55 @@
+#pragma once
+// softmax(scale Q K^T) V on the CPU, forward and backward, tile by tile ("flash": Dao et al. 2022,
+// 2023; online softmax: Milakov & Gimelshein 2018).
+//
+// Shapes: Q [B, Tq, H, D], K and V [B, Tk, Hkv, D], all through strides.
+// Floor: 4 D FLOPs per visible (query, key) pair forward and 10 D backward (five products), plus
+// one and again one exponential per pair (about 8 vector instructions per 16); bytes are those of
+// Q, K, V, O and negligible from T = 64 on. On two Sapphire Rapids cores: 0.45 ns per pair and head
+// for D = 64 in f32 (FLOPs at 320 GFLOP/s: 2.8 ns), AMX 0.15 ns per pair (6 TFLOP/s from L2).
+// Approach: every score tile is computed transposed, S^T = K Q^T with queries along the vector.
+// Then maximum, sum and rescaling are vertical (no horizontal reductions), P^T is already the right
+// operand of O^T = V^T P^T, and K and V are used as they lie. Masked tiles are skipped. Backward
+// recomputes P^T from log_sum_exp and walks blocks of keys; one task owns (sample, K/V head, share
+// of the key blocks), so every sum has a fixed order; shares of one head add their d_q in order
+// afterwards.
+//   simd: products with broadcast A and vectors of B in registers; f64, f32, and bf16 widened to
+//   f32. amx:  bf16 through 16 x 32 tiles; P and dS are rounded to bf16 as operands, sums are f32.
+#include <cstdint>
+
+#include "choir/ops/attention.hpp"
+
+namespace choir {
+
+enum class AttentionKernel { simd, amx };
+
+/// What is fastest for this dtype on this processor.
+AttentionKernel attention_kernel(const ops::AttentionProblem& problem);
+/// Whether the processor has bf16 tiles and the system lets this process use them (asked once).
+bool amx_available();
+
+std::int64_t attention_workspace_cpu(AttentionKernel kernel, const ops::AttentionProblem& problem,
+                                     bool backward, int threads);
+/// `threads` must be what the workspace was sized for.
+void attention_forward_cpu(AttentionKernel kernel, const ops::AttentionForward& args, int threads);
+void attention_backward_cpu(AttentionKernel kernel, const ops::AttentionBackward& args,
+                            int threads);
+
+// The implementations.
+std::int64_t attention_forward_simd_bytes(const ops::AttentionProblem& problem, int threads);
+std::int64_t attention_backward_simd_bytes(const ops::AttentionProblem& problem, int threads);
+std::int64_t attention_forward_amx_bytes(const ops::AttentionProblem& problem, int threads);
+std::int64_t attention_backward_amx_bytes(const ops::AttentionProblem& problem, int threads);
+void attention_forward_simd(const ops::AttentionForward& args, int threads);
+void attention_backward_simd(const ops::AttentionBackward& args, int threads);
+void attention_forward_amx(const ops::AttentionForward& args, int threads);
+void attention_backward_amx(const ops::AttentionBackward& args, int threads);
+
+namespace ref {
+/// The oracle: the whole matrix row by row in f64, any dtype. Workspace is not used.
+void attention_forward(const ops::AttentionForward& args);
+/// From Q, K, V and d_out alone (out and log_sum_exp are recomputed).
+void attention_backward(const ops::AttentionBackward& args);
+}  // namespace ref
+
+}  // namespace choir

@@ -1,0 +1,292 @@
+// Every attention kernel against the naive reference in f64.
+#include "test/unit/ops/attention_case.hpp"
+
+#include "choir/device/null_device.hpp"
+#include "test/support/gradcheck.hpp"
+
+namespace choir {
+namespace {
+
+/// Scores are sums of D products (error u sqrt(D) each), outputs averages over up to Tk of them. A
+/// bf16 kernel with tiles rounds P and dS as operands, and every kernel reads `out` as stored for
+/// delta: errors of one unit of the storage type relative to terms of order one, which add in
+/// quadrature.
+struct Tolerance {
+  explicit Tolerance(const AttentionCase& c) {
+    const double u = unit_roundoff(sum_dtype(c.dtype));
+    const double length = static_cast<double>(std::max(c.keys, c.queries));
+    sums = 4 * u * (8 + std::sqrt(static_cast<double>(c.width)) + std::sqrt(length));
+    stored = c.dtype == DType::bf16 ? unit_roundoff(DType::bf16) : 0;
+  }
+  double sums, stored;
+};
+
+/// ||a - b|| <= limit ||b|| over elements the reference wrote; the others must stay untouched
+/// (NaN).
+void expect_norm(const HostTensor& a, const HostTensor& b, double limit, const std::string& what) {
+  double error = 0, size = 0;
+  for (std::int64_t i = 0; i < a.count(); ++i) {
+    if (std::isnan(b[i])) {
+      EXPECT_TRUE(std::isnan(a[i])) << what << ": wrote element " << i;
+      continue;
+    }
+    error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
+  }
+  EXPECT_LE(std::sqrt(error), limit * std::sqrt(size) + 1e-300) << what;
+}
+
+void compare_lse(const HostTensor& actual, const HostTensor& expected, double tolerance,
+                 const std::string& what) {
+  for (std::int64_t i = 0; i < actual.count(); ++i) {
+    if (std::isinf(expected[i]))
+      EXPECT_EQ(actual[i], expected[i]) << what;
+    else
+      EXPECT_NEAR(actual[i], expected[i], tolerance * (1 + std::fabs(expected[i]))) << what;
+  }
+}
+
+void compare(AttentionKernel kernel, const AttentionCase& c) {
+  const std::string what = (kernel == AttentionKernel::amx ? "amx " : "simd ") + name_of(c);
+  const AttentionTensors t(c, 1);
+  const AttentionTensors exact = t.exact();
+  const Tolerance tolerance(c);
+  run_forward(kernel, t);
+  ref::attention_forward(exact.forward());
+  expect_close(t.out, exact.out, tolerance.stored * 1.01, tolerance.sums + 2 * tolerance.stored,
+               "out " + what);
+  expect_norm(t.out, exact.out, tolerance.sums + tolerance.stored, "out " + what);
+  compare_lse(t.log_sum_exp, exact.log_sum_exp, tolerance.sums, "lse " + what);
+  run_backward(kernel, t);
+  ref::attention_backward(exact.backward());
+  const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
+  expect_norm(t.d_q, exact.d_q, limit, "d_q " + what);
+  if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what);
+}
+
+void over_kernels(AttentionCase c) {
+  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+    c.dtype = type;
+    compare(AttentionKernel::simd, c);
+    if (type == DType::bf16 && amx_available()) compare(AttentionKernel::amx, c);
+  }
+}
+
+TEST(Attention, EveryLength) {
+  for (const std::int64_t t : {1, 3, 7, 16, 17, 63, 64, 65, 100, 129})
+    for (const bool causal : {true, false})
+      over_kernels({.batch = 2,
+                    .heads = 2,
+                    .kv_heads = 2,
+                    .width = 32,
+                    .queries = t,
+                    .keys = t,
+                    .causal = causal});
+}
+
+TEST(Attention, EveryHeadWidth) {
+  for (const std::int64_t d : {1, 4, 8, 20, 32, 33, 48, 64, 80, 128, 256})
+    over_kernels({.batch = 1, .heads = 3, .kv_heads = 3, .width = d, .queries = 70, .keys = 70});
+}
+
+TEST(Attention, GroupedQueries) {
+  for (const std::int64_t kv : {1, 2, 4})
+    for (const bool causal : {true, false})
+      over_kernels({.batch = 2,
+                    .heads = 4,
+                    .kv_heads = kv,
+                    .width = 16,
+                    .queries = 97,
+                    .keys = 97,
+                    .causal = causal});
+}
+
+TEST(Attention, LongerThanOneStrip) {
+  over_kernels({.batch = 1, .heads = 2, .kv_heads = 1, .width = 20, .queries = 300, .keys = 300});
+  over_kernels({.batch = 1, .heads = 1, .kv_heads = 1, .width = 16, .queries = 290, .keys = 400});
+}
+
+TEST(Attention, RaggedLengths) {
+  for (const bool causal : {true, false})
+    over_kernels({.batch = 5,
+                  .heads = 2,
+                  .kv_heads = 1,
+                  .width = 16,
+                  .queries = 70,
+                  .keys = 70,
+                  .causal = causal,
+                  .lengths = {70, 33, 1, 0, 64}});
+}
+
+TEST(Attention, QueriesAgainstACache) {
+  for (const std::int64_t keys : {1, 5, 32, 33, 130})
+    over_kernels({.batch = 2, .heads = 4, .kv_heads = 2, .width = 64, .queries = 1, .keys = keys});
+  for (const bool causal : {true, false})
+    over_kernels({.batch = 2,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .width = 32,
+                  .queries = 19,
+                  .keys = 75,
+                  .causal = causal});
+  over_kernels({.batch = 1,
+                .heads = 2,
+                .kv_heads = 2,
+                .width = 32,
+                .queries = 40,
+                .keys = 9,
+                .causal = false});
+}
+
+TEST(Attention, KeysBeyondTheLengthAreNeverRead) {
+  AttentionCase c{.batch = 2,
+                  .heads = 1,
+                  .kv_heads = 1,
+                  .width = 24,
+                  .queries = 20,
+                  .keys = 40,
+                  .causal = false,
+                  .lengths = {17, 33}};
+  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+    for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
+      if (kernel == AttentionKernel::amx && (type != DType::bf16 || !amx_available())) continue;
+      c.dtype = type;
+      AttentionTensors clean(c, 1), dirty(c, 1);
+      const std::int64_t row = dirty.kv.shape().back(), capacity = dirty.kv.shape()[1];
+      for (std::int64_t b = 0; b < c.batch; ++b)
+        for (std::int64_t i = c.lengths[static_cast<std::size_t>(b)] * row; i < capacity * row; ++i)
+          dirty.kv.set(b * capacity * row + i, NAN);
+      for (const AttentionTensors* t : {&clean, &dirty})
+        run_forward(kernel, *t), run_backward(kernel, *t);
+      EXPECT_TRUE(clean.out.same_bits(dirty.out) && clean.d_q.same_bits(dirty.d_q)) << name_of(c);
+    }
+}
+
+TEST(Attention, SharpScoresStayFinite) {
+  AttentionCase c{.batch = 1, .heads = 1, .kv_heads = 1, .width = 16, .queries = 80, .keys = 80};
+  for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
+    c.dtype = kernel == AttentionKernel::amx ? DType::bf16 : DType::f32;
+    if (kernel == AttentionKernel::amx && !amx_available()) continue;
+    AttentionTensors t(c, 1);
+    for (std::int64_t i = 0; i < t.q.count(); ++i) t.q.set(i, 30 * t.q[i]);
+    run_forward(kernel, t), run_backward(kernel, t);
+    for (const HostTensor* x : {&t.out, &t.log_sum_exp, &t.d_q})
+      for (std::int64_t i = 0; i < x->count(); ++i) ASSERT_TRUE(std::isfinite((*x)[i]));
+  }
+}
+
+TEST(Attention, RepeatsBitwiseForAnyShares) {
+  for (const int threads : {1, 2, 3, 5})
+    for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
+      if (kernel == AttentionKernel::amx && !amx_available()) continue;
+      const AttentionCase c{.batch = 1,
+                            .heads = 2,
+                            .kv_heads = 1,
+                            .width = 16,
+                            .queries = 200,
+                            .keys = 200,
+                            .dtype = DType::bf16};
+      const AttentionTensors first(c, 1), second(c, 1);
+      for (const AttentionTensors* t : {&first, &second})
+        run_forward(kernel, *t, threads), run_backward(kernel, *t, threads);
+      EXPECT_TRUE(first.out.same_bits(second.out) && first.d_q.same_bits(second.d_q));
+      const AttentionTensors exact = first.exact();
+      ref::attention_backward(exact.backward());
+      expect_norm(first.d_q, exact.d_q, 2 * unit_roundoff(DType::bf16),
+                  fmt::format("{} threads", threads));
+    }
+}
+
+/// <w, out> as a function of the packed inputs, by the op itself.
+struct Loss {
+  CpuBench cpu;
+  AttentionTensors t;
+  HostTensor workspace;
+  explicit Loss(const AttentionCase& c)
+      : t(c, 3),
+        workspace(DType::u8, {ops::attention_workspace(cpu.stream, t.problem(), true) +
+                              ops::attention_workspace(cpu.stream, t.problem(), false)}) {}
+  double operator()() {
+    ops::AttentionForward args = t.forward();
+    args.workspace = workspace;
+    ops::attention_forward(cpu.stream, args);
+    return dot(t.out, t.d_out);
+  }
+  void gradients() {
+    (*this)();
+    ops::AttentionBackward args = t.backward();
+    args.workspace = workspace;
+    ops::attention_backward(cpu.stream, args);
+  }
+};
+
+TEST(Attention, GradientsByFiniteDifferences) {
+  for (const bool causal : {true, false}) {
+    Loss loss({.batch = 1,
+               .heads = 2,
+               .kv_heads = 1,
+               .width = 5,
+               .queries = 9,
+               .keys = 9,
+               .causal = causal,
+               .dtype = DType::f64});
+    loss.gradients();
+    expect_gradient(
+        loss.t.d_q, loss.t.q, [&] { return loss(); }, "packed q, k, v");
+  }
+}
+
+TEST(Attention, GradientsAlongRandomDirections) {
+  for (const std::int64_t kv : {1, 3}) {
+    Loss loss({.batch = 2,
+               .heads = 3,
+               .kv_heads = kv,
+               .width = 33,
+               .queries = 70,
+               .keys = 70,
+               .dtype = DType::f64});
+    loss.gradients();
+    for (std::uint64_t seed = 1; seed < 4; ++seed)
+      expect_directional(
+          loss.t.d_q, loss.t.q, seed, [&] { return loss(); }, "packed q, k, v");
+  }
+}
+
+TEST(Attention, NullDeviceCountsAndPlansAsTheCpu) {
+  NullDevice null;
+  WorkCounter work;
+  const Stream stream(null, &work);
+  Loss loss({.batch = 2,
+             .heads = 4,
+             .kv_heads = 2,
+             .width = 16,
+             .queries = 10,
+             .keys = 12,
+             .dtype = DType::bf16});
+  for (const bool backward : {false, true})
+    EXPECT_EQ(ops::attention_workspace(stream, loss.t.problem(), backward),
+              ops::attention_workspace(loss.cpu.stream, loss.t.problem(), backward));
+  ops::AttentionForward args = loss.t.forward();
+  args.workspace = loss.workspace;
+  ops::attention_forward(stream, args);
+  EXPECT_TRUE(std::isnan(loss.t.out[0]));
+  EXPECT_DOUBLE_EQ(work.flops, 4.0 * 16 * 2 * 4 * (3 + 4 + 5 + 6 + 7 + 8 + 9 + 10 + 11 + 12));
+  loss();
+  EXPECT_DOUBLE_EQ(work.flops, loss.cpu.work.flops);
+  EXPECT_DOUBLE_EQ(work.bytes, loss.cpu.work.bytes);
+}
+
+TEST(Attention, RefusesWhatDoesNotFit) {
+  Loss loss({.batch = 1, .heads = 2, .kv_heads = 2, .width = 8, .queries = 4, .keys = 4});
+  ops::AttentionForward args = loss.t.forward();
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);  // no workspace
+  args.workspace = loss.workspace;
+  args.problem.kv_heads = 3;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);
+  args.problem.kv_heads = 2, args.problem.keys = 3;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);  // fewer keys than queries
+  args.problem.keys = 4, args.problem.head_width = 257;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);
+}
+
+}  // namespace
+}  // namespace choir
