@@ -12,6 +12,7 @@
 
 #include "choir/checkpoint/slab_io.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/sync_directory.hpp"
 
 namespace choir {
 namespace fs = std::filesystem;
@@ -187,16 +188,6 @@ void write_text_file(const std::string& path, const std::string& text) {
   file.write_at(text.data(), static_cast<std::int64_t>(text.size()), 0);
   file.sync();
   file.close();
-}
-
-void sync_directory(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (descriptor < 0) fail("open", path, {errno, std::generic_category()});
-  const int failed = ::fsync(descriptor) == 0 ? 0 : errno;
-  ::close(descriptor);
-  // Some network file systems do not know fsync of a directory; their renames are synchronous.
-  if (failed != 0 && failed != EINVAL && failed != EOPNOTSUPP)
-    fail("bring to the disk", path, {failed, std::generic_category()});
 }
 
 Manifest read_manifest(const std::string& checkpoint) {

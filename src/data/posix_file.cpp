@@ -64,12 +64,11 @@ void PosixFile::read_at(void* to, std::size_t bytes, std::int64_t offset) const 
     const ssize_t got = ::pread(descriptor_, at, std::min(bytes, kMostBytes), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw DataError(fmt::format("cannot read '{}' at byte {}: {}", path_, offset,
-                                  std::strerror(errno)));
-    if (got == 0) {
       throw DataError(
-          fmt::format("'{}' ends at byte {}, {} bytes too early", path_, offset, bytes),
-          "was it changed while in use? copy or prepare it again");
+          fmt::format("cannot read '{}' at byte {}: {}", path_, offset, std::strerror(errno)));
+    if (got == 0) {
+      throw DataError(fmt::format("'{}' ends at byte {}, {} bytes too early", path_, offset, bytes),
+                      "was it changed while in use? copy or prepare it again");
     }
     at += got;
     offset += got;
@@ -91,19 +90,6 @@ void PosixFile::write_at(const void* from, std::size_t bytes, std::int64_t offse
 
 void PosixFile::sync() {
   if (::fsync(descriptor_) != 0) refuse_storage("sync", path_);
-}
-
-void sync_directory(const std::string& directory) {
-  const int descriptor = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
-  if (descriptor < 0) refuse_storage("open", directory);
-  const int failed = ::fsync(descriptor);
-  const int reason = errno;
-  ::close(descriptor);
-  // Some file systems have no sync of folders and say EINVAL.
-  if (failed != 0 && reason != EINVAL) {
-    errno = reason;
-    refuse_storage("sync", directory);
-  }
 }
 
 }  // namespace choir

@@ -29,7 +29,4 @@ class PosixFile {
   int descriptor_ = -1;
 };
 
-/// Makes a finished rename or a new entry of `directory` survive a crash. Throws StorageError.
-void sync_directory(const std::string& directory);
-
 }  // namespace choir

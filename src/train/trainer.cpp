@@ -22,7 +22,8 @@ ExitCode Trainer::run() {
     if (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)) evaluate();
     if (first_line_ || due(deck_.log.interval) || last || val_loss_) log_step();
     if (val_loss_ && !last) write_sample();
-    if (stop == Stop::none && due(deck_.checkpoint.interval) && !last) save();
+    if (stop == Stop::none && !last && (due(deck_.checkpoint.interval) || best_)) save();
+    best_ = false;
     train_loss_.reset();
     val_loss_.reset();
     if (trace_.complete()) trace_.write(directory_.path() + "/profile.json", mesh_.world());
@@ -40,7 +41,8 @@ void Trainer::train_step() {
       progress_.step, progress_.updates,
       [&](std::int64_t) {
         const Batch& batch = data_->next();
-        CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens", batch.valid);
+        CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens",
+                    batch.valid);
         return on_device(batch);
       },
       faults_.valid_tokens(step, tokens), clock_);
@@ -77,14 +79,16 @@ void Trainer::skip_or_stop(const StepResult& result) {
   const std::size_t count = names.size();
   names.resize(std::min<std::size_t>(count, 5));
   NumericError error(
-      fmt::format("step {}: the loss is {} and the gradient norm {}; {} tensors have gradients that are not "
+      fmt::format("step {}: the loss is {} and the gradient norm {}; {} tensors have gradients "
+                  "that are not "
                   "finite: {}{}",
                   progress_.step, result.loss, result.grad_norm, count, join(names, ", "),
                   count > names.size() ? " ..." : ""),
       skip ? fmt::format("{} steps in a row were skipped (train.nan_skip_limit); lower "
                          "optimizer.learning_rate",
                          progress_.skipped_in_a_row - 1)
-           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; the last checkpoint is good");
+           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; the last "
+             "checkpoint is good");
   error.set_agreed_ranks(mesh_.world().size());  // norm and loss are the same number everywhere
   throw error;
 }
@@ -139,11 +143,8 @@ void Trainer::evaluate() {
   steps_since_evaluation_ = 0;
   last_val_loss_ = *val_loss_;
   evaluation_seconds_ += now_seconds() - start;
-  if (deck_.checkpoint.best && deck_.checkpoint.interval > 0 && *val_loss_ < progress_.best_val_loss &&
-      progress_.step < deck_.train.max_steps) {
-    progress_.best_val_loss = *val_loss_;
-    save();
-  }
+  best_ = deck_.checkpoint.best && deck_.checkpoint.interval > 0 &&
+          *val_loss_ < progress_.best_val_loss;
   progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);
 }
 
@@ -168,7 +169,8 @@ void Trainer::write_sample() {
   const std::string text = tokenizer->decode(tokens);
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
   if (!directory_.write_sample(progress_.step, text + "\n"))
-    log_.error("cannot write a sample to {}: is the disk full? training goes on", directory_.samples());
+    log_.error("cannot write a sample to {}: is the disk full? training goes on",
+               directory_.samples());
   evaluation_seconds_ += now_seconds() - start;
 }
 
@@ -189,9 +191,10 @@ void Trainer::save() {
 ExitCode Trainer::finish(Stop stop) {
   const bool done = progress_.step >= deck_.train.max_steps;
   const int reason_rank = 0;
-  if (!done) log_.warn("stopping after step {}: {}", progress_.step,
-                       mesh_.rank() == reason_rank && !stop_.reason().empty() ? stop_.reason()
-                                                                              : "asked by a rank");
+  if (!done)
+    log_.warn("stopping after step {}: {}", progress_.step,
+              mesh_.rank() == reason_rank && !stop_.reason().empty() ? stop_.reason()
+                                                                     : "asked by a rank");
   // After SIGTERM there may be a second left: save only what is known to take less.
   const bool time_left = stop != Stop::terminate ||
                          (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);
@@ -203,9 +206,11 @@ ExitCode Trainer::finish(Stop stop) {
   watchdog_.rest();
   const double wall = now_seconds() - started_;
   const auto steps = static_cast<double>(progress_.step - first_step_);
-  const double tokens = steps * static_cast<double>(batch_.global * engine_->options().model.block_size);
+  const double tokens =
+      steps * static_cast<double>(batch_.global * engine_->options().model.block_size);
   log_.plain(fmt::format(
-      "summary:\n  steps            {} ({} now), {} sequences used, {} updates\n  loss             {:.4f}\n"
+      "summary:\n  steps            {} ({} now), {} sequences used, {} updates\n  loss             "
+      "{:.4f}\n"
       "  validation loss  {}\n  best validation  {}\n"
       "  speed            {:.0f} tokens/s over {} of stepping\n"
       "  wall time        {} (evaluation and samples {:.1f} %, checkpoints {:.1f} %)\n"
@@ -213,9 +218,11 @@ ExitCode Trainer::finish(Stop stop) {
       "  run directory    {}\n  checkpoint       {}",
       progress_.step, progress_.step - first_step_, progress_.consumed_samples, progress_.updates,
       last_.loss, last_val_loss_ > 0 ? fmt::format("{:.4f}", last_val_loss_) : "not measured",
-      std::isfinite(progress_.best_val_loss) ? fmt::format("{:.4f}", progress_.best_val_loss) : "not measured",
+      std::isfinite(progress_.best_val_loss) ? fmt::format("{:.4f}", progress_.best_val_loss)
+                                             : "not measured",
       stepping_seconds_ > 0 ? tokens / stepping_seconds_ : 0.0, format_duration(stepping_seconds_),
-      format_duration(wall), 100 * evaluation_seconds_ / wall, 100 * checkpointer_->seconds() / wall,
+      format_duration(wall), 100 * evaluation_seconds_ / wall,
+      100 * checkpointer_->seconds() / wall,
       format_bytes(static_cast<double>(engine_->instance().arena().peak())),
       format_bytes(static_cast<double>(plan_.arena_bytes)),
       format_bytes(static_cast<double>(resident_bytes())), directory_.path(),

@@ -51,8 +51,6 @@ std::int64_t step_of(const std::string& name);
 std::string read_text_file(const std::string& path);
 /// Writes and fsyncs.
 void write_text_file(const std::string& path, const std::string& text);
-/// Makes renames and new files in this directory durable.
-void sync_directory(const std::string& path);
 
 /// Reads the manifest in a checkpoint and compares the sizes of its files; no checksum of state.h5.
 Manifest read_manifest(const std::string& checkpoint);

@@ -1,6 +1,6 @@
 #pragma once
-// A training run from its deck to its exit code: the room where data, model, optimizer, communication and
-// checkpoints meet.
+// A training run from its deck to its exit code: the room where data, model, optimizer,
+// communication and checkpoints meet.
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +18,8 @@ namespace choir {
 
 class Trainer {
  public:
-  /// Collective. Opens the data, plans memory, reports, builds the model, resumes. `started`: now_seconds() when the
-  /// program began. Throws what is wrong, agreed by all ranks.
+  /// Collective. Opens the data, plans memory, reports, builds the model, resumes. `started`:
+  /// now_seconds() when the program began. Throws what is wrong, agreed by all ranks.
   Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started);
 
   /// Collective. Trains to the end or to an agreed stop.
@@ -73,6 +73,7 @@ class Trainer {
   double stepping_seconds_ = 0, evaluation_seconds_ = 0;
   std::int64_t first_step_ = 0;
   bool first_line_ = true;
+  bool best_ = false;  // the validation loss of this step is the lowest so far
 };
 
 }  // namespace choir
