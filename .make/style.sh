@@ -15,7 +15,7 @@ for f in $files; do
   esac
 done
 # shellcheck disable=SC2086
-if hits=$(grep -nE 'T''ODO|F''IXME|X''XX|H''ACK|using namespace std' $files); then complain "unfinished marks:"; echo "$hits"; fi
+if hits=$(grep -nE '\b(T''ODO|F''IXME|X''XX|H''ACK)\b|using namespace std;' $files); then complain "unfinished marks:"; echo "$hits"; fi
 # shellcheck disable=SC2086
 if hits=$(grep -nP '\t' $files | head -n 3); [ -n "$hits" ]; then complain "tabs:"; echo "$hits"; fi
 if hits=$(grep -rnE '<<<.*>>>' kernels src 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "bare kernel launch:"; echo "$hits"; fi
