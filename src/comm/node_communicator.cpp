@@ -165,12 +165,13 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   // An operation that MPI does, with its exposed time booked here. Wraps it to keep one account.
   struct Forwarded final : CommRequest {
     void wait() override {
+      CHOIR_CHECK(inner != nullptr, "wait() called twice on {}", owner->label_);
       const double from = now_seconds();
       inner->wait();
       inner = nullptr;
       owner->traffic_.seconds += now_seconds() - from;
     }
-    bool test() override { return inner->test(); }
+    bool test() override { return inner == nullptr || inner->test(); }
     NodeCommunicator* owner = nullptr;
     CommRequest* inner = nullptr;
   };
