@@ -1,6 +1,6 @@
-// The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the others
-// print failures only, with their rank. A test has failed when it failed anywhere, all ranks return the
-// same code, and a test that hangs is named and ends the run.
+// The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the
+// others print failures only, with their rank. A test has failed when it failed anywhere, all ranks
+// return the same code, and a test that hangs is named and ends the run.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -44,7 +44,9 @@ class Verdict : public testing::EmptyTestEventListener {
   const std::vector<std::string>& failed() const { return failed_; }
 
  private:
-  void OnTestStart(const testing::TestInfo& test) override { watchdog_.beat("test " + full_name(test)); }
+  void OnTestStart(const testing::TestInfo& test) override {
+    watchdog_.beat("test " + full_name(test));
+  }
   void OnTestEnd(const testing::TestInfo& test) override {
     int bad = test.result()->Failed() ? 1 : 0;
     if (mpi_.size() > 1) MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -84,7 +86,8 @@ int main(int argc, char** argv) {
   if (!verdict->failed().empty()) code = 1;
   if (mpi.rank() == 0) {
     for (const std::string& name : verdict->failed()) std::printf("FAILED: %s\n", name.c_str());
-    std::printf("ranks=%d: %d passed, %zu failed\n", mpi.size(), verdict->passed(), verdict->failed().size());
+    std::printf("ranks=%d: %d passed, %zu failed\n", mpi.size(), verdict->passed(),
+                verdict->failed().size());
     std::fflush(stdout);
   }
   return code;
