@@ -1,6 +1,9 @@
 #pragma once
 // Ranks agree before they act: a failure on one rank becomes the same error on all.
+#include <cstdint>
+#include <exception>
 #include <functional>
+#include <string>
 
 #include "choir/comm/communicator.hpp"
 #include "choir/core/error.hpp"
@@ -9,11 +12,29 @@ namespace choir {
 
 /// Collective over `comm`. Runs `action` on this rank; if it threw anywhere, every rank throws the error
 /// of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the number of
-/// failing ranks is added when there are several). `action` must not call collectives on `comm`.
+/// failing ranks is added when there are several). On a single rank the error passes as it is. `action` must not call collectives on `comm`.
 void together(Communicator& comm, const std::function<void()>& action);
 
 /// Collective: every rank passes the same bytes, or CommError names the ranks that differ from the
 /// majority. `what` says what was compared ("parameters after broadcast").
 void require_equal(Communicator& comm, std::uint64_t digest, const std::string& what);
+
+/// What a rank brings to the end of a step, and what all ranks know after agree().
+struct StepVerdict {
+  ExitCode failure = ExitCode::done;  ///< of the lowest failing rank; `done` when nobody failed
+  int failing_rank = -1;              ///< lowest rank that failed, -1 for none; filled by agree()
+  int stop = 0;                       ///< the largest stop request of any rank; 0 for none
+  bool nonfinite = false;             ///< some rank met a NaN or an infinity
+  friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
+};
+
+/// Collective: one all_reduce(max) of three integers; the same answer on every rank. Does not throw for a
+/// failure it reports: see raise_agreed(). Allocates nothing.
+StepVerdict agree(Communicator& comm, const StepVerdict& mine);
+
+/// Collective, after agree() reported a failure: the failing rank gives its exception (others nullptr),
+/// and every rank throws it as together() does.
+[[noreturn]] void raise_agreed(Communicator& comm, const StepVerdict& agreed,
+                               const std::exception_ptr& mine);
 
 }  // namespace choir

@@ -25,6 +25,9 @@ class CommBuffer {
   virtual void* data() const = 0;  ///< this rank's block, 64-byte aligned, zeroed
   virtual std::size_t bytes() const = 0;
   virtual bool shared() const = 0;  ///< in a node-shared window
+  /// Block of another rank of the group where it can be read and written directly, else nullptr. Who may
+  /// touch it when is up to the caller (barrier() of the same communicator orders accesses).
+  virtual void* block(int /*rank*/) const { return nullptr; }
 };
 
 /// An operation in flight. wait() completes it and must be called exactly once, in the order of the

@@ -1,5 +1,6 @@
 #pragma once
 // The communicators of one rank of a Layout: the world, the node, and one per axis.
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -9,14 +10,16 @@
 namespace choir {
 
 /// How collectives along an axis travel. `automatic`: node-shared windows where the whole group lives on
-/// one node, MPI otherwise.
+/// one node, MPI otherwise. `mpi`: no windows anywhere. `node`: refused where a group spans nodes.
 enum class Transport { automatic, mpi, node };
 
 class Mesh {
  public:
   /// Collective over the world (MPI must be initialised, see MpiSession). Throws DeckError on every rank
-  /// when the layout does not have as many ranks as the world.
-  static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport);
+  /// when the layout does not have as many ranks as the world. `ranks_per_node` above 0 cuts each node
+  /// into several that are taken for different ones (to rehearse several nodes on one).
+  static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport,
+                                          int ranks_per_node = 0);
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
   static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
 
@@ -25,10 +28,11 @@ class Mesh {
   int rank() const { return rank_; }
   /// Control plane: always MPI (or null), never windows.
   Communicator& world() { return *world_; }
-  /// Ranks of this node.
+  /// Ranks of this node, ordered by world rank; node-shared windows unless alone or Transport::mpi.
   Communicator& node() { return *node_; }
   int node_index() const { return node_index_; }
   int nodes() const { return nodes_; }
+  /// Ranks that differ from this one along `axis` only, ordered by coordinate.
   Communicator& along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
 
  private:

@@ -1,0 +1,50 @@
+#pragma once
+// A thread that ends the job when this rank makes no progress: no hang without a name.
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace choir {
+
+class Watchdog {
+ public:
+  struct Options {
+    double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
+    int rank = 0;
+    std::string host;
+    /// What to do after the report (which is its argument); by default stderr and
+    /// MpiSession::abort(5). Runs on the watchdog's thread.
+    std::function<void(const std::string&)> on_timeout;
+  };
+
+  /// Local. Starts the thread unless switched off; time counts from the first beat.
+  explicit Watchdog(Options options);
+  /// Stops the thread.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+  bool on() const { return options_.timeout_seconds > 0; }
+  /// Local, cheap (a lock nobody holds), allocates nothing: progress was made and `phase` (cut to 120
+  /// bytes) begins: "forward", "step 12: all_reduce dp". `timeout_seconds` above 0 holds for this phase
+  /// alone (the first step, a save), otherwise the usual one.
+  void beat(std::string_view phase, double timeout_seconds = 0);
+  /// Local: nothing is expected until the next beat.
+  void rest();
+
+ private:
+  void watch();
+
+  Options options_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  char phase_[128] = {};
+  double beaten_at_ = 0, allowed_ = 0;  ///< allowed_ 0: resting
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace choir

@@ -1,0 +1,122 @@
+#include "choir/comm/agreement.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <vector>
+
+#include "choir/comm/mpi_session.hpp"
+
+namespace choir {
+namespace {
+
+struct Failure {
+  ExitCode code = ExitCode::other;
+  std::string text, hint;
+};
+
+Failure failure_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& own) {
+    return {own.code(), fmt::format("{} [{}]", own.what(), own.where()), own.hint()};
+  } catch (const std::exception& other) {
+    return {ExitCode::other, other.what(), {}};
+  } catch (...) {
+    return {ExitCode::other, "unknown exception", {}};
+  }
+}
+
+[[noreturn]] void throw_as(ExitCode code, const std::string& text, const std::string& hint) {
+  switch (code) {
+    case ExitCode::deck: throw DeckError(text, hint);
+    case ExitCode::data: throw DataError(text, hint);
+    case ExitCode::numeric: throw NumericError(text, hint);
+    case ExitCode::communication: throw CommError(text, hint);
+    case ExitCode::storage: throw StorageError(text, hint);
+    default: throw Error(code, text, hint);
+  }
+}
+
+std::string broadcast_text(Communicator& comm, const std::string& mine, int root) {
+  std::uint64_t length = mine.size();
+  comm.broadcast(&length, sizeof length, root);
+  std::string text = mine;
+  text.resize(length);
+  comm.broadcast(text.data(), length, root);
+  return text;
+}
+
+// The lowest rank wins a maximum: (2^31 - rank) above the exit code. 0 is "no failure".
+std::int64_t pack(ExitCode code, int rank) {
+  if (code == ExitCode::done) return 0;
+  return ((std::int64_t{1} << 31) - rank) * 256 + static_cast<int>(code);
+}
+
+}  // namespace
+
+StepVerdict agree(Communicator& comm, const StepVerdict& mine) {
+  std::array<std::int64_t, 3> packed{pack(mine.failure, comm.rank()), mine.stop, mine.nonfinite ? 1 : 0};
+  comm.all_reduce(packed.data(), packed.size(), DType::i64, ReduceOp::max);
+  StepVerdict all;
+  if (packed[0] != 0) {
+    all.failure = static_cast<ExitCode>(packed[0] % 256);
+    all.failing_rank = static_cast<int>((std::int64_t{1} << 31) - packed[0] / 256);
+  }
+  all.stop = static_cast<int>(packed[1]);
+  all.nonfinite = packed[2] != 0;
+  return all;
+}
+
+void raise_agreed(Communicator& comm, const StepVerdict& agreed, const std::exception_ptr& mine) {
+  CHOIR_CHECK(agreed.failing_rank >= 0, "nothing failed on {}", comm.name());
+  CHOIR_CHECK(comm.rank() != agreed.failing_rank || mine, "rank {} has no error to raise", comm.rank());
+  if (comm.size() == 1) std::rethrow_exception(mine);
+  std::int64_t failing = mine ? 1 : 0;
+  comm.all_reduce(&failing, 1, DType::i64, ReduceOp::sum);
+  Failure failure;
+  if (comm.rank() == agreed.failing_rank) {
+    failure = failure_of(mine);
+    failure.text = fmt::format("rank {} on {}: {}", comm.rank(), host_name(), failure.text);
+    if (failing > 1) failure.text += fmt::format(" ({} of {} ranks failed)", failing, comm.size());
+  }
+  const std::string text = broadcast_text(comm, failure.text, agreed.failing_rank);
+  const std::string hint = broadcast_text(comm, failure.hint, agreed.failing_rank);
+  throw_as(agreed.failure, text, hint);
+}
+
+void together(Communicator& comm, const std::function<void()>& action) {
+  std::exception_ptr error;
+  StepVerdict mine;
+  try {
+    action();
+  } catch (...) {
+    error = std::current_exception();
+    mine.failure = failure_of(error).code;
+    if (mine.failure == ExitCode::done) mine.failure = ExitCode::other;
+  }
+  const StepVerdict all = agree(comm, mine);
+  if (all.failing_rank >= 0) raise_agreed(comm, all, error);
+}
+
+void require_equal(Communicator& comm, std::uint64_t digest, const std::string& what) {
+  std::vector<std::uint64_t> digests(static_cast<std::size_t>(comm.size()));
+  digests[static_cast<std::size_t>(comm.rank())] = digest;
+  comm.all_gather(digests.data(), 1, DType::i64);
+  std::map<std::uint64_t, int> votes;
+  for (const std::uint64_t d : digests) ++votes[d];
+  if (votes.size() == 1) return;
+  std::uint64_t majority = digests[0];  // of equal numbers the lowest rank's side wins
+  for (const std::uint64_t d : digests)
+    if (votes[d] > votes[majority]) majority = d;
+  std::string different;
+  for (std::size_t r = 0; r < digests.size(); ++r)
+    if (digests[r] != majority) different += (different.empty() ? "" : ", ") + std::to_string(r);
+  throw CommError(fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
+                              "that agree",
+                              what, comm.name(), different, votes[majority]),
+                  "faulty memory or a rank started with another binary or deck; restart from the last "
+                  "checkpoint without that node");
+}
+
+}  // namespace choir

@@ -1,0 +1,147 @@
+#include "choir/comm/mesh.hpp"
+
+#include <algorithm>
+
+#include "choir/comm/mpi_communicator.hpp"
+#include "choir/comm/node_communicator.hpp"
+#include "choir/comm/null_communicator.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+// A group made by a split, freed when the communicators have their own copies.
+struct SplitGroup {
+  SplitGroup(MPI_Comm from, int color, int key) {
+    mpi_check(MPI_Comm_split(from, color, key, &comm), "MPI_Comm_split", "world");
+  }
+  ~SplitGroup() { MPI_Comm_free(&comm); }
+  SplitGroup(const SplitGroup&) = delete;
+  SplitGroup& operator=(const SplitGroup&) = delete;
+  MPI_Comm comm = MPI_COMM_NULL;
+};
+
+struct Nodes {
+  std::vector<int> of_rank;  ///< node index of each world rank, nodes numbered by their lowest rank
+  int count = 1;
+};
+
+// Ranks that can share memory, cut further when a rehearsal asks for it: the colour is the lowest rank.
+int lowest_rank_on_node(int rank, int ranks_per_node) {
+  MPI_Comm node = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type", "world");
+  int inside = 0, size = 1;
+  MPI_Comm_rank(node, &inside);
+  MPI_Comm_size(node, &size);
+  std::vector<int> members(static_cast<std::size_t>(size));
+  members[static_cast<std::size_t>(inside)] = rank;
+  const int code =
+      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, members.data(), 1, MPI_INT, node);
+  MPI_Comm_free(&node);
+  mpi_check(code, "MPI_Allgather", "node");
+  const int first = ranks_per_node > 0 ? inside - inside % ranks_per_node : 0;
+  return members[static_cast<std::size_t>(first)];
+}
+
+Nodes find_nodes(int rank, int ranks, int ranks_per_node) {
+  std::vector<int> lowest(static_cast<std::size_t>(ranks));
+  lowest[static_cast<std::size_t>(rank)] = lowest_rank_on_node(rank, ranks_per_node);
+  mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD),
+            "MPI_Allgather", "world");
+  std::vector<int> leaders = lowest;
+  std::sort(leaders.begin(), leaders.end());
+  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
+  Nodes nodes;
+  nodes.count = static_cast<int>(leaders.size());
+  for (const int leader : lowest)
+    nodes.of_rank.push_back(
+        static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin()));
+  return nodes;
+}
+
+bool on_one_node(const std::vector<int>& group, const Nodes& nodes) {
+  const auto node = [&](int rank) { return nodes.of_rank[static_cast<std::size_t>(rank)]; };
+  return std::all_of(group.begin(), group.end(), [&](int r) { return node(r) == node(group[0]); });
+}
+
+// The same decision on every rank, from the same table: no group may choose differently from its members.
+void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    for (const auto& group : layout.groups({axis}))
+      if (!on_one_node(group, nodes))
+        throw DeckError(fmt::format("the node transport was asked for, but ranks {} and {} of axis {} are "
+                                    "on different nodes",
+                                    group.front(), group.back(), short_name(axis)),
+                        "choose the automatic or the mpi transport");
+  }
+}
+
+std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name, bool windows) {
+  if (windows) return make_node_communicator(group, name);
+  return make_mpi_communicator(group, name);
+}
+
+}  // namespace
+
+std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport, int ranks_per_node) {
+  int started = 0, rank = 0, ranks = 1;
+  MPI_Initialized(&started);
+  CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  if (layout.ranks() != ranks)
+    throw DeckError(fmt::format("parallel: the layout {} has {} ranks, but {} were started",
+                                layout.to_string(), layout.ranks(), ranks),
+                    fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"",
+                                layout.ranks()));
+  const Nodes nodes = find_nodes(rank, ranks, ranks_per_node);
+  if (transport == Transport::node) refuse_split_groups(layout, nodes);
+
+  std::unique_ptr<Mesh> mesh(new Mesh());
+  mesh->layout_ = layout;
+  mesh->rank_ = rank;
+  mesh->coordinates_ = layout.coordinates(rank);
+  mesh->node_index_ = nodes.of_rank[static_cast<std::size_t>(rank)];
+  mesh->nodes_ = nodes.count;
+  mesh->world_ = make_mpi_communicator(MPI_COMM_WORLD, "world");
+  {
+    const SplitGroup node(MPI_COMM_WORLD, mesh->node_index_, rank);
+    int on_node = 1;
+    MPI_Comm_size(node.comm, &on_node);
+    mesh->node_ = make_communicator(node.comm, "node", transport != Transport::mpi && on_node > 1);
+  }
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const std::vector<int> members = layout.group(rank, {axis});
+    const SplitGroup group(MPI_COMM_WORLD, members.front(), mesh->coordinates_[axis]);
+    const bool windows =
+        transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
+    mesh->axes_[static_cast<std::size_t>(a)] =
+        make_communicator(group.comm, std::string(short_name(axis)), windows);
+  }
+  return mesh;
+}
+
+std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_per_node) {
+  CHOIR_CHECK(ranks_per_node >= 1, "{} ranks per node", ranks_per_node);
+  std::unique_ptr<Mesh> mesh(new Mesh());
+  mesh->layout_ = layout;
+  mesh->rank_ = rank;
+  mesh->coordinates_ = layout.coordinates(rank);
+  mesh->node_index_ = rank / ranks_per_node;
+  mesh->nodes_ = (layout.ranks() + ranks_per_node - 1) / ranks_per_node;
+  mesh->world_ = make_null_communicator("world", rank, layout.ranks());
+  const int first = mesh->node_index_ * ranks_per_node;
+  mesh->node_ = make_null_communicator("node", rank - first,
+                                       std::min(ranks_per_node, layout.ranks() - first));
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    mesh->axes_[static_cast<std::size_t>(a)] = make_null_communicator(
+        std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
+  }
+  return mesh;
+}
+
+}  // namespace choir

@@ -1,0 +1,72 @@
+#pragma once
+// Asynchronous collectives over MPI: operations are cut into pieces, and the pieces of all operations are
+// posted in one order that is the same on every rank (MPI matches nonblocking collectives by order).
+#include <array>
+#include <cstdint>
+
+#include "choir/comm/mpi_communicator.hpp"
+#include "src/comm/staged_reduce.hpp"
+
+namespace choir {
+
+class MpiQueue {
+ public:
+  enum class Kind { all_reduce, reduce_scatter, all_gather };
+  struct Work {
+    Kind kind = Kind::all_reduce;
+    void* data = nullptr;
+    std::size_t count = 0;
+    DType dtype = DType::u8;
+    ReduceOp op = ReduceOp::sum;
+    bool staged = false;  ///< by StagedReduce, inside wait()
+  };
+
+  /// Borrows `comm`, which must serve nothing else. wait() adds its time to `traffic`.
+  MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const MpiOptions& options,
+           CommTraffic& traffic);
+  CommRequest& start(const Work& work);
+  /// Waits for everything that is in flight, so that the communicator can be freed. Collective.
+  void drain();
+
+ private:
+  static constexpr std::uint64_t kOperations = Communicator::kMaxInFlight;
+  static constexpr int kPosted = 8;  // pieces MPI works on at a time
+
+  struct Operation final : CommRequest {
+    void wait() override { queue->wait(*this); }
+    bool test() override { return queue->test(*this); }
+    MpiQueue* queue = nullptr;
+    Work work;
+    std::uint64_t sequence = 0;
+    std::size_t pieces = 0, posted = 0, finished = 0;
+    bool free = true;
+    bool done() const { return finished == pieces; }
+  };
+
+  void wait(Operation& operation);
+  bool test(Operation& operation);
+  /// Completes operations up to this one.
+  void complete(Operation& operation);
+  /// Posts pieces while there is room. Stops at an operation that is to be staged.
+  void post();
+  void post_piece(Operation& operation, MPI_Request* request);
+  void post_rooted(const Operation& operation, MPI_Request* request);
+  /// The oldest operation that has pieces left to post, or nullptr.
+  Operation* next_to_post();
+  std::size_t piece_limit(const Work& work) const;
+  void retire(int slot);
+
+  MPI_Comm comm_;
+  std::string name_;
+  int rank_, size_;
+  MpiOptions options_;
+  CommTraffic& traffic_;
+  StagedReduce staged_;
+  std::array<Operation, kOperations> ring_;
+  std::uint64_t next_ = 0;     ///< sequence number of the next start
+  std::uint64_t posting_ = 0;  ///< first operation that is not wholly posted
+  std::array<MPI_Request, kPosted> requests_;
+  std::array<Operation*, kPosted> owners_{};
+};
+
+}  // namespace choir

@@ -1,0 +1,106 @@
+#include "choir/comm/null_communicator.hpp"
+
+#include <sys/mman.h>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+class ReservedBuffer final : public CommBuffer {
+ public:
+  explicit ReservedBuffer(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) return;
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) throw CommError(fmt::format("cannot reserve {} bytes of addresses", bytes));
+    data_ = at;
+  }
+  ~ReservedBuffer() override {
+    if (data_ != nullptr) munmap(data_, bytes_);
+  }
+  ReservedBuffer(const ReservedBuffer&) = delete;
+  ReservedBuffer& operator=(const ReservedBuffer&) = delete;
+  void* data() const override { return data_; }
+  std::size_t bytes() const override { return bytes_; }
+  bool shared() const override { return false; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+class DoneRequest final : public CommRequest {
+ public:
+  void wait() override {}
+  bool test() override { return true; }
+};
+
+class NullCommunicator final : public Communicator {
+ public:
+  NullCommunicator(const std::string& name, int rank, int size) : Communicator(name, rank, size) {
+    CHOIR_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {} in {}", rank, size, name);
+  }
+  const char* transport() const override { return "null"; }
+  std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
+    return std::make_unique<ReservedBuffer>(bytes);
+  }
+  void all_reduce(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+    tally(count * size_of(dtype));
+  }
+  void reduce_scatter(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+    tally(count * size_of(dtype) * ranks());
+  }
+  void all_gather(void*, std::size_t count, DType dtype) override {
+    tally(count * size_of(dtype) * ranks());
+  }
+  void broadcast(void*, std::size_t bytes, int) override { tally(bytes); }
+  void reduce(void*, std::size_t count, DType dtype, ReduceOp, int) override {
+    tally(count * size_of(dtype));
+  }
+  void scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t bytes,
+               int) override {
+    tally(bytes);
+  }
+  void gather(const void*, std::size_t bytes, void*, const std::int64_t*, const std::int64_t*,
+              int) override {
+    tally(bytes);
+  }
+  void all_to_all(const void*, void*, std::size_t bytes) override { tally(bytes * ranks()); }
+  void send(const void*, std::size_t bytes, int, int) override { tally(bytes); }
+  void receive(void*, std::size_t bytes, int, int) override { tally(bytes); }
+  void barrier() override { tally(0); }
+  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                Summation order) override {
+    all_reduce(data, count, dtype, op, order);
+    return done_;
+  }
+  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                    Summation order) override {
+    reduce_scatter(data, count, dtype, op, order);
+    return done_;
+  }
+  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
+    all_gather(data, count, dtype);
+    return done_;
+  }
+  std::unique_ptr<Communicator> duplicate(const std::string& name) override {
+    return make_null_communicator(name, rank(), size());
+  }
+
+ private:
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  void tally(std::size_t bytes) {
+    ++traffic_.calls;
+    traffic_.bytes += static_cast<double>(bytes);
+  }
+  DoneRequest done_;
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_null_communicator(const std::string& name, int rank, int size) {
+  return std::make_unique<NullCommunicator>(name, rank, size);
+}
+
+}  // namespace choir

@@ -1,0 +1,173 @@
+#include "src/comm/tree_reduce.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "choir/comm/chunks.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+// Bytes of one rank's block that are summed at a time: two of them, and a level or two of the tree, stay
+// in the first-level cache.
+constexpr std::size_t kBlockBytes = 8192;
+constexpr std::size_t kThreadedBytes = std::size_t{1} << 20;
+
+void stream_fence() {
+#if defined(__SSE2__)
+  _mm_sfence();
+#endif
+}
+
+void stream_copy(void* to, const void* from, std::size_t bytes) {
+#if defined(__SSE2__)
+  auto* out = static_cast<std::byte*>(to);
+  const auto* in = static_cast<const std::byte*>(from);
+  const std::size_t head =
+      std::min(bytes, (64 - reinterpret_cast<std::uintptr_t>(out) % 64) % std::size_t{64});
+  std::memcpy(out, in, head);
+  std::size_t at = head;
+  for (; at + 64 <= bytes; at += 64) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + at), _mm512_loadu_si512(in + at));
+#else
+    for (std::size_t k = 0; k < 64; k += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(out + at + k),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + at + k)));
+#endif
+  }
+  std::memcpy(out + at, in + at, bytes - at);
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+template <class T>
+struct Accumulator { using Type = T; };
+template <>
+struct Accumulator<bf16> { using Type = float; };
+
+template <ReduceOp kOp, class A>
+A combine(A a, A b) {
+  if constexpr (kOp == ReduceOp::sum) return static_cast<A>(a + b);
+  if constexpr (kOp == ReduceOp::max) return a < b ? b : a;
+  return b < a ? b : a;
+}
+
+template <class T, ReduceOp kOp>
+struct Tree {
+  using A = typename Accumulator<T>::Type;
+  static constexpr std::size_t kBlock = kBlockBytes / sizeof(A);
+  using Level = A[kBlock];
+
+  static void block(const void* const* in, int first, int ranks, std::size_t at, std::size_t count,
+                    Level* levels) {
+    A* __restrict sum = levels[0];
+    const auto* a = static_cast<const T*>(in[first]) + at;
+    if (ranks == 1) {
+      for (std::size_t i = 0; i < count; ++i) sum[i] = static_cast<A>(a[i]);
+      return;
+    }
+    if (ranks == 2) {
+      const auto* b = static_cast<const T*>(in[first + 1]) + at;
+      for (std::size_t i = 0; i < count; ++i)
+        sum[i] = combine<kOp>(static_cast<A>(a[i]), static_cast<A>(b[i]));
+      return;
+    }
+    const int left = static_cast<int>(std::bit_floor(static_cast<unsigned>(ranks - 1)));
+    block(in, first, left, at, count, levels);
+    block(in, first + left, ranks - left, at, count, levels + 1);
+    const A* __restrict right = levels[1];
+    for (std::size_t i = 0; i < count; ++i) sum[i] = combine<kOp>(sum[i], right[i]);
+  }
+
+  static void run(const void* const* in, int ranks, void* const* out, int outs, Chunk part,
+                  bool streaming) {
+    // A right child needs one level more than its parent: 20 levels are enough for 2^19 ranks.
+    alignas(64) Level levels[20];
+    for_each_chunk(part.count, kBlock, [&](std::size_t offset, std::size_t count) {
+      const std::size_t at = part.offset + offset;
+      block(in, 0, ranks, at, count, levels);
+      const void* sum = levels[0];
+      alignas(64) std::array<T, std::is_same_v<T, A> ? 1 : kBlock> rounded;
+      if constexpr (!std::is_same_v<T, A>) {
+        for (std::size_t i = 0; i < count; ++i) rounded[i] = T(levels[0][i]);
+        sum = rounded.data();
+      }
+      for (int d = 0; d < outs; ++d) {
+        void* to = static_cast<T*>(out[d]) + at;
+        if (streaming) stream_copy(to, sum, count * sizeof(T));
+        else std::memcpy(to, sum, count * sizeof(T));
+      }
+    });
+    if (streaming) stream_fence();
+  }
+};
+
+// Runs f(Chunk) over [0, count) on the caller's threads when the work is worth it.
+template <class F>
+void over_threads(std::size_t count, std::size_t bytes, std::size_t granule, F f) {
+  if (bytes < kThreadedBytes) return f(Chunk{0, count});
+  constexpr int kParts = 16;
+#pragma omp parallel for schedule(static)
+  for (int part = 0; part < kParts; ++part)
+    if (const Chunk mine = share_of(count, kParts, part, granule); mine.count > 0) f(mine);
+}
+
+template <class T, ReduceOp kOp>
+void reduce_typed(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
+                  bool streaming) {
+  over_threads(count, count * sizeof(T), Tree<T, kOp>::kBlock, [=](Chunk part) {
+    Tree<T, kOp>::run(in, ranks, out, outs, part, streaming);
+  });
+}
+
+template <class T>
+void reduce_op(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
+               ReduceOp op, bool streaming) {
+  switch (op) {
+    case ReduceOp::sum: return reduce_typed<T, ReduceOp::sum>(in, ranks, out, outs, count, streaming);
+    case ReduceOp::max: return reduce_typed<T, ReduceOp::max>(in, ranks, out, outs, count, streaming);
+    case ReduceOp::min: return reduce_typed<T, ReduceOp::min>(in, ranks, out, outs, count, streaming);
+  }
+}
+
+}  // namespace
+
+void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
+                 DType dtype, ReduceOp op, bool streaming) {
+  CHOIR_CHECK(ranks >= 1 && ranks <= (1 << 19), "{} ranks in a tree", ranks);
+  switch (dtype) {
+    case DType::f64: return reduce_op<double>(in, ranks, out, outs, count, op, streaming);
+    case DType::f32: return reduce_op<float>(in, ranks, out, outs, count, op, streaming);
+    case DType::bf16: return reduce_op<bf16>(in, ranks, out, outs, count, op, streaming);
+    case DType::i64: return reduce_op<std::int64_t>(in, ranks, out, outs, count, op, streaming);
+    case DType::i32: return reduce_op<std::int32_t>(in, ranks, out, outs, count, op, streaming);
+    case DType::u16: return reduce_op<std::uint16_t>(in, ranks, out, outs, count, op, streaming);
+    case DType::u8: return reduce_op<std::uint8_t>(in, ranks, out, outs, count, op, streaming);
+    case DType::f16: break;
+  }
+  CHOIR_CHECK(false, "no host reduction of {}", name_of(dtype));
+}
+
+void bulk_copy(void* to, const void* from, std::size_t bytes, bool streaming) {
+  over_threads(bytes, bytes, 4096, [=](Chunk part) {
+    auto* out = static_cast<std::byte*>(to) + part.offset;
+    const auto* source = static_cast<const std::byte*>(from) + part.offset;
+    if (!streaming) {
+      std::memcpy(out, source, part.count);
+      return;
+    }
+    stream_copy(out, source, part.count);
+    stream_fence();
+  });
+}
+
+}  // namespace choir

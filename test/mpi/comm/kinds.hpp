@@ -1,0 +1,45 @@
+#pragma once
+// The communicators every collective is tested on, and small exact numbers to test them with.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/comm/mpi_communicator.hpp"
+#include "choir/comm/node_communicator.hpp"
+
+namespace choir::test {
+
+/// "mpi"; "mpi_tiny": pieces of a few bytes; "node": buffers in the window, "node_outside": the same
+/// communicator with memory of its own.
+inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
+  if (kind == "mpi") return make_mpi_communicator(MPI_COMM_WORLD, kind);
+  if (kind == "mpi_tiny") return make_mpi_communicator(MPI_COMM_WORLD, kind, {24, 16});
+  NodeOptions options;
+  options.timeout_seconds = 60;
+  return make_node_communicator(MPI_COMM_WORLD, kind, options);
+}
+
+/// Memory of the sort the kind is about.
+class Memory {
+ public:
+  Memory(Communicator& comm, std::size_t bytes) {
+    if (comm.name() == "node_outside") own_.resize(bytes + 64);
+    else buffer_ = comm.allocate(bytes);
+  }
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(buffer_ ? buffer_->data() : const_cast<std::byte*>(own_.data()));
+  }
+
+ private:
+  std::unique_ptr<CommBuffer> buffer_;
+  std::vector<std::byte> own_;
+};
+
+/// Small whole numbers, different for each rank and place; sums of a few are exact even in bf16.
+inline int number(int rank, std::size_t i) {
+  return static_cast<int>((i * 7 + static_cast<std::size_t>(rank) * 13 + i / 11) % 29);
+}
+
+}  // namespace choir::test

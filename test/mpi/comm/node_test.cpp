@@ -1,0 +1,138 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "test/mpi/comm/kinds.hpp"
+#include "test/support/mpi_test.hpp"
+
+namespace choir::test {
+namespace {
+
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+std::unique_ptr<Communicator> impatient(double timeout) {
+  NodeOptions options;
+  options.timeout_seconds = timeout;
+  return make_node_communicator(MPI_COMM_WORLD, "dp", options);
+}
+
+TEST(Node, BlocksAreZeroedAlignedAndSeenByAll) {
+  const auto comm = make_kind("node");
+  const auto buffer = comm->allocate(1000);
+  EXPECT_TRUE(buffer->shared());
+  EXPECT_EQ(buffer->bytes(), 1000u);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % 64, 0u);
+  auto* mine = static_cast<std::uint8_t*>(buffer->data());
+  bool ok = true;
+  for (std::size_t i = 0; i < 1000; ++i) ok &= mine[i] == 0;
+  mine[999] = static_cast<std::uint8_t>(comm->rank() + 1);
+  comm->barrier();
+  for (int p = 0; p < comm->size(); ++p)
+    ok &= static_cast<const std::uint8_t*>(buffer->block(p))[999] == p + 1;
+  comm->barrier();
+  EXPECT_ALL_RANKS(ok);
+}
+
+TEST(Node, PartsOfSeveralWindows) {
+  const auto comm = make_kind("node");
+  auto first = comm->allocate(4096);
+  const auto second = comm->allocate(4096);
+  first.reset();  // numbers of the others stay
+  const auto third = comm->allocate(4096);
+  auto* a = static_cast<float*>(second->data()) + 17;
+  auto* b = static_cast<float*>(third->data()) + 1;
+  a[0] = 1.0f;
+  b[0] = 2.0f;
+  comm->all_reduce(a, 1, DType::f32, ReduceOp::sum);
+  comm->all_reduce(b, 1, DType::f32, ReduceOp::sum);
+  EXPECT_ALL_RANKS(a[0] == static_cast<float>(comm->size()) &&
+                   b[0] == 2.0f * static_cast<float>(comm->size()));
+}
+
+// The last rank comes too late: everyone else says who is missing and what was going on; the last one finds
+// the others gone. Nobody hangs, in the destructors neither.
+TEST(Node, AMissingRankIsNamed) {
+  if (world_size() == 1) return;
+  const int late = world_size() - 1;
+  std::string text;
+  double waited = 0;
+  {
+    const auto comm = impatient(0.3);
+    const auto buffer = comm->allocate(4096);
+    if (comm->rank() == late) sleep_seconds(1.5);
+    const double from = now_seconds();
+    try {
+      comm->all_reduce(buffer->data(), 1024, DType::f32, ReduceOp::sum);
+    } catch (const CommError& error) {
+      text = error.what();
+    }
+    waited = now_seconds() - from;
+    EXPECT_THROW(comm->barrier(), CommError) << "broken for good";
+  }
+  const bool named = text.find("dp") != std::string::npos &&
+                     text.find("all_reduce of 1024 f32") != std::string::npos &&
+                     (world_rank() == late ||
+                      text.find("for rank " + std::to_string(late) + ", which has not arrived") !=
+                          std::string::npos);
+  EXPECT_ALL_RANKS(named) << text;
+  EXPECT_ALL_RANKS(waited >= 0.2 && waited < 30) << waited;
+}
+
+TEST(Node, SlowRanksWithinTheTimeAreFine) {
+  const auto comm = impatient(20);
+  const auto buffer = comm->allocate(64);
+  auto* data = static_cast<float*>(buffer->data());
+  data[0] = 1;
+  if (comm->rank() == 0) sleep_seconds(0.3);
+  comm->all_reduce(data, 1, DType::f32, ReduceOp::sum);
+  EXPECT_ALL_RANKS(data[0] == static_cast<float>(comm->size()));
+}
+
+TEST(Node, DifferentCallsAreDetected) {
+  if (world_size() == 1) return;
+  const auto comm = impatient(20);
+  const auto buffer = comm->allocate(4096);
+  const std::size_t count = comm->rank() == 0 ? 100 : 101;
+  std::string text;
+  try {
+    comm->all_reduce(buffer->data(), count, DType::f32, ReduceOp::sum);
+  } catch (const CommError& error) {
+    text = error.what();
+  }
+  EXPECT_ALL_RANKS(text.find("all_reduce of 100 f32") != std::string::npos &&
+                   text.find("all_reduce of 101 f32") != std::string::npos)
+      << text;
+}
+
+TEST(Node, TooLittleSharedMemoryIsRefusedByEveryRank) {
+  const auto comm = make_kind("node");
+  std::string text;
+  try {
+    const auto buffer = comm->allocate(std::size_t{1} << 46);
+  } catch (const CommError& error) {
+    text = error.what();
+  }
+  EXPECT_ALL_RANKS(text.find("/dev/shm") != std::string::npos) << text;
+  comm->barrier();  // still usable
+}
+
+// An exception between collectives on every rank: destructors run while it unwinds and must not wait.
+TEST(Node, UnwindingDoesNotHang) {
+  EXPECT_THROW(
+      {
+        const auto comm = make_kind("node");
+        const auto buffer = comm->allocate(4096);
+        if (comm->rank() == 0) sleep_seconds(0.1);
+        throw DataError("a file is missing");
+      },
+      DataError);
+  EXPECT_ALL_RANKS(true);
+}
+
+}  // namespace
+}  // namespace choir::test

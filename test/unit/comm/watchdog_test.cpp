@@ -1,0 +1,91 @@
+#include "choir/comm/watchdog.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+namespace choir {
+namespace {
+
+void sleep_seconds(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+struct Caught {
+  std::atomic<int> count{0};
+  std::string report;  // written before count, read after
+  Watchdog::Options options(double timeout) {
+    return {timeout, 3, "node17", [this](const std::string& text) {
+              report = text;
+              ++count;
+            }};
+  }
+  bool within(double seconds) {
+    for (double waited = 0; waited < seconds && count == 0; waited += 0.005) sleep_seconds(0.005);
+    return count > 0;
+  }
+};
+
+TEST(Watchdog, NamesRankHostPhaseAndTime) {
+  Caught caught;
+  Watchdog dog(caught.options(0.1));
+  dog.beat("step 12: all_reduce dp");
+  ASSERT_TRUE(caught.within(10));
+  for (const char* word : {"rank 3", "node17", "step 12: all_reduce dp", "exit code 5"})
+    EXPECT_NE(caught.report.find(word), std::string::npos) << word << " in " << caught.report;
+  sleep_seconds(0.3);
+  EXPECT_EQ(caught.count, 1) << "one report is enough";
+}
+
+TEST(Watchdog, BeatsKeepItQuiet) {
+  Caught caught;
+  Watchdog dog(caught.options(2.0));
+  for (int i = 0; i < 30; ++i) {
+    dog.beat("forward");
+    sleep_seconds(0.1);
+  }
+  EXPECT_EQ(caught.count, 0);
+}
+
+TEST(Watchdog, RestsUntilTheFirstBeatAndAfterRest) {
+  Caught caught;
+  Watchdog dog(caught.options(0.05));
+  sleep_seconds(0.2);
+  EXPECT_EQ(caught.count, 0);
+  dog.beat("a long name for a phase ", 100);
+  dog.rest();
+  sleep_seconds(0.2);
+  EXPECT_EQ(caught.count, 0);
+}
+
+TEST(Watchdog, APhaseMayHaveItsOwnTime) {
+  Caught caught;
+  Watchdog dog(caught.options(0.05));
+  dog.beat("first step", 30);
+  sleep_seconds(0.3);
+  EXPECT_EQ(caught.count, 0);
+  dog.beat("second step");
+  EXPECT_TRUE(caught.within(10));
+}
+
+TEST(Watchdog, ZeroIsOff) {
+  Caught caught;
+  Watchdog dog(caught.options(0));
+  EXPECT_FALSE(dog.on());
+  dog.beat("anything");
+  sleep_seconds(0.05);
+  EXPECT_EQ(caught.count, 0);
+}
+
+TEST(Watchdog, LongPhasesAreCut) {
+  Caught caught;
+  Watchdog dog(caught.options(0.05));
+  dog.beat(std::string(500, 'x'));
+  ASSERT_TRUE(caught.within(10));
+  EXPECT_NE(caught.report.find(std::string(120, 'x')), std::string::npos);
+  EXPECT_EQ(caught.report.find(std::string(121, 'x')), std::string::npos);
+}
+
+}  // namespace
+}  // namespace choir
