@@ -96,7 +96,8 @@ double median(std::vector<double> values) {
 std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& folder,
                                        std::int64_t bytes, int rounds, const ReaderOptions& options,
                                        std::int64_t block_bytes) {
-  CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes, rounds);
+  CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes,
+              rounds);
   const std::int64_t tokens = bytes / kTokenBytes / comm.size();  // of each rank
   const ScratchFile scratch(comm, folder, tokens * kTokenBytes * comm.size());
   TokenStream stream;

@@ -64,12 +64,11 @@ void PosixFile::read_at(void* to, std::size_t bytes, std::int64_t offset) const 
     const ssize_t got = ::pread(descriptor_, at, std::min(bytes, kMostBytes), offset);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw DataError(fmt::format("cannot read '{}' at byte {}: {}", path_, offset,
-                                  std::strerror(errno)));
-    if (got == 0) {
       throw DataError(
-          fmt::format("'{}' ends at byte {}, {} bytes too early", path_, offset, bytes),
-          "was it changed while in use? copy or prepare it again");
+          fmt::format("cannot read '{}' at byte {}: {}", path_, offset, std::strerror(errno)));
+    if (got == 0) {
+      throw DataError(fmt::format("'{}' ends at byte {}, {} bytes too early", path_, offset, bytes),
+                      "was it changed while in use? copy or prepare it again");
     }
     at += got;
     offset += got;
@@ -94,7 +93,8 @@ void PosixFile::sync() {
 }
 
 void sync_directory(const std::string& directory) {
-  const int descriptor = ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const int descriptor =
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY);
   if (descriptor < 0) refuse_storage("open", directory);
   const int failed = ::fsync(descriptor);
   const int reason = errno;

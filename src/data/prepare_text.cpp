@@ -155,8 +155,8 @@ class Workplace {
     if (fs::exists(out_)) fs::rename(out_, old, failure);
     if (!failure) fs::rename(work_, out_, failure);
     if (failure)
-      throw StorageError(fmt::format("cannot rename '{}' to '{}': {}", work_, out_,
-                                     failure.message()));
+      throw StorageError(
+          fmt::format("cannot rename '{}' to '{}': {}", work_, out_, failure.message()));
     fs::remove_all(old, failure);
     sync_directory(fs::path(out_).parent_path());
   }
@@ -192,13 +192,13 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   const Scan text = scan(files);
   PrepareSummary summary;
   summary.tokenizer = std::make_shared<Tokenizer>(
-      options.vocabulary != nullptr                       ? *options.vocabulary
+      options.vocabulary != nullptr              ? *options.vocabulary
       : options.tokenizer == TokenizerKind::byte ? Tokenizer::bytes()
-                                                          : Tokenizer::characters(text.characters));
+                                                 : Tokenizer::characters(text.characters));
   summary.files = std::ssize(files);
   for (const auto& file : files) summary.text_bytes += file.bytes;
-  const std::int64_t total = summary.tokenizer->kind() == TokenizerKind::byte ? summary.text_bytes
-                                                                              : text.code_points;
+  const std::int64_t total =
+      summary.tokenizer->kind() == TokenizerKind::byte ? summary.text_bytes : text.code_points;
   summary.train_tokens =
       static_cast<std::int64_t>(static_cast<double>(total) * options.train_fraction);
   summary.val_tokens = total - summary.train_tokens;
