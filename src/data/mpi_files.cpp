@@ -117,7 +117,15 @@ void MpiFiles::read_all(const FilePiece& piece) {
   MPI_Status status;
   const int code = MPI_File_read_at_all(open(piece.file), piece.offset, piece.to, piece.bytes,
                                         MPI_BYTE, &status);
-  if (piece.bytes > 0) require(code, status, piece);
+  if (piece.bytes == 0) return;
+  require(code, status, piece);
+  // Open MPI's two-phase reading reports full counts past the end of a file.
+  MPI_Offset size = 0;
+  mpi_check(MPI_File_get_size(handles_[piece.file].file, &size), "MPI_File_get_size");
+  if (size >= piece.offset + piece.bytes) return;
+  throw DataError(fmt::format("'{}' ends at byte {}, before byte {}",
+                              stream_.files()[piece.file].path, size, piece.offset + piece.bytes),
+                  "it became shorter while in use; copy or prepare it again");
 }
 
 }  // namespace choir
