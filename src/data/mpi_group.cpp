@@ -11,7 +11,7 @@ namespace choir {
 namespace {
 
 constexpr int kImpatientTests = 20;
-constexpr std::chrono::microseconds kShortNap{20}, kLongNap{200};
+constexpr std::chrono::microseconds kShortNap{20}, kLongNap{100};
 
 }  // namespace
 

@@ -24,6 +24,6 @@ struct ReaderSpeed {
 std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& folder,
                                        std::int64_t bytes, int rounds,
                                        const ReaderOptions& options = {},
-                                       std::int64_t block_bytes = std::int64_t{1} << 23);
+                                       std::int64_t block_bytes = std::int64_t{1} << 26);
 
 }  // namespace choir
