@@ -24,15 +24,17 @@ class OtherRanksPrinter : public testing::EmptyTestEventListener {
   explicit OtherRanksPrinter(const choir::MpiSession& mpi) : mpi_(mpi) {}
 
  private:
+  // Asking GoogleTest for the current test inside OnTestPartResult would take its mutex twice.
+  void OnTestStart(const testing::TestInfo& test) override { test_ = full_name(test); }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     std::printf("[rank %d of %d] %s:%d: Failure in %s\n%s\n", mpi_.rank(), mpi_.size(),
                 result.file_name() != nullptr ? result.file_name() : "?", result.line_number(),
-                test != nullptr ? full_name(*test).c_str() : "?", result.message());
+                test_.c_str(), result.message());
     std::fflush(stdout);
   }
   const choir::MpiSession& mpi_;
+  std::string test_ = "set-up";
 };
 
 // After each test the ranks compare notes: a test counts as failed when it failed on any of them.
