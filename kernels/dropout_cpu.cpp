@@ -32,8 +32,16 @@ inline Product multiply(Words x, std::uint32_t factor) {
   return {(Words)((even & ~kUpper) | (odd << 32)), (Words)((even >> 32) | (odd & kUpper))};
 }
 
-/// The masks of kWords features from feature 4 * block on: words[4 * i + j] is word j of counter
-/// block + i.
+/// The lanes of a and b in turns; the first (0) or second (1) half of all.
+template <int kHalf>
+inline Words zip(Words a, Words b) {
+  Words order;
+  for (unsigned i = 0; i < kCounters; ++i)
+    order[i] = i / 2 + (i % 2) * kCounters + kHalf * kCounters / 2;
+  return __builtin_shuffle(a, b, order);
+}
+
+/// Words for kWords features from feature 4 * block on, in the order of the features.
 inline void random_words(PhiloxKey key, std::uint32_t block, std::uint32_t position,
                          std::int64_t sample, std::uint32_t* words) {
   Words c0, c1 = Words{} + position, c2 = Words{} + static_cast<std::uint32_t>(sample);
@@ -46,21 +54,28 @@ inline void random_words(PhiloxKey key, std::uint32_t block, std::uint32_t posit
     key.k0 += 0x9E3779B9u;
     key.k1 += 0xBB67AE85u;
   }
-  alignas(kVectorBytes) std::uint32_t rows[4][kCounters];
-  std::memcpy(rows[0], &c0, sizeof c0), std::memcpy(rows[1], &c1, sizeof c1);
-  std::memcpy(rows[2], &c2, sizeof c2), std::memcpy(rows[3], &c3, sizeof c3);
-#pragma GCC unroll 4
-  for (int j = 0; j < 4; ++j)
-    for (int i = 0; i < kCounters; ++i) words[4 * i + j] = rows[j][i];
+  const Words a = zip<0>(c0, c2), b = zip<0>(c1, c3), c = zip<1>(c0, c2), d = zip<1>(c1, c3);
+  const Words in_order[4] = {zip<0>(a, b), zip<1>(a, b), zip<0>(c, d), zip<1>(c, d)};
+  std::memcpy(words, in_order, sizeof in_order);
+}
+
+/// factor where the word reaches the threshold, else 0.
+inline Floats factors_of(const std::uint32_t* words, std::uint32_t threshold, float factor) {
+  Words w;
+  std::memcpy(&w, words, sizeof w);
+  return w >= threshold ? Floats{} + factor : Floats{};
+}
+inline Doubles factors_of(const std::uint32_t* words, std::uint32_t threshold, double factor) {
+  Doubles factors;
+  for (int i = 0; i < kLanes<double>; ++i) factors[i] = words[i] >= threshold ? factor : 0.0;
+  return factors;
 }
 
 template <class T>
 void drop(const T* in, T* out, const std::uint32_t* words, std::int64_t n, std::uint32_t threshold,
           Sum<T> factor) {
   for_vectors<T>(0, n, [&](std::int64_t i, auto access) {
-    Vec<T> factors;
-    for (int lane = 0; lane < kLanes<T>; ++lane)
-      factors[lane] = words[i + lane] >= threshold ? factor : Sum<T>(0);
+    const Vec<T> factors = factors_of(words + i, threshold, factor);
     const Vec<T> x = access.load(in + i);
     access.store(out + i, factors != 0 ? x * factors : Vec<T>{});
   });

@@ -136,17 +136,6 @@ inline void store_part<bf16>(bf16* p, Floats v, std::int64_t n) {
 }
 #endif
 
-/// A vector as it will be read back after a store as T.
-inline Doubles rounded_as(const double*, Doubles v) {
-  return v;
-}
-inline Floats rounded_as(const float*, Floats v) {
-  return v;
-}
-inline Floats rounded_as(const bf16*, Floats v) {
-  return (Floats)(round_to_bf16(v) << 16);
-}
-
 template <class V>
 inline auto sum_of_lanes(V v) {
   auto sum = v[0];
