@@ -128,6 +128,24 @@ inline Floats half_scaled_erfc(Floats u) {
                         1.124891490e-01f, 1.128527820e-01f);
 }
 
+/// For results that are rounded to bf16 at once (2^-9): half the terms, no division. Relative
+/// errors: exp 8e-5, scaled erfc 1.9e-4, reciprocal 6e-5; together below 2^-11.
+inline Floats coarse_reciprocal(Floats x) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  return _mm512_maskz_rcp14_ps(0xffff, x);
+#else
+  return 1.0f / x;
+#endif
+}
+inline Floats coarse_exp(Floats x) {
+  x = x < -105.0f ? Floats{} - 105.0f : x;
+  constexpr float kMagic = 12582912.0f;  // as in exp
+  const Floats n = (x * 1.44269504f + kMagic) - kMagic;
+  const Floats r = x - n * 0.69314718f;
+  return scale_by_power(
+      polynomial(r, 1.656682938e-01f, 5.049632788e-01f, 1.000164151e+00f, 9.999280572e-01f), n);
+}
+
 inline Floats erf(Floats x) {
   const Floats a = abs(x), z = x * x;
   const Floats p =
@@ -151,6 +169,14 @@ inline Normal<Floats> normal(Floats x) {
   const Floats e = exp(-0.5f * x * x);
   const Floats u = 1.0f / (1.0f + 0.282842712f * a);  // 0.4 / sqrt(2)
   const Floats tail = e * half_scaled_erfc(u);
+  return {x < 0.0f ? tail : 1.0f - tail, e * 0.398942280f};
+}
+inline Normal<Floats> coarse_normal(Floats x) {
+  const Floats e = coarse_exp(-0.5f * x * x);
+  const Floats u = coarse_reciprocal(1.0f + 0.282842712f * abs(x));
+  const Floats tail = e * u *
+                      polynomial(u, 5.407699198e-02f, 1.583028883e-01f, 4.763842374e-02f,
+                                 1.287522763e-01f, 1.113228127e-01f);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.398942280f};
 }
 inline Normal<Doubles> normal(Doubles x) {
