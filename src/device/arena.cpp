@@ -60,7 +60,8 @@ Arena::~Arena() = default;
 
 Tensor Arena::allocate(DType dtype, const Shape& shape, const char* tag) {
   const std::size_t wanted = static_cast<std::size_t>(shape.count()) * size_of(dtype);
-  const std::size_t bytes = std::max(kAlignment, (wanted + kAlignment - 1) / kAlignment * kAlignment);
+  const std::size_t bytes =
+      std::max(kAlignment, (wanted + kAlignment - 1) / kAlignment * kAlignment);
   std::int32_t block = take_hole(bytes);
   if (block < 0) block = extend_top(bytes, tag);
   at(block).references = 1;
@@ -75,7 +76,8 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, const char* tag) {
   return tensor;
 }
 
-// The smallest hole that fits, always before the free space on top: the choice must not depend on the
+// The smallest hole that fits, always before the free space on top: the choice must not depend on
+// the
 // capacity, or the plan would not be exact.
 std::int32_t Arena::take_hole(std::size_t bytes) {
   std::int32_t best = -1;
@@ -102,8 +104,10 @@ std::int32_t Arena::extend_top(std::size_t bytes, const char* tag) {
                 "lower train.micro_batch_size");
   const std::int32_t node = new_node();
   at(node) = {top_, bytes, last_, -1, 0};
-  if (last_ >= 0) at(last_).next = node;
-  else first_ = node;
+  if (last_ >= 0)
+    at(last_).next = node;
+  else
+    first_ = node;
   last_ = node;
   top_ += bytes;
   peak_ = std::max(peak_, top_);
@@ -132,8 +136,10 @@ void Arena::release(std::int32_t block) noexcept {
   }
   if (at(block).next >= 0) return;
   last_ = at(block).previous;  // touches the top: give the space back
-  if (last_ >= 0) at(last_).next = -1;
-  else first_ = -1;
+  if (last_ >= 0)
+    at(last_).next = -1;
+  else
+    first_ = -1;
   top_ = at(block).offset;
   spare_.push_back(block);
 }
@@ -142,8 +148,10 @@ void Arena::merge_with_next(std::int32_t block) noexcept {
   const std::int32_t gone = at(block).next;
   at(block).bytes += at(gone).bytes;
   at(block).next = at(gone).next;
-  if (at(gone).next >= 0) at(at(gone).next).previous = block;
-  else last_ = block;
+  if (at(gone).next >= 0)
+    at(at(gone).next).previous = block;
+  else
+    last_ = block;
   spare_.push_back(gone);
 }
 

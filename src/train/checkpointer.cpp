@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 
 namespace choir {
@@ -19,12 +20,34 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
               .fault = faults.in_save(progress.step),
               .progress = {}}) {}
 
+// A run that starts behind checkpoints of its own directory would leave two histories in one place,
+// and `auto`
+// would later continue the wrong one.
+void Checkpointer::require_newest(std::int64_t step) {
+  together(engine_.mesh().world(), [&] {
+    if (engine_.mesh().rank() != 0) return;
+    const std::vector<std::int64_t> steps = store_.list();
+    if (steps.empty() || steps.front() <= step) return;
+    throw DeckError(
+        fmt::format(
+            "checkpoint.resume is \"{}\", which starts at step {}, but {} already holds step {}",
+            deck_.checkpoint.resume, step, store_.directory().path(), steps.front()),
+        "give the new run a directory of its own with run.dir or run.name, or continue with "
+        "checkpoint.resume=auto");
+  });
+}
+
 bool Checkpointer::restore() {
-  if (deck_.checkpoint.resume == "none") return false;
+  if (deck_.checkpoint.resume == "none") {
+    require_newest(0);
+    return false;
+  }
   for (const std::string& line : store_.recover()) log_.warn("checkpoints: {}", line);
   std::optional<Checkpoint> found;
-  if (deck_.checkpoint.resume == "auto") found = store_.find_newest_valid();
-  else found = open_checkpoint(deck_.checkpoint.resume, engine_.mesh().world());
+  if (deck_.checkpoint.resume == "auto")
+    found = store_.find_newest_valid();
+  else
+    found = open_checkpoint(deck_.checkpoint.resume, engine_.mesh().world());
   if (!found) return false;
   if (engine_.mesh().rank() == 0)
     for (const std::string& line : found->skipped)
@@ -32,6 +55,7 @@ bool Checkpointer::restore() {
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
   engine_.instance().storage().publish(engine_.instance().stream());
+  require_newest(progress_.step);
   last_path_ = found->path;
   log_.info("resumed from {} (step {}, {})", found->path, progress_.step,
             format_duration(now_seconds() - start));
@@ -50,7 +74,8 @@ bool Checkpointer::save(const std::string& meta_json, std::optional<double> metr
   if (!result.saved) {
     ++failures_;
     if (engine_.mesh().rank() == 0)
-      log_.error("checkpoint of step {} FAILED, training goes on: {}", progress_.step, result.reason);
+      log_.error("checkpoint of step {} FAILED, training goes on: {}", progress_.step,
+                 result.reason);
     return false;
   }
   last_path_ = result.path;

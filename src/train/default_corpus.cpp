@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 constexpr const char* kShakespeare = "data/shakespeare/input.txt";
 constexpr const char* kBible = "data/kjv/input.txt";
 
-/// One verse a line, without the reference that `bible` prints before it. "" when there is no such program.
+/// One verse a line, without the reference that `bible` prints before it. "" when there is no such
+/// program.
 std::string read_bible() {
   std::string text;
   std::FILE* pipe = popen("bible -f Gen1:1-Rev22:21 </dev/null 2>/dev/null", "r");
@@ -32,9 +33,10 @@ std::string read_bible() {
 void write_bible() {
   const std::string text = read_bible();
   if (text.empty())
-    throw DataError(fmt::format("'{}' is missing, and there is no bible-kjv to replace it", kShakespeare),
-                    "`make data-shakespeare` downloads it; or name your own text: "
-                    "'data.train=[\"my.txt\"]'");
+    throw DataError(
+        fmt::format("'{}' is missing, and there is no bible-kjv to replace it", kShakespeare),
+        "`make data-shakespeare` downloads it; or name your own text: "
+        "'data.train=[\"my.txt\"]'");
   fs::create_directories(fs::path(kBible).parent_path());
   const std::string fresh = std::string(kBible) + ".new";
   std::ofstream file(fresh, std::ios::trunc);
@@ -53,7 +55,8 @@ std::string default_corpus(Communicator& world, Logger& log) {
     if (!shakespeare && !fs::exists(kBible)) write_bible();
   });
   world.broadcast(&shakespeare, sizeof shakespeare, 0);
-  if (!shakespeare) log.info("data: no {}: training on the King James Bible ({})", kShakespeare, kBible);
+  if (!shakespeare)
+    log.info("data: no {}: training on the King James Bible ({})", kShakespeare, kBible);
   return shakespeare ? kShakespeare : kBible;
 }
 

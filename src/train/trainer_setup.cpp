@@ -69,9 +69,10 @@ void Trainer::build() {
   mesh_.world().barrier();
   peak_flops_ = ops::measure_gemm(engine_->instance().stream(), options.precision.compute);
   mesh_.world().all_reduce(&peak_flops_, 1, DType::f64, ReduceOp::sum);
-  log_.plain(metrics_legend(fmt::format("peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now",
-                                        peak_flops_ / 1e12, name_of(options.precision.compute),
-                                        mesh_.world().size())));
+  const std::string peak = fmt::format(
+      "peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now", peak_flops_ / 1e12,
+      name_of(options.precision.compute), mesh_.world().size());
+  log_.plain(metrics_legend(peak));
 }
 
 void Trainer::resume() {

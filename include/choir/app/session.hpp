@@ -1,5 +1,6 @@
 #pragma once
-// What subcommands that run a model share: arguments, threads, devices, checkpoints opened for inference.
+// What subcommands that run a model share: arguments, threads, devices, checkpoints opened for
+// inference.
 #include <CLI/CLI.hpp>
 
 #include <functional>
@@ -21,11 +22,13 @@ namespace choir {
 /// Parses; on --help or an error prints it and returns the exit code to end with (0 or 2).
 std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
-/// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide them; returns the number
+/// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide
+/// them; returns the number
 /// of threads chosen.
 int choose_threads(Communicator& node);
 
-/// The text of a file at every rank; rank 0 reads. DeckError on all ranks when it cannot be read. Collective.
+/// The text of a file at every rank; rank 0 reads. DeckError on all ranks when it cannot be read.
+/// Collective.
 std::string read_everywhere(Communicator& world, const std::string& path);
 
 /// A trained model, ready to evaluate or generate.
@@ -35,7 +38,8 @@ struct LoadedModel {
   std::optional<Tokenizer> tokenizer;
   std::unique_ptr<ModelInstance> instance;
 };
-/// Collective. `path` as open_checkpoint; `precision` "" for the one it was trained in; `batch` sequences for evaluation,
+/// Collective. `path` as open_checkpoint; `precision` "" for the one it was trained in; `batch`
+/// sequences for evaluation,
 /// 0 for none; `overrides` of its deck.
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
                        Mesh& mesh, Device& device, const Arguments& overrides = {});

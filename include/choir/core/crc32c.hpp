@@ -1,5 +1,6 @@
 #pragma once
-// CRC-32C (Castagnoli, polynomial 0x1EDC6F41 reflected), as in iSCSI (RFC 3720). crc32c("123456789") =
+// CRC-32C (Castagnoli, polynomial 0x1EDC6F41 reflected), as in iSCSI (RFC 3720).
+// crc32c("123456789") =
 // 0xE3069283. Uses the SSE4.2 instruction where the CPU has it.
 #include <cstddef>
 #include <cstdint>

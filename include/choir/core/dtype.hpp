@@ -1,5 +1,6 @@
 #pragma once
-// Element types. bf16 is converted with round-to-nearest-even, NaN kept quiet; the same rule in kernels.
+// Element types. bf16 is converted with round-to-nearest-even, NaN kept quiet; the same rule in
+// kernels.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -35,18 +36,32 @@ static_assert(sizeof(bf16) == 2);
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<double> { static constexpr DType value = DType::f64; };
+struct DTypeOf<double> {
+  static constexpr DType value = DType::f64;
+};
 template <>
-struct DTypeOf<float> { static constexpr DType value = DType::f32; };
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
 template <>
-struct DTypeOf<bf16> { static constexpr DType value = DType::bf16; };
+struct DTypeOf<bf16> {
+  static constexpr DType value = DType::bf16;
+};
 template <>
-struct DTypeOf<std::int64_t> { static constexpr DType value = DType::i64; };
+struct DTypeOf<std::int64_t> {
+  static constexpr DType value = DType::i64;
+};
 template <>
-struct DTypeOf<std::int32_t> { static constexpr DType value = DType::i32; };
+struct DTypeOf<std::int32_t> {
+  static constexpr DType value = DType::i32;
+};
 template <>
-struct DTypeOf<std::uint16_t> { static constexpr DType value = DType::u16; };
+struct DTypeOf<std::uint16_t> {
+  static constexpr DType value = DType::u16;
+};
 template <>
-struct DTypeOf<std::uint8_t> { static constexpr DType value = DType::u8; };
+struct DTypeOf<std::uint8_t> {
+  static constexpr DType value = DType::u8;
+};
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #pragma once
-// Errors carry what happened, where in the code, what the user can do about it, and the exit code the
+// Errors carry what happened, where in the code, what the user can do about it, and the exit code
+// the
 // process ends with. Library code throws; only the command line turns an error into an exit.
 #include <fmt/core.h>
 
@@ -61,9 +62,9 @@ std::string describe(const std::exception& error);
 }  // namespace choir
 
 /// For mistakes of the programmer, never for mistakes of the user: throws Error{ExitCode::other}.
-#define CHOIR_CHECK(condition, ...)                                                     \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
-      throw ::choir::Error(::choir::ExitCode::other,                                    \
+#define CHOIR_CHECK(condition, ...)                                                               \
+  do {                                                                                            \
+    if (!(condition)) [[unlikely]]                                                                \
+      throw ::choir::Error(::choir::ExitCode::other,                                              \
                            "internal check failed: " #condition ": " + fmt::format(__VA_ARGS__)); \
   } while (false)

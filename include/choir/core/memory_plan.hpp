@@ -1,5 +1,6 @@
 #pragma once
-// What a rank allocates, by name. Filled while the real step runs on the null device; `train` allocates
+// What a rank allocates, by name. Filled while the real step runs on the null device; `train`
+// allocates
 // exactly this and `plan` prints it.
 #include <cstddef>
 #include <string>
@@ -9,9 +10,9 @@ namespace choir {
 
 struct MemoryPlan {
   struct Entry {
-    std::string name;    ///< "parameters", "gradients", "optimizer", "activations" ...
+    std::string name;  ///< "parameters", "gradients", "optimizer", "activations" ...
     std::size_t bytes = 0;
-    bool shared = false; ///< lives in a node-shared window rather than private memory
+    bool shared = false;  ///< lives in a node-shared window rather than private memory
   };
   std::vector<Entry> entries;
 

@@ -15,7 +15,8 @@ namespace choir {
 enum class DeviceKind { cpu, cuda, null };
 std::string_view name_of(DeviceKind kind);
 
-/// Compiled plans that ops keep for one device (GEMM primitives, attention graphs), found by their type.
+/// Compiled plans that ops keep for one device (GEMM primitives, attention graphs), found by their
+/// type.
 class PlanCache {
  public:
   /// The cache of type T, made on first use; later calls do not allocate.
@@ -41,7 +42,8 @@ class Device {
   virtual DeviceKind kind() const = 0;
   /// "AVX-512 AMX CPU, 2 threads"
   virtual std::string description() const = 0;
-  /// 64-byte aligned (pages of 2 MiB where the system gives them). Not zeroed. Throws Error with the
+  /// 64-byte aligned (pages of 2 MiB where the system gives them). Not zeroed. Throws Error with
+  /// the
   /// size when memory is short. The null device hands out distinct addresses backed by nothing.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* address, std::size_t bytes) noexcept = 0;

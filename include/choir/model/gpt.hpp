@@ -13,7 +13,8 @@ namespace choir {
 class Gpt {
  public:
   /// Registers all parameters, one bucket for the embedding, one a block, one for the end.
-  /// Initialisation as nanoGPT: normal(0, 0.02), residual outputs 0.02/sqrt(2 L), norms 1, biases 0.
+  /// Initialisation as nanoGPT: normal(0, 0.02), residual outputs 0.02/sqrt(2 L), norms 1, biases
+  /// 0.
   Gpt(const GptConfig& config, ParameterSet& parameters);
 
   const GptConfig& config() const { return config_; }
@@ -23,7 +24,8 @@ class Gpt {
   /// Elements of the table that prepare() wants, {0} without rope; in the statistics type.
   Shape rope_table_shape() const;
 
-  /// Training and evaluation: ids and targets [B*T] i32 (targets < 0 ignored) -> per-token losses [B*T].
+  /// Training and evaluation: ids and targets [B*T] i32 (targets < 0 ignored) -> per-token losses
+  /// [B*T].
   /// While training, the gradient of scale * (sum of losses) is prepared for backward().
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
               BucketHooks& hooks);

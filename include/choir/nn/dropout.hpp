@@ -1,5 +1,6 @@
 #pragma once
-// Dropout as a layer: nothing is saved, the mask is drawn again in backward from global coordinates.
+// Dropout as a layer: nothing is saved, the mask is drawn again in backward from global
+// coordinates.
 #include <string>
 
 #include "choir/core/philox.hpp"

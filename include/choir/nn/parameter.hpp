@@ -1,6 +1,8 @@
 #pragma once
-// A parameter is one *logical* tensor plus a description of how ranks share it. Initialisation, gradient
-// reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are derived from this
+// A parameter is one *logical* tensor plus a description of how ranks share it. Initialisation,
+// gradient
+// reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are derived from
+// this
 // description, never listed by hand.
 #include <cstdint>
 #include <string>
@@ -35,7 +37,7 @@ struct Parameter {
   std::string name;  ///< "blocks.3.attention.qkv.weight"
   Shape shape;       ///< logical
   Init init;
-  bool decay = false;      ///< weight decay applies
+  bool decay = false;  ///< weight decay applies
   bool trainable = true;
   /// The first gradient contribution of a step overwrites (a GEMM does); otherwise the gradient is
   /// zeroed before the step and everything adds.

@@ -1,5 +1,6 @@
 #pragma once
-// Causal multi-head self-attention with grouped queries, rotary positions and a cache for generation.
+// Causal multi-head self-attention with grouped queries, rotary positions and a cache for
+// generation.
 #include <string>
 
 #include "choir/nn/dropout.hpp"
@@ -16,9 +17,9 @@ class SelfAttention {
     std::int64_t kv_heads = 0;  ///< divides heads
     bool bias = true;
     bool rope = false;
-    double dropout = 0;         ///< on the output; attention weights are never dropped
+    double dropout = 0;  ///< on the output; attention weights are never dropped
     double output_init_std = 0.02;
-    int layer = 0;              ///< index into the cache
+    int layer = 0;  ///< index into the cache
   };
   /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);

@@ -1,5 +1,6 @@
 #pragma once
-// Pre-norm transformer block on a residual stream: x += attention(norm(x)); x += feed_forward(norm(x)).
+// Pre-norm transformer block on a residual stream: x += attention(norm(x)); x +=
+// feed_forward(norm(x)).
 #include <string>
 
 #include "choir/nn/feed_forward.hpp"

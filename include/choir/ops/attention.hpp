@@ -1,13 +1,15 @@
 #pragma once
 // softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory.
-// Q, K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D] tensor
+// Q, K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D]
+// tensor
 // or in a cache.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
 namespace choir::ops {
 
-/// Where element (b, t, h, d) lies: data + b*batch_stride + t*position_stride + h*head_width + d (elements).
+/// Where element (b, t, h, d) lies: data + b*batch_stride + t*position_stride + h*head_width + d
+/// (elements).
 struct AttentionOperand {
   void* data = nullptr;
   std::int64_t batch_stride = 0;
@@ -31,9 +33,10 @@ struct AttentionProblem {
 struct AttentionForward {
   AttentionProblem problem;
   AttentionOperand q, k, v, out;
-  /// [B, H, Tq] f32 (f64 for f64), written, -inf for rows that see nothing; empty when not training.
+  /// [B, H, Tq] f32 (f64 for f64), written, -inf for rows that see nothing; empty when not
+  /// training.
   TensorView log_sum_exp;
-  TensorView workspace;    ///< u8, at least attention_workspace(problem, false)
+  TensorView workspace;  ///< u8, at least attention_workspace(problem, false)
 };
 
 struct AttentionBackward {
@@ -44,8 +47,10 @@ struct AttentionBackward {
   TensorView workspace;                  ///< u8, at least attention_workspace(problem, true)
 };
 
-/// Bytes of scratch memory for the stream's device; a pure function of the problem and thread count.
-std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem, bool backward);
+/// Bytes of scratch memory for the stream's device; a pure function of the problem and thread
+/// count.
+std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
+                                 bool backward);
 void attention_forward(const Stream& stream, const AttentionForward& args);
 /// Deterministic.
 void attention_backward(const Stream& stream, const AttentionBackward& args);

@@ -12,10 +12,11 @@ struct EmbeddingForward {
   TensorView positions;  ///< [P, C] or empty
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
-  TensorView out;        ///< [N, C]
+  TensorView out;  ///< [N, C]
 };
 
-/// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Rows are added in ascending r whatever
+/// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Rows are added in ascending r
+/// whatever
 /// the number of threads: deterministic.
 struct EmbeddingBackward {
   TensorView ids, d_out;

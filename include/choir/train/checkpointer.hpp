@@ -16,10 +16,14 @@ class Checkpointer {
   Checkpointer(const Deck& deck, const std::string& folder, Engine& engine, Progress& progress,
                const Faults& faults, Logger& log);
 
-  /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns true, or leaves
-  /// the fresh model and returns false. StorageError when every checkpoint is damaged, or none fits.
+  /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns
+  /// true, or leaves the fresh model and returns false. StorageError when every checkpoint is
+  /// damaged,
+  /// or none fits; DeckError when the run directory holds later steps than it is told to start
+  /// from.
   bool restore();
-  /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just measured.
+  /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just
+  /// measured.
   bool save(const std::string& meta_json, std::optional<double> metric);
 
   const std::string& last_path() const { return last_path_; }
@@ -29,6 +33,8 @@ class Checkpointer {
   double seconds() const { return seconds_; }
 
  private:
+  void require_newest(std::int64_t step);
+
   const Deck& deck_;
   Engine& engine_;
   Progress& progress_;

@@ -9,7 +9,8 @@ class Faults {
  public:
   Faults(const FaultSection& section, int rank) : section_(section), rank_(rank) {}
 
-  /// Local, before step `step` (from 1): kills this process, sleeps for ever, or throws, if so asked.
+  /// Local, before step `step` (from 1): kills this process, sleeps for ever, or throws, if so
+  /// asked.
   void before_step(std::int64_t step) const;
   /// The number to divide losses by: NaN at fault.nan_step.
   double valid_tokens(std::int64_t step, double tokens) const;

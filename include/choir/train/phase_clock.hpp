@@ -14,7 +14,8 @@ const char* name_of(Phase phase);
 
 class PhaseClock {
  public:
-  /// Called when one span ends and the next begins; for traces and the watchdog's heartbeat. May be empty.
+  /// Called when one span ends and the next begins; for traces and the watchdog's heartbeat. May be
+  /// empty.
   using Listener = std::function<void(Phase ended, double start, double end, Phase next)>;
 
   PhaseClock() { begin(); }

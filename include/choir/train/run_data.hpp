@@ -10,8 +10,10 @@
 
 namespace choir {
 
-/// Collective over the data axis. `vocab_hash`: of the checkpoint, 0 for any. The default corpus of the shipped decks
-/// (kDefaultCorpus) is made from the King James Bible of Debian's bible-kjv where it is missing, and the log says so.
+/// Collective over the data axis. `vocab_hash`: of the checkpoint, 0 for any. The default corpus of
+/// the shipped decks
+/// (kDefaultCorpus) is made from the King James Bible of Debian's bible-kjv where it is missing,
+/// and the log says so.
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    std::uint64_t vocab_hash = 0);
 
@@ -20,7 +22,8 @@ inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 /// A host batch as the engine takes it. On the cpu the memory is the same.
 TokenBatch on_device(const Batch& batch);
 
-/// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on every number of
+/// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
+/// every number of
 /// ranks. Collective.
 double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks);
 

@@ -23,7 +23,8 @@ class RunDirectory {
   void create() const;
   /// Writes by temporary file and rename. StorageError.
   void write_deck(const std::string& json) const;
-  /// samples/step_00000100.txt. False when it could not be written: a full disk must not end training.
+  /// samples/step_00000100.txt. False when it could not be written: a full disk must not end
+  /// training.
   bool write_sample(std::int64_t step, const std::string& text) const;
 
  private:

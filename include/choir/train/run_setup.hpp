@@ -6,7 +6,8 @@
 
 namespace choir {
 
-/// The layout a deck asks for on `ranks` ranks. Throws DeckError when the product does not come out.
+/// The layout a deck asks for on `ranks` ranks. Throws DeckError when the product does not come
+/// out.
 Layout layout_of(const Deck& deck, int ranks);
 Transport transport_of(const Deck& deck);
 
@@ -16,7 +17,8 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel);
 /// The deck's model must know its vocabulary (model.vocab_size > 0) and the batch must be resolved.
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);
 
-/// model.vocab_size from the data, or a check that the two agree (DataError). Marks the derived value.
+/// model.vocab_size from the data, or a check that the two agree (DataError). Marks the derived
+/// value.
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name);
 
 }  // namespace choir

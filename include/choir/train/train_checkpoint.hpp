@@ -1,5 +1,6 @@
 #pragma once
-// What a training run stores and how it is put back: parameters, moments, progress, and beside them the deck and
+// What a training run stores and how it is put back: parameters, moments, progress, and beside them
+// the deck and
 // the vocabulary, so that a checkpoint alone can generate text.
 #include <cstdint>
 #include <limits>
@@ -36,7 +37,8 @@ struct TrainMeta {
   static TrainMeta parse(const std::string& json, const std::string& path);
 };
 
-/// Parameters, moments and progress; this rank's pieces for saving (data-parallel ranks share the writing) ...
+/// Parameters, moments and progress; this rank's pieces for saving (data-parallel ranks share the
+/// writing) ...
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
 /// ... and whole tensors for loading.
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);

@@ -1,12 +1,13 @@
-// The whole model in fp64: every parameter's gradient against central finite differences of the loss.
+// The whole model in fp64: every parameter's gradient against central finite differences of the
+// loss.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "choir/comm/mesh.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
-#include "choir/comm/mesh.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/train/model_instance.hpp"
 
@@ -16,8 +17,13 @@ namespace {
 constexpr std::int64_t kBatch = 2, kTokens = 5;
 
 GptConfig small_gpt() {
-  return {.vocab_size = 11, .block_size = 6, .n_layer = 2, .n_head = 4, .n_kv_head = 4,
-          .n_embd = 16, .ffn_width = 24};
+  return {.vocab_size = 11,
+          .block_size = 6,
+          .n_layer = 2,
+          .n_head = 4,
+          .n_kv_head = 4,
+          .n_embd = 16,
+          .ffn_width = 24};
 }
 
 class Model {
@@ -33,8 +39,10 @@ class Model {
         p.master.as<double>()[i] +=
             0.3 * normal_at(philox_key(3, p.name), static_cast<std::uint64_t>(i));
     for (std::int64_t i = 0; i < kBatch * kTokens; ++i) {
-      ids_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 7 + 3) % config.vocab_size);
-      targets_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>((i * 5 + 1) % config.vocab_size);
+      ids_[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>((i * 7 + 3) % config.vocab_size);
+      targets_[static_cast<std::size_t>(i)] =
+          static_cast<std::int32_t>((i * 5 + 1) % config.vocab_size);
     }
     targets_[3] = -1;  // one position does not count
   }
@@ -43,7 +51,8 @@ class Model {
 
   double loss() {
     begin();
-    const Tensor losses = instance_.model().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
+    const Tensor losses =
+        instance_.model().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
     double sum = 0;
     for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
     instance_.storage().begin_gradients(instance_.stream());
@@ -54,9 +63,7 @@ class Model {
 
  private:
   static constexpr double kScale = 1.0 / 9;
-  void begin() {
-    instance_.pass().begin(Mode::train, {.batch = kBatch, .tokens = kTokens}, 40);
-  }
+  void begin() { instance_.pass().begin(Mode::train, {.batch = kBatch, .tokens = kTokens}, 40); }
   static TensorView view(std::vector<std::int32_t>& ids) {
     return {ids.data(), DType::i32, {static_cast<std::int64_t>(ids.size())}};
   }
@@ -92,12 +99,15 @@ void check_gradients(const GptConfig& config) {
       const double below = model.loss();
       w = kept;
       EXPECT_NEAR((above - below) / (2 * kStep), expected[static_cast<std::size_t>(i)],
-                  1e-7 * std::max(1.0, norm)) << p.name << "[" << i << "]";
+                  1e-7 * std::max(1.0, norm))
+          << p.name << "[" << i << "]";
     }
   }
 }
 
-TEST(GptGradient, NanoGpt) { check_gradients(small_gpt()); }
+TEST(GptGradient, NanoGpt) {
+  check_gradients(small_gpt());
+}
 
 TEST(GptGradient, Llama) {
   GptConfig c = small_gpt();
