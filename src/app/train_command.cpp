@@ -13,14 +13,20 @@ namespace {
 int train(MpiSession& session, const std::string& path, const Arguments& overrides) {
   const double started = now_seconds();
   if (const auto wrong = wrong_launcher(session.size()))
-    throw CommError(*wrong, "start with the mpiexec of the MPI this program was linked with; `choir doctor` "
-                            "tells which");
+    throw CommError(
+        *wrong,
+        "start with the mpiexec of the MPI this program was linked with; `choir doctor` "
+        "tells which");
   auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const std::string text = read_everywhere(world->world(), path);
   Deck deck;
-  together(world->world(), [&] { deck = parse_deck(text, path, overrides); });
+  Layout layout;
+  together(world->world(), [&] {
+    deck = parse_deck(text, path, overrides);
+    layout = layout_of(deck, session.size());
+  });
   world.reset();
-  const auto mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
+  const auto mesh = Mesh::over_world(layout, transport_of(deck));
   choose_threads(mesh->node());
   const auto device = make_device(DeviceKind::cpu);
   Logger log(session.rank() == 0 || deck.log.all_ranks);
@@ -32,7 +38,8 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
 }  // namespace
 
 int train_command(const Arguments& arguments) {
-  CLI::App app("Trains a model from a deck, or continues where its run directory stands.", "choir train");
+  CLI::App app("Trains a model from a deck, or continues where its run directory stands.",
+               "choir train");
   std::string deck;
   Arguments overrides;
   bool describe = false, schema = false;

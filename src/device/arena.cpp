@@ -77,8 +77,7 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, const char* tag) {
 }
 
 // The smallest hole that fits, always before the free space on top: the choice must not depend on
-// the
-// capacity, or the plan would not be exact.
+// the capacity, or the plan would not be exact.
 std::int32_t Arena::take_hole(std::size_t bytes) {
   std::int32_t best = -1;
   for (std::int32_t i = first_; i >= 0; i = at(i).next)

@@ -21,8 +21,7 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
               .progress = {}}) {}
 
 // A run that starts behind checkpoints of its own directory would leave two histories in one place,
-// and `auto`
-// would later continue the wrong one.
+// and `auto` would later continue the wrong one.
 void Checkpointer::require_newest(std::int64_t step) {
   together(engine_.mesh().world(), [&] {
     if (engine_.mesh().rank() != 0) return;

@@ -28,14 +28,15 @@ Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double star
                  .host = host_name(),
                  .on_timeout = {}}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
-  batch_ = resolve_batch(deck_, mesh.along(Axis::data).size());
+  together(mesh.world(), [&] { batch_ = resolve_batch(deck_, mesh.along(Axis::data).size()); });
   open_run();
   build();
   resume();
   clock_.listen([this](Phase ended, double start, double end, Phase next) {
     trace_.span(name_of(ended), start, end);
     char text[64];
-    *fmt::format_to_n(text, sizeof text - 1, "step {}: {}", progress_.step + 1, name_of(next)).out = 0;
+    *fmt::format_to_n(text, sizeof text - 1, "step {}: {}", progress_.step + 1, name_of(next)).out =
+        0;
     watchdog_.beat(text);
   });
 }
@@ -51,7 +52,8 @@ void Trainer::open_run() {
     log_.plain(line);
   log_.plain(dist_info(mesh_, device_));
   data_ = open_data(deck_, batch_.micro, mesh_, log_);
-  resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
+  together(mesh_.world(),
+           [&] { resolve_vocabulary(deck_, data_->vocab_size(), "the training data"); });
   log_.plain(deck_listing(deck_));
   log_.plain(data_->to_string());
 }
@@ -69,9 +71,9 @@ void Trainer::build() {
   mesh_.world().barrier();
   peak_flops_ = ops::measure_gemm(engine_->instance().stream(), options.precision.compute);
   mesh_.world().all_reduce(&peak_flops_, 1, DType::f64, ReduceOp::sum);
-  const std::string peak = fmt::format(
-      "peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now", peak_flops_ / 1e12,
-      name_of(options.precision.compute), mesh_.world().size());
+  const std::string peak =
+      fmt::format("peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now",
+                  peak_flops_ / 1e12, name_of(options.precision.compute), mesh_.world().size());
   log_.plain(metrics_legend(peak));
 }
 
@@ -80,10 +82,13 @@ void Trainer::resume() {
   if (!checkpointer_->restore()) engine_->instance().storage().initialise(engine_->options().seed);
   require_equal(mesh_.world(), engine_->instance().storage().digest(), "parameters at the start");
   first_step_ = progress_.step;
-  if (progress_.consumed_samples % batch_.micro != 0)
-    throw DeckError(fmt::format("the checkpoint has used {} sequences, which micro-batches of {} do not reach",
-                                progress_.consumed_samples, batch_.micro),
-                    "continue with the train.micro_batch_size of before, or one that divides it");
+  together(mesh_.world(), [&] {
+    if (progress_.consumed_samples % batch_.micro == 0) return;
+    throw DeckError(
+        fmt::format("the checkpoint has used {} sequences, which micro-batches of {} do not reach",
+                    progress_.consumed_samples, batch_.micro),
+        "continue with the train.micro_batch_size of before, or one that divides it");
+  });
   together(mesh_.world(), [&] {
     if (mesh_.rank() != 0) return;
     directory_.write_deck(resolved_json(deck_));

@@ -7,9 +7,8 @@
 namespace choir {
 
 /// Runs `body` with MPI up and returns its exit code. An error that all ranks agreed on is printed
-/// once and every
-/// rank returns its code; any other error is printed by its rank, and all ranks are aborted with
-/// its code.
+/// once and every rank returns its code; any other error is printed by its rank, and all ranks are
+/// aborted with its code.
 int with_mpi(const std::function<int(MpiSession&)>& body);
 
 /// The same for commands of one process that need no MPI.

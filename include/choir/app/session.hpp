@@ -23,8 +23,7 @@ namespace choir {
 std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
 /// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide
-/// them; returns the number
-/// of threads chosen.
+/// them; returns the number of threads chosen.
 int choose_threads(Communicator& node);
 
 /// The text of a file at every rank; rank 0 reads. DeckError on all ranks when it cannot be read.

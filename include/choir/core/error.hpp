@@ -1,7 +1,6 @@
 #pragma once
 // Errors carry what happened, where in the code, what the user can do about it, and the exit code
-// the
-// process ends with. Library code throws; only the command line turns an error into an exit.
+// the process ends with. Library code throws; only the command line turns an error into an exit.
 #include <fmt/core.h>
 
 #include <source_location>

@@ -1,7 +1,6 @@
 #pragma once
 // What a rank allocates, by name. Filled while the real step runs on the null device; `train`
-// allocates
-// exactly this and `plan` prints it.
+// allocates exactly this and `plan` prints it.
 #include <cstddef>
 #include <string>
 #include <vector>

@@ -1,10 +1,9 @@
 #pragma once
 // All activations and temporaries of a step come from one arena: a fixed block of device memory
-// with a
-// deterministic allocator and reference-counted tensors. The same sequence of requests yields the
-// same
-// offsets on every device, so the peak found on the null device is exactly the size to reserve.
-// Nothing here calls the system allocator after construction. Not thread safe: one arena per rank.
+// with a deterministic allocator and reference-counted tensors. The same sequence of requests
+// yields the same offsets on every device, so the peak found on the null device is exactly the size
+// to reserve. Nothing here calls the system allocator after construction. Not thread safe: one
+// arena per rank.
 #include <cstdint>
 #include <vector>
 

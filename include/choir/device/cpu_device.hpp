@@ -5,8 +5,7 @@
 namespace choir {
 
 /// What the processor can do, read from cpuid flags (never from the model number: virtual machines
-/// lie
-/// about it).
+/// lie about it).
 struct CpuFeatures {
   bool avx2 = false, avx512 = false, avx512_bf16 = false, amx_bf16 = false;
 };

@@ -43,8 +43,7 @@ class Device {
   /// "AVX-512 AMX CPU, 2 threads"
   virtual std::string description() const = 0;
   /// 64-byte aligned (pages of 2 MiB where the system gives them). Not zeroed. Throws Error with
-  /// the
-  /// size when memory is short. The null device hands out distinct addresses backed by nothing.
+  /// the size when memory is short. The null device hands out distinct addresses backed by nothing.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* address, std::size_t bytes) noexcept = 0;
   virtual void zero(void* address, std::size_t bytes) = 0;

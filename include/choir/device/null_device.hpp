@@ -1,7 +1,6 @@
 #pragma once
 // Allocates addresses without memory and computes nothing: the real step run on it yields the
-// memory
-// plan and the FLOP and byte counts of any rank of any layout.
+// memory plan and the FLOP and byte counts of any rank of any layout.
 #include "choir/device/device.hpp"
 
 namespace choir {

@@ -1,7 +1,6 @@
 #pragma once
 // How a model borrows its parameters: it says when a bucket is needed and when its gradients are
-// complete;
-// what happens then (nothing, an all-reduce, a gather) is decided elsewhere.
+// complete; what happens then (nothing, an all-reduce, a gather) is decided elsewhere.
 namespace choir {
 
 class BucketHooks {

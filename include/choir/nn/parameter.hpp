@@ -1,9 +1,7 @@
 #pragma once
 // A parameter is one *logical* tensor plus a description of how ranks share it. Initialisation,
-// gradient
-// reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are derived from
-// this
-// description, never listed by hand.
+// gradient reduction, the clipping norm, optimizer sharding, tied weights and checkpoints are
+// derived from this description, never listed by hand.
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -44,8 +44,7 @@ class ParameterSet {
 };
 
 /// Writes the initial value of a parameter into its master (f32 or f64, host memory): element i of
-/// the
-/// logical tensor is a function of (seed, name, i) alone.
+/// the logical tensor is a function of (seed, name, i) alone.
 void initialise(const Parameter& parameter, std::uint64_t seed);
 
 }  // namespace choir

@@ -1,7 +1,6 @@
 #pragma once
 // One micro-batch in flight through a model: what it is, where its memory comes from, and what
-// forward
-// keeps for backward.
+// forward keeps for backward.
 #include <cstdint>
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 // The residual stream and the norm that reads it. A block receives the stream as (residual, delta):
-// what the
-// block before it added is still separate, so that addition and norm are one pass over memory.
+// what the block before it added is still separate, so that addition and norm are one pass over
+// memory.
 #include <string>
 
 #include "choir/nn/parameter_set.hpp"
@@ -33,8 +33,7 @@ class ResidualNorm {
   };
   Output forward(Pass& pass, const ResidualStream& stream);
   /// Returns d_sum + the gradient through the norm: the gradient of both residual and delta. An
-  /// empty d_sum
-  /// counts as zero; move it in, so that it can be updated in place.
+  /// empty d_sum counts as zero; move it in, so that it can be updated in place.
   Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);
 
  private:

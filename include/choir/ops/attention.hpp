@@ -1,8 +1,7 @@
 #pragma once
-// softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory.
-// Q, K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D]
-// tensor
-// or in a cache.
+// softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory. Q,
+// K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D]
+// tensor or in a cache.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 

@@ -6,8 +6,7 @@
 namespace choir::ops {
 
 /// FLOP/s of one large square product of random numbers (n x n x n), the best of a few. Takes about
-/// 20 ms for
-/// n = 1024 on two cores.
+/// 20 ms for n = 1024 on two cores.
 double measure_gemm(const Stream& stream, DType dtype, std::int64_t n = 1024);
 
 /// Bytes/s (read + written) of copying `bytes` of memory beyond every cache, the best of a few.

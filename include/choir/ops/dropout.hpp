@@ -1,7 +1,6 @@
 #pragma once
 // Dropout whose mask is a function of *global* coordinates (sample, position, feature), so that no
-// layout,
-// batch split or recomputation can change it, and nothing is stored for backward.
+// layout, batch split or recomputation can change it, and nothing is stored for backward.
 #include "choir/core/philox.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
@@ -9,10 +8,9 @@
 namespace choir::ops {
 
 /// out = in * keep / (1 - p). Element (r, c): keep when the 32-bit Philox word number c % 4 of
-/// counter
-/// {c / 4, position, sample low, sample high} is at least p * 2^32, with sample = first_sample + r
-/// / tokens
-/// and position = first_position + r % tokens. Backward is the same call on the gradient.
+/// counter {c / 4, position, sample low, sample high} is at least p * 2^32, with sample =
+/// first_sample + r / tokens and position = first_position + r % tokens. Backward is the same call
+/// on the gradient.
 struct Dropout {
   TensorView in, out;  ///< [N, C], may be the same memory
   double probability = 0;

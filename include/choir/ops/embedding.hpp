@@ -16,8 +16,7 @@ struct EmbeddingForward {
 };
 
 /// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Rows are added in ascending r
-/// whatever
-/// the number of threads: deterministic.
+/// whatever the number of threads: deterministic.
 struct EmbeddingBackward {
   TensorView ids, d_out;
   TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64)

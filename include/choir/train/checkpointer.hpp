@@ -18,9 +18,8 @@ class Checkpointer {
 
   /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns
   /// true, or leaves the fresh model and returns false. StorageError when every checkpoint is
-  /// damaged,
-  /// or none fits; DeckError when the run directory holds later steps than it is told to start
-  /// from.
+  /// damaged, or none fits; DeckError when the run directory holds later steps than it is told to
+  /// start from.
   bool restore();
   /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just
   /// measured.

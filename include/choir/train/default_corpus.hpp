@@ -8,9 +8,8 @@
 namespace choir {
 
 /// Collective over `world`: rank 0 looks and, if it must, writes. data/shakespeare/input.txt if it
-/// is there, else
-/// data/kjv/input.txt, made once by the `bible` program of Debian's bible-kjv. DataError when there
-/// is neither.
+/// is there, else data/kjv/input.txt, made once by the `bible` program of Debian's bible-kjv.
+/// DataError when there is neither.
 std::string default_corpus(Communicator& world, Logger& log);
 
 }  // namespace choir

@@ -23,8 +23,7 @@ inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 TokenBatch on_device(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
-/// every number of
-/// ranks. Collective.
+/// every number of ranks. Collective.
 double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks);
 
 }  // namespace choir

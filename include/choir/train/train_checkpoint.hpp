@@ -1,7 +1,6 @@
 #pragma once
 // What a training run stores and how it is put back: parameters, moments, progress, and beside them
-// the deck and
-// the vocabulary, so that a checkpoint alone can generate text.
+// the deck and the vocabulary, so that a checkpoint alone can generate text.
 #include <cstdint>
 #include <limits>
 #include <string>
