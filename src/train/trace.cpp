@@ -50,8 +50,8 @@ void Trace::write(const std::string& path, Communicator& world) {
     file << "{\"traceEvents\":[\n";
     for (const std::string& one : texts) file << one;
     // A comma may not be last in JSON: close with the number of spans that found no room.
-    file << fmt::format("{{\"name\":\"lost spans\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"n\":{}}}}}\n]}}\n",
-                        lost_);
+    file << fmt::format(
+        "{{\"name\":\"lost spans\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"n\":{}}}}}\n]}}\n", lost_);
     if (!file.flush()) throw StorageError("cannot write the trace '" + path + "'");
   });
   written_ = true;

@@ -62,8 +62,12 @@ void check_curve(GptConfig config, double clip) {
   compare(weights, values_of(run.engine().instance().parameters()));
 }
 
-TEST(GoldenCurve, NanoGptClipped) { check_curve(test::tiny_gpt(), 0.05); }
-TEST(GoldenCurve, LlamaUnclipped) { check_curve(test::tiny_llama(), 100); }
+TEST(GoldenCurve, NanoGptClipped) {
+  check_curve(test::tiny_gpt(), 0.05);
+}
+TEST(GoldenCurve, LlamaUnclipped) {
+  check_curve(test::tiny_llama(), 100);
+}
 TEST(GoldenCurve, GroupedQueriesTiedRopeNoBias) {
   GptConfig c = test::tiny_gpt();
   c.n_kv_head = 1;

@@ -1,6 +1,7 @@
 #pragma once
-// A GPT, its loss, AdamW and clipping in plain f64 loops over scalars that differentiate themselves.
-// It shares nothing with the program but the names of the parameters: an oracle for training curves.
+// A GPT, its loss, AdamW and clipping in plain f64 loops over scalars that differentiate
+// themselves. It shares nothing with the program but the names of the parameters: an oracle for
+// training curves.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -30,7 +31,8 @@ class Tape {
     d[static_cast<std::size_t>(node)] = 1;
     for (auto i = static_cast<std::size_t>(node) + 1; i-- > 0;)
       for (std::size_t k = 0; k < 2; ++k)
-        if (parents_[i][k] >= 0) d[static_cast<std::size_t>(parents_[i][k])] += d[i] * slopes_[i][k];
+        if (parents_[i][k] >= 0)
+          d[static_cast<std::size_t>(parents_[i][k])] += d[i] * slopes_[i][k];
     return d;
   }
 
@@ -54,15 +56,23 @@ inline Real operator-(Real a, Real b) {
 inline Real operator*(Real a, Real b) {
   return {a.tape, a.tape->put(a.value() * b.value(), a.at, b.value(), b.at, a.value())};
 }
-inline Real operator*(double c, Real a) { return {a.tape, a.tape->put(c * a.value(), a.at, c)}; }
+inline Real operator*(double c, Real a) {
+  return {a.tape, a.tape->put(c * a.value(), a.at, c)};
+}
 inline Real operator/(Real a, Real b) {
   const double q = a.value() / b.value();
   return {a.tape, a.tape->put(q, a.at, 1 / b.value(), b.at, -q / b.value())};
 }
 /// f(a) with its derivative given.
-inline Real apply(Real a, double f, double slope) { return {a.tape, a.tape->put(f, a.at, slope)}; }
-inline Real exp(Real a) { return apply(a, std::exp(a.value()), std::exp(a.value())); }
-inline Real log(Real a) { return apply(a, std::log(a.value()), 1 / a.value()); }
+inline Real apply(Real a, double f, double slope) {
+  return {a.tape, a.tape->put(f, a.at, slope)};
+}
+inline Real exp(Real a) {
+  return apply(a, std::exp(a.value()), std::exp(a.value()));
+}
+inline Real log(Real a) {
+  return apply(a, std::log(a.value()), 1 / a.value());
+}
 inline Real inverse_root(Real a, double eps) {
   const double x = a.value() + eps;
   return apply(a, 1 / std::sqrt(x), -0.5 / (x * std::sqrt(x)));
@@ -178,7 +188,8 @@ class Gpt {
   }
 
   Row attend(const std::vector<Row>& qkv, std::size_t t) {
-    const auto heads = static_cast<std::size_t>(c_.n_head), groups = static_cast<std::size_t>(c_.n_kv_head);
+    const auto heads = static_cast<std::size_t>(c_.n_head),
+               groups = static_cast<std::size_t>(c_.n_kv_head);
     const auto width = static_cast<std::size_t>(c_.head_width());
     Row out;
     for (std::size_t h = 0; h < heads; ++h) {
@@ -211,7 +222,8 @@ class Gpt {
     std::vector<Row> qkv;
     for (std::size_t t = 0; t < x.size(); ++t) {
       qkv.push_back(linear(name + ".attention.qkv", norm(name + ".attention_norm", x[t]),
-                           static_cast<int>((c_.n_head + 2 * c_.n_kv_head) * c_.head_width()), c_.bias));
+                           static_cast<int>((c_.n_head + 2 * c_.n_kv_head) * c_.head_width()),
+                           c_.bias));
       for (std::size_t h = 0; c_.position == Position::rope && h < rotated; ++h)
         rotate(qkv.back(), h, static_cast<int>(t));
     }
@@ -239,8 +251,8 @@ struct AdamW {
   double beta1, beta2, epsilon, decay;
   Values m, v;
 
-  double update(Values& weights, const Values& gradients, const std::map<std::string, bool>& decayed,
-                double rate, double max_norm, int t) {
+  double update(Values& weights, const Values& gradients,
+                const std::map<std::string, bool>& decayed, double rate, double max_norm, int t) {
     double square = 0;
     for (const auto& [name, g] : gradients)
       for (const double x : g) square += x * x;
@@ -252,7 +264,8 @@ struct AdamW {
         const double g = factor * gradients.at(name)[i];
         m1[i] = beta1 * m1[i] + (1 - beta1) * g;
         v1[i] = beta2 * v1[i] + (1 - beta2) * g * g;
-        const double mean = m1[i] / (1 - std::pow(beta1, t)), root = v1[i] / (1 - std::pow(beta2, t));
+        const double mean = m1[i] / (1 - std::pow(beta1, t)),
+                     root = v1[i] / (1 - std::pow(beta2, t));
         if (decayed.at(name)) w[i] -= rate * decay * w[i];
         w[i] -= rate * mean / (std::sqrt(root) + epsilon);
       }

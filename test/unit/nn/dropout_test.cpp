@@ -23,8 +23,10 @@ struct DropoutTest : ::testing::Test {
     pass.begin(mode, {.batch = batch, .tokens = kTokens}, first);
     Tensor x = pass.allocate({batch * kTokens, kWidth}, "x");
     std::fill_n(x.as<double>(), x.count(), 1.0);
-    if (backward) x = layer.backward(pass, x);
-    else layer.forward(pass, x);
+    if (backward)
+      x = layer.backward(pass, x);
+    else
+      layer.forward(pass, x);
     return {x.as<double>(), x.as<double>() + x.count()};
   }
 };

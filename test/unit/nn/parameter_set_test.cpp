@@ -13,8 +13,13 @@ namespace choir {
 namespace {
 
 GptConfig odd_gpt() {
-  return {.vocab_size = 13, .block_size = 5, .n_layer = 3, .n_head = 3, .n_kv_head = 1,
-          .n_embd = 18, .ffn_width = 25};
+  return {.vocab_size = 13,
+          .block_size = 5,
+          .n_layer = 3,
+          .n_head = 3,
+          .n_kv_head = 1,
+          .n_embd = 18,
+          .ffn_width = 25};
 }
 
 TEST(ParameterSet, PlacementForAnyNumberOfRanks) {
@@ -38,7 +43,8 @@ TEST(ParameterSet, PlacementForAnyNumberOfRanks) {
         }
       }
       EXPECT_LE(end, bucket.size);
-      EXPECT_LT(bucket.size - end, (ranks + 1) * ParameterSet::kSliceAlignment) << "wasteful padding";
+      EXPECT_LT(bucket.size - end, (ranks + 1) * ParameterSet::kSliceAlignment)
+          << "wasteful padding";
       at += bucket.size;
     }
     EXPECT_EQ(set.flat_size(), at);
@@ -98,9 +104,17 @@ TEST(ParameterSet, CountsOfGpt2) {
 // Llama 2 7B: 6,738,415,616.
 TEST(ParameterSet, CountsOfLlama2) {
   ParameterSet set;
-  const Gpt model({.vocab_size = 32000, .block_size = 4096, .n_layer = 32, .n_head = 32,
-                   .n_kv_head = 32, .n_embd = 4096, .ffn_width = 11008, .bias = false, .tied = false,
-                   .norm = ops::Norm::rmsnorm, .activation = ops::Activation::swiglu,
+  const Gpt model({.vocab_size = 32000,
+                   .block_size = 4096,
+                   .n_layer = 32,
+                   .n_head = 32,
+                   .n_kv_head = 32,
+                   .n_embd = 4096,
+                   .ffn_width = 11008,
+                   .bias = false,
+                   .tied = false,
+                   .norm = ops::Norm::rmsnorm,
+                   .activation = ops::Activation::swiglu,
                    .position = Position::rope},
                   set);
   EXPECT_EQ(set.count(), 6'738'415'616);
@@ -131,7 +145,8 @@ TEST(Initialise, ElementIsAFunctionOfSeedNameAndIndex) {
 TEST(Initialise, IsNormal) {
   const auto x = initial<double>("w", {1000, 1000}, 3);
   double mean = 0, square = 0, fourth = 0;
-  for (const double v : x) mean += v / 0.02, square += v * v / 4e-4, fourth += v * v * v * v / 1.6e-7;
+  for (const double v : x)
+    mean += v / 0.02, square += v * v / 4e-4, fourth += v * v * v * v / 1.6e-7;
   const auto n = static_cast<double>(x.size());
   // Standard errors of the first, second and fourth moment of n normals: 1, sqrt(2), sqrt(96) over
   // sqrt(n); five of them.
@@ -157,7 +172,8 @@ TEST(Initialise, ResidualOutputsAreScaled) {
   const Gpt model(odd_gpt(), set);
   for (const Parameter& p : set.parameters()) {
     if (p.shape.rank() != 2) continue;
-    EXPECT_DOUBLE_EQ(p.init.std, p.name.ends_with("output.weight") ? 0.02 / std::sqrt(6.0) : 0.02) << p.name;
+    EXPECT_DOUBLE_EQ(p.init.std, p.name.ends_with("output.weight") ? 0.02 / std::sqrt(6.0) : 0.02)
+        << p.name;
   }
 }
 

@@ -1,5 +1,5 @@
-// A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are the
-// same as immediate ones.
+// A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are
+// the same as immediate ones.
 #include "choir/nn/pass.hpp"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,8 @@ TEST_F(PassTest, PostponedWorkOwnsItsTensors) {
   }
   EXPECT_GT(arena.live(), 0u);
   EXPECT_EQ(ran, 0);
-  EXPECT_THROW(pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0), Error) << "work would be lost";
+  EXPECT_THROW(pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0), Error)
+      << "work would be lost";
   pass.run_weight_gradients();
   EXPECT_EQ(ran, 5);
   EXPECT_EQ(arena.live(), 0u);
@@ -67,7 +68,8 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
     for (std::int64_t i = 0; micro_batch == 0 && i < flat.count(); ++i) flat.as<float>()[i] = 1e3f;
     if (micro_batch == 0) instance.storage().begin_gradients(instance.stream());
     const TokenBatch batch = run.batch(micro_batch);
-    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size}, batch.first_sample);
+    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
+               batch.first_sample);
     pass.postpone_weight_gradients(postponed);
     instance.model().loss(pass, batch.inputs, batch.targets, 0.1, hooks);
     instance.model().backward(pass, batch.inputs, hooks);

@@ -44,9 +44,12 @@ void check(const char* precision, double tolerance) {
   for (int t = 1; t <= 5; ++t) {
     for (Parameter& p : instance.parameters().parameters())
       for (std::int64_t i = 0; i < p.count(); ++i) {
-        const double g = normal_at(philox_key(static_cast<std::uint64_t>(t), p.name), static_cast<std::uint64_t>(i));
-        if (p.gradient.dtype == DType::f64) p.gradient.as<double>()[i] = g;
-        else p.gradient.as<float>()[i] = static_cast<float>(g);
+        const double g = normal_at(philox_key(static_cast<std::uint64_t>(t), p.name),
+                                   static_cast<std::uint64_t>(i));
+        if (p.gradient.dtype == DType::f64)
+          p.gradient.as<double>()[i] = g;
+        else
+          p.gradient.as<float>()[i] = static_cast<float>(g);
         books[p.name].update(scale * read(p.gradient, i), static_cast<std::size_t>(i), t, p.decay);
       }
     adamw.step(instance.stream(), t, kRate, &scale);
@@ -73,7 +76,8 @@ TEST(AdamWOptimizer, EqualsTheTextbook) {
   check("bf16-mixed", 5 * 10 * 4 * 0x1p-24);
 }
 
-// Everything that is no element of a tensor stays zero through training: values, masters, gradients.
+// Everything that is no element of a tensor stays zero through training: values, masters,
+// gradients.
 TEST(AdamWOptimizer, PaddingStaysZero) {
   for (const char* precision : {"fp64", "bf16-mixed"}) {
     test::SingleRank single;
@@ -83,7 +87,8 @@ TEST(AdamWOptimizer, PaddingStaysZero) {
     for (const Bucket& bucket : storage.parameters().buckets()) {
       std::vector<bool> used(static_cast<std::size_t>(bucket.size), false);
       for (const Parameter* p : bucket.parameters)
-        for (std::int64_t i = 0; i < p->count(); ++i) used[static_cast<std::size_t>(p->offset + i)] = true;
+        for (std::int64_t i = 0; i < p->count(); ++i)
+          used[static_cast<std::size_t>(p->offset + i)] = true;
       for (std::int64_t i = 0; i < bucket.size; ++i) {
         if (used[static_cast<std::size_t>(i)]) continue;
         ASSERT_EQ(read(storage.masters(bucket), i), 0) << bucket.name << " " << i;

@@ -18,8 +18,10 @@ struct Gradients {
     for (Parameter& p : parameters().parameters())
       for (std::int64_t i = 0; i < p.count(); ++i) {
         const double g = 0.01 * normal_at(philox_key(1, p.name), static_cast<std::uint64_t>(i));
-        if (p.gradient.dtype == DType::f64) p.gradient.as<double>()[i] = g;
-        else p.gradient.as<float>()[i] = static_cast<float>(g);
+        if (p.gradient.dtype == DType::f64)
+          p.gradient.as<double>()[i] = g;
+        else
+          p.gradient.as<float>()[i] = static_cast<float>(g);
       }
   }
   ParameterSet& parameters() { return run.engine().instance().parameters(); }

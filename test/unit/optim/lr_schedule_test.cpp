@@ -46,9 +46,9 @@ TEST(LrSchedule, Linear) {
 
 TEST(LrSchedule, InverseSquareRoot) {
   const LrSchedule s = schedule(Kind::inverse_sqrt, 100);
-  EXPECT_NEAR(s.at(400), 3e-4, 1e-18);   // sqrt(100 / 400)
+  EXPECT_NEAR(s.at(400), 3e-4, 1e-18);  // sqrt(100 / 400)
   EXPECT_NEAR(s.at(2500), 1.2e-4, 1e-18);
-  EXPECT_EQ(s.at(1'000'000), 6e-5);      // not below min_lr
+  EXPECT_EQ(s.at(1'000'000), 6e-5);  // not below min_lr
   EXPECT_EQ(schedule(Kind::inverse_sqrt, 0).at(0), 6e-4);
   EXPECT_NEAR(schedule(Kind::inverse_sqrt, 0).at(9), 2e-4, 1e-18);
 }

@@ -14,7 +14,8 @@ using Flat = std::vector<float>;
 float number(std::int64_t j, std::int64_t i) {
   const PhiloxKey key = philox_key(2, "gradient");
   const auto index = static_cast<std::uint64_t>(j * 100'000 + i);
-  return static_cast<float>(normal_at(key, index) * std::pow(10.0, 4 * uniform01(philox_at(key, index)[3])));
+  return static_cast<float>(normal_at(key, index) *
+                            std::pow(10.0, 4 * uniform01(philox_at(key, index)[3])));
 }
 
 /// What the reducer makes of `micro_batches` micro-batches on one rank.
@@ -24,7 +25,8 @@ Flat reduced(std::int64_t micro_batches, bool reproducible) {
   ParameterSet set;
   const Gpt model(test::tiny_gpt(), set);
   ParameterStorage storage(set, precision_of("fp32"), device, single.mesh->along(Axis::data), true);
-  GradientReducer reducer(storage, device, single.mesh->along(Axis::data), micro_batches, reproducible);
+  GradientReducer reducer(storage, device, single.mesh->along(Axis::data), micro_batches,
+                          reproducible);
   for (std::int64_t j = 0; j < micro_batches; ++j) {
     reducer.begin_micro_batch(Stream(device), j);
     for (int b = static_cast<int>(set.buckets().size()) - 1; b >= 0; --b) {
@@ -64,7 +66,8 @@ Flat expected(std::int64_t n, float (*sum)(std::int64_t, std::int64_t, std::int6
   Flat all;
   for (const Parameter& p : set.parameters())
     for (std::int64_t i = 0; i < p.count(); ++i)
-      all.push_back(sum(0, n, set.buckets()[static_cast<std::size_t>(p.bucket)].offset + p.offset + i));
+      all.push_back(
+          sum(0, n, set.buckets()[static_cast<std::size_t>(p.bucket)].offset + p.offset + i));
   return all;
 }
 
@@ -77,7 +80,9 @@ TEST(GradientReducer, PlainSumIsTheChain) {
   EXPECT_NE(expected(4, tree), expected(4, chain)) << "or the tests above say nothing";
 }
 
-TEST(GradientReducer, TreeNeedsAPowerOfTwo) { EXPECT_THROW(reduced(6, true), Error); }
+TEST(GradientReducer, TreeNeedsAPowerOfTwo) {
+  EXPECT_THROW(reduced(6, true), Error);
+}
 
 }  // namespace
 }  // namespace choir

@@ -1,6 +1,6 @@
 #pragma once
-// A small training run with tokens that are a function of the global sample, for tests of the engine
-// on one rank and on several.
+// A small training run with tokens that are a function of the global sample, for tests of the
+// engine on one rank and on several.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -17,8 +17,13 @@
 namespace choir::test {
 
 inline GptConfig tiny_gpt() {
-  return {.vocab_size = 19, .block_size = 8, .n_layer = 2, .n_head = 4, .n_kv_head = 4,
-          .n_embd = 32, .ffn_width = 64};
+  return {.vocab_size = 19,
+          .block_size = 8,
+          .n_layer = 2,
+          .n_head = 4,
+          .n_kv_head = 4,
+          .n_embd = 32,
+          .ffn_width = 64};
 }
 
 inline GptConfig tiny_llama() {
@@ -42,16 +47,18 @@ inline EngineOptions engine_options(const GptConfig& model, const char* precisio
           .micro_batches = micro_batches,
           .reproducible = reproducible,
           .adamw = {},
-          .schedule = {.kind = LrSchedule::Kind::cosine, .peak = 3e-3, .floor = 3e-4,
-                       .warmup_steps = 4, .decay_steps = 20},
+          .schedule = {.kind = LrSchedule::Kind::cosine,
+                       .peak = 3e-3,
+                       .floor = 3e-4,
+                       .warmup_steps = 4,
+                       .decay_steps = 20},
           .grad_clip = 1.0};
 }
 
 /// Position p of sample s: inputs are positions 0..T-1, targets 1..T.
 inline std::int32_t token_at(std::int64_t sample, std::int64_t position, std::int64_t vocabulary) {
-  const PhiloxBlock word =
-      philox_at(philox_key(5, "tokens"), static_cast<std::uint64_t>(sample),
-                static_cast<std::uint64_t>(position));
+  const PhiloxBlock word = philox_at(philox_key(5, "tokens"), static_cast<std::uint64_t>(sample),
+                                     static_cast<std::uint64_t>(position));
   return static_cast<std::int32_t>(word[0] % static_cast<std::uint32_t>(vocabulary));
 }
 

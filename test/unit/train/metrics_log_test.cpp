@@ -15,16 +15,27 @@ namespace {
 StepMetrics sample() {
   return {.step = 10,
           .result = {.loss = 3.1540000000000001, .grad_norm = 1.0 / 3, .learning_rate = 6e-4},
-          .dt = 0.5, .forward = 0.1, .backward = 0.3, .data = 0.01, .comm = 0.02, .optimizer = 0.03,
-          .other = 0.04, .sequences = 12, .tokens = 768, .mfu = 0.4321, .memory = 123456789,
-          .train_loss = {}, .val_loss = {}};
+          .dt = 0.5,
+          .forward = 0.1,
+          .backward = 0.3,
+          .data = 0.01,
+          .comm = 0.02,
+          .optimizer = 0.03,
+          .other = 0.04,
+          .sequences = 12,
+          .tokens = 768,
+          .mfu = 0.4321,
+          .memory = 123456789,
+          .train_loss = {},
+          .val_loss = {}};
 }
 
 TEST(MetricsLine, NamesAndOrderOfTheTutorial) {
   StepMetrics m = sample();
-  EXPECT_EQ(format_line(m, 2),
-            "step=10 loss=3.1540 dt=0.5000 dtf=0.1000 dtb=0.3000 sps=24.00 sps_per_gpu=12.00 tps=1536 "
-            "tps_per_gpu=768 mfu=43.21");
+  EXPECT_EQ(
+      format_line(m, 2),
+      "step=10 loss=3.1540 dt=0.5000 dtf=0.1000 dtb=0.3000 sps=24.00 sps_per_gpu=12.00 tps=1536 "
+      "tps_per_gpu=768 mfu=43.21");
   m.train_loss = 3.5;
   m.val_loss = 3.25;
   m.result.updated = false;
@@ -42,7 +53,8 @@ TEST(MetricsJson, FullPrecision) {
   EXPECT_EQ(json.at("mem"), 123456789);
   EXPECT_FALSE(json.contains("val_loss"));
   double phases = 0;
-  for (const char* key : {"dtf", "dtb", "data", "comm", "optimizer", "other"}) phases += json.at(key).get<double>();
+  for (const char* key : {"dtf", "dtb", "data", "comm", "optimizer", "other"})
+    phases += json.at(key).get<double>();
   EXPECT_NEAR(phases, json.at("dt").get<double>(), 1e-15);
   m.result.loss = std::numeric_limits<double>::quiet_NaN();
   m.val_loss = 2.5;
@@ -53,7 +65,8 @@ TEST(MetricsJson, FullPrecision) {
 
 TEST(MetricsLegend, ExplainsEveryKeyOfTheLine) {
   const std::string legend = metrics_legend("peak");
-  for (const char* key : {"step", "loss", "dt", "dtf", "dtb", "sps", "tps", "_per_gpu", "mfu", "train_loss", "val_loss"})
+  for (const char* key : {"step", "loss", "dt", "dtf", "dtb", "sps", "tps", "_per_gpu", "mfu",
+                          "train_loss", "val_loss"})
     EXPECT_NE(legend.find(key), std::string::npos) << key;
 }
 
@@ -69,7 +82,8 @@ TEST(MetricsFile, ResumeDropsWhatWillBeRepeated) {
   const std::string path = folder.path() + "/metrics.jsonl";
   {
     MetricsFile file(path, 0);
-    for (const int step : {5, 10, 15}) EXPECT_TRUE(file.write("{\"step\":" + std::to_string(step) + "}"));
+    for (const int step : {5, 10, 15})
+      EXPECT_TRUE(file.write("{\"step\":" + std::to_string(step) + "}"));
   }
   std::ofstream(path, std::ios::app) << "{\"step\":20,\"lo";  // killed while writing
   {
@@ -77,7 +91,8 @@ TEST(MetricsFile, ResumeDropsWhatWillBeRepeated) {
     EXPECT_TRUE(file.write("{\"step\":15,\"again\":1}"));
     EXPECT_EQ(lines_of(path).size(), 3u) << "flushed line by line";
   }
-  EXPECT_EQ(lines_of(path), (std::vector<std::string>{"{\"step\":5}", "{\"step\":10}", "{\"step\":15,\"again\":1}"}));
+  EXPECT_EQ(lines_of(path), (std::vector<std::string>{"{\"step\":5}", "{\"step\":10}",
+                                                      "{\"step\":15,\"again\":1}"}));
   MetricsFile fresh(path, 0);
   EXPECT_TRUE(lines_of(path).empty());
 }

@@ -10,14 +10,17 @@
 namespace choir {
 namespace {
 
-void pass_time(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+void pass_time(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
 
 TEST(PhaseClock, AddsUpToTheStep) {
   PhaseClock clock;
   pass_time(0.01);  // before begin(): belongs to no step
   const double start = now_seconds();
   clock.begin();
-  for (const Phase phase : {Phase::data, Phase::forward, Phase::backward, Phase::forward, Phase::optimizer}) {
+  for (const Phase phase :
+       {Phase::data, Phase::forward, Phase::backward, Phase::forward, Phase::optimizer}) {
     clock.enter(phase);
     pass_time(0.002);
   }
@@ -51,7 +54,8 @@ TEST(PhaseClock, ListenerHearsSpansThatTouch) {
   clock.enter(Phase::forward);
   clock.enter(Phase::backward);
   clock.end();
-  EXPECT_EQ(names, (std::vector<std::string>{"other>forward", "forward>backward", "backward>other"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"other>forward", "forward>backward", "backward>other"}));
   EXPECT_NEAR(sum, clock.total(), 1e-12);
 }
 

@@ -11,13 +11,14 @@ namespace choir {
 namespace {
 
 // Probabilities 1/2, 1/4, 1/8, 1/16, 1/16, not in order.
-const std::vector<float> kLogits{std::log(0.125f), std::log(0.5f), std::log(0.0625f), std::log(0.25f),
-                                 std::log(0.0625f)};
+const std::vector<float> kLogits{std::log(0.125f), std::log(0.5f), std::log(0.0625f),
+                                 std::log(0.25f), std::log(0.0625f)};
 
 std::vector<double> shares(const TokenChoice& choice, int draws = 20000) {
   TokenChooser chooser(choice, 5);
   std::vector<double> share(5, 0.0);
-  for (int i = 0; i < draws; ++i) share[static_cast<std::size_t>(chooser.choose(kLogits, i))] += 1.0 / draws;
+  for (int i = 0; i < draws; ++i)
+    share[static_cast<std::size_t>(chooser.choose(kLogits, i))] += 1.0 / draws;
   return share;
 }
 
@@ -25,14 +26,18 @@ void expect_shares(const TokenChoice& choice, const std::vector<double>& expecte
   const std::vector<double> actual = shares(choice);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     // Five standard deviations of a share of 20000 draws.
-    EXPECT_NEAR(actual[i], expected[i], 5 * std::sqrt(expected[i] * (1 - expected[i]) / 20000)) << i;
+    EXPECT_NEAR(actual[i], expected[i],
+                1e-9 + 5 * std::sqrt(expected[i] * (1 - expected[i]) / 20000))
+        << i;
     if (expected[i] == 0) {
       EXPECT_EQ(actual[i], 0) << "token " << i << " is out of the question";
     }
   }
 }
 
-TEST(TokenChooser, FollowsTheDistribution) { expect_shares({.seed = 1}, {0.125, 0.5, 0.0625, 0.25, 0.0625}); }
+TEST(TokenChooser, FollowsTheDistribution) {
+  expect_shares({.seed = 1}, {0.125, 0.5, 0.0625, 0.25, 0.0625});
+}
 
 TEST(TokenChooser, TemperatureZeroTakesTheBest) {
   expect_shares({.temperature = 0}, {0, 1, 0, 0, 0});
