@@ -131,15 +131,22 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
     hooks.gradients_ready(bucket);
     hooks.release(bucket);
   }
-  const Tensor d_embedding = embedding_dropout_.backward(pass, d_stream);
-  ops::embedding_backward(
-      pass.stream(), {.ids = ids,
-                      .d_out = d_embedding,
-                      .d_table = tokens_->gradient,
-                      .d_positions = positions_ ? positions_->gradient : TensorView{},
-                      .tokens = pass.sequence().tokens});
+  // Queued behind the tied head's, which overwrites what is in the gradient.
+  pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids),
+                        embedding_dropout_.backward(pass, d_stream)});
   hooks.gradients_ready(kEmbeddingBucket);
   hooks.release(kEmbeddingBucket);
+}
+
+void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
+  const auto& model = *static_cast<Gpt*>(self);
+  ops::embedding_backward(
+      pass.stream(),
+      {.ids = ids,
+       .d_out = d_embedding,
+       .d_table = model.tokens_->gradient,
+       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
+       .tokens = pass.sequence().tokens});
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {

@@ -86,6 +86,7 @@ MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step) {
   }
   std::filesystem::rename(fresh, path);
   file_.open(path, std::ios::app);
+  if (!file_) throw StorageError("cannot write '" + path + "'", "is the directory writable?");
 }
 
 bool MetricsFile::write(const std::string& line) {

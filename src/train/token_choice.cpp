@@ -18,19 +18,22 @@ std::int32_t TokenChooser::choose(std::span<const float> logits, std::int64_t in
   CHOIR_CHECK(logits.size() == order_.size(), "{} logits for {} tokens", logits.size(),
               order_.size());
   std::iota(order_.begin(), order_.end(), 0);
+  const auto logit_of = [&](std::int32_t token) {
+    const float x = logits[static_cast<std::size_t>(token)];
+    return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
+  };
   // Ties go to the smaller id, so that the order is the same everywhere.
   std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
-    const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+    const float x = logit_of(a), y = logit_of(b);
     return x != y ? x > y : a < b;
   });
-  if (choice_.temperature <= 0) return order_.front();
+  const double top = logit_of(order_.front());
+  if (choice_.temperature <= 0 || std::isinf(top)) return order_.front();
   std::size_t kept = order_.size();
   if (choice_.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(choice_.top_k));
-  const double top = logits[static_cast<std::size_t>(order_.front())];
   double total = 0;
   for (std::size_t i = 0; i < kept; ++i) {
-    const double logit = logits[static_cast<std::size_t>(order_[i])];
-    weight_[i] = std::exp((logit - top) / choice_.temperature);
+    weight_[i] = std::exp((logit_of(order_[i]) - top) / choice_.temperature);
     total += weight_[i];
   }
   double mass = 0;

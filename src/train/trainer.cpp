@@ -16,16 +16,18 @@ ExitCode Trainer::run() {
   if (first_step_ == 0) write_sample();
   Stop stop = Stop::none;
   while (progress_.step < deck_.train.max_steps && stop == Stop::none) {
+    best_ = false;
+    train_loss_.reset();
+    val_loss_.reset();  // kept after the last step: the final checkpoint is stored under it
     train_step();
     stop = agreed_stop();
     const bool last = progress_.step == deck_.train.max_steps;
-    if (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)) evaluate();
+    // After SIGTERM there is no time for it.
+    if (stop != Stop::terminate && (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)))
+      evaluate();
     if (first_line_ || due(deck_.log.interval) || last || val_loss_) log_step();
-    if (val_loss_ && !last) write_sample();
+    if (val_loss_ && !last && stop == Stop::none) write_sample();
     if (stop == Stop::none && !last && (due(deck_.checkpoint.interval) || best_)) save();
-    best_ = false;
-    train_loss_.reset();
-    val_loss_.reset();
     if (trace_.complete()) trace_.write(directory_.path() + "/profile.json", mesh_.world());
   }
   return finish(stop);

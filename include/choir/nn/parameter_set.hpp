@@ -13,7 +13,7 @@ class ParameterSet {
  public:
   /// Parameters start at multiples of this many elements, so that every tensor is vector-aligned.
   static constexpr std::int64_t kAlignment = 64;
-  /// Every data-parallel slice of a bucket is a multiple of this (128 bytes of f32).
+  /// Every data-parallel slice of a bucket is a multiple of this (128 bytes of bf16).
   static constexpr std::int64_t kSliceAlignment = 64;
 
   /// Following parameters belong to a new bucket of this name.

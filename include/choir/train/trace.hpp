@@ -18,10 +18,10 @@ class Trace {
   void begin_step(std::int64_t step) { step_ = step; }
   void span(const char* name, double start, double end);
   bool recording() const { return step_ >= first_ && step_ <= last_ && last_ > 0; }
-  /// The last step has been recorded and not yet written.
-  bool complete() const { return last_ > 0 && !written_ && step_ >= last_; }
+  /// The last step has been recorded and not yet written. A run resumed beyond it never gets here.
+  bool complete() const { return last_ > 0 && !written_ && step_ == last_; }
 
-  /// Collective over `world`; clocks of ranks are aligned at a barrier. Rank 0 writes. StorageError
+  /// Collective over `world`; clocks of ranks are aligned at a barrier, the first span begins at 0. Rank 0 writes. StorageError
   /// (agreed).
   void write(const std::string& path, Communicator& world);
 

@@ -1,0 +1,85 @@
+// A run saved by any number of ranks goes on alone, to the bit; validation does not see ranks.
+#include <gtest/gtest.h>
+
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/comm/null_communicator.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/train_checkpoint.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+std::unique_ptr<Mesh> world_mesh() {
+  return Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
+}
+
+TEST(TrainCheckpoint, SavedByManyLoadedByOne) {
+  const auto mesh = world_mesh();
+  std::unique_ptr<test::TemporaryDirectory> folder;
+  std::string path;
+  if (mesh->rank() == 0) {
+    folder = std::make_unique<test::TemporaryDirectory>();
+    path = folder->path() + "/checkpoints";
+  }
+  share_text(mesh->world(), path);
+  for (const char* precision : {"fp64", "bf16-mixed"}) {
+    test::EngineRun run(test::engine_options(test::tiny_llama(), precision, 2), *mesh);
+    run.losses(3);
+    Progress progress{.step = 3,
+                      .updates = 2,
+                      .consumed_samples = 36,
+                      .skipped_in_a_row = 1,
+                      .best_val_loss = 0.1};
+    CheckpointStore store(path, mesh->world());
+    EXPECT_ALL_RANKS(
+        store.save({.step = 3, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
+
+    test::SingleRank single;
+    test::EngineRun alone(test::engine_options(test::tiny_llama(), precision, 2), *single.mesh);
+    Progress restored;
+    CheckpointStore reader(path, single.mesh->world());
+    const auto found = reader.find_newest_valid();
+    ASSERT_ALL_RANKS(found.has_value());
+    EXPECT_ALL_RANKS(!test::same_bits(run.state(), alone.state())) << "before loading they differ";
+    reader.load(*found, tensors_to_load(alone.engine(), restored));
+    EXPECT_ALL_RANKS(test::same_bits(run.state(), alone.state()));
+    EXPECT_ALL_RANKS(restored.step == 3 && restored.updates == 2 &&
+                     restored.consumed_samples == 36 && restored.skipped_in_a_row == 1 &&
+                     restored.best_val_loss == 0.1);
+    mesh->world().barrier();
+  }
+}
+
+double loss_over(Mesh& mesh) {
+  const EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
+  test::EngineRun run(options, mesh);
+  DataConfig config;
+  config.synthetic = true;
+  config.seed = 5;
+  config.block_size = options.model.block_size;
+  config.rows = options.micro_batch_size;
+  config.vocab_size = options.model.vocab_size;
+  config.eval_windows = 13;  // seven micro-batches, the last half full
+  const auto data = Dataset::open(mesh.along(Axis::data), config);
+  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+}
+
+TEST(ValidationLoss, SameBitsOnAnyNumberOfRanks) {
+  const auto mesh = world_mesh();
+  const auto alone = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::mpi);
+  const double many = loss_over(*mesh);
+  EXPECT_ALL_RANKS(many == loss_over(*alone));
+  EXPECT_ALL_RANKS(many > 2 && many < 4);  // near log 19
+  double lowest = many;
+  mesh->world().all_reduce(&lowest, 1, DType::f64, ReduceOp::min);
+  EXPECT_ALL_RANKS(lowest == many);
+  // One rank of its own reads the same windows in the same order.
+  test::SingleRank single;
+  EXPECT_ALL_RANKS(many == loss_over(*single.mesh));
+}
+
+}  // namespace
+}  // namespace choir

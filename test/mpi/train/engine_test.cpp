@@ -1,0 +1,147 @@
+// Any number of ranks, the same training: against one rank that each process runs by itself.
+#include <gtest/gtest.h>
+
+#include "choir/comm/agreement.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kSteps = 20;
+
+std::unique_ptr<Mesh> world_mesh(Transport transport) {
+  return Mesh::over_world(Layout(1, 1, test::world_size(), 1), transport);
+}
+
+struct Curve {
+  std::vector<double> losses, state;
+};
+
+Curve train(EngineOptions options, Mesh& mesh, std::int64_t micro_batches, int steps = kSteps) {
+  options.micro_batches = micro_batches / mesh.along(Axis::data).size();
+  test::EngineRun run(options, mesh);
+  Curve curve;
+  curve.losses = run.losses(steps);
+  curve.state = run.state();
+  require_equal(mesh.world(), run.engine().instance().storage().digest(),
+                "parameters after training");
+  return curve;
+}
+
+Curve alone(const EngineOptions& options, std::int64_t micro_batches, int steps = kSteps) {
+  test::SingleRank single;
+  return train(options, *single.mesh, micro_batches, steps);
+}
+
+TEST(DataParallel, AnyNumberOfRanksTrainsTheSameInFp64) {
+  GptConfig dropped = test::tiny_gpt();
+  dropped.dropout = 0.2;
+  for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
+    const EngineOptions options = test::engine_options(model, "fp64", 1);
+    const Curve one = alone(options, 12);
+    for (const Transport transport : {Transport::mpi, Transport::automatic}) {
+      const auto mesh = world_mesh(transport);
+      const Curve many = train(options, *mesh, 12);
+      EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
+          << test::distance(one.losses, many.losses);
+      EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
+          << test::distance(one.state, many.state);
+    }
+  }
+}
+
+TEST(DataParallel, TransportsAgree) {
+  const EngineOptions options = test::engine_options(test::tiny_gpt(), "bf16-mixed", 1);
+  const auto mpi = world_mesh(Transport::mpi);
+  const auto node = world_mesh(Transport::automatic);
+  EXPECT_STREQ(node->along(Axis::data).transport(),
+               test::world_size() > 1 ? "node" : node->along(Axis::data).transport());
+  const Curve a = train(options, *mpi, 12), b = train(options, *node, 12);
+  // Orders of summation differ by roundings of 2^-24, which bf16 activations may turn into steps of
+  // 2^-8.
+  EXPECT_ALL_RANKS(test::distance(a.losses, b.losses) <= 0.02);
+}
+
+bool power_of_two(int n) {
+  return (n & (n - 1)) == 0;
+}
+
+TEST(Reproducible, SameBitsForAnyFactorisation) {
+  if (!power_of_two(test::world_size())) GTEST_SKIP() << "powers of two only";
+  GptConfig dropped = test::tiny_gpt();
+  dropped.dropout = 0.2;
+  for (const char* precision : {"fp32", "bf16-mixed"})
+    for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
+      const EngineOptions options = test::engine_options(model, precision, 1, true);
+      const Curve one = alone(options, 8);
+      for (const Transport transport : {Transport::mpi, Transport::automatic}) {
+        const auto mesh = world_mesh(transport);
+        const Curve many = train(options, *mesh, 8);
+        EXPECT_ALL_RANKS(test::same_bits(one.losses, many.losses)) << precision;
+        EXPECT_ALL_RANKS(test::same_bits(one.state, many.state))
+            << precision << " " << test::distance(one.state, many.state);
+      }
+    }
+}
+
+// Accumulating without the tree gives other bits: the comparison above can fail.
+TEST(Reproducible, NegativeControl) {
+  const Curve tree = alone(test::engine_options(test::tiny_gpt(), "fp32", 1, true), 8);
+  const Curve chain = alone(test::engine_options(test::tiny_gpt(), "fp32", 1, false), 8);
+  EXPECT_ALL_RANKS(!test::same_bits(tree.state, chain.state));
+  EXPECT_ALL_RANKS(test::distance(tree.losses, chain.losses) < 1e-3);
+}
+
+// One rank that reads another sample than its own is seen.
+TEST(DataParallel, NegativeControl) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  const EngineOptions options = [] {
+    EngineOptions o = test::engine_options(test::tiny_gpt(), "fp64", 1);
+    o.micro_batches = 12 / test::world_size();
+    return o;
+  }();
+  const Curve one = alone(options, 12, 3);
+  const auto mesh = world_mesh(Transport::automatic);
+  test::EngineRun run(options, *mesh);
+  for (int step = 0; step < 3; ++step) {
+    const auto batch_of = [&](std::int64_t j) {
+      const bool wrong = mesh->rank() == 1 && step == 1 && j == 0;
+      return run.batch(run.engine().micro_batch_index(step, j) + (wrong ? 1000 : 0));
+    };
+    run.engine().step(step, step, batch_of, run.tokens_of_step(), run.clock());
+  }
+  EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
+}
+
+// A rank whose weights drifted is named before it does harm.
+TEST(DataParallel, DriftedWeightsAreFound) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  const auto mesh = world_mesh(Transport::automatic);
+  test::EngineRun run(test::engine_options(test::tiny_gpt(), "fp32", 1), *mesh);
+  if (mesh->rank() == 1)
+    run.engine().instance().parameters().parameters()[2].master.as<float>()[5] += 1e-7f;
+  bool thrown = false;
+  try {
+    require_equal(mesh->world(), run.engine().instance().storage().digest(), "parameters");
+  } catch (const CommError&) {
+    thrown = true;
+  }
+  EXPECT_ALL_RANKS(thrown);
+}
+
+// NaN on one rank: all of them skip the update together.
+TEST(DataParallel, NanOnOneRankSkipsEverywhere) {
+  const auto mesh = world_mesh(Transport::automatic);
+  test::EngineRun run(test::engine_options(test::tiny_gpt(), "fp32", 1), *mesh);
+  run.losses(2);
+  const std::vector<double> before = run.state();
+  const bool victim = mesh->rank() == mesh->world().size() - 1;
+  const StepResult result = run.step(victim ? NAN : run.tokens_of_step());
+  EXPECT_ALL_RANKS(!result.updated);
+  EXPECT_ALL_RANKS(test::same_bits(before, run.state()));
+  EXPECT_ALL_RANKS(run.step().updated) << "the next step is clean again";
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,181 @@
+// Where parameters lie, how many there are, and how they begin.
+#include "choir/nn/parameter_set.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "choir/core/philox.hpp"
+#include "choir/model/gpt.hpp"
+
+namespace choir {
+namespace {
+
+GptConfig odd_gpt() {
+  return {.vocab_size = 13,
+          .block_size = 5,
+          .n_layer = 3,
+          .n_head = 3,
+          .n_kv_head = 1,
+          .n_embd = 18,
+          .ffn_width = 25};
+}
+
+TEST(ParameterSet, PlacementForAnyNumberOfRanks) {
+  for (const int ranks : {1, 2, 3, 4, 7}) {
+    ParameterSet set;
+    const Gpt model(odd_gpt(), set);
+    set.place(ranks);
+    std::int64_t at = 0;
+    for (const Bucket& bucket : set.buckets()) {
+      EXPECT_EQ(bucket.offset, at) << "buckets follow each other";
+      EXPECT_EQ(bucket.size % (ranks * ParameterSet::kSliceAlignment), 0) << ranks;
+      std::int64_t end = 0;
+      for (const Parameter* p : bucket.parameters) {
+        EXPECT_EQ(p->offset % ParameterSet::kAlignment, 0) << p->name;
+        EXPECT_GE(p->offset, end) << p->name << " overlaps its neighbour";
+        EXPECT_LT(p->offset - end, ParameterSet::kAlignment) << p->name << ": a gap";
+        EXPECT_EQ(p->decay, p->offset < bucket.decayed) << p->name;
+        end = p->offset + p->count();
+        if (p->decay) {
+          EXPECT_LE(end, bucket.decayed) << p->name;
+        }
+      }
+      EXPECT_LE(end, bucket.size);
+      EXPECT_LT(bucket.size - end, (ranks + 1) * ParameterSet::kSliceAlignment)
+          << "wasteful padding";
+      at += bucket.size;
+    }
+    EXPECT_EQ(set.flat_size(), at);
+  }
+}
+
+TEST(ParameterSet, BindPointsIntoFlatMemory) {
+  ParameterSet set;
+  const Gpt model(odd_gpt(), set);
+  set.place(3);
+  std::vector<float> masters(static_cast<std::size_t>(set.flat_size())), gradients(masters);
+  std::vector<bf16> values(masters.size());
+  set.bind(precision_of("bf16-mixed"), values.data(), masters.data(), gradients.data());
+  std::set<const float*> seen;
+  for (const Parameter& p : set.parameters()) {
+    const std::int64_t first = set.buckets()[static_cast<std::size_t>(p.bucket)].offset + p.offset;
+    EXPECT_EQ(p.value.as<bf16>(), values.data() + first) << p.name;
+    EXPECT_EQ(p.master.as<float>(), masters.data() + first) << p.name;
+    EXPECT_EQ(p.gradient.as<float>(), gradients.data() + first) << p.name;
+    EXPECT_EQ(p.master.shape, p.shape);
+    EXPECT_TRUE(seen.insert(p.master.as<float>()).second);
+  }
+  set.bind(precision_of("fp32"), masters.data(), masters.data(), nullptr);
+  EXPECT_TRUE(set.parameters().front().gradient.empty());
+}
+
+TEST(ParameterSet, RefusesMistakes) {
+  ParameterSet set;
+  EXPECT_THROW(set.add({.name = "a", .shape = {1}}), Error) << "no bucket";
+  set.begin_bucket("b");
+  set.add({.name = "a", .shape = {1}});
+  EXPECT_THROW(set.add({.name = "a", .shape = {2}}), Error) << "twice the same name";
+}
+
+// The published run: 12 x 768, vocabulary 65, block 1024, no biases, tied.
+TEST(ParameterSet, CountsOfTheAlcfTalk) {
+  ParameterSet set;
+  const Gpt model({.vocab_size = 65, .block_size = 1024, .bias = false}, set);
+  EXPECT_EQ(model.parameters_without_positions(), 85'003'776);
+  EXPECT_EQ(set.count_decayed(), 85'771'008);
+  EXPECT_EQ(set.count() - set.count_decayed(), 19'200);
+  std::int64_t decayed = 0, others = 0;
+  for (const Parameter& p : set.parameters()) ++(p.decay ? decayed : others);
+  EXPECT_EQ(decayed, 50);
+  EXPECT_EQ(others, 25);
+  // 6 N + 12 L H Q T with H Q = 768
+  EXPECT_EQ(model.flops_per_token(), 6.0 * 85'003'776 + 12.0 * 12 * 768 * 1024);
+}
+
+// GPT-2 small as OpenAI published it: 124,439,808 with biases, vocabulary and positions.
+TEST(ParameterSet, CountsOfGpt2) {
+  ParameterSet set;
+  const Gpt model({.vocab_size = 50257}, set);
+  EXPECT_EQ(set.count(), 124'439'808);
+}
+
+// Llama 2 7B: 6,738,415,616.
+TEST(ParameterSet, CountsOfLlama2) {
+  ParameterSet set;
+  const Gpt model({.vocab_size = 32000,
+                   .block_size = 4096,
+                   .n_layer = 32,
+                   .n_head = 32,
+                   .n_kv_head = 32,
+                   .n_embd = 4096,
+                   .ffn_width = 11008,
+                   .bias = false,
+                   .tied = false,
+                   .norm = ops::Norm::rmsnorm,
+                   .activation = ops::Activation::swiglu,
+                   .position = Position::rope},
+                  set);
+  EXPECT_EQ(set.count(), 6'738'415'616);
+}
+
+template <class T>
+std::vector<T> initial(const std::string& name, const Shape& shape, std::uint64_t seed) {
+  Parameter p{.name = name, .shape = shape, .init = Init::normal(0.02)};
+  std::vector<T> memory(static_cast<std::size_t>(shape.count()));
+  p.master = {memory.data(), DTypeOf<T>::value, shape};
+  initialise(p, seed);
+  return memory;
+}
+
+TEST(Initialise, ElementIsAFunctionOfSeedNameAndIndex) {
+  const auto all = initial<double>("blocks.0.w", {30, 40}, 9);
+  const auto fewer = initial<double>("blocks.0.w", {7, 5}, 9);  // other shape, same elements
+  for (std::size_t i = 0; i < fewer.size(); ++i) EXPECT_EQ(all[i], fewer[i]);
+  const PhiloxKey key = philox_key(9, "init/blocks.0.w");
+  for (const std::size_t i : {std::size_t{0}, std::size_t{577}, all.size() - 1})
+    EXPECT_EQ(all[i], 0.02 * normal_at(key, i));
+  EXPECT_NE(all, initial<double>("blocks.1.w", {30, 40}, 9));
+  EXPECT_NE(all, initial<double>("blocks.0.w", {30, 40}, 10));
+  const auto rounded = initial<float>("blocks.0.w", {30, 40}, 9);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(rounded[i], static_cast<float>(all[i]));
+}
+
+TEST(Initialise, IsNormal) {
+  const auto x = initial<double>("w", {1000, 1000}, 3);
+  double mean = 0, square = 0, fourth = 0;
+  for (const double v : x)
+    mean += v / 0.02, square += v * v / 4e-4, fourth += v * v * v * v / 1.6e-7;
+  const auto n = static_cast<double>(x.size());
+  // Standard errors of the first, second and fourth moment of n normals: 1, sqrt(2), sqrt(96) over
+  // sqrt(n); five of them.
+  EXPECT_NEAR(mean / n, 0, 5 / std::sqrt(n));
+  EXPECT_NEAR(square / n, 1, 5 * std::sqrt(2.0) / std::sqrt(n));
+  EXPECT_NEAR(fourth / n, 3, 5 * std::sqrt(96.0) / std::sqrt(n));
+}
+
+TEST(Initialise, OnesAndZeros) {
+  std::vector<float> memory(5, 7.0f);
+  Parameter p{.name = "n", .shape = {5}, .init = Init::ones()};
+  p.master = {memory.data(), DType::f32, {5}};
+  initialise(p, 1);
+  EXPECT_EQ(memory, std::vector<float>(5, 1.0f));
+  p.init = Init::zeros();
+  initialise(p, 1);
+  EXPECT_EQ(memory, std::vector<float>(5, 0.0f));
+}
+
+// nanoGPT: outputs of residual branches begin smaller by sqrt(2 L).
+TEST(Initialise, ResidualOutputsAreScaled) {
+  ParameterSet set;
+  const Gpt model(odd_gpt(), set);
+  for (const Parameter& p : set.parameters()) {
+    if (p.shape.rank() != 2) continue;
+    EXPECT_DOUBLE_EQ(p.init.std, p.name.ends_with("output.weight") ? 0.02 / std::sqrt(6.0) : 0.02)
+        << p.name;
+  }
+}
+
+}  // namespace
+}  // namespace choir

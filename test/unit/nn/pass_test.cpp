@@ -1,0 +1,91 @@
+// A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are
+// the same as immediate ones.
+#include "choir/nn/pass.hpp"
+
+#include <gtest/gtest.h>
+
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+struct PassTest : ::testing::Test {
+  CpuDevice device;
+  Arena arena{device, 1 << 20};
+  Pass pass{Stream(device), arena, precision_of("fp32"), 1};
+};
+
+TEST_F(PassTest, SavedTensorsAreLastInFirstOut) {
+  pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
+  for (int i = 0; i < 3; ++i) pass.save(pass.allocate({i + 1}, "saved"));
+  for (int i = 3; i > 0; --i) EXPECT_EQ(pass.pop().shape[0], i);
+  EXPECT_EQ(arena.live(), 0u);
+}
+
+TEST_F(PassTest, MisuseIsCaught) {
+  pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
+  EXPECT_THROW(pass.pop(), Error);
+  pass.save(pass.allocate({4}, "forgotten"));
+  EXPECT_THROW(pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0), Error);
+  pass.pop();
+  pass.begin(Mode::evaluate, {.batch = 1, .tokens = 1}, 0);
+  pass.save(pass.allocate({4}, "evaluation keeps nothing"));
+  EXPECT_EQ(pass.saved(), 0u);
+  EXPECT_EQ(arena.live(), 0u);
+}
+
+int ran = 0;
+
+TEST_F(PassTest, PostponedWorkOwnsItsTensors) {
+  pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
+  pass.postpone_weight_gradients(true);
+  const auto run = [](Pass&, void*, const Tensor& x, const Tensor&) {
+    ran += static_cast<int>(x.as<float>()[0]);
+  };
+  {
+    Tensor x = pass.allocate({1}, "input");
+    x.as<float>()[0] = 5;
+    pass.weight_gradient({run, nullptr, x, x});
+  }
+  EXPECT_GT(arena.live(), 0u);
+  EXPECT_EQ(ran, 0);
+  EXPECT_THROW(pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0), Error)
+      << "work would be lost";
+  pass.run_weight_gradients();
+  EXPECT_EQ(ran, 5);
+  EXPECT_EQ(arena.live(), 0u);
+}
+
+std::vector<double> gradients(const GptConfig& config, bool postponed) {
+  test::SingleRank single;
+  test::EngineRun run(test::engine_options(config, "fp32", 1), *single.mesh, 1 << 20);
+  ModelInstance& instance = run.engine().instance();
+  Pass& pass = instance.pass();
+  BucketHooks hooks;
+  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {
+    // Numbers of another step lie in the gradients: the first contribution has to overwrite them.
+    const TensorView flat = instance.storage().all_gradients();
+    for (std::int64_t i = 0; micro_batch == 0 && i < flat.count(); ++i) flat.as<float>()[i] = 1e3f;
+    if (micro_batch == 0) instance.storage().begin_gradients(instance.stream());
+    const TokenBatch batch = run.batch(micro_batch);
+    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
+               batch.first_sample);
+    pass.postpone_weight_gradients(postponed);
+    instance.model().loss(pass, batch.inputs, batch.targets, 0.1, hooks);
+    instance.model().backward(pass, batch.inputs, hooks);
+    pass.run_weight_gradients();
+  }
+  EXPECT_EQ(instance.arena().live(), 0u);
+  return run.gradients();
+}
+
+TEST(PostponedWeightGradients, AreBitwiseTheSame) {
+  GptConfig dropped = test::tiny_gpt();
+  dropped.dropout = 0.2;
+  for (const GptConfig& config : {test::tiny_gpt(), test::tiny_llama(), dropped})
+    EXPECT_TRUE(test::same_bits(gradients(config, false), gradients(config, true)))
+        << test::distance(gradients(config, false), gradients(config, true));
+}
+
+}  // namespace
+}  // namespace choir

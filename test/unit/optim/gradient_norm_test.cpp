@@ -1,0 +1,86 @@
+// The norm of the whole gradient and its clip factor against plain f64 sums.
+#include "choir/optim/gradient_norm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "choir/ops/reduce.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+struct Gradients {
+  explicit Gradients(const char* precision)
+      : options(test::engine_options(test::tiny_gpt(), precision, 1)), run(options, *single.mesh) {
+    for (Parameter& p : parameters().parameters())
+      for (std::int64_t i = 0; i < p.count(); ++i) {
+        const double g = 0.01 * normal_at(philox_key(1, p.name), static_cast<std::uint64_t>(i));
+        if (p.gradient.dtype == DType::f64)
+          p.gradient.as<double>()[i] = g;
+        else
+          p.gradient.as<float>()[i] = static_cast<float>(g);
+      }
+  }
+  ParameterSet& parameters() { return run.engine().instance().parameters(); }
+  double naive() {
+    long double sum = 0;
+    for (const double g : run.gradients()) sum += static_cast<long double>(g) * g;
+    return static_cast<double>(std::sqrt(sum));
+  }
+  std::array<double, 2> compute(double max_norm) {
+    GradientNorm norm(parameters(), run.engine().instance().device());
+    norm.compute(run.engine().instance().stream(), single.mesh->along(Axis::data), max_norm);
+    return {norm.norm().as<double>()[0], norm.clip_factor().as<double>()[0]};
+  }
+
+  EngineOptions options;
+  test::SingleRank single;
+  test::EngineRun run;
+};
+
+TEST(GradientNorm, EqualsThePlainSum) {
+  for (const char* precision : {"fp64", "fp32", "bf16-mixed"}) {
+    Gradients g(precision);
+    const double expected = g.naive();
+    // f64 sums of n positive terms: n eps at the very most, far less with a tree.
+    const auto [norm, factor] = g.compute(0.25);
+    EXPECT_NEAR(norm, expected, 1e-13 * expected) << precision;
+    EXPECT_NEAR(factor, 0.25 / (expected + 1e-6), 1e-13) << precision;
+    EXPECT_EQ(g.compute(1e3)[1], 1.0) << "a short gradient is not stretched";
+    EXPECT_EQ(g.compute(0)[1], 1.0) << "0 does not clip";
+  }
+}
+
+// Padding between and behind parameters is no part of the gradient.
+TEST(GradientNorm, PaddingDoesNotCount) {
+  Gradients g("fp64");
+  const double before = g.compute(1)[0];
+  std::vector<bool> used(static_cast<std::size_t>(g.parameters().flat_size()), false);
+  double* flat = g.run.engine().instance().storage().all_gradients().as<double>();
+  for (const Parameter& p : g.parameters().parameters())
+    for (std::int64_t i = 0; i < p.count(); ++i)
+      used[static_cast<std::size_t>(p.gradient.as<double>() + i - flat)] = true;
+  std::size_t padding = 0;
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i]) flat[i] = 1e6, ++padding;
+  ASSERT_GT(padding, 0u);
+  EXPECT_EQ(g.compute(1)[0], before);
+}
+
+TEST(GradientNorm, NotFinite) {
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
+    Gradients g("fp64");
+    g.parameters().parameters().back().gradient.as<double>()[3] = bad;
+    const auto [norm, factor] = g.compute(1);
+    EXPECT_FALSE(std::isfinite(norm));
+    EXPECT_EQ(factor, 0.0);
+    EXPECT_EQ(g.run.engine().non_finite_gradients(),
+              std::vector<std::string>{g.parameters().parameters().back().name});
+  }
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,176 @@
+#pragma once
+// A small training run with tokens that are a function of the global sample, for tests of the
+// engine on one rank and on several.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/comm/mesh.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/device/cpu_device.hpp"
+#include "choir/train/engine.hpp"
+#include "choir/train/step_planner.hpp"
+
+namespace choir::test {
+
+inline GptConfig tiny_gpt() {
+  return {.vocab_size = 19,
+          .block_size = 8,
+          .n_layer = 2,
+          .n_head = 4,
+          .n_kv_head = 4,
+          .n_embd = 32,
+          .ffn_width = 64};
+}
+
+inline GptConfig tiny_llama() {
+  GptConfig c = tiny_gpt();
+  c.n_kv_head = 2;
+  c.bias = false;
+  c.tied = false;
+  c.norm = ops::Norm::rmsnorm;
+  c.activation = ops::Activation::swiglu;
+  c.position = Position::rope;
+  return c;
+}
+
+/// `micro_batches`: per rank.
+inline EngineOptions engine_options(const GptConfig& model, const char* precision,
+                                    std::int64_t micro_batches, bool reproducible = false) {
+  return {.model = model,
+          .precision = precision_of(precision),
+          .seed = 1337,
+          .micro_batch_size = 2,
+          .micro_batches = micro_batches,
+          .reproducible = reproducible,
+          .adamw = {},
+          .schedule = {.kind = LrSchedule::Kind::cosine,
+                       .peak = 3e-3,
+                       .floor = 3e-4,
+                       .warmup_steps = 4,
+                       .decay_steps = 20},
+          .grad_clip = 1.0};
+}
+
+/// Position p of sample s: inputs are positions 0..T-1, targets 1..T.
+inline std::int32_t token_at(std::int64_t sample, std::int64_t position, std::int64_t vocabulary) {
+  const PhiloxBlock word = philox_at(philox_key(5, "tokens"), static_cast<std::uint64_t>(sample),
+                                     static_cast<std::uint64_t>(position));
+  return static_cast<std::int32_t>(word[0] % static_cast<std::uint32_t>(vocabulary));
+}
+
+/// An engine on this rank of a mesh, and its batches.
+class EngineRun {
+ public:
+  EngineRun(const EngineOptions& options, Mesh& mesh, std::size_t more_arena = 0)
+      : plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false)),
+        engine_(options, device_, mesh, plan_.arena_bytes + more_arena),
+        inputs_(cells(options)),
+        targets_(inputs_.size()) {
+    engine_.instance().storage().initialise(options.seed);
+  }
+
+  Engine& engine() { return engine_; }
+  const StepPlan& plan() const { return plan_; }
+  Mesh& mesh() { return engine_.mesh(); }
+  PhaseClock& clock() { return clock_; }
+
+  /// Tokens of one global batch.
+  double tokens_of_step() {
+    return static_cast<double>(inputs_.size()) *
+           static_cast<double>(engine_.options().micro_batches * data_ranks());
+  }
+  int data_ranks() { return mesh().along(Axis::data).size(); }
+
+  TokenBatch batch(std::int64_t micro_batch) {
+    const EngineOptions& o = engine_.options();
+    const std::int64_t first = micro_batch * o.micro_batch_size;
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const std::int64_t sample = first + static_cast<std::int64_t>(i) / o.model.block_size;
+      const std::int64_t position = static_cast<std::int64_t>(i) % o.model.block_size;
+      inputs_[i] = token_at(sample, position, o.model.vocab_size);
+      targets_[i] = token_at(sample, position + 1, o.model.vocab_size);
+    }
+    const Shape shape{static_cast<std::int64_t>(inputs_.size())};
+    return {.inputs = {inputs_.data(), DType::i32, shape},
+            .targets = {targets_.data(), DType::i32, shape},
+            .first_sample = first,
+            .sequences = o.micro_batch_size};
+  }
+
+  /// The next step; collective. NaN `tokens` make the loss NaN.
+  StepResult step() { return step(tokens_of_step()); }
+  StepResult step(double tokens) {
+    const auto batch_of = [this](std::int64_t j) {
+      return batch(engine_.micro_batch_index(step_, j));
+    };
+    const StepResult result = engine_.step(step_, updates_, batch_of, tokens, clock_);
+    ++step_;
+    updates_ += result.updated;
+    return result;
+  }
+  std::vector<double> losses(int steps) {
+    std::vector<double> list;
+    for (int i = 0; i < steps; ++i) list.push_back(step().loss);
+    return list;
+  }
+
+  /// Masters and moments of all parameters, one after another, without padding.
+  std::vector<double> state() {
+    std::vector<double> all;
+    for (const Parameter& p : engine_.instance().parameters().parameters())
+      for (const TensorView& view :
+           {p.master, engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
+        append(view, all);
+    return all;
+  }
+  std::vector<double> gradients() {
+    std::vector<double> all;
+    for (const Parameter& p : engine_.instance().parameters().parameters()) append(p.gradient, all);
+    return all;
+  }
+
+ private:
+  static std::size_t cells(const EngineOptions& o) {
+    return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
+  }
+  static void append(const TensorView& view, std::vector<double>& all) {
+    for (std::int64_t i = 0; i < view.count(); ++i)
+      all.push_back(view.dtype == DType::f64 ? view.as<double>()[i]
+                                             : static_cast<double>(view.as<float>()[i]));
+  }
+
+  CpuDevice device_;
+  StepPlan plan_;
+  Engine engine_;
+  std::vector<std::int32_t> inputs_, targets_;
+  PhaseClock clock_;
+  std::int64_t step_ = 0, updates_ = 0;
+};
+
+/// One rank of its own, without MPI.
+struct SingleRank {
+  std::unique_ptr<Mesh> mesh = Mesh::planned(Layout(), 0, 1);
+};
+
+/// max|a-b| / max(1, max|a|); infinity when the sizes differ or a number is NaN.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double largest = 1, worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(a[i]));
+    const double d = std::abs(a[i] - b[i]);
+    if (!(d <= worst)) worst = std::isnan(d) ? INFINITY : d;
+  }
+  return worst / largest;
+}
+
+/// NaN equals NaN of the same bits.
+inline bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+}  // namespace choir::test

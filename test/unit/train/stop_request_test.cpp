@@ -1,0 +1,77 @@
+// Stop requests, with real signals.
+#include "choir/train/stop_request.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "test/unit/checkpoint/fixtures.hpp"
+
+namespace choir {
+namespace {
+
+TEST(StopRequest, Signals) {
+  StopRequest stop(0, 0, "");
+  EXPECT_EQ(stop.poll(0), Stop::none);
+  raise(SIGUSR1);
+  EXPECT_EQ(stop.poll(0), Stop::save);
+  EXPECT_EQ(stop.reason(), "SIGUSR1");
+  EXPECT_EQ(stop.poll(0), Stop::save) << "a request stands until it is followed";
+  raise(SIGTERM);
+  EXPECT_EQ(stop.poll(0), Stop::terminate) << "the stronger wins";
+  EXPECT_EQ(stop.reason(), "SIGTERM");
+}
+
+TEST(StopRequest, StartsCleanAndRestoresHandlers) {
+  {
+    StopRequest stop(0, 0, "");
+    raise(SIGINT);
+    EXPECT_EQ(stop.poll(0), Stop::terminate);
+    EXPECT_EQ(stop.reason(), "SIGINT");
+  }
+  struct sigaction action {};
+  sigaction(SIGUSR1, nullptr, &action);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+  StopRequest fresh(0, 0, "");
+  EXPECT_EQ(fresh.poll(0), Stop::none);
+}
+
+TEST(StopRequest, SecondInterruptEndsTheProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    StopRequest stop(0, 0, "");
+    raise(SIGINT);
+    raise(SIGINT);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
+}
+
+TEST(StopRequest, WalltimeLooksAhead) {
+  StopRequest stop(100, 30, "");
+  EXPECT_EQ(stop.poll(0), Stop::none);
+  EXPECT_EQ(stop.poll(69), Stop::none);
+  EXPECT_EQ(stop.poll(71), Stop::save) << "the next step would eat into the margin";
+  EXPECT_NE(stop.reason().find("walltime"), std::string::npos);
+}
+
+TEST(StopRequest, FileIsConsumed) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/stop_now";
+  StopRequest stop(0, 0, path);
+  EXPECT_EQ(stop.poll(0), Stop::none);
+  std::ofstream(path) << "x";
+  EXPECT_EQ(stop.poll(0), Stop::save);
+  EXPECT_NE(stop.reason().find(path), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(path)) << "or the next run would stop at once";
+}
+
+}  // namespace
+}  // namespace choir
