@@ -1,8 +1,9 @@
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/adamw.hpp"
 #include "kernels/parallel.hpp"
-#include "kernels/simd.hpp"
+#include "kernels/vector_math.hpp"
 
 namespace choir::cpu {
 namespace {
@@ -13,20 +14,22 @@ struct Step {
 };
 
 template <class A, bool kCopy>
-void update(std::int64_t n, const Step<A>& s, A* __restrict w, const A* __restrict gradient,
-            A* __restrict m, A* __restrict v, bf16* __restrict copy) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const A g = gradient[i] * s.scale;
-    const A mean = s.beta1 * m[i] + s.rest1 * g;
-    const A square = s.beta2 * v[i] + s.rest2 * g * g;
-    const A updated =
-        w[i] * s.keep - s.rate * mean / (std::sqrt(square) * s.root_correction + s.epsilon);
-    m[i] = mean;
-    v[i] = square;
-    w[i] = updated;
-    if constexpr (kCopy) copy[i] = bf16(static_cast<float>(updated));
-  }
+void update(std::int64_t first, std::int64_t last, const Step<A>& s, A* w, const A* gradient, A* m,
+            A* v, bf16* copy) {
+  for_vectors<A>(first, last, [&](std::int64_t i, auto access) {
+    const Vec<A> g = access.load(gradient + i) * s.scale;
+    const Vec<A> mean = s.beta1 * access.load(m + i) + s.rest1 * g;
+    const Vec<A> square = s.beta2 * access.load(v + i) + s.rest2 * g * g;
+    const Vec<A> step = s.rate * mean / (sqrt(square) * s.root_correction + s.epsilon);
+    const Vec<A> updated = access.load(w + i) * s.keep - step;
+    access.store(m + i, mean);
+    access.store(v + i, square);
+    access.store(w + i, updated);
+    if constexpr (kCopy && std::is_same_v<A, float>) access.store(copy + i, updated);
+    if constexpr (kCopy && std::is_same_v<A, double>)
+      for (std::int64_t j = i; j < i + kLanes<A> && j < last; ++j)
+        copy[j] = bf16(static_cast<float>(w[j]));
+  });
 }
 
 }  // namespace
@@ -51,11 +54,8 @@ void adamw(const ops::AdamW& args) {
   parallel_flat(
       args.master.count(),
       [&](std::int64_t first, std::int64_t last) {
-        const std::int64_t n = last - first;
-        if (copy)
-          update<A, true>(n, step, w + first, g + first, m + first, v + first, copy + first);
-        else
-          update<A, false>(n, step, w + first, g + first, m + first, v + first, nullptr);
+        copy ? update<A, true>(first, last, step, w, g, m, v, copy)
+             : update<A, false>(first, last, step, w, g, m, v, copy);
       },
       4);
 }

@@ -8,6 +8,7 @@
 //   n)}, C [16, 16] f32.
 // GCC 12 takes the deliberately undefined operands inside its own intrinsics for mistakes (bug
 // 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 
@@ -34,6 +35,12 @@ struct alignas(64) Tile {
   std::byte* row(std::int64_t r) { return bytes + 64 * r; }
 };
 
+/// The tile intrinsics of GCC 12 do not tell the compiler which memory they read. Before tiles are
+/// loaded every store must be made, and after tiles are stored nothing may be kept from before.
+inline void settle_memory(const void* address = nullptr) {
+  __asm__ volatile("" : : "r"(address) : "memory");
+}
+
 /// The tile registers of this thread, all 16 x 64 bytes, for the life of the object. Other users of
 /// the tiles (oneDNN) configure them on entry too.
 class TileRegisters {
@@ -44,6 +51,7 @@ class TileRegisters {
       std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } const shape;
+    settle_memory(&shape);
     _tile_loadconfig(&shape);
   }
   CHOIR_TILES ~TileRegisters() { _tile_release(); }
@@ -166,6 +174,7 @@ CHOIR_TILES inline void multiply_add(const Tile& a0, const Tile& a1, const Tile&
   _tile_dpbf16ps(3, 5, 7);
 }
 CHOIR_TILES inline void zero_sums() {
+  settle_memory();
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -173,6 +182,7 @@ CHOIR_TILES inline void zero_sums() {
 }
 CHOIR_TILES inline void load_sums(const Tile& c00, const Tile& c01, const Tile& c10,
                                   const Tile& c11) {
+  settle_memory();
   _tile_loadd(0, c00.bytes, 64);
   _tile_loadd(1, c01.bytes, 64);
   _tile_loadd(2, c10.bytes, 64);
@@ -183,6 +193,7 @@ CHOIR_TILES inline void store_sums(Tile& c00, Tile& c01, Tile& c10, Tile& c11) {
   _tile_stored(1, c01.bytes, 64);
   _tile_stored(2, c10.bytes, 64);
   _tile_stored(3, c11.bytes, 64);
+  settle_memory();
 }
 
 /// Rows of 16 floats from a tile into bf16 memory: to[r * row + c], r < rows, c < columns.

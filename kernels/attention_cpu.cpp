@@ -47,14 +47,16 @@ std::int64_t attention_workspace_cpu(AttentionKernel kernel, const ops::Attentio
 }
 
 void attention_forward_cpu(AttentionKernel kernel, const ops::AttentionForward& args, int threads) {
-  if (kernel == AttentionKernel::amx) return attention_forward_amx(args, threads);
-  attention_forward_simd(args, threads);
+  if (kernel == AttentionKernel::simd) return attention_forward_simd(args, threads);
+  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
+  attention_forward_amx(args, threads);
 }
 
 void attention_backward_cpu(AttentionKernel kernel, const ops::AttentionBackward& args,
                             int threads) {
-  if (kernel == AttentionKernel::amx) return attention_backward_amx(args, threads);
-  attention_backward_simd(args, threads);
+  if (kernel == AttentionKernel::simd) return attention_backward_simd(args, threads);
+  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
+  attention_backward_amx(args, threads);
 }
 
 }  // namespace choir

@@ -50,10 +50,12 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
   parallel_ranges(groups, kColumns * rows, [&](std::int64_t first, std::int64_t last) {
     const std::int64_t begin = first * kColumns;
     const std::int64_t end = last * kColumns < width ? last * kColumns : width;
+    std::int64_t token_index = 0;  // r % tokens without a division
     for (std::int64_t r = 0; r < rows; ++r) {
       const T* dy = d_out + r * width;
       Sum<T>* token = d_table + ids[r] * width;
-      Sum<T>* position = d_positions ? d_positions + r % args.tokens * width : nullptr;
+      Sum<T>* position = d_positions ? d_positions + token_index * width : nullptr;
+      if (++token_index == args.tokens) token_index = 0;
       for_vectors<T>(begin, end, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(dy + c);
         access.store(token + c, access.load(token + c) + g);

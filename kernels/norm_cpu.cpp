@@ -24,10 +24,8 @@ template <class T>
 Sum<T> add_and_mean(const ForwardRow<T>& row) {
   Vec<T> total{};
   for_vectors<T>(0, row.width, [&](std::int64_t c, auto access) {
-    const Vec<T> s =
-        rounded_as(row.sum, access.load(row.residual + c) + access.load(row.delta + c));
-    access.store(row.sum + c, s);
-    total += s;
+    access.store(row.sum + c, access.load(row.residual + c) + access.load(row.delta + c));
+    total += access.load(row.sum + c);  // as rounded
   });
   return sum_of_lanes(total) / static_cast<Sum<T>>(row.width);
 }

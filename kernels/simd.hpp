@@ -111,17 +111,30 @@ inline void store_part(T* p, Vec<T> v, std::int64_t n) {
   store(buffer, v);
   std::memcpy(static_cast<void*>(p), buffer, static_cast<std::size_t>(n) * sizeof(T));
 }
-
-/// A vector as it will be read back after a store as T.
-inline Doubles rounded_as(const double*, Doubles v) {
-  return v;
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+inline __mmask16 first_lanes(std::int64_t n) {
+  return static_cast<__mmask16>((1u << n) - 1u);
 }
-inline Floats rounded_as(const float*, Floats v) {
-  return v;
+template <>
+inline Floats load_part<float>(const float* p, std::int64_t n, float fill) {
+  return _mm512_mask_loadu_ps(Floats{} + fill, first_lanes(n), p);
 }
-inline Floats rounded_as(const bf16*, Floats v) {
-  return (Floats)(round_to_bf16(v) << 16);
+template <>
+inline void store_part<float>(float* p, Floats v, std::int64_t n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), v);
 }
+template <>
+inline Floats load_part<bf16>(const bf16* p, std::int64_t n, float fill) {
+  const __m256i h = _mm256_maskz_loadu_epi16(first_lanes(n), p);
+  const Words bits = (Words)_mm512_maskz_cvtepu16_epi32(0xffff, h) << 16;
+  return _mm512_mask_mov_ps(Floats{} + fill, first_lanes(n), (Floats)bits);
+}
+template <>
+inline void store_part<bf16>(bf16* p, Floats v, std::int64_t n) {
+  const __m256i h = _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)round_to_bf16(v));
+  _mm256_mask_storeu_epi16(p, first_lanes(n), h);
+}
+#endif
 
 template <class V>
 inline auto sum_of_lanes(V v) {

@@ -31,6 +31,19 @@ inline Floats copy_sign(Floats magnitude, Floats sign) {
   return (Floats)((Words)magnitude | ((Words)sign & 0x80000000u));
 }
 
+inline Floats sqrt(Floats x) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  return _mm512_maskz_sqrt_ps(0xffff, x);
+#elif defined(__AVX2__)
+  return _mm256_sqrt_ps(x);
+#else
+  return each_lane(x, [](float v) { return std::sqrt(v); });
+#endif
+}
+inline Doubles sqrt(Doubles x) {
+  return each_lane(x, [](double v) { return std::sqrt(v); });
+}
+
 /// x * 2^n for integral n in [-300, 300], rounding once on the way to subnormals.
 inline Floats scale_by_power(Floats x, Floats n) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
@@ -90,12 +103,6 @@ inline Doubles tanh(Doubles x) {
   return each_lane(x, [](double v) { return std::tanh(v); });
 }
 
-/// 1 / (1 + e^-x), accurate in both tails.
-template <class V>
-inline V sigmoid(V x) {
-  return 1 / (1 + exp(-x));
-}
-
 /// The logistic distribution: probability of being below x (the sigmoid) and density at x, both
 /// without cancellation.
 template <class V>
@@ -106,6 +113,11 @@ template <class V>
 inline Logistic<V> logistic(V x) {
   const V e = exp(-abs(x)), r = 1 / (1 + e);
   return {x < 0 ? e * r : r, e * r * r};
+}
+/// The same without the density: cheaper, and as accurate.
+template <class V>
+inline V sigmoid(V x) {
+  return 1 / (1 + exp(-x));
 }
 
 /// e^(t^2) erfc(t) / 2 for t >= 0 as u P(u), u = 1 / (1 + 0.4 t); fitted for t <= 10.2, beyond
@@ -137,7 +149,8 @@ struct Normal {
 inline Normal<Floats> normal(Floats x) {
   const Floats a = abs(x);
   const Floats e = exp(-0.5f * x * x);
-  const Floats tail = e * half_scaled_erfc(1.0f / (1.0f + 0.282842712f * a));  // 0.4 / sqrt(2)
+  const Floats u = 1.0f / (1.0f + 0.282842712f * a);  // 0.4 / sqrt(2)
+  const Floats tail = e * half_scaled_erfc(u);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.398942280f};
 }
 inline Normal<Doubles> normal(Doubles x) {

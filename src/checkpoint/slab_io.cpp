@@ -21,7 +21,6 @@ namespace {
 // call.
 constexpr std::int64_t kHostChunk = 1 << 20;
 constexpr std::int64_t kDeviceChunk = 4 << 20;
-constexpr std::int64_t kWriteBackEvery = 32 << 20;
 
 [[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
   std::string hint;
@@ -119,10 +118,6 @@ void File::reserve(std::int64_t bytes) const {
        path_, error);
 }
 
-void File::start_write_back(std::int64_t offset, std::int64_t bytes) const {
-  ::sync_file_range(descriptor_, offset, bytes, SYNC_FILE_RANGE_WRITE);
-}
-
 void File::sync() const {
   int result = 0;
   do {
@@ -138,16 +133,10 @@ std::uint32_t write_pieces(const File& file, const TensorRecord& record, const S
   std::uint32_t share = 0;
   for (const StoredPiece& piece : tensor.pieces) {
     std::uint32_t crc = 0;
-    std::int64_t pending = 0;
     chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
       if (host != own) tensor.device->copy_to_host(host, own, static_cast<std::size_t>(bytes));
       crc = crc32c(host, static_cast<std::size_t>(bytes), crc);
       file.write_at(host, bytes, record.offset + at);
-      pending += bytes;
-      if (pending >= kWriteBackEvery) {
-        file.start_write_back(record.offset + at + bytes - pending, pending);
-        pending = 0;
-      }
       if (progress) progress(bytes);
     });
     const std::int64_t end = (piece.first + piece.count) * chunks.width;

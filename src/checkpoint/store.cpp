@@ -72,6 +72,15 @@ void require_cover(Communicator& world, const std::vector<StoredTensor>& tensors
   }
 }
 
+/// Collective: every rank's time becomes the longest.
+void slowest_of(Communicator& world, std::initializer_list<double*> times) {
+  std::vector<double> values;
+  for (const double* time : times) values.push_back(*time);
+  world.all_reduce(values.data(), values.size(), DType::f64, ReduceOp::max);
+  auto value = values.begin();
+  for (double* time : times) *time = *value++;
+}
+
 }  // namespace
 
 CheckpointStore::CheckpointStore(std::string directory, Communicator& world, StoreOptions options)
@@ -226,18 +235,16 @@ SaveResult CheckpointStore::save(const CheckpointMeta& meta,
     });
   }
   result.saved = result.reason.empty();
+  const double committed = now_seconds();
   if (first && result.saved) finish(attempt);
   if (first && !result.saved) directory_.discard_temporary(meta.step);
   result.path = directory_.final_path(meta.step);
-  result.commit_seconds = now_seconds() - written;
-  result.seconds = now_seconds() - start;
   for (const StoredTensor& tensor : tensors) result.bytes += bytes_of(tensor);
-  double times[] = {result.write_seconds, result.fsync_seconds, result.commit_seconds,
-                    result.seconds, result.layout_seconds};
-  world_.all_reduce(times, 5, DType::f64, ReduceOp::max);
-  result.write_seconds = times[0], result.fsync_seconds = times[1],
-  result.commit_seconds = times[2];
-  result.seconds = times[3], result.layout_seconds = times[4];
+  result.commit_seconds = committed - written;
+  result.prune_seconds = now_seconds() - committed;
+  result.seconds = now_seconds() - start;
+  slowest_of(world_, {&result.layout_seconds, &result.write_seconds, &result.fsync_seconds,
+                      &result.commit_seconds, &result.prune_seconds, &result.seconds});
   return std::move(attempt.result);
 }
 

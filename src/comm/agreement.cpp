@@ -36,12 +36,18 @@ template <class E>
 [[noreturn]] void throw_as(ExitCode code, const std::string& text, const std::string& hint,
                            const Communicator& comm) {
   switch (code) {
-    case ExitCode::deck: throw_agreed(DeckError(text, hint), comm);
-    case ExitCode::data: throw_agreed(DataError(text, hint), comm);
-    case ExitCode::numeric: throw_agreed(NumericError(text, hint), comm);
-    case ExitCode::communication: throw_agreed(CommError(text, hint), comm);
-    case ExitCode::storage: throw_agreed(StorageError(text, hint), comm);
-    default: throw_agreed(Error(code, text, hint), comm);
+    case ExitCode::deck:
+      throw_agreed(DeckError(text, hint), comm);
+    case ExitCode::data:
+      throw_agreed(DataError(text, hint), comm);
+    case ExitCode::numeric:
+      throw_agreed(NumericError(text, hint), comm);
+    case ExitCode::communication:
+      throw_agreed(CommError(text, hint), comm);
+    case ExitCode::storage:
+      throw_agreed(StorageError(text, hint), comm);
+    default:
+      throw_agreed(Error(code, text, hint), comm);
   }
 }
 
@@ -63,7 +69,8 @@ std::int64_t pack(ExitCode code, int rank) {
 }  // namespace
 
 StepVerdict agree(Communicator& comm, const StepVerdict& mine) {
-  std::array<std::int64_t, 3> packed{pack(mine.failure, comm.rank()), mine.stop, mine.nonfinite ? 1 : 0};
+  std::array<std::int64_t, 3> packed{pack(mine.failure, comm.rank()), mine.stop,
+                                     mine.nonfinite ? 1 : 0};
   comm.all_reduce(packed.data(), packed.size(), DType::i64, ReduceOp::max);
   StepVerdict all;
   if (packed[0] != 0) {
@@ -77,7 +84,8 @@ StepVerdict agree(Communicator& comm, const StepVerdict& mine) {
 
 void raise_agreed(Communicator& comm, const StepVerdict& agreed, const std::exception_ptr& mine) {
   CHOIR_CHECK(agreed.failing_rank >= 0, "nothing failed on {}", comm.name());
-  CHOIR_CHECK(comm.rank() != agreed.failing_rank || mine, "rank {} has no error to raise", comm.rank());
+  CHOIR_CHECK(comm.rank() != agreed.failing_rank || mine, "rank {} has no error to raise",
+              comm.rank());
   if (comm.size() == 1) std::rethrow_exception(mine);
   std::int64_t failing = mine ? 1 : 0;
   comm.all_reduce(&failing, 1, DType::i64, ReduceOp::sum);
@@ -119,9 +127,10 @@ void require_equal(Communicator& comm, std::uint64_t digest, const std::string& 
   std::string different;
   for (std::size_t r = 0; r < digests.size(); ++r)
     if (digests[r] != majority) different += (different.empty() ? "" : ", ") + std::to_string(r);
-  throw_as(ExitCode::communication, fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
-                              "that agree",
-                              what, comm.name(), different, votes[majority]),
+  throw_as(ExitCode::communication,
+           fmt::format("{} differ between ranks of {}: rank(s) {} hold something else than the {} "
+                       "that agree",
+                       what, comm.name(), different, votes[majority]),
            "faulty memory or a rank started with another binary or deck; restart from the last "
            "checkpoint without that node",
            comm);

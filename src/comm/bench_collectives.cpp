@@ -23,8 +23,8 @@ void fill_random(void* data, std::size_t count, int rank) {
   }
 }
 
-// Times each way once per round, so that a slow moment of the machine hits all of them; the medians of
-// the slowest rank's times.
+// Times each way once per round, so that a slow moment of the machine hits all of them; the medians
+// of the slowest rank's times.
 class SideBySide {
  public:
   SideBySide(Communicator& control, int repeats) : control_(control), repeats_(repeats) {}
@@ -60,9 +60,12 @@ class SideBySide {
   std::vector<Way> ways_;
 };
 
-void check_mpi(int code) { mpi_check(code, "MPI_Allreduce", "bench"); }
+void check_mpi(int code) {
+  mpi_check(code, "MPI_Allreduce", "bench");
+}
 
-AllReduceComparison compare(Communicator& mpi, Communicator& node, const CollectiveBenchOptions& options) {
+AllReduceComparison compare(Communicator& mpi, Communicator& node,
+                            const CollectiveBenchOptions& options) {
   AllReduceComparison result;
   result.bytes = options.max_bytes;
   const std::size_t count = options.max_bytes / sizeof(float);
@@ -74,7 +77,8 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node, const Collect
   const auto fresh = [&](const CommBuffer& buffer) {
     return [&] { fill_random(buffer.data(), count, mpi.rank()); };
   };
-  ways.add(fresh(*window), [&] { node.all_reduce(window->data(), count, DType::f32, ReduceOp::sum); });
+  ways.add(fresh(*window),
+           [&] { node.all_reduce(window->data(), count, DType::f32, ReduceOp::sum); });
   constexpr std::array<std::size_t, 3> kChunks{256 << 10, 1 << 20, 4 << 20};
   for (const std::size_t chunk : kChunks)
     ways.add(fresh(*plain), [&, chunk] {
@@ -84,12 +88,15 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node, const Collect
       });
     });
   ways.add(fresh(*plain), [&] {
-    check_mpi(MPI_Allreduce(plain->data(), other->data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm));
+    check_mpi(MPI_Allreduce(plain->data(), other->data(), static_cast<int>(count), MPI_FLOAT,
+                            MPI_SUM, comm));
   });
   ways.add(fresh(*plain), [&] {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, plain->data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm));
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, plain->data(), static_cast<int>(count), MPI_FLOAT,
+                            MPI_SUM, comm));
   });
-  ways.add(fresh(*plain), [&] { bulk_copy(other->data(), plain->data(), options.max_bytes, true); });
+  ways.add(fresh(*plain),
+           [&] { bulk_copy(other->data(), plain->data(), options.max_bytes, true); });
   const std::vector<double> seconds = ways.medians();
   result.window = seconds[0];
   const auto best = std::min_element(seconds.begin() + 1, seconds.begin() + 4);
@@ -97,14 +104,15 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node, const Collect
   result.best_chunk_bytes = kChunks[static_cast<std::size_t>(best - seconds.begin()) - 1];
   result.single = seconds[4];
   result.single_in_place = seconds[5];
-  result.floor = seconds[6];
+  result.copy = seconds[6];
   return result;
 }
 
 void add_rows(CollectiveBench& bench, Communicator& mpi, Communicator& node, std::size_t bytes,
               int repeats) {
   const double n = mpi.size();
-  const std::size_t count = bytes / sizeof(float), share = count / static_cast<std::size_t>(mpi.size());
+  const std::size_t count = bytes / sizeof(float),
+                    share = count / static_cast<std::size_t>(mpi.size());
   const auto window = node.allocate(bytes), plain = mpi.allocate(bytes);
   // Small ones are repeated within one measurement, or the clock would be measured.
   const int inner = bytes <= (64 << 10) ? 20 : bytes <= (1 << 20) ? 4 : 1;

@@ -14,8 +14,9 @@ std::array<Axis, kAxes> parse_order(std::string_view order) {
   std::array<bool, kAxes> seen{};
   std::size_t found = 0;
   const auto refuse = [&] {
-    throw DeckError(fmt::format("parallel.order: \"{}\" is not a permutation of tp, cp, dp, pp", order),
-                    "the default is \"tp-cp-dp-pp\" (tensor neighbours adjacent, pipeline outermost)");
+    throw DeckError(
+        fmt::format("parallel.order: \"{}\" is not a permutation of tp, cp, dp, pp", order),
+        "the default is \"tp-cp-dp-pp\" (tensor neighbours adjacent, pipeline outermost)");
   };
   for (std::size_t at = 0; at <= order.size();) {
     const std::size_t end = std::min(order.find('-', at), order.size());

@@ -26,7 +26,8 @@ struct Nodes {
   int count = 1;
 };
 
-// Ranks that can share memory, cut further when a rehearsal asks for it: the colour is the lowest rank.
+// Ranks that can share memory, cut further when a rehearsal asks for it: the colour is the lowest
+// rank.
 int lowest_rank_on_node(int rank, int ranks_per_node) {
   MPI_Comm node = MPI_COMM_NULL;
   mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
@@ -47,16 +48,17 @@ int lowest_rank_on_node(int rank, int ranks_per_node) {
 Nodes find_nodes(int rank, int ranks, int ranks_per_node) {
   std::vector<int> lowest(static_cast<std::size_t>(ranks));
   lowest[static_cast<std::size_t>(rank)] = lowest_rank_on_node(rank, ranks_per_node);
-  mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD),
-            "MPI_Allgather", "world");
+  mpi_check(
+      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD),
+      "MPI_Allgather", "world");
   std::vector<int> leaders = lowest;
   std::sort(leaders.begin(), leaders.end());
   leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
   Nodes nodes;
   nodes.count = static_cast<int>(leaders.size());
   for (const int leader : lowest)
-    nodes.of_rank.push_back(
-        static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin()));
+    nodes.of_rank.push_back(static_cast<int>(
+        std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin()));
   return nodes;
 }
 
@@ -65,37 +67,41 @@ bool on_one_node(const std::vector<int>& group, const Nodes& nodes) {
   return std::all_of(group.begin(), group.end(), [&](int r) { return node(r) == node(group[0]); });
 }
 
-// The same decision on every rank, from the same table: no group may choose differently from its members.
+// The same decision on every rank, from the same table: no group may choose differently from its
+// members.
 void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     for (const auto& group : layout.groups({axis}))
       if (!on_one_node(group, nodes))
-        throw DeckError(fmt::format("the node transport was asked for, but ranks {} and {} of axis {} are "
-                                    "on different nodes",
-                                    group.front(), group.back(), short_name(axis)),
-                        "choose the automatic or the mpi transport");
+        throw DeckError(
+            fmt::format("the node transport was asked for, but ranks {} and {} of axis {} are "
+                        "on different nodes",
+                        group.front(), group.back(), short_name(axis)),
+            "choose the automatic or the mpi transport");
   }
 }
 
-std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name, bool windows) {
+std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name,
+                                                bool windows) {
   if (windows) return make_node_communicator(group, name);
   return make_mpi_communicator(group, name);
 }
 
 }  // namespace
 
-std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport, int ranks_per_node) {
+std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport,
+                                       int ranks_per_node) {
   int started = 0, rank = 0, ranks = 1;
   MPI_Initialized(&started);
   CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   if (layout.ranks() != ranks)
-    throw DeckError(fmt::format("parallel: the layout {} has {} ranks, but {} were started",
-                                layout.to_string(), layout.ranks(), ranks),
-                    fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"",
-                                layout.ranks()));
+    throw DeckError(
+        fmt::format("parallel: the layout {} has {} ranks, but {} were started", layout.to_string(),
+                    layout.ranks(), ranks),
+        fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"", layout.ranks()));
   const Nodes nodes = find_nodes(rank, ranks, ranks_per_node);
   if (transport == Transport::node) refuse_split_groups(layout, nodes);
 

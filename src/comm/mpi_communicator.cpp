@@ -16,7 +16,9 @@ namespace {
 constexpr int kTagBlocks = 32002;
 constexpr int kFirstReservedTag = 30000;
 
-std::byte* at(void* data, std::size_t offset) { return static_cast<std::byte*>(data) + offset; }
+std::byte* at(void* data, std::size_t offset) {
+  return static_cast<std::byte*>(data) + offset;
+}
 const std::byte* at(const void* data, std::size_t offset) {
   return static_cast<const std::byte*>(data) + offset;
 }
@@ -36,7 +38,8 @@ struct Group {
     MPI_Comm_size(comm, &size);
   }
   ~Group() {
-    // While an exception unwinds, other ranks may never come: freeing is collective, so it is left out.
+    // While an exception unwinds, other ranks may never come: freeing is collective, so it is left
+    // out.
     if (std::uncaught_exceptions() == unwinding && comm != MPI_COMM_NULL) MPI_Comm_free(&comm);
   }
   Group(const Group&) = delete;
@@ -125,12 +128,12 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     check_rank(root);
     if (rank() != root) return receive_pieces(receive, bytes, root, kTagBlocks);
     const auto mine = static_cast<std::size_t>(root);
-    CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes), "scatter on {}: {} bytes for the root, {} wanted",
-                label_, counts[mine], bytes);
+    CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes),
+                "scatter on {}: {} bytes for the root, {} wanted", label_, counts[mine], bytes);
     std::memmove(receive, at(send, static_cast<std::size_t>(offsets[mine])), bytes);
     const auto post = [&](int peer, const Chunk& piece, std::size_t base, MPI_Request* request) {
-      mpi_check(MPI_Isend(at(send, base + piece.offset), static_cast<int>(piece.count), MPI_BYTE, peer,
-                          kTagBlocks, comm_, request),
+      mpi_check(MPI_Isend(at(send, base + piece.offset), static_cast<int>(piece.count), MPI_BYTE,
+                          peer, kTagBlocks, comm_, request),
                 "MPI_Isend", label_);
     };
     with_every_peer(counts, offsets, post);
@@ -142,8 +145,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     check_rank(root);
     if (rank() != root) return send_pieces(send, bytes, root, kTagBlocks);
     const auto mine = static_cast<std::size_t>(root);
-    CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes), "gather on {}: {} bytes from the root, {} wanted",
-                label_, bytes, counts[mine]);
+    CHOIR_CHECK(counts[mine] == static_cast<std::int64_t>(bytes),
+                "gather on {}: {} bytes from the root, {} wanted", label_, bytes, counts[mine]);
     std::memmove(at(receive, static_cast<std::size_t>(offsets[mine])), send, bytes);
     const auto post = [&](int peer, const Chunk& piece, std::size_t base, MPI_Request* request) {
       mpi_check(MPI_Irecv(at(receive, base + piece.offset), static_cast<int>(piece.count), MPI_BYTE,
@@ -163,9 +166,10 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
       const int to = (rank() + step) % size(), from = (rank() - step + size()) % size();
       for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
         const auto count = static_cast<int>(length);
-        mpi_check(MPI_Sendrecv(at(send, static_cast<std::size_t>(to) * bytes + offset), count, MPI_BYTE,
-                               to, kTagBlocks, at(receive, static_cast<std::size_t>(from) * bytes + offset),
-                               count, MPI_BYTE, from, kTagBlocks, comm_, MPI_STATUS_IGNORE),
+        mpi_check(MPI_Sendrecv(at(send, static_cast<std::size_t>(to) * bytes + offset), count,
+                               MPI_BYTE, to, kTagBlocks,
+                               at(receive, static_cast<std::size_t>(from) * bytes + offset), count,
+                               MPI_BYTE, from, kTagBlocks, comm_, MPI_STATUS_IGNORE),
                   "MPI_Sendrecv", label_);
       });
     }
@@ -190,12 +194,14 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
 
   CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                 Summation order) override {
-    return start({MpiQueue::Kind::all_reduce, data, count, dtype, op, is_staged(dtype, op, order)}, 1);
+    return start({MpiQueue::Kind::all_reduce, data, count, dtype, op, is_staged(dtype, op, order)},
+                 1);
   }
   CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                                     Summation order) override {
-    return start({MpiQueue::Kind::reduce_scatter, data, count, dtype, op, is_staged(dtype, op, order)},
-                 ranks());
+    return start(
+        {MpiQueue::Kind::reduce_scatter, data, count, dtype, op, is_staged(dtype, op, order)},
+        ranks());
   }
   CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
     return start({MpiQueue::Kind::all_gather, data, count, dtype, ReduceOp::sum, false}, ranks());
@@ -246,13 +252,14 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   void receive_pieces(void* data, std::size_t bytes, int from, int tag) {
     for_each_chunk(bytes, options_.max_chunk_bytes, [&](std::size_t offset, std::size_t length) {
       MPI_Status status;
-      mpi_check(MPI_Recv(at(data, offset), static_cast<int>(length), MPI_BYTE, from, tag, comm_, &status),
-                "MPI_Recv", label_);
+      mpi_check(
+          MPI_Recv(at(data, offset), static_cast<int>(length), MPI_BYTE, from, tag, comm_, &status),
+          "MPI_Recv", label_);
       int got = 0;
       MPI_Get_count(&status, MPI_BYTE, &got);
       if (got != static_cast<int>(length))
-        throw CommError(fmt::format("MPI_Recv on {}: {} bytes from rank {}, {} expected", label_, got,
-                                    from, length));
+        throw CommError(fmt::format("MPI_Recv on {}: {} bytes from rank {}, {} expected", label_,
+                                    got, from, length));
     });
   }
   /// At the root: one piece to or from every other rank at a time.

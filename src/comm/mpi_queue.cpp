@@ -34,8 +34,8 @@ CommRequest& MpiQueue::start(const Work& work) {
   operation.free = false;
   operation.pieces = chunk_count(work.count, piece_limit(work));
   // A gather in one piece is one collective; everything else by block goes root by root.
-  const bool by_root = work.kind == Kind::reduce_scatter ||
-                       (work.kind == Kind::all_gather && operation.pieces > 1);
+  const bool by_root =
+      work.kind == Kind::reduce_scatter || (work.kind == Kind::all_gather && operation.pieces > 1);
   if (by_root) operation.pieces *= static_cast<std::size_t>(size_);
   if (work.staged) operation.pieces = 1;
   if (size_ == 1) operation.pieces = 0;
@@ -69,11 +69,11 @@ void MpiQueue::post_piece(Operation& operation, MPI_Request* request) {
   const Work& work = operation.work;
   if (work.kind == Kind::all_reduce) {
     const Chunk piece = chunk_at(operation.posted, work.count, piece_limit(work));
-    mpi_check(MPI_Iallreduce(MPI_IN_PLACE,
-                             static_cast<std::byte*>(work.data) + piece.offset * size_of(work.dtype),
-                             static_cast<int>(piece.count), mpi_type(work.dtype), mpi_op(work.op), comm_,
-                             request),
-              "MPI_Iallreduce", name_);
+    mpi_check(
+        MPI_Iallreduce(
+            MPI_IN_PLACE, static_cast<std::byte*>(work.data) + piece.offset * size_of(work.dtype),
+            static_cast<int>(piece.count), mpi_type(work.dtype), mpi_op(work.op), comm_, request),
+        "MPI_Iallreduce", name_);
     return;
   }
   if (work.kind == Kind::all_gather && operation.pieces == 1) {
@@ -88,22 +88,25 @@ void MpiQueue::post_piece(Operation& operation, MPI_Request* request) {
 
 void MpiQueue::post_rooted(const Operation& operation, MPI_Request* request) {
   const Work& work = operation.work;
-  // Piece by piece, and for each piece root by root, so that all ranks send and receive all the time.
+  // Piece by piece, and for each piece root by root, so that all ranks send and receive all the
+  // time.
   const int root = static_cast<int>(operation.posted % static_cast<std::size_t>(size_));
-  const Chunk piece = chunk_at(operation.posted / static_cast<std::size_t>(size_), work.count,
-                               piece_limit(work));
+  const Chunk piece =
+      chunk_at(operation.posted / static_cast<std::size_t>(size_), work.count, piece_limit(work));
   const std::size_t element = size_of(work.dtype);
   auto* at = static_cast<std::byte*>(work.data) +
              (static_cast<std::size_t>(root) * work.count + piece.offset) * element;
   if (work.kind == Kind::all_gather) {
-    mpi_check(MPI_Ibcast(at, static_cast<int>(piece.count * element), MPI_BYTE, root, comm_, request),
-              "MPI_Ibcast", name_);
+    mpi_check(
+        MPI_Ibcast(at, static_cast<int>(piece.count * element), MPI_BYTE, root, comm_, request),
+        "MPI_Ibcast", name_);
     return;
   }
   const bool mine = root == rank_;
-  mpi_check(MPI_Ireduce(mine ? MPI_IN_PLACE : at, mine ? at : nullptr, static_cast<int>(piece.count),
-                        mpi_type(work.dtype), mpi_op(work.op), root, comm_, request),
-            "MPI_Ireduce", name_);
+  mpi_check(
+      MPI_Ireduce(mine ? MPI_IN_PLACE : at, mine ? at : nullptr, static_cast<int>(piece.count),
+                  mpi_type(work.dtype), mpi_op(work.op), root, comm_, request),
+      "MPI_Ireduce", name_);
 }
 
 void MpiQueue::retire(int slot) {
@@ -116,17 +119,21 @@ void MpiQueue::complete(Operation& operation) {
   while (!operation.done()) {
     post();
     Operation* next = next_to_post();
-    const bool staged_turn = next != nullptr && next->work.staged && next->sequence <= operation.sequence;
+    const bool staged_turn =
+        next != nullptr && next->work.staged && next->sequence <= operation.sequence;
     int slot = MPI_UNDEFINED;
-    mpi_check(MPI_Waitany(kPosted, requests_.data(), &slot, MPI_STATUS_IGNORE), "MPI_Waitany", name_);
+    mpi_check(MPI_Waitany(kPosted, requests_.data(), &slot, MPI_STATUS_IGNORE), "MPI_Waitany",
+              name_);
     if (slot != MPI_UNDEFINED) {
       retire(slot);
       continue;
     }
     CHOIR_CHECK(staged_turn, "operation {} on {} can never complete", operation.sequence, name_);
     const Work& work = next->work;
-    if (work.kind == Kind::all_reduce) staged_.all_reduce(work.data, work.count, work.dtype, work.op);
-    else staged_.reduce_scatter(work.data, work.count, work.dtype, work.op);
+    if (work.kind == Kind::all_reduce)
+      staged_.all_reduce(work.data, work.count, work.dtype, work.op);
+    else
+      staged_.reduce_scatter(work.data, work.count, work.dtype, work.op);
     next->posted = next->finished = 1;
   }
 }
@@ -144,8 +151,8 @@ bool MpiQueue::test(Operation& operation) {
   for (int k = 0; k < kPosted; ++k) {
     post();
     int slot = MPI_UNDEFINED, flag = 0;
-    mpi_check(MPI_Testany(kPosted, requests_.data(), &slot, &flag, MPI_STATUS_IGNORE), "MPI_Testany",
-              name_);
+    mpi_check(MPI_Testany(kPosted, requests_.data(), &slot, &flag, MPI_STATUS_IGNORE),
+              "MPI_Testany", name_);
     if (flag == 0 || slot == MPI_UNDEFINED) break;
     retire(slot);
   }

@@ -1,6 +1,7 @@
 #pragma once
-// Asynchronous collectives over MPI: operations are cut into pieces, and the pieces of all operations are
-// posted in one order that is the same on every rank (MPI matches nonblocking collectives by order).
+// Asynchronous collectives over MPI: operations are cut into pieces, and the pieces of all
+// operations are posted in one order that is the same on every rank (MPI matches nonblocking
+// collectives by order).
 #include <array>
 #include <cstdint>
 

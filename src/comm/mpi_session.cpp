@@ -43,7 +43,9 @@ std::string MpiSession::thread_level() const {
   return "single";
 }
 
-bool MpiSession::thread_multiple() const { return provided_ == MPI_THREAD_MULTIPLE; }
+bool MpiSession::thread_multiple() const {
+  return provided_ == MPI_THREAD_MULTIPLE;
+}
 
 std::string MpiSession::library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
@@ -84,8 +86,10 @@ std::optional<std::string> wrong_launcher(int mpi_size, const EnvironmentLookup&
   const auto started = launcher_world_size(lookup);
   if (!started || *started == 1 || mpi_size != 1) return std::nullopt;
   return fmt::format(
-      "{} independent 1-rank jobs: wrong launcher. The launcher started {} processes but each of them "
-      "sees a world of 1 rank: use the mpiexec (or srun --mpi=...) that belongs to this MPI library ({})",
+      "{} independent 1-rank jobs: wrong launcher. The launcher started {} processes but each of "
+      "them "
+      "sees a world of 1 rank: use the mpiexec (or srun --mpi=...) that belongs to this MPI "
+      "library ({})",
       *started, *started, MpiSession::library_version());
 }
 

@@ -30,7 +30,9 @@ class WindowBuffer final : public CommBuffer {
       : window_(comm, name, bytes), rank_(rank), list_(std::move(list)) {
     list_->windows.push_back(&window_);
   }
-  ~WindowBuffer() override { std::replace(list_->windows.begin(), list_->windows.end(), &window_, kNone); }
+  ~WindowBuffer() override {
+    std::replace(list_->windows.begin(), list_->windows.end(), &window_, kNone);
+  }
   WindowBuffer(const WindowBuffer&) = delete;
   WindowBuffer& operator=(const WindowBuffer&) = delete;
   void* data() const override { return window_.block(rank_); }
@@ -47,7 +49,8 @@ class WindowBuffer final : public CommBuffer {
 
 class NodeCommunicator final : public Communicator, public HasMpiHandle {
  public:
-  NodeCommunicator(std::unique_ptr<Communicator> mpi, const std::string& name, const NodeOptions& options)
+  NodeCommunicator(std::unique_ptr<Communicator> mpi, const std::string& name,
+                   const NodeOptions& options)
       : Communicator(name, mpi->rank(), mpi->size()),
         mpi_(std::move(mpi)),
         comm_(choir::mpi_handle(*mpi_)),
@@ -74,7 +77,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     return std::make_unique<WindowBuffer>(comm_, label_, bytes, rank(), list_);
   }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Summation order) override {
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                  Summation order) override {
     NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
     if (!locate(data, count * size_of(dtype), call))
       return through_mpi([&](Communicator& c) { c.all_reduce(data, count, dtype, op, order); });
@@ -155,7 +159,9 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   // A window operation. `cursor` counts the bytes of this rank's share that are done.
   struct Operation final : CommRequest {
     void wait() override { owner->wait(*this); }
-    bool test() override { return owner->guarded([this] { return owner->test(*this); }); }
+    bool test() override {
+      return owner->guarded([this] { return owner->test(*this); });
+    }
     NodeCommunicator* owner = nullptr;
     NodeCall call;
     std::uint64_t sequence = 0;
@@ -165,12 +171,13 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   // An operation that MPI does, with its exposed time booked here. Wraps it to keep one account.
   struct Forwarded final : CommRequest {
     void wait() override {
+      CHOIR_CHECK(inner != nullptr, "wait() called twice on {}", owner->label_);
       const double from = now_seconds();
       inner->wait();
       inner = nullptr;
       owner->traffic_.seconds += now_seconds() - from;
     }
-    bool test() override { return inner->test(); }
+    bool test() override { return inner == nullptr || inner->test(); }
     NodeCommunicator* owner = nullptr;
     CommRequest* inner = nullptr;
   };
@@ -228,7 +235,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     mpi_->reset_traffic();
     auto slot = std::find_if(forwarded_.begin(), forwarded_.end(),
                              [](const Forwarded& w) { return w.inner == nullptr; });
-    CHOIR_CHECK(slot != forwarded_.end(), "more than {} operations in flight on {}", kMaxInFlight, label_);
+    CHOIR_CHECK(slot != forwarded_.end(), "more than {} operations in flight on {}", kMaxInFlight,
+                label_);
     slot->owner = this;
     slot->inner = &f(*mpi_);
     traffic_.calls += mpi_->traffic().calls;
@@ -266,8 +274,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     traffic_.seconds += now_seconds() - from;
   }
 
-  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes waits
-  /// free of deadlock, for every rank works through the same list.
+  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes
+  /// waits free of deadlock, for every rank works through the same list.
   void complete(std::uint64_t sequence) {
     for (; oldest_ <= sequence; ++oldest_) {
       Operation& operation = ring_[oldest_ % kMaxInFlight];
@@ -277,7 +285,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
         while (!work(operation, ~std::size_t{0})) continue;
         publish(operation);
       }
-      if (operation.call.kind != Kind::barrier) meeting_.await(Stage::done, oldest_, operation.call);
+      if (operation.call.kind != Kind::barrier)
+        meeting_.await(Stage::done, oldest_, operation.call);
     }
   }
 
@@ -316,22 +325,23 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
                             ? share_of(call.count, size(), rank(), 64 / element)
                             : Chunk{static_cast<std::size_t>(rank()) * call.count, call.count};
     const std::size_t done = operation.cursor / element;
-    const std::size_t now = std::min(share.count - done, std::max<std::size_t>(1, budget / element));
+    const std::size_t now =
+        std::min(share.count - done, std::max<std::size_t>(1, budget / element));
     const std::size_t offset = call.offset + (share.offset + done) * element;
     const SharedWindow& window = *list_->windows[call.window];
     for (int p = 0; p < size(); ++p)
-      inputs_[static_cast<std::size_t>(p)] = outputs_[static_cast<std::size_t>(p)] = window.block(p) + offset;
+      inputs_[static_cast<std::size_t>(p)] = outputs_[static_cast<std::size_t>(p)] =
+          window.block(p) + offset;
     const bool to_all = call.kind == Kind::all_reduce;
     if (!to_all) outputs_[0] = outputs_[static_cast<std::size_t>(rank())];
-    const std::size_t block = call.count * element * (to_all ? 1 : ranks());
-    tree_reduce(inputs_.data(), size(), outputs_.data(), to_all ? size() : 1, now, call.dtype, call.op,
-                block >= options_.streaming_bytes);
+    tree_reduce(inputs_.data(), size(), outputs_.data(), to_all ? size() : 1, now, call.dtype,
+                call.op);
     operation.cursor += now * element;
     return done + now == share.count;
   }
 
-  /// all_gather: copies the blocks of the others, starting with the next rank so that not all ranks read
-  /// the same memory at once.
+  /// all_gather: copies the blocks of the others, starting with the next rank so that not all ranks
+  /// read the same memory at once.
   bool collect(Operation& operation, std::size_t budget) {
     const NodeCall& call = operation.call;
     const std::size_t block = call.count * size_of(call.dtype);
@@ -373,10 +383,12 @@ void refuse_other_nodes(MPI_Comm group, const std::string& name) {
   MPI_Comm_size(same_node, &together);
   MPI_Comm_size(group, &all);
   MPI_Comm_free(&same_node);
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce", name);
+  mpi_check(MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce",
+            name);
   if (together < all)
-    throw CommError(fmt::format("{}: its {} ranks do not share a node", name, all),
-                    "the node transport needs all ranks of a group on one node; choose automatic or mpi");
+    throw CommError(
+        fmt::format("{}: its {} ranks do not share a node", name, all),
+        "the node transport needs all ranks of a group on one node; choose automatic or mpi");
 }
 
 }  // namespace

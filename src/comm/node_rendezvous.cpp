@@ -26,15 +26,17 @@ int usable_cores() {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// Spins before the core is offered to others: some 20 us when each rank has its own core. A rank that is
-// bound to one core says nothing of its neighbours, hence the count of all usable cores only helps unbound
-// ranks; when in doubt yielding costs a system call of 0.3 us.
+// Spins before the core is offered to others: some 20 us when each rank has its own core. A rank
+// that is bound to one core says nothing of its neighbours, hence the count of all usable cores
+// only helps unbound ranks; when in doubt yielding costs a system call of 0.3 us.
 constexpr int kSpins = 400;
 
 }  // namespace
 
 NodeRendezvous::NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options)
-    : window_(comm, label, sizeof(Board)), label_(std::move(label)), timeout_(options.timeout_seconds) {
+    : window_(comm, label, sizeof(Board)),
+      label_(std::move(label)),
+      timeout_(options.timeout_seconds) {
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size_);
   const int cores = usable_cores();
@@ -90,24 +92,28 @@ void NodeRendezvous::time_out(Stage stage, std::uint64_t sequence, const NodeCal
     missing += (count++ == 0 ? "" : ", ") + std::to_string(p);
   }
   throw CommError(
-      fmt::format("{} {} waited {} for rank{} {}, which {} not {}", label_, describe(sequence, call),
-                  format_duration(timeout_), count == 1 ? "" : "s", missing, count == 1 ? "has" : "have",
+      fmt::format("{} {} waited {} for rank{} {}, which {} not {}", label_,
+                  describe(sequence, call), format_duration(timeout_), count == 1 ? "" : "s",
+                  missing, count == 1 ? "has" : "have",
                   stage == Stage::arrived ? "arrived" : "finished the share that is theirs"),
-      "look for an earlier error of that rank, or a rank that is stopped, swapped out or in another phase");
+      "look for an earlier error of that rank, or a rank that is stopped, swapped out or in "
+      "another phase");
 }
 
 void NodeRendezvous::require_same(std::uint64_t sequence, const NodeCall& call) const {
   for (int p = 0; p < size_; ++p) {
     const NodeCall& theirs = board(p).calls[sequence % kCalls];
     if (theirs == call) continue;
-    throw CommError(fmt::format("{}: ranks do different things: rank {} calls {}, rank {} calls {}",
-                                label_, rank_, describe(sequence, call), p, describe(sequence, theirs)),
-                    "every rank of a communicator makes the same calls in the same order");
+    throw CommError(
+        fmt::format("{}: ranks do different things: rank {} calls {}, rank {} calls {}", label_,
+                    rank_, describe(sequence, call), p, describe(sequence, theirs)),
+        "every rank of a communicator makes the same calls in the same order");
   }
 }
 
 std::string NodeRendezvous::describe(std::uint64_t sequence, const NodeCall& call) const {
-  constexpr std::array<const char*, 4> kNames{"barrier", "all_reduce", "reduce_scatter", "all_gather"};
+  constexpr std::array<const char*, 4> kNames{"barrier", "all_reduce", "reduce_scatter",
+                                              "all_gather"};
   const char* name = kNames[static_cast<std::size_t>(call.kind)];
   if (call.kind == NodeCall::Kind::barrier) return fmt::format("{} (call {})", name, sequence);
   return fmt::format("{} of {} {} at byte {} of buffer {} (call {})", name, call.count,

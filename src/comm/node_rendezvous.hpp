@@ -1,6 +1,7 @@
 #pragma once
-// Where the ranks of a node meet: each has a few cache lines in shared memory in which it says how far it
-// came and what it is about to do. No MPI call, no lock; a release store against acquire loads.
+// Where the ranks of a node meet: each has a few cache lines in shared memory in which it says how
+// far it came and what it is about to do. No MPI call, no lock; a release store against acquire
+// loads.
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -31,7 +32,8 @@ class NodeRendezvous {
   void arrive(std::uint64_t sequence, const NodeCall& call);
   /// Local: publishes that this rank's share of call `sequence` is done.
   void finish(std::uint64_t sequence);
-  /// True when all ranks have reached the stage of that call; what they wrote before is then visible.
+  /// True when all ranks have reached the stage of that call; what they wrote before is then
+  /// visible.
   bool reached(Stage stage, std::uint64_t sequence) const;
   /// Waits for reached(); CommError after the time-out, naming who is missing.
   void await(Stage stage, std::uint64_t sequence, const NodeCall& call);

@@ -13,7 +13,8 @@ class ReservedBuffer final : public CommBuffer {
     if (bytes == 0) return;
     void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) throw CommError(fmt::format("cannot reserve {} bytes of addresses", bytes));
+    if (at == MAP_FAILED)
+      throw CommError(fmt::format("cannot reserve {} bytes of addresses", bytes));
     data_ = at;
   }
   ~ReservedBuffer() override {

@@ -28,8 +28,8 @@ void map_pages(const std::byte* from, std::size_t bytes) {
 
 }  // namespace
 
-// MPI libraries on Linux back these windows with /dev/shm, whose size a container may cut to 64 MB; writing
-// past it is a bus error, not a return code, so the room is checked before.
+// MPI libraries on Linux back these windows with /dev/shm, whose size a container may cut to 64 MB;
+// writing past it is a bus error, not a return code, so the room is checked before.
 void SharedWindow::refuse_when_short(MPI_Comm comm, const std::string& name,
                                      std::size_t padded) const {
   int ranks = 1;
@@ -42,10 +42,11 @@ void SharedWindow::refuse_when_short(MPI_Comm comm, const std::string& name,
   mpi_check(MPI_Allreduce(MPI_IN_PLACE, &available, 1, MPI_DOUBLE, MPI_MIN, comm), "MPI_Allreduce",
             name);
   if (available >= wanted) return;
-  throw CommError(fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
-                              "which has {} left",
-                              name, format_bytes(wanted), ranks, format_bytes(available)),
-                  "enlarge /dev/shm (containers: --shm-size), or choose the mpi transport");
+  throw CommError(
+      fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
+                  "which has {} left",
+                  name, format_bytes(wanted), ranks, format_bytes(available)),
+      "enlarge /dev/shm (containers: --shm-size), or choose the mpi transport");
 }
 
 SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes)
@@ -59,13 +60,15 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
   MPI_Info_create(&info);
   MPI_Info_set(info, "alloc_shared_noncontig", "true");
   void* mine = nullptr;
-  const int code = MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comm, &mine, &window_);
+  const int code =
+      MPI_Win_allocate_shared(static_cast<MPI_Aint>(padded), 1, info, comm, &mine, &window_);
   MPI_Info_free(&info);
   mpi_check(code, "MPI_Win_allocate_shared", name);
   MPI_Win_set_errhandler(window_, MPI_ERRORS_RETURN);
   mpi_check(MPI_Win_lock_all(MPI_MODE_NOCHECK, window_), "MPI_Win_lock_all", name);
 
-  // Each process maps the window where it likes, so only a shift that the owner chose is the same for all.
+  // Each process maps the window where it likes, so only a shift that the owner chose is the same
+  // for all.
   std::vector<std::int64_t> shifts(static_cast<std::size_t>(ranks));
   shifts[static_cast<std::size_t>(rank)] = align_up(mine) - static_cast<std::byte*>(mine);
   mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, shifts.data(), 1, MPI_INT64_T, comm),

@@ -8,8 +8,9 @@ namespace choir {
 
 class SharedWindow {
  public:
-  /// Collective; every rank gives the same size. Blocks are zeroed by their owners (first touch places
-  /// them in the owner's memory) and mapped by everybody. CommError on all ranks when there is no room.
+  /// Collective; every rank gives the same size. Blocks are zeroed by their owners (first touch
+  /// places them in the owner's memory) and mapped by everybody. CommError on all ranks when there
+  /// is no room.
   SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes);
   /// Collective, except while an exception unwinds: then nothing is freed.
   ~SharedWindow();

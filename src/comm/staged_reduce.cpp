@@ -31,7 +31,9 @@ void StagedReduce::warm_up() {
   requests_.resize(2 * ranks, MPI_REQUEST_NULL);
 }
 
-std::size_t StagedReduce::slot_count(DType dtype) const { return slot_bytes_ / size_of(dtype); }
+std::size_t StagedReduce::slot_count(DType dtype) const {
+  return slot_bytes_ / size_of(dtype);
+}
 
 void StagedReduce::exchange_and_sum(DType dtype, ReduceOp op) {
   const auto me = static_cast<std::size_t>(rank_);
@@ -42,8 +44,8 @@ void StagedReduce::exchange_and_sum(DType dtype, ReduceOp op) {
     inputs_[p] = peer == rank_ ? slices_[me] : staging_.data() + p * slot_bytes_;
     if (peer == rank_) continue;
     if (lengths_[me] > 0)
-      mpi_check(MPI_Irecv(staging_.data() + p * slot_bytes_, lengths_[me], MPI_BYTE, peer, kTagStaged,
-                          comm_, &requests_[static_cast<std::size_t>(posted++)]),
+      mpi_check(MPI_Irecv(staging_.data() + p * slot_bytes_, lengths_[me], MPI_BYTE, peer,
+                          kTagStaged, comm_, &requests_[static_cast<std::size_t>(posted++)]),
                 "MPI_Irecv", name_);
     if (lengths_[p] > 0)
       mpi_check(MPI_Isend(slices_[p], lengths_[p], MPI_BYTE, peer, kTagStaged, comm_,
@@ -52,8 +54,8 @@ void StagedReduce::exchange_and_sum(DType dtype, ReduceOp op) {
   }
   mpi_check(MPI_Waitall(posted, requests_.data(), MPI_STATUSES_IGNORE), "MPI_Waitall", name_);
   void* out = slices_[me];
-  tree_reduce(inputs_.data(), size_, &out, 1, static_cast<std::size_t>(lengths_[me]) / size_of(dtype),
-              dtype, op, false);
+  tree_reduce(inputs_.data(), size_, &out, 1,
+              static_cast<std::size_t>(lengths_[me]) / size_of(dtype), dtype, op);
 }
 
 void StagedReduce::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
@@ -99,7 +101,7 @@ void StagedReduce::reduce(void* data, std::size_t count, DType dtype, ReduceOp o
     for (std::size_t p = 0; p < inputs_.size(); ++p)
       inputs_[p] = staging_.data() + p * static_cast<std::size_t>(bytes);
     void* out = mine;
-    tree_reduce(inputs_.data(), size_, &out, 1, length, dtype, op, false);
+    tree_reduce(inputs_.data(), size_, &out, 1, length, dtype, op);
   });
 }
 

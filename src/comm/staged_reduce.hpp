@@ -1,6 +1,7 @@
 #pragma once
-// Reductions over MPI whose order of additions is ours: slices travel to their owner, who adds them in the
-// fixed tree of tree_reduce. The way of Summation::tree and of bf16, for which MPI has no type.
+// Reductions over MPI whose order of additions is ours: slices travel to their owner, who adds them
+// in the fixed tree of tree_reduce. The way of Summation::tree and of bf16, for which MPI has no
+// type.
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -23,8 +24,8 @@ class StagedReduce {
   void warm_up();
   /// Elements of one rank's staging slot.
   std::size_t slot_count(DType dtype) const;
-  /// Slice p of my data goes to rank p, my slice of everyone arrives; the tree sum replaces my slice.
-  /// `slices_` and `lengths_` (bytes) say where.
+  /// Slice p of my data goes to rank p, my slice of everyone arrives; the tree sum replaces my
+  /// slice. `slices_` and `lengths_` (bytes) say where.
   void exchange_and_sum(DType dtype, ReduceOp op);
 
   MPI_Comm comm_;

@@ -15,8 +15,8 @@
 namespace choir {
 namespace {
 
-// Bytes of one rank's block that are summed at a time: two of them, and a level or two of the tree, stay
-// in the first-level cache.
+// Bytes of one rank's block that are summed at a time: two of them, and a level or two of the tree,
+// stay in the first-level cache.
 constexpr std::size_t kBlockBytes = 8192;
 constexpr std::size_t kThreadedBytes = std::size_t{1} << 20;
 
@@ -50,9 +50,13 @@ void stream_copy(void* to, const void* from, std::size_t bytes) {
 }
 
 template <class T>
-struct Accumulator { using Type = T; };
+struct Accumulator {
+  using Type = T;
+};
 template <>
-struct Accumulator<bf16> { using Type = float; };
+struct Accumulator<bf16> {
+  using Type = float;
+};
 
 template <ReduceOp kOp, class A>
 A combine(A a, A b) {
@@ -88,8 +92,16 @@ struct Tree {
     for (std::size_t i = 0; i < count; ++i) sum[i] = combine<kOp>(sum[i], right[i]);
   }
 
-  static void run(const void* const* in, int ranks, void* const* out, int outs, Chunk part,
-                  bool streaming) {
+  // Two blocks in place, the usual case of a small machine: one pass without the detour of a block.
+  static void pair(T* __restrict a, T* __restrict b, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      a[i] = b[i] = T(combine<kOp>(static_cast<A>(a[i]), static_cast<A>(b[i])));
+  }
+
+  static void run(const void* const* in, int ranks, void* const* out, int outs, Chunk part) {
+    if (ranks == 2 && outs == 2 && in[0] == out[0] && in[1] == out[1] && std::is_same_v<T, A>)
+      return pair(static_cast<T*>(out[0]) + part.offset, static_cast<T*>(out[1]) + part.offset,
+                  part.count);
     // A right child needs one level more than its parent: 20 levels are enough for 2^19 ranks.
     alignas(64) Level levels[20];
     for_each_chunk(part.count, kBlock, [&](std::size_t offset, std::size_t count) {
@@ -103,11 +115,9 @@ struct Tree {
       }
       for (int d = 0; d < outs; ++d) {
         void* to = static_cast<T*>(out[d]) + at;
-        if (streaming) stream_copy(to, sum, count * sizeof(T));
-        else std::memcpy(to, sum, count * sizeof(T));
+        std::memcpy(to, sum, count * sizeof(T));
       }
     });
-    if (streaming) stream_fence();
   }
 };
 
@@ -122,37 +132,46 @@ void over_threads(std::size_t count, std::size_t bytes, std::size_t granule, F f
 }
 
 template <class T, ReduceOp kOp>
-void reduce_typed(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
-                  bool streaming) {
-  over_threads(count, count * sizeof(T), Tree<T, kOp>::kBlock, [=](Chunk part) {
-    Tree<T, kOp>::run(in, ranks, out, outs, part, streaming);
-  });
+void reduce_typed(const void* const* in, int ranks, void* const* out, int outs, std::size_t count) {
+  over_threads(count, count * sizeof(T), Tree<T, kOp>::kBlock,
+               [=](Chunk part) { Tree<T, kOp>::run(in, ranks, out, outs, part); });
 }
 
 template <class T>
 void reduce_op(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
-               ReduceOp op, bool streaming) {
+               ReduceOp op) {
   switch (op) {
-    case ReduceOp::sum: return reduce_typed<T, ReduceOp::sum>(in, ranks, out, outs, count, streaming);
-    case ReduceOp::max: return reduce_typed<T, ReduceOp::max>(in, ranks, out, outs, count, streaming);
-    case ReduceOp::min: return reduce_typed<T, ReduceOp::min>(in, ranks, out, outs, count, streaming);
+    case ReduceOp::sum:
+      return reduce_typed<T, ReduceOp::sum>(in, ranks, out, outs, count);
+    case ReduceOp::max:
+      return reduce_typed<T, ReduceOp::max>(in, ranks, out, outs, count);
+    case ReduceOp::min:
+      return reduce_typed<T, ReduceOp::min>(in, ranks, out, outs, count);
   }
 }
 
 }  // namespace
 
 void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
-                 DType dtype, ReduceOp op, bool streaming) {
+                 DType dtype, ReduceOp op) {
   CHOIR_CHECK(ranks >= 1 && ranks <= (1 << 19), "{} ranks in a tree", ranks);
   switch (dtype) {
-    case DType::f64: return reduce_op<double>(in, ranks, out, outs, count, op, streaming);
-    case DType::f32: return reduce_op<float>(in, ranks, out, outs, count, op, streaming);
-    case DType::bf16: return reduce_op<bf16>(in, ranks, out, outs, count, op, streaming);
-    case DType::i64: return reduce_op<std::int64_t>(in, ranks, out, outs, count, op, streaming);
-    case DType::i32: return reduce_op<std::int32_t>(in, ranks, out, outs, count, op, streaming);
-    case DType::u16: return reduce_op<std::uint16_t>(in, ranks, out, outs, count, op, streaming);
-    case DType::u8: return reduce_op<std::uint8_t>(in, ranks, out, outs, count, op, streaming);
-    case DType::f16: break;
+    case DType::f64:
+      return reduce_op<double>(in, ranks, out, outs, count, op);
+    case DType::f32:
+      return reduce_op<float>(in, ranks, out, outs, count, op);
+    case DType::bf16:
+      return reduce_op<bf16>(in, ranks, out, outs, count, op);
+    case DType::i64:
+      return reduce_op<std::int64_t>(in, ranks, out, outs, count, op);
+    case DType::i32:
+      return reduce_op<std::int32_t>(in, ranks, out, outs, count, op);
+    case DType::u16:
+      return reduce_op<std::uint16_t>(in, ranks, out, outs, count, op);
+    case DType::u8:
+      return reduce_op<std::uint8_t>(in, ranks, out, outs, count, op);
+    case DType::f16:
+      break;
   }
   CHOIR_CHECK(false, "no host reduction of {}", name_of(dtype));
 }

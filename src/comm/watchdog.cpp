@@ -54,7 +54,8 @@ void Watchdog::rest() {
   allowed_ = 0;
 }
 
-// Looks ten times per time-out rather than at the exact moment, so that a beat need not wake the thread.
+// Looks ten times per time-out rather than at the exact moment, so that a beat need not wake the
+// thread.
 void Watchdog::watch() {
   const auto interval =
       std::chrono::duration<double>(std::clamp(options_.timeout_seconds / 10, 0.005, 1.0));
@@ -64,7 +65,8 @@ void Watchdog::watch() {
     const double silent = now_seconds() - beaten_at_;
     if (stop_ || allowed_ <= 0 || silent <= allowed_) continue;
     const std::string report = fmt::format(
-        "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {}); stopping "
+        "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {}); "
+        "stopping "
         "all ranks with exit code 5",
         options_.rank, options_.host, format_duration(silent), phase_, format_duration(allowed_));
     allowed_ = 0;

@@ -9,7 +9,8 @@
 namespace choir {
 namespace {
 
-// Widens `count` stored tokens and returns the largest id as unsigned, so that a negative one is large.
+// Widens `count` stored tokens and returns the largest id as unsigned, so that a negative one is
+// large.
 template <class Stored>
 std::uint32_t widen(const char* packed, std::int64_t count, std::int32_t* to) {
   std::uint32_t largest = 0;

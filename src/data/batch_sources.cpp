@@ -22,7 +22,8 @@ StreamSource::StreamSource(Communicator& comm, const std::string& name, const To
       window_of_(std::move(window_of)),
       order_(order),
       comm_(comm.duplicate(name)),
-      reader_(make_reader(*comm_, stream, options, shape.rows * (shape.block_size + 1), shape.rows)),
+      reader_(
+          make_reader(*comm_, stream, options, shape.rows * (shape.block_size + 1), shape.rows)),
       windows_(static_cast<std::size_t>(shape.rows)) {
   extents_.reserve(windows_.size());
 }
@@ -47,7 +48,8 @@ void SyntheticSource::fill(std::int64_t call, Batch& batch) {
   place(order_, call, shape_.rows, batch);
   fill_synthetic(seed_, name_, shape_.vocab_size, batch);
   if (limit_ == 0) return;
-  const std::int64_t counted = std::clamp<std::int64_t>(limit_ - batch.first_sample, 0, shape_.rows);
+  const std::int64_t counted =
+      std::clamp<std::int64_t>(limit_ - batch.first_sample, 0, shape_.rows);
   batch.valid = counted * shape_.block_size;
   std::fill(batch.inputs.as<std::int32_t>() + batch.valid,
             batch.inputs.as<std::int32_t>() + batch.inputs.count(), 0);

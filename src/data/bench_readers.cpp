@@ -9,6 +9,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
+#include "src/data/mpi_group.hpp"
 #include "src/data/posix_file.hpp"
 
 namespace choir {
@@ -58,32 +59,34 @@ struct Share {
   std::int64_t first = 0, tokens = 0, block = 0;
 };
 
-double slowest(Communicator& comm, double seconds) {
-  comm.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
-  return seconds;
+// Ranks that are done sleep until all are: spinning would slow the others where cores are shared.
+double slowest(MpiGroup& group, double seconds) {
+  auto nanoseconds = static_cast<std::int64_t>(seconds * 1e9);
+  group.agree([] {}, {&nanoseconds, 1});
+  return static_cast<double>(nanoseconds) * 1e-9;
 }
 
-double time_pread(Communicator& comm, const std::string& path, const Share& share,
+double time_pread(MpiGroup& group, const std::string& path, const Share& share,
                   std::vector<char>& buffer) {
   const PosixFile file = PosixFile::for_reading(path);
-  comm.barrier();
+  group.agree([] {});
   const double begin = now_seconds();
   for (std::int64_t done = 0; done < share.tokens; done += share.block) {
     const std::int64_t here = std::min(share.block, share.tokens - done);
     file.read_at(buffer.data(), static_cast<std::size_t>(here * kTokenBytes),
                  (share.first + done) * kTokenBytes);
   }
-  return slowest(comm, now_seconds() - begin);
+  return slowest(group, now_seconds() - begin);
 }
 
-double time_reader(Communicator& comm, TokenReader& reader, const Share& share) {
-  comm.barrier();
+double time_reader(MpiGroup& group, TokenReader& reader, const Share& share) {
+  group.agree([] {});
   const double begin = now_seconds();
   for (std::int64_t done = 0; done < share.tokens; done += share.block) {
     const TokenExtent extent{share.first + done, std::min(share.block, share.tokens - done)};
     reader.read({&extent, 1});
   }
-  return slowest(comm, now_seconds() - begin);
+  return slowest(group, now_seconds() - begin);
 }
 
 double median(std::vector<double> values) {
@@ -96,7 +99,8 @@ double median(std::vector<double> values) {
 std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& folder,
                                        std::int64_t bytes, int rounds, const ReaderOptions& options,
                                        std::int64_t block_bytes) {
-  CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes, rounds);
+  CHOIR_CHECK(rounds >= 1 && bytes >= kTokenBytes * comm.size(), "{} bytes, {} rounds", bytes,
+              rounds);
   const std::int64_t tokens = bytes / kTokenBytes / comm.size();  // of each rank
   const ScratchFile scratch(comm, folder, tokens * kTokenBytes * comm.size());
   TokenStream stream;
@@ -105,6 +109,7 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
   });
   const Share share{tokens * comm.rank(), tokens,
                     std::clamp<std::int64_t>(block_bytes / kTokenBytes, 1, tokens)};
+  MpiGroup group(comm);
   std::vector<char> buffer(static_cast<std::size_t>(share.block * kTokenBytes));
   std::vector<std::string> names{"pread"};
   std::vector<std::unique_ptr<TokenReader>> readers;
@@ -120,8 +125,8 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
   for (int round = -1; round < rounds; ++round) {  // the first only warms up
     double plain = 0;
     for (std::size_t i = 0; i < names.size(); ++i) {
-      const double took = i == 0 ? plain = time_pread(comm, scratch.path(), share, buffer)
-                                 : time_reader(comm, *readers[i - 1], share);
+      const double took = i == 0 ? plain = time_pread(group, scratch.path(), share, buffer)
+                                 : time_reader(group, *readers[i - 1], share);
       if (round < 0) continue;
       seconds[i].push_back(took);
       ratios[i].push_back(plain / took);

@@ -7,8 +7,8 @@
 namespace choir {
 namespace {
 
-// MPI_File_read_at_all must be called equally often by all ranks, so the number of calls for each file
-// is agreed on first; a rank with fewer pieces joins with none.
+// MPI_File_read_at_all must be called equally often by all ranks, so the number of calls for each
+// file is agreed on first; a rank with fewer pieces joins with none.
 class CollectiveReader : public TokenReader {
  public:
   explicit CollectiveReader(const ReaderSetup& setup)
@@ -44,7 +44,8 @@ class CollectiveReader : public TokenReader {
       if (calls_[file] > 0 && !files_.is_open(file)) group_.agree([&] { files_.open(file); });
   }
 
-  // A failure here must not keep this rank from the calls the others are in: it is thrown at the end.
+  // A failure here must not keep this rank from the calls the others are in: it is thrown at the
+  // end.
   void read_pieces() {
     std::exception_ptr failure;
     std::size_t next = 0;

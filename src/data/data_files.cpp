@@ -112,8 +112,8 @@ std::string scan(const DataConfig& config) {
   Paths paths = without_text(config);
   if (paths.val.empty()) paths.val = with_validation(paths.train);
   const auto train = TokenStream::open(paths.train, config.format, Split::train);
-  const auto val = paths.val.empty() ? TokenStream()
-                                     : TokenStream::open(paths.val, config.format, Split::val);
+  const auto val =
+      paths.val.empty() ? TokenStream() : TokenStream::open(paths.val, config.format, Split::val);
   const std::string vocabulary = vocabulary_beside(paths.train);
   const std::string json = vocabulary.empty() ? "" : Tokenizer::load(vocabulary).to_json();
   const auto bytes = nlohmann::json::to_cbor(

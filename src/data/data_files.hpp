@@ -12,8 +12,8 @@ struct DataFiles {
   std::shared_ptr<const Tokenizer> tokenizer;
 };
 
-/// Collective. Rank 0 scans, and prepares text that was not prepared before; the others are told. Payloads
-/// of files up to config.verify_bytes are checked, each by one rank.
+/// Collective. Rank 0 scans, and prepares text that was not prepared before; the others are told.
+/// Payloads of files up to config.verify_bytes are checked, each by one rank.
 DataFiles find_data_files(Communicator& comm, const DataConfig& config);
 
 }  // namespace choir

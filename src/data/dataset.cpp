@@ -75,8 +75,8 @@ void Dataset::State::open_evaluation() {
   const MicroBatchOrder order{0, comm.size(), comm.rank(), 1};
   eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size);
   if (config.synthetic) {
-    eval_source = std::make_unique<SyntheticSource>(config.seed, "data.synthetic.val", shape(), order,
-                                                    eval_windows);
+    eval_source = std::make_unique<SyntheticSource>(config.seed, "data.synthetic.val", shape(),
+                                                    order, eval_windows);
     return;
   }
   auto source = std::make_unique<StreamSource>(
@@ -106,18 +106,28 @@ std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& con
 Dataset::Dataset(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Dataset::~Dataset() = default;
 
-std::int64_t Dataset::vocab_size() const { return state_->vocab_size; }
+std::int64_t Dataset::vocab_size() const {
+  return state_->vocab_size;
+}
 std::uint64_t Dataset::vocab_hash() const {
   return state_->files.tokenizer ? state_->files.tokenizer->hash()
                                  : state_->files.train.vocab_hash();
 }
-const Tokenizer* Dataset::tokenizer() const { return state_->files.tokenizer.get(); }
-std::int64_t Dataset::train_tokens() const { return state_->files.train.count(); }
-std::int64_t Dataset::val_tokens() const { return state_->files.val.count(); }
+const Tokenizer* Dataset::tokenizer() const {
+  return state_->files.tokenizer.get();
+}
+std::int64_t Dataset::train_tokens() const {
+  return state_->files.train.count();
+}
+std::int64_t Dataset::val_tokens() const {
+  return state_->files.val.count();
+}
 std::int64_t Dataset::windows_per_epoch() const {
   return state_->sampler ? state_->sampler->windows_per_epoch() : 0;
 }
-bool Dataset::has_validation() const { return state_->eval_windows > 0; }
+bool Dataset::has_validation() const {
+  return state_->eval_windows > 0;
+}
 
 std::string Dataset::to_string() const {
   const State& s = *state_;
@@ -156,7 +166,8 @@ void Dataset::start_training(const MicroBatchOrder& order) {
   s.prefetcher.reset();
   std::unique_ptr<BatchSource> source;
   if (s.config.synthetic) {
-    source = std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
+    source =
+        std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
   } else {
     auto from_files = std::make_unique<StreamSource>(
         s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
@@ -164,8 +175,8 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     s.train_reader = &from_files->reader();
     source = std::move(from_files);
   }
-  s.prefetcher = std::make_unique<Prefetcher>(std::move(source), may_use_threads(s.config),
-                                              s.config.slots);
+  s.prefetcher =
+      std::make_unique<Prefetcher>(std::move(source), may_use_threads(s.config), s.config.slots);
 }
 
 const Batch& Dataset::next() {

@@ -41,8 +41,8 @@ void check_sequences(const PosixFile& index, std::int64_t sequences, int token_b
     expected += static_cast<std::int64_t>(lengths[i]) * token_bytes;
   }
   if (expected != bin_bytes)
-    refuse(index.path(), fmt::format("accounts for {} bytes, the .bin file has {}", expected,
-                                     bin_bytes));
+    refuse(index.path(),
+           fmt::format("accounts for {} bytes, the .bin file has {}", expected, bin_bytes));
 }
 
 }  // namespace
@@ -55,7 +55,8 @@ int read_megatron_index(const std::string& index_path, const std::string& bin_pa
     refuse(index_path, fmt::format("has version {}, 1 is known", version));
   const int code = take<std::uint8_t>(index, 17);
   if (code != kCodeInt32 && code != kCodeUint16)
-    refuse(index_path, fmt::format("has type code {}; 4 (int32) and 8 (uint16) are token types", code));
+    refuse(index_path,
+           fmt::format("has type code {}; 4 (int32) and 8 (uint16) are token types", code));
   const auto sequences = take<std::uint64_t>(index, 18);
   const auto documents = take<std::uint64_t>(index, 26);
   const auto size = static_cast<std::uint64_t>(index.size());

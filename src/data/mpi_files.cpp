@@ -8,10 +8,11 @@
 
 namespace choir {
 
-std::size_t cut_into_pieces(const TokenStream& stream, std::span<const TokenExtent> extents, char* to,
-                            std::size_t chunk_bytes, std::vector<FilePiece>& pieces) {
+std::size_t cut_into_pieces(const TokenStream& stream, std::span<const TokenExtent> extents,
+                            char* to, std::size_t chunk_bytes, std::vector<FilePiece>& pieces) {
   const auto width = static_cast<std::int64_t>(stream.token_bytes());
-  const std::int64_t chunk = std::max<std::int64_t>(1, static_cast<std::int64_t>(chunk_bytes) / width);
+  const std::int64_t chunk =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(chunk_bytes) / width);
   const char* const begin = to;
   pieces.clear();
   for (TokenExtent left : extents) {
@@ -95,14 +96,14 @@ void MpiFiles::echo_hints(MPI_File file) {
 void MpiFiles::require(int code, const MPI_Status& status, const FilePiece& piece) const {
   const std::string& path = stream_.files()[piece.file].path;
   if (code != MPI_SUCCESS)
-    throw DataError(fmt::format("cannot read '{}' at byte {}: {}", path, piece.offset,
-                                mpi_text(code)));
+    throw DataError(
+        fmt::format("cannot read '{}' at byte {}: {}", path, piece.offset, mpi_text(code)));
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
   if (got != piece.bytes)
-    throw DataError(fmt::format("'{}' gave {} of {} bytes at byte {}", path, got, piece.bytes,
-                                piece.offset),
-                    "it became shorter while in use; copy or prepare it again");
+    throw DataError(
+        fmt::format("'{}' gave {} of {} bytes at byte {}", path, got, piece.bytes, piece.offset),
+        "it became shorter while in use; copy or prepare it again");
 }
 
 void MpiFiles::read(const FilePiece& piece) {
@@ -114,9 +115,17 @@ void MpiFiles::read(const FilePiece& piece) {
 
 void MpiFiles::read_all(const FilePiece& piece) {
   MPI_Status status;
-  const int code =
-      MPI_File_read_at_all(open(piece.file), piece.offset, piece.to, piece.bytes, MPI_BYTE, &status);
-  if (piece.bytes > 0) require(code, status, piece);
+  const int code = MPI_File_read_at_all(open(piece.file), piece.offset, piece.to, piece.bytes,
+                                        MPI_BYTE, &status);
+  if (piece.bytes == 0) return;
+  require(code, status, piece);
+  // Open MPI's two-phase reading reports full counts past the end of a file.
+  MPI_Offset size = 0;
+  mpi_check(MPI_File_get_size(handles_[piece.file].file, &size), "MPI_File_get_size");
+  if (size >= piece.offset + piece.bytes) return;
+  throw DataError(fmt::format("'{}' ends at byte {}, before byte {}",
+                              stream_.files()[piece.file].path, size, piece.offset + piece.bytes),
+                  "it became shorter while in use; copy or prepare it again");
 }
 
 }  // namespace choir

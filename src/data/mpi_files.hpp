@@ -1,6 +1,6 @@
 #pragma once
-// The files of a stream opened with MPI-IO as they are needed, and extents of the stream cut into pieces
-// of files.
+// The files of a stream opened with MPI-IO as they are needed, and extents of the stream cut into
+// pieces of files.
 #include <cstdint>
 #include <map>
 #include <span>
@@ -25,19 +25,20 @@ struct FilePiece {
 
 /// Replaces `pieces` by those of `extents`, packed one behind the other at `to`, none longer than
 /// `chunk_bytes`. Returns the bytes.
-std::size_t cut_into_pieces(const TokenStream& stream, std::span<const TokenExtent> extents, char* to,
-                            std::size_t chunk_bytes, std::vector<FilePiece>& pieces);
+std::size_t cut_into_pieces(const TokenStream& stream, std::span<const TokenExtent> extents,
+                            char* to, std::size_t chunk_bytes, std::vector<FilePiece>& pieces);
 
 class MpiFiles {
  public:
   /// Opens on `comm`: MPI_COMM_SELF for independent use.
-  MpiFiles(const TokenStream& stream, MPI_Comm comm, const std::map<std::string, std::string>& hints);
+  MpiFiles(const TokenStream& stream, MPI_Comm comm,
+           const std::map<std::string, std::string>& hints);
   ~MpiFiles();
   MpiFiles(const MpiFiles&) = delete;
   MpiFiles& operator=(const MpiFiles&) = delete;
 
-  /// Collective over the files' communicator. At most kMostOpen stay open; the one used longest ago is
-  /// closed, so all ranks must ask in the same order. Throws DataError.
+  /// Collective over the files' communicator. At most kMostOpen stay open; the one used longest ago
+  /// is closed, so all ranks must ask in the same order. Throws DataError.
   MPI_File open(std::size_t file);
   bool is_open(std::size_t file) const { return handles_[file].file != MPI_FILE_NULL; }
   /// Local (on MPI_COMM_SELF). Throws DataError.

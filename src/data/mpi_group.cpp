@@ -11,7 +11,7 @@ namespace choir {
 namespace {
 
 constexpr int kImpatientTests = 20;
-constexpr std::chrono::microseconds kShortNap{20}, kLongNap{200};
+constexpr std::chrono::microseconds kShortNap{20}, kLongNap{100};
 
 }  // namespace
 
@@ -37,7 +37,7 @@ MPI_Comm MpiGroup::split(int ranks, bool within_node) const {
   MPI_Comm node = MPI_COMM_NULL, part = MPI_COMM_NULL;
   if (within_node || ranks == 0)
     mpi_check(MPI_Comm_split_type(all_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
-                "MPI_Comm_split_type");
+              "MPI_Comm_split_type");
   else
     mpi_check(MPI_Comm_dup(all_, &node), "MPI_Comm_dup");
   int here = 0;
@@ -71,8 +71,8 @@ void MpiGroup::settle(const std::exception_ptr& failure, std::span<std::int64_t>
   scratch_.push_back(failure ? 1 : 0);
   MPI_Request request;
   mpi_check(MPI_Iallreduce(MPI_IN_PLACE, scratch_.data(), static_cast<int>(scratch_.size()),
-                             MPI_INT64_T, MPI_MAX, all_, &request),
-              "MPI_Iallreduce");
+                           MPI_INT64_T, MPI_MAX, all_, &request),
+            "MPI_Iallreduce");
   wait(request);
   if (scratch_.back() != 0) {
     together(comm_, [&] {

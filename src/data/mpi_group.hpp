@@ -1,6 +1,6 @@
 #pragma once
-// Message space of a reader: an MPI communicator over the ranks of a choir Communicator, and waiting that
-// leaves the core to the compute threads.
+// Message space of a reader: an MPI communicator over the ranks of a choir Communicator, and
+// waiting that leaves the core to the compute threads.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -33,8 +33,8 @@ class MpiGroup {
   void abandon() { abandoned_ = true; }
 
   /// Collective. Runs `action`; if it threw on any rank, all throw the same error (see together()).
-  /// On the way takes the maximum of `values` over the ranks. Templates, because a std::function would
-  /// allocate for each batch.
+  /// On the way takes the maximum of `values` over the ranks. Templates, because a std::function
+  /// would allocate for each batch.
   template <class Action>
   void agree(Action&& action, std::span<std::int64_t> values = {}) {
     std::exception_ptr failure;

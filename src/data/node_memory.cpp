@@ -19,9 +19,9 @@ NodeMemory::NodeMemory(MPI_Comm node, std::size_t bytes, bool contiguous) : node
       MPI_Win_allocate_shared(static_cast<MPI_Aint>(bytes), 1, info, node_, &mine, &window_);
   MPI_Info_free(&info);
   if (code != MPI_SUCCESS)
-    throw CommError(fmt::format("cannot allocate {} bytes of node-shared memory: {}", bytes,
-                                mpi_text(code)),
-                    "is /dev/shm full or small? data.reader 'own' needs none");
+    throw CommError(
+        fmt::format("cannot allocate {} bytes of node-shared memory: {}", bytes, mpi_text(code)),
+        "is /dev/shm full or small? data.reader 'own' needs none");
   parts_.resize(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     MPI_Aint length = 0;

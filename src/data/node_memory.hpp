@@ -9,8 +9,8 @@ namespace choir {
 
 class NodeMemory {
  public:
-  /// Collective over `node`, whose ranks must share memory; takes it over. Parts may differ in size;
-  /// they lie back to back when `contiguous`, else each begins on a page near its rank.
+  /// Collective over `node`, whose ranks must share memory; takes it over. Parts may differ in
+  /// size; they lie back to back when `contiguous`, else each begins on a page near its rank.
   NodeMemory(MPI_Comm node, std::size_t bytes, bool contiguous);
   ~NodeMemory();
   NodeMemory(const NodeMemory&) = delete;

@@ -2,14 +2,15 @@
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "src/data/readers.hpp"
 #include "src/data/node_memory.hpp"
+#include "src/data/readers.hpp"
 
 namespace choir {
 namespace {
 
-// Each rank's part of the window: the number of its extents, the extents, and from a page boundary on
-// the tokens. Readers fill the parts of the ranks they serve; a rank uses its part where it lies.
+// Each rank's part of the window: the number of its extents, the extents, and from a page boundary
+// on the tokens. Readers fill the parts of the ranks they serve; a rank uses its part where it
+// lies.
 class NodeReader : public TokenReader {
  public:
   explicit NodeReader(const ReaderSetup& setup)

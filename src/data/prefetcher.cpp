@@ -15,7 +15,7 @@ struct Prefetcher::State {
   std::unique_ptr<BatchSource> source;
   std::vector<std::unique_ptr<BatchBuffer>> slots;
   bool threaded = true;
-  std::int64_t asked = 0;   // calls of next()
+  std::int64_t asked = 0;  // calls of next()
   double waited = 0;
   int unwinding = std::uncaught_exceptions();
 
@@ -24,7 +24,7 @@ struct Prefetcher::State {
   std::int64_t filled = 0;   // under the mutex from here
   std::int64_t allowed = 0;  // may be filled
   bool stop = false;
-  bool ended = false;        // the thread returned
+  bool ended = false;  // the thread returned
   std::exception_ptr failure;
   std::thread thread;
 
@@ -100,8 +100,12 @@ const Batch& Prefetcher::next() {
   return s.slot(call);
 }
 
-std::int64_t Prefetcher::calls() const { return state_->asked; }
-double Prefetcher::wait_seconds() const { return state_->waited; }
+std::int64_t Prefetcher::calls() const {
+  return state_->asked;
+}
+double Prefetcher::wait_seconds() const {
+  return state_->waited;
+}
 
 std::size_t Prefetcher::bytes() const {
   const auto& batch = state_->slots.front()->batch;

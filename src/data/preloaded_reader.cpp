@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "src/data/readers.hpp"
 #include "src/data/node_memory.hpp"
+#include "src/data/readers.hpp"
 
 namespace choir {
 namespace {

@@ -25,7 +25,7 @@ class ScatterReader : public TokenReader {
     counts_.resize(static_cast<std::size_t>(size_));
     displacements_.resize(counts_.size());
     mpi_check(MPI_Type_contiguous(static_cast<int>(kUnit), MPI_BYTE, &unit_),
-                "MPI_Type_contiguous");
+              "MPI_Type_contiguous");
     mpi_check(MPI_Type_commit(&unit_), "MPI_Type_commit");
   }
 
@@ -88,8 +88,8 @@ class ScatterReader : public TokenReader {
     MPI_Request request;
     const int count = static_cast<int>(row_);
     mpi_check(MPI_Igather(mine_.data(), count, MPI_INT64_T, wanted_.data(), count, MPI_INT64_T, 0,
-                            members_, &request),
-                "MPI_Igather");
+                          members_, &request),
+              "MPI_Igather");
     group_.wait(request);
   }
 
@@ -125,8 +125,8 @@ class ScatterReader : public TokenReader {
     // The leader keeps its own part where it was read.
     void* to = rank_ == 0 ? MPI_IN_PLACE : staging_.get() + done;
     mpi_check(MPI_Iscatterv(staging_.get(), counts_.data(), displacements_.data(), unit_, to,
-                              units(part(my_bytes_, round)), unit_, 0, members_, &request),
-                "MPI_Iscatterv");
+                            units(part(my_bytes_, round)), unit_, 0, members_, &request),
+              "MPI_Iscatterv");
     group_.wait(request);
   }
 
@@ -137,8 +137,8 @@ class ScatterReader : public TokenReader {
   MPI_Datatype unit_ = MPI_DATATYPE_NULL;
   int rank_ = 0, size_ = 1;
   std::size_t slot_, row_, my_bytes_ = 0;
-  std::unique_ptr<char[]> staging_;                // leader: one slot for each member
-  std::vector<std::int64_t> wanted_, mine_;        // (first, count) pairs, padded with zeros
+  std::unique_ptr<char[]> staging_;          // leader: one slot for each member
+  std::vector<std::int64_t> wanted_, mine_;  // (first, count) pairs, padded with zeros
   std::vector<TokenExtent> extents_;
   std::vector<std::size_t> total_;
   std::vector<int> counts_, displacements_;

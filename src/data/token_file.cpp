@@ -60,7 +60,9 @@ void check_fields(const std::string& path, const RawHeader& raw) {
 
 }  // namespace
 
-int token_bytes_for(std::int64_t vocab_size) { return vocab_size <= 65535 ? 2 : 4; }
+int token_bytes_for(std::int64_t vocab_size) {
+  return vocab_size <= 65535 ? 2 : 4;
+}
 
 TokenFileHeader read_token_file_header(const std::string& path) {
   const PosixFile file = PosixFile::for_reading(path);
@@ -141,8 +143,8 @@ void TokenFileWriter::finish() {
   std::error_code failure;
   std::filesystem::rename(s.temporary, s.path, failure);
   if (failure)
-    throw StorageError(fmt::format("cannot rename '{}' to '{}': {}", s.temporary, s.path,
-                                   failure.message()));
+    throw StorageError(
+        fmt::format("cannot rename '{}' to '{}': {}", s.temporary, s.path, failure.message()));
   s.file.reset();
 }
 

@@ -8,10 +8,14 @@ namespace {
 
 std::unique_ptr<TokenReader> make_plain_reader(const ReaderSetup& setup) {
   switch (setup.options.kind) {
-    case ReaderKind::own: return make_own_reader(setup);
-    case ReaderKind::collective: return make_collective_reader(setup);
-    case ReaderKind::scatter: return make_scatter_reader(setup);
-    case ReaderKind::node: return make_node_reader(setup);
+    case ReaderKind::own:
+      return make_own_reader(setup);
+    case ReaderKind::collective:
+      return make_collective_reader(setup);
+    case ReaderKind::scatter:
+      return make_scatter_reader(setup);
+    case ReaderKind::node:
+      return make_node_reader(setup);
   }
   return nullptr;
 }
@@ -27,10 +31,14 @@ ReaderKind reader_kind_of(std::string_view name) {
 
 std::string_view name_of(ReaderKind kind) {
   switch (kind) {
-    case ReaderKind::own: return "own";
-    case ReaderKind::collective: return "collective";
-    case ReaderKind::scatter: return "scatter";
-    case ReaderKind::node: return "node";
+    case ReaderKind::own:
+      return "own";
+    case ReaderKind::collective:
+      return "collective";
+    case ReaderKind::scatter:
+      return "scatter";
+    case ReaderKind::node:
+      return "node";
   }
   return "?";
 }

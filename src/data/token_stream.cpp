@@ -27,10 +27,13 @@ bool has_native_magic(const std::string& path) {
 }
 
 bool is_megatron_prefix(const std::string& path) {
-  return !fs::exists(path) && fs::is_regular_file(path + ".bin") && fs::is_regular_file(path + ".idx");
+  return !fs::exists(path) && fs::is_regular_file(path + ".bin") &&
+         fs::is_regular_file(path + ".idx");
 }
 
-std::string index_beside(const std::string& bin) { return fs::path(bin).replace_extension(".idx"); }
+std::string index_beside(const std::string& bin) {
+  return fs::path(bin).replace_extension(".idx");
+}
 
 bool is_token_name(const fs::path& path) {
   return path.extension() == ".tok" || path.extension() == ".bin";
@@ -91,7 +94,8 @@ TokenFormat token_format_of(std::string_view name) {
   if (name == "native") return TokenFormat::native;
   if (name == "nanogpt") return TokenFormat::nanogpt;
   if (name == "megatron") return TokenFormat::megatron;
-  throw DeckError(fmt::format("unknown token format '{}'", name), "auto, native, nanogpt or megatron");
+  throw DeckError(fmt::format("unknown token format '{}'", name),
+                  "auto, native, nanogpt or megatron");
 }
 
 bool holds_tokens(const std::string& path) {
@@ -130,7 +134,7 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
     throw DataError(fmt::format("'{}' is an index", path), "name the .bin file beside it");
   if (format == TokenFormat::automatic) {
     const bool raw = fs::path(path).extension() == ".bin" && !has_native_magic(path);
-    format = !raw                            ? TokenFormat::native
+    format = !raw                             ? TokenFormat::native
              : fs::exists(index_beside(path)) ? TokenFormat::megatron
                                               : TokenFormat::nanogpt;
   }
@@ -163,9 +167,9 @@ void TokenStream::add_raw(const std::string& path, int token_bytes) {
   const std::int64_t size = PosixFile::for_reading(path).size();
   if (size == 0) throw DataError(fmt::format("token file '{}' is empty", path));
   if (size % token_bytes != 0)
-    throw DataError(fmt::format("token file '{}' has {} bytes, not a multiple of {}", path, size,
-                                token_bytes),
-                    "it is truncated, or not a file of raw tokens");
+    throw DataError(
+        fmt::format("token file '{}' has {} bytes, not a multiple of {}", path, size, token_bytes),
+        "it is truncated, or not a file of raw tokens");
   agree_width(path, token_bytes);
   files_.push_back({path, 0, count(), size / token_bytes, 0, false});
 }
@@ -191,9 +195,8 @@ void TokenStream::read(std::int64_t first, std::int64_t length, std::int32_t* to
     const TokenFile& file = files_[file_of(first)];
     const std::int64_t here = std::min(length, file.first + file.count - first);
     packed.resize(static_cast<std::size_t>(here * token_bytes_));
-    PosixFile::for_reading(file.path)
-        .read_at(packed.data(), packed.size(),
-                 file.payload_offset + (first - file.first) * token_bytes_);
+    PosixFile::for_reading(file.path).read_at(
+        packed.data(), packed.size(), file.payload_offset + (first - file.first) * token_bytes_);
     for (std::size_t i = 0; i < static_cast<std::size_t>(here); ++i)
       *to++ = token_at(packed.data(), i, token_bytes_);
     first += here;
@@ -206,34 +209,35 @@ void TokenStream::verify(std::size_t index, std::int64_t vocab_size) const {
   const PosixFile opened = PosixFile::for_reading(file.path);
   std::vector<char> block(kBlockBytes);
   std::uint32_t crc = 0;
+  std::int64_t outside = -1;  // the first token that is not in the vocabulary
+  std::int32_t outside_id = 0;
   const std::int64_t bytes = file.count * token_bytes_;
-  for (std::int64_t done = 0; done < bytes;) {
-    const auto here = static_cast<std::size_t>(
-        std::min<std::int64_t>(bytes - done, static_cast<std::int64_t>(kBlockBytes)));
+  for (std::int64_t done = 0; done < bytes; done += std::ssize(block)) {
+    const auto here = static_cast<std::size_t>(std::min(bytes - done, std::ssize(block)));
     opened.read_at(block.data(), here, file.payload_offset + done);
     if (file.has_crc) crc = crc32c(block.data(), here, crc);
     const std::size_t tokens = here / static_cast<std::size_t>(token_bytes_);
-    for (std::size_t i = 0; vocab_size > 0 && i < tokens; ++i) {
-      const std::int32_t id = token_at(block.data(), i, token_bytes_);
-      if (id >= 0 && id < vocab_size) continue;
-      throw DataError(fmt::format("token file '{}': token {} is {}, the vocabulary has {} entries",
-                                  file.path, done / token_bytes_ + static_cast<std::int64_t>(i), id,
-                                  vocab_size),
-                      "wrong vocabulary, or not a file of raw tokens");
+    for (std::size_t i = 0; vocab_size > 0 && outside < 0 && i < tokens; ++i) {
+      outside_id = token_at(block.data(), i, token_bytes_);
+      if (outside_id >= 0 && outside_id < vocab_size) continue;
+      outside = done / token_bytes_ + static_cast<std::int64_t>(i);
     }
-    done += static_cast<std::int64_t>(here);
   }
   if (file.has_crc && crc != file.payload_crc)
     throw DataError(fmt::format("token file '{}' is corrupt: crc32c {:08x}, its header says {:08x}",
                                 file.path, crc, file.payload_crc),
                     "copy it again or prepare the data again");
+  if (outside >= 0)
+    throw DataError(fmt::format("token file '{}': token {} is {}, the vocabulary has {} entries",
+                                file.path, outside, outside_id, vocab_size),
+                    "wrong vocabulary, or not a file of raw tokens");
 }
 
 std::string TokenStream::serialise() const {
   auto table = nlohmann::json::array();
   for (const auto& file : files_)
-    table.push_back(nlohmann::json::array({file.path, file.payload_offset, file.first, file.count, file.payload_crc,
-                     file.has_crc}));
+    table.push_back(nlohmann::json::array(
+        {file.path, file.payload_offset, file.first, file.count, file.payload_crc, file.has_crc}));
   const auto bytes = nlohmann::json::to_cbor(
       nlohmann::json::array({table, token_bytes_, vocab_size_, vocab_hash_}));
   return {bytes.begin(), bytes.end()};

@@ -35,8 +35,8 @@ Tokenizer characters_from(const Json& entries, const std::string& source) {
     const std::string text = entry.is_string() ? entry.get<std::string>() : std::string();
     const CodePoint c = text.empty() ? CodePoint{} : first_code_point(text);
     if (c.length == 0 || static_cast<std::size_t>(c.length) != text.size())
-      refuse_vocabulary(source, fmt::format("has an entry that is not one character: {}",
-                                            entry.dump()));
+      refuse_vocabulary(source,
+                        fmt::format("has an entry that is not one character: {}", entry.dump()));
     code_points.push_back(c.value);
   }
   const std::size_t listed = code_points.size();

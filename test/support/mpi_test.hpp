@@ -1,6 +1,6 @@
 #pragma once
-// Assertions for tests of several ranks. A rank-local ASSERT before a collective leaves the other ranks
-// waiting for ever: decide together instead.
+// Assertions for tests of several ranks. A rank-local ASSERT before a collective leaves the other
+// ranks waiting for ever: decide together instead.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,6 +1,6 @@
-// The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the others
-// print failures only, with their rank. A test has failed when it failed anywhere, all ranks return the
-// same code, and a test that hangs is named and ends the run.
+// The main of both test programs, for any number of ranks. Rank 0 prints as GoogleTest does; the
+// others print failures only, with their rank. A test has failed when it failed anywhere, all ranks
+// return the same code, and a test that hangs is named and ends the run.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -24,15 +24,17 @@ class OtherRanksPrinter : public testing::EmptyTestEventListener {
   explicit OtherRanksPrinter(const choir::MpiSession& mpi) : mpi_(mpi) {}
 
  private:
+  // Asking GoogleTest for the current test inside OnTestPartResult would take its mutex twice.
+  void OnTestStart(const testing::TestInfo& test) override { test_ = full_name(test); }
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
     std::printf("[rank %d of %d] %s:%d: Failure in %s\n%s\n", mpi_.rank(), mpi_.size(),
                 result.file_name() != nullptr ? result.file_name() : "?", result.line_number(),
-                test != nullptr ? full_name(*test).c_str() : "?", result.message());
+                test_.c_str(), result.message());
     std::fflush(stdout);
   }
   const choir::MpiSession& mpi_;
+  std::string test_ = "set-up";
 };
 
 // After each test the ranks compare notes: a test counts as failed when it failed on any of them.
@@ -44,7 +46,9 @@ class Verdict : public testing::EmptyTestEventListener {
   const std::vector<std::string>& failed() const { return failed_; }
 
  private:
-  void OnTestStart(const testing::TestInfo& test) override { watchdog_.beat("test " + full_name(test)); }
+  void OnTestStart(const testing::TestInfo& test) override {
+    watchdog_.beat("test " + full_name(test));
+  }
   void OnTestEnd(const testing::TestInfo& test) override {
     int bad = test.result()->Failed() ? 1 : 0;
     if (mpi_.size() > 1) MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -84,7 +88,8 @@ int main(int argc, char** argv) {
   if (!verdict->failed().empty()) code = 1;
   if (mpi.rank() == 0) {
     for (const std::string& name : verdict->failed()) std::printf("FAILED: %s\n", name.c_str());
-    std::printf("ranks=%d: %d passed, %zu failed\n", mpi.size(), verdict->passed(), verdict->failed().size());
+    std::printf("ranks=%d: %d passed, %zu failed\n", mpi.size(), verdict->passed(),
+                verdict->failed().size());
     std::fflush(stdout);
   }
   return code;

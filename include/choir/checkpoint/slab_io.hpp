@@ -27,8 +27,6 @@ class File {
   /// Takes the space for `bytes` from the file system now. Where it cannot reserve, the free space
   /// is compared instead (the C library's stand-in would write every block once).
   void reserve(std::int64_t bytes) const;
-  /// Asks the kernel to begin writing these bytes to the disk; a hint.
-  void start_write_back(std::int64_t offset, std::int64_t bytes) const;
   void sync() const;
   /// Closes and reports what the system says at close (some file systems write only then).
   void close();

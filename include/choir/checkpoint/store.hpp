@@ -42,6 +42,7 @@ struct SaveResult {
   std::int64_t bytes = 0;  ///< of all tensors
   double seconds = 0;
   double layout_seconds = 0, write_seconds = 0, fsync_seconds = 0, commit_seconds = 0;
+  double prune_seconds = 0;
   std::vector<std::int64_t> pruned;
   /// The save holds, but `latest` or pruning failed.
   std::vector<std::string> warnings;

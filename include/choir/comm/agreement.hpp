@@ -10,9 +10,10 @@
 
 namespace choir {
 
-/// Collective over `comm`. Runs `action` on this rank; if it threw anywhere, every rank throws the error
-/// of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the number of
-/// failing ranks is added when there are several). On a single rank the error passes as it is. `action` must not call collectives on `comm`.
+/// Collective over `comm`. Runs `action` on this rank; if it threw anywhere, every rank throws the
+/// error of the lowest failing rank (same exit code, text prefixed with "rank r on host: "; the
+/// number of failing ranks is added when there are several). On a single rank the error passes as
+/// it is. `action` must not call collectives on `comm`.
 void together(Communicator& comm, const std::function<void()>& action);
 
 /// Collective: every rank passes the same bytes, or CommError names the ranks that differ from the
@@ -28,12 +29,12 @@ struct StepVerdict {
   friend bool operator==(const StepVerdict&, const StepVerdict&) = default;
 };
 
-/// Collective: one all_reduce(max) of three integers; the same answer on every rank. Does not throw for a
-/// failure it reports: see raise_agreed(). Allocates nothing.
+/// Collective: one all_reduce(max) of three integers; the same answer on every rank. Does not throw
+/// for a failure it reports: see raise_agreed(). Allocates nothing.
 StepVerdict agree(Communicator& comm, const StepVerdict& mine);
 
-/// Collective, after agree() reported a failure: the failing rank gives its exception (others nullptr),
-/// and every rank throws it as together() does.
+/// Collective, after agree() reported a failure: the failing rank gives its exception (others
+/// nullptr), and every rank throws it as together() does.
 [[noreturn]] void raise_agreed(Communicator& comm, const StepVerdict& agreed,
                                const std::exception_ptr& mine);
 

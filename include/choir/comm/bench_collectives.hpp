@@ -9,10 +9,10 @@
 namespace choir {
 
 struct CollectiveRow {
-  std::string name;       ///< "all_reduce", "reduce_scatter", "all_gather"
-  std::string transport;  ///< "mpi" or "node"
-  std::size_t bytes = 0;  ///< whole buffer of one rank
-  double seconds = 0;     ///< median, the slowest rank's
+  std::string name;         ///< "all_reduce", "reduce_scatter", "all_gather"
+  std::string transport;    ///< "mpi" or "node"
+  std::size_t bytes = 0;    ///< whole buffer of one rank
+  double seconds = 0;       ///< median, the slowest rank's
   double bus_gb_per_s = 0;  ///< as nccl-tests: 2(n-1)/n * bytes / s, (n-1)/n for the other two; 1e9
 };
 
@@ -24,9 +24,10 @@ struct AllReduceComparison {
   std::size_t best_chunk_bytes = 0;
   double single = 0;  ///< one MPI_Allreduce call from one buffer into another
   double single_in_place = 0;
-  /// Seconds in which all ranks together copy `bytes` each with stores past the cache: the traffic of the
-  /// window way (n reads and n writes of the block) at the speed this memory has now.
-  double floor = 0;
+  /// The yardstick: seconds in which all ranks together copy `bytes` each with stores past the
+  /// cache, n reads and n writes of the block as in the window way. Writing lines in place that
+  /// were just read can be a little faster than this.
+  double copy = 0;
   double over_chunked() const { return best_chunked / window; }
   double over_single() const { return single / window; }
 };
@@ -43,8 +44,8 @@ struct CollectiveBenchOptions {
   int repeats = 9;
 };
 
-/// Collective over mesh.node(); every rank gets the same numbers. Random data. With one rank on the node
-/// there is nothing to measure and the tables are empty.
+/// Collective over mesh.node(); every rank gets the same numbers. Random data. With one rank on the
+/// node there is nothing to measure and the tables are empty.
 CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& options = {});
 
 }  // namespace choir

@@ -1,7 +1,8 @@
 #pragma once
-// A named group of ranks and what they can do together. Collectives must be called by every rank of the
-// communicator in the same order. Counts are in elements and may exceed 2^31 (everything goes through one
-// chunking helper). Errors: CommError naming the call, the communicator, the rank and MPI's text.
+// A named group of ranks and what they can do together. Collectives must be called by every rank of
+// the communicator in the same order. Counts are in elements and may exceed 2^31 (everything goes
+// through one chunking helper). Errors: CommError naming the call, the communicator, the rank and
+// MPI's text.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,8 +15,8 @@ namespace choir {
 enum class ReduceOp { sum, max, min };
 
 /// `fast`: whatever order is quickest (the result is still identical on every rank).
-/// `tree`: a fixed binary tree over ranks, ((0+1)+(2+3))+..., so that a sum over a power of two of ranks
-/// continues the tree each rank used inside (reproducible mode). Exists for sums only.
+/// `tree`: a fixed binary tree over ranks, ((0+1)+(2+3))+..., so that a sum over a power of two of
+/// ranks continues the tree each rank used inside (reproducible mode). Exists for sums only.
 enum class Summation { fast, tree };
 
 /// Memory that a communicator reduces and gathers in place. Collective to create and to destroy.
@@ -25,8 +26,9 @@ class CommBuffer {
   virtual void* data() const = 0;  ///< this rank's block, 64-byte aligned, zeroed
   virtual std::size_t bytes() const = 0;
   virtual bool shared() const = 0;  ///< in a node-shared window
-  /// Block of another rank of the group where it can be read and written directly, else nullptr. Who may
-  /// touch it when is up to the caller (barrier() of the same communicator orders accesses).
+  /// Block of another rank of the group where it can be read and written directly, else nullptr.
+  /// Who may touch it when is up to the caller (barrier() of the same communicator orders
+  /// accesses).
   virtual void* block(int /*rank*/) const { return nullptr; }
 };
 
@@ -56,14 +58,15 @@ class Communicator {
   /// "mpi", "node" (shared window) or "null"
   virtual const char* transport() const = 0;
 
-  /// Collective. The block may be used with any call; this communicator's in-place collectives on it
-  /// (or on parts of it at equal offsets) are the fast path.
+  /// Collective. The block may be used with any call; this communicator's in-place collectives on
+  /// it (or on parts of it at equal offsets) are the fast path.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t bytes) = 0;
 
   // Collective, blocking, host memory. `data` is read and overwritten in place.
   virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                           Summation order = Summation::fast) = 0;
-  /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the sum.
+  /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the
+  /// sum.
   virtual void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                               Summation order = Summation::fast) = 0;
   /// In place on `size() * count` elements: rank r contributes its r-th block.
@@ -81,7 +84,8 @@ class Communicator {
   virtual void receive(void* data, std::size_t bytes, int from, int tag) = 0;
   virtual void barrier() = 0;
 
-  // Asynchronous forms; the memory must stay untouched until wait(). At most kMaxInFlight at a time.
+  // Asynchronous forms; the memory must stay untouched until wait(). At most kMaxInFlight at a
+  // time.
   static constexpr int kMaxInFlight = 64;
   virtual CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                         Summation order = Summation::fast) = 0;

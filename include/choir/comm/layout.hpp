@@ -2,7 +2,8 @@
 // How world ranks map to coordinates on the mesh axes. A pure value: no MPI, any size, any rank.
 //
 // `axis` is a mesh direction, `dim` a tensor direction. With the default order "tp-cp-dp-pp" the
-// tensor axis varies fastest: rank = tp + T*(cp + C*(dp + D*pp)). Megatron-LM uses the same convention.
+// tensor axis varies fastest: rank = tp + T*(cp + C*(dp + D*pp)). Megatron-LM uses the same
+// convention.
 #include <array>
 #include <string>
 #include <string_view>

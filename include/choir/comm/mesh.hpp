@@ -9,15 +9,16 @@
 
 namespace choir {
 
-/// How collectives along an axis travel. `automatic`: node-shared windows where the whole group lives on
-/// one node, MPI otherwise. `mpi`: no windows anywhere. `node`: refused where a group spans nodes.
+/// How collectives along an axis travel. `automatic`: node-shared windows where the whole group
+/// lives on one node, MPI otherwise. `mpi`: no windows anywhere. `node`: refused where a group
+/// spans nodes.
 enum class Transport { automatic, mpi, node };
 
 class Mesh {
  public:
-  /// Collective over the world (MPI must be initialised, see MpiSession). Throws DeckError on every rank
-  /// when the layout does not have as many ranks as the world. `ranks_per_node` above 0 cuts each node
-  /// into several that are taken for different ones (to rehearse several nodes on one).
+  /// Collective over the world (MPI must be initialised, see MpiSession). Throws DeckError on every
+  /// rank when the layout does not have as many ranks as the world. `ranks_per_node` above 0 cuts
+  /// each node into several that are taken for different ones (to rehearse several nodes on one).
   static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport,
                                           int ranks_per_node = 0);
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).

@@ -1,6 +1,6 @@
 #pragma once
-// mpi.h without its C++ bindings, return codes as errors, element types, and the MPI handle of a group.
-// For the few files that speak MPI themselves (communicators, MPI-IO readers, checkpoints).
+// mpi.h without its C++ bindings, return codes as errors, element types, and the MPI handle of a
+// group. For the few files that speak MPI themselves (communicators, MPI-IO readers, checkpoints).
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -23,8 +23,8 @@ std::string mpi_text(int code);
 [[noreturn]] void throw_mpi_error(int code, std::string_view call, std::string_view where,
                                   std::source_location at);
 
-/// Throws CommError "MPI_Allreduce on dp (rank 1 of 4) failed: <MPI's text>". `where` names the group
-/// (or file) and may be empty. Needs MPI_ERRORS_RETURN on the handle. Local.
+/// Throws CommError "MPI_Allreduce on dp (rank 1 of 4) failed: <MPI's text>". `where` names the
+/// group (or file) and may be empty. Needs MPI_ERRORS_RETURN on the handle. Local.
 inline void mpi_check(int code, std::string_view call, std::string_view where = {},
                       std::source_location at = std::source_location::current()) {
   if (code != MPI_SUCCESS) [[unlikely]]
@@ -42,8 +42,8 @@ class HasMpiHandle {
   virtual MPI_Comm mpi_handle() const = 0;
 };
 
-/// The MPI group behind a communicator, still owned by it: for MPI_File_open and HDF5. A null communicator
-/// has none: programmer's error. Local.
+/// The MPI group behind a communicator, still owned by it: for MPI_File_open and HDF5. A null
+/// communicator has none: programmer's error. Local.
 MPI_Comm mpi_handle(const Communicator& comm);
 
 }  // namespace choir

@@ -8,9 +8,9 @@
 
 namespace choir {
 
-/// Initialises MPI (asking for MPI_THREAD_MULTIPLE) and finalises it. One per process, created first in
-/// main and destroyed last. If it is destroyed while an exception unwinds, it aborts instead: finalising
-/// would wait for ranks that know nothing of the failure.
+/// Initialises MPI (asking for MPI_THREAD_MULTIPLE) and finalises it. One per process, created
+/// first in main and destroyed last. If it is destroyed while an exception unwinds, it aborts
+/// instead: finalising would wait for ranks that know nothing of the failure.
 class MpiSession {
  public:
   /// Collective over all processes of the launch. Throws CommError when MPI cannot start.
@@ -39,13 +39,13 @@ class MpiSession {
 
 using EnvironmentLookup = std::function<const char*(const char*)>;
 
-/// Local: how many ranks the launcher of this process says it started; nothing without a launcher. Knows
-/// Open MPI, PMI (MPICH, Intel, Cray PALS), MVAPICH and srun steps. `lookup` is getenv unless a test
-/// gives its own.
+/// Local: how many ranks the launcher of this process says it started; nothing without a launcher.
+/// Knows Open MPI, PMI (MPICH, Intel, Cray PALS), MVAPICH and srun steps. `lookup` is getenv unless
+/// a test gives its own.
 std::optional<int> launcher_world_size(const EnvironmentLookup& lookup = {});
 
-/// Local: "4 independent 1-rank jobs: wrong launcher ..." when the launcher started several ranks but MPI
-/// sees one (mpiexec of one MPI with the library of another). Nothing when all is well.
+/// Local: "4 independent 1-rank jobs: wrong launcher ..." when the launcher started several ranks
+/// but MPI sees one (mpiexec of one MPI with the library of another). Nothing when all is well.
 std::optional<std::string> wrong_launcher(int mpi_size, const EnvironmentLookup& lookup = {});
 
 /// The name of this machine. Local.

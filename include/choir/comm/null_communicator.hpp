@@ -1,6 +1,6 @@
 #pragma once
-// A communicator of any size in which nothing happens but counting: for planning a rank of a machine one
-// does not have. Data stay as they are; blocks are reserved, not touched.
+// A communicator of any size in which nothing happens but counting: for planning a rank of a
+// machine one does not have. Data stay as they are; blocks are reserved, not touched.
 #include <memory>
 #include <string>
 

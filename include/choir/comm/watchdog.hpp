@@ -28,9 +28,9 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   bool on() const { return options_.timeout_seconds > 0; }
-  /// Local, cheap (a lock nobody holds), allocates nothing: progress was made and `phase` (cut to 120
-  /// bytes) begins: "forward", "step 12: all_reduce dp". `timeout_seconds` above 0 holds for this phase
-  /// alone (the first step, a save), otherwise the usual one.
+  /// Local, cheap (a lock nobody holds), allocates nothing: progress was made and `phase` (cut to
+  /// 120 bytes) begins: "forward", "step 12: all_reduce dp". `timeout_seconds` above 0 holds for
+  /// this phase alone (the first step, a save), otherwise the usual one.
   void beat(std::string_view phase, double timeout_seconds = 0);
   /// Local: nothing is expected until the next beat.
   void rest();

@@ -15,8 +15,8 @@ inline constexpr std::int32_t kIgnoredTarget = -1;
 
 /// Views of memory owned by whoever made the batch. Padding has input 0 and target kIgnoredTarget.
 struct Batch {
-  TensorView inputs;   ///< i32 [B, T]
-  TensorView targets;  ///< i32 [B, T], kIgnoredTarget where not counted
+  TensorView inputs;              ///< i32 [B, T]
+  TensorView targets;             ///< i32 [B, T], kIgnoredTarget where not counted
   std::int64_t micro_batch = 0;   ///< global index
   std::int64_t first_sample = 0;  ///< global index of row 0; rows are consecutive
   std::int64_t valid = 0;         ///< targets that count

@@ -1,8 +1,9 @@
 #pragma once
-// A keyed permutation of [0, n) that is computed, not stored: a balanced Feistel network of four rounds
-// (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988) with
-// Philox as round function, on the smallest even number of bits that holds n; values outside [0, n) are
-// encrypted again until they fall inside (cycle walking; fewer than four times on average).
+// A keyed permutation of [0, n) that is computed, not stored: a balanced Feistel network of four
+// rounds (Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom
+// functions", 1988) with Philox as round function, on the smallest even number of bits that holds
+// n; values outside [0, n) are encrypted again until they fall inside (cycle walking; fewer than
+// four times on average).
 #include <cstdint>
 
 #include "choir/core/philox.hpp"

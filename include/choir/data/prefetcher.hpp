@@ -20,15 +20,15 @@ class BatchSource {
   virtual void abandon() = 0;
 };
 
-/// Runs BatchSource::fill for calls 0, 1, 2 ... up to `slots` - 1 ahead of next(). How far ahead depends
-/// on the number of next() calls alone, so ranks that asked equally often have read equally often, and
-/// stopping leaves no rank waiting inside a collective read.
-/// Without MPI_THREAD_MULTIPLE (`threaded` false) next() reads by itself.
+/// Runs BatchSource::fill for calls 0, 1, 2 ... up to `slots` - 1 ahead of next(). How far ahead
+/// depends on the number of next() calls alone, so ranks that asked equally often have read equally
+/// often, and stopping leaves no rank waiting inside a collective read. Without MPI_THREAD_MULTIPLE
+/// (`threaded` false) next() reads by itself.
 class Prefetcher {
  public:
   Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);
-  /// Waits for the reads under way, as they may involve other ranks, at most kPatience seconds and not at all
-  /// while an exception unwinds: then they are abandoned.
+  /// Waits for the reads under way, as they may involve other ranks, at most kPatience seconds and
+  /// not at all while an exception unwinds: then they are abandoned.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -37,9 +37,9 @@ class Prefetcher {
   /// on every later call.
   const Batch& next();
 
-  std::int64_t calls() const;     ///< of next() so far
-  double wait_seconds() const;    ///< spent in next() so far
-  std::size_t bytes() const;      ///< of the slots
+  std::int64_t calls() const;   ///< of next() so far
+  double wait_seconds() const;  ///< spent in next() so far
+  std::size_t bytes() const;    ///< of the slots
 
   static constexpr double kPatience = 10;
 

@@ -1,5 +1,6 @@
 #pragma once
-// Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., vocab.json, meta.json.
+// Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., vocab.json,
+// meta.json.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -11,7 +12,8 @@ namespace choir {
 
 struct PrepareOptions {
   TokenizerKind tokenizer = TokenizerKind::character;
-  /// The first floor(fraction * tokens) tokens train, the rest validate. 1 and 0 leave one side out.
+  /// The first floor(fraction * tokens) tokens train, the rest validate. 1 and 0 leave one side
+  /// out.
   double train_fraction = 0.9;
   std::int64_t tokens_per_shard = std::int64_t{1} << 27;
   /// Use this vocabulary rather than one made from the text.
@@ -29,11 +31,12 @@ struct PrepareSummary {
   std::string to_string() const;
 };
 
-/// Local. Files are joined byte by byte in the given order, folders recursively and sorted (names that
-/// begin with a dot are skipped). Everything is written under `out_dir` with a suffix and synced, then
-/// renamed: a killed run leaves nothing that opens. An older prepared folder is replaced; any other
-/// folder with files in it is refused. Throws DataError (nothing to read, unreadable, empty, not UTF-8
-/// with file and byte, character outside a given vocabulary), DeckError (options), StorageError.
+/// Local. Files are joined byte by byte in the given order, folders recursively and sorted (names
+/// that begin with a dot are skipped). Everything is written under `out_dir` with a suffix and
+/// synced, then renamed: a killed run leaves nothing that opens. An older prepared folder is
+/// replaced; any other folder with files in it is refused. Throws DataError (nothing to read,
+/// unreadable, empty, not UTF-8 with file and byte, character outside a given vocabulary),
+/// DeckError (options), StorageError.
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
                             const PrepareOptions& options);
 

@@ -1,16 +1,17 @@
 #pragma once
-// Which tokens sample i is made of. Pure functions of (seed, global sample index): no rank, no thread and
-// no file boundary enters, so every layout and every reader sees the same batches, and resuming needs
-// one integer, the number of samples consumed.
+// Which tokens sample i is made of. Pure functions of (seed, global sample index): no rank, no
+// thread and no file boundary enters, so every layout and every reader sees the same batches, and
+// resuming needs one integer, the number of samples consumed.
 //
-// Training. A stream of N tokens is cut, anew for each epoch, into n windows of T+1 tokens; neighbours
-// share one token, the last target of one and the first input of the next:
+// Training. A stream of N tokens is cut, anew for each epoch, into n windows of T+1 tokens;
+// neighbours share one token, the last target of one and the first input of the next:
 //   n            = max(1, floor((N - T) / T))           the same in every epoch
 //   phase(epoch) = uniform in [0, N - 1 - n*T]          at least T values where N >= 2T
 //   start(w)     = phase + w*T,  w in [0, n)            inputs [start, start+T), targets one later
-//   sample i     : epoch = i / n, w = P_{seed,epoch}(i mod n) with the Permutation of permutation.hpp
-// Within an epoch no input position occurs twice; fewer than 2T positions at the two ends are left out,
-// other ones each epoch, as the boundaries move.
+//   sample i     : epoch = i / n, w = P_{seed,epoch}(i mod n) with the Permutation of
+//   permutation.hpp
+// Within an epoch no input position occurs twice; fewer than 2T positions at the two ends are left
+// out, other ones each epoch, as the boundaries move.
 //
 // Evaluation. All windows start(w) = w*T in order, ceil((N-1)/T) of them; the last may be shorter.
 #include <cstdint>
@@ -19,8 +20,8 @@
 
 namespace choir {
 
-/// `targets` consecutive (input, target) pairs: needs the tokens [start, start + targets]. 0 targets: a
-/// row of padding.
+/// `targets` consecutive (input, target) pairs: needs the tokens [start, start + targets]. 0
+/// targets: a row of padding.
 struct TokenWindow {
   std::int64_t start = 0;
   std::int64_t targets = 0;

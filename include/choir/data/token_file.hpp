@@ -7,7 +7,8 @@
 //        16  u32 bytes per token, 2|4   20  u32 vocabulary size
 //        24  u64 number of tokens       32  u64 vocabulary hash (Tokenizer::hash)
 //        40  u32 crc32c of the payload  44  16 zero bytes   60  u32 crc32c of bytes 0..59
-//        64  the tokens, little-endian: u16 when the vocabulary has at most 65,535 entries, else i32
+//        64  the tokens, little-endian: u16 when the vocabulary has at most 65,535 entries, else
+//        i32
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,9 +29,9 @@ inline constexpr std::int64_t kTokenFileHeaderBytes = 64;
 /// 2 for vocabularies of at most 65,535 entries, else 4.
 int token_bytes_for(std::int64_t vocab_size);
 
-/// Local. Reads and checks the header and the length of the file, not the payload. Throws DataError for
-/// a file that is missing, empty, truncated, too long, of another kind, version or endianness, or whose
-/// header does not match its checksum.
+/// Local. Reads and checks the header and the length of the file, not the payload. Throws DataError
+/// for a file that is missing, empty, truncated, too long, of another kind, version or endianness,
+/// or whose header does not match its checksum.
 TokenFileHeader read_token_file_header(const std::string& path);
 
 /// Writes one native file under a temporary name; finish() makes it appear under `path`, synced.

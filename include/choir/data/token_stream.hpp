@@ -1,6 +1,6 @@
 #pragma once
-// A list of token files seen as one long row of tokens. Where a file ends is invisible: token i of the
-// stream is the same whatever way the data is cut into files.
+// A list of token files seen as one long row of tokens. Where a file ends is invisible: token i of
+// the stream is the same whatever way the data is cut into files.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -8,15 +8,15 @@
 
 namespace choir {
 
-/// `nanogpt`: raw little-endian uint16, no header. `megatron`: NAME.bin with NAME.idx beside it; the
-/// boundaries of its sequences and documents are ignored, tokens count in the order of the .bin file.
-/// `automatic`: CHOIRTOK at the start, else .bin with or without an .idx.
+/// `nanogpt`: raw little-endian uint16, no header. `megatron`: NAME.bin with NAME.idx beside it;
+/// the boundaries of its sequences and documents are ignored, tokens count in the order of the .bin
+/// file. `automatic`: CHOIRTOK at the start, else .bin with or without an .idx.
 enum class TokenFormat { automatic, native, nanogpt, megatron };
 /// Throws DeckError for a name that is none of "auto native nanogpt megatron".
 TokenFormat token_format_of(std::string_view name);
 
-/// Which files of a folder are meant: those whose names start with "train" or "val"; all of them where
-/// no name starts with either.
+/// Which files of a folder are meant: those whose names start with "train" or "val"; all of them
+/// where no name starts with either.
 enum class Split { train, val };
 
 /// One file of a stream.
@@ -33,15 +33,17 @@ struct TokenFile {
 class TokenStream {
  public:
   TokenStream() = default;
-  /// Local. `paths` are files, folders (their token files sorted by name, not recursive) or Megatron
-  /// prefixes. Headers and lengths are checked, payloads are not (see verify). Throws DataError: nothing
-  /// there, a bad file, files of different token width or vocabulary, shards missing from a prepared
-  /// folder.
+  /// Local. `paths` are files, folders (their token files sorted by name, not recursive) or
+  /// Megatron prefixes. Headers and lengths are checked, payloads are not (see verify). Throws
+  /// DataError: nothing there, a bad file, files of different token width or vocabulary, shards
+  /// missing from a prepared folder.
   static TokenStream open(const std::vector<std::string>& paths, TokenFormat format, Split split);
 
-  std::int64_t count() const { return files_.empty() ? 0 : files_.back().first + files_.back().count; }
-  int token_bytes() const { return token_bytes_; }  ///< 2 (u16) or 4 (i32)
-  std::int64_t vocab_size() const { return vocab_size_; }  ///< 0: the files do not say
+  std::int64_t count() const {
+    return files_.empty() ? 0 : files_.back().first + files_.back().count;
+  }
+  int token_bytes() const { return token_bytes_; }          ///< 2 (u16) or 4 (i32)
+  std::int64_t vocab_size() const { return vocab_size_; }   ///< 0: the files do not say
   std::uint64_t vocab_hash() const { return vocab_hash_; }  ///< 0: the files do not say
   const std::vector<TokenFile>& files() const { return files_; }
   /// Index of the file that holds stream position `token`.
@@ -49,11 +51,11 @@ class TokenStream {
   /// "file 'x.tok', token 17" for messages.
   std::string place_of(std::int64_t token) const;
 
-  /// Local, random access by plain reads: tokens [first, first + count) into `to`. Opens the files anew
-  /// each time; training goes through a TokenReader.
+  /// Local, random access by plain reads: tokens [first, first + count) into `to`. Opens the files
+  /// anew each time; training goes through a TokenReader.
   void read(std::int64_t first, std::int64_t count, std::int32_t* to) const;
-  /// Local. Reads the whole payload of one file: crc32c (native files) and, where `vocab_size` > 0, that
-  /// every id is below it. Throws DataError.
+  /// Local. Reads the whole payload of one file: crc32c (native files) and, where `vocab_size` > 0,
+  /// that every id is below it. Throws DataError.
   void verify(std::size_t file, std::int64_t vocab_size) const;
 
   /// To and from bytes, for sending to ranks that then need not scan folders.
@@ -72,8 +74,8 @@ class TokenStream {
   std::uint64_t vocab_hash_ = 0;
 };
 
-/// Local. True for a path that is a token file by its name or magic, a Megatron prefix, or a folder that
-/// has such files: what TokenStream::open takes. False for text.
+/// Local. True for a path that is a token file by its name or magic, a Megatron prefix, or a folder
+/// that has such files: what TokenStream::open takes. False for text.
 bool holds_tokens(const std::string& path);
 
 }  // namespace choir

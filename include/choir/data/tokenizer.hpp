@@ -1,7 +1,7 @@
 #pragma once
-// Text to token ids and back: `char` (one id per Unicode code point of a corpus, in code point order)
-// and `byte` (256 ids). The vocabulary is a JSON file beside the tokens, and its hash is in every token
-// file, so that a model never meets ids of another vocabulary.
+// Text to token ids and back: `char` (one id per Unicode code point of a corpus, in code point
+// order) and `byte` (256 ids). The vocabulary is a JSON file beside the tokens, and its hash is in
+// every token file, so that a model never meets ids of another vocabulary.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,8 +20,8 @@ class Tokenizer {
   static Tokenizer bytes();
   /// `code_points` in any order, duplicates allowed.
   static Tokenizer characters(std::vector<char32_t> code_points);
-  /// Local. Reads vocab.json. Throws DataError when it is missing, malformed, or its hash does not fit
-  /// its entries.
+  /// Local. Reads vocab.json. Throws DataError when it is missing, malformed, or its hash does not
+  /// fit its entries.
   static Tokenizer load(const std::string& path);
   static Tokenizer from_json(const std::string& json, const std::string& source);
   std::string to_json() const;
@@ -35,15 +35,16 @@ class Tokenizer {
   /// Sorted code points, or 0..255.
   const std::vector<char32_t>& entries() const { return entries_; }
 
-  /// Throws DataError naming an unknown character, or bytes that are not UTF-8, with the position in
-  /// `text` (plus `base`, the byte offset of `text` in `source`).
+  /// Throws DataError naming an unknown character, or bytes that are not UTF-8, with the position
+  /// in `text` (plus `base`, the byte offset of `text` in `source`).
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source = "the text",
                                    std::int64_t base = 0) const;
-  /// Appends to `ids` and returns the number of bytes used: all, or fewer by the at most three bytes of
-  /// a sequence that `text` cuts off when `more_follows`.
+  /// Appends to `ids` and returns the number of bytes used: all, or fewer by the at most three
+  /// bytes of a sequence that `text` cuts off when `more_follows`.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
                           std::int64_t base, std::vector<std::int32_t>& ids) const;
-  /// Throws DataError for an id outside the vocabulary. Bytes that are no UTF-8 come out as they are.
+  /// Throws DataError for an id outside the vocabulary. Bytes that are no UTF-8 come out as they
+  /// are.
   std::string decode(std::span<const std::int32_t> ids) const;
 
  private:

@@ -6,8 +6,8 @@
 
 namespace choir {
 
-/// One decoded code point. `length` 0: the bytes at the front are not UTF-8, or (when `incomplete`) are
-/// the beginning of a sequence that the text cuts off.
+/// One decoded code point. `length` 0: the bytes at the front are not UTF-8, or (when `incomplete`)
+/// are the beginning of a sequence that the text cuts off.
 struct CodePoint {
   char32_t value = 0;
   int length = 0;

@@ -18,11 +18,11 @@ struct AttentionProblem {
   std::int64_t batch = 0;
   std::int64_t heads = 0;       ///< H, a multiple of kv_heads
   std::int64_t kv_heads = 0;    ///< Hkv; query head h reads K/V head h / (H / Hkv)
-  std::int64_t head_width = 0;  ///< D
+  std::int64_t head_width = 0;  ///< D, at most 256
   std::int64_t queries = 0;     ///< Tq
   std::int64_t keys = 0;        ///< Tk >= Tq when causal
   bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i
-  double scale = 1.0;           ///< usually 1/sqrt(D)
+  double scale = 1.0;           ///< positive; usually 1/sqrt(D)
   DType dtype = DType::f32;     ///< f64, f32 or bf16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
   const std::int32_t* lengths = nullptr;
@@ -31,7 +31,8 @@ struct AttentionProblem {
 struct AttentionForward {
   AttentionProblem problem;
   AttentionOperand q, k, v, out;
-  TensorView log_sum_exp;  ///< [B, H, Tq] f32 (f64 for f64), written; empty when not training
+  /// [B, H, Tq] f32 (f64 for f64), written, -inf for rows that see nothing; empty when not training.
+  TensorView log_sum_exp;
   TensorView workspace;    ///< u8, at least attention_workspace(problem, false)
 };
 

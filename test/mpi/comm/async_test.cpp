@@ -28,8 +28,8 @@ class Async : public testing::TestWithParam<std::string> {
   void lag() const { std::this_thread::sleep_for(std::chrono::milliseconds(3 * rank)); }
 };
 
-// Three kinds of operations of several sizes in flight at once, blocking ones in between, and ranks that
-// test() a different number of times.
+// Three kinds of operations of several sizes in flight at once, blocking ones in between, and ranks
+// that test() a different number of times.
 TEST_P(Async, ManyInFlight) {
   constexpr std::size_t kOps = 12;
   constexpr std::size_t kLong = 3001;
@@ -42,13 +42,15 @@ TEST_P(Async, ManyInFlight) {
     float* block = data + k * stride;
     const std::size_t count = k % 2 == 0 ? 13 + k : kLong - k;
     counts.push_back(count);
-    for (std::size_t i = 0; i < count * ranks; ++i) block[i] = static_cast<float>(number(rank, i + k));
+    for (std::size_t i = 0; i < count * ranks; ++i)
+      block[i] = static_cast<float>(number(rank, i + k));
     lag();
     const Summation order = k % 4 == 1 ? Summation::tree : Summation::fast;
     if (k % 3 == 0)
       requests.push_back(&comm->start_all_reduce(block, count, DType::f32, ReduceOp::sum, order));
     if (k % 3 == 1)
-      requests.push_back(&comm->start_reduce_scatter(block, count, DType::f32, ReduceOp::sum, order));
+      requests.push_back(
+          &comm->start_reduce_scatter(block, count, DType::f32, ReduceOp::sum, order));
     if (k % 3 == 2) requests.push_back(&comm->start_all_gather(block, count, DType::f32));
     for (int t = 0; t < rank * 3; ++t) requests.front()->test();
     if (k == 5) {
@@ -102,8 +104,7 @@ TEST_P(Async, SlotsAreReusedForEver) {
       requests[k] = &comm->start_all_reduce(data + k * 8, 1, DType::f64, ReduceOp::sum);
     }
     for (auto* request : requests) request->wait();
-    for (int k = 0; k < 3; ++k)
-      ok &= data[k * 8] == size * (round + k) + size * (size - 1) / 2;
+    for (int k = 0; k < 3; ++k) ok &= data[k * 8] == size * (round + k) + size * (size - 1) / 2;
   }
   EXPECT_ALL_RANKS(ok);
 }
@@ -114,13 +115,15 @@ TEST_P(Async, TooManyInFlightAreRefused) {
   std::vector<CommRequest*> requests;
   for (int k = 0; k < Communicator::kMaxInFlight; ++k)
     requests.push_back(&comm->start_all_reduce(data + k, 1, DType::f64, ReduceOp::sum));
-  EXPECT_THROW(comm->start_all_reduce(data + Communicator::kMaxInFlight, 1, DType::f64, ReduceOp::sum),
-               Error);
+  EXPECT_THROW(
+      comm->start_all_reduce(data + Communicator::kMaxInFlight, 1, DType::f64, ReduceOp::sum),
+      Error);
   for (CommRequest* request : requests) request->wait();
   EXPECT_THROW(requests[0]->wait(), Error) << "waiting twice is a mistake";
 }
 
-// Our code allocates nothing once it is warm (what MPI does inside is its own affair: it uses malloc).
+// Our code allocates nothing once it is warm (what MPI does inside is its own affair: it uses
+// malloc).
 TEST_P(Async, NothingIsAllocatedOnceWarm) {
   const Memory memory(*comm, 5000 * ranks * sizeof(float));
   auto* data = memory.as<float>();

@@ -19,8 +19,9 @@ class Collectives : public testing::TestWithParam<std::string> {
     int result = number(0, i);
     for (int p = 1; p < size; ++p) {
       const int next = number(p, i);
-      result = op == ReduceOp::sum ? result + next
-               : op == ReduceOp::max ? std::max(result, next) : std::min(result, next);
+      result = op == ReduceOp::sum   ? result + next
+               : op == ReduceOp::max ? std::max(result, next)
+                                     : std::min(result, next);
     }
     return result;
   }
@@ -42,7 +43,8 @@ class Collectives : public testing::TestWithParam<std::string> {
       comm->reduce_scatter(data, count, dtype, op);
       ok = true;
       const std::size_t first = static_cast<std::size_t>(rank) * count;
-      for (std::size_t i = first; i < first + count; ++i) ok &= float(data[i]) == float(expected(i, op));
+      for (std::size_t i = first; i < first + count; ++i)
+        ok &= float(data[i]) == float(expected(i, op));
       EXPECT_ALL_RANKS(ok) << "reduce_scatter of " << count << " " << name_of(dtype);
 
       const int root = size - 1;
@@ -123,7 +125,8 @@ TEST_P(Collectives, ScatterAndGatherUnequalPieces) {
   for (int root = 0; root < size; ++root) {
     std::vector<std::uint8_t> whole(ranks * 64, 255), piece(mine, 0);
     if (rank == root)
-      for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = static_cast<std::uint8_t>(number(1, i));
+      for (std::size_t i = 0; i < whole.size(); ++i)
+        whole[i] = static_cast<std::uint8_t>(number(1, i));
     comm->scatter(whole.data(), counts.data(), offsets.data(), piece.data(), mine, root);
     bool ok = true;
     const auto from = static_cast<std::size_t>(offsets[static_cast<std::size_t>(rank)]);
@@ -186,10 +189,10 @@ TEST_P(Collectives, TrafficIsCounted) {
   const Memory memory(*comm, 4096 * ranks);
   auto* data = memory.as<float>();
   comm->reset_traffic();
-  comm->all_reduce(data, 1000, DType::f32, ReduceOp::sum);               // 4000
-  comm->all_gather(data, 10, DType::f64);                                // 80 per rank
+  comm->all_reduce(data, 1000, DType::f32, ReduceOp::sum);                // 4000
+  comm->all_gather(data, 10, DType::f64);                                 // 80 per rank
   comm->start_reduce_scatter(data, 5, DType::f32, ReduceOp::sum).wait();  // 20 per rank
-  comm->broadcast(data, 3, 0);                                           // 3
+  comm->broadcast(data, 3, 0);                                            // 3
   comm->barrier();
   EXPECT_EQ(comm->traffic().calls, 5);
   EXPECT_EQ(comm->traffic().bytes, 4003.0 + 100.0 * size);

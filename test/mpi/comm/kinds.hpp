@@ -10,8 +10,8 @@
 
 namespace choir::test {
 
-/// "mpi"; "mpi_tiny": pieces of a few bytes; "node": buffers in the window, "node_outside": the same
-/// communicator with memory of its own.
+/// "mpi"; "mpi_tiny": pieces of a few bytes; "node": buffers in the window, "node_outside": the
+/// same communicator with memory of its own.
 inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
   if (kind == "mpi") return make_mpi_communicator(MPI_COMM_WORLD, kind);
   if (kind == "mpi_tiny") return make_mpi_communicator(MPI_COMM_WORLD, kind, {24, 16});
@@ -24,8 +24,10 @@ inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
 class Memory {
  public:
   Memory(Communicator& comm, std::size_t bytes) {
-    if (comm.name() == "node_outside") own_.resize(bytes + 64);
-    else buffer_ = comm.allocate(bytes);
+    if (comm.name() == "node_outside")
+      own_.resize(bytes + 64);
+    else
+      buffer_ = comm.allocate(bytes);
   }
   template <class T>
   T* as() const {

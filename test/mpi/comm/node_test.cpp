@@ -54,8 +54,8 @@ TEST(Node, PartsOfSeveralWindows) {
                    b[0] == 2.0f * static_cast<float>(comm->size()));
 }
 
-// The last rank comes too late: everyone else says who is missing and what was going on; the last one finds
-// the others gone. Nobody hangs, in the destructors neither.
+// The last rank comes too late: everyone else says who is missing and what was going on; the last
+// one finds the others gone. Nobody hangs, in the destructors neither.
 TEST(Node, AMissingRankIsNamed) {
   if (world_size() == 1) return;
   const int late = world_size() - 1;
@@ -121,7 +121,8 @@ TEST(Node, TooLittleSharedMemoryIsRefusedByEveryRank) {
   comm->barrier();  // still usable
 }
 
-// An exception between collectives on every rank: destructors run while it unwinds and must not wait.
+// An exception between collectives on every rank: destructors run while it unwinds and must not
+// wait.
 TEST(Node, UnwindingDoesNotHang) {
   EXPECT_THROW(
       {

@@ -17,7 +17,8 @@ T wild(int leaf, std::size_t i) {
   return static_cast<T>(std::ldexp(uniform01(r[0]) - 0.5, exponent));
 }
 
-// Level by level: neighbours are added, an odd one moves up. The oracle of the recursion in the code.
+// Level by level: neighbours are added, an odd one moves up. The oracle of the recursion in the
+// code.
 template <class T>
 T serial_tree(std::vector<T> level) {
   while (level.size() > 1) {
@@ -53,16 +54,20 @@ class Tree : public testing::TestWithParam<std::string> {
     };
     for (const bool asynchronous : {false, true}) {
       fill(count);
-      if (asynchronous) comm->start_all_reduce(data, count, dtype, ReduceOp::sum, Summation::tree).wait();
-      else comm->all_reduce(data, count, dtype, ReduceOp::sum, Summation::tree);
+      if (asynchronous)
+        comm->start_all_reduce(data, count, dtype, ReduceOp::sum, Summation::tree).wait();
+      else
+        comm->all_reduce(data, count, dtype, ReduceOp::sum, Summation::tree);
       bool ok = true;
       for (std::size_t i = 0; i < count; ++i) ok &= data[i] == oracle<T>(i);
       EXPECT_ALL_RANKS(ok) << "all_reduce of " << count;
       comm->barrier();
 
       fill(count * ranks);
-      if (asynchronous) comm->start_reduce_scatter(data, count, dtype, ReduceOp::sum, Summation::tree).wait();
-      else comm->reduce_scatter(data, count, dtype, ReduceOp::sum, Summation::tree);
+      if (asynchronous)
+        comm->start_reduce_scatter(data, count, dtype, ReduceOp::sum, Summation::tree).wait();
+      else
+        comm->reduce_scatter(data, count, dtype, ReduceOp::sum, Summation::tree);
       ok = true;
       const std::size_t first = static_cast<std::size_t>(rank) * count;
       for (std::size_t i = first; i < first + count; ++i) ok &= data[i] == oracle<T>(i);
@@ -79,7 +84,8 @@ TEST_P(Tree, BitsOfTheSerialTree) {
   }
 }
 
-// 8 micro-batches in a tree inside the ranks and then across them: the same bits as one rank's tree.
+// 8 micro-batches in a tree inside the ranks and then across them: the same bits as one rank's
+// tree.
 TEST_P(Tree, ContinuesTheTreeInsideTheRanks) {
   if (size == 3) return;  // needs a power of two
   constexpr std::size_t kCount = 999;

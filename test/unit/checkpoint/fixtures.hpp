@@ -18,7 +18,8 @@ namespace choir::test {
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    std::string form = (std::filesystem::temp_directory_path() / "choir_XXXXXX").string();
+    std::string form = (std::filesystem::temp_directory_path() / "choir_").string();
+    form += std::string(6, 'X');  // the mark that mkdtemp replaces
     if (mkdtemp(form.data()) == nullptr) throw Error(ExitCode::other, "mkdtemp " + form);
     path_ = form;
   }

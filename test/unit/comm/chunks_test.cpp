@@ -32,7 +32,9 @@ TEST(Chunks, CountsBeyondInt) {
   EXPECT_EQ(last.count, 3u);
 }
 
-TEST(Chunks, ALimitOfZeroIsOne) { EXPECT_EQ(chunk_count(3, 0), 3u); }
+TEST(Chunks, ALimitOfZeroIsOne) {
+  EXPECT_EQ(chunk_count(3, 0), 3u);
+}
 
 TEST(Chunks, SharesAreContiguousAndWhole) {
   for (std::size_t count : {0u, 1u, 15u, 16u, 17u, 1000u, 1024u})

@@ -58,7 +58,8 @@ TEST(Layout, RefusesWhatItCannotBe) {
     const Layout bad(1, 1, 0, 1);
     FAIL();
   } catch (const DeckError& error) {
-    EXPECT_NE(std::string(error.what()).find("parallel.data: 0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("parallel.data: 0"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -16,11 +16,11 @@ TEST(NullCommunicator, CountsTrafficAndLeavesDataAlone) {
   EXPECT_EQ(comm->size(), 8);
   std::array<float, 16> data{};
   data.fill(2.5f);
-  comm->all_reduce(data.data(), 10, DType::f32, ReduceOp::sum);         // 40
-  comm->reduce_scatter(data.data(), 2, DType::bf16, ReduceOp::sum);     // 32
-  comm->start_all_gather(data.data(), 1, DType::f64).wait();            // 64
-  comm->broadcast(data.data(), 7, 0);                                   // 7
-  comm->barrier();                                                      // 0
+  comm->all_reduce(data.data(), 10, DType::f32, ReduceOp::sum);      // 40
+  comm->reduce_scatter(data.data(), 2, DType::bf16, ReduceOp::sum);  // 32
+  comm->start_all_gather(data.data(), 1, DType::f64).wait();         // 64
+  comm->broadcast(data.data(), 7, 0);                                // 7
+  comm->barrier();                                                   // 0
   EXPECT_EQ(comm->traffic().calls, 5);
   EXPECT_EQ(comm->traffic().bytes, 143.0);
   for (const float value : data) EXPECT_EQ(value, 2.5f);

@@ -18,7 +18,8 @@ class FakeSource : public BatchSource {
     if (call == fails_at_) throw DataError("the disk is gone");
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds_));
     batch.micro_batch = call;
-    std::fill_n(batch.inputs.as<std::int32_t>(), batch.inputs.count(), static_cast<std::int32_t>(call));
+    std::fill_n(batch.inputs.as<std::int32_t>(), batch.inputs.count(),
+                static_cast<std::int32_t>(call));
     ++fills_;
   }
   std::int64_t rows() const override { return 2; }
@@ -64,7 +65,8 @@ TEST(Prefetcher, FailuresOfTheThreadReachTheCaller) {
     std::atomic<std::int64_t> fills = 0;
     Prefetcher prefetcher(std::make_unique<FakeSource>(fills, 3), threaded);
     for (int i = 0; i < 3; ++i) prefetcher.next();
-    for (int again = 0; again < 2; ++again) EXPECT_DATA_ERROR(prefetcher.next(), "the disk is gone");
+    for (int again = 0; again < 2; ++again)
+      EXPECT_DATA_ERROR(prefetcher.next(), "the disk is gone");
   }
 }
 

@@ -74,8 +74,8 @@ std::string data_error_of(Action&& action) {
 }  // namespace choir::test
 
 /// The DataError of `statement` has `words` in it.
-#define EXPECT_DATA_ERROR(statement, words)                                             \
-  do {                                                                                  \
-    const std::string said = ::choir::test::data_error_of([&] { statement; });          \
+#define EXPECT_DATA_ERROR(statement, words)                                                    \
+  do {                                                                                         \
+    const std::string said = ::choir::test::data_error_of([&] { statement; });                 \
     EXPECT_NE(said.find(words), std::string::npos) << #statement << " said: '" << said << "'"; \
   } while (false)

@@ -18,7 +18,8 @@ std::string from_hex(const std::string& hex) {
   return bytes;
 }
 
-// Written by an independent program (Python, struct.pack and a bitwise crc32c) from the description.
+// Written by an independent program (Python, struct.pack and a bitwise crc32c) from the
+// description.
 const std::string kGolden = from_hex(
     "43484f4952544f4b01000000040302010200000041000000040000000000000088776655443322115320ad830000"
     "0000000000000000000000000000b3156ce00100020003004000");
@@ -65,9 +66,8 @@ class DamagedTokenFile : public testing::Test {
   std::string said_about(const std::string& bytes) {
     const std::string path = folder_ / "damaged.tok";
     write_bytes(path, bytes);
-    return test::data_error_of([&] {
-      TokenStream::open({path}, TokenFormat::automatic, Split::train).verify(0, 65);
-    });
+    return test::data_error_of(
+        [&] { TokenStream::open({path}, TokenFormat::automatic, Split::train).verify(0, 65); });
   }
   static std::string with(std::size_t at, char bits) {
     std::string bytes = kGolden;
@@ -107,9 +107,8 @@ TEST_F(DamagedTokenFile, IdsOutsideTheVocabularyAreFound) {
 
 TEST_F(DamagedTokenFile, MissingFile) {
   EXPECT_DATA_ERROR(read_token_file_header(folder_ / "none.tok"), "none.tok': No such file");
-  EXPECT_DATA_ERROR(
-      TokenStream::open({folder_ / "none.tok"}, TokenFormat::automatic, Split::train),
-      "does not exist");
+  EXPECT_DATA_ERROR(TokenStream::open({folder_ / "none.tok"}, TokenFormat::automatic, Split::train),
+                    "does not exist");
 }
 
 }  // namespace

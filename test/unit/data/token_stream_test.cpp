@@ -82,7 +82,8 @@ TEST(TokenStream, ReadsMegatron) {
   const std::vector<std::int32_t> wide{1, 2, 3, 4, 5, 100000};
   for (const bool is_wide : {false, true}) {
     const ScratchFolder folder;
-    write_bytes(folder / "x.bin", is_wide ? packed<std::int32_t>(wide) : packed<std::uint16_t>(narrow));
+    write_bytes(folder / "x.bin",
+                is_wide ? packed<std::int32_t>(wide) : packed<std::uint16_t>(narrow));
     write_bytes(folder / "x.idx", is_wide ? megatron_index(4, 4) : megatron_index(8, 2));
     for (const char* name : {"x.bin", "x"}) {
       const auto stream = TokenStream::open({folder / name}, TokenFormat::automatic, Split::train);

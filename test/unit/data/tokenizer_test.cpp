@@ -6,15 +6,18 @@
 namespace choir {
 namespace {
 
-using namespace std::string_literals;
-
 // Table 3-7 of the Unicode standard (well-formed UTF-8) and the usual malformed cases.
 TEST(Utf8, AcceptsWhatIsWellFormedAndNothingElse) {
-  const std::pair<std::string, char32_t> good[] = {
-      {"\0"s, 0},           {"\x7F", 0x7F},         {"\xC2\x80", 0x80},
-      {"\xDF\xBF", 0x7FF},  {"\xE0\xA0\x80", 0x800}, {"\xED\x9F\xBF", 0xD7FF},
-      {"\xEE\x80\x80", 0xE000}, {"\xEF\xBF\xBF", 0xFFFF}, {"\xF0\x90\x80\x80", 0x10000},
-      {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
+  const std::pair<std::string, char32_t> good[] = {{std::string(1, '\0'), 0},
+                                                   {"\x7F", 0x7F},
+                                                   {"\xC2\x80", 0x80},
+                                                   {"\xDF\xBF", 0x7FF},
+                                                   {"\xE0\xA0\x80", 0x800},
+                                                   {"\xED\x9F\xBF", 0xD7FF},
+                                                   {"\xEE\x80\x80", 0xE000},
+                                                   {"\xEF\xBF\xBF", 0xFFFF},
+                                                   {"\xF0\x90\x80\x80", 0x10000},
+                                                   {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
   for (const auto& [bytes, value] : good) {
     const CodePoint c = first_code_point(bytes);
     EXPECT_EQ(c.value, value);
@@ -27,8 +30,9 @@ TEST(Utf8, AcceptsWhatIsWellFormedAndNothingElse) {
       EXPECT_TRUE(part.incomplete && part.length == 0);
     }
   }
-  for (const char* bad : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
-                          "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xC3(", "\xE2\x82("}) {
+  for (const char* bad :
+       {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xF0\x8F\xBF\xBF",
+        "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xC3(", "\xE2\x82("}) {
     const CodePoint c = first_code_point(bad);
     EXPECT_TRUE(c.length == 0 && !c.incomplete) << bad;
   }
@@ -48,7 +52,8 @@ TEST(Tokenizer, NamesWhatItDoesNotKnow) {
   EXPECT_DATA_ERROR(t.encode("a\n", "'x.txt'", 100), "U+000A at byte 101 of 'x.txt'");
   EXPECT_DATA_ERROR(t.encode("a\xFF"), "not UTF-8 at byte 1");
   EXPECT_DATA_ERROR(t.encode("a\xC3"), "not UTF-8 at byte 1");
-  EXPECT_DATA_ERROR(t.decode(std::vector<std::int32_t>{2}), "token id 2 outside the vocabulary of 2");
+  EXPECT_DATA_ERROR(t.decode(std::vector<std::int32_t>{2}),
+                    "token id 2 outside the vocabulary of 2");
 }
 
 TEST(Tokenizer, BytesTakeEverything) {
@@ -60,7 +65,8 @@ TEST(Tokenizer, BytesTakeEverything) {
 
 TEST(Tokenizer, SurvivesItsJson) {
   const test::ScratchFolder folder;
-  const Tokenizer chars = Tokenizer::characters({U'\n', U'"', U'\\', U'\0', U'\u00e9', U'\U0001F600'});
+  const Tokenizer chars =
+      Tokenizer::characters({U'\n', U'"', U'\\', U'\0', U'\u00e9', U'\U0001F600'});
   for (const Tokenizer& t : {chars, Tokenizer::bytes()}) {
     t.save(folder / "vocab.json");
     const Tokenizer back = Tokenizer::load(folder / "vocab.json");

@@ -2,6 +2,7 @@
 #include "test/unit/ops/attention_case.hpp"
 
 #include "choir/device/null_device.hpp"
+#include "choir/ops/gemm.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir {
@@ -194,6 +195,22 @@ TEST(Attention, RepeatsBitwiseForAnyShares) {
       expect_norm(first.d_q, exact.d_q, 2 * unit_roundoff(DType::bf16),
                   fmt::format("{} threads", threads));
     }
+}
+
+TEST(Attention, SharesTheTileRegistersWithGemm) {
+  CpuBench cpu;
+  const AttentionCase c{.width = 32, .dtype = DType::bf16};
+  const AttentionTensors alone(c, 1), mixed(c, 1);
+  const AttentionKernel kernel = attention_kernel(alone.problem());
+  run_forward(kernel, alone), run_backward(kernel, alone);
+  const HostTensor x = HostTensor::normal(DType::bf16, {64, 48}, 1);
+  HostTensor first(DType::f32, {48, 48}), again(DType::f32, {48, 48});
+  ops::gemm(cpu.stream, x, x, first, {.transpose_a = true});
+  run_forward(kernel, mixed);
+  ops::gemm(cpu.stream, x, x, again, {.transpose_a = true});
+  run_backward(kernel, mixed);
+  EXPECT_TRUE(first.same_bits(again));
+  EXPECT_TRUE(alone.out.same_bits(mixed.out) && alone.d_q.same_bits(mixed.d_q));
 }
 
 /// <w, out> as a function of the packed inputs, by the op itself.
