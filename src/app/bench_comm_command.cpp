@@ -29,7 +29,7 @@ std::string to_json(const CollectiveBench& bench) {
                         {"best_chunk_bytes", c.best_chunk_bytes},
                         {"single", c.single},
                         {"single_in_place", c.single_in_place},
-                        {"floor", c.floor},
+                        {"copy", c.copy},
                         {"over_chunked", c.over_chunked()},
                         {"over_single", c.over_single()}};
   return json.dump();
@@ -57,7 +57,7 @@ std::string to_text(const CollectiveBench& bench) {
               c.best_chunked) +
          line("one MPI_Allreduce", c.single) +
          line("one MPI_Allreduce in place", c.single_in_place) +
-         line("floor: every rank copies as many bytes", c.floor);
+         line("yardstick: every rank copies as many bytes", c.copy);
 }
 
 int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, bool json) {

@@ -198,8 +198,8 @@ Finding judge_training(const std::vector<double>& losses, const std::vector<std:
     return {Health::error, "training",
             fmt::format("{}; ranks {} have other weights than rank 0", text, core_list(different)),
             "do not train here: memory, network or MPI corrupts data. Test those hosts alone"};
-  // Half of what it reaches on a machine that is well. NaN fails the comparison.
-  if (!(losses.back() < 0.9 * losses.front()))
+  // On a machine that is well it falls to a sixth. NaN fails the comparison.
+  if (!(losses.back() < 0.7 * losses.front()))
     return {Health::error, "training", text + ": it does not learn",
             "`make test` tells what computes wrongly"};
   return {Health::ok, "training", text + (digests.size() > 1 ? ", all ranks agree" : ""), ""};

@@ -114,9 +114,8 @@ std::string to_string(const StepBench& b) {
         100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls);
   text += floor_table(b);
   text += fmt::format(
-      "memory: arena peak {} bytes, planned {}; resident grew by {:.1f} MiB, planned {:.1f} (other "
-      "than "
-      "arena: parameters, gradients, moments); heap grew by {} bytes in the timed steps\n"
+      "memory: arena peak {} bytes, planned {}; resident grew by {:.1f} MiB, planned {:.1f}; "
+      "heap grew by {} bytes in the timed steps\n"
       "loss {:.4f} -> {:.4f}\n",
       b.peak_arena, b.planned_arena, static_cast<double>(b.grown_memory) / kMiB,
       static_cast<double>(b.planned_memory) / kMiB, b.heap_growth, b.losses.front(),

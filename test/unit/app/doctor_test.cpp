@@ -111,11 +111,11 @@ TEST(Doctor, ClocksFarApartAreAWarning) {
 }
 
 TEST(Doctor, AModelMustLearnAndRanksMustAgree) {
-  EXPECT_EQ(judge_training({4.0, 3.0}, {1, 1, 1}, 1).health, Health::ok);
-  EXPECT_EQ(judge_training({4.0, 3.99}, {1, 1, 1}, 1).health, Health::error);
+  EXPECT_EQ(judge_training({4.0, 2.0}, {1, 1, 1}, 1).health, Health::ok);
+  EXPECT_EQ(judge_training({4.0, 3.5}, {1, 1, 1}, 1).health, Health::error);
   EXPECT_EQ(judge_training({4.0, std::numeric_limits<double>::quiet_NaN()}, {1}, 1).health,
             Health::error);
-  const Finding split = judge_training({4.0, 3.0}, {1, 1, 2, 1}, 1);
+  const Finding split = judge_training({4.0, 2.0}, {1, 1, 2, 1}, 1);
   EXPECT_EQ(split.health, Health::error);
   EXPECT_NE(split.text.find("ranks 2 have other weights"), std::string::npos) << split.text;
 }
