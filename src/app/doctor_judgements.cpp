@@ -180,7 +180,7 @@ Finding judge_clocks(const std::vector<double>& ahead) {
   for (std::size_t r = 0; r < ahead.size(); ++r)
     if (std::abs(ahead[r]) > std::abs(worst)) worst = ahead[r], rank = r;
   const std::string text =
-      fmt::format("rank {} is {:.6f} s off rank 0, the others less", rank, worst);
+      fmt::format("within {:.6f} s of rank 0 (rank {}: {:.6f} s)", std::abs(worst), rank, worst);
   if (ahead.size() == 1) return {Health::ok, "clocks", "one rank", ""};
   if (std::abs(worst) < 1) return {Health::ok, "clocks", text, ""};
   return {Health::warning, "clocks", text,

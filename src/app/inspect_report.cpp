@@ -42,6 +42,17 @@ std::string members(const ordered_json& object, const char* separator) {
   return text;
 }
 
+/// The model section with the values that the program computed in place of the zeros it was given.
+ordered_json model_of(const ordered_json& deck) {
+  if (!deck.contains("model")) return {{"model", "not in the deck"}};
+  ordered_json model = deck["model"];
+  if (!deck.contains("derived")) return model;
+  const std::string prefix = "model.";
+  for (const auto& [key, value] : deck["derived"].items())
+    if (key.starts_with(prefix)) model[key.substr(prefix.size())] = value;
+  return model;
+}
+
 std::string vocabulary_line(const InspectedCheckpoint& c) {
   if (c.meta.vocabulary.empty())
     return fmt::format("none stored; {} ids (trained on token files without vocab.json)",
@@ -104,7 +115,7 @@ std::string to_text(const InspectedCheckpoint& c) {
   for (const auto& [key, value] : provenance.items())
     text += fmt::format("  {:<14} {}\n", key, compact(value));
   text += fmt::format("model          {} parameters\n  {}\n", format_count(parameter_count(m)),
-                      deck.contains("model") ? members(deck["model"], "\n  ") : "not in the deck");
+                      members(model_of(deck), "\n  "));
   text += fmt::format("vocabulary     {}\n", vocabulary_line(c));
   text += fmt::format(
       "progress\n  step           {}\n  updates        {}\n  sequences      {}\n  skipped in a row "

@@ -53,8 +53,10 @@ std::string floor_table(const StepBench& b) {
   };
   return fmt::format(
              "floor of a rank's step = FLOPs at {:.3f} TFLOP/s ({} product of 1024^3) + bytes at "
-             "{:.1f} GB/s (copy of 256 MiB),\nboth measured on all ranks at once, just before\n",
-             rate / 1e12, b.precision, copy / 1e9) +
+             "{:.1f} GB/s\n(512 MiB, the better of a copy, {:.1f}, and an update in place, "
+             "{:.1f}); per "
+             "rank, all ranks at once, same run\n",
+             rate / 1e12, b.precision, copy / 1e9, b.copy_rate / 1e9, b.update_rate / 1e9) +
          line("6 x weights in products x tokens", b.work.gemm_flops, "GFLOP",
               b.work.gemm_flops / rate) +
          line("12 D x causal pairs x heads x layers", b.work.attention_flops, "GFLOP",
@@ -145,7 +147,8 @@ std::string to_json(const StepBench& b) {
                               {"tokens_per_second", b.tokens_per_second()},
                               {"mfu", b.mfu},
                               {"gemm_flops_per_second", b.rates.flops_per_second},
-                              {"copy_bytes_per_second", b.rates.bytes_per_second},
+                              {"copy_bytes_per_second", b.copy_rate},
+                              {"update_bytes_per_second", b.update_rate},
                               {"work",
                                {{"gemm_flops", b.work.gemm_flops},
                                 {"attention_flops", b.work.attention_flops},
@@ -180,7 +183,8 @@ std::string to_json(const StepBench& b) {
 std::string csv_header() {
   return "deck,precision,ranks,threads,layout,micro_batch,accum,global_batch,tokens,params,steps,"
          "step_ms_med,step_ms_min,step_ms_max,tok_s,tok_s_rank,mfu,floor_ms,floor_ratio,data_ms,"
-         "forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,copy_gb_s,mem_mib,loss_"
+         "forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,memory_gb_s,mem_mib,"
+         "loss_"
          "end,valid";
 }
 

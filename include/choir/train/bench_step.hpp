@@ -42,7 +42,8 @@ struct StepBench {
   StepRates rates;        ///< per rank, all ranks at once; the slowest rank's
   double peak_flops = 0;  ///< sum over ranks
   double mfu = 0;         ///< (6 N + 12 L H Q T) FLOPs a token over peak_flops, as in training
-  StepWork work;          ///< of one rank
+  double copy_rate = 0, update_rate = 0;  ///< bytes/s; the better of the two is in `rates`
+  StepWork work;                          ///< of one rank
   double floor_seconds = 0;
 
   struct AxisTraffic {

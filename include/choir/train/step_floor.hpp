@@ -10,7 +10,7 @@
 //           parameter, 28 B in fp32) and the bf16 copy (30 B); the gradient norm reads each
 //           gradient once more.
 //
-//   floor = FLOPs / GEMM rate + bytes / copy rate
+//   floor = FLOPs / GEMM rate + bytes / memory rate
 //
 // Activations are not counted: they may stay in caches. Nor is communication: it may be hidden.
 // Kernels that skip masked work or parameters that fit a cache can pass the floor slightly.
@@ -34,7 +34,7 @@ struct StepWork {
 
 struct StepRates {
   double flops_per_second = 0;  ///< of a large product in the compute type, per rank
-  double bytes_per_second = 0;  ///< of a large copy, read + written, per rank
+  double bytes_per_second = 0;  ///< of a large copy or update in place, read + written, per rank
 };
 
 /// Weights that take part in matrix products, the head included.

@@ -107,7 +107,7 @@ TEST(Doctor, ClocksFarApartAreAWarning) {
   EXPECT_EQ(judge_clocks({0, 0.2, -0.9}).health, Health::ok);
   const Finding finding = judge_clocks({0, 0.2, -3.5, 1});
   EXPECT_EQ(finding.health, Health::warning);
-  EXPECT_NE(finding.text.find("rank 2 is -3.5"), std::string::npos) << finding.text;
+  EXPECT_NE(finding.text.find("rank 2: -3.5"), std::string::npos) << finding.text;
 }
 
 TEST(Doctor, AModelMustLearnAndRanksMustAgree) {

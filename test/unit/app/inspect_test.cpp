@@ -24,7 +24,8 @@ InspectedCheckpoint sample() {
        .shape = {3, 4},
        .offset = 48,
        .crc32c = 0xcd}};
-  c.meta = {.deck = R"({"model":{"n_layer":2,"norm":"rmsnorm"}})",
+  c.meta = {.deck = R"({"model":{"n_layer":2,"norm":"rmsnorm","vocab_size":0},
+                           "derived":{"model.vocab_size":65,"run.name":"x"}})",
             .vocabulary = "",
             .vocab_size = 65,
             .provenance = R"({"revision":"abc"})"};
@@ -36,6 +37,7 @@ TEST(Inspect, CountsParametersWithoutMoments) {
   const std::string text = to_text(sample());
   EXPECT_NE(text.find("model          12 parameters"), std::string::npos) << text;
   EXPECT_NE(text.find("n_layer=2"), std::string::npos) << text;
+  EXPECT_NE(text.find("vocab_size=65"), std::string::npos) << text;  // not the 0 of the deck
   EXPECT_NE(text.find("norm=rmsnorm"), std::string::npos) << text;
   EXPECT_NE(text.find("sequences      84"), std::string::npos) << text;
   EXPECT_NE(text.find("best val loss  not measured"), std::string::npos) << text;
