@@ -1,6 +1,49 @@
-#include "choir/app/commands.hpp"
+// choir bench KIND ...
+#include <fmt/core.h>
+
+#include "choir/app/bench.hpp"
+#include "choir/app/guard.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
+
 namespace choir {
-int bench_command(const Arguments&) {
-  return 1;
+namespace {
+
+std::string kinds_table() {
+  std::string text;
+  for (const Command& kind : bench_kinds())
+    text += fmt::format("  {:<10} {}\n", kind.name, kind.summary);
+  return text;
 }
+
+}  // namespace
+
+const std::vector<Command>& bench_kinds() {
+  static const std::vector<Command> table{
+      {"step", "the training step of a deck: phases, tokens/s, ratio to the floor",
+       bench_step_command},
+      {"comm", "collectives over MPI and node-shared windows", bench_comm_command},
+      {"readers", "the token readers against plain pread", bench_readers_command},
+      {"ops", "the bandwidth-bound ops against the copy rate", bench_ops_command},
+      {"gemm", "the matrix products of a deck against a large one", bench_gemm_command},
+      {"attention", "attention of a deck, forward and backward", bench_attention_command},
+  };
+  return table;
+}
+
+int bench_command(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+    fmt::print("usage: choir bench KIND ...      (choir bench KIND --help)\n\n{}", kinds_table());
+    return arguments.empty() ? static_cast<int>(ExitCode::deck) : 0;
+  }
+  for (const Command& kind : bench_kinds())
+    if (arguments[0] == kind.name) return kind.run({arguments.begin() + 1, arguments.end()});
+  return without_mpi([&]() -> int {
+    std::vector<std::string> names;
+    for (const Command& kind : bench_kinds()) names.emplace_back(kind.name);
+    throw DeckError(fmt::format("there is no bench '{}'", arguments[0]),
+                    "the kinds are " + join(names, ", "));
+  });
+}
+
 }  // namespace choir

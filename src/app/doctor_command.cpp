@@ -1,6 +1,68 @@
-#include "choir/app/commands.hpp"
+// choir doctor: is this machine, with this launcher, all right?
+#include <fmt/core.h>
+
+#include "choir/app/doctor.hpp"
+#include "choir/app/session.hpp"
+
 namespace choir {
-int doctor_command(const Arguments&) {
-  return 1;
+namespace {
+
+void append(std::vector<Finding>& all, std::vector<Finding> more) {
+  for (Finding& finding : more) all.push_back(std::move(finding));
 }
+
+void report(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks, bool json) {
+  fmt::print("{}\n", json ? to_json(findings, ranks) : to_text(findings));
+}
+
+int examine(MpiSession& session, const std::string& folder, bool json) {
+  std::vector<Finding> findings;
+  // Every process is alone here: measuring would only have them disturb each other.
+  if (const auto wrong = wrong_launcher(session.size())) {
+    findings.push_back({Health::error, "launcher", *wrong,
+                        "ldd on this program shows the MPI it wants; "
+                        "start it with the mpiexec of the same MPI"});
+    append(findings, examine_software(session));
+    report(findings, {}, json);
+    return static_cast<int>(ExitCode::communication);
+  }
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  choose_threads(mesh->node());
+  const auto ranks = gather_ranks(*mesh);
+  const auto launched = launcher_world_size();
+  findings.push_back(
+      {Health::ok, "launcher",
+       launched ? fmt::format("{} processes, one world", *launched) : "none: one process", ""});
+  if (session.rank() == 0) {
+    findings.push_back(judge_ranks(ranks));
+    append(findings, judge_binding(ranks));
+  }
+  append(findings, examine_software(session));
+  append(findings, examine_processor());
+  append(findings, examine_speed(*mesh));
+  findings.push_back(examine_clocks(mesh->world()));
+  findings.push_back(examine_file_system(mesh->world(), folder));
+  findings.push_back(examine_training(*mesh));
+  int failed = has_error(findings);
+  mesh->world().all_reduce(&failed, 1, DType::i32, ReduceOp::max);
+  if (session.rank() == 0) report(findings, ranks, json);
+  return static_cast<int>(failed ? ExitCode::other : ExitCode::done);
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  CLI::App app(
+      "Examines ranks, hosts, cores, libraries, speed, storage, and trains a tiny model. Under "
+      "mpiexec it "
+      "examines all of its ranks.",
+      "choir doctor");
+  std::string folder = "runs";
+  bool json = false;
+  app.add_option("--folder", folder, "where runs will be written")->capture_default_str();
+  app.add_flag("--json", json, "one JSON object");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) { return examine(session, folder, json); });
+}
+
 }  // namespace choir

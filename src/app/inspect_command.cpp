@@ -1,6 +1,113 @@
-#include "choir/app/commands.hpp"
+// choir inspect CHECKPOINT|RUN_DIRECTORY
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "choir/app/inspect.hpp"
+#include "choir/app/session.hpp"
+#include "choir/checkpoint/directory.hpp"
+#include "choir/comm/agreement.hpp"
+
 namespace choir {
-int inspect_command(const Arguments&) {
-  return 1;
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Request {
+  std::string path;
+  bool verify = false, json = false;
+};
+
+/// The progress tensors, by themselves.
+Progress read_progress(const Checkpoint& checkpoint, Communicator& world) {
+  Progress progress;
+  std::vector<StoredTensor> tensors;
+  for (const State& state : progress.states())
+    tensors.push_back({.name = "state/" + state.name,
+                       .dtype = state.value.dtype,
+                       .shape = state.value.shape,
+                       .pieces = {{0, state.value.count(), state.value.data}}});
+  load_checkpoint(checkpoint, tensors, world, "state/");
+  return progress;
 }
+
+int inspect_checkpoint(Communicator& world, const Request& request) {
+  InspectedCheckpoint inspected;
+  inspected.checkpoint = open_checkpoint(request.path, world, Verify::sizes);
+  const Checkpoint& checkpoint = inspected.checkpoint;
+  inspected.meta = TrainMeta::parse(checkpoint.json, checkpoint.path);
+  inspected.progress = read_progress(checkpoint, world);
+  if (request.verify)
+    inspected.verification = verify_checkpoint(checkpoint.path, checkpoint.manifest, world);
+  if (world.rank() == 0) fmt::print("{}\n", request.json ? to_json(inspected) : to_text(inspected));
+  return static_cast<int>(inspected.damaged() ? ExitCode::storage : ExitCode::done);
+}
+
+/// Collective. What is wrong with a checkpoint is part of its line, not an error.
+CheckpointSummary summary_of(const std::string& path, Communicator& world, bool verify) {
+  CheckpointSummary summary{.path = path, .step = step_of(fs::path(path).filename().string())};
+  try {
+    const Manifest manifest = open_checkpoint(path, world, Verify::sizes).manifest;
+    summary.saved_at = manifest.saved_at;
+    summary.val_loss = manifest.metric;
+    summary.bytes = manifest.state_bytes;
+    if (verify) summary.problem = verify_checkpoint(path, manifest, world).damage;
+  } catch (const StorageError& error) {
+    summary.problem = error.what();
+  }
+  return summary;
+}
+
+int inspect_run(Communicator& world, const std::string& folder, const Request& request) {
+  std::vector<std::string> paths;
+  std::string latest;
+  together(world, [&] {
+    for (const std::int64_t step : CheckpointDirectory(folder).steps())
+      paths.push_back(CheckpointDirectory(folder).final_path(step));
+    std::error_code ignored;
+    latest = fs::read_symlink(fs::path(folder) / "latest", ignored).filename().string();
+    if (paths.empty())
+      throw StorageError("no checkpoint in " + folder,
+                         "a run saves one every checkpoint.interval steps");
+  });
+  std::vector<CheckpointSummary> list;
+  for (const std::string& path : paths) {
+    list.push_back(summary_of(path, world, request.verify));
+    list.back().latest = fs::path(path).filename().string() == latest;
+  }
+  const bool good =
+      std::all_of(list.begin(), list.end(), [](const auto& s) { return s.problem.empty(); });
+  if (world.rank() == 0)
+    fmt::print("{}\n", request.json ? to_json(folder, list, request.verify)
+                                    : to_text(folder, list, request.verify));
+  return static_cast<int>(good ? ExitCode::done : ExitCode::storage);
+}
+
+/// The folder of checkpoints that `path` is or has; "" where it is itself a checkpoint.
+std::string folder_of(const fs::path& path) {
+  if (fs::is_directory(path / "checkpoints")) return (path / "checkpoints").string();
+  const bool one = fs::exists(path / kManifestName) || fs::exists(path / kStateName) ||
+                   step_of(path.lexically_normal().filename().string()) >= 0;
+  return one || !fs::is_directory(path) ? "" : path.string();
+}
+
+}  // namespace
+
+int inspect_command(const Arguments& arguments) {
+  CLI::App app("What is in a checkpoint; of a run directory, which checkpoints there are.",
+               "choir inspect");
+  Request request;
+  app.add_option("path", request.path, "checkpoint or run directory")->required();
+  app.add_flag("--verify", request.verify, "read every byte and compare the checksums");
+  app.add_flag("--json", request.json, "one JSON object");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) {
+    const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+    const std::string folder = folder_of(request.path);
+    return folder.empty() ? inspect_checkpoint(mesh->world(), request)
+                          : inspect_run(mesh->world(), folder, request);
+  });
+}
+
 }  // namespace choir

@@ -1,0 +1,87 @@
+#pragma once
+// The step of a deck, timed: the same Engine and Dataset that train, without evaluation,
+// checkpoints or a run directory. The ceilings it is held against are measured in the same run.
+#include <array>
+#include <string>
+#include <vector>
+
+#include "choir/core/log.hpp"
+#include "choir/train/deck.hpp"
+#include "choir/train/phase_clock.hpp"
+#include "choir/train/step_floor.hpp"
+#include "choir/train/step_planner.hpp"
+
+namespace choir {
+
+struct StepBenchOptions {
+  double warmup_seconds = 2;  ///< at least kWarmupSteps, at most 10 when they take longer
+  double min_seconds = 5;     ///< of timed steps, and at least kTimedSteps of them
+  double max_seconds = 20;    ///< ends the timing; at least 3 steps whatever they take
+};
+inline constexpr int kWarmupSteps = 2;
+inline constexpr int kTimedSteps = 10;
+
+/// Over the ranks, of one number a rank.
+struct Spread {
+  double min = 0, median = 0, max = 0;
+};
+
+/// Equal on every rank, except where it says "rank 0".
+struct StepBench {
+  std::string deck, precision, layout;
+  int ranks = 1, threads = 1;
+  std::int64_t micro = 0, accum = 0, global = 0;  ///< sequences
+  std::int64_t tokens = 0;                        ///< of a step, all ranks
+  std::int64_t parameters = 0;
+  std::int64_t warmup_steps = 0;
+  /// Timed: for each step the slowest rank's wall time, in order, and the loss.
+  std::vector<double> step_seconds, losses;
+  double median_seconds = 0;
+  std::array<Spread, kPhases> phases{};  ///< of each rank's median over the steps; index Phase
+
+  StepRates rates;        ///< per rank, all ranks at once; the slowest rank's
+  double peak_flops = 0;  ///< sum over ranks
+  double mfu = 0;         ///< (6 N + 12 L H Q T) FLOPs a token over peak_flops, as in training
+  double copy_rate = 0, update_rate = 0;  ///< bytes/s; the better of the two is in `rates`
+  StepWork work;                          ///< of one rank
+  double floor_seconds = 0;
+
+  struct AxisTraffic {
+    std::string axis, transport;
+    int ranks = 1;
+    double calls = 0, bytes = 0,
+           exposed_seconds = 0;  ///< a step; seconds: mean of the slowest rank
+  };
+  std::vector<AxisTraffic> traffic;  ///< axes of more than one rank
+
+  std::int64_t planned_arena = 0, peak_arena = 0;  ///< of the rank with the largest difference
+  std::int64_t planned_memory = 0;                 ///< everything in the plan, of a rank
+  /// Resident memory (shared pages divided among their processes) after the timed steps, less that
+  /// before the engine existed, when MPI, data and the libraries were warm; of the rank furthest
+  /// from its plan.
+  std::int64_t grown_memory = 0;
+  std::int64_t heap_growth =
+      0;  ///< bytes that malloc holds more after the timed steps than before; worst rank
+
+  std::vector<std::string> complaints;  ///< empty: VALID
+  bool valid() const { return complaints.empty(); }
+  double tokens_per_second() const { return static_cast<double>(tokens) / median_seconds; }
+  double floor_ratio() const { return median_seconds / floor_seconds; }
+};
+
+/// Collective over the mesh. The deck's batch is resolved here. Throws DeckError, DataError.
+StepBench bench_step(Deck deck, Mesh& mesh, Device& device, Logger& log,
+                     const StepBenchOptions& options = {});
+
+/// What makes a bench invalid, worked out from its numbers. Pure.
+std::vector<std::string> complaints_of(const StepBench& bench);
+
+/// Median of a copy; 0 of nothing.
+double median_of(std::vector<double> values);
+
+std::string to_string(const StepBench& bench);
+std::string to_json(const StepBench& bench);  ///< one object, with provenance
+std::string csv_header();
+std::string to_csv(const StepBench& bench);
+
+}  // namespace choir

@@ -1,0 +1,258 @@
+#include "choir/train/bench_step.hpp"
+
+#include <malloc.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "choir/core/process.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/run_setup.hpp"
+
+namespace choir {
+namespace {
+
+/// Resident bytes where a page shared by n processes counts 1/n: windows are not counted twice.
+std::int64_t own_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  std::int64_t kib = 0;
+  while (file >> word)
+    if (word == "Pss:" && file >> kib) return kib * 1024;
+  return resident_bytes();
+}
+
+std::int64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+}
+
+/// Bytes/s (read + written) of changing `bytes` of memory in place, the best of a few. A copy also
+/// reads the lines it overwrites; an optimizer, which has them already, does not pay for that.
+double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20) {
+  const Buffer memory(device, bytes);
+  auto* values = static_cast<float*>(memory.data());
+  const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
+#pragma omp parallel for schedule(static)
+  for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 1021);
+  double best = 1e30;
+  for (int round = 0; round < 5; ++round) {
+    const double start = now_seconds();
+#pragma omp parallel for simd schedule(static)
+    for (std::int64_t i = 0; i < n; ++i) values[i] = 0.75f * values[i] + 1.0f;
+    best = std::min(best, now_seconds() - start);
+  }
+  return 2.0 * static_cast<double>(bytes) / best;
+}
+
+double max_over(Communicator& comm, double value) {
+  comm.all_reduce(&value, 1, DType::f64, ReduceOp::max);
+  return value;
+}
+
+/// The value of the rank where it is largest in absolute terms.
+std::int64_t furthest(Communicator& comm, std::int64_t value) {
+  std::array<std::int64_t, 2> extremes{value, -value};
+  comm.all_reduce(extremes.data(), 2, DType::i64, ReduceOp::max);
+  return extremes[0] >= extremes[1] ? extremes[0] : -extremes[1];
+}
+
+Spread spread_over(Communicator& comm, double value) {
+  std::vector<double> all(static_cast<std::size_t>(comm.size()));
+  all[static_cast<std::size_t>(comm.rank())] = value;
+  comm.all_gather(all.data(), 1, DType::f64);
+  const auto [low, high] = std::minmax_element(all.begin(), all.end());
+  return {*low, median_of(all), *high};
+}
+
+/// A run without its directory: everything between the deck and the numbers.
+class Bench {
+ public:
+  Bench(Deck deck, Mesh& mesh, Device& device, Logger& log, const StepBenchOptions& options)
+      : deck_(std::move(deck)), mesh_(mesh), device_(device), log_(log), options_(options) {}
+
+  StepBench run() {
+    prepare();
+    measure_products();
+    measure_memory();
+    build();
+    warm_up();
+    measure();
+    gather();
+    result_.complaints = complaints_of(result_);
+    return result_;
+  }
+
+ private:
+  Communicator& world() { return mesh_.world(); }
+  void prepare();
+  void measure_products();
+  void measure_memory();
+  void build();
+  void warm_up();
+  void measure();
+  void gather();
+  void gather_traffic();
+  double timed_step();
+
+  Deck deck_;
+  Mesh& mesh_;
+  Device& device_;
+  Logger& log_;
+  StepBenchOptions options_;
+  BatchSizes batch_;
+  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<Engine> engine_;
+  StepPlan plan_;
+  PhaseClock clock_;
+  StepBench result_;
+  std::array<std::vector<double>, kPhases> seconds_;
+  double last_loss_ = 0;
+  std::int64_t step_ = 0, updates_ = 0, base_ = 0, heap_ = 0;
+};
+
+void Bench::prepare() {
+  batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
+  data_ = open_data(deck_, batch_.micro, mesh_, log_);
+  resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
+  result_.deck = deck_.source;
+  result_.precision = deck_.train.precision;
+  result_.layout = mesh_.layout().to_string();
+  result_.ranks = world().size();
+  result_.threads = omp_get_max_threads();
+  result_.micro = batch_.micro;
+  result_.accum = batch_.accum;
+  result_.global = batch_.global;
+  result_.tokens = batch_.global * deck_.model.gpt.block_size;
+}
+
+// All ranks at once, as they will compute. Called before the steps, which also starts the threads
+// and warms the libraries, and again after them: the better of two moments.
+void Bench::measure_products() {
+  const Stream stream(device_);
+  world().barrier();
+  const double flops = ops::measure_gemm(stream, precision_of(deck_.train.precision).compute);
+  double sum = flops;
+  world().all_reduce(&sum, 1, DType::f64, ReduceOp::sum);
+  result_.peak_flops = std::max(result_.peak_flops, sum);
+  result_.rates.flops_per_second =
+      std::max(result_.rates.flops_per_second, -max_over(world(), -flops));
+}
+
+void Bench::measure_memory() {
+  world().barrier();
+  result_.copy_rate = -max_over(world(), -ops::measure_copy(Stream(device_)));
+  world().barrier();
+  result_.update_rate = -max_over(world(), -measure_update(device_));
+  result_.rates.bytes_per_second = std::max(result_.copy_rate, result_.update_rate);
+}
+
+void Bench::build() {
+  const EngineOptions options = engine_options(deck_, batch_);
+  Communicator& ranks = mesh_.along(Axis::data);
+  data_->start_training({.first_sample = 0,
+                         .per_step = batch_.micro_batches(),
+                         .rank_offset = ranks.rank() * batch_.accum,
+                         .per_rank = batch_.accum});
+  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false);
+  world().barrier();
+  malloc_trim(0);
+  base_ = own_bytes();
+  world().barrier();
+  engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
+  engine_->instance().storage().initialise(options.seed);
+  result_.parameters = engine_->instance().parameters().count();
+  result_.work = step_work(options.model, options.precision, batch_.micro * batch_.accum,
+                           engine_->instance().parameters().flat_size());
+}
+
+double Bench::timed_step() {
+  clock_.begin();
+  const StepResult step = engine_->step(
+      step_, updates_, [&](std::int64_t) { return on_device(data_->next()); },
+      static_cast<double>(result_.tokens), clock_);
+  clock_.end();
+  ++step_;
+  updates_ += step.updated;
+  last_loss_ = step.loss;
+  return max_over(world(), clock_.total());
+}
+
+void Bench::warm_up() {
+  double spent = 0;
+  while (step_ < kWarmupSteps || (step_ < 10 && spent < options_.warmup_seconds))
+    spent += timed_step();
+  result_.warmup_steps = step_;
+}
+
+void Bench::measure() {
+  constexpr std::size_t kMost = 1 << 16;  // reserved: the timed steps must not allocate
+  result_.step_seconds.reserve(kMost);
+  result_.losses.reserve(kMost);
+  for (auto& list : seconds_) list.reserve(kMost);
+  for (int axis = 0; axis < kAxes; ++axis) mesh_.along(static_cast<Axis>(axis)).reset_traffic();
+  heap_ = heap_bytes();
+  double spent = 0;
+  std::size_t done = 0;
+  const auto enough = [&] {
+    if (done < 3) return false;
+    if (spent >= options_.max_seconds || done == kMost) return true;
+    return done >= kTimedSteps && spent >= options_.min_seconds;
+  };
+  for (; !enough(); ++done) {
+    const double seconds = timed_step();
+    spent += seconds;
+    result_.step_seconds.push_back(seconds);
+    result_.losses.push_back(last_loss_);
+    for (int p = 0; p < kPhases; ++p)
+      seconds_[static_cast<std::size_t>(p)].push_back(clock_.seconds(static_cast<Phase>(p)));
+  }
+  heap_ = heap_bytes() - heap_;
+}
+
+void Bench::gather() {
+  const std::int64_t grown = own_bytes() - base_;
+  world().barrier();
+  gather_traffic();
+  measure_products();
+  result_.floor_seconds = floor_seconds(result_.work, result_.rates);
+  result_.median_seconds = median_of(result_.step_seconds);
+  for (std::size_t p = 0; p < kPhases; ++p)
+    result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
+  result_.mfu = engine_->instance().model().flops_per_token() * result_.tokens_per_second() /
+                result_.peak_flops;
+  result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
+  const auto peak = static_cast<std::int64_t>(engine_->instance().arena().peak());
+  result_.peak_arena = result_.planned_arena + furthest(world(), peak - result_.planned_arena);
+  result_.planned_memory = static_cast<std::int64_t>(plan_.memory.total());
+  result_.grown_memory = result_.planned_memory + furthest(world(), grown - result_.planned_memory);
+  result_.heap_growth = furthest(world(), heap_);
+}
+
+void Bench::gather_traffic() {
+  const auto steps = static_cast<double>(result_.step_seconds.size());
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    Communicator& comm = mesh_.along(axis);
+    if (comm.size() == 1) continue;
+    const CommTraffic& traffic = comm.traffic();
+    result_.traffic.push_back({.axis = std::string(short_name(axis)),
+                               .transport = comm.transport(),
+                               .ranks = comm.size(),
+                               .calls = static_cast<double>(traffic.calls) / steps,
+                               .bytes = traffic.bytes / steps,
+                               .exposed_seconds = max_over(world(), traffic.seconds / steps)});
+  }
+}
+
+}  // namespace
+
+StepBench bench_step(Deck deck, Mesh& mesh, Device& device, Logger& log,
+                     const StepBenchOptions& options) {
+  return Bench(std::move(deck), mesh, device, log, options).run();
+}
+
+}  // namespace choir

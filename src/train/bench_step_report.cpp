@@ -1,0 +1,206 @@
+// StepBench: the verdict, and what it looks like as text, JSON and CSV. Pure.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "choir/core/text.hpp"
+#include "choir/train/bench_step.hpp"
+#include "choir/train/build_info.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+double mean(const double* first, std::size_t n) {
+  return std::accumulate(first, first + n, 0.0) / static_cast<double>(n);
+}
+
+/// Falling, or unchanged within the noise of single batches: the mean of the last third against
+/// that of the first, with three standard errors of their difference.
+bool rose(const std::vector<double>& losses) {
+  const std::size_t n = losses.size() / 3;
+  if (n == 0) return false;
+  const double* tail = losses.data() + losses.size() - n;
+  const double first = mean(losses.data(), n), last = mean(tail, n);
+  double squares = 0;
+  for (std::size_t i = 0; i < n; ++i)
+    squares += std::pow(losses[i] - first, 2) + std::pow(tail[i] - last, 2);
+  const auto count = static_cast<double>(n);
+  const double error = std::sqrt(squares / count / std::max(1.0, count - 1));
+  return last - first > 3 * error + 0.02 * first;
+}
+
+std::string phase_table(const StepBench& b) {
+  std::string text = "  phase          min ms  median ms     max ms   of step   (over the ranks)\n";
+  for (int p = 0; p < kPhases; ++p) {
+    const Spread& s = b.phases[static_cast<std::size_t>(p)];
+    text += fmt::format("  {:<10} {:>10.3f} {:>10.3f} {:>10.3f}   {:>5.1f} %\n",
+                        name_of(static_cast<Phase>(p)), 1e3 * s.min, 1e3 * s.median, 1e3 * s.max,
+                        100 * s.median / b.median_seconds);
+  }
+  return text;
+}
+
+std::string floor_table(const StepBench& b) {
+  const double rate = b.rates.flops_per_second, copy = b.rates.bytes_per_second;
+  const auto line = [](const char* what, double amount, const char* unit, double seconds) {
+    return fmt::format("  {:<40} {:>10.3f} {:<5} {:>10.3f} ms\n", what, amount / 1e9, unit,
+                       1e3 * seconds);
+  };
+  return fmt::format(
+             "floor of a rank's step = FLOPs at {:.3f} TFLOP/s ({} product of 1024^3) + bytes at "
+             "{:.1f} GB/s\n(512 MiB, the better of a copy, {:.1f}, and an update in place, "
+             "{:.1f}); per "
+             "rank, all ranks at once, same run\n",
+             rate / 1e12, b.precision, copy / 1e9, b.copy_rate / 1e9, b.update_rate / 1e9) +
+         line("6 x weights in products x tokens", b.work.gemm_flops, "GFLOP",
+              b.work.gemm_flops / rate) +
+         line("12 D x causal pairs x heads x layers", b.work.attention_flops, "GFLOP",
+              b.work.attention_flops / rate) +
+         line("AdamW: 7 words a parameter, and the copy", b.work.optimizer_bytes, "GB",
+              b.work.optimizer_bytes / copy) +
+         line("gradient norm: 1 word a parameter", b.work.norm_bytes, "GB",
+              b.work.norm_bytes / copy) +
+         fmt::format("  {:<40} {:>10} {:<5} {:>10.3f} ms\n", "floor", "", "",
+                     1e3 * b.floor_seconds);
+}
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::vector<std::string> complaints_of(const StepBench& b) {
+  std::vector<std::string> list;
+  if (!std::all_of(b.losses.begin(), b.losses.end(), [](double x) { return std::isfinite(x); }))
+    list.emplace_back("the loss is not finite");
+  else if (rose(b.losses))
+    list.push_back(
+        fmt::format("the loss rose from {:.4f} to {:.4f}", b.losses.front(), b.losses.back()));
+  if (b.peak_arena != b.planned_arena)
+    list.push_back(fmt::format("the arena peaked at {} bytes, planned were {}", b.peak_arena,
+                               b.planned_arena));
+  const auto difference = static_cast<double>(std::abs(b.grown_memory - b.planned_memory));
+  if (difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
+    list.push_back(fmt::format("resident memory grew by {:.1f} MiB, planned were {:.1f}",
+                               static_cast<double>(b.grown_memory) / kMiB,
+                               static_cast<double>(b.planned_memory) / kMiB));
+  return list;
+}
+
+std::string to_string(const StepBench& b) {
+  const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
+  std::string text = fmt::format(
+      "bench step {} {}: {} ranks x {} threads, {}, micro-batch {} x accumulation {}, {} tokens a "
+      "step, "
+      "{} parameters\n{} steps timed after {} of warm-up: median {:.3f} ms, {:.3f} to {:.3f} "
+      "(slowest "
+      "rank's)\n",
+      b.deck, b.precision, b.ranks, b.threads, b.layout, b.micro, b.accum, b.tokens,
+      format_count(b.parameters), b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds,
+      1e3 * *fastest, 1e3 * *slowest);
+  text += phase_table(b);
+  for (const StepBench::AxisTraffic& t : b.traffic)
+    text += fmt::format(
+        "exposed communication {} ({}, {} ranks): {:.3f} ms a step ({:.1f} %), {:.1f} MiB "
+        "in {:.1f} calls\n",
+        t.axis, t.transport, t.ranks, 1e3 * t.exposed_seconds,
+        100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls);
+  text += floor_table(b);
+  text += fmt::format(
+      "memory: arena peak {} bytes, planned {}; resident grew by {:.1f} MiB, planned {:.1f}; "
+      "heap grew by {} bytes in the timed steps\n"
+      "loss {:.4f} -> {:.4f}\n",
+      b.peak_arena, b.planned_arena, static_cast<double>(b.grown_memory) / kMiB,
+      static_cast<double>(b.planned_memory) / kMiB, b.heap_growth, b.losses.front(),
+      b.losses.back());
+  text += fmt::format("{:.0f} tokens/s   {:.0f} per rank   MFU {:.1f} %   {:.2f} x the floor\n",
+                      b.tokens_per_second(), b.tokens_per_second() / b.ranks, 100 * b.mfu,
+                      b.floor_ratio());
+  return text + (b.valid() ? "VALID" : "INVALID: " + join(b.complaints, "; "));
+}
+
+std::string to_json(const StepBench& b) {
+  nlohmann::ordered_json json{{"bench", "step"},
+                              {"deck", b.deck},
+                              {"precision", b.precision},
+                              {"layout", b.layout},
+                              {"ranks", b.ranks},
+                              {"threads", b.threads},
+                              {"micro_batch", b.micro},
+                              {"accum", b.accum},
+                              {"global_batch", b.global},
+                              {"tokens", b.tokens},
+                              {"parameters", b.parameters},
+                              {"warmup_steps", b.warmup_steps},
+                              {"step_seconds", b.step_seconds},
+                              {"losses", b.losses},
+                              {"median_seconds", b.median_seconds},
+                              {"tokens_per_second", b.tokens_per_second()},
+                              {"mfu", b.mfu},
+                              {"gemm_flops_per_second", b.rates.flops_per_second},
+                              {"copy_bytes_per_second", b.copy_rate},
+                              {"update_bytes_per_second", b.update_rate},
+                              {"work",
+                               {{"gemm_flops", b.work.gemm_flops},
+                                {"attention_flops", b.work.attention_flops},
+                                {"optimizer_bytes", b.work.optimizer_bytes},
+                                {"norm_bytes", b.work.norm_bytes}}},
+                              {"floor_seconds", b.floor_seconds},
+                              {"floor_ratio", b.floor_ratio()},
+                              {"planned_arena", b.planned_arena},
+                              {"peak_arena", b.peak_arena},
+                              {"planned_memory", b.planned_memory},
+                              {"grown_memory", b.grown_memory},
+                              {"heap_growth", b.heap_growth},
+                              {"valid", b.valid()},
+                              {"complaints", b.complaints},
+                              {"provenance", nlohmann::ordered_json::parse(build_provenance())}};
+  for (int p = 0; p < kPhases; ++p) {
+    const Spread& s = b.phases[static_cast<std::size_t>(p)];
+    json["phases"][name_of(static_cast<Phase>(p))] = {
+        {"min", s.min}, {"median", s.median}, {"max", s.max}};
+  }
+  json["communication"] = nlohmann::ordered_json::array();
+  for (const StepBench::AxisTraffic& t : b.traffic)
+    json["communication"].push_back({{"axis", t.axis},
+                                     {"transport", t.transport},
+                                     {"ranks", t.ranks},
+                                     {"calls", t.calls},
+                                     {"bytes", t.bytes},
+                                     {"exposed_seconds", t.exposed_seconds}});
+  return json.dump();
+}
+
+std::string csv_header() {
+  return "deck,precision,ranks,threads,layout,micro_batch,accum,global_batch,tokens,params,steps,"
+         "step_ms_med,step_ms_min,step_ms_max,tok_s,tok_s_rank,mfu,floor_ms,floor_ratio,data_ms,"
+         "forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,memory_gb_s,mem_mib,"
+         "loss_"
+         "end,valid";
+}
+
+std::string to_csv(const StepBench& b) {
+  const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
+  std::string row = fmt::format(
+      "{},{},{},{},{},{},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.1f},{:.1f},{:.4f},{:.4f},{:.3f}",
+      b.deck, b.precision, b.ranks, b.threads, b.layout, b.micro, b.accum, b.global, b.tokens,
+      b.parameters, b.step_seconds.size(), 1e3 * b.median_seconds, 1e3 * *fastest, 1e3 * *slowest,
+      b.tokens_per_second(), b.tokens_per_second() / b.ranks, b.mfu, 1e3 * b.floor_seconds,
+      b.floor_ratio());
+  for (const Spread& s : b.phases) row += fmt::format(",{:.4f}", 1e3 * s.median);
+  return row + fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{}", b.rates.flops_per_second / 1e12,
+                           b.rates.bytes_per_second / 1e9,
+                           static_cast<double>(b.grown_memory) / kMiB, b.losses.back(),
+                           b.valid() ? "VALID" : "INVALID");
+}
+
+}  // namespace choir

@@ -1,0 +1,149 @@
+#include "choir/train/bench_step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "choir/core/text.hpp"
+#include "choir/train/bench_shapes.hpp"
+
+namespace choir {
+namespace {
+
+GptConfig gpt2_small() {
+  return {.vocab_size = 50257,
+          .block_size = 64,
+          .n_layer = 12,
+          .n_head = 12,
+          .n_kv_head = 12,
+          .n_embd = 768,
+          .ffn_width = 3072};
+}
+
+TEST(StepFloor, CountsTheProductsOfGpt2) {
+  // 12 x (768 x 2304 + 768 x 768 + 2 x 768 x 3072) + 50257 x 768: the 84.9 M of the blocks, and the
+  // head.
+  EXPECT_EQ(matmul_weights(gpt2_small()), 84934656 + 38597376);
+}
+
+TEST(StepFloor, CountsGroupedHeadsAndGates) {
+  const GptConfig llama{.vocab_size = 100,
+                        .block_size = 8,
+                        .n_layer = 1,
+                        .n_head = 4,
+                        .n_kv_head = 2,
+                        .n_embd = 16,
+                        .ffn_width = 32,
+                        .activation = ops::Activation::swiglu};
+  // q 16 x 16, k and v 16 x 8 each, output 16 x 16, gate, up and down 16 x 32 each, head 100 x 16.
+  EXPECT_EQ(matmul_weights(llama), 256 + 2 * 128 + 256 + 3 * 512 + 1600);
+}
+
+TEST(StepFloor, AgreesWithAHandCount) {
+  const GptConfig c{.vocab_size = 10,
+                    .block_size = 4,
+                    .n_layer = 2,
+                    .n_head = 2,
+                    .n_kv_head = 2,
+                    .n_embd = 8,
+                    .ffn_width = 16};
+  const StepWork work = step_work(c, precision_of("fp32"), 3, 1000);
+  EXPECT_EQ(work.gemm_flops, 6.0 * static_cast<double>(matmul_weights(c)) * 12);
+  EXPECT_EQ(work.attention_flops, 12.0 * 4 * (3 * 2 * 2 * 10));  // D 4; 4+3+2+1 pairs
+  EXPECT_EQ(work.optimizer_bytes, 28000);
+  EXPECT_EQ(work.norm_bytes, 4000);
+  EXPECT_EQ(step_work(c, precision_of("bf16-mixed"), 3, 1000).optimizer_bytes, 30000);
+  EXPECT_EQ(step_work(c, precision_of("fp64"), 3, 1000).optimizer_bytes, 56000);
+  EXPECT_DOUBLE_EQ(floor_seconds(work, {1e6, 1e6}),
+                   (work.gemm_flops + work.attention_flops + 32000) / 1e6);
+}
+
+TEST(StepFloor, ListedProductsAddUpToIt) {
+  const GptConfig c = gpt2_small();
+  double listed = 0;
+  for (const StepGemm& g : gemms_of(c, 4 * c.block_size))
+    listed += g.flops() * static_cast<double>(g.calls);
+  EXPECT_DOUBLE_EQ(listed, step_work(c, precision_of("fp32"), 4, 0).gemm_flops);
+}
+
+TEST(StepBench, Medians) {
+  EXPECT_EQ(median_of({}), 0);
+  EXPECT_EQ(median_of({3, 1, 2}), 2);
+  EXPECT_EQ(median_of({4, 1, 2, 3}), 2.5);
+}
+
+StepBench good_bench() {
+  StepBench b;
+  b.deck = "inputs/a.json";
+  b.precision = "fp32";
+  b.layout = "dp=2 tp=1 pp=1 cp=1";
+  b.ranks = 2;
+  b.tokens = 1000;
+  b.step_seconds = {0.1, 0.1, 0.1};
+  b.losses = {4, 3.5, 3};
+  b.median_seconds = 0.1;
+  b.floor_seconds = 0.05;
+  b.rates = {1e12, 1e10};
+  b.planned_arena = b.peak_arena = 12345;
+  b.planned_memory = std::int64_t{1} << 30;
+  b.grown_memory = b.planned_memory + (std::int64_t{50} << 20);
+  return b;
+}
+
+TEST(StepBench, FallingLossAndThePlannedMemoryAreValid) {
+  EXPECT_TRUE(complaints_of(good_bench()).empty());
+}
+
+TEST(StepBench, LossesThatStayWithinNoiseAreValid) {
+  StepBench b = good_bench();
+  b.losses.clear();
+  for (int i = 0; i < 30; ++i) b.losses.push_back(10.8 + 0.05 * std::sin(1.7 * i));
+  EXPECT_TRUE(complaints_of(b).empty());
+}
+
+TEST(StepBench, RisingOrInfiniteLossIsInvalid) {
+  StepBench b = good_bench();
+  b.losses.assign(30, 3.0);
+  for (int i = 20; i < 30; ++i) b.losses[static_cast<std::size_t>(i)] = 3.5;
+  ASSERT_EQ(complaints_of(b).size(), 1u);
+  EXPECT_NE(complaints_of(b)[0].find("rose"), std::string::npos);
+  b.losses[3] = std::numeric_limits<double>::infinity();
+  ASSERT_EQ(complaints_of(b).size(), 1u);
+  EXPECT_NE(complaints_of(b)[0].find("not finite"), std::string::npos);
+}
+
+TEST(StepBench, ArenaThatMissesItsPlanByAByteIsInvalid) {
+  StepBench b = good_bench();
+  b.peak_arena -= 1;
+  EXPECT_EQ(complaints_of(b).size(), 1u);
+}
+
+TEST(StepBench, MemoryMayMissByFivePercentOr64MiB) {
+  StepBench b = good_bench();
+  b.grown_memory = b.planned_memory + (std::int64_t{65} << 20);
+  EXPECT_EQ(complaints_of(b).size(), 1u);
+  b.grown_memory = b.planned_memory - (std::int64_t{65} << 20);
+  EXPECT_EQ(complaints_of(b).size(), 1u);
+  b.planned_memory = std::int64_t{4} << 30;
+  b.grown_memory = b.planned_memory + (std::int64_t{200} << 20);
+  EXPECT_TRUE(complaints_of(b).empty());
+}
+
+TEST(StepBench, ReportsEndInAVerdict) {
+  StepBench b = good_bench();
+  EXPECT_TRUE(to_string(b).ends_with("\nVALID")) << to_string(b);
+  EXPECT_NE(to_string(b).find("10000 tokens/s"), std::string::npos) << to_string(b);
+  EXPECT_NE(to_string(b).find("2.00 x the floor"), std::string::npos) << to_string(b);
+  b.complaints = {"this", "that"};
+  EXPECT_TRUE(to_string(b).ends_with("\nINVALID: this; that"));
+}
+
+TEST(StepBench, CsvHasAValueForEveryColumn) {
+  EXPECT_EQ(split(csv_header(), ',').size(), split(to_csv(good_bench()), ',').size());
+}
+
+}  // namespace
+}  // namespace choir
