@@ -49,6 +49,15 @@ $(BUILD)/features.mk: .make/features.sh
 	@MPICXX="$(MPICXX)" MARCH="$(MARCH)" HDF5="$(HDF5)" BLAS_DIR="$(BLAS_DIR)" ONEDNN="$(ONEDNN)" \
 	  CUDA_HOME="$(CUDA_HOME)" .make/features.sh $(BUILD)
 
+# The revision is looked up on every build and written only when it changed.
+.PHONY: always
+$(BUILD)/choir_revision.hpp: always
+	@mkdir -p $(BUILD)
+	@printf '#pragma once\n// Written by make.\n#define CHOIR_BUILD_REVISION "%s"\n' \
+	  "$$(git describe --always --dirty 2>/dev/null || echo unknown)" > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/obj/src/train/build_info.o: $(BUILD)/choir_revision.hpp
+
 features:
 	@cat $(BUILD)/features.txt
 

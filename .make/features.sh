@@ -101,9 +101,7 @@ fi
   echo "GTEST_LIBS := $gtest"
   echo "KERNEL_VECTOR_FLAGS := $vector"
 } >>"$mk"
-git_describe=$(git describe --always --dirty 2>/dev/null || echo unknown)
 echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
-echo "#define CHOIR_BUILD_REVISION \"$git_describe\"" >>"$header"
 echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"
 cmp -s "$header" "${header%.new}" && rm "$header" || mv "$header" "${header%.new}"
 mv "$mk" "${mk%.new}"

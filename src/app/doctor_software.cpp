@@ -13,6 +13,7 @@
 #include "choir/comm/mpi_api.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/ops/gemm.hpp"
+#include "choir/train/build_info.hpp"
 #include "choir_features.hpp"
 #ifdef CHOIR_HAVE_HWLOC
 #include <hwloc.h>
@@ -91,11 +92,11 @@ std::string topology() {
 }  // namespace
 
 std::vector<Finding> examine_software(const MpiSession& session) {
-  std::vector<Finding> findings{{Health::ok, "choir",
-                                 fmt::format("{}, {}, -march={}", CHOIR_BUILD_REVISION,
-                                             CHOIR_BUILD_COMPILER, CHOIR_BUILD_MARCH),
-                                 ""},
-                                judge_mpi(compiled_mpi(), MpiSession::library_version())};
+  std::vector<Finding> findings{
+      {Health::ok, "choir",
+       fmt::format("{}, {}, -march={}", build_revision(), CHOIR_BUILD_COMPILER, CHOIR_BUILD_MARCH),
+       ""},
+      judge_mpi(compiled_mpi(), MpiSession::library_version())};
   if (session.thread_multiple())
     findings.push_back({Health::ok, "MPI threads", "multiple", ""});
   else

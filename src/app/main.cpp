@@ -5,13 +5,13 @@
 #include "choir/app/guard.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
-#include "choir_features.hpp"
+#include "choir/train/build_info.hpp"
 
 namespace {
 
 void print_usage() {
   fmt::print("choir {}: trains and runs transformer language models on MPI ranks\n\n",
-             CHOIR_BUILD_REVISION);
+             choir::build_revision());
   fmt::print("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const choir::Command& command : choir::commands())
     fmt::print("  {:<10} {}\n", command.name, command.summary);
@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
     return all.empty() ? static_cast<int>(choir::ExitCode::deck) : 0;
   }
   if (all[0] == "--version") {
-    fmt::print("choir {}\n", CHOIR_BUILD_REVISION);
+    fmt::print("choir {}\n", choir::build_revision());
     return 0;
   }
   for (const choir::Command& command : choir::commands())

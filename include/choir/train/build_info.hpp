@@ -4,6 +4,9 @@
 
 namespace choir {
 
+/// Of the sources, "7dca555" or "7dca555-dirty".
+const char* build_revision();
+
 /// {"revision": ..., "compiler": ..., "march": ..., "mpi": ..., "host": ..., "date": ...}
 std::string build_provenance();
 
