@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/comm/null_communicator.hpp"
 #include "choir/train/run_data.hpp"
 #include "choir/train/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
