@@ -65,6 +65,8 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
 void SelfAttention::use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForward& call) const {
   const Sequence& sequence = pass.sequence();
   KvCache& cache = *sequence.cache;
+  CHOIR_CHECK(cache.length + sequence.tokens <= cache.capacity, "{} positions in a cache of {}",
+              cache.length + sequence.tokens, cache.capacity);
   const std::int64_t width = options_.kv_heads * head_width_;
   const std::size_t unit = size_of(qkv.dtype);
   const auto layer = static_cast<std::size_t>(options_.layer);
@@ -72,12 +74,11 @@ void SelfAttention::use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForwa
     auto* base = static_cast<std::byte*>(where.data);
     for (std::int64_t b = 0; b < sequence.batch; ++b) {
       const std::int64_t row = b * cache.capacity + cache.length;
-      ops::copy_rows(
-          pass.stream(), qkv.dtype, sequence.tokens, width,
-          {static_cast<std::byte*>(operand.data) +
-               static_cast<std::size_t>(b * operand.batch_stride) * unit,
-           operand.position_stride},
-          {base + static_cast<std::size_t>(row * width) * unit, width});
+      ops::copy_rows(pass.stream(), qkv.dtype, sequence.tokens, width,
+                     {static_cast<std::byte*>(operand.data) +
+                          static_cast<std::size_t>(b * operand.batch_stride) * unit,
+                      operand.position_stride},
+                     {base + static_cast<std::size_t>(row * width) * unit, width});
     }
     operand = {base, cache.capacity * width, width};
   };
@@ -90,9 +91,10 @@ Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rop
   Tensor qkv = qkv_.forward(pass, x);
   rotate(pass, qkv, rope_table, false);
   Tensor out = pass.allocate({sequence.rows(), options_.width}, "attention output");
-  Tensor lse = pass.training() ? pass.allocate_statistic(
-                                     {sequence.batch, options_.heads, sequence.tokens}, "attention lse")
-                               : Tensor();
+  Tensor lse = pass.training()
+                   ? pass.allocate_statistic({sequence.batch, options_.heads, sequence.tokens},
+                                             "attention lse")
+                   : Tensor();
   ops::AttentionForward call{.problem = problem(pass),
                              .q = packed(qkv, 0, pass),
                              .k = packed(qkv, options_.heads, pass),
@@ -121,8 +123,8 @@ Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& 
   const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
   const ops::AttentionProblem shape = problem(pass);
   {
-    const Tensor workspace = pass.scratch(ops::attention_workspace(pass.stream(), shape, true),
-                                          "attention workspace");
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
     const std::int64_t k_head = options_.heads, v_head = options_.heads + options_.kv_heads;
     ops::attention_backward(pass.stream(), {.problem = shape,
                                             .q = packed(qkv, 0, pass),

@@ -36,6 +36,7 @@ void GradientReducer::gradients_ready(int index) {
     in_flight_.front()->wait();
     in_flight_.erase(in_flight_.begin());
   }
+  for (CommRequest* earlier : in_flight_) earlier->test();  // MPI moves only when asked
   const TensorView sum = storage_->gradients(bucket);
   in_flight_.push_back(&data_->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()),
                                                 sum.dtype, ReduceOp::sum,

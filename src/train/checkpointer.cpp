@@ -4,6 +4,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/data/tokenizer.hpp"
 
 namespace choir {
 
@@ -36,7 +37,23 @@ void Checkpointer::require_newest(std::int64_t step) {
   });
 }
 
-bool Checkpointer::restore() {
+namespace {
+
+void require_vocabulary(const Checkpoint& found, std::uint64_t vocab_hash) {
+  const TrainMeta meta = TrainMeta::parse(found.json, found.path);
+  if (meta.vocabulary.empty() || vocab_hash == 0) return;
+  const Tokenizer trained = Tokenizer::from_json(meta.vocabulary, found.path);
+  if (trained.hash() == vocab_hash) return;
+  throw DataError(fmt::format("the training data have another vocabulary than '{}' was trained on "
+                              "({} symbols, hash {:016x})",
+                              found.path, trained.vocab_size(), trained.hash()),
+                  "prepare the data with the vocabulary of the run, or start a new run directory "
+                  "with run.dir");
+}
+
+}  // namespace
+
+bool Checkpointer::restore(std::uint64_t vocab_hash) {
   if (deck_.checkpoint.resume == "none") {
     require_newest(0);
     return false;
@@ -51,6 +68,7 @@ bool Checkpointer::restore() {
   if (engine_.mesh().rank() == 0)
     for (const std::string& line : found->skipped)
       log_.warn("passed over a damaged checkpoint: {}", line);
+  together(engine_.mesh().world(), [&] { require_vocabulary(*found, vocab_hash); });
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
   engine_.instance().storage().publish(engine_.instance().stream());
@@ -62,6 +80,10 @@ bool Checkpointer::restore() {
 }
 
 bool Checkpointer::save(const std::string& meta_json, std::optional<double> metric) {
+  // Nothing drifted is worth keeping: a rank with other weights ends the run, the checkpoints
+  // before stay.
+  require_equal(engine_.mesh().world(), engine_.instance().storage().digest(),
+                fmt::format("parameters after step {}", progress_.step));
   const CheckpointMeta meta{.step = progress_.step,
                             .json = meta_json,
                             .metric = metric,

@@ -96,7 +96,8 @@ void Trainer::skip_or_stop(const StepResult& result) {
 }
 
 Stop Trainer::agreed_stop() {
-  const double ahead = clock_.total() + 2 * checkpointer_->slowest_save();
+  // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
+  const double ahead = clock_.total() + 2 * checkpointer_->slowest_save() + slowest_evaluation_;
   Stop mine = stop_.poll(ahead);
   if (faults_.stop_at(progress_.step)) mine = Stop::save;
   return static_cast<Stop>(agree(mesh_.world(), {.stop = static_cast<int>(mine)}).stop);
@@ -145,6 +146,7 @@ void Trainer::evaluate() {
   steps_since_evaluation_ = 0;
   last_val_loss_ = *val_loss_;
   evaluation_seconds_ += now_seconds() - start;
+  slowest_evaluation_ = std::max(slowest_evaluation_, now_seconds() - start);
   best_ = deck_.checkpoint.best && deck_.checkpoint.interval > 0 &&
           *val_loss_ < progress_.best_val_loss;
   progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);

@@ -20,7 +20,9 @@ class Checkpointer {
   /// true, or leaves the fresh model and returns false. StorageError when every checkpoint is
   /// damaged, or none fits; DeckError when the run directory holds later steps than it is told to
   /// start from.
-  bool restore();
+  /// DataError when the checkpoint was trained on another vocabulary than `vocab_hash` (0:
+  /// unknown).
+  bool restore(std::uint64_t vocab_hash);
   /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just
   /// measured.
   bool save(const std::string& meta_json, std::optional<double> metric);

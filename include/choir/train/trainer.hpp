@@ -70,7 +70,7 @@ class Trainer {
   std::int64_t steps_since_evaluation_ = 0;
   std::optional<double> train_loss_, val_loss_;  // measured at the current step
   double last_val_loss_ = 0;
-  double stepping_seconds_ = 0, evaluation_seconds_ = 0;
+  double stepping_seconds_ = 0, evaluation_seconds_ = 0, slowest_evaluation_ = 0;
   std::int64_t first_step_ = 0;
   bool first_line_ = true;
   bool best_ = false;  // the validation loss of this step is the lowest so far
