@@ -19,7 +19,20 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
               .fault = faults.in_save(progress.step),
               .progress = {}}) {}
 
-bool Checkpointer::restore() {
+void Checkpointer::require_vocabulary(const Checkpoint& found, const Tokenizer& tokenizer) const {
+  const TrainMeta meta = TrainMeta::parse(found.json, found.path);
+  if (meta.vocabulary.empty()) return;
+  const std::uint64_t stored = Tokenizer::from_json(meta.vocabulary, found.path).hash();
+  if (stored == tokenizer.hash()) return;
+  DataError error(fmt::format("the vocabulary of the training data ({} entries, {:016x}) is not that of the "
+                              "checkpoint {} ({} entries, {:016x})",
+                              tokenizer.vocab_size(), tokenizer.hash(), found.path, meta.vocab_size, stored),
+                  "name the data it was trained on in data.train, or start anew in another run.dir");
+  error.set_agreed_ranks(engine_.mesh().world().size());  // every rank has read the same
+  throw error;
+}
+
+bool Checkpointer::restore(const Tokenizer* tokenizer) {
   if (deck_.checkpoint.resume == "none") return false;
   for (const std::string& line : store_.recover()) log_.warn("checkpoints: {}", line);
   std::optional<Checkpoint> found;
@@ -29,6 +42,7 @@ bool Checkpointer::restore() {
   if (engine_.mesh().rank() == 0)
     for (const std::string& line : found->skipped)
       log_.warn("passed over a damaged checkpoint: {}", line);
+  if (tokenizer != nullptr) require_vocabulary(*found, *tokenizer);
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
   engine_.instance().storage().publish(engine_.instance().stream());

@@ -76,7 +76,7 @@ void Trainer::build() {
 
 void Trainer::resume() {
   watchdog_.beat("resume");
-  if (!checkpointer_->restore()) engine_->instance().storage().initialise(engine_->options().seed);
+  if (!checkpointer_->restore(data_->tokenizer())) engine_->instance().storage().initialise(engine_->options().seed);
   require_equal(mesh_.world(), engine_->instance().storage().digest(), "parameters at the start");
   first_step_ = progress_.step;
   if (progress_.consumed_samples % batch_.micro != 0)

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "choir/core/log.hpp"
+#include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/faults.hpp"
 #include "choir/train/train_checkpoint.hpp"
@@ -17,8 +18,9 @@ class Checkpointer {
                const Faults& faults, Logger& log);
 
   /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns true, or leaves
-  /// the fresh model and returns false. StorageError when every checkpoint is damaged, or none fits.
-  bool restore();
+  /// the fresh model and returns false. StorageError when every checkpoint is damaged, or none fits; DataError when it
+  /// was trained on another vocabulary than `tokenizer`'s, which may be null: unknown.
+  bool restore(const Tokenizer* tokenizer);
   /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just measured.
   bool save(const std::string& meta_json, std::optional<double> metric);
 
@@ -29,6 +31,8 @@ class Checkpointer {
   double seconds() const { return seconds_; }
 
  private:
+  void require_vocabulary(const Checkpoint& found, const Tokenizer& tokenizer) const;
+
   const Deck& deck_;
   Engine& engine_;
   Progress& progress_;
