@@ -1,10 +1,16 @@
 #include "choir/train/checkpointer.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "choir/core/clock.hpp"
 
 namespace choir {
+namespace {
+
+constexpr int kKeepAll = std::numeric_limits<int>::max();
+
+}  // namespace
 
 Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
                            Progress& progress, const Faults& faults, Logger& log)
@@ -13,7 +19,7 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       progress_(progress),
       log_(log),
       store_(folder, engine.mesh().world(),
-             {.retention = {.keep_last = deck.checkpoint.keep,
+             {.retention = {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
                             .keep_every = deck.checkpoint.keep_every,
                             .keep_best = deck.checkpoint.best},
               .fault = faults.in_save(progress.step),
