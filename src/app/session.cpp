@@ -47,8 +47,8 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
     if (world.rank() != 0) return;
     std::ifstream file(path);
     std::stringstream content;
-    if (file) content << file.rdbuf();
-    if (!file || content.fail())
+    if (file.peek() != std::ifstream::traits_type::eof()) content << file.rdbuf();
+    if (file.fail() || content.fail())
       throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),
                       "the decks that come with choir are in inputs/");
     text = content.str();

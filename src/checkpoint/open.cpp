@@ -20,6 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kNamesShown = 5;
 
+/// For what every rank has found alike: one of them speaks.
+[[noreturn]] void throw_agreed(const Communicator& world, const std::string& what,
+                               const std::string& hint) {
+  StorageError error(what, hint);
+  error.set_agreed_ranks(world.size());
+  throw error;
+}
+
 /// "a, b, c (and 7 more)"
 std::string listed(const std::vector<std::string>& names) {
   std::string text;
@@ -168,7 +176,7 @@ std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communica
   if (reasons.empty()) return std::nullopt;
   std::string what = fmt::format("no checkpoint in {} can be used:", folder);
   for (const std::string& reason : reasons) what += "\n  " + reason;
-  throw StorageError(what, "move them away to start from the beginning");
+  throw_agreed(world, what, "move them away to start from the beginning");
 }
 
 Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify verify,
@@ -189,13 +197,13 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   if (!folder.empty()) {
     auto found = find_newest_valid(folder, world, verify, progress);
     if (found) return *std::move(found);
-    throw StorageError("no checkpoint in " + folder,
-                       "a run saves one every checkpoint.interval steps");
+    throw_agreed(world, "no checkpoint in " + folder,
+                 "a run saves one every checkpoint.interval steps");
   }
   Checkpoint found;
   const std::string reason = examine(path, world, verify, progress, found);
   if (!reason.empty())
-    throw StorageError(path + " cannot be used: " + reason, "choose another step of the same run");
+    throw_agreed(world, path + " cannot be used: " + reason, "choose another step of the same run");
   return found;
 }
 

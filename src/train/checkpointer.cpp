@@ -1,12 +1,30 @@
 #include "choir/train/checkpointer.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/tokenizer.hpp"
 
 namespace choir {
+namespace {
+
+constexpr int kKeepAll = std::numeric_limits<int>::max();
+
+void require_vocabulary(const Checkpoint& found, std::uint64_t vocab_hash) {
+  const TrainMeta meta = TrainMeta::parse(found.json, found.path);
+  if (meta.vocabulary.empty() || vocab_hash == 0) return;
+  const Tokenizer trained = Tokenizer::from_json(meta.vocabulary, found.path);
+  if (trained.hash() == vocab_hash) return;
+  throw DataError(
+      fmt::format("the vocabulary of the training data ({:016x}) is not that of the checkpoint {} "
+                  "({} entries, {:016x})",
+                  vocab_hash, found.path, trained.vocab_size(), trained.hash()),
+      "name the data it was trained on in data.train, or start anew in another run.dir");
+}
+
+}  // namespace
 
 Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
                            Progress& progress, const Faults& faults, Logger& log)
@@ -15,7 +33,7 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
       progress_(progress),
       log_(log),
       store_(folder, engine.mesh().world(),
-             {.retention = {.keep_last = deck.checkpoint.keep,
+             {.retention = {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
                             .keep_every = deck.checkpoint.keep_every,
                             .keep_best = deck.checkpoint.best},
               .fault = faults.in_save(progress.step),
@@ -36,22 +54,6 @@ void Checkpointer::require_newest(std::int64_t step) {
         "checkpoint.resume=auto");
   });
 }
-
-namespace {
-
-void require_vocabulary(const Checkpoint& found, std::uint64_t vocab_hash) {
-  const TrainMeta meta = TrainMeta::parse(found.json, found.path);
-  if (meta.vocabulary.empty() || vocab_hash == 0) return;
-  const Tokenizer trained = Tokenizer::from_json(meta.vocabulary, found.path);
-  if (trained.hash() == vocab_hash) return;
-  throw DataError(fmt::format("the training data have another vocabulary than '{}' was trained on "
-                              "({} symbols, hash {:016x})",
-                              found.path, trained.vocab_size(), trained.hash()),
-                  "prepare the data with the vocabulary of the run, or start a new run directory "
-                  "with run.dir");
-}
-
-}  // namespace
 
 bool Checkpointer::restore(std::uint64_t vocab_hash) {
   if (deck_.checkpoint.resume == "none") {

@@ -73,7 +73,8 @@ void Trainer::skip_or_stop(const StepResult& result) {
   ++progress_.skipped_in_a_row;
   const bool skip = deck_.train.nan_policy == "skip";
   if (skip && progress_.skipped_in_a_row <= deck_.train.nan_skip_limit) {
-    log_.warn("step {}: loss {} and gradient norm {} are not finite: step skipped ({} in a row)",
+    if (mesh_.rank() == 0)
+      log_.warn("step {}: loss {} and gradient norm {} are not finite: step skipped ({} in a row)",
               progress_.step, result.loss, result.grad_norm, progress_.skipped_in_a_row);
     return;
   }
@@ -194,11 +195,9 @@ void Trainer::save() {
 
 ExitCode Trainer::finish(Stop stop) {
   const bool done = progress_.step >= deck_.train.max_steps;
-  const int reason_rank = 0;
-  if (!done)
+  if (!done && mesh_.rank() == 0)
     log_.warn("stopping after step {}: {}", progress_.step,
-              mesh_.rank() == reason_rank && !stop_.reason().empty() ? stop_.reason()
-                                                                     : "asked by a rank");
+              stop_.reason().empty() ? "asked by a rank" : stop_.reason());
   // After SIGTERM there may be a second left: save only what is known to take less.
   const bool time_left = stop != Stop::terminate ||
                          (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);

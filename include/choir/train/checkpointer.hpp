@@ -4,6 +4,7 @@
 #include <string>
 
 #include "choir/core/log.hpp"
+#include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/faults.hpp"
 #include "choir/train/train_checkpoint.hpp"

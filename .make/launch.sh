@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# launch N PROGRAM ARGUMENT...: N ranks of a program on this machine. To be sourced; the one place that
+# knows what mpiexec wants to be told on a laptop, in a container and as root.
+#   MPIEXEC          the launcher, default mpiexec
+#   OMP_NUM_THREADS  threads of each rank, default cores / N (at least 1)
+#   LAUNCH_LIMIT     seconds after which everything is killed (exit code 124), default none
+# launch_exec is the same in place of the shell that calls it: after `launch_exec 2 ... &`, $! is the launcher,
+# and signals reach it.
+
+launch_cores() { nproc 2>/dev/null || echo 1; }
+
+# Read by Open MPI 4 (OMPI_*) and 5 (PRTE_*), and by no one else: root is fine in a container, more ranks
+# than cores are fine in a test, and ranks are not tied to one core each, or two threads would share it.
+launch_environment() {  # launch_environment N
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  export OMPI_MCA_hwloc_base_binding_policy=none PRTE_MCA_hwloc_default_binding_policy=none
+  local cores
+  cores=$(launch_cores)
+  # Ranks that wait for each other must give the core away when there are too few.
+  if [ "$1" -gt "$cores" ]; then export OMPI_MCA_mpi_yield_when_idle=1; fi
+  if [ -z "${OMP_NUM_THREADS:-}" ]; then
+    OMP_NUM_THREADS=$((cores / $1 > 1 ? cores / $1 : 1))
+    export OMP_NUM_THREADS
+  fi
+}
+
+launch_exec() {
+  local ranks=$1 prefix=()
+  shift
+  launch_environment "$ranks"
+  if [ -n "${LAUNCH_LIMIT:-}" ]; then prefix=(timeout --kill-after=5 "$LAUNCH_LIMIT"); fi
+  exec ${prefix[@]+"${prefix[@]}"} "${MPIEXEC:-mpiexec}" -n "$ranks" "$@"
+}
+launch() { (launch_exec "$@"); }
+
+# As a program: launch.sh N PROGRAM ARGUMENT...
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then launch_exec "$@"; fi

@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Data that cannot be used: exit code 3, the file named. First what `choir prepare text` makes of a text.
+. "$(dirname "$0")/lib/common.sh"
+
+run 0 prepare text text.txt --out tokens --tokenizer char
+symbols=$(tr -d '\n' <text.txt | fold -w 1 | sort -u | wc -l)
+characters=$(file_bytes text.txt)
+grouped() { printf '%d' "$1" | sed -E ':a; s/([0-9])([0-9]{3})($|,)/\1,\2\3/; ta'; }
+cut=$((characters * 9 / 10))
+expect "prepare counts symbols and characters" 0 "$((symbols + 1)) entries" \
+  "$(grouped "$cut") tokens in 1 file" "$(grouped $((characters - cut))) tokens in 1 file"
+check "prepare writes the vocabulary" has tokens/vocab.json char
+tokens=$(ls tokens/train*.tok | head -n 1)
+size=$(file_bytes "$tokens")
+cp -r tokens good
+
+run 0 prepare text text.txt --out bytes --tokenizer byte
+expect "prepare with bytes" 0 "256 entries"
+run 0 prepare text text.txt --out shards --tokens-per-shard 20000
+expect "prepare into shards" 0 "tokens in 3 files"
+# The split into files changes nothing: the first is train.txt and two more of it.
+for from in tokens shards bytes; do
+  run 2 train "$debug" "data.train=[\"$from\"]" run.dir="from_$from"
+  expect "training on $from" 0 "summary:"
+done
+check "the same batches from 1 file and 3" same_losses from_tokens from_shards
+for reader in collective scatter node; do
+  run 2 train "$debug" 'data.train=["shards"]' run.dir="reader_$reader" data.reader="$reader"
+  expect "reader $reader" 0 "reader $reader"
+  check "the same batches from reader $reader" same_losses from_tokens "reader_$reader"
+done
+
+shakespeare=$root/data/shakespeare/input.txt
+if [ -e "$shakespeare" ]; then
+  run 0 prepare text "$shakespeare" --out shakespeare
+  expect "prepare tiny Shakespeare" 0 "65 entries" "1,003,854 tokens" "111,540 tokens"
+fi
+
+refused() {  # refused NAME FOLDER WORDS...: exit code 3 on 1 and 2 ranks
+  local name=$1 folder=$2 ranks
+  shift 2
+  for ranks in 1 2; do
+    run "$ranks" train "$debug" "data.train=[\"$folder\"]" run.dir=bad
+    expect "$name, $ranks rank(s)" 3 "$@" || return
+  done
+}
+broken() { rm -rf tokens; cp -r good tokens; }
+
+refused "missing token file" nowhere.tok "nowhere.tok"
+broken; : >"$tokens"
+refused "empty token file" tokens "$tokens" "is empty" "prepare the data again"
+broken; truncate -s $((size - 101)) "$tokens"
+refused "truncated token file" tokens "$tokens" "is truncated" "tokens"
+broken; truncate -s 20 "$tokens"
+refused "truncated header" tokens "$tokens" "is truncated: 20 bytes"
+broken; flip_byte "$tokens" 24
+refused "corrupt header" tokens "$tokens" "has a corrupt header"
+broken; flip_byte "$tokens" $((size / 2))
+refused "corrupt tokens" tokens "$tokens"
+broken; flip_byte "$tokens" 0
+refused "foreign token file" tokens "$tokens" "no CHOIRTOK at its start"
+refused "missing text" nowhere.txt "nowhere.txt"
+: >empty.txt
+refused "empty text" empty.txt "empty.txt"
+printf 'good text \xff\xfe bad\n' >latin.txt
+refused "text that is not UTF-8" latin.txt "latin.txt" "UTF-8" "10"
+run 0 prepare text latin.txt --out never
+expect "preparing what is not UTF-8" 3 "latin.txt" "UTF-8"
+printf 'short\n' >short.txt
+refused "text shorter than a window" short.txt "short.txt"
+
+# A vocabulary that is not the checkpoint's.
+broken
+run 2 train "$debug" 'data.train=["tokens"]' run.dir=trained train.max_steps=10 optimizer.decay_steps=20
+expect "a checkpoint to compare with" 0 "step_00000010"
+tr q Q <text.txt >other.txt       # as many symbols, another one among them
+tr q e <text.txt >fewer.txt       # one symbol less
+run 0 prepare text other.txt --out other
+run 0 prepare text fewer.txt --out fewer
+for ranks in 1 2; do
+  for data in other fewer; do
+    run "$ranks" train "$debug" "data.train=[\"$data\"]" run.dir=trained optimizer.decay_steps=20
+    expect "resume with the vocabulary of $data, $ranks rank(s)" 3 "vocabulary"
+  done
+  run "$ranks" eval trained 'data.train=["other"]'
+  expect "eval with another vocabulary, $ranks rank(s)" 3 "vocabulary"
+  run "$ranks" generate trained --prompt "the Queen" --tokens 3
+  expect "prompt with an unknown character, $ranks rank(s)" 3 "'Q'" "--prompt"
+done
+run 0 generate trained --prompt "" --tokens 3
+expect "empty prompt" 3 "the prompt is empty"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Decks that cannot run: exit code 2, the place and the way out named, on one rank and on two, and no run
+# directory made.
+. "$(dirname "$0")/lib/common.sh"
+
+write() { printf '%s\n' "$@" >bad.json; }
+refused() {  # refused NAME WORDS...: bad.json is refused on 1 and 2 ranks
+  local name=$1 ranks
+  shift
+  for ranks in 1 2; do
+    run "$ranks" train bad.json run.dir=never
+    expect "$name, $ranks rank(s)" 2 "$@" || return
+  done
+}
+refused_override() {  # refused_override NAME OVERRIDE WORDS...
+  local name=$1 override=$2 ranks
+  shift 2
+  for ranks in 1 2; do
+    train "$ranks" never "$override"
+    expect "$name, $ranks rank(s)" 2 "$@" || return
+  done
+}
+
+rm -f bad.json
+refused "missing deck" "cannot read the deck 'bad.json'" "No such file"
+mkdir bad.json
+refused "a folder as deck" "bad.json"
+rmdir bad.json
+if [ "$(id -u)" -ne 0 ]; then
+  write '{}'
+  chmod 000 bad.json
+  refused "unreadable deck" "cannot read the deck 'bad.json'" "Permission denied"
+  rm -f bad.json
+fi
+: >bad.json
+refused "empty deck" "bad.json:1"
+write '{' '  "train": {' '    "max_steps": 10,,' '  }' '}'
+refused "malformed deck" "bad.json:3"
+write '{' '  "train": { "max_stepz": 10 }' '}'
+refused "misspelt key" "bad.json:2" "unknown key 'train.max_stepz'" "did you mean 'train.max_steps'?"
+write '{' '  "trian": { "max_steps": 10 }' '}'
+refused "misspelt section" "bad.json:2" "did you mean the section 'train'?"
+write '{' '  "train": {' '    "max_steps": 10,' '    "max_steps": 20' '  }' '}'
+refused "duplicate key" "bad.json:4" "max_steps"
+write '{' '  "model": { "n_layer": "two" }' '}'
+refused "wrong type" "bad.json:2" "model.n_layer"
+write '{' '  "model": { "dropout": 1.5 }' '}'
+refused "out of range" "bad.json:2" "model.dropout"
+write '{' '  "model": { "norm": "layernrom" }' '}'
+refused "unknown choice" "bad.json:2" "model.norm" "layernorm"
+write '[1, 2]'
+refused "not an object" "bad.json:1" "a deck is an object"
+refused_override "misspelt override" train.max_stepz=10 "command line" "did you mean 'train.max_steps'?"
+refused_override "override without =" train.max_steps "is not of the form key.path=value"
+refused_override "key of another program" model.hidden_size=32 "unknown key 'model.hidden_size'" "model.n_embd"
+refused_override "what this version lacks" parallel.tensor=2 "parallel.tensor"
+refused_override "heads that do not divide" model.n_head=5 "model.n_embd = 32 is not a multiple of model.n_head = 5"
+refused_override "micro-batches that do not divide" train.micro_batch_size=5 \
+  "train.global_batch_size = 24 is not a multiple of train.micro_batch_size = 5" "nearest legal"
+refused_override "three batch sizes that contradict" train.grad_accum=5 "train.grad_accum" "nearest legal"
+refused_override "profile after the end" train.profile=30:40 "train.profile ends at step 40"
+
+train 2 never train.global_batch_size=6
+expect "batch that two ranks cannot share" 2 "train.global_batch_size = 6 is not a multiple of" "2 data-parallel ranks"
+train 3 never train.reproducible=true
+expect "reproducible mode on 3 ranks" 2 "train.reproducible = true needs powers of two" "the data-parallel size is 3"
+train 2 never parallel.data=4
+expect "parallel.data of another size" 2 "parallel.data"
+check "nothing was started" absent never
+
+for ranks in 0 1 2; do
+  run "$ranks" trian
+  expect "unknown subcommand, $ranks rank(s)" 2 "there is no subcommand 'trian'" "did you mean 'train'?"
+done
+run 0
+expect "no subcommand" 2 "usage: choir SUBCOMMAND"
+run 0 --help
+expect "help" 0 "train" "generate" "mpiexec -n N choir train DECK.json"
+run 0 train
+expect "train without a deck" 2 "no deck is named"
+run 0 train --no-such-option
+expect "unknown option" 2 "--no-such-option"

@@ -1,0 +1,174 @@
+# shellcheck shell=bash
+# Sourced by every test/run/*.sh, which is called as NAME.sh BUILD. Each has a temporary directory of its own as
+# working directory, runs the program there, and looks at the exit code and at the words the user sees:
+#
+#   run 2 train deck.json run.dir=x      on 2 ranks; 0: without a launcher. Sets $code; out, stdout, stderr
+#   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
+#   check "name" COMMAND ...             one check: the command succeeds
+#
+# Every check prints a line, "ok NAME" or "not ok NAME"; the last line of a script is "N passed, N failed".
+# shellcheck disable=SC2034  # many of these variables are for the scripts
+set -u
+export LC_ALL=C
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+build=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
+choir=$build/choir
+debug=$root/inputs/debug.json
+[ -x "$choir" ] || { echo "not ok $choir is missing"; echo "0 passed, 1 failed"; exit 1; }
+# shellcheck source=../../../.make/launch.sh
+. "$root/.make/launch.sh"
+export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
+limit=60                  # seconds that a run may take
+passed=0 failed=0
+work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1
+mounted=""
+
+finish() {
+  local running
+  for running in $(jobs -p); do stop_hard "$running"; done
+  [ -z "$mounted" ] || umount -l "$mounted"
+  cd / && rm -rf "$work"
+  echo "$passed passed, $failed failed"
+  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+  exit
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+cd "$work" || exit 1
+
+pass() { echo "ok $1"; passed=$((passed + 1)); }
+fail() {  # fail NAME REASON
+  echo "not ok $1: $2"
+  failed=$((failed + 1))
+}
+show_output() { echo "    \$ $command   (exit code $code)"; tail -n 25 out | sed 's/^/    | /'; }
+
+run() {  # run RANKS ARGUMENT...
+  local ranks=$1
+  shift
+  command="choir $* on $ranks ranks"
+  if [ "$ranks" = 0 ]; then timeout --kill-after=5 "$limit" "$choir" "$@" >stdout 2>stderr </dev/null
+  else  # without the second of grace that Open MPI gives the other ranks of a job that failed
+    OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$limit \
+      launch "$ranks" "$choir" "$@" >stdout 2>stderr </dev/null
+  fi
+  code=$?
+  cat stdout stderr >out
+}
+
+# start RANKS ARGUMENT...: the same in the background; $pid is the launcher. end: waits, sets $code.
+start() {
+  local ranks=$1
+  shift
+  command="choir $* on $ranks ranks"
+  if [ "$ranks" = 0 ]; then "$choir" "$@" >out 2>&1 </dev/null &
+  else launch_exec "$ranks" "$choir" "$@" >out 2>&1 </dev/null &
+  fi
+  pid=$!
+}
+end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
+  local until=$((SECONDS + ${1:-$limit}))
+  while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.05; done
+  if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124; return; fi
+  wait "$pid" 2>/dev/null
+  code=$?
+}
+stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first leaves its ranks behind
+  local children
+  children=$(pgrep -P "$1")
+  # shellcheck disable=SC2086
+  kill -9 $children "$1" 2>/dev/null
+  wait "$1" 2>/dev/null
+}
+# wait_for FILE WORDS: until they are there, at most 20 seconds.
+wait_for() {
+  local until=$((SECONDS + 20))
+  until grep -qsF -- "$2" "$1"; do
+    [ "$SECONDS" -lt "$until" ] || return 1
+    sleep 0.02
+  done
+}
+
+expect() {  # expect NAME CODE [WORDS...]
+  local name=$1 wanted=$2 words
+  shift 2
+  if [ "$code" != "$wanted" ]; then
+    fail "$name" "exit code $code, expected $wanted"
+    show_output
+    return 1
+  fi
+  for words in "$@"; do
+    if ! grep -qF -- "$words" out; then
+      fail "$name" "the output lacks: $words"
+      show_output
+      return 1
+    fi
+  done
+  pass "$name"
+}
+
+check() {  # check NAME COMMAND...
+  local name=$1
+  shift
+  if "$@" >check.log 2>&1; then pass "$name"; return 0; fi
+  fail "$name" "$*"
+  head -n 12 check.log | sed 's/^/    | /'
+  return 1
+}
+has() { grep -qF -- "$2" "$1"; }          # has FILE WORDS
+matches() { grep -qE -- "$2" "$1"; }      # matches FILE PATTERN
+lacks() { ! grep -qF -- "$2" "$1"; }
+absent() { [ ! -e "$1" ]; }
+same() { diff <("${1%% *}" "${1#* }") <("${2%% *}" "${2#* }") && [ -n "$("${1%% *}" "${1#* }")" ]; }
+
+# A text of LINES lines, the same on every machine: Park and Miller's generator picks the words.
+make_text() {  # make_text FILE LINES
+  awk -v lines="$2" 'BEGIN {
+    n = split("the king and his horse ride over a hill; who goes there? no one but me, my Lord! " \
+              "we shall meet again when wind and rain have blown away: quick, jump by the fox.", word, " ")
+    seed = 4711
+    for (i = 0; i < lines; i++) {
+      line = ""
+      for (j = 0; j < 8; j++) { seed = seed * 16807 % 2147483647; line = line word[1 + seed % n] " " }
+      print line
+    }
+  }' >"$1"
+}
+
+# The deck of the tests: inputs/debug.json on a text of 60 kB in the working directory.
+make_text text.txt 1400
+small=("data.train=[\"text.txt\"]")
+train() {  # train RANKS RUN_DIRECTORY OVERRIDE...
+  local ranks=$1 directory=$2
+  shift 2
+  run "$ranks" train "$debug" "${small[@]}" run.dir="$directory" "$@"
+}
+
+# What a run computed: "step loss" of every line of its metrics.jsonl.
+losses() { sed -nE 's/^\{"step":([0-9]+),"loss":([^,]*),.*/\1 \2/p' "$1/metrics.jsonl"; }
+# Name and checksum of every tensor of a checkpoint (of a run's newest), sorted.
+tensors() {
+  local at=$1
+  [ -e "$at/manifest.json" ] || at=$at/checkpoints/$(newest "$1")
+  awk -F'"' '$2 == "crc32c" { crc = $4 } $2 == "name" && $4 ~ /\// { print $4, crc }' "$at/manifest.json" | sort
+}
+# ... without the state beside parameters and moments (its counters count per layout).
+weights() { tensors "$1" | grep -v '^state/'; }
+newest() { ls "$1/checkpoints" | grep '^step_[0-9]*$' | sort | tail -n 1; }
+same_losses() { same "losses $1" "losses $2"; }
+same_tensors() { same "tensors $1" "tensors $2"; }
+same_weights() { same "weights $1" "weights $2"; }
+close_losses() {  # close_losses A B RELATIVE
+  paste -d' ' <(losses "$1") <(losses "$2") | awk -v most="$3" '
+    { d = $2 - $4; if (d < 0) d = -d; s = $2 < 0 ? -$2 : $2; if (s < 1) s = 1
+      if ($1 != $3 || NF != 4 || d > most * s) { print "step", $1, $3, "losses", $2, $4; bad = 1 } }
+    END { if (NR == 0) print "no losses"; exit bad || NR == 0 }'
+}
+
+flip_byte() {  # flip_byte FILE OFFSET: inverts one byte
+  local old
+  old=$(od -An -tu1 -j "$2" -N 1 "$1" | tr -d ' ')
+  # shellcheck disable=SC2059
+  printf "\\x$(printf %x $((old ^ 255)))" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+file_bytes() { wc -c <"$1" | tr -d ' '; }

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# 50 times SIGKILL at a random instant of a run that saves all the time; the run directory stays loadable, never falls
+# back behind what was complete, and the end is that of a run straight through, bit by bit.
+. "$(dirname "$0")/../lib/common.sh"
+often=(train.max_steps=4000 checkpoint.interval=5 eval.interval=0 log.interval=100 checkpoint.keep=3)
+limit=300
+train 2 straight "${often[@]}"
+expect "straight through" 0 "summary:"
+
+complete() { ls killed/checkpoints 2>/dev/null | sed -nE 's/^step_0*([0-9]+)$/\1/p' | sort -n | tail -n 1; }
+RANDOM=${KILL_SEED:-4711}
+kills=0 rounds=0
+while [ "$kills" -lt "${KILLS:-50}" ] && [ "$rounds" -lt 200 ]; do
+  rounds=$((rounds + 1))
+  before=$(complete)
+  start 2 train "$debug" "${small[@]}" run.dir=killed "${often[@]}"
+  sleep "0.$((RANDOM % 700 + 250))"
+  victims=$(pgrep -P "$pid" -x choir)
+  # shellcheck disable=SC2086
+  if [ -n "$victims" ] && kill -9 $victims 2>/dev/null; then kills=$((kills + 1)); fi
+  end 30
+  # As far as the run got, only its next start may fail to find it: that is what is tested.
+  [ "$code" != 0 ] || rm -r killed/checkpoints
+  if [ -n "$before" ] && [ "$code" != 0 ] && ! grep -qF "resumed from" out && [ "$(wc -l <out)" -gt 60 ]; then
+    fail "round $rounds: did not resume from step $before"
+    show_output
+  fi
+  after=$(complete)
+  if [ -n "$before" ] && [ "$code" != 0 ] && [ "${after:-0}" -lt "$before" ]; then
+    fail "round $rounds: step $before was complete, now ${after:-none} is"
+  fi
+done
+check "killed $kills times" test "$kills" -ge "${KILLS:-50}"
+train 2 killed "${often[@]}"
+expect "and once to the end" 0 "summary:"
+check "the losses of straight through, bit by bit" same_losses straight killed
+check "every tensor of straight through, bit by bit" same_tensors straight killed

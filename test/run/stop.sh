@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Ends before the end: stop requests are saved and answered with 75, failures are named and have their codes,
+# and nothing hangs.
+. "$(dirname "$0")/lib/common.sh"
+limit=30
+long=(train.max_steps=2000000 optimizer.decay_steps=20 log.interval=20 eval.interval=0 checkpoint.interval=1000000)
+continues() {  # continues NAME RUN
+  train 2 "$2" "${long[@]}" fault.stop_step=$(($(sed -nE 's/.*"step":([0-9]+).*/\1/p' "$2/metrics.jsonl" | tail -n 1) + 30))
+  expect "$1: continues" 75 "resumed from $2/checkpoints/step_"
+}
+
+start 2 train "$debug" "${small[@]}" run.dir=usr1 "${long[@]}"
+wait_for out "step=20 "
+kill -USR1 "$pid"
+end 15
+expect "SIGUSR1 to mpiexec" 75 "stopping after step" "SIGUSR1" "checkpoint usr1/checkpoints/step_" \
+  "run the same command again to continue"
+continues SIGUSR1 usr1
+
+start 0 train "$debug" "${small[@]}" run.dir=usr1_single "${long[@]}"
+wait_for out "step=20 "
+kill -USR1 "$pid"
+end 15
+expect "SIGUSR1 without a launcher" 75 "SIGUSR1"
+
+start 2 train "$debug" "${small[@]}" run.dir=file "${long[@]}"
+wait_for out "step=20 "
+touch file/stop_now
+end 15
+expect "a stop_now file" 75 "stop file file/stop_now" "checkpoint file/checkpoints/step_"
+continues "stop_now" file
+
+before=$SECONDS
+train 2 walltime "${long[@]}" run.walltime=3 run.walltime_margin=1
+expect "the walltime" 75 "walltime of" "checkpoint walltime/checkpoints/step_"
+check "... in time" test $((SECONDS - before)) -le 4
+
+train 2 request fault.stop_step=7
+expect "a stop request at step 7" 75 "stopping after step 7" "step_00000007"
+train 2 request
+expect "... continues" 0 "resumed from request/checkpoints/step_00000007" "20 (13 now)"
+train 2 straight
+check "... to the bits of straight through" same_tensors straight request
+
+for signal in TERM INT; do
+  start 2 train "$debug" "${small[@]}" run.dir="stop_$signal" "${long[@]}"
+  wait_for out "step=20 "
+  began=$(date +%s%N)
+  kill -"$signal" "$pid"
+  end 10
+  took=$((($(date +%s%N) - began) / 1000000))
+  check "SIG$signal to mpiexec stops it (exit code $code, $took ms)" eval "[ $code != 0 ] && [ $code != 124 ] && [ $took -lt 3500 ]"
+done
+start 0 train "$debug" "${small[@]}" run.dir=term_single "${long[@]}"
+wait_for out "step=20 "
+began=$(date +%s%N)
+kill -TERM "$pid"
+end 10
+took=$((($(date +%s%N) - began) / 1000000))
+expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
+check "... within a second ($took ms)" test $took -lt 1000
+
+train 2 killed fault.kill_rank=1 fault.kill_step=5
+expect "SIGKILL of one rank" 137
+train 2 throws fault.throw_rank=1 fault.throw_step=5
+expect "a rank throws" 5 "[rank 1/" "rank 1 throws before step 5"
+train 3 throws fault.throw_rank=0 fault.throw_step=5
+expect "rank 0 of 3 throws" 5 "[rank 0/" "rank 0 throws before step 5"
+train 2 hangs fault.hang_rank=1 fault.hang_step=5 parallel.timeout=3
+expect "a rank hangs" 5 "watchdog: rank" "made no progress" "in phase" "exit code 5" "step 5"
+
+train 2 nan fault.nan_step=5 train.nan_policy=stop
+expect "a loss that is not a number" 4 "step 5: the loss is" "tensors have gradients that are not finite" "blocks." \
+  "lower optimizer.learning_rate or set train.nan_policy"
+train 2 skips fault.nan_step=5 train.nan_policy=skip
+expect "... is skipped" 0 "step 5: loss" "step skipped (1 in a row)" "20 (20 now), 480 sequences used, 19 updates"
+check "... and marked in the metrics" matches skips/metrics.jsonl '"step":5,"loss":null.*"skipped":true'
+
+OMPI_COMM_WORLD_SIZE=4 run 0 train "$debug" "${small[@]}" run.dir=wrong
+expect "the wrong launcher" 5 "4 independent 1-rank jobs: wrong launcher"
+: >a_file
+train 2 a_file/run
+expect "a run directory that cannot be made" 6 "a_file/run"

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Damaged checkpoints and full disks.
+. "$(dirname "$0")/lib/common.sh"
+
+train 2 good
+expect "a run with two checkpoints" 0 "good/checkpoints/step_00000020"
+state=checkpoints/step_00000020/state.h5
+damage() { rm -rf damaged; cp -r good damaged; }
+falls_back() {  # falls_back NAME WORDS
+  train 2 damaged
+  expect "$1: the one before is taken" 0 "passed over a damaged checkpoint" "step_00000020" "$2" \
+    "resumed from damaged/checkpoints/step_00000010" "20 (10 now)"
+  check "$1: the end is the same" same_tensors good damaged
+}
+middle=$(($(file_bytes good/$state) / 2))
+damage; flip_byte damaged/$state $middle
+falls_back "a flipped byte" "crc32c"
+damage; flip_byte damaged/$state 40
+falls_back "a flipped byte of HDF5's own" "damaged"
+damage; truncate -s $middle damaged/$state
+falls_back "a truncated file" "bytes"
+damage; truncate -s 300 damaged/checkpoints/step_00000020/manifest.json
+falls_back "a truncated manifest" "manifest"
+damage; rm damaged/$state
+falls_back "a file that is gone" "state.h5"
+
+damage
+for step in 10 20; do flip_byte "damaged/checkpoints/step_000000$step/state.h5" $middle; done
+for ranks in 1 2; do
+  train $ranks damaged
+  expect "every checkpoint damaged, $ranks rank(s)" 6 "step_00000010" "step_00000020"
+done
+check "... and none was touched" test -s damaged/$state
+run 1 generate damaged --tokens 1
+expect "generate from damaged checkpoints" 6 "step_00000020"
+run 1 generate damaged/checkpoints/step_00000020 --tokens 1
+expect "generate from the damaged one" 6 "step_00000020"
+run 1 eval nowhere
+expect "eval of nothing" 6 "nowhere"
+
+train 2 full fault.disk_full_step=20 train.max_steps=30 optimizer.decay_steps=20
+expect "a full disk at step 20" 0 "checkpoint of step 20 FAILED, training goes on" "no space left on device" \
+  "checkpoint       full/checkpoints/step_00000030"
+train 2 all train.max_steps=40 optimizer.decay_steps=20 checkpoint.keep=0
+expect "checkpoint.keep=0" 0 "summary:"
+check "... keeps all" test "$(ls all/checkpoints | grep -c '^step_')" = 4
+check "nothing is left of the failed save" absent full/checkpoints/step_00000020
+check "... nor of its beginnings" absent full/checkpoints/step_00000020.tmp
+train 2 full_at_end fault.disk_full_step=20
+expect "a full disk at the end" 0 "checkpoint of step 20 FAILED" "checkpoint       full_at_end/checkpoints/step_00000010"
+train 2 full_at_end
+expect "... continues when there is room" 0 "resumed from full_at_end/checkpoints/step_00000010" "20 (10 now)"
+check "... to the same end" same_tensors good full_at_end
+
+# A disk that is really full: room for a few checkpoints.
+mkdir disk
+if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
+  mounted=$work/disk
+  dd if=/dev/zero of=disk/filler bs=1k count=100 status=none
+  train 2 disk/run train.max_steps=60 optimizer.decay_steps=20 checkpoint.keep=0
+  expect "a small disk fills up" 0 "checkpoint of step 60 FAILED, training goes on" "summary:"
+  rm disk/filler
+  run 2 eval disk/run
+  expect "what was saved before is intact" 0 "val_loss="
+  dd if=/dev/zero of=disk/filler bs=1k status=none 2>/dev/null
+  train 2 disk/other train.max_steps=12
+  check "a disk without any room ends or goes on, by name" eval '[ "$code" = 6 ] || { [ "$code" = 0 ] && has out FAILED; }'
+  umount disk && mounted=""
+fi

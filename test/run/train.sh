@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# A run as the user sees it: what it prints, what it leaves, and that the number of ranks changes nothing.
+. "$(dirname "$0")/lib/common.sh"
+
+for ranks in 1 2 3 4; do
+  train "$ranks" "fp64_$ranks" train.precision=fp64
+  expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" "24 = 2 x $((12 / ranks)) micro-batches x $ranks ranks"
+done
+run 0 train "$debug" "${small[@]}" run.dir=fp64_0 train.precision=fp64
+expect "20 steps in fp64 without a launcher" 0 "summary:"
+for ranks in 0 2 3 4; do
+  check "loss of $ranks rank(s) equals that of 1 to 1e-12" close_losses fp64_1 "fp64_$ranks" 1e-12
+done
+# The control: the comparison must be able to fail.
+train 1 fp64_seed train.precision=fp64 run.seed=1
+check "another seed, another loss" eval '! close_losses fp64_1 fp64_seed 1e-12'
+
+train 2 seen train.profile=3:5
+expect "what is printed" 0 "[rank=0/1][local_rank=0/1][node=0/0]" "[rank=1/1][local_rank=1/1]" "dist_info:" \
+  "WORLD_SIZE_TOTAL=2" "model.n_layer" "defaults:" "without positions" "decayed" "not decayed" "blocks.0" \
+  "tokens per iteration" "memory plan per rank" "legend:" "--- sample after 0 steps ---" \
+  "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "arena peak" "run directory    seen" \
+  "checkpoint       seen/checkpoints/step_00000020"
+number='[0-9]+(\.[0-9]+)?'
+check "log line" matches seen/log.txt "step=10 loss=$number dt=$number dtf=$number dtb=$number sps=$number \
+sps_per_gpu=$number tps=$number tps_per_gpu=$number mfu=$number train_loss=$number val_loss=$number\$"
+check "20 lines of metrics" test "$(wc -l <seen/metrics.jsonl)" = 20
+for key in step loss lr grad_norm dt dtf dtb data comm optimizer other sps sps_per_gpu tps tps_per_gpu mfu mem; do
+  check "metrics have $key" test "$(grep -cE "[{,]\"$key\":$number(e-?[0-9]+)?[,}]" seen/metrics.jsonl)" = 20
+done
+check "the phases add up to dt" awk -F'[:,]' '{
+  for (i = 1; i < NF; i++) { gsub(/[{"}]/, "", $i); v[$i] = $(i + 1) + 0 }
+  sum = v["dtf"] + v["dtb"] + v["data"] + v["comm"] + v["optimizer"] + v["other"]
+  if (sum < 0.98 * v["dt"] || sum > 1.02 * v["dt"]) { print $0; bad = 1 }
+} END { exit bad || NR == 0 }' seen/metrics.jsonl
+check "the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"
+for file in deck.json log.txt metrics.jsonl checkpoints/latest checkpoints/step_00000010/manifest.json \
+  checkpoints/step_00000020/state.h5 samples/step_00000000.txt samples/step_00000020.txt profile.json; do
+  check "the run leaves $file" test -s "seen/$file"
+done
+check "the loss falls" awk -F'[:,]' 'NR == 1 { first = $4 } { last = $4 } END { exit !(last < first - 0.3) }' seen/metrics.jsonl
+for rank in 0 1; do
+  check "the trace has a track of rank $rank" has seen/profile.json "\"name\":\"rank $rank\""
+  check "the trace shows rank $rank in forward" matches seen/profile.json "\"name\":\"forward\".*\"pid\":$rank,.*\"step\":3"
+done
+check "the trace ends at step 5" lacks seen/profile.json '"step":6'
+# Braces and brackets that pair, and no comma before a closing one: what a reader of JSON stumbles over.
+check "the trace is JSON" awk '{ text = text $0 } END {
+  n = gsub(/[{]/, "{", text) - gsub(/[}]/, "}", text); m = gsub(/\[/, "[", text) - gsub(/\]/, "]", text)
+  exit n != 0 || m != 0 || text ~ /,[ ]*[]}]/ || text !~ /^[{]"traceEvents":\[/ }' seen/profile.json
+
+train 2 seen
+expect "the same command again: nothing left to do" 0 "resumed from seen/checkpoints/step_00000020"
+run 2 train seen/deck.json run.dir=again
+expect "the resolved deck is a deck" 0 "summary:"
+check "... of the same run" same_losses seen again
+
+run 0 train --describe
+expect "describe" 0 "train.micro_batch_size" "checkpoint.resume" "sequences"
+run 0 train --schema
+expect "schema" 0 '"$schema"' "micro_batch_size"
+
+# Every deck that is shipped starts. The large ones with a narrower body: their keys are what is tested.
+mkdir -p data/shakespeare && cp text.txt data/shakespeare/input.txt
+for deck in "$root"/inputs/*.json; do
+  name=$(basename "$deck" .json)
+  shrink=(train.max_steps=2 eval.batches=1 eval.sample_tokens=0)
+  case $name in
+    bench_c | bench_d) shrink+=(model.n_layer=1 train.micro_batch_size=1) ;;
+    bench_*) shrink+=(train.micro_batch_size=2) ;;
+    shakespeare_char) shrink+=(model.n_layer=1 model.block_size=64 train.micro_batch_size=2 train.global_batch_size=4) ;;
+  esac
+  [ "$name" != bench_b ] || shrink+=(model.n_layer=2)
+  run 2 train "$deck" run.dir="shipped_$name" "${shrink[@]}"
+  expect "inputs/$name.json starts" 0 "step=2 loss=" "summary:"
+done
