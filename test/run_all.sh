@@ -25,7 +25,8 @@ part() {
     good=$(sed -E 's/.*(^|[^0-9])([0-9]+) passed, ([0-9]+) failed$/\2/' <<<"$counts")
     bad=$(sed -E 's/.*(^|[^0-9])([0-9]+) passed, ([0-9]+) failed$/\3/' <<<"$counts")
   fi
-  if [ "$code" -eq 124 ] || [ "$code" -eq 137 ]; then note=" (stopped after $limit s)"; bad=$((bad + 1))
+  if [ "$code" -eq 124 ]; then note=" (stopped after $limit s)"; bad=$((bad + 1))
+  elif [ "$code" -ge 128 ]; then note=" (killed: exit code $code)"; bad=$((bad + 1))
   elif [ "$bad" -eq 0 ] && [ "$code" -ne 0 ]; then note=" (exit code $code)"; bad=1
   elif [ "$good" -eq 0 ] && [ "$bad" -eq 0 ]; then note=" (no test ran)"; bad=1
   fi
