@@ -9,7 +9,8 @@ const std::vector<Command>& commands() {
       {"generate", "text from a checkpoint", generate_command},
       {"prepare", "turn text into token files", prepare_command},
       {"inspect", "what is in a checkpoint", inspect_command},
-      {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?", doctor_command},
+      {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",
+       doctor_command},
       {"bench", "measure a step, the ops, the communication or the readers", bench_command},
   };
   return table;

@@ -19,15 +19,16 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
   log.to_stdout();
   constexpr std::int64_t kRows = 8;
   LoadedModel loaded = load_model(path, precision, kRows, *mesh, *device, overrides);
-  const auto data = open_data(loaded.deck, kRows, *mesh, log,
-                              loaded.tokenizer ? loaded.tokenizer->hash() : 0);
+  const auto data =
+      open_data(loaded.deck, kRows, *mesh, log, loaded.tokenizer ? loaded.tokenizer->hash() : 0);
   if (!data->has_validation())
     throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
   const double start = now_seconds();
   const double loss = validation_loss(*loaded.instance, *data, mesh->along(Axis::data));
-  log.plain(fmt::format("checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
-                        loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),
-                        data->val_tokens() - 1, now_seconds() - start));
+  log.plain(fmt::format(
+      "checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
+      loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),
+      data->val_tokens() - 1, now_seconds() - start));
   return 0;
 }
 
@@ -38,7 +39,8 @@ int eval_command(const Arguments& arguments) {
   std::string checkpoint, precision;
   Arguments overrides;
   app.add_option("checkpoint", checkpoint, "checkpoint or run directory")->required();
-  app.add_option("overrides", overrides, "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
+  app.add_option("overrides", overrides,
+                 "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", precision, "fp64, fp32, bf16-mixed; default: as trained");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi(

@@ -25,17 +25,19 @@ int generate(MpiSession& session, const Request& request) {
   together(mesh->world(), [&] {
     if (session.rank() != 0) return;
     if (!loaded.tokenizer)
-      throw DataError("the checkpoint has no vocabulary: it was trained on token files without vocab.json",
-                      "text can be generated only from models with a tokenizer");
+      throw DataError(
+          "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
+          "text can be generated only from models with a tokenizer");
     const Tokenizer& tokenizer = *loaded.tokenizer;
     const auto prompt = tokenizer.encode(request.prompt, "--prompt");
     if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
     fmt::print("{}", request.prompt);
-    Generator(*loaded.instance).generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
-      const std::string piece = tokenizer.decode({&token, 1});
-      std::fwrite(piece.data(), 1, piece.size(), stdout);
-      std::fflush(stdout);
-    });
+    Generator(*loaded.instance)
+        .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
+          const std::string piece = tokenizer.decode({&token, 1});
+          std::fwrite(piece.data(), 1, piece.size(), stdout);
+          std::fflush(stdout);
+        });
     fmt::print("\n");
   });
   return 0;
@@ -49,12 +51,14 @@ int generate_command(const Arguments& arguments) {
   Request request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory")->required();
   app.add_option("--prompt", request.prompt, "the text to continue");
-  app.add_option("--tokens", request.tokens, "how many tokens to add")->check(CLI::Range(1, 1 << 30));
+  app.add_option("--tokens", request.tokens, "how many tokens to add")
+      ->check(CLI::Range(1, 1 << 30));
   app.add_option("--temperature", request.choice.temperature, "0: always the likeliest")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-p", request.choice.top_p, "of the likeliest that have probability p together")
+  app.add_option("--top-p", request.choice.top_p,
+                 "of the likeliest that have probability p together")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", request.choice.seed, "another seed, another text");
   app.add_option("--precision", request.precision, "fp32, bf16-mixed; default: as trained");

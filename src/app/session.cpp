@@ -75,9 +75,10 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
   const StepPlan plan = plan_inference(options, batch, true);
-  loaded.instance = std::make_unique<ModelInstance>(options, device, mesh.along(Axis::data),
-                                                    plan.arena_bytes);
-  load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(), "parameters/");
+  loaded.instance =
+      std::make_unique<ModelInstance>(options, device, mesh.along(Axis::data), plan.arena_bytes);
+  load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
+                  "parameters/");
   loaded.instance->storage().publish(loaded.instance->stream());
   return loaded;
 }

@@ -15,7 +15,8 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   std::vector<std::string> texts;
   if (comm.rank() != 0) return texts;
   for (std::size_t r = 0; r < ranks; ++r)
-    texts.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r])));
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r])));
   return texts;
 }
 

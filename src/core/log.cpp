@@ -32,7 +32,9 @@ Logger::~Logger() = default;
 Logger::Logger(Logger&&) noexcept = default;
 Logger& Logger::operator=(Logger&&) noexcept = default;
 
-void Logger::to_stdout() { sinks_->add<spdlog::sinks::stdout_sink_mt>(); }
+void Logger::to_stdout() {
+  sinks_->add<spdlog::sinks::stdout_sink_mt>();
+}
 
 void Logger::to_file(const std::string& path) {
   try {
@@ -50,10 +52,18 @@ void Logger::plain(std::string_view text) {
 void Logger::write(Level level, std::string_view text) {
   if (sinks_->bare.sinks().empty()) return;
   switch (level) {
-    case Level::info: sinks_->stamped.info("{}", text); break;
-    case Level::warn: sinks_->stamped.warn("{}", text); break;
-    case Level::error: sinks_->stamped.error("{}", text); break;
-    case Level::plain: sinks_->bare.info("{}", text); break;
+    case Level::info:
+      sinks_->stamped.info("{}", text);
+      break;
+    case Level::warn:
+      sinks_->stamped.warn("{}", text);
+      break;
+    case Level::error:
+      sinks_->stamped.error("{}", text);
+      break;
+    case Level::plain:
+      sinks_->bare.info("{}", text);
+      break;
   }
   sinks_->stamped.flush();
   sinks_->bare.flush();

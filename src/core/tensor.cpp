@@ -25,12 +25,13 @@ std::string to_string(const Shape& shape) {
 }
 
 TensorView TensorView::slice(std::int64_t first, std::int64_t rows) const {
-  CHOIR_CHECK(shape.rank() >= 1 && first >= 0 && first + rows <= shape[0],
-              "rows [{}, {}) of {}", first, first + rows, to_string(shape));
+  CHOIR_CHECK(shape.rank() >= 1 && first >= 0 && first + rows <= shape[0], "rows [{}, {}) of {}",
+              first, first + rows, to_string(shape));
   const std::int64_t row = shape[0] == 0 ? 0 : count() / shape[0];
   Shape part = shape;
   part[0] = rows;
-  auto* base = static_cast<std::byte*>(data) + static_cast<std::size_t>(first * row) * size_of(dtype);
+  auto* base =
+      static_cast<std::byte*>(data) + static_cast<std::size_t>(first * row) * size_of(dtype);
   return {base, dtype, part};
 }
 

@@ -69,7 +69,9 @@ void require_compiled_isa() {
 std::string CpuDevice::description() const {
   const CpuFeatures& cpu = cpu_features();
   return fmt::format("cpu ({}{}{}, {} threads)",
-                     cpu.avx512 ? "AVX-512" : cpu.avx2 ? "AVX2" : "baseline",
+                     cpu.avx512 ? "AVX-512"
+                     : cpu.avx2 ? "AVX2"
+                                : "baseline",
                      cpu.avx512_bf16 ? " BF16" : "", cpu.amx_bf16 ? " AMX" : "",
                      omp_get_max_threads());
 }
@@ -77,17 +79,19 @@ std::string CpuDevice::description() const {
 void* CpuDevice::allocate(std::size_t bytes) {
   // Whole pages straight from the system: freed memory goes back, alignment is free, and large
   // blocks may use 2 MiB pages.
-  void* address =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED)
-    throw Error(ExitCode::other, fmt::format("out of memory: {} asked for",
-                                             format_bytes(static_cast<double>(bytes))),
-                "lower train.micro_batch_size or model.block_size; `choir plan` shows the sizes");
+    throw Error(
+        ExitCode::other,
+        fmt::format("out of memory: {} asked for", format_bytes(static_cast<double>(bytes))),
+        "lower train.micro_batch_size or model.block_size; `choir plan` shows the sizes");
   if (bytes >= kHugePage) madvise(address, bytes, MADV_HUGEPAGE);
   return address;
 }
 
-void CpuDevice::release(void* address, std::size_t bytes) noexcept { munmap(address, bytes); }
+void CpuDevice::release(void* address, std::size_t bytes) noexcept {
+  munmap(address, bytes);
+}
 
 void CpuDevice::zero(void* address, std::size_t bytes) {
   in_parallel(bytes, [&](std::size_t first, std::size_t n) {

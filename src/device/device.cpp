@@ -10,18 +10,24 @@ namespace choir {
 
 std::string_view name_of(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::cpu: return "cpu";
-    case DeviceKind::cuda: return "cuda";
-    case DeviceKind::null: return "null";
+    case DeviceKind::cpu:
+      return "cpu";
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::null:
+      return "null";
   }
   return "?";
 }
 
 std::unique_ptr<Device> make_device(DeviceKind kind) {
   switch (kind) {
-    case DeviceKind::cpu: return std::make_unique<CpuDevice>();
-    case DeviceKind::null: return std::make_unique<NullDevice>();
-    case DeviceKind::cuda: break;
+    case DeviceKind::cpu:
+      return std::make_unique<CpuDevice>();
+    case DeviceKind::null:
+      return std::make_unique<NullDevice>();
+    case DeviceKind::cuda:
+      break;
   }
   throw DeckError("device 'cuda' is not part of this build", "use device=cpu or device=auto");
 }

@@ -76,13 +76,12 @@ void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
 ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
   const Sequence& sequence = pass.sequence();
   Tensor x = pass.allocate({sequence.rows(), config_.n_embd}, "embedding");
-  ops::embedding_forward(pass.stream(),
-                         {.ids = ids,
-                          .table = tokens_->value,
-                          .positions = positions_ ? positions_->value : TensorView{},
-                          .tokens = sequence.tokens,
-                          .first_position = sequence.first_position,
-                          .out = x});
+  ops::embedding_forward(pass.stream(), {.ids = ids,
+                                         .table = tokens_->value,
+                                         .positions = positions_ ? positions_->value : TensorView{},
+                                         .tokens = sequence.tokens,
+                                         .first_position = sequence.first_position,
+                                         .out = x});
   embedding_dropout_.forward(pass, x);
   return {std::move(x), Tensor()};
 }
@@ -141,12 +140,11 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
   const auto& model = *static_cast<Gpt*>(self);
   ops::embedding_backward(
-      pass.stream(),
-      {.ids = ids,
-       .d_out = d_embedding,
-       .d_table = model.tokens_->gradient,
-       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
-       .tokens = pass.sequence().tokens});
+      pass.stream(), {.ids = ids,
+                      .d_out = d_embedding,
+                      .d_table = model.tokens_->gradient,
+                      .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
+                      .tokens = pass.sequence().tokens});
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
@@ -157,10 +155,10 @@ Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
   Tensor last = pass.allocate({sequence.batch, width}, "last position");
   auto* data = static_cast<std::byte*>(normed.data);
   const std::int64_t first = (sequence.tokens - 1) * width;
-  ops::copy_rows(pass.stream(), normed.dtype, sequence.batch, width,
-                 {data + static_cast<std::size_t>(first) * size_of(normed.dtype),
-                  sequence.tokens * width},
-                 {last.data, width});
+  ops::copy_rows(
+      pass.stream(), normed.dtype, sequence.batch, width,
+      {data + static_cast<std::size_t>(first) * size_of(normed.dtype), sequence.tokens * width},
+      {last.data, width});
   return head_->forward(pass, last);
 }
 

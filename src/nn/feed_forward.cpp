@@ -35,8 +35,7 @@ Tensor FeedForward::backward(Pass& pass, const Tensor& d_y) {
   const Tensor d_active = output_.backward(pass, dropout_.backward(pass, d_y));
   const Tensor hidden = pass.pop();
   const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();
-  const Tensor d_hidden =
-      in_place ? d_active : pass.allocate(hidden.shape, "activation gradient");
+  const Tensor d_hidden = in_place ? d_active : pass.allocate(hidden.shape, "activation gradient");
   ops::activation_backward(pass.stream(), options_.activation, hidden, d_active, d_hidden);
   return input_.backward(pass, d_hidden);
 }

@@ -7,7 +7,9 @@
 namespace choir {
 namespace {
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
+std::int64_t round_up(std::int64_t n, std::int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
 TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shape) {
   auto* bytes = static_cast<std::byte*>(base);
@@ -87,8 +89,10 @@ std::int64_t ParameterSet::count_decayed() const {
 }
 
 void initialise(const Parameter& parameter, std::uint64_t seed) {
-  if (parameter.master.dtype == DType::f64) fill<double>(parameter, seed);
-  else fill<float>(parameter, seed);
+  if (parameter.master.dtype == DType::f64)
+    fill<double>(parameter, seed);
+  else
+    fill<float>(parameter, seed);
 }
 
 }  // namespace choir

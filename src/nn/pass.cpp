@@ -51,7 +51,8 @@ Tensor Pass::pop() {
 
 void Pass::weight_gradient(WeightGradient work) {
   if (!postpone_) return work.run(*this, work.module, work.input, work.d_output);
-  CHOIR_CHECK(postponed_.size() < kMaxPostponed, "more than {} weight gradients wait", kMaxPostponed);
+  CHOIR_CHECK(postponed_.size() < kMaxPostponed, "more than {} weight gradients wait",
+              kMaxPostponed);
   postponed_.push_back(std::move(work));
 }
 

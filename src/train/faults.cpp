@@ -16,8 +16,9 @@ void Faults::before_step(std::int64_t step) const {
   if (section_.kill_rank == rank_ && section_.kill_step == step) raise(SIGKILL);
   if (section_.hang_rank == rank_ && section_.hang_step == step) sleep(kForever);
   if (section_.throw_rank == rank_ && section_.throw_step == step)
-    throw Error(ExitCode::communication,
-                fmt::format("rank {} throws before step {}, as fault.throw_step asks", rank_, step));
+    throw Error(
+        ExitCode::communication,
+        fmt::format("rank {} throws before step {}, as fault.throw_step asks", rank_, step));
 }
 
 double Faults::valid_tokens(std::int64_t step, double tokens) const {

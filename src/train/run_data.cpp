@@ -29,7 +29,8 @@ DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_
   config.rows = rows;
   config.vocab_size = deck.model.gpt.vocab_size;
   config.vocab_hash = vocab_hash;
-  // Global batches, so that neither the micro-batch nor the number of ranks changes what is evaluated.
+  // Global batches, so that neither the micro-batch nor the number of ranks changes what is
+  // evaluated.
   config.eval_windows = static_cast<std::int64_t>(deck.eval.batches) * deck.train.global_batch_size;
   config.slots = deck.data.prefetch;
   return config;

@@ -31,8 +31,10 @@ void RunDirectory::create() const {
 
 void RunDirectory::write_deck(const std::string& json) const {
   std::error_code failed;
-  if (write_text(deck() + ".new", json)) fs::rename(deck() + ".new", deck(), failed);
-  else failed = std::make_error_code(std::errc::io_error);
+  if (write_text(deck() + ".new", json))
+    fs::rename(deck() + ".new", deck(), failed);
+  else
+    failed = std::make_error_code(std::errc::io_error);
   if (failed)
     throw StorageError("cannot write '" + deck() + "': " + failed.message(), "is the disk full?");
 }

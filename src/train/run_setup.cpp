@@ -9,14 +9,16 @@ Layout layout_of(const Deck& deck, int ranks) {
   const ParallelSection& p = deck.parallel;
   const int others = p.tensor * p.context * p.pipeline;
   if (ranks % others != 0)
-    throw DeckError(fmt::format("{} ranks cannot be divided by parallel.tensor {} x parallel.context "
-                                "{} x parallel.pipeline {} = {}",
-                                ranks, p.tensor, p.context, p.pipeline, others),
-                    fmt::format("start a multiple of {} ranks", others));
+    throw DeckError(
+        fmt::format("{} ranks cannot be divided by parallel.tensor {} x parallel.context "
+                    "{} x parallel.pipeline {} = {}",
+                    ranks, p.tensor, p.context, p.pipeline, others),
+        fmt::format("start a multiple of {} ranks", others));
   const int data = ranks / others;
   if (p.data != 0 && p.data != data)
-    throw DeckError(fmt::format("parallel.data is {}, but {} ranks leave {} for it", p.data, ranks, data),
-                    fmt::format("start {} ranks, or set parallel.data to \"auto\"", p.data * others));
+    throw DeckError(
+        fmt::format("parallel.data is {}, but {} ranks leave {} for it", p.data, ranks, data),
+        fmt::format("start {} ranks, or set parallel.data to \"auto\"", p.data * others));
   return Layout(p.tensor, p.context, data, p.pipeline, p.order);
 }
 

@@ -13,8 +13,10 @@ namespace {
 
 /// The batch system that started us, by what it leaves in the environment.
 std::string scheduler() {
-  constexpr std::array<std::array<const char*, 2>, 4> kKnown{
-      {{"PBS_JOBID", "PBS"}, {"SLURM_JOB_ID", "SLURM"}, {"LSB_JOBID", "LSF"}, {"FLUX_JOB_ID", "Flux"}}};
+  constexpr std::array<std::array<const char*, 2>, 4> kKnown{{{"PBS_JOBID", "PBS"},
+                                                              {"SLURM_JOB_ID", "SLURM"},
+                                                              {"LSB_JOBID", "LSF"},
+                                                              {"FLUX_JOB_ID", "Flux"}}};
   for (const auto& [variable, name] : kKnown)
     if (const char* id = std::getenv(variable)) return fmt::format("{} {}", name, id);
   return "none";
@@ -61,14 +63,13 @@ std::string model_report(Engine& engine) {
       model.describe(), format_count(parameters.count()),
       format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
       decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
-      tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches, ranks,
-      format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute));
+      tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches,
+      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute));
 }
 
 std::string memory_report(const StepPlan& plan) {
-  return fmt::format(
-      "memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP, {} touched",
-      plan.memory.to_string(), plan.flops / 1e9, format_bytes(plan.bytes));
+  return fmt::format("memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP, {} touched",
+                     plan.memory.to_string(), plan.flops / 1e9, format_bytes(plan.bytes));
 }
 
 }  // namespace choir

@@ -23,10 +23,10 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, int ra
   Device& device = engine.instance().device();
   for (const Parameter& p : engine.instance().parameters().parameters()) {
     list.push_back(stored("parameters/" + p.name, p.master, device, rank, size));
-    list.push_back(stored("optimizer/m/" + p.name, engine.optimizer().first_moment(p), device, rank,
-                          size));
-    list.push_back(stored("optimizer/v/" + p.name, engine.optimizer().second_moment(p), device,
-                          rank, size));
+    list.push_back(
+        stored("optimizer/m/" + p.name, engine.optimizer().first_moment(p), device, rank, size));
+    list.push_back(
+        stored("optimizer/v/" + p.name, engine.optimizer().second_moment(p), device, rank, size));
   }
   for (const State& state : progress.states()) {
     StoredTensor tensor{.name = "state/" + state.name,
@@ -69,8 +69,9 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
     meta.provenance = json.at("provenance").dump();
     return meta;
   } catch (const nlohmann::json::exception& error) {
-    throw StorageError("the description in '" + path + "' is not of a training run: " + error.what(),
-                       "was this checkpoint written by choir train?");
+    throw StorageError(
+        "the description in '" + path + "' is not of a training run: " + error.what(),
+        "was this checkpoint written by choir train?");
   }
 }
 

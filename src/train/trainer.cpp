@@ -75,7 +75,7 @@ void Trainer::skip_or_stop(const StepResult& result) {
   if (skip && progress_.skipped_in_a_row <= deck_.train.nan_skip_limit) {
     if (mesh_.rank() == 0)
       log_.warn("step {}: loss {} and gradient norm {} are not finite: step skipped ({} in a row)",
-              progress_.step, result.loss, result.grad_norm, progress_.skipped_in_a_row);
+                progress_.step, result.loss, result.grad_norm, progress_.skipped_in_a_row);
     return;
   }
   std::vector<std::string> names = engine_->non_finite_gradients();

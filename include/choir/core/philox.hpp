@@ -27,10 +27,9 @@ CHOIR_HOST_DEVICE inline PhiloxBlock philox(PhiloxKey key, PhiloxBlock counter) 
   constexpr std::uint64_t kM0 = 0xD2511F53u, kM1 = 0xCD9E8D57u;
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = kM0 * counter[0], p1 = kM1 * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key.k0,
-               static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key.k1,
-               static_cast<std::uint32_t>(p0)};
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ key.k0, static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ key.k1, static_cast<std::uint32_t>(p0)};
     key.k0 += 0x9E3779B9u;
     key.k1 += 0xBB67AE85u;
   }
@@ -56,7 +55,9 @@ CHOIR_HOST_DEVICE inline PhiloxBlock philox_at(PhiloxKey key, std::uint64_t inde
 }
 
 /// Uniform in [0, 1) with 32 bits.
-CHOIR_HOST_DEVICE inline double uniform01(std::uint32_t word) { return word * 0x1p-32; }
+CHOIR_HOST_DEVICE inline double uniform01(std::uint32_t word) {
+  return word * 0x1p-32;
+}
 
 /// Standard normal for one index (Box-Muller in double; both words of a pair are used, the second
 /// normal is dropped so that element i never depends on its neighbour).

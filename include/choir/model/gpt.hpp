@@ -29,8 +29,8 @@ class Gpt {
   /// While training, the gradient of scale * (sum of losses) is prepared for backward().
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
               BucketHooks& hooks);
-  /// Consumes what loss() saved; adds to every parameter's gradient. With postponed weight gradients
-  /// the ids must live until those ran, and hooks hear gradients_ready() before they are.
+  /// Consumes what loss() saved; adds to every parameter's gradient. With postponed weight
+  /// gradients the ids must live until those ran, and hooks hear gradients_ready() before they are.
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
   /// Generation: ids [B*T] -> logits of the last position [B, V]; appends to the cache of the pass.
   Tensor next_logits(Pass& pass, const TensorView& ids);

@@ -7,9 +7,9 @@
 namespace choir {
 
 struct Precision {
-  DType compute = DType::f32;   ///< activations and the weights that GEMMs read
-  DType master = DType::f32;    ///< optimizer copy of the weights, its moments, gradient sums
-  DType statistic = DType::f32; ///< means, log-sum-exp, per-token losses
+  DType compute = DType::f32;    ///< activations and the weights that GEMMs read
+  DType master = DType::f32;     ///< optimizer copy of the weights, its moments, gradient sums
+  DType statistic = DType::f32;  ///< means, log-sum-exp, per-token losses
 
   bool has_copy() const { return compute != master; }
 };

@@ -10,7 +10,9 @@ namespace choir::ops {
 enum class Activation { gelu, gelu_tanh, relu, swiglu };
 
 /// Input columns per output column: 2 for swiglu, where row = [gate F | up F], else 1.
-constexpr int activation_inputs(Activation kind) { return kind == Activation::swiglu ? 2 : 1; }
+constexpr int activation_inputs(Activation kind) {
+  return kind == Activation::swiglu ? 2 : 1;
+}
 
 /// y [N, F] = f(x [N, F * activation_inputs]).
 void activation_forward(const Stream& stream, Activation kind, const TensorView& x,

@@ -24,14 +24,14 @@ struct NormForward {
 /// d_sum (+)= gradient through the norm; d_weight and d_bias accumulate.
 struct NormBackward {
   Norm kind = Norm::layernorm;
-  TensorView d_out;     ///< [N, C]
-  TensorView sum;       ///< [N, C] the normalised input, as in forward
+  TensorView d_out;  ///< [N, C]
+  TensorView sum;    ///< [N, C] the normalised input, as in forward
   TensorView weight, mean, rstd;
-  TensorView d_sum;     ///< [N, C]
+  TensorView d_sum;        ///< [N, C]
   bool accumulate = true;  ///< false: d_sum is overwritten
-  TensorView d_weight;  ///< [C] gradient dtype (f32, or f64), +=
-  TensorView d_bias;    ///< [C] or empty, +=
-  TensorView workspace; ///< u8, norm_workspace bytes: partial sums of d_weight and d_bias
+  TensorView d_weight;     ///< [C] gradient dtype (f32, or f64), +=
+  TensorView d_bias;       ///< [C] or empty, +=
+  TensorView workspace;    ///< u8, norm_workspace bytes: partial sums of d_weight and d_bias
 };
 
 std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);

@@ -10,13 +10,13 @@ enum class RopePairing { half_split, interleaved };
 
 struct Rope {
   RopePairing pairing = RopePairing::half_split;
-  TensorView x;                  ///< [rows, row_width]; the first `heads` heads of every row are rotated
+  TensorView x;  ///< [rows, row_width]; the first `heads` heads of every row are rotated
   std::int64_t heads = 0;
-  std::int64_t head_width = 0;   ///< D, even
-  std::int64_t tokens = 1;       ///< row r holds position first_position + r % tokens
+  std::int64_t head_width = 0;  ///< D, even
+  std::int64_t tokens = 1;      ///< row r holds position first_position + r % tokens
   std::int64_t first_position = 0;
-  TensorView table;              ///< [positions, D] f32/f64: cos(0..D/2-1) then sin, from rope_table
-  bool inverse = false;          ///< rotate back: the backward pass
+  TensorView table;      ///< [positions, D] f32/f64: cos(0..D/2-1) then sin, from rope_table
+  bool inverse = false;  ///< rotate back: the backward pass
 };
 
 /// Fills [positions, D]: angle(p, i) = p * theta^(-2i/D), computed in double.

@@ -21,8 +21,8 @@ class Trace {
   /// The last step has been recorded and not yet written. A run resumed beyond it never gets here.
   bool complete() const { return last_ > 0 && !written_ && step_ == last_; }
 
-  /// Collective over `world`; clocks of ranks are aligned at a barrier, the first span begins at 0. Rank 0 writes. StorageError
-  /// (agreed).
+  /// Collective over `world`; clocks of ranks are aligned at a barrier, the first span begins at
+  /// 0. Rank 0 writes. StorageError (agreed).
   void write(const std::string& path, Communicator& world);
 
  private:

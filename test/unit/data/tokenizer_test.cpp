@@ -8,16 +8,11 @@ namespace {
 
 // Table 3-7 of the Unicode standard (well-formed UTF-8) and the usual malformed cases.
 TEST(Utf8, AcceptsWhatIsWellFormedAndNothingElse) {
-  const std::pair<std::string, char32_t> good[] = {{std::string(1, '\0'), 0},
-                                                   {"\x7F", 0x7F},
-                                                   {"\xC2\x80", 0x80},
-                                                   {"\xDF\xBF", 0x7FF},
-                                                   {"\xE0\xA0\x80", 0x800},
-                                                   {"\xED\x9F\xBF", 0xD7FF},
-                                                   {"\xEE\x80\x80", 0xE000},
-                                                   {"\xEF\xBF\xBF", 0xFFFF},
-                                                   {"\xF0\x90\x80\x80", 0x10000},
-                                                   {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
+  const std::pair<std::string, char32_t> good[] = {
+      {std::string(1, '\0'), 0},     {"\x7F", 0x7F},           {"\xC2\x80", 0x80},
+      {"\xDF\xBF", 0x7FF},           {"\xE0\xA0\x80", 0x800},  {"\xED\x9F\xBF", 0xD7FF},
+      {"\xEE\x80\x80", 0xE000},      {"\xEF\xBF\xBF", 0xFFFF}, {"\xF0\x90\x80\x80", 0x10000},
+      {"\xF4\x8F\xBF\xBF", 0x10FFFF}};
   for (const auto& [bytes, value] : good) {
     const CodePoint c = first_code_point(bytes);
     EXPECT_EQ(c.value, value);
