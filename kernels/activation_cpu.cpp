@@ -23,16 +23,17 @@ struct Gelu {
   }
 };
 
-/// The same for bf16, where the exact form would compute digits that the store rounds away.
-struct CoarseGelu {
-  static Floats value(Floats x) { return x * coarse_normal(x).below; }
+/// The same for bf16, where the exact form would compute digits that the store rounds away. The
+/// slope is a sum that cancels near x = -0.75 and needs more of them.
+struct ShortGelu {
+  static Floats value(Floats x) { return x * short_normal<Digits::coarse>(x).below; }
   static Floats slope(Floats x) {
-    const auto p = coarse_normal(x);
+    const auto p = short_normal<Digits::fair>(x);
     return p.below + x * p.density;
   }
 };
 template <class T>
-using GeluFor = std::conditional_t<std::is_same_v<T, bf16>, CoarseGelu, Gelu>;
+using GeluFor = std::conditional_t<std::is_same_v<T, bf16>, ShortGelu, Gelu>;
 
 /// x s(z), z = 2u(x). Beyond |x| = 30 s is 0 or 1 to all digits, and x^2 stays finite.
 struct GeluTanh {

@@ -39,27 +39,8 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
               .fault = faults.in_save(progress.step),
               .progress = {}}) {}
 
-// A run that starts behind checkpoints of its own directory would leave two histories in one place,
-// and `auto` would later continue the wrong one.
-void Checkpointer::require_newest(std::int64_t step) {
-  together(engine_.mesh().world(), [&] {
-    if (engine_.mesh().rank() != 0) return;
-    const std::vector<std::int64_t> steps = store_.list();
-    if (steps.empty() || steps.front() <= step) return;
-    throw DeckError(
-        fmt::format(
-            "checkpoint.resume is \"{}\", which starts at step {}, but {} already holds step {}",
-            deck_.checkpoint.resume, step, store_.directory().path(), steps.front()),
-        "give the new run a directory of its own with run.dir or run.name, or continue with "
-        "checkpoint.resume=auto");
-  });
-}
-
 bool Checkpointer::restore(std::uint64_t vocab_hash) {
-  if (deck_.checkpoint.resume == "none") {
-    require_newest(0);
-    return false;
-  }
+  if (deck_.checkpoint.resume == "none") return false;
   for (const std::string& line : store_.recover()) log_.warn("checkpoints: {}", line);
   std::optional<Checkpoint> found;
   if (deck_.checkpoint.resume == "auto")
@@ -74,11 +55,15 @@ bool Checkpointer::restore(std::uint64_t vocab_hash) {
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
   engine_.instance().storage().publish(engine_.instance().stream());
-  require_newest(progress_.step);
   last_path_ = found->path;
   log_.info("resumed from {} (step {}, {})", found->path, progress_.step,
             format_duration(now_seconds() - start));
   return true;
+}
+
+std::int64_t Checkpointer::newest_step() const {
+  const std::vector<std::int64_t> steps = store_.list();
+  return steps.empty() ? 0 : steps.front();
 }
 
 bool Checkpointer::save(const std::string& meta_json, std::optional<double> metric) {

@@ -29,6 +29,23 @@ void RunDirectory::create() const {
   fs::remove(stop_file(), failed);
 }
 
+std::string RunDirectory::set_aside() const {
+  std::error_code failed;
+  int number = 1;
+  const auto place = [&] { return fmt::format("{}/before-{}", path_, number); };
+  while (fs::exists(place())) ++number;
+  fs::create_directory(place(), failed);
+  if (!failed) fs::rename(checkpoints(), place() + "/checkpoints", failed);
+  if (!failed) fs::create_directory(checkpoints(), failed);
+  if (!failed && fs::exists(metrics()))
+    fs::copy_file(metrics(), place() + "/metrics.jsonl", failed);
+  if (failed)
+    throw StorageError(
+        "cannot move the earlier checkpoints to '" + place() + "': " + failed.message(),
+        "choose another run.dir");
+  return place();
+}
+
 void RunDirectory::write_deck(const std::string& json) const {
   std::error_code failed;
   if (write_text(deck() + ".new", json))

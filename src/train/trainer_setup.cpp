@@ -92,6 +92,9 @@ void Trainer::resume() {
   });
   together(mesh_.world(), [&] {
     if (mesh_.rank() != 0) return;
+    if (deck_.checkpoint.resume != "auto" && checkpointer_->newest_step() > progress_.step)
+      log_.warn("checkpoint.resume is \"{}\": the later checkpoints of this run were moved to {}",
+                deck_.checkpoint.resume, directory_.set_aside());
     directory_.write_deck(resolved_json(deck_));
     metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
   });

@@ -19,15 +19,15 @@ class Checkpointer {
 
   /// Collective. Follows checkpoint.resume: restores parameters, moments and progress and returns
   /// true, or leaves the fresh model and returns false. StorageError when every checkpoint is
-  /// damaged, or none fits; DeckError when the run directory holds later steps than it is told to
-  /// start from.
-  /// DataError when the checkpoint was trained on another vocabulary than `vocab_hash` (0:
-  /// unknown).
+  /// damaged, or none fits; DataError when the checkpoint was trained on another vocabulary than
+  /// `vocab_hash` (0: unknown).
   bool restore(std::uint64_t vocab_hash);
   /// Collective. A failure is logged and counted, never thrown. `metric`: validation loss, if just
   /// measured.
   bool save(const std::string& meta_json, std::optional<double> metric);
 
+  /// Local. The latest step in the folder, 0 for none.
+  std::int64_t newest_step() const;
   const std::string& last_path() const { return last_path_; }
   /// Seconds of the slowest save so far: what a stop request must leave time for.
   double slowest_save() const { return slowest_; }
@@ -35,8 +35,6 @@ class Checkpointer {
   double seconds() const { return seconds_; }
 
  private:
-  void require_newest(std::int64_t step);
-
   const Deck& deck_;
   Engine& engine_;
   Progress& progress_;

@@ -21,6 +21,10 @@ class RunDirectory {
 
   /// Local, by one rank. Makes the folders; a stop file of an earlier run is removed. StorageError.
   void create() const;
+  /// Local, by one rank. Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...)
+  /// and returns its path: a run that starts behind its own checkpoints would otherwise leave two
+  /// histories in one place, and the next would continue the wrong one. StorageError.
+  std::string set_aside() const;
   /// Writes by temporary file and rename. StorageError.
   void write_deck(const std::string& json) const;
   /// samples/step_00000100.txt. False when it could not be written: a full disk must not end
