@@ -3,8 +3,8 @@
 set -eu
 build=${1:?usage: quickstart.sh BUILD}
 here=$(dirname "$0")
-# shellcheck source=launch.sh
-. "$here/launch.sh"
+# shellcheck source=../jobs/launch.sh
+. "$here/../jobs/launch.sh"
 
 echo "== 1. A text to learn from"
 if [ -s data/shakespeare/input.txt ] || "$here/data_shakespeare.sh"; then

@@ -5,8 +5,8 @@ set -u
 build=${1:?usage: run_all.sh BUILD [--long]}
 long=${2:-}
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck source=../.make/launch.sh
-. "$here/../.make/launch.sh"
+# shellcheck source=../jobs/launch.sh
+. "$here/../jobs/launch.sh"
 logs=$build/test-logs
 rm -rf "$logs"
 mkdir -p "$logs"
@@ -43,7 +43,7 @@ gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
     failed=$((failed + 1))
     return
   fi
-  part "$name" 300 "$here/../.make/launch.sh" "$ranks" "$program"
+  part "$name" 300 "$here/../jobs/launch.sh" "$ranks" "$program"
 }
 
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }

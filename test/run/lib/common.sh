@@ -15,8 +15,8 @@ build=$(cd "${1:?usage: $0 BUILD}" && pwd) || exit 1
 choir=$build/choir
 debug=$root/inputs/debug.json
 [ -x "$choir" ] || { echo "not ok $choir is missing"; echo "0 passed, 1 failed"; exit 1; }
-# shellcheck source=../../../.make/launch.sh
-. "$root/.make/launch.sh"
+# shellcheck source=../../../jobs/launch.sh
+. "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
 limit=60                  # seconds that a run may take
 passed=0 failed=0
