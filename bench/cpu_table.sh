@@ -10,7 +10,7 @@ mkdir -p bench/results
 csv=bench/results/$(date +%F)-$(hostname -s).csv
 rm -f "$csv"
 printf '%-6s %-11s %14s %14s %8s\n' shape precision "1 rank tok/s" "2 ranks tok/s" ratio
-rate() { awk -F, 'NR==1 {for (i = 1; i <= NF; ++i) if ($i == "tokens_per_second") c = i} END {print $c}' "$1"; }
+rate() { awk -F, 'NR==1 {for (i = 1; i <= NF; ++i) if ($i == "tok_s") c = i} END {print $c}' "$1"; }
 for shape in a b c d; do
   half=$(sed -nE 's/.*"micro_batch_size": ([0-9]+).*/\1/p' "inputs/bench_$shape.json")
   half=$((half / 2))

@@ -24,7 +24,8 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
   if (!data->has_validation())
     throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
   const double start = now_seconds();
-  const double loss = validation_loss(*loaded.instance, *data, mesh->along(Axis::data));
+  ProgressLine progress(log, "evaluation");
+  const double loss = validation_loss(*loaded.instance, *data, mesh->along(Axis::data), &progress);
   log.plain(fmt::format(
       "checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
       loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),

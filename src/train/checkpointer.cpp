@@ -37,7 +37,13 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
                             .keep_every = deck.checkpoint.keep_every,
                             .keep_best = deck.checkpoint.best},
               .fault = faults.in_save(progress.step),
-              .progress = {}}) {}
+              .progress = [this](const char* phase, std::int64_t done, std::int64_t total) {
+                if (done == 0 || !progress_line_ || phase != phase_) {
+                  phase_ = phase;
+                  progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
+                }
+                progress_line_->at(done, total);
+              }}) {}
 
 bool Checkpointer::restore(std::uint64_t vocab_hash) {
   if (deck_.checkpoint.resume == "none") return false;

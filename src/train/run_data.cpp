@@ -55,13 +55,16 @@ TokenBatch on_device(const Batch& batch) {
           .sequences = batch.inputs.shape[0]};
 }
 
-double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks) {
+double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks,
+                       ProgressLine* progress) {
   const auto calls = static_cast<std::size_t>(data.eval_calls());
   const auto size = static_cast<std::size_t>(ranks.size());
   // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
   std::vector<double> sums(2 * calls * size, 0.0);
   for (std::size_t c = 0; c < calls; ++c) {
     const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c));
+    if (progress != nullptr)
+      progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
     if (batch.valid == 0) continue;
     const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
     sums[at] = instance.loss_sum(on_device(batch));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "choir/core/log.hpp"
+#include "choir/core/progress_line.hpp"
 #include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/faults.hpp"
@@ -40,6 +41,8 @@ class Checkpointer {
   Progress& progress_;
   Logger& log_;
   CheckpointStore store_;
+  std::string phase_;  // of the progress line
+  std::optional<ProgressLine> progress_line_;
   std::string last_path_;
   double slowest_ = 0, seconds_ = 0;
   int failures_ = 0;

@@ -4,6 +4,7 @@
 
 #include "choir/comm/mesh.hpp"
 #include "choir/core/log.hpp"
+#include "choir/core/progress_line.hpp"
 #include "choir/data/dataset.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/model_instance.hpp"
@@ -24,6 +25,7 @@ TokenBatch on_device(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
 /// every number of ranks. Collective.
-double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks);
+double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks,
+                       ProgressLine* progress = nullptr);
 
 }  // namespace choir
