@@ -29,6 +29,15 @@ void PhaseClock::transfer(double seconds, Phase to) {
   seconds_[static_cast<std::size_t>(to)] += seconds;
 }
 
+void PhaseTotals::add(const PhaseClock& step) {
+  for (std::size_t i = 0; i < kPhases; ++i) seconds[i] += step.seconds(static_cast<Phase>(i));
+  ++steps;
+}
+
+double PhaseTotals::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
 double PhaseClock::total() const {
   return std::accumulate(seconds_.begin(), seconds_.end(), 0.0);
 }

@@ -53,15 +53,8 @@ void Trainer::train_step() {
   progress_.updates += last_.updated;
   skip_or_stop(last_);
   clock_.end();
-  since_log_.dt += clock_.total();
-  since_log_.forward += clock_.seconds(Phase::forward);
-  since_log_.backward += clock_.seconds(Phase::backward);
-  since_log_.data += clock_.seconds(Phase::data);
-  since_log_.comm += clock_.seconds(Phase::comm);
-  since_log_.optimizer += clock_.seconds(Phase::optimizer);
-  since_log_.other += clock_.seconds(Phase::other);
-  ++steps_since_log_;
-  stepping_seconds_ += clock_.total();
+  since_log_.add(clock_);
+  all_steps_.add(clock_);
   if (last_.updated) loss_since_evaluation_ += last_.loss, ++steps_since_evaluation_;
 }
 
@@ -109,18 +102,19 @@ bool Trainer::due(std::int64_t interval) const {
 }
 
 void Trainer::log_step() {
+  if (first_line_ && !deck_.data.hints.empty())
+    for (const auto& [key, value] : data_->hints()) log_.info("data hint {} = {}", key, value);
   first_line_ = false;
-  const auto n = static_cast<double>(std::max<std::int64_t>(1, steps_since_log_));
   const double tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
   StepMetrics m{.step = progress_.step,
                 .result = last_,
-                .dt = since_log_.dt / n,
-                .forward = since_log_.forward / n,
-                .backward = since_log_.backward / n,
-                .data = since_log_.data / n,
-                .comm = since_log_.comm / n,
-                .optimizer = since_log_.optimizer / n,
-                .other = since_log_.other / n,
+                .dt = since_log_.mean(),
+                .forward = since_log_.mean(Phase::forward),
+                .backward = since_log_.mean(Phase::backward),
+                .data = since_log_.mean(Phase::data),
+                .comm = since_log_.mean(Phase::comm),
+                .optimizer = since_log_.mean(Phase::optimizer),
+                .other = since_log_.mean(Phase::other),
                 .sequences = static_cast<double>(batch_.global),
                 .tokens = tokens,
                 .mfu = 0,
@@ -129,7 +123,6 @@ void Trainer::log_step() {
                 .val_loss = val_loss_};
   m.mfu = engine_->instance().model().flops_per_token() * tokens / m.dt / peak_flops_;
   since_log_ = {};
-  steps_since_log_ = 0;
   if (mesh_.rank() != 0) return;
   log_.info("{}", format_line(m, mesh_.world().size()));
   if (!metrics_file_.write(to_json(m, mesh_.world().size())))
@@ -208,29 +201,7 @@ ExitCode Trainer::finish(Stop stop) {
   if (wanted && time_left) save();
   const bool saved = wanted && time_left && checkpointer_->failures() == failures;
   watchdog_.rest();
-  const double wall = now_seconds() - started_;
-  const auto steps = static_cast<double>(progress_.step - first_step_);
-  const double tokens =
-      steps * static_cast<double>(batch_.global * engine_->options().model.block_size);
-  log_.plain(fmt::format(
-      "summary:\n  steps            {} ({} now), {} sequences used, {} updates\n  loss             "
-      "{:.4f}\n"
-      "  validation loss  {}\n  best validation  {}\n"
-      "  speed            {:.0f} tokens/s over {} of stepping\n"
-      "  wall time        {} (evaluation and samples {:.1f} %, checkpoints {:.1f} %)\n"
-      "  memory           arena peak {} of {} planned, {} resident\n"
-      "  run directory    {}\n  checkpoint       {}",
-      progress_.step, progress_.step - first_step_, progress_.consumed_samples, progress_.updates,
-      last_.loss, last_val_loss_ > 0 ? fmt::format("{:.4f}", last_val_loss_) : "not measured",
-      std::isfinite(progress_.best_val_loss) ? fmt::format("{:.4f}", progress_.best_val_loss)
-                                             : "not measured",
-      stepping_seconds_ > 0 ? tokens / stepping_seconds_ : 0.0, format_duration(stepping_seconds_),
-      format_duration(wall), 100 * evaluation_seconds_ / wall,
-      100 * checkpointer_->seconds() / wall,
-      format_bytes(static_cast<double>(engine_->instance().arena().peak())),
-      format_bytes(static_cast<double>(plan_.arena_bytes)),
-      format_bytes(static_cast<double>(resident_bytes())), directory_.path(),
-      checkpointer_->last_path().empty() ? "none" : checkpointer_->last_path()));
+  log_.plain(summary());
   if (done) return ExitCode::done;
   if (saved) {
     log_.plain("run the same command again to continue");

@@ -41,4 +41,17 @@ class PhaseClock {
   Listener listener_;
 };
 
+/// Phases of several steps added up.
+struct PhaseTotals {
+  std::array<double, kPhases> seconds{};
+  std::int64_t steps = 0;
+
+  void add(const PhaseClock& step);
+  double of(Phase phase) const { return seconds[static_cast<std::size_t>(phase)]; }
+  double total() const;
+  /// Seconds a step: of a phase, of all.
+  double mean(Phase phase) const { return steps > 0 ? of(phase) / static_cast<double>(steps) : 0; }
+  double mean() const { return steps > 0 ? total() / static_cast<double>(steps) : 0; }
+};
+
 }  // namespace choir

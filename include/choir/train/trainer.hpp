@@ -40,6 +40,7 @@ class Trainer {
   void save();
   Stop agreed_stop();
   ExitCode finish(Stop stop);
+  std::string summary() const;
   std::string meta_json() const;
   bool due(std::int64_t interval) const;
 
@@ -64,13 +65,12 @@ class Trainer {
   double peak_flops_ = 0;  // of all ranks
 
   StepResult last_;
-  StepMetrics since_log_;  // sums since the last line
-  std::int64_t steps_since_log_ = 0;
+  PhaseTotals since_log_, all_steps_;
   double loss_since_evaluation_ = 0;
   std::int64_t steps_since_evaluation_ = 0;
   std::optional<double> train_loss_, val_loss_;  // measured at the current step
   double last_val_loss_ = 0;
-  double stepping_seconds_ = 0, evaluation_seconds_ = 0, slowest_evaluation_ = 0;
+  double evaluation_seconds_ = 0, slowest_evaluation_ = 0;
   std::int64_t first_step_ = 0;
   bool first_line_ = true;
   bool best_ = false;  // the validation loss of this step is the lowest so far
