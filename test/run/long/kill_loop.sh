@@ -21,17 +21,19 @@ while [ "$kills" -lt "${KILLS:-50}" ] && [ "$rounds" -lt 200 ]; do
   end 30
   # As far as the run got, only its next start may fail to find it: that is what is tested.
   [ "$code" != 0 ] || rm -r killed/checkpoints
-  if [ -n "$before" ] && [ "$code" != 0 ] && ! grep -qF "resumed from" out && [ "$(wc -l <out)" -gt 60 ]; then
-    fail "round $rounds: did not resume from step $before"
+  if [ -n "$before" ] && [ "$code" != 0 ] && ! grep -qF "resumed from" out && grep -qF '[I] step=' out; then
+    fail "round $rounds" "did not resume, though step $before is complete"
     show_output
   fi
   after=$(complete)
   if [ -n "$before" ] && [ "$code" != 0 ] && [ "${after:-0}" -lt "$before" ]; then
-    fail "round $rounds: step $before was complete, now ${after:-none} is"
+    fail "round $rounds" "step $before was complete, now ${after:-none} is"
   fi
 done
 check "killed $kills times" test "$kills" -ge "${KILLS:-50}"
 train 2 killed "${often[@]}"
 expect "and once to the end" 0 "summary:"
-check "the losses of straight through, bit by bit" same_losses straight killed
+# Every start logs its first step too, so the killed run has more lines.
+losses_within() { [ -z "$(comm -23 <(losses "$1" | sort) <(losses "$2" | sort))" ] && [ -n "$(losses "$1")" ]; }
+check "the losses of straight through, bit by bit" losses_within straight killed
 check "every tensor of straight through, bit by bit" same_tensors straight killed
