@@ -90,7 +90,7 @@ refused_override "more layers than any model has" model.n_layer=9223372036854775
 refused_override "a vocabulary beyond 32 bits" model.vocab_size=4611686018427387904 "model.vocab_size"
 refused_override "a pass beyond 32 bits" train.micro_batch_size=1000000000 "is too much for one pass"
 for ranks in 1 2; do
-  train "$ranks" large train.micro_batch_size=40000000 train.global_batch_size=80000000
+  train "$ranks" large model.n_layer=100 model.n_embd=16384 model.n_head=64
   expect "more than the memory of the machine, $ranks rank(s)" 2 "out of memory" "lower train.micro_batch_size"
   check "... is said once" test "$(grep -c 'out of memory' out)" = 1
 done
