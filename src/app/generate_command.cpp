@@ -18,6 +18,10 @@ struct Request {
 
 int generate(MpiSession& session, const Request& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  together(mesh->world(), [&] {  // CLI::Range lets NaN pass
+    if (!(request.choice.temperature >= 0 && request.choice.top_p >= 0))
+      throw DeckError("--temperature and --top-p are numbers, not NaN", "0.8 and 0.95 are usual");
+  });
   choose_threads(mesh->node());
   const auto device = make_device(DeviceKind::cpu);
   const LoadedModel loaded = load_model(request.checkpoint, request.precision, 0, *mesh, *device);
@@ -56,7 +60,7 @@ int generate_command(const Arguments& arguments) {
   app.add_option("--temperature", request.choice.temperature, "0: always the likeliest")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--top-p", request.choice.top_p,
                  "of the likeliest that have probability p together")
       ->check(CLI::Range(0.0, 1.0));

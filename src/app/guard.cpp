@@ -1,6 +1,7 @@
 #include "choir/app/guard.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
@@ -18,20 +19,31 @@ void print(const std::string& text) {
   std::fflush(stderr);
 }
 
-}  // namespace
+/// Before MPI is up all ranks meet the same error: the launcher's first process speaks for them.
+bool speaks() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  return true;
+}
 
-int without_mpi(const std::function<int()>& body) {
+int guarded(const std::function<int()>& body, bool everyone_speaks) {
   try {
     require_compiled_isa();
     return body();
   } catch (const std::exception& error) {
-    print(describe(error));
+    if (everyone_speaks || speaks()) print(describe(error));
     return static_cast<int>(code_of(error));
   }
 }
 
+}  // namespace
+
+int without_mpi(const std::function<int()>& body) {
+  return guarded(body, false);
+}
+
 int with_mpi(const std::function<int(MpiSession&)>& body) {
-  return without_mpi([&] {
+  const auto all = [&] {
     MpiSession session;
     try {
       return body(session);
@@ -43,7 +55,8 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       print(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
       MpiSession::abort(code_of(error));
     }
-  });
+  };
+  return guarded(all, true);
 }
 
 }  // namespace choir

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "choir/app/guard.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/train_checkpoint.hpp"
@@ -20,7 +21,11 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::deck);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    return without_mpi([&]() -> int {
+      throw DeckError(fmt::format("{}: {}", app.get_name(), error.what()),
+                      fmt::format("`{} --help` lists the arguments", app.get_name()));
+    });
   }
   return std::nullopt;
 }

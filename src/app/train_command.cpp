@@ -5,6 +5,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/train/run_setup.hpp"
+#include "choir/train/stop_request.hpp"
 #include "choir/train/trainer.hpp"
 
 namespace choir {
@@ -56,6 +57,7 @@ int train_command(const Arguments& arguments) {
     return without_mpi([]() -> int {
       throw DeckError("no deck is named", "choir train inputs/gpt_quickstart.json");
     });
+  hold_stop_requests();
   return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
 }
 

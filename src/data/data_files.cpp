@@ -62,6 +62,10 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
   options.tokenizer = config.tokenizer;
   options.train_fraction = fraction;
   options.vocabulary = vocabulary;
+  if (fs::exists(folder))  // prepare_text makes whole folders only: somebody has been at it
+    throw DataError(
+        fmt::format("'{}' is in the way of the prepared text '{}'", folder, paths.front()),
+        "remove it: it is made from the text again");
   say(prepare_text(paths, folder, options).to_string());
   return folder;
 }
@@ -173,7 +177,7 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   if (const auto json = parts[2].get<std::string>(); !json.empty())
     files.tokenizer =
         std::make_shared<Tokenizer>(Tokenizer::from_json(json, parts[3].get<std::string>()));
-  check_vocabularies(files, config);
+  together(comm, [&] { check_vocabularies(files, config); });
   verify(comm, config, files.train);
   verify(comm, config, files.val);
   return files;

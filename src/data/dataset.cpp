@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "choir/comm/agreement.hpp"
 #include "choir/comm/mpi_api.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
@@ -59,11 +60,13 @@ void Dataset::State::open_files() {
   const std::int64_t of_data =
       files.tokenizer ? files.tokenizer->vocab_size() : files.train.vocab_size();
   vocab_size = config.vocab_size > 0 ? config.vocab_size : of_data;
-  if (vocab_size == 0)
-    throw DeckError(fmt::format("'{}' does not say how large its vocabulary is",
-                                files.train.files().front().path),
-                    "set model.vocab_size (GPT-2: 50257)");
-  sampler.emplace(files.train.count(), config.block_size, config.seed);
+  together(comm, [&] {
+    if (vocab_size == 0)
+      throw DeckError(fmt::format("'{}' does not say how large its vocabulary is",
+                                  files.train.files().front().path),
+                      "set model.vocab_size (GPT-2: 50257)");
+  });
+  together(comm, [&] { sampler.emplace(files.train.count(), config.block_size, config.seed); });
   if (files.val.files().empty()) return;
   eval_sampler.emplace(files.val.count(), config.block_size);
   eval_windows = eval_sampler->windows();
@@ -175,8 +178,8 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     s.train_reader = &from_files->reader();
     source = std::move(from_files);
   }
-  s.prefetcher =
-      std::make_unique<Prefetcher>(std::move(source), may_use_threads(s.config), s.config.slots);
+  const bool ahead = s.config.slots > 1 && may_use_threads(s.config);
+  s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);
 }
 
 const Batch& Dataset::next() {

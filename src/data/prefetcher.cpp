@@ -56,7 +56,8 @@ struct Prefetcher::State {
 
 Prefetcher::Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots)
     : state_(std::make_unique<State>()) {
-  CHOIR_CHECK(slots >= 2, "{} slots: one is in use while another is filled", slots);
+  CHOIR_CHECK(slots >= (threaded ? 2 : 1), "{} slots: one is in use while another is filled",
+              slots);
   State& s = *state_;
   s.source = std::move(source);
   s.threaded = threaded;

@@ -47,11 +47,15 @@ std::vector<TextFile> find_text_files(const std::vector<std::string>& paths) {
       continue;
     }
     const auto below = files_below(path);
-    if (below.empty()) throw DataError(fmt::format("folder '{}' holds no text files", path));
+    if (below.empty())
+      throw DataError(fmt::format("folder '{}' holds no text files", path),
+                      "name the files themselves");
     for (const auto& name : below) add(name);
   }
   if (files.empty()) throw DataError("no text given", "name files or folders");
-  if (total == 0) throw DataError(fmt::format("text '{}' is empty", files.front().path));
+  if (total == 0)
+    throw DataError(fmt::format("text '{}' is empty", files.front().path),
+                    "check the path, or name more files");
   return files;
 }
 

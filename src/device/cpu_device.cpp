@@ -84,7 +84,7 @@ void* CpuDevice::allocate(std::size_t bytes) {
     throw Error(
         ExitCode::other,
         fmt::format("out of memory: {} asked for", format_bytes(static_cast<double>(bytes))),
-        "lower train.micro_batch_size or model.block_size; `choir plan` shows the sizes");
+        "lower train.micro_batch_size or model.block_size");
   if (bytes >= kHugePage) madvise(address, bytes, MADV_HUGEPAGE);
   return address;
 }

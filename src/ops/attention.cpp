@@ -8,8 +8,6 @@
 namespace choir::ops {
 namespace {
 
-constexpr std::int64_t kWidestHead = 256;
-
 void check(const AttentionProblem& p) {
   CHOIR_CHECK(p.dtype == DType::f64 || p.dtype == DType::f32 || p.dtype == DType::bf16,
               "attention of {}", name_of(p.dtype));

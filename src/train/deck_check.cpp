@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "choir/ops/attention.hpp"
 #include "deck_tables.hpp"
 
 namespace choir {
@@ -24,6 +25,13 @@ std::string multiples_around(std::int64_t value, std::int64_t unit) {
   return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
 }
 
+/// The fewest heads that divide n_embd and are not too wide.
+std::int64_t heads_from(const GptConfig& gpt) {
+  std::int64_t heads = (gpt.n_embd + ops::kWidestHead - 1) / ops::kWidestHead;
+  while (gpt.n_embd % heads != 0) ++heads;
+  return heads;
+}
+
 class Checks {
  public:
   explicit Checks(const Deck& deck) : deck_(deck) {}
@@ -36,6 +44,12 @@ class Checks {
     const TrainSection& train = deck_.train;
     const std::vector<std::string> keys{"train.micro_batch_size", "train.global_batch_size",
                                         "train.grad_accum"};
+    constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
+    if (train.micro_batch_size >= kMostTokens / deck_.model.gpt.block_size)
+      add({"train.micro_batch_size", "model.block_size"},
+          fmt::format("train.micro_batch_size = {} x model.block_size = {} is too much for one "
+                      "pass; legal: fewer than {} tokens",
+                      train.micro_batch_size, deck_.model.gpt.block_size, kMostTokens));
     try {  // what no number of ranks could mend
       if ((train.micro_batch_size > 0) + (train.grad_accum > 0) + (train.global_batch_size > 0) < 2)
         resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
@@ -131,6 +145,12 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
              "{}, or n_head = {}",
              gpt.n_embd, gpt.n_head, multiples_around(gpt.n_embd, gpt.n_head),
              divisors_around(gpt.n_embd, gpt.n_head))});
+  } else if (gpt.head_width() > ops::kWidestHead) {
+    problems.push_back(
+        {{"model.n_embd", "model.n_head"},
+         fmt::format("a head is model.n_embd / model.n_head = {} wide, at most {} is supported; "
+                     "nearest legal: n_head = {}",
+                     gpt.head_width(), ops::kWidestHead, heads_from(gpt))});
   } else if (gpt.position == Position::rope && gpt.head_width() % 2 != 0) {
     problems.push_back(
         {{"model.n_embd", "model.n_head", "model.position"},

@@ -1,13 +1,23 @@
 #include "deck_tables.hpp"
 
 namespace choir::deck {
+namespace {
+
+// Far above any model: a slip of the finger is refused at once, and sizes multiply without
+// overflow.
+constexpr double kMostLayers = 10'000;
+constexpr double kMostWidth = 1 << 20;
+constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
+
+}  // namespace
 
 void add_run_keys(Table& table) {
   auto run = table.section("run", &Deck::run);
   run.add("dir", &RunSection::dir, "path", "Directory of the run. Empty: runs/<run.name>.");
   run.add("name", &RunSection::name, "", "Name of the run. Empty: the name of the deck file.")
-      .checked("no '/'", [](const KeyValue& value) -> std::string {
+      .checked("no '/', not \".\" or \"..\"", [](const KeyValue& value) -> std::string {
         const auto& name = std::get<std::string>(value);
+        if (name == "." || name == "..") return "would lead out of runs/";
         return name.find('/') == name.npos ? "" : "a name holds no '/'; set run.dir for a path";
       });
   run.add("seed", &RunSection::seed, "",
@@ -30,21 +40,28 @@ void add_model_keys(Table& table) {
 
   auto gpt =
       table.section<GptConfig>("model", [](Deck& deck) -> GptConfig& { return deck.model.gpt; });
-  gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1);
-  gpt.add("n_head", &GptConfig::n_head, "", "Attention heads. Divides n_embd.").at_least(1);
+  gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
+  gpt.add("n_head", &GptConfig::n_head, "", "Attention heads. Divides n_embd.")
+      .at_least(1)
+      .at_most(kMostWidth);
   gpt.add("n_kv_head", &GptConfig::n_kv_head, "",
           "Heads of keys and values (grouped-query attention). Divides n_head. 0: n_head.")
       .at_least(0);
-  gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.").at_least(1);
+  gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.")
+      .at_least(1)
+      .at_most(kMostWidth);
   gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
-      .at_least(1);
+      .at_least(1)
+      .at_most(kMostTokens);
   gpt.add("vocab_size", &GptConfig::vocab_size, "tokens",
           "Size of the vocabulary. 0: that of the data. With data.format synthetic it must be "
           "given.")
-      .at_least(0);
+      .at_least(0)
+      .at_most(kMostTokens);
   gpt.add("ffn_width", &GptConfig::ffn_width, "",
           "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
-      .at_least(0);
+      .at_least(0)
+      .at_most(16 * kMostWidth);
   gpt.add("bias", &GptConfig::bias, "", "Biases in linear layers and LayerNorm.");
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")
@@ -93,7 +110,7 @@ void add_data_keys(Table& table) {
   data.add("readers_every", &DataSection::readers_every, "ranks",
            "For scatter: one reader in so many ranks. 0: one a node.")
       .at_least(0);
-  data.add("prefetch", &DataSection::prefetch, "steps",
+  data.add("prefetch", &DataSection::prefetch, "micro-batches",
            "Batches read ahead by a background thread. 0: read when needed.")
       .at_least(0)
       .at_most(64);

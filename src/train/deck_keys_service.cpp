@@ -73,7 +73,9 @@ void add_service_keys(Table& table) {
       });
 
   auto log = table.section("log", &Deck::log);
-  log.add("interval", &LogSection::interval, "steps", "Steps between log lines. 0: never.")
+  log.add("interval", &LogSection::interval, "steps",
+          "Steps between log lines, beside the first, the last and those of evaluations. 0: only "
+          "these.")
       .at_least(0);
   log.add("all_ranks", &LogSection::all_ranks, "",
           "Every rank writes to the terminal, not only rank 0.");

@@ -32,7 +32,7 @@ DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_
   // Global batches, so that neither the micro-batch nor the number of ranks changes what is
   // evaluated.
   config.eval_windows = static_cast<std::int64_t>(deck.eval.batches) * deck.train.global_batch_size;
-  config.slots = deck.data.prefetch;
+  config.slots = deck.data.prefetch + 1;
   return config;
 }
 

@@ -1,8 +1,16 @@
 #include "choir/train/run_directory.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
+#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {
@@ -18,7 +26,25 @@ bool write_text(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void RunDirectory::create() const {
+RunDirectory::~RunDirectory() {
+  if (lock_ >= 0) close(lock_);
+}
+
+void RunDirectory::lock() {
+  lock_ = open(log().c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) return;  // who opens the log will say why
+  const double until = now_seconds() + kPatience;
+  while (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return;  // this file system has no locks
+    if (now_seconds() > until)
+      throw StorageError(
+          "another run is using the run directory '" + path_ + "'",
+          "wait until it ends (or stop it: touch " + stop_file() + "), or choose another run.dir");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+void RunDirectory::create() {
   std::error_code failed;
   for (const std::string& folder : {path_, checkpoints(), samples()}) {
     fs::create_directories(folder, failed);
@@ -26,6 +52,7 @@ void RunDirectory::create() const {
       throw StorageError("cannot make the folder '" + folder + "': " + failed.message(),
                          "choose another place with run.dir");
   }
+  lock();
   fs::remove(stop_file(), failed);
 }
 

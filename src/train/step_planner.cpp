@@ -1,5 +1,10 @@
 #include "choir/train/step_planner.hpp"
 
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/train/generator.hpp"
 
@@ -57,6 +62,21 @@ StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batc
   instance.add_to(plan.memory);
   plan.arena_bytes = instance.arena().peak();
   return plan;
+}
+
+void require_memory(const StepPlan& plan, int ranks_per_node) {
+  const double has =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  double wants = 0;
+  for (const MemoryPlan::Entry& entry : plan.memory.entries)
+    wants += static_cast<double>(entry.bytes);
+  wants *= ranks_per_node;
+  if (wants <= has) return;
+  throw DeckError(fmt::format("out of memory: {} rank(s) on this node need {}, it has {}",
+                              ranks_per_node, format_bytes(wants), format_bytes(has)),
+                  "lower train.micro_batch_size, model.block_size or the size of the model, or use "
+                  "fewer ranks a node; activations take " +
+                      format_bytes(static_cast<double>(plan.arena_bytes)) + " a rank");
 }
 
 }  // namespace choir

@@ -13,6 +13,7 @@ namespace {
 // The one kind of variable a signal handler may touch.
 volatile std::sig_atomic_t pending_save = 0;
 volatile std::sig_atomic_t pending_terminate = 0;
+volatile std::sig_atomic_t held = 0;
 
 extern "C" void on_save(int) {
   pending_save = 1;
@@ -24,26 +25,34 @@ extern "C" void on_terminate(int number) {
 
 constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
 
+void handle(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = handler;
+  sigaction(number, &action, nullptr);
+}
+
 }  // namespace
+
+void hold_stop_requests() {
+  held = 1;
+  handle(SIGUSR1, on_save);
+}
 
 StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
     : deadline_(walltime > 0 ? now_seconds() + walltime : 0),
       walltime_(walltime),
       margin_(margin),
       stop_file_(std::move(stop_file)) {
-  pending_save = 0;
+  if (!held) pending_save = 0;
   pending_terminate = 0;
-  struct sigaction action {};
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
-  for (const int number : kSignals) {
-    action.sa_handler = number == SIGUSR1 ? on_save : on_terminate;
-    sigaction(number, &action, nullptr);
-  }
+  for (const int number : kSignals) handle(number, number == SIGUSR1 ? on_save : on_terminate);
 }
 
 StopRequest::~StopRequest() {
-  for (const int number : kSignals) std::signal(number, SIG_DFL);
+  for (const int number : kSignals)
+    if (number != SIGUSR1 || !held) std::signal(number, SIG_DFL);
 }
 
 Stop StopRequest::poll(double expected_seconds) {

@@ -207,7 +207,7 @@ ExitCode Trainer::finish(Stop stop) {
     log_.plain("run the same command again to continue");
     return ExitCode::resubmit;
   }
-  return ExitCode::other;
+  return wanted && time_left ? ExitCode::storage : ExitCode::other;
 }
 
 }  // namespace choir

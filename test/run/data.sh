@@ -89,3 +89,17 @@ for ranks in 1 2; do
 done
 run 0 generate trained --prompt "" --tokens 3
 expect "empty prompt" 3 "the prompt is empty"
+
+echo "too short to be a sample" >brief.txt
+run 2 train "$debug" 'data.train=["brief.txt"]' run.dir=brief
+expect "a text shorter than a sample" 3 "fewer than the 33 of one sample" "use more text"
+check "... is said once" test "$(grep -c 'fewer than the 33' out)" = 1
+for ahead in 0 1 64; do
+  train 2 "ahead_$ahead" data.prefetch="$ahead" train.max_steps=5
+  expect "data.prefetch=$ahead" 0 "summary:"
+  check "... reads the same" same "losses ahead_0" "losses ahead_$ahead"
+done
+folder=$(ls -d data/.prepared/brief-*)
+rm "$folder/meta.json"
+run 2 train "$debug" 'data.train=["brief.txt"]' run.dir=brief
+expect "a prepared text that somebody has been at" 3 "'$folder' is in the way" "remove it"

@@ -80,3 +80,17 @@ run 0 train
 expect "train without a deck" 2 "no deck is named"
 run 0 train --no-such-option
 expect "unknown option" 2 "--no-such-option"
+run 2 trian
+check "... is named once, not by every rank" test "$(grep -c 'there is no subcommand' out)" = 1
+run 0 generate
+expect "an argument that is missing" 2 "choir generate: checkpoint is required"
+refused_override "a run name that leaves runs/" run.name=.. "run.name"
+refused_override "heads too wide" model.n_embd=1024 "a head is model.n_embd / model.n_head = 512 wide" "nearest legal: n_head = 4"
+refused_override "more layers than any model has" model.n_layer=9223372036854775807 "model.n_layer"
+refused_override "a vocabulary beyond 32 bits" model.vocab_size=4611686018427387904 "model.vocab_size"
+refused_override "a pass beyond 32 bits" train.micro_batch_size=1000000000 "is too much for one pass"
+for ranks in 1 2; do
+  train "$ranks" large model.n_layer=100 model.n_embd=16384 model.n_head=64
+  expect "more than the memory of the machine, $ranks rank(s)" 2 "out of memory" "lower train.micro_batch_size"
+  check "... is said once" test "$(grep -c 'out of memory' out)" = 1
+done

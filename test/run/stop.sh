@@ -81,3 +81,20 @@ expect "the wrong launcher" 5 "4 independent 1-rank jobs: wrong launcher"
 : >a_file
 train 2 a_file/run
 expect "a run directory that cannot be made" 6 "a_file/run"
+
+# Batch systems and launchers repeat themselves.
+start 2 train "$debug" "${small[@]}" run.dir=repeated "${long[@]}"
+wait_for out "step=20 "
+for _ in 1 2 3 4 5 6 7 8; do kill -USR1 "$pid" 2>/dev/null; sleep 0.02; done
+end 15
+expect "SIGUSR1 eight times" 75 "checkpoint repeated/checkpoints/step_"
+
+start 0 train "$debug" "${small[@]}" run.dir=shared "${long[@]}"
+wait_for out "step=20 "
+first=$pid
+train 2 shared "${long[@]}"
+expect "a run directory that is in use" 6 "another run is using the run directory 'shared'" "choose another run.dir"
+check "... is said once" test "$(grep -c 'another run is using' out)" = 1
+kill -USR1 "$first"
+wait "$first"
+check "... and the first run goes on" test $? = 75

@@ -11,7 +11,8 @@ namespace choir {
 /// aborted with its code.
 int with_mpi(const std::function<int(MpiSession&)>& body);
 
-/// The same for commands of one process that need no MPI.
+/// The same for commands of one process that need no MPI. Under a launcher, whose every process
+/// would say the same, the first prints the error.
 int without_mpi(const std::function<int()>& body);
 
 }  // namespace choir

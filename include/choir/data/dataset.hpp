@@ -41,7 +41,7 @@ struct DataConfig {
       0;  ///< at most so many validation windows; 0: all (synthetic: 8 * rows)
   /// Files up to this size have their payload checked when opened, each by one rank.
   std::int64_t verify_bytes = std::int64_t{64} << 20;
-  int slots = 2;  ///< batches held at a time, see Prefetcher
+  int slots = 2;  ///< batches held at a time; 1: read when asked for. See Prefetcher
 };
 
 /// Which micro-batches a rank asks for. A step is micro-batches [s*per_step, (s+1)*per_step); this

@@ -22,8 +22,8 @@ class BatchSource {
 
 /// Runs BatchSource::fill for calls 0, 1, 2 ... up to `slots` - 1 ahead of next(). How far ahead
 /// depends on the number of next() calls alone, so ranks that asked equally often have read equally
-/// often, and stopping leaves no rank waiting inside a collective read. Without MPI_THREAD_MULTIPLE
-/// (`threaded` false) next() reads by itself.
+/// often, and stopping leaves no rank waiting inside a collective read. Not `threaded` (one slot is
+/// enough then; without MPI_THREAD_MULTIPLE there is no choice) next() reads by itself.
 class Prefetcher {
  public:
   Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);

@@ -7,6 +7,8 @@
 
 namespace choir::ops {
 
+constexpr std::int64_t kWidestHead = 256;
+
 /// Where element (b, t, h, d) lies: data + b*batch_stride + t*position_stride + h*head_width + d
 /// (elements).
 struct AttentionOperand {
@@ -19,7 +21,7 @@ struct AttentionProblem {
   std::int64_t batch = 0;
   std::int64_t heads = 0;       ///< H, a multiple of kv_heads
   std::int64_t kv_heads = 0;    ///< Hkv; query head h reads K/V head h / (H / Hkv)
-  std::int64_t head_width = 0;  ///< D, at most 256
+  std::int64_t head_width = 0;  ///< D, at most kWidestHead
   std::int64_t queries = 0;     ///< Tq
   std::int64_t keys = 0;        ///< Tk >= Tq when causal
   bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i

@@ -10,6 +10,8 @@ namespace choir {
 class RunDirectory {
  public:
   explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  ~RunDirectory();
+  RunDirectory(const RunDirectory&) = delete;
 
   const std::string& path() const { return path_; }
   std::string deck() const { return path_ + "/deck.json"; }
@@ -19,8 +21,10 @@ class RunDirectory {
   std::string samples() const { return path_ + "/samples"; }
   std::string stop_file() const { return path_ + "/stop_now"; }
 
-  /// Local, by one rank. Makes the folders; a stop file of an earlier run is removed. StorageError.
-  void create() const;
+  /// Local, by one rank. Makes the folders and locks them until destruction (flock on log.txt,
+  /// where the file system can; a run that is just ending is waited for); a stop file of an earlier
+  /// run is removed. StorageError.
+  void create();
   /// Local, by one rank. Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...)
   /// and returns its path: a run that starts behind its own checkpoints would otherwise leave two
   /// histories in one place, and the next would continue the wrong one. StorageError.
@@ -31,8 +35,13 @@ class RunDirectory {
   /// training.
   bool write_sample(std::int64_t step, const std::string& text) const;
 
+  static constexpr double kPatience = 3;  ///< seconds
+
  private:
+  void lock();
+
   std::string path_;
+  int lock_ = -1;  // a file descriptor
 };
 
 }  // namespace choir

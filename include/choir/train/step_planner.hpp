@@ -16,7 +16,11 @@ struct StepPlan {
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
                    bool generate);
 
-/// The same for a model that only evaluates batches of `batch` sequences (0: none) and generates.
+/// As plan_step() for a model that only evaluates batches of `batch` sequences (0: none) and
+/// generates.
 StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate);
+
+/// Local. DeckError when the plans of the ranks of this node need more than its whole memory.
+void require_memory(const StepPlan& plan, int ranks_per_node);
 
 }  // namespace choir

@@ -11,6 +11,11 @@ enum class Stop {
   terminate = 2  ///< SIGTERM or SIGINT: stop cleanly; there may be no time to save
 };
 
+/// For a whole process, once, as early as it can: SIGUSR1 no longer ends it. One that arrives
+/// before a StopRequest lives is kept for it; those after are ignored (launchers and batch systems
+/// repeat themselves).
+void hold_stop_requests();
+
 /// Installs handlers for SIGUSR1, SIGTERM and SIGINT while it lives (one at a time a process). A
 /// handler only sets a flag; the second SIGTERM or SIGINT ends the process at once.
 class StopRequest {

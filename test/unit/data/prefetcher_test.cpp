@@ -60,6 +60,16 @@ TEST(Prefetcher, HowFarAheadDependsOnCallsAlone) {
   }
 }
 
+TEST(Prefetcher, OneSlotIsReadWhenAskedFor) {
+  std::atomic<std::int64_t> fills = 0;
+  Prefetcher prefetcher(std::make_unique<FakeSource>(fills, -1), false, 1);
+  EXPECT_EQ(fills, 0);
+  for (int i = 1; i <= 3; ++i) {
+    prefetcher.next();
+    EXPECT_EQ(fills, i);
+  }
+}
+
 TEST(Prefetcher, FailuresOfTheThreadReachTheCaller) {
   for (const bool threaded : {false, true}) {
     std::atomic<std::int64_t> fills = 0;

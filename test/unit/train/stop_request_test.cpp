@@ -40,6 +40,25 @@ TEST(StopRequest, StartsCleanAndRestoresHandlers) {
   EXPECT_EQ(fresh.poll(0), Stop::none);
 }
 
+TEST(StopRequest, RequestsBeforeAndAfterDoNotEndTheProcess) {
+  const pid_t child = fork();
+  if (child == 0) {
+    hold_stop_requests();
+    raise(SIGUSR1);
+    bool kept = false;
+    {
+      StopRequest stop(0, 0, "");
+      kept = stop.poll(0) == Stop::save;
+    }
+    raise(SIGUSR1);
+    _exit(kept ? 7 : 8);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 7);
+}
+
 TEST(StopRequest, SecondInterruptEndsTheProcess) {
   const pid_t child = fork();
   if (child == 0) {
