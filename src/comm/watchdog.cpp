@@ -44,6 +44,7 @@ void Watchdog::beat(std::string_view phase, double timeout_seconds) {
   const std::size_t length = std::min<std::size_t>(phase.size(), 120);
   std::memcpy(phase_, phase.data(), length);
   phase_[length] = '\0';
+  if (options_.board) options_.board->publish(phase_);
   beaten_at_ = now_seconds();
   allowed_ = timeout_seconds > 0 ? timeout_seconds : options_.timeout_seconds;
 }
@@ -64,11 +65,12 @@ void Watchdog::watch() {
     wake_.wait_for(lock, interval);
     const double silent = now_seconds() - beaten_at_;
     if (stop_ || allowed_ <= 0 || silent <= allowed_) continue;
-    const std::string report = fmt::format(
-        "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {}); "
-        "stopping "
-        "all ranks with exit code 5",
+    std::string report = fmt::format(
+        "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {})",
         options_.rank, options_.host, format_duration(silent), phase_, format_duration(allowed_));
+    const std::string culprit = options_.board ? options_.board->behind() : "";
+    if (!culprit.empty()) report += "; " + culprit;
+    report += "; stopping all ranks with exit code 5";
     allowed_ = 0;
     lock.unlock();
     options_.on_timeout(report);

@@ -23,9 +23,11 @@ Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double star
       faults_(deck_.fault, mesh.rank()),
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
             mesh.rank() == 0 ? directory_.stop_file() : ""),
+      heartbeats_(mesh.node(), mesh.rank()),
       watchdog_({.timeout_seconds = deck_.parallel.timeout,
                  .rank = mesh.rank(),
                  .host = host_name(),
+                 .board = &heartbeats_,
                  .on_timeout = {}}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
   together(mesh.world(), [&] { batch_ = resolve_batch(deck_, mesh.along(Axis::data).size()); });

@@ -67,7 +67,7 @@ expect "a rank throws" 5 "[rank 1/" "rank 1 throws before step 5"
 train 3 throws fault.throw_rank=0 fault.throw_step=5
 expect "rank 0 of 3 throws" 5 "[rank 0/" "rank 0 throws before step 5"
 train 2 hangs fault.hang_rank=1 fault.hang_step=5 parallel.timeout=3
-expect "a rank hangs" 5 "watchdog: rank" "made no progress" "in phase" "exit code 5" "step 5"
+expect "a rank hangs" 5 "watchdog: rank" "made no progress" "in phase" "exit code 5" "step 5" "rank 1 is behind"
 
 train 2 nan fault.nan_step=5 train.nan_policy=stop
 expect "a loss that is not a number" 4 "step 5: the loss is" "tensors have gradients that are not finite" "blocks." \

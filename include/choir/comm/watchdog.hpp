@@ -7,6 +7,8 @@
 #include <string_view>
 #include <thread>
 
+#include "choir/comm/heartbeat_board.hpp"
+
 namespace choir {
 
 class Watchdog {
@@ -15,6 +17,7 @@ class Watchdog {
     double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
     int rank = 0;
     std::string host;
+    HeartbeatBoard* board = nullptr;  ///< beats are shown there, and the report names who is behind
     /// What to do after the report (which is its argument); by default stderr and
     /// MpiSession::abort(5). Runs on the watchdog's thread.
     std::function<void(const std::string&)> on_timeout;

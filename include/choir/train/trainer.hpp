@@ -58,6 +58,7 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<Checkpointer> checkpointer_;
   StopRequest stop_;
+  HeartbeatBoard heartbeats_;
   Watchdog watchdog_;
   MetricsFile metrics_file_;
   PhaseClock clock_;

@@ -61,6 +61,7 @@ start() {
   local ranks=$1
   shift
   command="choir $* on $ranks ranks"
+  : >out  # now, not when the child gets to it: what waits for words must not see the run before
   if [ "$ranks" = 0 ]; then "$choir" "$@" >out 2>&1 </dev/null &
   else launch_exec "$ranks" "$choir" "$@" >out 2>&1 </dev/null &
   fi
