@@ -27,8 +27,8 @@ Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double star
       watchdog_({.timeout_seconds = deck_.parallel.timeout,
                  .rank = mesh.rank(),
                  .host = host_name(),
-                 .board = &heartbeats_,
-                 .on_timeout = {}}),
+                 .on_timeout = {},
+                 .board = &heartbeats_}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
   together(mesh.world(), [&] { batch_ = resolve_batch(deck_, mesh.along(Axis::data).size()); });
   open_run();

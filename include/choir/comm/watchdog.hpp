@@ -17,10 +17,11 @@ class Watchdog {
     double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
     int rank = 0;
     std::string host;
-    HeartbeatBoard* board = nullptr;  ///< beats are shown there, and the report names who is behind
     /// What to do after the report (which is its argument); by default stderr and
     /// MpiSession::abort(5). Runs on the watchdog's thread.
     std::function<void(const std::string&)> on_timeout;
+    /// Beats are shown there and the report names who is behind; may be null.
+    HeartbeatBoard* board = nullptr;
   };
 
   /// Local. Starts the thread unless switched off; time counts from the first beat.

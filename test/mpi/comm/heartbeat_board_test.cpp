@@ -11,7 +11,7 @@ namespace choir {
 namespace {
 
 TEST(HeartbeatBoard, NamesTheRankWithTheFewestBeats) {
-  const int ranks = world_size();
+  const int ranks = test::world_size();
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   HeartbeatBoard board(mesh->node(), mesh->rank());
   board.publish("start");
