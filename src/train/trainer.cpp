@@ -195,7 +195,9 @@ ExitCode Trainer::finish(Stop stop) {
   // After SIGTERM there may be a second left: save only what is known to take less.
   const bool time_left = stop != Stop::terminate ||
                          (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);
-  const bool wanted = deck_.checkpoint.interval > 0 && progress_.step > first_step_;
+  // An interval of 0 means no checkpoints on the way and at the end; a stop is asked to be
+  // continued.
+  const bool wanted = (deck_.checkpoint.interval > 0 || !done) && progress_.step > first_step_;
   const int failures = checkpointer_->failures();
   if (done && progress_.step > first_step_) write_sample();
   if (wanted && time_left) save();

@@ -36,11 +36,11 @@ std::string Trainer::summary() const {
   std::string text = fmt::format(
       "summary:\n"
       "  steps            {} ({} now), {} sequences used, {} updates\n"
-      "  loss             {:.4f}\n"
+      "  loss             {}\n"
       "  validation loss  {}\n"
       "  best validation  {}\n",
       progress_.step, progress_.step - first_step_, progress_.consumed_samples, progress_.updates,
-      last_.loss, loss_text(last_val_loss_), loss_text(progress_.best_val_loss));
+      loss_text(last_.loss), loss_text(last_val_loss_), loss_text(progress_.best_val_loss));
   text += fmt::format(
       "  speed            {:.0f} tokens/s over {} of stepping\n"
       "  phases           {}\n"

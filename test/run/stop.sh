@@ -30,6 +30,9 @@ end 15
 expect "a stop_now file" 75 "stop file file/stop_now" "checkpoint file/checkpoints/step_"
 continues "stop_now" file
 
+train 2 never checkpoint.interval=0 fault.stop_step=3
+expect "a stop is saved though checkpoint.interval is 0" 75 "checkpoint never/checkpoints/step_00000003"
+
 before=$SECONDS
 train 2 walltime "${long[@]}" run.walltime=3 run.walltime_margin=1
 expect "the walltime" 75 "walltime of" "checkpoint walltime/checkpoints/step_"
