@@ -23,12 +23,11 @@ struct Gelu {
   }
 };
 
-/// The same for bf16, where the exact form would compute digits that the store rounds away. The
-/// slope is a sum that cancels near x = -0.75 and needs more of them.
+/// The same for bf16, where the exact form would compute digits that the store rounds away.
 struct ShortGelu {
-  static Floats value(Floats x) { return x * short_normal<Digits::coarse>(x).below; }
+  static Floats value(Floats x) { return x * short_normal(x).below; }
   static Floats slope(Floats x) {
-    const auto p = short_normal<Digits::fair>(x);
+    const auto p = short_normal(x);
     return p.below + x * p.density;
   }
 };

@@ -129,44 +129,28 @@ inline Floats half_scaled_erfc(Floats u) {
 }
 
 /// For results that are rounded to bf16 (2^-9) at once: fewer terms and no division, which is the
-/// slowest instruction of these functions. `coarse` is right to 2^-11 (exp 8e-5, scaled
-/// erfc 1.9e-4, reciprocal 6e-5); `fair` to 6e-6, for sums that cancel (exp 2.6e-6, scaled
-/// erfc 2.8e-6).
-enum class Digits { coarse, fair };
-
-template <Digits kDigits>
+/// slowest instruction of these functions. Right to 6e-6 (exp 2.6e-6, scaled erfc 2.8e-6), so that
+/// rounding still decides, also where a sum of two cancels.
 inline Floats short_reciprocal(Floats x) {
 #if defined(__AVX512F__) && defined(__AVX512BW__)
   const Floats r = _mm512_maskz_rcp14_ps(0xffff, x);
-  return kDigits == Digits::coarse ? r : r * (2.0f - x * r);
+  return r * (2.0f - x * r);
 #else
   return 1.0f / x;
 #endif
 }
-template <Digits kDigits>
 inline Floats short_exp(Floats x) {
   x = x < -105.0f ? Floats{} - 105.0f : x;
   constexpr float kMagic = 12582912.0f;  // as in exp
   const Floats n = (x * 1.44269504f + kMagic) - kMagic;
-  if constexpr (kDigits == Digits::coarse) {
-    const Floats r = x - n * 0.69314718f;
-    return scale_by_power(
-        polynomial(r, 1.656682938e-01f, 5.049632788e-01f, 1.000164151e+00f, 9.999280572e-01f), n);
-  } else {
-    const Floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
-    return scale_by_power(polynomial(r, 4.145858546e-02f, 1.679090709e-01f, 5.000435893e-01f,
-                                     9.999634050e-01f, 9.999992614e-01f),
-                          n);
-  }
+  const Floats r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  return scale_by_power(polynomial(r, 4.145858546e-02f, 1.679090709e-01f, 5.000435893e-01f,
+                                   9.999634050e-01f, 9.999992614e-01f),
+                        n);
 }
-template <Digits kDigits>
 inline Floats short_half_scaled_erfc(Floats u) {
-  if constexpr (kDigits == Digits::coarse)
-    return u * polynomial(u, 5.407699198e-02f, 1.583028883e-01f, 4.763842374e-02f, 1.287522763e-01f,
-                          1.113228127e-01f);
-  else
-    return u * polynomial(u, -4.116203417e-02f, 7.032677923e-02f, 6.664545319e-02f,
-                          6.781424113e-02f, 1.122234941e-01f, 1.111949155e-01f, 1.129557839e-01f);
+  return u * polynomial(u, -4.116203417e-02f, 7.032677923e-02f, 6.664545319e-02f, 6.781424113e-02f,
+                        1.122234941e-01f, 1.111949155e-01f, 1.129557839e-01f);
 }
 
 inline Floats erf(Floats x) {
@@ -194,11 +178,10 @@ inline Normal<Floats> normal(Floats x) {
   const Floats tail = e * half_scaled_erfc(u);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.398942280f};
 }
-template <Digits kDigits>
 inline Normal<Floats> short_normal(Floats x) {
-  const Floats e = short_exp<kDigits>(-0.5f * x * x);
-  const Floats u = short_reciprocal<kDigits>(1.0f + 0.282842712f * abs(x));
-  const Floats tail = e * short_half_scaled_erfc<kDigits>(u);
+  const Floats e = short_exp(-0.5f * x * x);
+  const Floats u = short_reciprocal(1.0f + 0.282842712f * abs(x));
+  const Floats tail = e * short_half_scaled_erfc(u);
   return {x < 0.0f ? tail : 1.0f - tail, e * 0.398942280f};
 }
 inline Normal<Doubles> normal(Doubles x) {
