@@ -1,9 +1,13 @@
 #include "choir/device/device.hpp"
 
+#include <cstdlib>
+#include <cstring>
 #include <utility>
 
+#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/device/null_device.hpp"
 
 namespace choir {
@@ -20,16 +24,69 @@ std::string_view name_of(DeviceKind kind) {
   return "?";
 }
 
-std::unique_ptr<Device> make_device(DeviceKind kind) {
+std::unique_ptr<Device> make_device(DeviceKind kind, int ordinal) {
   switch (kind) {
     case DeviceKind::cpu:
       return std::make_unique<CpuDevice>();
     case DeviceKind::null:
       return std::make_unique<NullDevice>();
     case DeviceKind::cuda:
-      break;
+      return cuda::make_device(ordinal);
   }
-  throw DeckError("device 'cuda' is not part of this build", "use device=cpu or device=auto");
+  CHOIR_CHECK(false, "device kind {}", static_cast<int>(kind));
+}
+
+void Device::queue_copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+                        NativeStream) {
+  switch (kind) {
+    case CopyKind::inside:
+      return copy(to, from, bytes);
+    case CopyKind::from_host:
+      return copy_from_host(to, from, bytes);
+    case CopyKind::to_host:
+      return copy_to_host(to, from, bytes);
+  }
+}
+
+void* Device::allocate_host(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory == nullptr)
+    throw Error(ExitCode::other, fmt::format("out of memory: {} asked for",
+                                             format_bytes(static_cast<double>(bytes))));
+  return memory;
+}
+
+void Device::release_host(void* address) noexcept {
+  std::free(address);
+}
+
+void Stream::wait(const Event& event) const {
+  device_->wait(native_, event.native());
+}
+
+SideStream::SideStream(Device& device, bool urgent)
+    : stream_(device, device.create_stream(urgent)) {}
+
+SideStream::~SideStream() {
+  stream_.device().destroy_stream(stream_.native());
+}
+
+Event::Event(Device& device) : device_(&device), native_(device.create_event()) {}
+
+Event::~Event() {
+  device_->destroy_event(native_);
+}
+
+void Event::record(const Stream& stream) {
+  if (native_)
+    device_->record(native_, stream.native());
+  else
+    time_ = now_seconds();
+}
+
+double Event::seconds_since(const Event& earlier) const {
+  return native_ ? device_->seconds_between(earlier.native_, native_) : time_ - earlier.time_;
 }
 
 Buffer::Buffer(Device& device, std::size_t bytes)
@@ -40,6 +97,22 @@ Buffer::~Buffer() {
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+HostBuffer::HostBuffer(Device& device, std::size_t bytes)
+    : device_(&device), data_(bytes ? device.allocate_host(bytes) : nullptr), bytes_(bytes) {
+  if (data_) std::memset(data_, 0, bytes);
+}
+
+HostBuffer::~HostBuffer() {
+  if (data_) device_->release_host(data_);
+}
+
+HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);

@@ -1,6 +1,6 @@
 #pragma once
 // Where memory lives and work runs. The cpu device computes, the null device only counts (it plans
-// memory and work for any layout on any machine), the cuda device is a value of the same things.
+// memory and work for any layout on any machine), the cuda device queues work on streams.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,6 +36,12 @@ class PlanCache {
   std::vector<Slot> slots_;
 };
 
+/// A stream or an event of the cuda device (cudaStream_t, cudaEvent_t); nullptr on the others.
+using NativeStream = void*;
+using NativeEvent = void*;
+
+enum class CopyKind { inside, from_host, to_host };
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -46,11 +52,35 @@ class Device {
   /// the size when memory is short. The null device hands out distinct addresses backed by nothing.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* address, std::size_t bytes) noexcept = 0;
+
+  // Done when the call returns; everything queued on the main stream happens before. For set-up,
+  // checkpoints and results, not for the step.
   virtual void zero(void* address, std::size_t bytes) = 0;
-  /// Both inside this device.
-  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;  ///< inside this device
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
+
+  /// True where the host may read and write device memory as its own.
+  bool host_visible() const { return kind() == DeviceKind::cpu; }
+
+  // What Stream, Event, SideStream and HostBuffer are made of. The defaults suit devices on which
+  // work is done when the call returns.
+  virtual NativeStream main_stream() const { return nullptr; }
+  virtual NativeStream create_stream(bool /*urgent*/) { return nullptr; }
+  virtual void destroy_stream(NativeStream) noexcept {}
+  virtual void synchronize(NativeStream) {}
+  virtual void queue_zero(void* address, std::size_t bytes, NativeStream) { zero(address, bytes); }
+  virtual void queue_copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+                          NativeStream stream);
+  virtual NativeEvent create_event() { return nullptr; }
+  virtual void destroy_event(NativeEvent) noexcept {}
+  virtual void record(NativeEvent, NativeStream) {}
+  virtual void wait(NativeStream, NativeEvent) {}
+  virtual void synchronize_event(NativeEvent) {}
+  virtual bool complete(NativeEvent) { return true; }
+  virtual double seconds_between(NativeEvent, NativeEvent) { return 0; }
+  virtual void* allocate_host(std::size_t bytes);
+  virtual void release_host(void* address) noexcept;
 
   PlanCache& plans() { return plans_; }
 
@@ -58,8 +88,9 @@ class Device {
   PlanCache plans_;
 };
 
-/// `cuda` throws DeckError in a build or on a machine without it.
-std::unique_ptr<Device> make_device(DeviceKind kind);
+/// cpu or null, or the cuda device number `ordinal`; DeckError in a build or on a machine without
+/// it.
+std::unique_ptr<Device> make_device(DeviceKind kind, int ordinal = 0);
 
 /// FLOPs and bytes, added up by every op on every device (two adds a call).
 struct WorkCounter {
@@ -68,21 +99,83 @@ struct WorkCounter {
   void add(double more_flops, double more_bytes) { flops += more_flops, bytes += more_bytes; }
 };
 
-/// An ordered queue of work on one device; on the cpu work is done when the call returns.
+class Event;
+
+/// An ordered queue of work on one device: a value that names the queue, not its owner. On the cpu
+/// work is done when the call returns.
 class Stream {
  public:
   explicit Stream(Device& device, WorkCounter* counter = nullptr)
-      : device_(&device), counter_(counter) {}
+      : Stream(device, device.main_stream(), counter) {}
+  Stream(Device& device, NativeStream native, WorkCounter* counter = nullptr)
+      : device_(&device), native_(native), counter_(counter) {}
+
   Device& device() const { return *device_; }
   DeviceKind kind() const { return device_->kind(); }
+  NativeStream native() const { return native_; }
   void count(double flops, double bytes) const {
     if (counter_) counter_->add(flops, bytes);
   }
-  void synchronize() const {}
+
+  /// The host waits for everything queued so far.
+  void synchronize() const { device_->synchronize(native_); }
+  /// In order with the other work of this stream. Host memory must come from HostBuffer to be
+  /// copied without a wait, and stay untouched until the work is done.
+  void zero(void* address, std::size_t bytes) const {
+    device_->queue_zero(address, bytes, native_);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    device_->queue_copy(to, from, bytes, CopyKind::inside, native_);
+  }
+  void copy_from_host(void* to, const void* host, std::size_t bytes) const {
+    device_->queue_copy(to, host, bytes, CopyKind::from_host, native_);
+  }
+  void copy_to_host(void* host, const void* from, std::size_t bytes) const {
+    device_->queue_copy(host, from, bytes, CopyKind::to_host, native_);
+  }
+  /// Later work of this stream runs after what the event marks. The host does not wait.
+  void wait(const Event& event) const;
 
  private:
   Device* device_;
+  NativeStream native_;
   WorkCounter* counter_;
+};
+
+/// A stream beside the main one, for copies and communication. `urgent`: its blocks are scheduled
+/// before those of other streams.
+class SideStream {
+ public:
+  explicit SideStream(Device& device, bool urgent = false);
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  const Stream& stream() const { return stream_; }
+
+ private:
+  Stream stream_;
+};
+
+/// A point in the work of a stream, and the time it was reached (on the cpu: the time of the call).
+class Event {
+ public:
+  explicit Event(Device& device);
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(const Stream& stream);
+  /// The host waits until the point is reached.
+  void synchronize() const { device_->synchronize_event(native_); }
+  bool complete() const { return device_->complete(native_); }
+  /// Both recorded and reached.
+  double seconds_since(const Event& earlier) const;
+  NativeEvent native() const { return native_; }
+
+ private:
+  Device* device_;
+  NativeEvent native_;
+  double time_ = 0;  // where the device has no events of its own
 };
 
 /// Owning block of device memory.
@@ -93,6 +186,24 @@ class Buffer {
   ~Buffer();
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
+  void* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Owning block of host memory that the device copies from and to at full speed, without holding up
+/// the host (pinned on cuda). 64-byte aligned, zeroed.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(Device& device, std::size_t bytes);
+  ~HostBuffer();
+  HostBuffer(HostBuffer&& other) noexcept { *this = std::move(other); }
+  HostBuffer& operator=(HostBuffer&& other) noexcept;
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 

@@ -1,0 +1,18 @@
+// The build without CUDA: says so.
+#include "choir/core/error.hpp"
+#include "choir/device/cuda.hpp"
+
+namespace choir::cuda {
+
+Availability availability() {
+  return {.cards = {},
+          .reason = "this program was built without CUDA",
+          .hint = "rebuild where nvcc is found (CUDA_HOME=DIR), or use device=cpu"};
+}
+
+std::unique_ptr<Device> make_device(int) {
+  const Availability none = availability();
+  throw DeckError("device 'cuda': " + none.reason, none.hint);
+}
+
+}  // namespace choir::cuda
