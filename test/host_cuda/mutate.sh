@@ -3,9 +3,10 @@
 # of a kernel, builds the kernel so, and requires its tests to fail. Without --all one mutation of each kind; with it,
 # every place there is. Last line "N passed, N failed".
 set -u
-build=$(cd "$1" && pwd)
+build=$(realpath "$1")
 all=${2:-}
 cd "$(dirname "$0")/../.." || exit 1
+build=$(realpath --relative-to=. "$build")  # as make knows it
 passed=0 failed=0
 
 # mutations FILE: lines "KIND LINE" of what can be taken out of it.
@@ -63,6 +64,6 @@ for kind in barrier wait bounds; do
   done
   [ "$found" -eq 1 ] || { echo "not ok no $kind found in any kernel"; failed=$((failed + 1)); }
 done
-rm -rf "$build/mutants"
+[ -n "${KEEP_MUTANTS:-}" ] || rm -rf "$build/mutants"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
