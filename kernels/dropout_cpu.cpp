@@ -106,5 +106,6 @@ void dropout(const ops::Dropout& args) {
 template void dropout<double>(const ops::Dropout&);
 template void dropout<float>(const ops::Dropout&);
 template void dropout<bf16>(const ops::Dropout&);
+template void dropout<f16>(const ops::Dropout&);
 
 }  // namespace choir::cpu
