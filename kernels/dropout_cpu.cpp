@@ -66,7 +66,7 @@ inline Floats factors_of(const std::uint32_t* words, std::uint32_t threshold, fl
   return w >= threshold ? Floats{} + factor : Floats{};
 }
 inline Doubles factors_of(const std::uint32_t* words, std::uint32_t threshold, double factor) {
-  Doubles factors;
+  Doubles factors{};
   for (int i = 0; i < kLanes<double>; ++i) factors[i] = words[i] >= threshold ? factor : 0.0;
   return factors;
 }

@@ -2,12 +2,13 @@
 // f16 to and from vectors of float, of 64, 32 or 16 bytes: one instruction where the build has it
 // (F16C, AVX-512), else lane by lane in integers. Rounds as f16(float) does, whatever the rounding
 // mode of the thread.
-#include <cstring>
-
 #include "choir/core/dtype.hpp"
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
+
+// Vectors are passed between inlined functions only, so no calling convention is at stake.
+#pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace choir {
 
@@ -25,7 +26,7 @@ inline V load_f16(const f16* from) {
   if constexpr (kLanes == 4)
     return (V)_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
 #endif
-  V v;
+  V v{};
   for (int i = 0; i < kLanes; ++i) v[i] = static_cast<float>(from[i]);
   return v;
 }

@@ -11,9 +11,6 @@
 #include <immintrin.h>
 #endif
 
-// Vectors are passed between inlined functions only, so no calling convention is at stake.
-#pragma GCC diagnostic ignored "-Wpsabi"
-
 namespace choir::cpu {
 
 #if defined(__AVX512F__) && defined(__AVX512BW__)

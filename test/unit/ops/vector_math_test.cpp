@@ -126,26 +126,30 @@ TEST(VectorMath, F16StoresRoundToNearestEvenLikeTheScalarRule) {
   expect_the_scalar_rule<f16>();
 }
 
-TEST(VectorMath, F16VectorsOfEveryWidthHoldEveryHalf) {
-  const auto check = []<class V>(V) {
-    constexpr std::uint32_t kLanes = sizeof(V) / sizeof(float);
-    for (std::uint32_t first = 0; first < 0x10000; first += kLanes) {
-      f16 halves[kLanes], back[kLanes];
-      for (std::uint32_t i = 0; i < kLanes; ++i)
-        halves[i].bits = static_cast<std::uint16_t>(first + i);
-      const V wide = load_f16<V>(halves);
-      store_f16(back, wide);
-      for (std::uint32_t i = 0; i < kLanes; ++i) {
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]),
-                  std::bit_cast<std::uint32_t>(f16::widen(halves[i].bits)));
-        ASSERT_EQ(back[i].bits, f16::round(wide[i]));
-      }
+template <class V>
+void expect_every_half() {
+  constexpr std::uint32_t kLanes = sizeof(V) / sizeof(float);
+  for (std::uint32_t first = 0; first < 0x10000; first += kLanes) {
+    f16 halves[kLanes], back[kLanes];
+    for (std::uint32_t i = 0; i < kLanes; ++i)
+      halves[i].bits = static_cast<std::uint16_t>(first + i);
+    const V wide = load_f16<V>(halves);
+    store_f16(back, wide);
+    for (std::uint32_t i = 0; i < kLanes; ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(static_cast<float>(wide[i])),
+                std::bit_cast<std::uint32_t>(f16::widen(halves[i].bits)));
+      ASSERT_EQ(back[i].bits, f16::round(wide[i]));
     }
-  };
+  }
+}
+
+TEST(VectorMath, F16VectorsOfEveryWidthHoldEveryHalf) {
   using Four = float __attribute__((vector_size(16)));
   using Eight = float __attribute__((vector_size(32)));
   using Sixteen = float __attribute__((vector_size(64)));
-  check(Four{}), check(Eight{}), check(Sixteen{});
+  expect_every_half<Four>();
+  expect_every_half<Eight>();
+  expect_every_half<Sixteen>();
 }
 
 }  // namespace
