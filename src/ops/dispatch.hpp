@@ -6,10 +6,14 @@
 
 namespace choir::ops {
 
+inline bool on_cuda(const Stream& stream) {
+  return stream.kind() == DeviceKind::cuda;
+}
+
 /// True on the cpu, false on the null device (the op has been counted and is done).
 inline bool computes(const Stream& stream) {
   const DeviceKind kind = stream.kind();
-  CHOIR_CHECK(kind != DeviceKind::cuda, "this op has no {} kernel in this build", name_of(kind));
+  CHOIR_CHECK(kind != DeviceKind::cuda, "this op has no {} kernel", name_of(kind));
   return kind == DeviceKind::cpu;
 }
 
