@@ -7,11 +7,8 @@ namespace choir {
 
 class NullDevice : public Device {
  public:
-  /// `host_visible`: of the device that is planned for.
-  explicit NullDevice(bool host_visible = true) : host_visible_(host_visible) {}
   DeviceKind kind() const override { return DeviceKind::null; }
   std::string description() const override { return "null (counts only)"; }
-  bool host_visible() const override { return host_visible_; }
   void* allocate(std::size_t bytes) override;
   void release(void*, std::size_t bytes) noexcept override { live_ -= bytes; }
   void zero(void*, std::size_t) override {}
@@ -25,7 +22,6 @@ class NullDevice : public Device {
   // Non-canonical on x86-64 and outside every mapping elsewhere: a dereference faults at once.
   std::uintptr_t next_ = std::uintptr_t{1} << 60;
   std::size_t live_ = 0;
-  bool host_visible_;
 };
 
 }  // namespace choir
