@@ -71,7 +71,7 @@ TEST(Reproducible, SameBitsForAnyFactorisation) {
   if (!power_of_two(test::world_size())) GTEST_SKIP() << "powers of two only";
   GptConfig dropped = test::tiny_gpt();
   dropped.dropout = 0.2;
-  for (const char* precision : {"fp32", "bf16-mixed"})
+  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
       const EngineOptions options = test::engine_options(model, precision, 1, true);
       const Curve one = alone(options, 8);
