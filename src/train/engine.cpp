@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "choir/core/clock.hpp"
+#include "choir/device/profile_range.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -69,6 +70,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, of which none was finished", in_flight());
   const double start = now_seconds();
   const Stream& stream = instance_.stream();
+  const ProfileRange range(stream, "step");
   StepSlot& slot = slot_of(queued_);
   slot.alone = in_flight() == 0;
   slot.inputs().learning_rate = options_.schedule.at(step);
