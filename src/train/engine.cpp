@@ -18,6 +18,14 @@ bool recordable(const Communicator& data) {
   return data.size() == 1 || std::string_view(data.transport()) == "nccl";
 }
 
+/// After a failure, of which there is more to say than of the half-recorded graph.
+void abandon_capture(Device& device, NativeStream stream) {
+  try {
+    device.destroy(device.end_capture(stream));
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
@@ -106,7 +114,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
     try {
       work();
     } catch (...) {
-      device.destroy(device.end_capture(stream));
+      abandon_capture(device, stream);
       throw;
     }
     slot.graph = device.end_capture(stream);
