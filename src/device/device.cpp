@@ -97,6 +97,13 @@ void Event::record(const Stream& stream) {
     time_ = now_seconds();
 }
 
+void Event::record_time(const Stream& stream) {
+  if (native_)
+    device_->record_time(native_, stream.native());
+  else
+    time_ = now_seconds();
+}
+
 double Event::seconds_since(const Event& earlier) const {
   return native_ ? device_->seconds_between(earlier.native_, native_) : time_ - earlier.time_;
 }

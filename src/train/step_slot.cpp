@@ -23,7 +23,7 @@ StepMarks::StepMarks(Device& device, std::size_t most) : phases_(most, Phase::ot
 void StepMarks::enter(const Stream& stream, Phase phase) {
   CHOIR_CHECK(count_ < events_.size(), "more than {} phases in a step", events_.size());
   phases_[count_] = phase;
-  events_[count_++]->record(stream);
+  events_[count_++]->record_time(stream);
 }
 
 void StepMarks::spans_until(const Event& end, std::vector<PhaseSpan>& spans) const {

@@ -79,6 +79,7 @@ class Device {
   virtual NativeEvent create_event() { return nullptr; }
   virtual void destroy_event(NativeEvent) noexcept {}
   virtual void record(NativeEvent, NativeStream) {}
+  virtual void record_time(NativeEvent event, NativeStream stream) { record(event, stream); }
   virtual void wait(NativeStream, NativeEvent) {}
   virtual void synchronize_event(NativeEvent) {}
   virtual bool complete(NativeEvent) { return true; }
@@ -87,8 +88,8 @@ class Device {
   virtual void release_host(void* address) noexcept;
 
   /// Work of one stream recorded once and replayed as a whole. Between begin and end the calls on
-  /// the stream queue nothing; events recorded in between are recorded (and can be timed) in every
-  /// replay. The defaults throw: only where records_graphs().
+  /// the stream queue nothing; streams that wait for its events join in. The defaults throw: only
+  /// where records_graphs().
   virtual bool records_graphs() const { return kind() == DeviceKind::cuda; }
   virtual void begin_capture(NativeStream);
   virtual NativeGraph end_capture(NativeStream);
@@ -178,6 +179,9 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
+  /// For clocks: inside a recorded graph the time is taken anew in every replay, but no stream can
+  /// wait for it.
+  void record_time(const Stream& stream);
   /// The host waits until the point is reached.
   void synchronize() const { device_->synchronize_event(native_); }
   bool complete() const { return device_->complete(native_); }
