@@ -57,6 +57,14 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
 }
 
+Engine::~Engine() {
+  if (in_flight() == 0) return;
+  try {
+    instance_.stream().synchronize();
+  } catch (const Error&) {  // a device that failed has said so before
+  }
+}
+
 void Engine::resume(const UpdateState& state) {
   CHOIR_CHECK(in_flight() == 0, "{} steps in flight", in_flight());
   state_ = state;
