@@ -1,0 +1,93 @@
+#pragma once
+// One way to write a kernel for whole packs of 16 bytes and for rows that are ragged or not
+// aligned: the body asks Access<T, kPacked> for kWide neighbouring elements, eight, four or one.
+// Also the flat loops and exact divisions that such kernels need.
+#include "kernels/elementwise.cuh"
+
+namespace choir::cuda {
+
+template <class T, bool kPacked>
+struct Access;
+
+template <class T>
+struct Access<T, true> {
+  static constexpr int kWide = kPack<T>;
+  using Raw = uint4;  ///< as in memory: what a thread holds until the data has come
+  __device__ static Raw read(const T* from) { return *reinterpret_cast<const uint4*>(from); }
+  __device__ static void write(T* to, const Raw& raw) { *reinterpret_cast<uint4*>(to) = raw; }
+  __device__ static void unpack(const Raw& raw, float* x) {
+    const Pack<T> pack = unpacked<T>(raw);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) x[i] = pack.x[i];
+  }
+  __device__ static Raw pack(const float* x) {
+    Pack<T> pack;
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) pack.x[i] = x[i];
+    return packed(pack);
+  }
+  __device__ static void load(const T* from, float* x) { unpack(read(from), x); }
+  __device__ static void store(T* to, const float* x) { write(to, pack(x)); }
+};
+
+template <class T>
+struct Access<T, false> {
+  static constexpr int kWide = 1;
+  using Raw = T;
+  __device__ static Raw read(const T* from) { return *from; }
+  __device__ static void write(T* to, const Raw& raw) { *to = raw; }
+  __device__ static void unpack(const Raw& raw, float* x) { *x = to_float(raw); }
+  __device__ static Raw pack(const float* x) { return from_float<T>(*x); }
+  __device__ static void load(const T* from, float* x) { unpack(*from, x); }
+  __device__ static void store(T* to, const float* x) { *to = pack(x); }
+};
+
+/// f(i, access) for the elements [i, i + access.kWide), all n of them: packs, then the tail one by
+/// one; one by one throughout unless kPacked.
+template <class T, bool kPacked, class F>
+__device__ inline void for_elements(std::int64_t n, const F& f) {
+  using Wide = Access<T, kPacked>;
+  const std::int64_t packs = n / Wide::kWide;
+  for (std::int64_t p = global_thread(); p < packs; p += global_threads())
+    f(p * Wide::kWide, Wide());
+  if constexpr (kPacked) {
+    const std::int64_t tail = packs * Wide::kWide + global_thread();
+    if (tail < n) f(tail, Access<T, false>());
+  }
+}
+
+/// n / d for n below 2^31 by a multiplication. With 2^s >= d > 2^(s-1) the multiplier
+/// ceil(2^(31+s) / d) fits 32 bits and is too large by less than 2^s / 2^(31+s) of itself, which n
+/// cannot make visible (Granlund & Montgomery 1994).
+struct Divisor {
+  std::uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
+
+  explicit Divisor(std::int64_t d) : divisor(static_cast<std::uint32_t>(d)) {
+    std::uint32_t s = 0;
+    while ((std::uint64_t{1} << s) < divisor) ++s;
+    shift = 31 + s;
+    multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + divisor - 1) / divisor);
+  }
+  __device__ std::uint32_t quotient(std::uint32_t n) const {
+    return static_cast<std::uint32_t>(std::uint64_t{n} * multiplier >> shift);
+  }
+  __device__ std::uint32_t remainder(std::uint32_t n) const { return n - quotient(n) * divisor; }
+};
+
+/// Host: f(first_row, rows) for parts of all rows with fewer than 2^31 items each, a multiple of
+/// `unit` rows unless it is the last.
+template <class F>
+void for_row_parts(std::int64_t rows, std::int64_t items_per_row, std::int64_t unit, const F& f) {
+  constexpr std::int64_t kMost = (std::int64_t{1} << 31) - 1;
+  std::int64_t most = kMost / (items_per_row < 1 ? 1 : items_per_row);
+  if (most < rows) most = most < unit ? most : most / unit * unit;
+  for (std::int64_t r = 0; r < rows; r += most) f(r, most < rows - r ? most : rows - r);
+}
+
+/// Host: f(std::bool_constant) with a condition as template argument.
+template <class F>
+void with_bool(bool condition, const F& f) {
+  condition ? f(std::true_type{}) : f(std::false_type{});
+}
+
+}  // namespace choir::cuda
