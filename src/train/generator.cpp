@@ -11,9 +11,12 @@ void to_floats(const TensorView& from, std::vector<float>& to) {
     std::copy_n(from.as<double>(), n, to.begin());
   else if (from.dtype == DType::f32)
     std::copy_n(from.as<float>(), n, to.begin());
-  else
+  else if (from.dtype == DType::bf16)
     std::transform(from.as<bf16>(), from.as<bf16>() + n, to.begin(),
                    [](bf16 x) { return static_cast<float>(x); });
+  else
+    std::transform(from.as<f16>(), from.as<f16>() + n, to.begin(),
+                   [](f16 x) { return static_cast<float>(x); });
 }
 
 }  // namespace
@@ -72,8 +75,14 @@ void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
   const Tensor out = instance_.model().next_logits(pass, device_ids);
   cache.length += count;
-  if (instance_.device().kind() == DeviceKind::null) return;
-  to_floats(out, logits);
+  Device& device = instance_.device();
+  if (device.kind() == DeviceKind::null) return;
+  if (device.host_visible()) return to_floats(out, logits);
+  TensorView host = out;
+  std::vector<std::byte> memory(out.bytes());
+  device.copy_to_host(memory.data(), out.data, memory.size());
+  host.data = memory.data();
+  to_floats(host, logits);
 }
 
 }  // namespace choir

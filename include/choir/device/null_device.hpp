@@ -5,13 +5,14 @@
 
 namespace choir {
 
-class NullDevice final : public Device {
+class NullDevice : public Device {
  public:
-  /// Plans for a device of kind `plans_for` (the sizes of workspaces depend on it).
+  /// Plans for a device of kind `plans_for`: the sizes of workspaces and what is staged depend on it.
   explicit NullDevice(DeviceKind plans_for = DeviceKind::cpu) : plans_for_(plans_for) {}
   DeviceKind plans_for() const override { return plans_for_; }
   DeviceKind kind() const override { return DeviceKind::null; }
   std::string description() const override { return "null (counts only)"; }
+  bool host_visible() const override { return plans_for_ == DeviceKind::cpu; }
   void* allocate(std::size_t bytes) override;
   void release(void*, std::size_t bytes) noexcept override { live_ -= bytes; }
   void zero(void*, std::size_t) override {}
