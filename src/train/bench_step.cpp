@@ -157,8 +157,7 @@ void Bench::build() {
                          .per_step = batch_.micro_batches(),
                          .rank_offset = ranks.rank() * batch_.accum,
                          .per_rank = batch_.accum});
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false,
-                    device_.host_visible());
+  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();

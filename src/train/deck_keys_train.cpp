@@ -53,6 +53,13 @@ void add_train_keys(Table& table) {
   train.add("cuda_graph", &Part::cuda_graph, "",
             "cuda only: the kernels of a step are recorded once and launched as a whole.");
   train
+      .add("steps_in_flight", &Part::steps_in_flight, "steps",
+           "Steps queued before the result of the first is read; changes no number. auto: 1 on the "
+           "cpu, 2 on other devices.")
+      .or_word("auto")
+      .at_least(0)
+      .at_most(8);
+  train
       .add("micro_batch_size", &Part::micro_batch_size, "sequences",
            "Per rank and pass. Never changed silently: on n ranks pass a train.micro_batch_size "
            "that "

@@ -68,7 +68,8 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .schedule = schedule_of(deck, batch.data_parallel),
           .grad_clip = o.grad_clip,
           .loss_scaling = loss_scaling_of(deck),
-          .cuda_graph = deck.train.cuda_graph};
+          .cuda_graph = deck.train.cuda_graph,
+          .lag = deck.train.steps_in_flight - 1};
 }
 
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {

@@ -24,6 +24,10 @@ struct PlannedBatch {
   TokenBatch batch;
 };
 
+NullDevice null_device_for(const Device* target) {
+  return target ? NullDevice(*target) : NullDevice();
+}
+
 // A full block first and half a block after it: the two largest contexts generation ever feeds.
 void plan_generation(ModelInstance& instance) {
   const auto block = static_cast<std::size_t>(instance.model().config().block_size);
@@ -33,8 +37,8 @@ void plan_generation(ModelInstance& instance) {
 }  // namespace
 
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate, bool host_visible) {
-  NullDevice device(host_visible ? DeviceKind::cpu : DeviceKind::cuda);
+                   bool generate, const Device* target) {
+  NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
   const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
@@ -55,8 +59,8 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 }
 
 StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate,
-                        bool host_visible) {
-  NullDevice device(host_visible ? DeviceKind::cpu : DeviceKind::cuda);
+                        const Device* target) {
+  NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(Layout(), 0, 1);
   ModelInstance instance(options, device, mesh->along(Axis::data), Arena::kUnbounded);
   if (batch > 0) instance.loss_sum(PlannedBatch(batch, options.model.block_size).batch);
