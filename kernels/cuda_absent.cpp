@@ -1,7 +1,13 @@
 // The build without CUDA: no stream of that kind can exist, so nothing here is ever reached; the
 // functions exist because the op launchers name them.
 #include "choir/core/error.hpp"
+#include "kernels/activation.hpp"
+#include "kernels/bias_gradient.hpp"
+#include "kernels/copy_rows.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/rope.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -20,6 +26,35 @@ void zero(const Stream&, const TensorView&) {
 }
 void copy(const Stream&, const TensorView&, const TensorView&) {
   absent("copy");
+}
+void bias_gradient(const Stream&, const TensorView&, const TensorView&, const TensorView&) {
+  absent("bias_gradient");
+}
+void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, const ops::RowBlock&,
+               const ops::RowBlock&) {
+  absent("copy_rows");
+}
+void norm_forward(const Stream&, const ops::NormForward&) {
+  absent("norm_forward");
+}
+void norm_backward(const Stream&, const ops::NormBackward&) {
+  absent("norm_backward");
+}
+void activation_forward(const Stream&, ops::Activation, const TensorView&, const TensorView&) {
+  absent("activation_forward");
+}
+void activation_backward(const Stream&, ops::Activation, const TensorView&, const TensorView&,
+                         const TensorView&) {
+  absent("activation_backward");
+}
+void rope_table(const Stream&, double, const TensorView&) {
+  absent("rope_table");
+}
+void rope(const Stream&, const ops::Rope&) {
+  absent("rope");
+}
+void dropout(const Stream&, const ops::Dropout&) {
+  absent("dropout");
 }
 
 }  // namespace choir::cuda
