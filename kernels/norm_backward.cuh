@@ -75,13 +75,12 @@ struct RowRing {
 /// multiple of 16 warps well gets room instead.
 template <class Row>
 constexpr int kNormBackwardRegisters =
-    2 * Row::kValues +
-    Row::kSteps * static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
+    2 * Row::kValues + Row::kSteps* static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
     (Row::kValues > 8 && Row::kWide < 8 ? 80 : 48);
 /// Blocks that a multiprocessor is to hold.
 template <class Row>
-constexpr int kNormBackwardResident =
-    max(1, 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 * Row::kBlock));
+constexpr int kNormBackwardResident = max(1, 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 *
+                                                      Row::kBlock));
 
 /// `to` is aligned as kWide floats allow.
 template <int kWide>
