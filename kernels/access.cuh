@@ -46,6 +46,57 @@ struct Access<T, false> {
   __device__ static void store(T* to, const float* x) { *to = pack(x); }
 };
 
+/// Loads that one thread of map_flat() has under way: 64 bytes, so that a full multiprocessor waits
+/// for 128 KiB at once, several times what covers the latency of its memory.
+template <int kInputs>
+constexpr int kMapUnroll = kInputs == 1 ? 4 : 2;
+
+/// Host: blocks for map_flat over n elements.
+template <class T, bool kPacked, int kInputs>
+dim3 map_blocks(std::int64_t n) {
+  return elementwise_blocks(blocks_for(n, Access<T, kPacked>::kWide * kMapUnroll<kInputs>));
+}
+
+/// out[i] = f(in[0][i]) or f(in[0][i], in[1][i]): packs, then the tail one by one; one by one
+/// throughout unless kPacked. In place is allowed.
+template <class T, bool kPacked, int kInputs, class F>
+__device__ inline void map_flat(std::int64_t n, const T* const (&in)[kInputs], T* out, const F& f) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kUnroll = kMapUnroll<kInputs>;
+  const auto apply = [&](const float(&x)[kInputs][kWide], int i) {
+    if constexpr (kInputs == 1)
+      return f(x[0][i]);
+    else
+      return f(x[0][i], x[1][i]);
+  };
+  const std::int64_t packs = n / kWide, threads = global_threads();
+  for (std::int64_t first = global_thread(); first < packs; first += kUnroll * threads) {
+    typename Wide::Raw raw[kUnroll][kInputs];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k)
+        if (first + u * threads < packs)
+          raw[u][k] = Wide::read(in[k] + (first + u * threads) * kWide);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * threads >= packs) break;
+      float x[kInputs][kWide], y[kWide];
+#pragma unroll
+      for (int k = 0; k < kInputs; ++k) Wide::unpack(raw[u][k], x[k]);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) y[i] = apply(x, i);
+      Wide::store(out + (first + u * threads) * kWide, y);
+    }
+  }
+  const std::int64_t tail = packs * kWide + global_thread();
+  if (tail >= n) return;
+  if constexpr (kInputs == 1)
+    out[tail] = from_float<T>(f(to_float(in[0][tail])));
+  else
+    out[tail] = from_float<T>(f(to_float(in[0][tail]), to_float(in[1][tail])));
+}
+
 /// Items of one launch that index with 32 bits.
 constexpr std::int64_t kMostItems = (std::int64_t{1} << 31) - 1;
 
