@@ -1,5 +1,6 @@
 #include "choir/ops/reduce.hpp"
 
+#include "kernels/bias_gradient.hpp"
 #include "kernels/reduce.hpp"
 #include "src/ops/dispatch.hpp"
 
@@ -37,7 +38,9 @@ void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total
   x.dtype == DType::f64 ? cpu::tree_sum<double>(x, total) : cpu::tree_sum<float>(x, total);
 }
 
-std::int64_t bias_gradient_workspace(const Stream&, std::int64_t rows, std::int64_t width) {
+std::int64_t bias_gradient_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  if (stream.device().plans_for() == DeviceKind::cuda)
+    return cuda::BiasGradientPlan(rows, width).workspace_bytes();
   return cpu::bias_gradient_workspace(rows, width);
 }
 
@@ -48,6 +51,7 @@ void bias_gradient(const Stream& stream, const TensorView& d_y, const TensorView
   check_tensor(d_bias, sum_dtype_of(d_y.dtype), width, "d_bias");
   check_workspace(workspace, bias_gradient_workspace(stream, d_y.shape.rows(), width));
   stream.count(elements(d_y), as_bytes(d_y) + 2 * as_bytes(d_bias));
+  if (on_cuda(stream)) return cuda::bias_gradient(stream, d_y, d_bias, workspace);
   if (!computes(stream)) return;
   with_element(d_y.dtype, [&](auto t) { cpu::bias_gradient<decltype(t)>(d_y, d_bias, workspace); });
 }
