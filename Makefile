@@ -6,7 +6,8 @@
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
 #   make help            everything else
 #
-# Where things are, if not where pkg-config says: MPICXX HDF5 BLAS_DIR ONEDNN CUDA_HOME.
+# Where things are, if not where pkg-config says: MPICXX HDF5 BLAS_DIR ONEDNN CUDA_HOME CUDNN_HOME
+# NCCL_HOME (CUDA_HOME=none builds without CUDA).
 # MARCH=native is for this machine; MARCH=x86-64-v3 for any since 2015. DEBUG=1, SANITIZE=address,undefined.
 
 BUILD   ?= build
@@ -27,7 +28,7 @@ endif
 
 .PHONY: all deps help clean features quickstart test test-long layers style data-shakespeare
 help:
-	@sed -n '3,12p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,13p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
 	@echo "  make layers style    the house rules: who may include whom; file sizes and names"
 	@echo "  make clean           removes $(BUILD)"
@@ -47,7 +48,8 @@ endif
 $(BUILD)/features.mk: .make/features.sh
 	@mkdir -p $(BUILD)
 	@MPICXX="$(MPICXX)" MARCH="$(MARCH)" HDF5="$(HDF5)" BLAS_DIR="$(BLAS_DIR)" ONEDNN="$(ONEDNN)" \
-	  CUDA_HOME="$(CUDA_HOME)" .make/features.sh $(BUILD)
+	  CUDA_HOME="$(CUDA_HOME)" \
+	  CUDNN_HOME="$(CUDNN_HOME)" NCCL_HOME="$(NCCL_HOME)" .make/features.sh $(BUILD)
 
 # The revision is looked up on every build and written only when it changed.
 .PHONY: always
@@ -73,14 +75,39 @@ LDLIBS   += $(FEATURE_LIBS)
 KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS)
 
 SOURCES := $(filter-out src/app/main.cpp,$(shell find src -name '*.cpp' | sort))
-KERNELS := $(sort $(wildcard kernels/*.cpp))
-OBJECTS := $(SOURCES:%.cpp=$(BUILD)/obj/%.o) $(KERNELS:%.cpp=$(BUILD)/obj/%.o)
+KERNELS := $(sort $(shell find kernels -name '*.cpp'))
+# What only a build with CUDA contains, and what stands in for it in one without.
+CUDA_SOURCES := $(filter src/%,$(foreach s,$(SOURCES),$(if $(findstring /cuda/,$s),$s))) $(filter kernels/cuda/%,$(KERNELS))
+ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
+CUDA_KERNELS := $(sort $(wildcard kernels/*.cu))
+COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
+COMMON_OBJECTS := $(COMMON:%.cpp=$(BUILD)/obj/%.o)
+ifneq ($(CUDA),)
+  CUDA_OBJECTS := $(CUDA_SOURCES:%.cpp=$(BUILD)/obj/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
+  CUDA_LIBS    := -L$(CUDA)/lib64 -lcudart_static -ldl -lrt -lpthread
+else
+  CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)
+endif
+OBJECTS := $(COMMON_OBJECTS) $(CUDA_OBJECTS)
+LDLIBS  += $(CUDA_LIBS)
 
 all: $(BUILD)/choir
 
 $(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# Device code for the two generations of data-centre GPUs, and PTX for those that come after. fmt's
+# compile-time checks are beyond nvcc.
+NVCC_FLAGS := -std=c++20 -O3 $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
+  -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a \
+  -Werror all-warnings -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
+$(BUILD)/obj/kernels/%.cu.o: kernels/%.cu
+	@mkdir -p $(@D)
+	@echo "  nvcc  $<"
+	@$(CUDA)/bin/nvcc $(CPPFLAGS) $(NVCC_FLAGS) -MD -MP -c -o $@ $< > $@.log 2>&1 || { cat $@.log; exit 1; }
+$(BUILD)/obj/src/%.o: CPPFLAGS += $(if $(findstring /cuda/,$@),$(CUDA_CPPFLAGS))
+$(BUILD)/obj/kernels/cuda/%.o: CPPFLAGS += $(CUDA_CPPFLAGS)
 
 $(BUILD)/obj/kernels/%.o: kernels/%.cpp
 	@mkdir -p $(@D)
@@ -104,12 +131,62 @@ TEST_LIBS  := $(GTEST_LIBS)
 $(BUILD)/test_unit: $(UNIT_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
+# The tests of the cuda device, twice: on a GPU, and on the CPU, where the same device code is
+# compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
+CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
+HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
+HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
+$(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
+
+# HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
+# what executes them are instrumented; for threads the scheduler itself must not be.
+HOST_FLAGS_plain   := -O2
+HOST_FLAGS_address := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
+HOST_FLAGS_thread  := -O1 -g -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
+HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror)
+HOST_CUDA_SOURCES := $(filter-out kernels/cuda/%,$(filter-out $(HOST_CUDA_NEVER),$(CUDA_SOURCES)))
+define host_variant
+HOST_OBJECTS_$(1) := $(HOST_CUDA_SOURCES:%.cpp=$(BUILD)/host_$(1)/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/host_$(1)/%.cu.o) \
+  $(HOST_CUDA:%.cpp=$(BUILD)/host_$(1)/%.o)
+$(BUILD)/host_$(1)/test/host_cuda/%.o: test/host_cuda/%.cpp
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $$(filter-out -fsanitize=thread,$(HOST_FLAGS_$(1))) -MMD -MP -c -o $$@ $$<
+$(BUILD)/host_$(1)/%.cu.o: %.cu
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -x c++ -c -o $$@ $$<
+$(BUILD)/host_$(1)/%.o: %.cpp
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
+$(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) \
+    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
+	@echo "  link  $$@"
+	@$(MPICXX) $$(CXXFLAGS) $$(LDFLAGS) $$(filter -fsanitize=%,$(HOST_FLAGS_$(1))) -o $$@ $$^ $$(TEST_LIBS) $$(filter-out $$(CUDA_LIBS),$$(LDLIBS)) -lpthread -ldl
+endef
+$(foreach variant,plain address thread,$(eval $(call host_variant,$(variant))))
+
+# The test program of a variant with some launchers compiled from changed kernels (test/host_cuda/mutate.sh).
+.PHONY: mutant
+mutant: $(BUILD)/test_host_cuda_$(VARIANT)
+	@for source in $(MUTATED); do mkdir -p $(MUTANTS)/objects; \
+	  $(MPICXX) -I$(MUTANTS) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 -w $(HOST_FLAGS_$(VARIANT)) \
+	    -x c++ -c -o $(MUTANTS)/objects/$$(basename $$source).o $$source || exit 1; done
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
+	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
+	  $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
+	  $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+
 $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 .PHONY: run-test run-test-long run-quickstart test-programs
-test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi
+test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
+  $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread
 run-test: layers style test-programs
 	@test/run_all.sh $(BUILD)
 run-test-long: layers style test-programs
@@ -128,4 +205,4 @@ style:
 clean:
 	rm -rf $(BUILD)
 
--include $(shell [ -d $(BUILD)/obj ] && find $(BUILD)/obj -name '*.d')
+-include $(shell [ -d $(BUILD)/obj ] && find $(BUILD) -name '*.d')

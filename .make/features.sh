@@ -73,18 +73,25 @@ if printf '#include <gtest/gtest.h>\nint main(){}' | probe -lgtest -lpthread; th
   yes GoogleTest "$(pkg-config --modversion gtest 2>/dev/null)"; gtest="-lgtest -lpthread"
 else no GoogleTest "make test will not build"; fi
 
-# CUDA: seen and named; the kernels are not part of this release.
-cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$(dirname "$(dirname "$(command -v nvcc)")")
+# CUDA: the toolkit compiles the kernels; whether a GPU is there is asked when the program starts.
+# cuBLASLt, cuDNN and NCCL are opened at run time, so only their headers are needed here.
+cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 [ -z "$cuda" ] && [ -x /usr/local/cuda/bin/nvcc ] && cuda=/usr/local/cuda
-if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ]; then
-  yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (found; this build is CPU only)"
-  for lib in "cuDNN cudnn_version.h CUDNN_MAJOR CUDNN_MINOR" "NCCL nccl.h NCCL_MAJOR NCCL_MINOR"; do
+[ "$cuda" = none ] && cuda=""
+cuda_flags=""
+if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" ]; then
+  yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (sm_80, sm_90a)"
+  have CUDA; cuda_flags="-I$cuda/include"
+  for lib in "cuDNN cudnn_version.h CUDNN_MAJOR CUDNN_MINOR ${CUDNN_HOME:-$cuda} attention_by_choir's_own_kernels_only" \
+             "NCCL nccl.h NCCL_MAJOR NCCL_MINOR ${NCCL_HOME:-$cuda} GPUs_talk_through_host_memory"; do
     set -- $lib
-    if [ -e "$cuda/include/$2" ]; then
-      yes "$1" "$(sed -n "s/^#define $3 *//p" "$cuda/include/$2" | head -n1).$(sed -n "s/^#define $4 *//p" "$cuda/include/$2" | head -n1)"
-    else no "$1" "not found"; fi
+    if [ -e "$5/include/$2" ]; then
+      yes "$1" "$(sed -n "s/^#define $3 *//p" "$5/include/$2" | head -n1).$(sed -n "s/^#define $4 *//p" "$5/include/$2" | head -n1)"
+      have "$(tr '[:lower:]' '[:upper:]' <<<"$1")"
+      [ "$5" = "$cuda" ] || cuda_flags+=" -I$5/include"
+    else no "$1" "${6//_/ }"; fi
   done
-else no CUDA "CPU only"; no cuDNN "-"; no NCCL "-"; fi
+else cuda=""; no CUDA "CPU only: set CUDA_HOME=DIR (CUDA_HOME=none silences this)"; no cuDNN "-"; no NCCL "-"; fi
 
 # Wide vectors for the kernels, where the target has them.
 vector=""
@@ -100,6 +107,8 @@ fi
   echo "FEATURE_LIBS := $libs -lpthread -ldl"
   echo "GTEST_LIBS := $gtest"
   echo "KERNEL_VECTOR_FLAGS := $vector"
+  echo "CUDA := $cuda"
+  echo "CUDA_CPPFLAGS := $cuda_flags"
 } >>"$mk"
 echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
 echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"

@@ -30,6 +30,12 @@ void zero(const TensorView& x);
 void copy(const TensorView& from, const TensorView& to);
 }  // namespace cpu
 
+namespace cuda {
+void add(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& out);
+void zero(const Stream& stream, const TensorView& x);
+void copy(const Stream& stream, const TensorView& from, const TensorView& to);
+}  // namespace cuda
+
 namespace ref {
 /// All f64.
 void sum_of_squares(const TensorView& x, const TensorView& partials);

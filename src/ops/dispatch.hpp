@@ -6,14 +6,18 @@
 
 namespace choir::ops {
 
+inline bool on_cuda(const Stream& stream) {
+  return stream.kind() == DeviceKind::cuda;
+}
+
 /// True on the cpu, false on the null device (the op has been counted and is done).
 inline bool computes(const Stream& stream) {
   const DeviceKind kind = stream.kind();
-  CHOIR_CHECK(kind != DeviceKind::cuda, "this op has no {} kernel in this build", name_of(kind));
+  CHOIR_CHECK(kind != DeviceKind::cuda, "this op has no {} kernel", name_of(kind));
   return kind == DeviceKind::cpu;
 }
 
-/// f(T{}) with T the element type: double, float or bf16.
+/// f(T{}) with T the element type: double, float, bf16 or f16.
 template <class F>
 inline void with_element(DType dtype, const F& f) {
   switch (dtype) {
@@ -23,6 +27,8 @@ inline void with_element(DType dtype, const F& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
+    case DType::f16:
+      return f(f16{});
     default:
       CHOIR_CHECK(false, "no kernel for elements of type {}", name_of(dtype));
   }

@@ -55,6 +55,7 @@ void add(const Stream& stream, const TensorView& a, const TensorView& b, const T
   check_tensor(b, a.dtype, a.count(), "b");
   check_tensor(out, a.dtype, a.count(), "out");
   stream.count(elements(a), 3 * as_bytes(a));
+  if (on_cuda(stream)) return cuda::add(stream, a, b, out);
   if (!computes(stream)) return;
   with_element(a.dtype, [&](auto t) { cpu::add<decltype(t)>(a, b, out); });
 }
@@ -79,6 +80,7 @@ void scale(const Stream& stream, const TensorView& x, double factor) {
 void zero(const Stream& stream, const TensorView& x) {
   check_tensor(x, x.dtype, x.count(), "x");
   stream.count(0, as_bytes(x));
+  if (on_cuda(stream)) return cuda::zero(stream, x);
   if (computes(stream)) cpu::zero(x);
 }
 
@@ -86,6 +88,7 @@ void copy(const Stream& stream, const TensorView& from, const TensorView& to) {
   check_tensor(from, from.dtype, from.count(), "from");
   check_tensor(to, from.dtype, from.count(), "to");
   stream.count(0, 2 * as_bytes(from));
+  if (on_cuda(stream)) return cuda::copy(stream, from, to);
   if (computes(stream)) cpu::copy(from, to);
 }
 

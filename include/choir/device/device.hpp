@@ -60,6 +60,8 @@ class Device {
   virtual void copy_from_host(void* to, const void* host, std::size_t bytes) = 0;
   virtual void copy_to_host(void* host, const void* from, std::size_t bytes) = 0;
 
+  /// The kind of device whose workspaces are to be planned: this one's, unless it only counts.
+  virtual DeviceKind plans_for() const { return kind(); }
   /// True where the host may read and write device memory as its own.
   bool host_visible() const { return kind() == DeviceKind::cpu; }
 

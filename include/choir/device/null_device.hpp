@@ -7,6 +7,9 @@ namespace choir {
 
 class NullDevice final : public Device {
  public:
+  /// Plans for a device of kind `plans_for` (the sizes of workspaces depend on it).
+  explicit NullDevice(DeviceKind plans_for = DeviceKind::cpu) : plans_for_(plans_for) {}
+  DeviceKind plans_for() const override { return plans_for_; }
   DeviceKind kind() const override { return DeviceKind::null; }
   std::string description() const override { return "null (counts only)"; }
   void* allocate(std::size_t bytes) override;
@@ -19,6 +22,7 @@ class NullDevice final : public Device {
   std::size_t live_bytes() const { return live_; }
 
  private:
+  DeviceKind plans_for_;
   // Non-canonical on x86-64 and outside every mapping elsewhere: a dereference faults at once.
   std::uintptr_t next_ = std::uintptr_t{1} << 60;
   std::size_t live_ = 0;

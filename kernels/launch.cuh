@@ -1,0 +1,85 @@
+#pragma once
+// How kernels are started, and the words of CUDA that have no plain C++ form. The same device code
+// is compiled by nvcc for the GPU and by the host compiler for test/host_cuda, which stands in for
+// <cuda_runtime.h>. Nothing else in kernels/ may ask which of the two it is, except ptx.cuh.
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "choir/core/error.hpp"
+#include "choir/device/device.hpp"
+#include "src/device/cuda/check.hpp"
+
+namespace choir::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+struct LaunchShape {
+  dim3 blocks, threads;
+  std::size_t shared_bytes = 0;  ///< dynamic shared memory, see dynamic_shared()
+};
+
+/// ceil(a / b)
+__host__ __device__ constexpr std::int64_t blocks_for(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+#if defined(CHOIR_HOST_CUDA)
+
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(host_cuda::dynamic_shared());
+}
+#define CHOIR_SHARED_ARRAY(type, name, count) \
+  static const char name##_key = 0;           \
+  type* const name = static_cast<type*>(      \
+      host_cuda::static_shared(&name##_key, sizeof(type) * static_cast<std::size_t>(count)))
+
+/// Queues kernel(arguments...) on `stream`. `name` is for messages and profiles.
+template <class... P, class... A>
+void launch(const Stream& stream, const char* name, void (*kernel)(P...), const LaunchShape& shape,
+            A... arguments) {
+  const host_cuda::Grid grid{name,
+                             {shape.blocks.x, shape.blocks.y, shape.blocks.z},
+                             {shape.threads.x, shape.threads.y, shape.threads.z},
+                             shape.shared_bytes};
+  host_cuda::queue(static_cast<cudaStream_t>(stream.native()),
+                   [=] { host_cuda::run(grid, [&] { kernel(P(arguments)...); }); });
+}
+
+#else
+
+/// Dynamic shared memory of the block, 128-byte aligned.
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(128) unsigned char choir_dynamic_shared[];
+  return reinterpret_cast<T*>(choir_dynamic_shared);
+}
+/// `type name[count]` in static shared memory, count a constant; `name` is a pointer.
+#define CHOIR_SHARED_ARRAY(type, name, count)   \
+  __shared__ __align__(16) type name##_[count]; \
+  type* const name = name##_
+
+/// Queues kernel(arguments...) on `stream`. `name` is for messages and profiles.
+template <class... P, class... A>
+void launch(const Stream& stream, const char* name, void (*kernel)(P...), const LaunchShape& shape,
+            A... arguments) {
+  // More shared memory than every kernel may have must be asked for.
+  constexpr std::size_t kDefaultShared = 48 * 1024;
+  if (shape.shared_bytes > kDefaultShared)
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(shape.shared_bytes)),
+          name);
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.blocks;
+  config.blockDim = shape.threads;
+  config.dynamicSmemBytes = shape.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream.native());
+  check(cudaLaunchKernelEx(&config, kernel, P(arguments)...), name);
+}
+
+#endif
+
+}  // namespace choir::cuda

@@ -1,0 +1,22 @@
+#pragma once
+// From the element type a tensor names to the template argument of a kernel.
+#include "choir/core/tensor.hpp"
+
+namespace choir::cuda {
+
+/// f(T{}) with T the element type of activations on this device.
+template <class F>
+void with_element(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(bf16{});
+    default:
+      throw Error(ExitCode::deck,
+                  fmt::format("no cuda kernel for elements of type {}", name_of(dtype)),
+                  dtype == DType::f64 ? "fp64 runs on the CPU: device=cpu" : "");
+  }
+}
+
+}  // namespace choir::cuda

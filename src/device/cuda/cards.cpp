@@ -1,0 +1,121 @@
+// Which GPUs are there, and why not.
+#include <fmt/core.h>
+
+#include <cctype>
+#include <fstream>
+
+#include "choir/core/error.hpp"
+#include "src/device/cuda/check.hpp"
+#include "src/device/cuda/cuda_device.hpp"
+
+namespace choir::cuda {
+namespace {
+
+// The oldest architecture kernels are compiled for.
+constexpr int kOldestMajor = 8;
+
+std::string uuid_text(const cudaUUID_t& uuid) {
+  std::string text = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
+int numa_node_of(std::string pci) {
+  for (char& c : pci) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  int node = -1;
+  std::ifstream("/sys/bus/pci/devices/" + pci + "/numa_node") >> node;
+  return node;
+}
+
+/// Dense bf16 products with fp32 sums: FLOP per cycle and multiprocessor, from the white papers of
+/// the architectures.
+double bf16_flops_per_cycle(int major, int minor) {
+  if (major == 8 && minor == 0) return 2048;  // A100
+  if (major == 8) return 1024;                // GA10x, AD10x
+  if (major == 9) return 4096;                // H100, H200
+  if (major == 10) return 8192;               // B100, B200
+  return 0;
+}
+
+Card card_number(int ordinal) {
+  cudaDeviceProp properties{};
+  CHOIR_CUDA(cudaGetDeviceProperties(&properties, ordinal));
+  char pci[32] = {};
+  CHOIR_CUDA(cudaDeviceGetPCIBusId(pci, sizeof pci, ordinal));
+  int kilohertz = 0;
+  CHOIR_CUDA(cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, ordinal));
+  Card card;
+  card.ordinal = ordinal;
+  card.name = properties.name;
+  card.uuid = uuid_text(properties.uuid);
+  card.pci = pci;
+  card.numa_node = numa_node_of(card.pci);
+  card.major = properties.major;
+  card.minor = properties.minor;
+  card.multiprocessors = properties.multiProcessorCount;
+  card.memory = properties.totalGlobalMem;
+  card.peak_bf16_flops = bf16_flops_per_cycle(card.major, card.minor) * 1e3 * kilohertz *
+                         static_cast<double>(card.multiprocessors);
+  return card;
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+Availability none_because(cudaError_t status) {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  cudaGetLastError();
+  if (status == cudaErrorInsufficientDriver && driver == 0)
+    return {{}, "no NVIDIA driver on this machine", "use device=cpu, or run on a GPU node"};
+  if (status == cudaErrorInsufficientDriver)
+    return {{},
+            fmt::format("the driver supports CUDA {}, this program needs {}", version_text(driver),
+                        version_text(runtime)),
+            "update the NVIDIA driver, or build with an older CUDA toolkit (CUDA_HOME=DIR)"};
+  if (status == cudaErrorNoDevice)
+    return {{}, "no GPU is visible", "check CUDA_VISIBLE_DEVICES and the job's GPU request"};
+  return {{},
+          fmt::format("CUDA does not start: {} ({})", cudaGetErrorString(status),
+                      cudaGetErrorName(status)),
+          "check nvidia-smi on this node"};
+}
+
+}  // namespace
+
+Availability availability() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0)
+    return none_because(status == cudaSuccess ? cudaErrorNoDevice : status);
+  Availability found;
+  try {
+    for (int i = 0; i < count; ++i) found.cards.push_back(card_number(i));
+  } catch (const Error& error) {
+    return {{}, error.what(), error.hint()};
+  }
+  return found;
+}
+
+std::unique_ptr<Device> make_device(int ordinal) {
+  const Availability found = availability();
+  if (found.cards.empty()) throw DeckError("device 'cuda': " + found.reason, found.hint);
+  if (ordinal < 0 || ordinal >= static_cast<int>(found.cards.size()))
+    throw DeckError(fmt::format("device 'cuda': there is no GPU number {}, only {}", ordinal,
+                                found.cards.size()),
+                    "check CUDA_VISIBLE_DEVICES");
+  const Card& card = found.cards[static_cast<std::size_t>(ordinal)];
+  if (card.major < kOldestMajor)
+    throw DeckError(fmt::format("device 'cuda': {} is of architecture sm_{}{}, the kernels need "
+                                "sm_{}0 or newer",
+                                card.name, card.major, card.minor, kOldestMajor),
+                    "use another GPU, or device=cpu");
+  return std::make_unique<CudaDevice>(card);
+}
+
+}  // namespace choir::cuda

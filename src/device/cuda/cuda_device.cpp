@@ -1,0 +1,160 @@
+#include "src/device/cuda/cuda_device.hpp"
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "src/device/cuda/check.hpp"
+
+namespace choir::cuda {
+namespace {
+
+cudaStream_t stream_of(NativeStream stream) {
+  return static_cast<cudaStream_t>(stream);
+}
+cudaEvent_t event_of(NativeEvent event) {
+  return static_cast<cudaEvent_t>(event);
+}
+
+cudaMemcpyKind kind_of(CopyKind kind) {
+  switch (kind) {
+    case CopyKind::inside:
+      return cudaMemcpyDeviceToDevice;
+    case CopyKind::from_host:
+      return cudaMemcpyHostToDevice;
+    case CopyKind::to_host:
+      return cudaMemcpyDeviceToHost;
+  }
+  return cudaMemcpyDefault;
+}
+
+}  // namespace
+
+CudaDevice::CudaDevice(const Card& card) : card_(card) {
+  CHOIR_CUDA(cudaSetDevice(card.ordinal));
+  main_ = stream_of(create_stream(false));
+}
+
+CudaDevice::~CudaDevice() {
+  plans() = {};  // what ops keep here may need the device to be given back
+  destroy_stream(main_);
+}
+
+std::string CudaDevice::description() const {
+  return fmt::format("cuda {} ({}, sm_{}{}, {} SMs, {})", card_.ordinal, card_.name, card_.major,
+                     card_.minor, card_.multiprocessors,
+                     format_bytes(static_cast<double>(card_.memory)));
+}
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  void* address = nullptr;
+  const cudaError_t status = cudaMalloc(&address, bytes);
+  if (status != cudaErrorMemoryAllocation) {
+    CHOIR_CUDA(status);
+    return address;
+  }
+  cudaGetLastError();
+  std::size_t free = 0, total = 0;
+  CHOIR_CUDA(cudaMemGetInfo(&free, &total));
+  throw Error(
+      ExitCode::other,
+      fmt::format("out of device memory on {}: {} asked for, {} of {} free", card_.name,
+                  format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(free)),
+                  format_bytes(static_cast<double>(total))),
+      "lower train.micro_batch_size, model.block_size or the size of the model");
+}
+
+void CudaDevice::release(void* address, std::size_t) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaFree(address));
+}
+
+void CudaDevice::zero(void* address, std::size_t bytes) {
+  queue_zero(address, bytes, main_);
+  synchronize(main_);
+}
+
+void CudaDevice::copy(void* to, const void* from, std::size_t bytes) {
+  queue_copy(to, from, bytes, CopyKind::inside, main_);
+  synchronize(main_);
+}
+
+void CudaDevice::copy_from_host(void* to, const void* host, std::size_t bytes) {
+  queue_copy(to, host, bytes, CopyKind::from_host, main_);
+  synchronize(main_);
+}
+
+void CudaDevice::copy_to_host(void* host, const void* from, std::size_t bytes) {
+  queue_copy(host, from, bytes, CopyKind::to_host, main_);
+  synchronize(main_);
+}
+
+NativeStream CudaDevice::create_stream(bool urgent) {
+  int least = 0, greatest = 0;
+  CHOIR_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  CHOIR_CUDA(
+      cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, urgent ? greatest : least));
+  return stream;
+}
+
+void CudaDevice::destroy_stream(NativeStream stream) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaStreamDestroy(stream_of(stream)));
+}
+
+void CudaDevice::synchronize(NativeStream stream) {
+  CHOIR_CUDA(cudaStreamSynchronize(stream_of(stream)));
+}
+
+void CudaDevice::queue_zero(void* address, std::size_t bytes, NativeStream stream) {
+  if (bytes > 0) CHOIR_CUDA(cudaMemsetAsync(address, 0, bytes, stream_of(stream)));
+}
+
+void CudaDevice::queue_copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+                            NativeStream stream) {
+  if (bytes > 0) CHOIR_CUDA(cudaMemcpyAsync(to, from, bytes, kind_of(kind), stream_of(stream)));
+}
+
+NativeEvent CudaDevice::create_event() {
+  cudaEvent_t event = nullptr;
+  CHOIR_CUDA(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  return event;
+}
+
+void CudaDevice::destroy_event(NativeEvent event) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaEventDestroy(event_of(event)));
+}
+
+void CudaDevice::record(NativeEvent event, NativeStream stream) {
+  CHOIR_CUDA(cudaEventRecord(event_of(event), stream_of(stream)));
+}
+
+void CudaDevice::wait(NativeStream stream, NativeEvent event) {
+  CHOIR_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
+}
+
+void CudaDevice::synchronize_event(NativeEvent event) {
+  CHOIR_CUDA(cudaEventSynchronize(event_of(event)));
+}
+
+bool CudaDevice::complete(NativeEvent event) {
+  const cudaError_t status = cudaEventQuery(event_of(event));
+  if (status == cudaErrorNotReady) return false;
+  CHOIR_CUDA(status);
+  return true;
+}
+
+double CudaDevice::seconds_between(NativeEvent from, NativeEvent to) {
+  float milliseconds = 0;
+  CHOIR_CUDA(cudaEventElapsedTime(&milliseconds, event_of(from), event_of(to)));
+  return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void* CudaDevice::allocate_host(std::size_t bytes) {
+  void* address = nullptr;
+  CHOIR_CUDA(cudaHostAlloc(&address, bytes, cudaHostAllocDefault));
+  return address;
+}
+
+void CudaDevice::release_host(void* address) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaFreeHost(address));
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,75 @@
+#pragma once
+// Tests of the cuda device. They know only the public interface, so the same sources run on a GPU
+// (test_cuda) and under host execution (test_host_cuda_*).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "choir/core/tensor.hpp"
+#include "choir/device/cuda.hpp"
+
+namespace choir::test {
+
+/// The device, or nullptr (with the reason in the log) where there is none: tests skip then.
+class CudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const cuda::Availability found = cuda::availability();
+    if (found.cards.empty()) GTEST_SKIP() << found.reason;
+    device_ = make_device(DeviceKind::cuda);
+  }
+  Device& device() { return *device_; }
+  Stream stream() { return Stream(*device_); }
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+/// A tensor in device memory. What is not written is poison (0xFF bytes: NaN).
+class DeviceTensor {
+ public:
+  DeviceTensor(Device& device, DType dtype, const Shape& shape)
+      : device_(&device),
+        bytes_(static_cast<std::size_t>(shape.count()) * size_of(dtype)),
+        buffer_(device, bytes_ + kSlack) {
+    view_ = {buffer_.data(), dtype, shape};
+    std::vector<unsigned char> poison(bytes_ + kSlack, 0xFF);
+    std::fill(poison.begin() + static_cast<std::ptrdiff_t>(bytes_), poison.end(), mark());
+    device.copy_from_host(buffer_.data(), poison.data(), poison.size());
+  }
+  DeviceTensor(Device& device, DType dtype, const Shape& shape, const void* host)
+      : DeviceTensor(device, dtype, shape) {
+    device.copy_from_host(view_.data, host, bytes_);
+  }
+  const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }  // NOLINT: an argument like any other
+
+  template <class T>
+  std::vector<T> host() const {
+    std::vector<T> values(bytes_ / sizeof(T));
+    device_->copy_to_host(values.data(), view_.data, bytes_);
+    return values;
+  }
+  /// Whether nothing was written behind the end.
+  bool intact() const {
+    std::vector<unsigned char> slack(kSlack);
+    device_->copy_to_host(slack.data(), static_cast<char*>(view_.data) + bytes_, kSlack);
+    return std::all_of(slack.begin(), slack.end(), [this](unsigned char c) { return c == mark(); });
+  }
+
+ private:
+  static constexpr std::size_t kSlack = 64;
+  /// Another one for every tensor, so that an element copied from behind one is seen behind
+  /// another.
+  unsigned char mark() const {
+    return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(buffer_.data()) / 4096 * 37);
+  }
+  Device* device_;
+  std::size_t bytes_;
+  Buffer buffer_;
+  TensorView view_;
+};
+
+}  // namespace choir::test

@@ -1,0 +1,378 @@
+#include "test/host_cuda/block.hpp"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "test/host_cuda/fiber.hpp"
+
+namespace host_cuda {
+namespace {
+
+constexpr std::size_t kStackBytes = std::size_t{256} << 10;
+constexpr unsigned kWarp = 32;
+
+enum class Waits { nothing, block, warp };
+
+struct alignas(64) Slots {
+  std::byte inputs[kWarp * kExchangeBytes];
+  std::byte outputs[kWarp * kExchangeBytes];
+  unsigned readers = 0;  // lanes that have not reached their next operation
+};
+
+struct Thread {
+  Index3 index;
+  std::unique_ptr<Fiber> fiber;
+  Waits waits = Waits::nothing;
+  std::uint32_t mask = 0;
+  const char* operation = "";
+  Where where;
+  Slots* result = nullptr;  // of its last exchange
+  std::deque<QueuedCopy> copies;
+  std::deque<std::size_t> groups;  // sizes of committed groups, oldest first
+  std::size_t open_group = 0;
+};
+
+struct Warp {
+  std::byte arriving[kWarp * kExchangeBytes];
+  std::vector<std::unique_ptr<Slots>> results;
+  char order = 0;  // its address orders the lanes for ThreadSanitizer
+};
+
+struct Static {
+  const void* key;
+  std::size_t bytes;
+  std::unique_ptr<std::byte[]> memory;
+  std::byte* aligned;
+};
+
+struct Scheduler {
+  Grid grid;
+  Index3 block;
+  std::vector<Thread> threads;
+  std::vector<Warp> warps;
+  std::vector<Static> statics;
+  std::unique_ptr<std::byte[]> dynamic_memory;
+  std::byte* dynamic = nullptr;
+  unsigned count = 0, live = 0, current = 0, at_barrier = 0;
+  bool running = false;
+  char order = 0;
+  std::uint64_t seed = 0, state = 0;
+};
+
+Scheduler& the() {
+  static thread_local Scheduler scheduler;
+  return scheduler;
+}
+
+std::uint64_t draw(Scheduler& s) {  // splitmix64
+  std::uint64_t z = (s.state += 0x9E3779B97F4A7C15ull);
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+void shuffle(Scheduler& s, std::vector<unsigned>& order) {
+  if (s.seed == 0) return;
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(s) % i]);
+}
+
+Thread& self() {
+  Scheduler& s = the();
+  if (!s.running) defect("device code called outside a kernel");
+  return s.threads[s.current];
+}
+
+std::byte* aligned_block(std::unique_ptr<std::byte[]>& memory, std::size_t bytes) {
+  constexpr std::size_t kAlignment = 128;
+  // The end of the block is the end of the allocation, so that an overrun is seen.
+  memory.reset(new std::byte[bytes + kAlignment]);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
+  return memory.get() + (kAlignment - address % kAlignment) % kAlignment;
+}
+
+/// Volatile, so that it does not become a call of memset, which ThreadSanitizer would take for an
+/// access of the running thread.
+void poison(void* memory, std::size_t bytes) {
+  auto* byte = static_cast<volatile unsigned char*>(memory);
+  std::size_t i = 0;
+  for (; i + 8 <= bytes && reinterpret_cast<std::uintptr_t>(byte) % 8 == 0; i += 8)
+    *reinterpret_cast<volatile std::uint64_t*>(byte + i) = ~std::uint64_t{0};
+  for (; i < bytes; ++i) byte[i] = 0xFF;
+}
+
+std::string describe_waiting(Scheduler& s) {
+  std::string text;
+  for (unsigned i = 0; i < s.count; ++i) {
+    const Thread& t = s.threads[i];
+    if (t.fiber->finished() || t.waits == Waits::nothing) continue;
+    const bool same = i > 0 && s.threads[i - 1].waits == t.waits &&
+                      s.threads[i - 1].where.line() == t.where.line();
+    if (same && i + 1 < s.count) continue;
+    char line[256];
+    std::snprintf(line, sizeof line, "\n  thread %u waits in %s at %s:%u", i, t.operation,
+                  t.where.file_name(), t.where.line());
+    text += line;
+    if (text.size() > 3000) return text + "\n  ...";
+  }
+  return text;
+}
+
+void wait(Waits what) {
+  Thread& t = self();
+  t.waits = what;
+  t.fiber->yield();
+}
+
+bool lane_ready(Scheduler& s, unsigned first, unsigned l, const Thread& like) {
+  if (first + l >= s.count) return true;
+  const Thread& t = s.threads[first + l];
+  return t.fiber->finished() || (t.waits == Waits::warp && t.mask == like.mask &&
+                                 std::strcmp(t.operation, like.operation) == 0);
+}
+
+/// Arrives at a warp operation; the last of the mask runs `last` and lets the others go.
+template <class Last>
+void meet(std::uint32_t mask, const char* operation, Where where, const Last& last) {
+  Scheduler& s = the();
+  Thread& me = self();
+  const unsigned first = s.current / kWarp * kWarp, mine = s.current % kWarp;
+  if (!(mask >> mine & 1))
+    defect("lane %u calls %s with mask %08x, which does not name it (%s:%u)", mine, operation, mask,
+           where.file_name(), where.line());
+  if (me.result) --me.result->readers, me.result = nullptr;
+  me.mask = mask, me.operation = operation, me.where = where;
+  me.waits = Waits::warp;
+  Warp& warp = s.warps[s.current / kWarp];
+  tsan_release(&warp.order);
+  bool complete = true;
+  for (unsigned l = 0; l < kWarp && complete; ++l)
+    if (mask >> l & 1) complete = lane_ready(s, first, l, me);
+  if (complete) {
+    tsan_acquire(&warp.order);
+    last(warp, first);
+    tsan_release(&warp.order);
+    for (unsigned l = 0; l < kWarp && first + l < s.count; ++l)
+      if (mask >> l & 1) s.threads[first + l].waits = Waits::nothing;
+  } else {
+    me.fiber->yield();
+  }
+  tsan_acquire(&warp.order);
+}
+
+Slots& unused_slots(Warp& warp) {
+  for (const auto& slots : warp.results)
+    if (slots->readers == 0) return *slots;
+  warp.results.push_back(std::make_unique<Slots>());
+  return *warp.results.back();
+}
+
+/// All lanes of the mask get one copy of what each of them brought.
+Slots& hand_out(Scheduler& s, Warp& warp, unsigned first, std::uint32_t mask) {
+  Slots& slots = unused_slots(warp);
+  std::memcpy(slots.inputs, warp.arriving, sizeof slots.inputs);
+  for (unsigned l = 0; l < kWarp && first + l < s.count; ++l) {
+    Thread& t = s.threads[first + l];
+    if (!(mask >> l & 1) || t.fiber->finished()) continue;
+    t.result = &slots;
+    ++slots.readers;
+  }
+  return slots;
+}
+
+void prepare(Scheduler& s, const Grid& grid) {
+  s.grid = grid;
+  s.count = grid.threads.x * grid.threads.y * grid.threads.z;
+  if (s.count == 0 || s.count > kMaxThreads)
+    defect("%s launched with %u threads a block", grid.kernel, s.count);
+  if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0 || grid.blocks.y > 65535 ||
+      grid.blocks.z > 65535)
+    defect("%s launched with %u x %u x %u blocks", grid.kernel, grid.blocks.x, grid.blocks.y,
+           grid.blocks.z);
+  if (grid.shared_bytes > kMaxSharedBytes)
+    defect("%s launched with %zu bytes of shared memory", grid.kernel, grid.shared_bytes);
+  if (s.threads.size() < s.count) s.threads.resize(s.count);
+  for (unsigned i = 0; i < s.count; ++i) {
+    Thread& t = s.threads[i];
+    if (!t.fiber) t.fiber = std::make_unique<Fiber>(kStackBytes);
+    t.index = {i % grid.threads.x, i / grid.threads.x % grid.threads.y,
+               i / (grid.threads.x * grid.threads.y)};
+  }
+  s.warps.resize((s.count + kWarp - 1) / kWarp);
+  s.statics.clear();
+  s.dynamic = aligned_block(s.dynamic_memory, grid.shared_bytes);
+}
+
+void run_block(Scheduler& s, const std::vector<unsigned>& order,
+               const std::function<void()>& body) {
+  poison(s.dynamic, s.grid.shared_bytes);
+  for (Static& array : s.statics) poison(array.aligned, array.bytes);
+  s.live = s.count, s.at_barrier = 0;
+  for (Warp& warp : s.warps)
+    for (const auto& slots : warp.results) slots->readers = 0;
+  tsan_release(&s.order);
+  const std::function<void()> ordered = [&] {
+    tsan_acquire(&the().order);
+    body();
+    if (!self().copies.empty())
+      defect("%s ends with cp.async copies nobody waited for", s.grid.kernel);
+    tsan_release(&the().order);
+  };
+  for (unsigned i = 0; i < s.count; ++i) {
+    Thread& t = s.threads[i];
+    t.waits = Waits::nothing, t.result = nullptr, t.open_group = 0;
+    t.copies.clear(), t.groups.clear();
+    t.fiber->start(ordered);
+  }
+  while (s.live > 0) {
+    bool progress = false;
+    for (const unsigned i : order) {
+      Thread& t = s.threads[i];
+      if (t.fiber->finished() || t.waits != Waits::nothing) continue;
+      progress = true;
+      s.current = i;
+      t.fiber->resume();
+      if (t.fiber->finished()) --s.live;
+    }
+    // Exited threads no longer count at a barrier.
+    if (s.live > 0 && s.at_barrier == s.live) {
+      s.at_barrier = 0;
+      for (unsigned i = 0; i < s.count; ++i)
+        if (s.threads[i].waits == Waits::block) s.threads[i].waits = Waits::nothing;
+      progress = true;
+    }
+    if (!progress)
+      defect("DEADLOCK in %s, block (%u, %u, %u): no thread can go on%s", s.grid.kernel, s.block.x,
+             s.block.y, s.block.z, describe_waiting(s).c_str());
+  }
+  tsan_acquire(&s.order);
+}
+
+}  // namespace
+
+void defect(const char* format, ...) {
+  std::va_list arguments;
+  va_start(arguments, format);
+  std::fputs("host_cuda: ", stderr);
+  std::vfprintf(stderr, format, arguments);
+  std::fputc('\n', stderr);
+  va_end(arguments);
+  std::fflush(stderr);
+  std::_Exit(70);
+}
+
+void set_seed(std::uint64_t seed) {
+  the().seed = the().state = seed;
+}
+
+void run(const Grid& grid, const std::function<void()>& body) {
+  Scheduler& s = the();
+  if (s.running) defect("%s launched from inside a kernel", grid.kernel);
+  prepare(s, grid);
+  s.running = true;
+  std::vector<unsigned> threads(s.count);
+  std::iota(threads.begin(), threads.end(), 0u);
+  std::vector<unsigned> blocks(std::size_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  shuffle(s, blocks);
+  for (const unsigned b : blocks) {
+    s.block = {b % grid.blocks.x, b / grid.blocks.x % grid.blocks.y,
+               b / (grid.blocks.x * grid.blocks.y)};
+    shuffle(s, threads);
+    run_block(s, threads, body);
+  }
+  s.running = false;
+}
+
+const Index3& thread_index() {
+  return self().index;
+}
+const Index3& block_index() {
+  return the().block;
+}
+const Index3& block_extent() {
+  return the().grid.threads;
+}
+const Index3& grid_extent() {
+  return the().grid.blocks;
+}
+unsigned lane() {
+  return the().current % kWarp;
+}
+void* dynamic_shared() {
+  return the().dynamic;
+}
+
+void* static_shared(const void* key, std::size_t bytes) {
+  Scheduler& s = the();
+  for (Static& array : s.statics)
+    if (array.key == key) return array.aligned;
+  Static array{key, bytes, nullptr, nullptr};
+  array.aligned = aligned_block(array.memory, bytes);
+  poison(array.aligned, bytes);
+  s.statics.push_back(std::move(array));
+  return s.statics.back().aligned;
+}
+
+void synchronize_block(Where where) {
+  Scheduler& s = the();
+  Thread& me = self();
+  me.operation = "__syncthreads", me.where = where;
+  tsan_release(&s.order);
+  ++s.at_barrier;
+  wait(Waits::block);
+  tsan_acquire(&s.order);
+}
+
+void synchronize_warp(std::uint32_t mask, Where where) {
+  meet(mask, "__syncwarp", where, [](Warp&, unsigned) {});
+}
+
+const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where) {
+  Scheduler& s = the();
+  std::memcpy(s.warps[s.current / kWarp].arriving + lane() * kExchangeBytes, value, bytes);
+  meet(mask, "a warp shuffle or vote", where,
+       [&](Warp& warp, unsigned first) { hand_out(s, warp, first, mask); });
+  return self().result->inputs;
+}
+
+const std::byte* combine(std::uint32_t mask, const void* value, std::size_t bytes, Combine combine,
+                         Where where) {
+  Scheduler& s = the();
+  std::memcpy(s.warps[s.current / kWarp].arriving + lane() * kExchangeBytes, value, bytes);
+  meet(mask, "a warp matrix operation", where, [&](Warp& warp, unsigned first) {
+    Slots& slots = hand_out(s, warp, first, mask);
+    combine(slots.inputs, slots.outputs);
+  });
+  return self().result->outputs + lane() * kExchangeBytes;
+}
+
+void queue_copy(const QueuedCopy& copy) {
+  Thread& me = self();
+  me.copies.push_back(copy);
+  ++me.open_group;
+}
+
+void commit_copies() {
+  Thread& me = self();
+  me.groups.push_back(me.open_group);
+  me.open_group = 0;
+}
+
+bool next_copy(unsigned pending, QueuedCopy& copy) {
+  Thread& me = self();
+  while (me.groups.size() > pending && me.groups.front() == 0) me.groups.pop_front();
+  if (me.groups.size() <= pending) return false;
+  --me.groups.front();
+  copy = me.copies.front();
+  me.copies.pop_front();
+  return true;
+}
+
+}  // namespace host_cuda

@@ -1,0 +1,75 @@
+#pragma once
+// Executes a grid: blocks one after the other, the threads of a block as fibers that stop at
+// barriers and warp operations. What real hardware leaves open is drawn from a seed
+// (HOST_CUDA_SEED): the order of blocks and of threads; shared memory starts as 0xFF bytes (NaN).
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <source_location>
+
+namespace host_cuda {
+
+struct Index3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+struct Grid {
+  const char* kernel = "?";  ///< name for messages
+  Index3 blocks{1, 1, 1}, threads{1, 1, 1};
+  std::size_t shared_bytes = 0;  ///< dynamic
+};
+
+/// What a block may not exceed; those of the sm_80 and sm_90 generation.
+constexpr unsigned kMaxThreads = 1024;
+constexpr std::size_t kMaxSharedBytes = 227 * 1024;
+
+/// A defect of a kernel or of its launch: a deadlock, a warp operation by a lane outside its mask.
+/// Ends the test program with a message that names kernel, block and threads.
+[[noreturn]] void defect(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+/// Runs body() once per thread of the grid.
+void run(const Grid& grid, const std::function<void()>& body);
+/// 0: rising order; otherwise blocks and threads are shuffled.
+void set_seed(std::uint64_t seed);
+
+// --- called by the running thread ---------------------------------------------------------------
+using Where = std::source_location;
+
+const Index3& thread_index();
+const Index3& block_index();
+const Index3& block_extent();
+const Index3& grid_extent();
+unsigned lane();
+
+/// Dynamic shared memory of the block, 128-byte aligned.
+void* dynamic_shared();
+/// One static shared array per `key` and block.
+void* static_shared(const void* key, std::size_t bytes);
+
+void synchronize_block(Where where);
+void synchronize_warp(std::uint32_t mask, Where where);
+
+/// Every live lane of `mask` gives `bytes` (at most kExchangeBytes); returns the values of all 32
+/// lanes, kExchangeBytes apart, valid until the lane's next operation.
+constexpr std::size_t kExchangeBytes = 64;
+const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where);
+
+/// As exchange(); afterwards the last lane to arrive has called combine(inputs, outputs) once, and
+/// every lane gets its own slot of the outputs.
+using Combine = void (*)(const std::byte* inputs, std::byte* outputs);
+const std::byte* combine(std::uint32_t mask, const void* value, std::size_t bytes, Combine combine,
+                         Where where);
+
+/// Copies queued by cp.async, done when their group is waited for.
+struct QueuedCopy {
+  void* to;
+  const void* from;
+  unsigned bytes, valid;  ///< the rest of `bytes` becomes zero
+};
+void queue_copy(const QueuedCopy& copy);
+void commit_copies();
+/// Hands out, oldest first, the copies of all but the newest `pending` groups; false when none is
+/// left. The caller (instrumented code) does the copying.
+bool next_copy(unsigned pending, QueuedCopy& copy);
+
+}  // namespace host_cuda

@@ -1,0 +1,142 @@
+#include "test/host_cuda/fiber.hpp"
+
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+// The scheduler itself is never instrumented for threads (it would report its own switches), so the
+// build says what the kernels are compiled with.
+#if defined(HOST_CUDA_TSAN)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+#if !defined(__x86_64__)
+#error "the host execution of kernels switches stacks with x86-64 instructions"
+#endif
+
+extern "C" void host_cuda_switch(void** save, void* to);
+// Saves what the calling convention says a function must preserve, and swaps stacks.
+asm(R"(
+.text
+.globl host_cuda_switch
+.type host_cuda_switch,@function
+host_cuda_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size host_cuda_switch,.-host_cuda_switch
+)");
+
+namespace host_cuda {
+namespace {
+
+constexpr std::size_t kGuard = 4096;
+Fiber* g_starting = nullptr;  // handed to the entry of a new fiber
+
+}  // namespace
+
+void fiber_entry(Fiber* self) {
+  Fiber::entry(self);
+}
+
+static void first_instruction() {
+  fiber_entry(g_starting);
+}
+
+Fiber::Fiber(std::size_t stack_bytes) : bytes_(stack_bytes) {
+  void* memory = mmap(nullptr, bytes_ + kGuard, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  mprotect(memory, kGuard, PROT_NONE);  // an overflow faults instead of corrupting
+  stack_ = static_cast<char*>(memory) + kGuard;
+#if defined(HOST_CUDA_TSAN)
+  tsan_ = __tsan_create_fiber(0);
+#endif
+}
+
+Fiber::~Fiber() {
+#if defined(HOST_CUDA_TSAN)
+  __tsan_destroy_fiber(tsan_);
+#endif
+  munmap(stack_ - kGuard, bytes_ + kGuard);
+}
+
+void Fiber::start(const std::function<void()>& body) {
+  body_ = &body;
+  finished_ = false;
+  fake_stack_ = nullptr;
+  // As if first_instruction() had been called: six registers to pop, the address to return to, and
+  // a stack aligned as after a call.
+  auto** top = reinterpret_cast<void**>(stack_ + bytes_) - 2;
+  *top = reinterpret_cast<void*>(&first_instruction);
+  pointer_ = top - 6;
+}
+
+void Fiber::resume() {
+  g_starting = this;
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&caller_fake_stack_, stack_, bytes_);
+#endif
+#if defined(HOST_CUDA_TSAN)
+  caller_tsan_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(tsan_, __tsan_switch_to_fiber_no_sync);
+#endif
+  host_cuda_switch(&caller_, pointer_);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(caller_fake_stack_, nullptr, nullptr);
+#endif
+}
+
+void Fiber::leave(bool for_good) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &fake_stack_, caller_bottom_, caller_bytes_);
+#endif
+#if defined(HOST_CUDA_TSAN)
+  __tsan_switch_to_fiber(caller_tsan_, __tsan_switch_to_fiber_no_sync);
+#endif
+  host_cuda_switch(&pointer_, caller_);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(fake_stack_, &caller_bottom_, &caller_bytes_);
+#endif
+  (void)for_good;
+}
+
+void Fiber::entry(Fiber* self) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &self->caller_bottom_, &self->caller_bytes_);
+#endif
+  (*self->body_)();
+  self->finished_ = true;
+  self->leave(true);
+  std::abort();  // a finished fiber is never resumed
+}
+
+void tsan_acquire([[maybe_unused]] void* address) {
+#if defined(HOST_CUDA_TSAN)
+  __tsan_acquire(address);
+#endif
+}
+
+void tsan_release([[maybe_unused]] void* address) {
+#if defined(HOST_CUDA_TSAN)
+  __tsan_release(address);
+#endif
+}
+
+}  // namespace host_cuda

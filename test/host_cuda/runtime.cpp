@@ -1,0 +1,151 @@
+// Queues of work and who takes the next turn.
+#include "test/host_cuda/runtime.hpp"
+
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace host_cuda {
+namespace {
+
+std::uint64_t draw(Runtime& r) {
+  r.state = r.state * 6364136223846793005ull + 1442695040888963407ull;
+  return r.state >> 33;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// Device memory is open while this lives.
+class Access {
+ public:
+  explicit Access(Runtime& r) : runtime_(r), outermost_(!r.open) {
+    if (outermost_) protect(PROT_READ | PROT_WRITE);
+    r.open = true;
+  }
+  ~Access() {
+    if (!outermost_) return;
+    protect(PROT_NONE);
+    runtime_.open = false;
+  }
+
+ private:
+  void protect([[maybe_unused]] int rights) {
+#if !defined(HOST_CUDA_MALLOC)
+    for (const auto& [address, bytes] : runtime_.device_blocks) mprotect(address, bytes, rights);
+#endif
+  }
+  Runtime& runtime_;
+  bool outermost_;
+};
+
+bool ready(const Operation& operation) {
+  return operation.kind != Operation::Kind::wait || operation.event->reached >= operation.count;
+}
+
+void perform(Operation& operation) {
+  switch (operation.kind) {
+    case Operation::Kind::work:
+      operation.work();
+      return;
+    case Operation::Kind::record:
+      operation.event->reached = std::max(operation.event->reached, operation.count);
+      operation.event->time = now();
+      return;
+    case Operation::Kind::wait:
+      return;
+  }
+}
+
+}  // namespace
+
+Runtime& runtime() {
+  static Runtime* runtime = [] {
+    auto* r = new Runtime;  // never destroyed: streams may outlive main
+    if (const char* seed = std::getenv("HOST_CUDA_SEED")) r->seed = std::strtoull(seed, nullptr, 0);
+    r->state = r->seed;
+    set_seed(r->seed);
+    return r;
+  }();
+  return *runtime;
+}
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess) runtime().last = error;
+  return error;
+}
+
+HostCudaStream& stream_of(cudaStream_t stream) {
+  Runtime& r = runtime();
+  if (stream == nullptr) return r.default_stream;
+  if (!r.streams.contains(stream)) defect("use of a stream that does not exist");
+  return *stream;
+}
+
+void advance(HostCudaStream* wanted, const std::function<bool()>& done) {
+  if (done()) return;
+  Runtime& r = runtime();
+  const Access access(r);
+  while (!done()) {
+    std::vector<HostCudaStream*> able;
+    const auto consider = [&](HostCudaStream* stream) {
+      if (!stream->queue.empty() && ready(stream->queue.front())) able.push_back(stream);
+    };
+    if (r.seed == 0 && wanted) consider(wanted);
+    if (able.empty()) {
+      consider(&r.default_stream);
+      for (cudaStream_t stream : r.streams) consider(stream);
+    }
+    if (able.empty()) defect("DEADLOCK: every stream waits for an event of another");
+    HostCudaStream& chosen = *able[r.seed == 0 ? 0 : draw(r) % able.size()];
+    Operation operation = std::move(chosen.queue.front());
+    chosen.queue.pop_front();
+    perform(operation);
+  }
+}
+
+void drain(HostCudaStream& stream) {
+  advance(&stream, [&] { return stream.queue.empty(); });
+}
+
+void drain_all() {
+  drain(runtime().default_stream);
+  for (cudaStream_t stream : runtime().streams) drain(*stream);
+}
+
+cudaError_t enqueue(cudaStream_t stream, Operation operation) {
+  HostCudaStream& s = stream_of(stream);
+  if (s.capture) {
+    s.capture->operations.push_back(std::move(operation));
+    return cudaSuccess;
+  }
+  s.queue.push_back(std::move(operation));
+  // Bounded, so that a benchmark does not queue for ever.
+  constexpr std::size_t kLongest = 4096;
+  if (s.queue.size() > kLongest) drain(s);
+  return cudaSuccess;
+}
+
+bool refused_in_capture() {
+  Runtime& r = runtime();
+  if (!r.capturing) return false;
+  r.capturing->invalid = true;
+  return true;
+}
+
+bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std::size_t bytes) {
+  auto* p = static_cast<char*>(const_cast<void*>(address));
+  auto next = blocks.upper_bound(p);
+  if (next == blocks.begin()) return false;
+  const auto& [start, size] = *std::prev(next);
+  return p + bytes <= start + size;
+}
+
+void queue(cudaStream_t stream, std::function<void()> work) {
+  const Lock lock(runtime().mutex);
+  enqueue(stream, {Operation::Kind::work, std::move(work)});
+}
+
+}  // namespace host_cuda
