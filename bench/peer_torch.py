@@ -173,7 +173,7 @@ def main():
         "measured_product_flops": measured, "mfu_of_measured": flops * rate / measured,
         "peak_flops": options.peak_flops, "mfu": flops * rate / options.peak_flops if options.peak_flops else None,
         "peak_memory_bytes": torch.cuda.max_memory_allocated() if on_gpu else None,
-        "loss": float(loss),
+        "loss": float(loss.detach()),
     }))
 
 
