@@ -2,7 +2,7 @@
 # run PROGRAM ARGUMENT...: a program of this bundle, or one of the host, with the bundle's libraries.
 #   ./run choir doctor
 #   ./run mpiexec -n 2 choir train inputs/debug.json
-#   ./run --libraries        which CUDA libraries the programs will load, and from where
+#   ./run --libraries        which CUDA libraries there are, and from where they would be taken
 # CUDA is the host's. It is looked for in LD_LIBRARY_PATH, CUDA_HOME, /usr/local/cuda*, and among the packages of the
 # python3 on the PATH (nvidia-cublas, nvidia-cudnn ...), in this order.
 set -eu
@@ -43,8 +43,17 @@ threads=${OMP_NUM_THREADS:-}
 launch_environment 1
 if [ -n "$threads" ]; then export OMP_NUM_THREADS=$threads; else unset OMP_NUM_THREADS; fi
 
-if [ "$1" = --libraries ]; then
-  ldd "$bundle/bin/choir" | grep -E 'lib(cuda|cudart|cublas|cudnn|nccl|nv)' || echo "choir of this bundle uses no CUDA library"
+if [ "$1" = --libraries ]; then  # in the loader's order; some are opened only when they are wanted
+  IFS=: read -r -a folders <<<"$LD_LIBRARY_PATH"
+  for name in libcuda libcublasLt libcudnn libnccl; do
+    found=""
+    for folder in "${folders[@]}"; do
+      found=$(find "$folder/" -maxdepth 1 -name "$name.so.*" 2>/dev/null | sort | head -n 1)
+      [ -z "$found" ] || break
+    done
+    [ -n "$found" ] || found=$(ldconfig -p 2>/dev/null | sed -nE "s/^\s*$name\.so\.[0-9]+ .* => //p" | head -n 1)
+    printf '%-12s %s\n' "$name" "${found:-not found}"
+  done
   exit 0
 fi
 exec "$@"
