@@ -124,13 +124,14 @@ last_line() { grep -av '^\[exit code' "$folder/$1.txt" | grep -a . | tail -n 1; 
 deck=inputs/shakespeare_char.json
 known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
-single=(train.micro_batch_size=64 train.global_batch_size=64)
-small=() seconds=0.1 ops_preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40
+micro=64
+small=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10
 if [ $smoke = 1 ]; then
   small=(model.n_layer=2 model.n_head=2 model.n_embd=64 model.block_size=64 train.precision=fp32)
-  single=(train.micro_batch_size=4 train.global_batch_size=4)
-  seconds=0.001 ops_preset=(--preset cpu) peer=(--tiny) steps=20 short=10
+  micro=4
+  seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1
 fi
+single=(train.micro_batch_size=$micro train.global_batch_size=$micro)
 write_to() { echo --json "$folder/$1.json" --csv "$folder/$1.csv"; }
 
 facts() {
@@ -188,7 +189,7 @@ fi
 if wanted step; then
   # shellcheck disable=SC2046
   part step 75 'grep -a tokens/s "$folder/step.txt"' "${choir[@]}" bench step $deck device="$device" "${small[@]}" "${single[@]}" \
-    "${known[@]}" --seconds 10 $(write_to step)
+    "${known[@]}" --seconds $step_seconds $(write_to step)
 fi
 if wanted train; then
   if [ -r "$text" ]; then part train 180 'grep -a -E "VALID|not judged" "$folder/train.txt" | sed -E "s/.*: //" | paste -sd" "' bash -c "$(child known_losses)"
@@ -197,15 +198,17 @@ fi
 if wanted peer; then
   if python3 -c 'import torch' 2>/dev/null; then
     peak=$(sed -nE 's/.*"nominal_flops":([.0-9e+]+).*/\1/p' "$folder/step.json" 2>/dev/null)
-    part peer 120 'grep -a -o "\"tokens_per_second\": [0-9]*" "$folder/peer.txt"' python3 bench/peer_torch.py --deck $deck --device "$device" --micro-batch 64 \
+    part peer 120 'grep -a -o "\"tokens_per_second\": [0-9]*" "$folder/peer.txt"' python3 bench/peer_torch.py --deck $deck --device "$device" --micro-batch $micro \
       --peak-flops "${peak:-0}" "${peer[@]}"
     grep -a '^{' "$folder/peer.txt" >"$folder/peer.json"
   else skipped peer "python3 here has no PyTorch"; fi
 fi
 for name in attention gemm ops; do
   wanted $name || continue
+  what=("${preset[@]}")
+  if [ $name = gemm ]; then what=($deck "${small[@]}" train.micro_batch_size="$micro"); fi  # and squares, on a GPU
   # shellcheck disable=SC2046
-  part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${ops_preset[@]}" --seconds $seconds $(write_to $name)
+  part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done
 if wanted doctor; then part doctor 60 'last_line doctor' "${choir[@]}" doctor --folder "$scratch"; fi
 if wanted throughput; then

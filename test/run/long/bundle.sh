@@ -14,9 +14,9 @@ check "the march is that of any processor since 2015" matches "$bundle/MANIFEST"
 
 hidden() {  # hidden COMMAND...: in a namespace where the originals of the bundle's libraries are empty files
   unshare -m bash -c '
-    bundle=$1; shift
-    touch /tmp/nothing.$$; mkdir -p /tmp/nowhere.$$
-    hide() { [ -e "$1" ] || return 0; if [ -d "$1" ]; then mount --bind /tmp/nowhere.$$ "$1"; else mount --bind /tmp/nothing.$$ "$1"; fi; }
+    bundle=$1 scratch=$2; shift 2
+    touch "$scratch/nothing"; mkdir -p "$scratch/nowhere"
+    hide() { [ -e "$1" ] || return 0; if [ -d "$1" ]; then mount --bind "$scratch/nowhere" "$1"; else mount --bind "$scratch/nothing" "$1"; fi; }
     for library in "$bundle"/lib/*.so*; do
       name=$(basename "$library")
       for folder in /lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu/openblas-openmp /usr/lib/x86_64-linux-gnu/openmpi/lib \
@@ -30,8 +30,7 @@ hidden() {  # hidden COMMAND...: in a namespace where the originals of the bundl
     for path in /usr/lib/x86_64-linux-gnu/openmpi /usr/lib/x86_64-linux-gnu/pmix2 /usr/lib/x86_64-linux-gnu/hdf5 \
       /usr/lib/x86_64-linux-gnu/hwloc /usr/share/openmpi /etc/openmpi "$(readlink -f "$(command -v mpiexec)")" \
       "$(command -v orted)"; do hide "$path"; done
-    rm -f /tmp/nothing.$$.x
-    exec "$@"' hidden "$bundle" "$@"
+    exec "$@"' hidden "$bundle" "$work" "$@"
 }
 if [ "$(id -u)" != 0 ] || ! unshare -m true 2>/dev/null; then
   pass "skipped: hiding the libraries of this machine needs root and mount namespaces"
