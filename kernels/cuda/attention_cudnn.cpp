@@ -74,7 +74,7 @@ class Plans {
     if (!handle_) check(api().create(&handle_), "a handle");
     Graph graph =
         layout.backward ? attention_backward_graph(p, layout) : attention_forward_graph(p, layout);
-    made.plan = graph.compile({.handle = handle_});
+    made.plan = std::move(graph).compile({.handle = handle_});
     const std::int64_t wanted = d_q_sum_bytes(p, layout) + made.plan.workspace_bytes();
     const std::int64_t planned = choir::cudnn::attention_workspace(p, layout);
     if (wanted > planned)

@@ -40,7 +40,7 @@ class Proposals {
           "engine heuristics");
     count_ = static_cast<std::size_t>(count);
   }
-  std::span<const Descriptor> all() const { return std::span(choices_).first(count_); }
+  std::span<Descriptor> all() { return std::span(choices_).first(count_); }
 
  private:
   static constexpr std::size_t kMost = 8;
@@ -167,6 +167,7 @@ Graph::Node Graph::matmul(Node a, Node b, Node into) {
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(into));
   operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
   operation.finalize("a product");
+  parts_.push_back(std::move(how));
   operations_.push_back(std::move(operation));
   return into;
 }
@@ -181,6 +182,7 @@ Graph::Node Graph::reduce(cudnnReduceTensorOp_t mode, Node x, Node into) {
   operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(into));
   operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
   operation.finalize("a reduction");
+  parts_.push_back(std::move(how));
   operations_.push_back(std::move(operation));
   return into;
 }
@@ -209,6 +211,7 @@ Graph::Node Graph::pointwise(const Pointwise& p) {
   if (p.t != kNone) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(p.t));
   operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(into));
   operation.finalize(fmt::format("element-wise operation {}", static_cast<int>(p.mode)));
+  parts_.push_back(std::move(how));
   operations_.push_back(std::move(operation));
   return into;
 }
@@ -224,11 +227,11 @@ Descriptor Graph::operation_graph(const Target& target) {
   return graph;
 }
 
-Plan Graph::compile(const Target& target) {
-  const Descriptor graph = operation_graph(target);
-  const Proposals proposals(graph, target);
+Plan Graph::compile(const Target& target) && {
+  Descriptor graph = operation_graph(target);
+  Proposals proposals(graph, target);
   std::string refusals;
-  for (const Descriptor& choice : proposals.all()) {
+  for (Descriptor& choice : proposals.all()) {
     try {
       Plan plan;
       plan.native_ = Descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -242,7 +245,9 @@ Plan Graph::compile(const Target& target) {
       check(api().get_attribute(plan.native_.native(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                 CUDNN_TYPE_INT64, 1, &count, &plan.workspace_bytes_),
             "the size of a workspace");
-      plan.constants_ = constants_;
+      plan.graph_ = std::move(*this);
+      plan.native_graph_ = std::move(graph);
+      plan.choice_ = std::move(choice);
       return plan;
     } catch (const Refused& refused) {
       if (!refusals.empty()) refusals += "; ";
@@ -258,9 +263,10 @@ void Plan::execute(cudnnHandle_t handle, std::span<const Binding> bindings, void
   std::array<std::int64_t, kMost> uids{};
   std::array<void*, kMost> data{};
   std::size_t count = 0;
-  CHOIR_CHECK(bindings.size() + constants_.size() <= kMost, "{} tensors bound", bindings.size());
+  CHOIR_CHECK(bindings.size() + graph_.constants_.size() <= kMost, "{} tensors bound",
+              bindings.size());
   for (const Binding& binding : bindings) uids[count] = binding.uid, data[count++] = binding.data;
-  for (const Graph::Constant& constant : constants_)
+  for (const Graph::Constant& constant : graph_.constants_)
     uids[count] = constant.uid, data[count++] = const_cast<std::byte*>(constant.value.data());
   // Filled, used once, thrown away: a finalised pack cannot be changed.
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);

@@ -26,9 +26,9 @@ namespace {
 
 using ops::GemmEpilogue;
 
-/// Largest power of two that divides the address, up to what the library may ask for.
+/// Largest power of two that divides the address, up to what every tensor of an arena has.
 std::uint32_t alignment_of(const void* address) {
-  constexpr std::uintptr_t kMost = 256;
+  constexpr std::uintptr_t kMost = 64;
   const auto at = reinterpret_cast<std::uintptr_t>(address) | kMost;
   return static_cast<std::uint32_t>(at & (~at + 1));
 }

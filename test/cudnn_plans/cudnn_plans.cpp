@@ -85,7 +85,7 @@ std::pair<std::int64_t, std::int64_t> build(const Case& c, const Descriptor& dev
     throw Refused(outside);
   Graph graph =
       layout.backward ? attention_backward_graph(p, layout) : attention_forward_graph(p, layout);
-  const Plan plan = graph.compile({.properties = &device});
+  const Plan plan = std::move(graph).compile({.properties = &device});
   return {plan.workspace_bytes() + d_q_sum_bytes(p, layout), attention_workspace(p, layout)};
 }
 
