@@ -1,5 +1,6 @@
 // Sums over rows, flat maps and the optimizer against their references.
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/adamw.hpp"
 #include "kernels/reduce.hpp"
@@ -86,7 +87,17 @@ void adamws(OpBench& bench) {
   const Operand master = data.normal(DType::f32, {n}), gradient = data.normal(DType::f32, {n}),
                 m = data.normal(DType::f32, {n}), v = data.positive(DType::f32, {n});
   const Operand copy = copies ? data.empty(bench.dtype, {n}) : Operand();
-  const AdamW settings{.learning_rate = 1e-2, .decay = 0.1, .step = 3};
+  AdamW settings{.decay = 0.1};
+  const StepControl third{.learning_rate = 1e-2,
+                          .apply = 1,
+                          .gradient_factor = 1,
+                          .correction1 = 1 - std::pow(settings.beta1, 3),
+                          .correction2 = 1 - std::pow(settings.beta2, 3),
+                          .updates = 3};
+  Device& device = bench.stream.device();
+  const Buffer control(device, sizeof third);
+  device.copy_from_host(control.data(), &third, sizeof third);
+  settings.control = static_cast<const StepControl*>(control.data());
   const auto call = [&](const Stream& s, std::int64_t i) {
     AdamW a = settings;
     a.master = master[i], a.gradient = gradient[i], a.m = m[i], a.v = v[i];
@@ -99,6 +110,7 @@ void adamws(OpBench& bench) {
     std::vector<double> ew = master.exact(w.first, w.count), eg = gradient.exact(w.first, w.count),
                         em = m.exact(w.first, w.count), ev = v.exact(w.first, w.count);
     AdamW e = settings;
+    e.control = &third;
     e.master = view_of(ew, {w.count}), e.gradient = view_of(eg, {w.count});
     e.m = view_of(em, {w.count}), e.v = view_of(ev, {w.count});
     ref::adamw(e);
