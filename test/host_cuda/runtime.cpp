@@ -14,10 +14,6 @@ std::uint64_t draw(Runtime& r) {
   return r.state >> 33;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 /// Device memory is open while this lives.
 class Access {
  public:
@@ -70,6 +66,10 @@ Runtime& runtime() {
     return r;
   }();
   return *runtime;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 cudaError_t answer(cudaError_t error) {

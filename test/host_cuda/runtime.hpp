@@ -61,6 +61,8 @@ struct Runtime {
 Runtime& runtime();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+/// Seconds, for event times.
+double now();
 /// Remembers a failure for cudaGetLastError and passes it on.
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);

@@ -3,6 +3,17 @@
 
 using namespace host_cuda;
 
+namespace {
+
+void replay(const Operation& operation) {
+  if (operation.kind == Operation::Kind::work) return operation.work();
+  HostCudaEvent& event = *operation.event;
+  event.reached = ++event.recorded;
+  event.time = now();
+}
+
+}  // namespace
+
 struct HostCudaGraph {
   std::vector<Operation> operations;
 };
@@ -68,6 +79,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->capture) return cudaSuccess;
   return enqueue(stream, {Operation::Kind::record, {}, event, ++event->recorded});
 }
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  const Lock lock(runtime().mutex);
+  const bool external = flags & cudaEventRecordExternal;
+  if (!external) return cudaEventRecord(event, stream);
+  if (!stream_of(stream).capture) return answer(cudaErrorInvalidValue);
+  // A node of the graph: reached once more in every replay.
+  return enqueue(stream, {Operation::Kind::record, {}, event, 0});
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
@@ -118,7 +137,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
   return enqueue(stream, {Operation::Kind::work, [operations = exec->operations] {
-                            for (const Operation& operation : operations) operation.work();
+                            for (const Operation& operation : operations) replay(operation);
                           }});
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {

@@ -95,8 +95,9 @@ TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
   const Stream main(*device_);
   const SideStream side(*device_);
   Event fork(*device_), join(*device_);
-  auto* native = static_cast<cudaStream_t>(main.native());
-  CHOIR_CUDA(cudaStreamBeginCapture(native, cudaStreamCaptureModeGlobal));
+  Event before(*device_), after(*device_);
+  device_->begin_capture(main.native());
+  before.record_time(main);
   launch(main, "fill", fill, {1, 1}, 7, static_cast<int*>(x.data()));
   fork.record(main);
   side.stream().wait(fork);
@@ -104,16 +105,14 @@ TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
          static_cast<int*>(y.data()));
   join.record(side.stream());
   main.wait(join);
-  cudaGraph_t graph = nullptr;
-  CHOIR_CUDA(cudaStreamEndCapture(native, &graph));
-  cudaGraphExec_t exec = nullptr;
-  CHOIR_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-  for (int i = 0; i < 3; ++i) CHOIR_CUDA(cudaGraphLaunch(exec, native));
+  after.record_time(main);
+  const NativeGraph graph = device_->end_capture(main.native());
+  for (int i = 0; i < 3; ++i) device_->launch(graph, main.native());
   int sum = 0;
   device_->copy_to_host(&sum, y.data(), sizeof sum);
   EXPECT_EQ(sum, 21);
-  CHOIR_CUDA(cudaGraphExecDestroy(exec));
-  CHOIR_CUDA(cudaGraphDestroy(graph));
+  EXPECT_GE(after.seconds_since(before), 0.0);
+  device_->destroy(graph);
 }
 
 TEST_F(HostStreams, WaitingInsideACaptureSpoilsIt) {
@@ -131,7 +130,8 @@ TEST_F(HostStreams, RunningOutOfMemoryNamesTheSizes) {
     const Buffer huge(*device_, std::size_t{1} << 40);
     FAIL() << "1 TiB was given";
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("1.0 TiB asked for"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("1.0 TiB asked for"), std::string::npos)
+        << error.what();
   }
 }
 
