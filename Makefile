@@ -106,8 +106,8 @@ $(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Device code for the two generations of data-centre GPUs, and PTX for those that come after. fmt's
-# compile-time checks are beyond nvcc.
-NVCC_FLAGS := -std=c++20 -O3 $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
+# compile-time checks are beyond nvcc; constexpr functions (std::array's) are device functions too.
+NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
   -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a \
   -Werror all-warnings -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
 $(BUILD)/obj/kernels/%.cu.o: kernels/%.cu
