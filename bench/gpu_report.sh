@@ -131,7 +131,7 @@ if [ $smoke = 1 ]; then
   micro=4
   seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1
 fi
-single=(train.micro_batch_size=$micro train.global_batch_size=$micro)
+single=(train.micro_batch_size="$micro" train.global_batch_size="$micro")
 write_to() { echo --json "$folder/$1.json" --csv "$folder/$1.csv"; }
 
 facts() {
@@ -158,11 +158,11 @@ train() {
   "${choir[@]}" train "$deck" device="$device" "${small[@]}" run.dir="$scratch/$name" checkpoint.interval=0 eval.sample_tokens=0 "$@"
   code=$?
   [ ! -e "$scratch/$name/metrics.jsonl" ] || cp "$scratch/$name/metrics.jsonl" "$folder/$name.jsonl"
-  return $code
+  return "$code"
 }
 known_losses() {
   train train train.max_steps="$steps" eval.interval=100 || return
-  [ $smoke = 0 ] || { echo "not judged: smoke"; return 0; }
+  [ "$smoke" = 0 ] || { echo "not judged: smoke"; return 0; }
   judge "$folder/train.jsonl"
 }
 sanitizer() {
@@ -206,7 +206,7 @@ fi
 for name in attention gemm ops; do
   wanted $name || continue
   what=("${preset[@]}")
-  if [ $name = gemm ]; then what=($deck "${small[@]}" train.micro_batch_size="$micro"); fi  # and squares, on a GPU
+  if [ $name = gemm ]; then what=("$deck" "${small[@]}" train.micro_batch_size="$micro"); fi  # and squares, on a GPU
   # shellcheck disable=SC2046
   part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done

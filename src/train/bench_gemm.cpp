@@ -25,7 +25,7 @@ void add_linear(std::vector<StepGemm>& list, const std::string& name, std::int64
                   .n = in,
                   .k = rows,
                   .transpose_a = true,
-                  .to_master = true,
+                  .to_gradient = true,
                   .calls = calls});
 }
 
@@ -58,7 +58,7 @@ void check(const StepGemm& g, ops::BenchOperands& data, const ops::Operand& a,
   for (const std::int64_t i : rows) {
     const std::vector<double> line = data.read(c[0], i * g.n, g.n);
     for (const std::int64_t j : columns) {
-      expected.push_back(g.to_master ? c.exact(i * g.n + j) : 0);
+      expected.push_back(g.to_gradient ? c.exact(i * g.n + j) : 0);
       actual.push_back(line[static_cast<std::size_t>(j)]);
     }
   }
@@ -108,11 +108,12 @@ std::vector<ops::BenchRow> bench_gemms(Device& device, const std::vector<StepGem
     const ops::Operand b =
         data.normal(precision.compute, g.transpose_b ? Shape{g.n, g.k} : Shape{g.k, g.n});
     const ops::Operand c =
-        data.normal(g.to_master ? precision.master : precision.compute, {g.m, g.n});
+        data.normal(g.to_gradient ? precision.gradient : precision.compute, {g.m, g.n});
     const auto call = [&](std::int64_t i) {
-      ops::gemm(
-          stream, a[i], b[i], c[i],
-          {.transpose_a = g.transpose_a, .transpose_b = g.transpose_b, .accumulate = g.to_master});
+      ops::gemm(stream, a[i], b[i], c[i],
+                {.transpose_a = g.transpose_a,
+                 .transpose_b = g.transpose_b,
+                 .accumulate = g.to_gradient});
     };
     call(0);
     ops::Agreement agreement;

@@ -18,8 +18,8 @@ struct StepGemm {
   std::string name;  ///< "qkv forward", "qkv d_input", "qkv d_weight"
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  bool to_master = false;  ///< weight gradients are added to sums in the master type
-  std::int64_t calls = 1;  ///< a micro-batch
+  bool to_gradient = false;  ///< weight gradients are added to sums in their own type
+  std::int64_t calls = 1;    ///< a micro-batch
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
