@@ -11,35 +11,28 @@ namespace {
 /// Shared memory that a block may have on every GPU since sm_80.
 constexpr std::size_t kMostShared = 163 * 1024;
 
-/// f(RowShare{}) for rows of `width`; false where none holds such rows in registers. Ragged rows
-/// only where a warp holds them: wider ones are rare.
+/// f(RowShare{}) for rows of `width`; false where no share holds such rows in registers. Ragged
+/// rows only as far as a warp holds them: wider ones are rare.
 template <class T, class F>
 bool with_row_share(std::int64_t width, bool packed, const F& f) {
-  if (!packed) {
-    if (width > RowShare<T, 32, 32, false>::kMostColumns) return false;
-    f(RowShare<T, 32, 32, false>{});
-    return true;
-  }
-  if (width <= RowShare<T, 32, 8, true>::kMostColumns) {
-    f(RowShare<T, 32, 8, true>{});
-    return true;
-  }
-  switch (norm_threads(width)) {
-    case 32:
-      f(RowShare<T, 32, 32, true>{});
-      return true;
-    case 128:
-      f(RowShare<T, 128, 32, true>{});
-      return true;
-    case 256:
-      f(RowShare<T, 256, 32, true>{});
-      return true;
-    case 512:
-      f(RowShare<T, 512, 32, true>{});
-      return true;
-    default:
-      return false;
-  }
+  using Ragged = RowShare<T, 32, 32, false>;
+  using Narrow = RowShare<T, 32, 8, true>;
+  const int threads = norm_threads(width);
+  if (!packed && width <= Ragged::kMostColumns)
+    f(Ragged{});
+  else if (!packed || threads == 0)
+    return false;
+  else if (width <= Narrow::kMostColumns)
+    f(Narrow{});
+  else if (threads == 32)
+    f(RowShare<T, 32, 32, true>{});
+  else if (threads == 128)
+    f(RowShare<T, 128, 32, true>{});
+  else if (threads == 256)
+    f(RowShare<T, 256, 32, true>{});
+  else
+    f(RowShare<T, 512, 32, true>{});
+  return true;
 }
 
 template <class T>

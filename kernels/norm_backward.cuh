@@ -34,15 +34,11 @@ struct NormBackwardArguments {
   int width;
 };
 
-/// Slots of the ring: per thread kValues columns of d_out and of x, twice.
+/// Shared memory: a ring of two slots, each with kValues columns of d_out and of x per thread. At
+/// the end the two sums per column of every thread take its place.
 template <class Row>
-constexpr std::size_t kRingBytes = 2 * 2 * sizeof(typename Row::T) * Row::kValues* Row::kBlock;
-/// The sums of a block's warps replace the ring at the end.
-template <class Row>
-constexpr std::size_t kNormBackwardShared =
-    Row::kGroups > 1 && kRingBytes<Row> < 2 * sizeof(float) * Row::kValues* Row::kBlock
-        ? 2 * sizeof(float) * Row::kValues* Row::kBlock
-        : kRingBytes<Row>;
+constexpr std::size_t kNormBackwardShared = 4 * sizeof(typename Row::T) * Row::kValues* Row::kBlock;
+static_assert(4 * sizeof(bf16) >= 2 * sizeof(float));
 
 /// What one thread brings in for itself.
 template <class Row>
@@ -71,16 +67,17 @@ struct RowRing {
   }
 };
 
-/// Registers a thread needs: two sums per column, the old d_sum, and others; what does not fit a
-/// multiple of 16 warps well gets room instead.
+/// Registers a thread needs: two sums per column, the old d_sum, and others; what does not go well
+/// with 16 warps per multiprocessor gets room instead.
 template <class Row>
 constexpr int kNormBackwardRegisters =
     2 * Row::kValues + Row::kSteps* static_cast<int>((sizeof(typename Row::Wide::Raw) + 3) / 4) +
     (Row::kValues > 8 && Row::kWide < 8 ? 80 : 48);
-/// Blocks that a multiprocessor is to hold.
+/// Blocks that a multiprocessor is to hold; registers are given out in eights.
 template <class Row>
-constexpr int kNormBackwardResident = max(1, 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 *
-                                                      Row::kBlock));
+constexpr int kNormBackwardFit = 65536 / ((kNormBackwardRegisters<Row> + 7) / 8 * 8 * Row::kBlock);
+template <class Row>
+constexpr int kNormBackwardResident = kNormBackwardFit<Row> < 1 ? 1 : kNormBackwardFit<Row>;
 
 /// `to` is aligned as kWide floats allow.
 template <int kWide>

@@ -80,6 +80,10 @@ TEST_F(CudaNorm, BlockRowsTsan) {
   check_norm(device(), {Norm::layernorm, DType::bf16, 3, 1032, false, true});
 }
 
+TEST_F(CudaNorm, LongRowsTsan) {
+  check_norm(device(), {Norm::layernorm, DType::bf16, 2, 1025, true, true});
+}
+
 TEST_F(CudaNorm, TheWorkspaceIsPlannedWithoutTheDevice) {
   NullDevice planned(DeviceKind::cuda);
   for (const std::int64_t rows : {1, 16, 17, 100000})
