@@ -143,6 +143,8 @@ $(BUILD)/test_unit: $(UNIT_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD
 # compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
 CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
 HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
+# Counting allocations replaces operator new, which AddressSanitizer does itself.
+HOST_SUPPORT := $(filter-out %count_allocations.cpp,$(SUPPORT))
 HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
 $(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
@@ -171,7 +173,7 @@ $(BUILD)/host_$(1)/%.o: %.cpp
 	@echo "  host  $$< ($(1))"
 	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
 $(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) \
-    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
+    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
 	@echo "  link  $$@"
 	@$(MPICXX) $$(CXXFLAGS) $$(LDFLAGS) $$(filter -fsanitize=%,$(HOST_FLAGS_$(1))) -o $$@ $$^ $$(TEST_LIBS) $$(filter-out $$(CUDA_LIBS),$$(LDLIBS)) -lpthread -ldl
 endef
@@ -186,7 +188,7 @@ mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
 	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
 	  $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
-	  $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+	  $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
 
 $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
