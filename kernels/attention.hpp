@@ -46,6 +46,17 @@ void attention_backward_simd(const ops::AttentionBackward& args, int threads);
 void attention_forward_amx(const ops::AttentionForward& args, int threads);
 void attention_backward_amx(const ops::AttentionBackward& args, int threads);
 
+namespace cuda {
+constexpr std::int64_t kWidestHead = 128;
+/// Our own kernels; f64 and wider heads are refused before (src/ops/attention.cpp).
+void attention_forward(const Stream& stream, const ops::AttentionForward& args);
+void attention_backward(const Stream& stream, const ops::AttentionBackward& args);
+/// A pure function: backward keeps sums over D of d_out * out, f32 [B, H, Tq].
+inline std::int64_t attention_workspace(const ops::AttentionProblem& p, bool backward) {
+  return backward ? p.batch * p.heads * p.queries * static_cast<std::int64_t>(sizeof(float)) : 0;
+}
+}  // namespace cuda
+
 namespace ref {
 /// The oracle: the whole matrix row by row in f64, any dtype. Workspace is not used.
 void attention_forward(const ops::AttentionForward& args);

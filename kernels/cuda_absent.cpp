@@ -1,6 +1,7 @@
 // The build without CUDA: no stream of that kind can exist, so nothing here is ever reached; the
 // functions exist because the op launchers name them.
 #include "choir/core/error.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/reduce.hpp"
 
 namespace choir::cuda {
@@ -20,6 +21,12 @@ void zero(const Stream&, const TensorView&) {
 }
 void copy(const Stream&, const TensorView&, const TensorView&) {
   absent("copy");
+}
+void attention_forward(const Stream&, const ops::AttentionForward&) {
+  absent("attention");
+}
+void attention_backward(const Stream&, const ops::AttentionBackward&) {
+  absent("attention backward");
 }
 
 }  // namespace choir::cuda
