@@ -79,7 +79,7 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   const ModelInstance::Options options{.model = loaded.deck.model.gpt,
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
-  const StepPlan plan = plan_inference(options, batch, true);
+  const StepPlan plan = plan_inference(options, batch, true, &device);
   loaded.instance =
       std::make_unique<ModelInstance>(options, device, mesh.along(Axis::data), plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),

@@ -59,12 +59,16 @@ std::string model_report(Engine& engine) {
       "  not decayed                {:>16} in {} tensors\n"
       "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
       "  tokens per iteration       {:>16}\n"
-      "  GEMM                       {:>16}",
+      "  GEMM                       {:>16}\n"
+      "  results are read           {:>16}\n"
+      "  train.cuda_graph           {}",
       model.describe(), format_count(parameters.count()),
       format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
       decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
       tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches,
-      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute));
+      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute),
+      engine.lag() == 0 ? "after each step" : fmt::format("{} step(s) later", engine.lag()),
+      engine.graph_use());
 }
 
 std::string memory_report(const StepPlan& plan) {
