@@ -4,6 +4,11 @@
 
 namespace choir::cuda {
 
+/// What a kernel for 16-bit elements is compiled for. Registers are what tiles cost, and a bias
+/// costs some: so the common case does without. `general`: elements one by one, with or without a
+/// bias.
+enum class AttentionPath { plain, biased, general };
+
 /// The causal or full mask of one sample: query t sees keys 0 .. limit(t) - 1.
 struct KeyLimit {
   int keys;    ///< that exist in this sample

@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kExactThreads)
       for (int j = 0; j < kWidth / kExactSide; ++j) out[i][j] *= shrink;
     }
     put_scores(p, scores);
-    __syncthreads();
+    __syncwarp();  // rows belong to half a warp
     add_exact_product(out, p, v);
   }
 #pragma unroll

@@ -48,11 +48,11 @@ __global__ void __launch_bounds__(kExactThreads)
         }
       }
       put_scores(left, p);
-      __syncthreads();
+      __syncwarp();  // rows belong to half a warp
       add_exact_product(d_v, left, d_out);
-      __syncthreads();
+      __syncwarp();
       put_scores(left, d_s);
-      __syncthreads();
+      __syncwarp();
       add_exact_product(d_k, left, q);
     }
   float one[kExactShare], scale[kExactShare];
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kExactThreads)
       }
     }
     put_scores(left, d_s);
-    __syncthreads();
+    __syncwarp();  // rows belong to half a warp
     add_exact_product(d_q, left, k);
   }
   float scale[kExactShare];

@@ -1,17 +1,40 @@
 #pragma once
-// PLACEHOLDER
+// out = softmax(scale Q K^T + bias) V for bf16 and f16 on the tensor cores of sm_80 and newer, and
+// the log of every row's sum of exponentials (Dao et al. 2022, 2023; online softmax: Milakov &
+// Gimelshein 2018; a maximum raised only when it must be: FlashAttention-4, 2025).
+//
+// Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
+// Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: a block reads K and V once per 128
+// queries, 128 FLOPs a byte (64 from L2 when Hkv = H), so from T = 512 on arithmetic is all; a
+// handful of queries against a cache is bound by reading it and wastes 127/128 of the tensor cores'
+// work, which is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
+//
+// Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. Why 32 queries a
+// warp: a fragment of K or V read from shared memory (4 cycles of the SM) then feeds four mma (8
+// cycles on A100, 6 on H100); with 16 the two would be level and the tensor cores starve. Scores
+// never leave registers: sums of one product are the left operand of the next.
+//   D <=   tile        registers for out + scores   shared memory (Q + K + V)   blocks per SM
+//   32     128 x 64    32 + 64                      8 + 4 + 4 KiB               2 (registers)
+//   64     128 x 64    64 + 64                      16 + 8 + 8 KiB              2
+//   96     128 x 64    96 + 64                      24 + 12 + 12 KiB            2
+//   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
+// The whole ceiling of 255 registers is used, so the second block and not a ring of stages hides
+// what latency is left: V_j is under way while S_j is computed, K_j+1 while P_j V_j is, each with
+// one buffer and one barrier. With a bias (two registers a row more) D = 128 takes 32 keys.
+// Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
+// 35 % on H100 and H200 (350), where only wgmma reaches more; D = 64 a tenth less. Not measured.
 #include "kernels/attention_launch.cuh"
 #include "kernels/attention_scores.cuh"
 #include "kernels/collective.cuh"
 
 namespace choir::cuda {
 
-template <int kWidth>
+template <int kWidth, AttentionPath kPath>
 struct ForwardTiles {
   static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
-  static constexpr int kKeys = kWidth <= 64 ? 64 : 64;
+  static constexpr int kKeys = kWidth < 128 ? 64 : kPath == AttentionPath::plain ? 48 : 32;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   template <class T>
@@ -105,10 +128,10 @@ struct OnlineSoftmax {
   }
 };
 
-template <class T, int kWidth, bool kAligned>
+template <class T, int kWidth, AttentionPath kPath>
 __global__ void __launch_bounds__(kAttentionThreads, 2)
     attention_forward_kernel(const AttentionArgs<T> a) {
-  using Tiles = ForwardTiles<kWidth>;
+  using Tiles = ForwardTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;
   const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
@@ -128,26 +151,27 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   const int kv_head = place.head / a.group;
   const T* const key_rows = a.row(a.k, place.sample, 0, kv_head);
   const T* const value_rows = a.row(a.v, place.sample, 0, kv_head);
-  const T* const bias = a.bias ? a.bias_of(place.sample, place.head) : nullptr;
+  const T* const bias =
+      kPath != AttentionPath::plain && a.bias ? a.bias_of(place.sample, place.head) : nullptr;
 
   float out[kM][kWide][4];
   set_zero(out);
   OnlineSoftmax<kM> softmax;
   softmax.reset();
   if (keys > 0) {
-    load_tile<kAligned>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
-                        a.queries - query, a.width);
-    load_tile<kAligned>(k, key_rows, a.k.position_stride, keys, a.width);
+    load_tile<kPath>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
+                     a.queries - query, a.width);
+    load_tile<kPath>(k, key_rows, a.k.position_stride, keys, a.width);
     ptx::cp_async_commit();
   }
   for (int first = 0; first < keys; first += Tiles::kKeys) {
     const bool works = first < warp_keys;
     float scores[kM][kN][4];
-    start_scores(scores, a, works ? bias : nullptr, query + row, first);
+    start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
     ptx::cp_async_wait<0>();
     __syncthreads();  // this K is there, and every warp is done with the V before
-    load_tile<kAligned>(v, value_rows + first * a.v.position_stride, a.v.position_stride,
-                        keys - first, a.width);
+    load_tile<kPath>(v, value_rows + first * a.v.position_stride, a.v.position_stride, keys - first,
+                     a.width);
     ptx::cp_async_commit();
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
@@ -160,8 +184,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     __syncthreads();  // this V is there, and every warp is done with K
     const int next = first + Tiles::kKeys;
     if (next < keys) {
-      load_tile<kAligned>(k, key_rows + next * a.k.position_stride, a.k.position_stride,
-                          keys - next, a.width);
+      load_tile<kPath>(k, key_rows + next * a.k.position_stride, a.k.position_stride, keys - next,
+                       a.width);
       ptx::cp_async_commit();
     }
     if (works) add_product<T>(out, p, v);
@@ -171,17 +195,16 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   softmax.finish(inverse, a.scale_log2,
                  a.log_sum_exp ? a.log_sum_exp + a.statistics(place.sample, place.head) : nullptr,
                  query + row, a.queries);
-  store_rows<kAligned>(out, inverse, q, row, a.row(a.out, place.sample, query + row, place.head),
-                       a.out.position_stride, rows, a.width);
+  store_rows<kPath>(out, inverse, q, row, a.row(a.out, place.sample, query + row, place.head),
+                    a.out.position_stride, rows, a.width);
 }
 
 template <class T>
-void launch_attention_forward(const Stream& stream, const ops::AttentionForward& args) {
-  const ops::AttentionProblem& p = args.problem;
-  const AttentionArgs<T> a = attention_args<T>(args);
-  with_head_width<32, 64, 96, 128>(p.head_width, [&](auto width) {
-    using Tiles = ForwardTiles<width()>;
-    launch(stream, "attention_forward", attention_forward_kernel<T, width()>,
+void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
+                              const AttentionArgs<T>& a) {
+  with_attention_path(p, a, [&](auto width, auto path) {
+    using Tiles = ForwardTiles<width(), path()>;
+    launch(stream, "attention_forward", attention_forward_kernel<T, width(), path()>,
            {attention_blocks(blocks_for(p.queries, Tiles::kQueries), p.heads, p.batch),
             kAttentionThreads, Tiles::kSharedBytes},
            a);

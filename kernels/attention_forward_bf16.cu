@@ -2,6 +2,7 @@
 
 namespace choir::cuda {
 
-template void launch_attention_forward<bf16>(const Stream&, const ops::AttentionForward&);
+template void launch_attention_forward(const Stream&, const ops::AttentionProblem&,
+                                       const AttentionArgs<bf16>&);
 
 }  // namespace choir::cuda

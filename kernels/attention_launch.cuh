@@ -12,9 +12,14 @@ namespace choir::cuda {
 
 // Defined and instantiated where the kernels are.
 template <class T>
-void launch_attention_forward(const Stream& stream, const ops::AttentionForward& args);
+void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
+                              const AttentionArgs<T>& a);
 template <class T>
-void launch_attention_backward(const Stream& stream, const ops::AttentionBackward& args);
+void launch_attention_backward_keys(const Stream& stream, const ops::AttentionProblem& p,
+                                    const AttentionArgs<T>& a);
+template <class T>
+void launch_attention_backward_queries(const Stream& stream, const ops::AttentionProblem& p,
+                                       const AttentionArgs<T>& a);
 
 /// f(std::integral_constant<int, W>{}) with W the narrowest of kWidths that holds `width`.
 template <int kFirst, int... kMore, class F>
@@ -24,6 +29,20 @@ void with_head_width(std::int64_t width, const F& f) {
     with_head_width<kMore...>(width, f);
   else
     CHOIR_CHECK(false, "attention kernel for heads {} wide", width);
+}
+
+/// f(width, path), both integral constants: the kernel for 16-bit elements that computes the call.
+template <class T, class F>
+void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>& a, const F& f) {
+  const auto on = [&](auto path) { return [&, path](auto width) { f(width, path); }; };
+  using Path = AttentionPath;
+  if (!a.aligned)
+    with_head_width<32, 64, 128>(p.head_width, on(std::integral_constant<Path, Path::general>{}));
+  else if (a.bias)
+    with_head_width<32, 64, 96, 128>(p.head_width,
+                                     on(std::integral_constant<Path, Path::biased>{}));
+  else
+    with_head_width<32, 64, 96, 128>(p.head_width, on(std::integral_constant<Path, Path::plain>{}));
 }
 
 inline dim3 attention_blocks(std::int64_t tiles, std::int64_t heads, std::int64_t batch) {

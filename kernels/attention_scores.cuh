@@ -6,7 +6,7 @@
 
 namespace choir::cuda {
 
-constexpr float kLog2E = 1.44269504088896340736f, kLn2 = 0.69314718055994530942f;
+constexpr float kLn2 = 0.69314718055994530942f;
 
 /// Bias of keys key and key + 1 in units of raw scores; 0 outside.
 template <class T>
@@ -22,11 +22,11 @@ __device__ inline float2 bias_pair(const AttentionArgs<T>& a, const T* row, int 
 /// Scores of queries query.. (rows) and keys key.. (columns) before the product: bias / scale, so
 /// that the sum times the scale is what softmax wants and nothing else has to know of a bias. The
 /// loads are under way while the block waits for its tiles.
-template <class T, int kM, int kN>
+template <AttentionPath kPath, class T, int kM, int kN>
 __device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a,
                                     const T* bias, int query, int key) {
   set_zero(scores);
-  if (!bias) return;
+  if (kPath == AttentionPath::plain || !bias) return;
   const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -43,12 +43,12 @@ __device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionA
 }
 
 /// The same with keys along rows and queries along columns.
-template <class T, int kM, int kN>
+template <AttentionPath kPath, class T, int kM, int kN>
 __device__ inline void start_scores_transposed(float (&scores)[kM][kN][4],
                                                const AttentionArgs<T>& a, const T* bias, int key,
                                                int query) {
   set_zero(scores);
-  if (!bias) return;
+  if (kPath == AttentionPath::plain || !bias) return;
   const int row = key + lane_index() / 4, column = query + lane_index() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kN; ++n)
@@ -106,10 +106,26 @@ __device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const 
     }
 }
 
-/// log2 of a row's sum of exponentials as backward subtracts it; +inf for a row that saw nothing
-/// (or is none), which turns every probability into 0.
-__device__ inline float log2_sum(float log_sum_exp) {
-  return log_sum_exp == -INFINITY ? INFINITY : log_sum_exp * kLog2E;
+/// A row's log of the sum of exponentials in units of raw scores, for backward to begin below; +inf
+/// for a row that saw nothing (or is none), which turns every probability into 0.
+template <class T>
+__device__ inline float raw_sum(const AttentionArgs<T>& a, float log_sum_exp) {
+  return log_sum_exp == -INFINITY ? INFINITY : log_sum_exp * a.unscale;
+}
+
+/// From scores below their row's sum and dP below its delta: P and dS.
+template <int kM, int kN>
+__device__ inline void as_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM][kN][4],
+                                    float scale_log2) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * scale_log2);
+        d_p[m][n][i] *= scores[m][n][i];
+      }
 }
 
 }  // namespace choir::cuda

@@ -56,7 +56,7 @@ __device__ inline uint4 load_chunk(const T* from, int count) {
 
 /// Begins to fill a tile with `rows` rows of `width` elements, zeros around them; the whole block
 /// takes part. Complete after cp_async_wait and a barrier.
-template <bool kAligned, class T, int kRows, int kWidth>
+template <AttentionPath kPath, class T, int kRows, int kWidth>
 __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const T* from,
                                  std::int64_t stride, int rows, int width) {
   using Tile = SharedTile<T, kRows, kWidth>;
@@ -65,9 +65,9 @@ __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const
   static_assert(kRows % kStep == 0);
   const int row = static_cast<int>(threadIdx.x / kLanes);
   const int chunk = static_cast<int>(threadIdx.x % kLanes);
-  if constexpr (kAligned) {
+  if constexpr (kPath != AttentionPath::general) {
     const T* source = from + row * stride + chunk * kPack<T>;
-#pragma unroll 2
+#pragma unroll 1
     for (int r = 0; r < kRows; r += kStep) {
 #pragma unroll
       for (int c = 0; c < Tile::kChunks; c += Tile::kGroup) {
@@ -93,7 +93,7 @@ __device__ inline void add_rows_product(float (&sums)[kM][kN][4],
                                         const SharedTile<T, kRowsB, kWidth>& b) {
   static_assert(kN % 2 == 0 && 8 * kN <= kRowsB);
   const int lane = lane_index();
-#pragma unroll
+#pragma unroll 4  // further, ptxas moves loads so early that registers run out
   for (int k = 0; k < kWidth / 16; ++k) {
     std::uint32_t left[kM][4];
 #pragma unroll
@@ -158,7 +158,7 @@ __device__ inline void set_zero(float (&x)[kM][kN][4]) {
 
 /// Rows of the warp, times factor[m][half], to `rows` rows of memory; rows first.. of `tile`, which
 /// nobody else reads, make whole chunks of them.
-template <bool kAligned, class T, int kM, int kN, int kRows, int kWidth>
+template <AttentionPath kPath, class T, int kM, int kN, int kRows, int kWidth>
 __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&factor)[kM][2],
                                   const SharedTile<T, kRows, kWidth>& tile, int first, T* to,
                                   std::int64_t stride, int rows, int width) {
@@ -185,7 +185,7 @@ __device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&
     if (count <= 0) continue;
     const T* from = tile.at(first + row, chunk);
     T* target = to + row * stride + chunk * kPack<T>;
-    if constexpr (kAligned) {
+    if constexpr (kPath != AttentionPath::general) {
       *reinterpret_cast<uint4*>(target) = *reinterpret_cast<const uint4*>(from);
     } else {
       for (int e = 0; e < kPack<T> && e < count; ++e) target[e] = from[e];

@@ -52,6 +52,26 @@ void check(const Stream& stream, const AttentionProblem& p, const TensorView& wo
   CHOIR_CHECK(given >= needed, "attention workspace of {} bytes, {} needed", given, needed);
 }
 
+/// What our own cuda kernels refuse, in the user's words; asked before anything is planned.
+void check_own_on_cuda(const AttentionProblem& p) {
+  if (p.dtype == DType::f64)
+    throw DeckError("attention in fp64 on the cuda device", "fp64 runs on the CPU: device=cpu");
+  if (p.head_width > cuda::kWidestHead)
+    throw DeckError(
+        fmt::format("attention heads {} wide on the cuda device", p.head_width),
+        fmt::format("its kernels take heads from 1 to {} wide: use {} times as many "
+                    "heads (model.n_head), or device=cpu",
+                    cuda::kWidestHead, (p.head_width + cuda::kWidestHead - 1) / cuda::kWidestHead));
+}
+
+/// Whether cuDNN computes the problem on the cuda device: the one place that chooses.
+bool by_cudnn(const AttentionProblem& p) {
+  if (p.implementation == AttentionImplementation::cudnn)
+    throw DeckError("attention by cuDNN, which this program does not contain",
+                    "choose the implementation own or automatic");
+  return false;
+}
+
 /// Pairs a causal mask lets through; lengths are device data and not looked at.
 double visible_pairs(const AttentionProblem& p) {
   const auto tq = static_cast<double>(p.queries), tk = static_cast<double>(p.keys);
@@ -75,6 +95,10 @@ double bias_bytes(const AttentionProblem& p) {
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward) {
   check(stream, problem);
+  if (stream.device().plans_for() == DeviceKind::cuda && !by_cudnn(problem)) {
+    check_own_on_cuda(problem);
+    return cuda::attention_workspace(problem, backward);
+  }
   return attention_workspace_cpu(attention_kernel(problem), problem, backward,
                                  omp_get_max_threads());
 }
@@ -88,6 +112,7 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
   stream.count(4.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                2 * operand_bytes(p, p.heads, p.queries) + 2 * operand_bytes(p, p.kv_heads, p.keys) +
                    (p.biased ? bias_bytes(p) : 0));
+  if (on_cuda(stream)) return cuda::attention_forward(stream, args);
   if (!computes(stream)) return;
   attention_forward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }
@@ -102,6 +127,7 @@ void attention_backward(const Stream& stream, const AttentionBackward& args) {
   stream.count(10.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                4 * operand_bytes(p, p.heads, p.queries) + 4 * operand_bytes(p, p.kv_heads, p.keys) +
                    (p.biased ? bias_bytes(p) : 0) + as_bytes(args.d_bias));
+  if (on_cuda(stream)) return cuda::attention_backward(stream, args);
   if (!computes(stream)) return;
   attention_backward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }

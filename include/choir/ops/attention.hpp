@@ -72,8 +72,9 @@ struct AttentionBackward {
   TensorView d_bias;
 };
 
-/// Bytes of scratch memory for the stream's device; a pure function of the problem and thread
-/// count.
+/// Bytes of scratch memory for the kind of device the stream's device plans for; a pure function of
+/// the problem and, on the CPU, of the thread count. DeckError for what that kind of device
+/// refuses.
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward);
 void attention_forward(const Stream& stream, const AttentionForward& args);

@@ -1,7 +1,0 @@
-#include "kernels/attention_backward.cuh"
-
-namespace choir::cuda {
-
-template void launch_attention_backward<f16>(const Stream&, const ops::AttentionBackward&);
-
-}  // namespace choir::cuda
