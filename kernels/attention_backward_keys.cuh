@@ -20,6 +20,7 @@
 //   64     128 x 32         64 + 64 + 32 + 32                49 KiB          2
 //   96     64 x 64          48 + 48 + 32 + 32                73 KiB          2
 //   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
+// (with a bias 64 x 32 for 128).
 // Wide heads leave registers for 16 keys a warp only: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's

@@ -10,7 +10,8 @@
 //   64     128 x 64         64 + 64 + 64                65 KiB          2
 //   96     128 x 32         96 + 32 + 32                73 KiB          2
 //   128    128 x 32         128 + 32 + 32               97 KiB          2 (1 on A100)
-// d_bias costs 2 bytes per pair and is written for every pair, zeros where nothing is seen.
+// (with a bias 32 keys for all). d_bias costs 2 bytes per pair and is written for every pair, zeros
+// where nothing is seen.
 #include "kernels/attention_launch.cuh"
 #include "kernels/attention_scores.cuh"
 

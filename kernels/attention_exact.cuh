@@ -140,7 +140,7 @@ constexpr std::size_t kExactBackwardBytes = sizeof(float) * (4 * ExactTile<kWidt
                                                              ExactScores::kElements);
 
 template <int kWidth>
-__global__ void __launch_bounds__(kExactThreads)
+__global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_forward_kernel(const AttentionArgs<float> a) {
   const int tiles = static_cast<int>(blocks_for(a.queries, kExactEdge));
   const AttentionPlace place = attention_place(tiles, a.heads);

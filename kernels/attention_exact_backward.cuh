@@ -6,7 +6,7 @@
 namespace choir::cuda {
 
 template <int kWidth>
-__global__ void __launch_bounds__(kExactThreads)
+__global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_keys_kernel(const AttentionArgs<float> a) {
   const int tiles = static_cast<int>(blocks_for(a.keys, kExactEdge));
   const AttentionPlace place = attention_place(tiles, a.heads / a.group);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kExactThreads)
 }
 
 template <int kWidth>
-__global__ void __launch_bounds__(kExactThreads)
+__global__ void __launch_bounds__(kExactThreads, 1)
     attention_exact_queries_kernel(const AttentionArgs<float> a) {
   const int tiles = static_cast<int>(blocks_for(a.queries, kExactEdge));
   const AttentionPlace place = attention_place(tiles, a.heads);

@@ -4,10 +4,11 @@
 // Gimelshein 2018; a maximum raised only when it must be: FlashAttention-4, 2025).
 //
 // Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
-// Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: a block reads K and V once per 128
-// queries, 128 FLOPs a byte (64 from L2 when Hkv = H), so from T = 512 on arithmetic is all; a
-// handful of queries against a cache is bound by reading it and wastes 127/128 of the tensor cores'
-// work, which is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
+// Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: neighbouring blocks share the K and
+// V of a head in L2, so memory moves Q, K, V and out once: T / 4 FLOPs a byte under a causal mask,
+// and from T = 300 on (H200) arithmetic is all. A block reads K and V from L2 at 128 FLOPs a byte. A
+// handful of queries against a cache is bound by reading it; what the tensor cores waste on empty
+// rows is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
 //
 // Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. Why 32 queries a
 // warp: a fragment of K or V read from shared memory (4 cycles of the SM) then feeds four mma (8
@@ -34,7 +35,7 @@ struct ForwardTiles {
   static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
-  static constexpr int kKeys = kWidth < 128 ? 64 : kPath == AttentionPath::plain ? 48 : 32;
+  static constexpr int kKeys = kWidth == 128 && kPath != AttentionPath::plain ? 32 : 64;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   template <class T>

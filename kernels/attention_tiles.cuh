@@ -93,7 +93,8 @@ __device__ inline void add_rows_product(float (&sums)[kM][kN][4],
                                         const SharedTile<T, kRowsB, kWidth>& b) {
   static_assert(kN % 2 == 0 && 8 * kN <= kRowsB);
   const int lane = lane_index();
-#pragma unroll 4  // further, ptxas moves loads so early that registers run out
+// Unrolled further, ptxas moves loads so far ahead that registers run out.
+#pragma unroll 2
   for (int k = 0; k < kWidth / 16; ++k) {
     std::uint32_t left[kM][4];
 #pragma unroll

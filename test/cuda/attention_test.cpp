@@ -25,8 +25,9 @@ class OnDevice {
     memory_ = {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), nullptr};
     if (!c.lengths.empty()) memory_.lengths = lengths_.view().as<std::int32_t>();
   }
-  void forward(const Stream& stream) const {
+  void forward(const Stream& stream, bool training = true) const {
     ops::AttentionForward args = t_.forward(memory_);
+    if (!training) args.log_sum_exp = {};
     args.problem.implementation = ops::AttentionImplementation::own;
     ops::attention_forward(stream, args);
   }
@@ -116,6 +117,45 @@ class CudaAttention : public CudaTest {
     for (const DType type : kTypes) c.dtype = type, compare(c);
   }
 };
+
+/// Every head width with every pair of lengths; types, heads and features take turns so that each
+/// meets each.
+TEST_F(CudaAttention, Grid) {
+  const std::int64_t lengths[] = {1, 17, 64, 65, 130};
+  std::size_t turn = 0;
+  for (const std::int64_t d : {4, 20, 32, 40, 64, 80, 128})
+    for (const std::int64_t queries : lengths)
+      for (const std::int64_t keys : lengths) {
+        AttentionCase c{.batch = 2,
+                        .heads = 2,
+                        .kv_heads = 1 + static_cast<std::int64_t>(turn % 2),
+                        .width = d,
+                        .queries = queries,
+                        .keys = keys,
+                        .causal = keys >= queries && turn % 5 < 3,
+                        .dtype = kTypes[turn % 3],
+                        .bias = static_cast<BiasKind>(turn % 4)};
+        if (turn % 7 < 3)
+          c.lengths = {static_cast<std::int32_t>(keys), static_cast<std::int32_t>(keys / 2)};
+        compare(c);
+        ++turn;
+      }
+}
+
+TEST_F(CudaAttention, WithoutStatistics) {
+  for (const DType type : kTypes) {
+    const AttentionCase c{.queries = 20, .keys = 20, .dtype = type};
+    AttentionTensors t(c, 1);
+    const AttentionTensors both = computed(c);
+    const OnDevice tensors(device(), t, c);
+    tensors.forward(stream(), false);
+    stream().synchronize();
+    tensors.copy_to(t);
+    EXPECT_TRUE(t.out.same_bits(both.out)) << name_of(c);
+    for (std::int64_t i = 0; i < t.log_sum_exp.count(); ++i)
+      ASSERT_TRUE(std::isnan(t.log_sum_exp[i]));
+  }
+}
 
 TEST_F(CudaAttention, EveryHeadWidth) {
   for (const std::int64_t d : {4, 20, 32, 40, 64, 80, 128})
