@@ -51,8 +51,9 @@ struct AttentionArgs {
   // backward
   AttentionRows<const T> d_out;
   AttentionRows<T> d_q, d_k, d_v;
-  T* d_bias;     ///< [B, H, Tq, Tk] or nullptr
-  float* delta;  ///< [B, H, Tq]: sum over D of d_out * out
+  T* d_bias;          ///< [B, H, Tq, Tk] or nullptr
+  bool d_bias_pairs;  ///< its rows may be written two elements at a time
+  float* delta;       ///< [B, H, Tq]: sum over D of d_out * out
 
   __device__ KeyLimit limit(int sample) const {
     int existing = lengths ? lengths[sample] : keys;

@@ -35,7 +35,6 @@ struct BackwardQueriesTiles {
 template <class T, int kM, int kK>
 __device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
                                     const AttentionArgs<T>& a, T* d_bias, int query, int key) {
-  const bool pairs = a.keys % 2 == 0;
   const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
 #pragma unroll
   for (int m = 0; m < kM; ++m)
@@ -48,7 +47,7 @@ __device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
       for (int n = 0; n < 2 * kK; ++n) {
         const int j = column + 8 * n;
         const std::uint32_t pair = left[m][n / 2][n % 2 * 2 + half];
-        if (pairs && j < a.keys) {
+        if (a.d_bias_pairs && j < a.keys) {
           *reinterpret_cast<std::uint32_t*>(to + j) = pair;
         } else {
           if (j < a.keys) to[j].bits = static_cast<std::uint16_t>(pair);

@@ -6,8 +6,8 @@
 // Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
 // Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: neighbouring blocks share the K and
 // V of a head in L2, so memory moves Q, K, V and out once: T / 4 FLOPs a byte under a causal mask,
-// and from T = 300 on (H200) arithmetic is all. A block reads K and V from L2 at 128 FLOPs a byte. A
-// handful of queries against a cache is bound by reading it; what the tensor cores waste on empty
+// and from T = 300 on (H200) arithmetic is all. A block reads K and V from L2 at 128 FLOPs a byte.
+// A handful of queries against a cache is bound by reading it; what the tensor cores waste on empty
 // rows is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
 //
 // Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. Why 32 queries a

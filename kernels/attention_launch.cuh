@@ -57,6 +57,11 @@ bool whole_chunks(const ops::AttentionProblem& p, const ops::AttentionOperand& x
          can_pack<T>(x.position_stride, x.data);
 }
 
+template <class T>
+bool takes_pairs(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % (2 * sizeof(T)) == 0;
+}
+
 /// What forward and backward have in common.
 template <class T>
 AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::AttentionOperand& q,
@@ -87,9 +92,8 @@ AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::Atten
   a.bias = static_cast<const T*>(bias.data);
   a.bias_batch = bias.batch_stride, a.bias_head = bias.head_stride;
   a.bias_query = bias.query_stride;
-  a.bias_pairs = reinterpret_cast<std::uintptr_t>(bias.data) % (2 * sizeof(T)) == 0 &&
-                 bias.batch_stride % 2 == 0 && bias.head_stride % 2 == 0 &&
-                 bias.query_stride % 2 == 0;
+  a.bias_pairs = takes_pairs<T>(bias.data) && bias.batch_stride % 2 == 0 &&
+                 bias.head_stride % 2 == 0 && bias.query_stride % 2 == 0;
   a.out = rows(out);
   a.log_sum_exp = log_sum_exp.empty() ? nullptr : log_sum_exp.as<float>();
   return a;
@@ -115,6 +119,7 @@ AttentionArgs<T> attention_args(const ops::AttentionBackward& args) {
   a.d_out = {d_out.data, d_out.batch_stride, d_out.position_stride};
   a.d_q = rows(args.d_q), a.d_k = rows(args.d_k), a.d_v = rows(args.d_v);
   a.d_bias = args.d_bias.empty() ? nullptr : args.d_bias.as<T>();
+  a.d_bias_pairs = takes_pairs<T>(args.d_bias.data) && p.keys % 2 == 0;
   a.delta = static_cast<float*>(args.workspace.data);
   return a;
 }

@@ -109,9 +109,12 @@ class CudaAttention : public CudaTest {
     expect_norm(t.out, exact.out, tolerance.sums + tolerance.stored, "out " + what);
     compare_lse(t.log_sum_exp, exact.log_sum_exp, tolerance.sums, "lse " + what);
     const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
-    expect_norm(t.d_q, exact.d_q, limit, "d_q " + what);
-    if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what);
-    if (t.d_bias.count() > 0) expect_norm(t.d_bias, exact.d_bias, limit, "d_bias " + what);
+    // With one key dP and delta cancel: both are sums of order sqrt(D), and dS is times P <= 1.
+    const double floor = 4 * tolerance.sums, wide = std::sqrt(static_cast<double>(c.width));
+    expect_norm(t.d_q, exact.d_q, limit, "d_q " + what, floor);
+    if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what, floor);
+    if (t.d_bias.count() > 0)
+      expect_norm(t.d_bias, exact.d_bias, limit, "d_bias " + what, floor * wide);
   }
   void over_types(AttentionCase c) {
     for (const DType type : kTypes) c.dtype = type, compare(c);

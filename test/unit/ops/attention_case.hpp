@@ -196,10 +196,10 @@ struct AttentionTolerance {
   double sums, stored;
 };
 
-/// ||a - b|| <= limit ||b|| over elements the reference wrote; the others must stay untouched
-/// (NaN).
+/// ||a - b|| <= limit ||b|| over elements the reference wrote, plus `absolute` per element where
+/// terms may cancel; the others must stay untouched (NaN).
 inline void expect_norm(const HostTensor& a, const HostTensor& b, double limit,
-                        const std::string& what) {
+                        const std::string& what, double absolute = 0) {
   double error = 0, size = 0;
   for (std::int64_t i = 0; i < a.count(); ++i) {
     if (std::isnan(b[i])) {
@@ -208,7 +208,8 @@ inline void expect_norm(const HostTensor& a, const HostTensor& b, double limit,
     }
     error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
   }
-  EXPECT_LE(std::sqrt(error), limit * std::sqrt(size) + 1e-300) << what;
+  const double floor = absolute * std::sqrt(static_cast<double>(a.count()));
+  EXPECT_LE(std::sqrt(error), limit * std::sqrt(size) + floor + 1e-300) << what;
 }
 
 inline void compare_lse(const HostTensor& actual, const HostTensor& expected, double tolerance,
