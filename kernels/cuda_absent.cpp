@@ -3,6 +3,7 @@
 #include "choir/core/error.hpp"
 #include "kernels/activation.hpp"
 #include "kernels/adamw.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/bias_gradient.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
@@ -97,6 +98,12 @@ void dropout(const Stream&, const ops::Dropout&) {
   }
   void end_step(const Stream&, const ops::EndStep&) {
     absent("end_step");
+  }
+  void attention_forward(const Stream&, const ops::AttentionForward&) {
+    absent("attention");
+  }
+  void attention_backward(const Stream&, const ops::AttentionBackward&) {
+    absent("attention backward");
   }
 
 }  // namespace choir::cuda
