@@ -1,12 +1,11 @@
 #include "choir/parallel/schedule_drawing.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -59,9 +58,11 @@ std::string draw(const Schedule& schedule, const Simulation& simulation, int wid
   const std::size_t digits = std::to_string(rows.size() - 1).size();
   for (std::size_t s = 0; s < rows.size(); ++s)
     text += fmt::format("{:>{}} {}\n", s, digits, rows[s]);
+  std::vector<std::string> live;
+  for (const int peak : simulation.peak_live) live.push_back(std::to_string(peak));
   return text + fmt::format("makespan {:.4g}, bubble {:.1f} %, live activations {}\n",
                             simulation.makespan, 100 * simulation.bubble_fraction(),
-                            fmt::join(simulation.peak_live, " "));
+                            join(live, " "));
 }
 
 }  // namespace choir

@@ -27,8 +27,9 @@ struct ModelCosts {
   double head = 0;
 };
 
-/// [stages * virtual_stages]: what virtual stage `chunk * stages + stage` holds. Throws DeckError
-/// if there are more virtual stages than layers.
+/// [stages * virtual_stages]: what virtual stage `chunk * stages + stage` holds. An embedding or a
+/// head that weighs as much as a piece may stand alone. Throws DeckError if there are more virtual
+/// stages than layers.
 std::vector<UnitRange> partition_layers(int layers, const ModelCosts& costs, int stages,
                                         int virtual_stages);
 
