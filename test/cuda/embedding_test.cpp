@@ -129,15 +129,22 @@ std::vector<float> in_segments(const HostTensor& ids, const HostTensor& d_out,
 }
 
 TEST_F(CudaEmbedding, TheOrderOfAdditionsIsTheOneStated) {
-  for (const std::int64_t vocabulary : {1, 3, 20, 65, 400}) {
-    constexpr std::int64_t kRows = 9000;
-    const HostTensor ids = HostTensor::integers({kRows}, 1, vocabulary);
-    const HostTensor d_out = HostTensor::normal(DType::f32, {kRows, 1}, 2);
+  constexpr std::int64_t kRows = 9000;
+  const HostTensor d_out = HostTensor::normal(DType::f32, {kRows, 1}, 2);
+  const auto check = [&](const HostTensor& ids, std::int64_t vocabulary) {
     const HostTensor d_table = gradient(ids, d_out, vocabulary);
     const std::vector<float> stated = in_segments(ids, d_out, vocabulary);
     for (std::int64_t id = 0; id < vocabulary; ++id)
-      ASSERT_EQ(d_table.as<float>()[id], stated[static_cast<std::size_t>(id)]) << id;
-  }
+      ASSERT_EQ(d_table.as<float>()[id], stated[static_cast<std::size_t>(id)])
+          << id << " of " << vocabulary;
+  };
+  for (const std::int64_t vocabulary : {1, 3, 20, 65, 400})
+    check(HostTensor::integers({kRows}, 1, vocabulary), vocabulary);
+  // An id that fills a segment, one that ends in the next, one that goes on from there: its first
+  // sum takes the first place of its segment, and an empty second one must not tear it apart.
+  HostTensor ids(DType::i32, {kRows});
+  for (std::int64_t r = 0; r < kRows; ++r) ids.set(r, r < 64 ? 0 : r < 74 ? 1 : r < 400 ? 2 : 3);
+  check(ids, 4);
 }
 
 // Ascending: 2^24 + 1 + 1 stays 2^24 in f32, 1 + 1 + 2^24 does not.
