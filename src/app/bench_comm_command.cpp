@@ -6,9 +6,11 @@
 
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
+#include "choir/comm/agreement.hpp"
 #include "choir/comm/bench_collectives.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/bench_readers.hpp"
+#include "choir/train/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -32,6 +34,7 @@ std::string to_json(const CollectiveBench& bench) {
                         {"copy", c.copy},
                         {"over_chunked", c.over_chunked()},
                         {"over_single", c.over_single()}};
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
   return json.dump();
 }
 
@@ -60,13 +63,19 @@ std::string to_text(const CollectiveBench& bench) {
          line("yardstick: every rank copies as many bytes", c.copy);
 }
 
-int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, bool json) {
+int bench_comm(MpiSession& session, const CollectiveBenchOptions& options,
+               const BenchFiles& files) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   if (mesh->nodes() == 1 && session.size() == 1)
     throw DeckError("with one rank there is nothing to communicate",
                     "mpiexec -n 2 choir bench comm");
+  together(mesh->world(), [&] {
+    if (session.rank() == 0) files.require_writable();
+  });
   const CollectiveBench bench = bench_collectives(*mesh, options);
-  if (session.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
+  if (session.rank() != 0) return 0;
+  if (files.table()) fmt::print("{}\n", to_text(bench));
+  files.write("", to_json(bench) + "\n");
   return 0;
 }
 
@@ -74,24 +83,26 @@ struct ReadersRequest {
   std::string folder = ".";
   std::int64_t bytes = std::int64_t{1} << 30;
   int rounds = 5;
-  bool json = false;
+  BenchFiles files;
 };
 
 int bench_all_readers(MpiSession& session, const ReadersRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  together(mesh->world(), [&] {
+    if (session.rank() == 0) request.files.require_writable();
+  });
   const auto speeds = bench_readers(mesh->world(), request.folder, request.bytes, request.rounds);
   if (session.rank() != 0) return 0;
-  if (request.json) {
-    nlohmann::ordered_json json{
-        {"bench", "readers"}, {"ranks", session.size()}, {"bytes", request.bytes}};
-    for (const ReaderSpeed& s : speeds)
-      json["readers"].push_back({{"reader", s.reader},
-                                 {"seconds", s.seconds},
-                                 {"gb_per_s", s.gb_per_s},
-                                 {"ratio", s.ratio}});
-    fmt::print("{}\n", json.dump());
-    return 0;
-  }
+  nlohmann::ordered_json json{
+      {"bench", "readers"}, {"ranks", session.size()}, {"bytes", request.bytes}};
+  for (const ReaderSpeed& s : speeds)
+    json["readers"].push_back({{"reader", s.reader},
+                               {"seconds", s.seconds},
+                               {"gb_per_s", s.gb_per_s},
+                               {"ratio", s.ratio}});
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
+  request.files.write("", json.dump() + "\n");
+  if (!request.files.table()) return 0;
   fmt::print(
       "# {} in the page cache, {} ranks, each its own part, median of {} rounds\n"
       "# {:<12} {:>10} {:>10} {:>10}\n",
@@ -109,15 +120,15 @@ int bench_comm_command(const Arguments& arguments) {
   CLI::App app("All-reduce, reduce-scatter and all-gather of the ranks of a node.",
                "choir bench comm");
   CollectiveBenchOptions options;
-  bool json = false;
+  BenchFiles files;
   app.add_option("--min-bytes", options.min_bytes, "smallest buffer")
       ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
       ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--repeats", options.repeats, "measurements of each")->check(CLI::Range(1, 1000));
-  app.add_flag("--json", json, "one JSON object");
+  files.add_to(app, false);
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, json); });
+  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, files); });
 }
 
 int bench_readers_command(const Arguments& arguments) {
@@ -128,7 +139,7 @@ int bench_readers_command(const Arguments& arguments) {
       ->check(CLI::Range(std::int64_t{1} << 20, std::int64_t{1} << 40));
   app.add_option("--rounds", request.rounds, "measurements of each")->check(CLI::Range(1, 1000));
   app.add_option("--folder", request.folder, "where the file is written, and removed again");
-  app.add_flag("--json", request.json, "one JSON object");
+  request.files.add_to(app, false);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return bench_all_readers(session, request); });
 }

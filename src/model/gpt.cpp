@@ -144,12 +144,17 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
   const auto& model = *static_cast<Gpt*>(self);
+  const Tensor workspace = pass.scratch(
+      ops::embedding_workspace(pass.stream(), pass.sequence().rows(),
+                               model.tokens_->gradient.shape.rows(), model.config_.n_embd),
+      "embedding gradient");
   ops::embedding_backward(
       pass.stream(), {.ids = ids,
                       .d_out = d_embedding,
                       .d_table = model.tokens_->gradient,
                       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
-                      .tokens = pass.sequence().tokens});
+                      .tokens = pass.sequence().tokens,
+                      .workspace = workspace});
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {

@@ -19,6 +19,14 @@ bool recordable(const Communicator& data) {
   return data.size() == 1 || std::string_view(data.transport()) == "nccl";
 }
 
+/// After a failure, of which there is more to say than of the half-recorded graph.
+void abandon_capture(Device& device, NativeStream stream) {
+  try {
+    device.destroy(device.end_capture(stream));
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
@@ -48,6 +56,14 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   for (int i = 0; i < lag_ + 2; ++i) done_.push_back(std::make_unique<Event>(device));
   spans_.reserve(2 * static_cast<std::size_t>(options.micro_batches) + 8);
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
+}
+
+Engine::~Engine() {
+  if (in_flight() == 0) return;
+  try {
+    instance_.stream().synchronize();
+  } catch (const Error&) {  // a device that failed has said so before
+  }
 }
 
 void Engine::resume(const UpdateState& state) {
@@ -108,7 +124,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
     try {
       work();
     } catch (...) {
-      device.destroy(device.end_capture(stream));
+      abandon_capture(device, stream);
       throw;
     }
     slot.graph = device.end_capture(stream);

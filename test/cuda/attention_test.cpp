@@ -403,6 +403,7 @@ TEST_F(CudaAttention, ExactTsan) {
 TEST_F(CudaAttention, RefusesWhatItHasNoKernelFor) {
   const AttentionTensors t({.width = 132, .dtype = DType::bf16}, 1);
   EXPECT_THROW(ops::attention_workspace(stream(), t.problem(), false), DeckError);
+  EXPECT_THROW(ops::attention_workspace(stream(), t.problem(), true), DeckError);
   const AttentionTensors exact({.dtype = DType::f64}, 1);
   EXPECT_THROW(ops::attention_workspace(stream(), exact.problem(), false), DeckError);
 }
