@@ -2,8 +2,13 @@
 
 #include <omp.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "choir/core/error.hpp"
+#include "choir_features.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/attention_cudnn.hpp"
 #include "src/ops/dispatch.hpp"
 
 namespace choir::ops {
@@ -64,12 +69,55 @@ void check_own_on_cuda(const AttentionProblem& p) {
                     cuda::kWidestHead, (p.head_width + cuda::kWidestHead - 1) / cuda::kWidestHead));
 }
 
-/// Whether cuDNN computes the problem on the cuda device: the one place that chooses.
-bool by_cudnn(const AttentionProblem& p) {
-  if (p.implementation == AttentionImplementation::cudnn)
-    throw DeckError("attention by cuDNN, which this program does not contain",
+cudnn::AttentionBias for_cudnn(const AttentionBias& bias, const TensorView& gradient = {}) {
+  return {bias.data, bias.batch_stride, bias.head_stride, bias.query_stride, gradient.data};
+}
+
+/// Why cuDNN cannot compute this call; empty when it can.
+std::string refused_by_cudnn(const Stream& stream, const AttentionProblem& p,
+                             const cudnn::AttentionLayout& layout,
+                             std::initializer_list<const void*> addresses) {
+  // It would sum the gradient over what the bias broadcasts; here every pair is wanted.
+  if (layout.bias.gradient &&
+      ((p.batch > 1 && layout.bias.batch == 0) || (p.heads > 1 && layout.bias.head == 0)))
+    return "cuDNN attention gives no gradient per pair of a bias that is broadcast";
+  for (const void* address : addresses)
+    if (reinterpret_cast<std::uintptr_t>(address) % 16 != 0)
+      return "an operand of cuDNN attention is not 16-byte aligned";
+  std::string why;
+  cudnn::attention_supported(stream.device(), p, layout, &why);
+  return why;
+}
+
+/// Whether cuDNN computes a call: the one place that chooses.
+bool by_cudnn(const Stream& stream, const AttentionProblem& p, const cudnn::AttentionLayout& layout,
+              std::initializer_list<const void*> addresses) {
+  if (p.implementation == AttentionImplementation::own) return false;
+  const std::string why = refused_by_cudnn(stream, p, layout, addresses);
+  if (!why.empty() && p.implementation == AttentionImplementation::cudnn)
+    throw DeckError(fmt::format("attention by cuDNN: {}", why),
                     "choose the implementation own or automatic");
-  return false;
+  return why.empty();
+}
+
+/// Enough for whoever may compute it; strides are not known yet, so they are taken to suit cuDNN.
+std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
+  std::int64_t bytes = 0;
+  if (p.implementation != AttentionImplementation::cudnn) {
+    check_own_on_cuda(p);
+    bytes = cuda::attention_workspace(p, backward);
+  }
+#if defined(CHOIR_HAVE_CUDNN)
+  if (p.implementation != AttentionImplementation::own) {
+    cudnn::AttentionLayout layout{.backward = backward};
+    for (auto* strides : {&layout.q, &layout.k, &layout.v, &layout.out, &layout.d_out, &layout.d_q,
+                          &layout.d_k, &layout.d_v})
+      *strides = {8, 8};
+    if (cudnn::attention_outside_rules(p, layout).empty())
+      bytes = std::max(bytes, cudnn::attention_workspace(p, layout));
+  }
+#endif
+  return bytes;
 }
 
 /// Pairs a causal mask lets through; lengths are device data and not looked at.
@@ -95,10 +143,7 @@ double bias_bytes(const AttentionProblem& p) {
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward) {
   check(stream, problem);
-  if (stream.device().plans_for() == DeviceKind::cuda && !by_cudnn(problem)) {
-    check_own_on_cuda(problem);
-    return cuda::attention_workspace(problem, backward);
-  }
+  if (stream.device().plans_for() == DeviceKind::cuda) return workspace_on_cuda(problem, backward);
   return attention_workspace_cpu(attention_kernel(problem), problem, backward,
                                  omp_get_max_threads());
 }
@@ -112,7 +157,14 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
   stream.count(4.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                2 * operand_bytes(p, p.heads, p.queries) + 2 * operand_bytes(p, p.kv_heads, p.keys) +
                    (p.biased ? bias_bytes(p) : 0));
-  if (on_cuda(stream)) return cuda::attention_forward(stream, args);
+  if (on_cuda(stream)) {
+    const cudnn::AttentionBias bias = for_cudnn(args.bias);
+    return by_cudnn(stream, p, cudnn::layout_of(args, bias),
+                    {args.q.data, args.k.data, args.v.data, args.out.data, bias.data,
+                     args.log_sum_exp.data, args.workspace.data})
+               ? cudnn::attention_forward(stream, args, bias)
+               : cuda::attention_forward(stream, args);
+  }
   if (!computes(stream)) return;
   attention_forward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }
@@ -127,7 +179,15 @@ void attention_backward(const Stream& stream, const AttentionBackward& args) {
   stream.count(10.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                4 * operand_bytes(p, p.heads, p.queries) + 4 * operand_bytes(p, p.kv_heads, p.keys) +
                    (p.biased ? bias_bytes(p) : 0) + as_bytes(args.d_bias));
-  if (on_cuda(stream)) return cuda::attention_backward(stream, args);
+  if (on_cuda(stream)) {
+    const cudnn::AttentionBias bias = for_cudnn(args.bias, args.d_bias);
+    return by_cudnn(stream, p, cudnn::layout_of(args, bias),
+                    {args.q.data, args.k.data, args.v.data, args.out.data, args.d_out.data,
+                     args.d_q.data, args.d_k.data, args.d_v.data, bias.data, bias.gradient,
+                     args.log_sum_exp.data, args.workspace.data})
+               ? cudnn::attention_backward(stream, args, bias)
+               : cuda::attention_backward(stream, args);
+  }
   if (!computes(stream)) return;
   attention_backward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }

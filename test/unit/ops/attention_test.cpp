@@ -341,9 +341,12 @@ TEST(Attention, NullDevicePlansForCuda) {
   const Stream stream(null);
   const AttentionTensors t({.batch = 3, .heads = 4, .queries = 10, .keys = 12, .dtype = DType::f16},
                            1);
-  EXPECT_EQ(ops::attention_workspace(stream, t.problem(), false), 0);
-  EXPECT_EQ(ops::attention_workspace(stream, t.problem(), true), 3 * 4 * 10 * 4);
-  ops::AttentionProblem wide = t.problem(), exact = t.problem();
+  ops::AttentionProblem own = t.problem();
+  own.implementation = ops::AttentionImplementation::own;
+  EXPECT_EQ(ops::attention_workspace(stream, own, false), 0);
+  EXPECT_EQ(ops::attention_workspace(stream, own, true), 3 * 4 * 10 * 4);
+  EXPECT_GE(ops::attention_workspace(stream, t.problem(), true), 3 * 4 * 10 * 4);
+  ops::AttentionProblem wide = own, exact = own;
   wide.head_width = 132, exact.dtype = DType::f64;
   for (const ops::AttentionProblem& refused : {wide, exact})
     EXPECT_THROW(ops::attention_workspace(stream, refused, false), DeckError);
