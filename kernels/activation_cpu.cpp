@@ -169,6 +169,7 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
 CHOIR_INSTANTIATE(double)
 CHOIR_INSTANTIATE(float)
 CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
 #undef CHOIR_INSTANTIATE
 
 }  // namespace choir::cpu

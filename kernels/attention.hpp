@@ -13,8 +13,9 @@
 // and V are used as they lie. Masked tiles are skipped. Backward recomputes P^T from log_sum_exp
 // and walks blocks of keys; one task owns (sample, K/V head, share of the key blocks), so every sum
 // has a fixed order; shares of one head add their d_q in order afterwards.
-//   simd: products with broadcast A and vectors of B in registers; f64, f32, and bf16 widened to
-//   f32. amx:  bf16 through 16 x 32 tiles; P and dS are rounded to bf16 as operands, sums are f32.
+//   simd: products with broadcast A and vectors of B in registers; f64, f32, and bf16 or f16
+//   widened to f32. amx:  bf16 through 16 x 32 tiles; P and dS are rounded to bf16 as operands,
+//   sums are f32.
 #include <cstdint>
 
 #include "choir/ops/attention.hpp"

@@ -5,24 +5,10 @@
 #include <vector>
 
 #include "kernels/attention.hpp"
+#include "kernels/ref_element.hpp"
 
 namespace choir::ref {
 namespace {
-
-double load(const void* base, DType type, std::int64_t i) {
-  if (type == DType::f64) return static_cast<const double*>(base)[i];
-  if (type == DType::f32) return static_cast<double>(static_cast<const float*>(base)[i]);
-  return static_cast<double>(static_cast<float>(static_cast<const bf16*>(base)[i]));
-}
-
-void store(void* base, DType type, std::int64_t i, double value) {
-  if (type == DType::f64)
-    static_cast<double*>(base)[i] = value;
-  else if (type == DType::f32)
-    static_cast<float*>(base)[i] = static_cast<float>(value);
-  else
-    static_cast<bf16*>(base)[i] = bf16(static_cast<float>(value));
-}
 
 /// Row (b, t, h) of an operand as doubles.
 struct Row {

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <type_traits>
 
+#include "choir/core/error.hpp"
 #include "choir/ops/attention.hpp"
+#include "kernels/f16_vector.hpp"
 
 namespace choir::simd {
 
@@ -74,6 +76,13 @@ inline void store(bf16* to, Vec<float> v) {
   const Bits chosen = (u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
   const Half half = __builtin_convertvector(chosen, Half);
   std::memcpy(static_cast<void*>(to), &half, sizeof half);
+}
+
+inline Vec<float> load(const f16* from) {
+  return load_f16<Vec<float>>(from);
+}
+inline void store(f16* to, Vec<float> v) {
+  store_f16(to, v);
 }
 
 /// n <= kLanes elements, zeros behind.
@@ -240,6 +249,22 @@ void copy_rows(To* to, std::int64_t to_row, const From* from, std::int64_t from_
       const std::int64_t n = std::min<std::int64_t>(kLanes<T>, columns - c);
       store_some<T>(to + r * to_row + c, factor * load_some<T>(from + r * from_row + c, n), n);
     }
+}
+
+/// f(T{}, S{}) for operands stored as `dtype`.
+template <class F>
+inline auto with_types(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f(double{}, double{});
+    case DType::f32:
+      return f(float{}, float{});
+    case DType::bf16:
+      return f(float{}, bf16{});
+    default:
+      CHOIR_CHECK(dtype == DType::f16, "attention of {}", name_of(dtype));
+      return f(float{}, f16{});
+  }
 }
 
 /// Row (b, t) of head h.

@@ -278,15 +278,14 @@ void backward(const ops::AttentionBackward& args, int threads) {
 }  // namespace
 
 std::int64_t attention_backward_simd_bytes(const ops::AttentionProblem& problem, int threads) {
-  if (problem.dtype == DType::f64) return workspace_bytes<double, double>(problem, threads);
-  if (problem.dtype == DType::f32) return workspace_bytes<float, float>(problem, threads);
-  return workspace_bytes<float, bf16>(problem, threads);
+  return with_types(problem.dtype, [&](auto t, auto s) {
+    return workspace_bytes<decltype(t), decltype(s)>(problem, threads);
+  });
 }
 
 void attention_backward_simd(const ops::AttentionBackward& args, int threads) {
-  if (args.problem.dtype == DType::f64) return backward<double, double>(args, threads);
-  if (args.problem.dtype == DType::f32) return backward<float, float>(args, threads);
-  backward<float, bf16>(args, threads);
+  with_types(args.problem.dtype,
+             [&](auto t, auto s) { backward<decltype(t), decltype(s)>(args, threads); });
 }
 
 }  // namespace choir

@@ -177,15 +177,14 @@ void forward(const ops::AttentionForward& args, int threads) {
 }  // namespace
 
 std::int64_t attention_forward_simd_bytes(const ops::AttentionProblem& problem, int threads) {
-  if (problem.dtype == DType::f64) return threads * bytes_per_thread<double, double>(problem);
-  if (problem.dtype == DType::f32) return threads * bytes_per_thread<float, float>(problem);
-  return threads * bytes_per_thread<float, bf16>(problem);
+  return with_types(problem.dtype, [&](auto t, auto s) {
+    return threads * bytes_per_thread<decltype(t), decltype(s)>(problem);
+  });
 }
 
 void attention_forward_simd(const ops::AttentionForward& args, int threads) {
-  if (args.problem.dtype == DType::f64) return forward<double, double>(args, threads);
-  if (args.problem.dtype == DType::f32) return forward<float, float>(args, threads);
-  forward<float, bf16>(args, threads);
+  with_types(args.problem.dtype,
+             [&](auto t, auto s) { forward<decltype(t), decltype(s)>(args, threads); });
 }
 
 }  // namespace choir

@@ -113,5 +113,6 @@ void cross_entropy(const ops::CrossEntropy& args) {
 template void cross_entropy<double>(const ops::CrossEntropy&);
 template void cross_entropy<float>(const ops::CrossEntropy&);
 template void cross_entropy<bf16>(const ops::CrossEntropy&);
+template void cross_entropy<f16>(const ops::CrossEntropy&);
 
 }  // namespace choir::cpu

@@ -66,7 +66,7 @@ inline Floats factors_of(const std::uint32_t* words, std::uint32_t threshold, fl
   return w >= threshold ? Floats{} + factor : Floats{};
 }
 inline Doubles factors_of(const std::uint32_t* words, std::uint32_t threshold, double factor) {
-  Doubles factors;
+  Doubles factors{};
   for (int i = 0; i < kLanes<double>; ++i) factors[i] = words[i] >= threshold ? factor : 0.0;
   return factors;
 }
@@ -106,5 +106,6 @@ void dropout(const ops::Dropout& args) {
 template void dropout<double>(const ops::Dropout&);
 template void dropout<float>(const ops::Dropout&);
 template void dropout<bf16>(const ops::Dropout&);
+template void dropout<f16>(const ops::Dropout&);
 
 }  // namespace choir::cpu

@@ -71,6 +71,7 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
 CHOIR_INSTANTIATE(double)
 CHOIR_INSTANTIATE(float)
 CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
 #undef CHOIR_INSTANTIATE
 
 }  // namespace choir::cpu

@@ -6,11 +6,11 @@
 // 2 m n k FLOPs at what the library reaches from cache (two Sapphire Rapids cores: about 320 to 420
 // GFLOP/s f32, 2.5 TFLOP/s bf16 with AMX tiles), or (m k + k n + m n) elements at memory bandwidth
 // when one extent is small.
-// Approach: f64 by CBLAS; f32 and bf16 by oneDNN's matmul, whose strided tags take all four
+// Approach: f64 by CBLAS; f32, bf16 and f16 by oneDNN's matmul, whose strided tags take all four
 // transpositions and whose sum post-op adds into an f32 C, so a weight gradient is one call. A
 // primitive, its memory objects and its scratchpad are made on the first call of a shape and kept.
-// Without oneDNN (or where it has no such product) f32 goes to CBLAS, and bf16 is converted,
-// multiplied in f32 and rounded once.
+// Without oneDNN (or where it has no such product: f16 on most processors) f32 goes to CBLAS, and
+// bf16 and f16 are converted, multiplied in f32 and rounded once.
 #include <cstdint>
 
 #include "choir/core/dtype.hpp"
@@ -22,7 +22,7 @@ struct GemmArgs {
   std::int64_t m = 0, n = 0, k = 0;  ///< all positive
   bool transpose_a = false, transpose_b = false, accumulate = false;
   DType in = DType::f32;   ///< of A, B and bias
-  DType out = DType::f32;  ///< of C: the same, or f32 when in is bf16
+  DType out = DType::f32;  ///< of C: the same, or f32 when in is bf16 or f16
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;  ///< or nullptr
@@ -35,6 +35,8 @@ void gemm_cpu(PlanCache& plans, const GemmArgs& args);
 void gemm_blas(PlanCache& plans, const GemmArgs& args);
 /// By oneDNN; false (nothing written) when it is absent or does not offer the product.
 bool gemm_onednn(PlanCache& plans, const GemmArgs& args);
+/// Whether it multiplies elements of this type on this processor.
+bool onednn_offers(DType type);
 /// "oneDNN 2.6.3", or nullptr when absent.
 const char* onednn_version();
 

@@ -5,11 +5,12 @@
 
 #include "choir/core/error.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/reduce.hpp"
 
 namespace choir {
 namespace {
 
-/// f32 copies of bf16 operands; they grow to the largest product seen.
+/// f32 copies of 16-bit operands; they grow to the largest product seen.
 struct ConvertedOperands {
   std::vector<float> a, b, c, bias;
 };
@@ -47,29 +48,32 @@ void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c)
   call_blas(args, a, b, c, bias || args.accumulate ? T(1) : T(0));
 }
 
-const float* widen(const void* from, std::int64_t count, std::vector<float>& to) {
-  const auto* source = static_cast<const bf16*>(from);
-  if (static_cast<std::int64_t>(to.size()) < count) to.resize(static_cast<std::size_t>(count));
-  float* target = to.data();
-#pragma omp parallel for simd schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) target[i] = static_cast<float>(source[i]);
-  return target;
+float* room_for(std::int64_t count, std::vector<float>& scratch) {
+  if (static_cast<std::int64_t>(scratch.size()) < count)
+    scratch.resize(static_cast<std::size_t>(count));
+  return scratch.data();
 }
 
-void multiply_bf16(ConvertedOperands& scratch, const GemmArgs& args) {
-  const float* a = widen(args.a, args.m * args.k, scratch.a);
-  const float* b = widen(args.b, args.k * args.n, scratch.b);
-  const float* bias = args.bias ? widen(args.bias, args.n, scratch.bias) : nullptr;
+template <class T>
+const float* widen(const void* from, std::int64_t count, std::vector<float>& scratch) {
+  float* to = room_for(count, scratch);
+  cpu::cast<T, float>({const_cast<void*>(from), DTypeOf<T>::value, Shape{count}},
+                      {to, DType::f32, Shape{count}});
+  return to;
+}
+
+/// 16-bit operands: converted, multiplied in f32, rounded once.
+template <class T>
+void multiply_wide(ConvertedOperands& scratch, const GemmArgs& args) {
+  const float* a = widen<T>(args.a, args.m * args.k, scratch.a);
+  const float* b = widen<T>(args.b, args.k * args.n, scratch.b);
+  const float* bias = args.bias ? widen<T>(args.bias, args.n, scratch.bias) : nullptr;
   if (args.out == DType::f32) return multiply(args, a, b, bias, static_cast<float*>(args.c));
   const std::int64_t count = args.m * args.n;
-  if (args.accumulate) widen(args.c, count, scratch.c);
-  if (static_cast<std::int64_t>(scratch.c.size()) < count)
-    scratch.c.resize(static_cast<std::size_t>(count));
-  multiply(args, a, b, bias, scratch.c.data());
-  const float* wide = scratch.c.data();
-  auto* target = static_cast<bf16*>(args.c);
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < count; ++i) target[i] = bf16(wide[i]);
+  float* c = room_for(count, scratch.c);
+  if (args.accumulate) widen<T>(args.c, count, scratch.c);
+  multiply(args, a, b, bias, c);
+  cpu::cast<float, T>({c, DType::f32, Shape{count}}, {args.c, args.out, Shape{count}});
 }
 
 }  // namespace
@@ -86,7 +90,9 @@ void gemm_blas(PlanCache& plans, const GemmArgs& args) {
       return multiply(args, static_cast<const float*>(args.a), static_cast<const float*>(args.b),
                       static_cast<const float*>(args.bias), static_cast<float*>(args.c));
     case DType::bf16:
-      return multiply_bf16(plans.get<ConvertedOperands>(), args);
+      return multiply_wide<bf16>(plans.get<ConvertedOperands>(), args);
+    case DType::f16:
+      return multiply_wide<f16>(plans.get<ConvertedOperands>(), args);
     default:
       CHOIR_CHECK(false, "gemm of {}", name_of(args.in));
   }

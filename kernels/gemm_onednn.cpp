@@ -40,7 +40,8 @@ struct KeyHash {
 };
 
 dnnl::memory::data_type type_of(DType type) {
-  return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+  using Type = dnnl::memory::data_type;
+  return type == DType::bf16 ? Type::bf16 : type == DType::f16 ? Type::f16 : Type::f32;
 }
 
 struct Plan {
@@ -148,7 +149,7 @@ void execute(const Plans& plans, const Plan& plan, const GemmArgs& args) {
 }  // namespace
 
 bool gemm_onednn(PlanCache& cache, const GemmArgs& args) {
-  if (args.in != DType::f32 && args.in != DType::bf16) return false;
+  if (args.in == DType::f64) return false;
   Plans& plans = cache.get<Plans>();
   const Plan& plan =
       plans.of({args.m, args.n, args.k, omp_get_max_threads(), args.in, args.out, args.transpose_a,
@@ -156,6 +157,13 @@ bool gemm_onednn(PlanCache& cache, const GemmArgs& args) {
   if (!plan.primitive) return false;
   execute(plans, plan, args);
   return true;
+}
+
+bool onednn_offers(DType type) {
+  if (type == DType::f64) return false;
+  Plans plans;
+  return static_cast<bool>(
+      plans.of({.m = 16, .n = 16, .k = 16, .in = type, .out = type}).primitive);
 }
 
 const char* onednn_version() {
@@ -173,6 +181,9 @@ const char* onednn_version() {
 namespace choir {
 
 bool gemm_onednn(PlanCache&, const GemmArgs&) {
+  return false;
+}
+bool onednn_offers(DType) {
   return false;
 }
 const char* onednn_version() {

@@ -1,40 +1,7 @@
-#include "choir/core/error.hpp"
 #include "kernels/gemm.hpp"
+#include "kernels/ref_element.hpp"
 
 namespace choir::ref {
-namespace {
-
-double load(const void* base, DType type, std::int64_t i) {
-  switch (type) {
-    case DType::f64:
-      return static_cast<const double*>(base)[i];
-    case DType::f32:
-      return static_cast<double>(static_cast<const float*>(base)[i]);
-    case DType::bf16:
-      return static_cast<double>(static_cast<float>(static_cast<const bf16*>(base)[i]));
-    default:
-      CHOIR_CHECK(false, "gemm of {}", name_of(type));
-  }
-  return 0;
-}
-
-void store(void* base, DType type, std::int64_t i, double value) {
-  switch (type) {
-    case DType::f64:
-      static_cast<double*>(base)[i] = value;
-      return;
-    case DType::f32:
-      static_cast<float*>(base)[i] = static_cast<float>(value);
-      return;
-    case DType::bf16:
-      static_cast<bf16*>(base)[i] = bf16(static_cast<float>(value));
-      return;
-    default:
-      CHOIR_CHECK(false, "gemm of {}", name_of(type));
-  }
-}
-
-}  // namespace
 
 void gemm(const GemmArgs& args) {
   for (std::int64_t i = 0; i < args.m; ++i)

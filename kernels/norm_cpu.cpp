@@ -176,8 +176,10 @@ void norm_backward(const ops::NormBackward& args) {
 template void norm_forward<double>(const ops::NormForward&);
 template void norm_forward<float>(const ops::NormForward&);
 template void norm_forward<bf16>(const ops::NormForward&);
+template void norm_forward<f16>(const ops::NormForward&);
 template void norm_backward<double>(const ops::NormBackward&);
 template void norm_backward<float>(const ops::NormBackward&);
 template void norm_backward<bf16>(const ops::NormBackward&);
+template void norm_backward<f16>(const ops::NormBackward&);
 
 }  // namespace choir::cpu

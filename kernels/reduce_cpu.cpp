@@ -78,19 +78,23 @@ void add_rows(const T* d_y, std::int64_t first, std::int64_t last, std::int64_t 
     });
 }
 
-template <class From, class To>
-To convert(From value) {
-  return static_cast<To>(static_cast<Sum<From>>(value));
-}
-/// double to bf16 rounds once: to odd in float first, which keeps what decides the second rounding.
-template <>
-bf16 convert<double, bf16>(double value) {
+/// Rounded to odd: what a second rounding, to a type with at least two bits fewer, decides by is
+/// kept.
+float round_to_odd(double value) {
   const auto near = static_cast<float>(value);
   const double back = near;
   auto bits = std::bit_cast<std::uint32_t>(near);
   const bool away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
   bits = (bits - (away ? 1u : 0u)) | (back != value ? 1u : 0u);
-  return bf16(std::bit_cast<float>(value == value ? bits : 0x7fc00000u));
+  return std::bit_cast<float>(value == value ? bits : 0x7fc00000u);
+}
+
+template <class From, class To>
+To convert(From value) {
+  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2)
+    return static_cast<To>(round_to_odd(value));
+  else
+    return static_cast<To>(static_cast<Sum<From>>(value));
 }
 
 }  // namespace
@@ -205,10 +209,12 @@ void copy(const TensorView& from, const TensorView& to) {
   template void add<T>(const TensorView&, const TensorView&, const TensorView&);           \
   template void cast<T, double>(const TensorView&, const TensorView&);                     \
   template void cast<T, float>(const TensorView&, const TensorView&);                      \
-  template void cast<T, bf16>(const TensorView&, const TensorView&);
+  template void cast<T, bf16>(const TensorView&, const TensorView&);                       \
+  template void cast<T, f16>(const TensorView&, const TensorView&);
 CHOIR_INSTANTIATE(double)
 CHOIR_INSTANTIATE(float)
 CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
 #undef CHOIR_INSTANTIATE
 
 template void sum_of_squares<double>(const TensorView&, const TensorView&);

@@ -74,5 +74,6 @@ void rope(const ops::Rope& args) {
 template void rope<double>(const ops::Rope&);
 template void rope<float>(const ops::Rope&);
 template void rope<bf16>(const ops::Rope&);
+template void rope<f16>(const ops::Rope&);
 
 }  // namespace choir::cpu

@@ -6,12 +6,10 @@
 #include <cstring>
 
 #include "choir/core/dtype.hpp"
+#include "kernels/f16_vector.hpp"
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
-
-// Vectors are passed between inlined functions only, so no calling convention is at stake.
-#pragma GCC diagnostic ignored "-Wpsabi"
 
 namespace choir::cpu {
 
@@ -71,6 +69,10 @@ inline Vec<bf16> load(const bf16* p) {
 #endif
 }
 
+inline Vec<f16> load(const f16* p) {
+  return load_f16<Floats>(p);
+}
+
 /// bf16 bits of every lane, round to nearest even, NaN kept quiet: bf16::round for many.
 inline Words round_to_bf16(Floats v) {
   const Words u = (Words)v;
@@ -93,6 +95,9 @@ inline void store(bf16* p, Floats v) {
   const HalfWords h = __builtin_convertvector(u, HalfWords);
   std::memcpy(static_cast<void*>(p), &h, sizeof h);
 #endif
+}
+inline void store(f16* p, Floats v) {
+  store_f16(p, v);
 }
 
 /// The first n lanes from memory, the others `fill`.
@@ -133,6 +138,16 @@ template <>
 inline void store_part<bf16>(bf16* p, Floats v, std::int64_t n) {
   const __m256i h = _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)round_to_bf16(v));
   _mm256_mask_storeu_epi16(p, first_lanes(n), h);
+}
+template <>
+inline Floats load_part<f16>(const f16* p, std::int64_t n, float fill) {
+  const __m256i h = _mm256_maskz_loadu_epi16(first_lanes(n), p);
+  return _mm512_mask_cvtph_ps(Floats{} + fill, first_lanes(n), h);
+}
+template <>
+inline void store_part<f16>(f16* p, Floats v, std::int64_t n) {
+  constexpr int kNearestEven = 0;
+  _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_maskz_cvtps_ph(0xffff, v, kNearestEven));
 }
 #endif
 

@@ -110,8 +110,10 @@ std::vector<Finding> examine_software(const MpiSession& session) {
     findings.push_back({Health::ok, "oneDNN", library, ""});
   else
     findings.push_back({Health::warning, "oneDNN",
-                        "not in this build: bf16-mixed is slow, fp32 by OpenBLAS",
-                        "install libdnnl-dev (or `make ONEDNN=DIR`) and build again"});
+                        fmt::format("bf16 by {}, fp32 by {}: bf16-mixed is slow", library,
+                                    ops::gemm_library(DType::f32)),
+                        "install libdnnl-dev (or `make ONEDNN=DIR`) and build again; its bf16 "
+                        "needs AVX-512"});
   findings.push_back(examine_gpus());
   return findings;
 }

@@ -9,7 +9,8 @@ namespace choir::ops {
 namespace {
 
 void check(const AttentionProblem& p) {
-  CHOIR_CHECK(p.dtype == DType::f64 || p.dtype == DType::f32 || p.dtype == DType::bf16,
+  CHOIR_CHECK(p.dtype == DType::f64 || p.dtype == DType::f32 || p.dtype == DType::bf16 ||
+                  p.dtype == DType::f16,
               "attention of {}", name_of(p.dtype));
   CHOIR_CHECK(p.batch > 0 && p.heads > 0 && p.kv_heads > 0 && p.heads % p.kv_heads == 0,
               "attention of {} samples, {} heads, {} K/V heads", p.batch, p.heads, p.kv_heads);

@@ -17,7 +17,7 @@ inline bool computes(const Stream& stream) {
   return kind == DeviceKind::cpu;
 }
 
-/// f(T{}) with T the element type: double, float or bf16.
+/// f(T{}) with T the element type: double, float, bf16 or f16.
 template <class F>
 inline void with_element(DType dtype, const F& f) {
   switch (dtype) {
@@ -27,6 +27,8 @@ inline void with_element(DType dtype, const F& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
+    case DType::f16:
+      return f(f16{});
     default:
       CHOIR_CHECK(false, "no kernel for elements of type {}", name_of(dtype));
   }

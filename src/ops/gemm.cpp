@@ -11,9 +11,10 @@ namespace choir::ops {
 namespace {
 
 void check_types(DType in, DType out) {
-  CHOIR_CHECK(in == DType::f64 || in == DType::f32 || in == DType::bf16, "gemm of {}", name_of(in));
-  CHOIR_CHECK(out == in || (in == DType::bf16 && out == DType::f32), "gemm of {} into {}",
-              name_of(in), name_of(out));
+  const bool small = in == DType::bf16 || in == DType::f16;
+  CHOIR_CHECK(in == DType::f64 || in == DType::f32 || small, "gemm of {}", name_of(in));
+  CHOIR_CHECK(out == in || (small && out == DType::f32), "gemm of {} into {}", name_of(in),
+              name_of(out));
 }
 
 GemmArgs checked(const TensorView& a, const TensorView& b, const TensorView& c,
@@ -74,7 +75,7 @@ void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const 
 
 const char* gemm_library(DType dtype) {
   const char* library = onednn_version();
-  if (dtype == DType::f64 || !library) return "OpenBLAS";
+  if (!onednn_offers(dtype)) return size_of(dtype) == 2 ? "OpenBLAS (in f32)" : "OpenBLAS";
   if (dtype != DType::bf16 || !cpu_features().amx_bf16) return library;
   static const std::string with_tiles = fmt::format("{} (AMX)", library);
   return with_tiles.c_str();

@@ -11,9 +11,12 @@ void to_floats(const TensorView& from, std::vector<float>& to) {
     std::copy_n(from.as<double>(), n, to.begin());
   else if (from.dtype == DType::f32)
     std::copy_n(from.as<float>(), n, to.begin());
-  else
+  else if (from.dtype == DType::bf16)
     std::transform(from.as<bf16>(), from.as<bf16>() + n, to.begin(),
                    [](bf16 x) { return static_cast<float>(x); });
+  else
+    std::transform(from.as<f16>(), from.as<f16>() + n, to.begin(),
+                   [](f16 x) { return static_cast<float>(x); });
 }
 
 }  // namespace

@@ -16,8 +16,12 @@
 #include "choir/core/tensor.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/device/device.hpp"
+#include "kernels/ref_element.hpp"
 
 namespace choir {
+
+/// What tensors of the model may hold.
+inline constexpr DType kElementTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 
 /// Relative error of one rounding to nearest: half the distance of neighbours at 1.
 inline double unit_roundoff(DType dtype) {
@@ -28,6 +32,24 @@ inline double unit_roundoff(DType dtype) {
       return 0x1p-24;
     case DType::bf16:
       return 0x1p-8;
+    case DType::f16:
+      return 0x1p-11;
+    default:
+      return 0.0;
+  }
+}
+
+/// Absolute error of one rounding below the normal numbers: half the distance of neighbours at 0.
+inline double underflow_roundoff(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return 0x1p-1074;  // half of it is no double
+    case DType::f32:
+      return 0x1p-150;
+    case DType::bf16:
+      return 0x1p-134;
+    case DType::f16:
+      return 0x1p-25;
     default:
       return 0.0;
   }
@@ -38,36 +60,25 @@ inline DType sum_dtype(DType dtype) {
   return dtype == DType::f64 ? DType::f64 : DType::f32;
 }
 
+/// Relative error of one operation stored as `dtype`: 16 bits are rounded twice, through f32.
+inline double operation_roundoff(DType dtype) {
+  const double u = unit_roundoff(dtype), sum = unit_roundoff(sum_dtype(dtype));
+  return sum_dtype(dtype) == dtype ? u : u + sum + u * sum;
+}
+
 inline double element_as_double(const TensorView& x, std::int64_t i) {
   switch (x.dtype) {
-    case DType::f64:
-      return static_cast<const double*>(x.data)[i];
-    case DType::f32:
-      return static_cast<double>(static_cast<const float*>(x.data)[i]);
-    case DType::bf16:
-      return static_cast<float>(static_cast<const bf16*>(x.data)[i]);
     case DType::i32:
       return static_cast<const std::int32_t*>(x.data)[i];
     case DType::u8:
       return static_cast<const std::uint8_t*>(x.data)[i];
     default:
-      break;
+      return ref::load(x.data, x.dtype, i);
   }
-  ADD_FAILURE() << "element_as_double: dtype " << name_of(x.dtype);
-  return 0;
 }
 
 inline void set_element(const TensorView& x, std::int64_t i, double value) {
   switch (x.dtype) {
-    case DType::f64:
-      static_cast<double*>(x.data)[i] = value;
-      return;
-    case DType::f32:
-      static_cast<float*>(x.data)[i] = static_cast<float>(value);
-      return;
-    case DType::bf16:
-      static_cast<bf16*>(x.data)[i] = bf16(static_cast<float>(value));
-      return;
     case DType::i32:
       static_cast<std::int32_t*>(x.data)[i] = static_cast<std::int32_t>(value);
       return;
@@ -75,7 +86,7 @@ inline void set_element(const TensorView& x, std::int64_t i, double value) {
       static_cast<std::uint8_t*>(x.data)[i] = static_cast<std::uint8_t>(value);
       return;
     default:
-      ADD_FAILURE() << "set_element: dtype " << name_of(x.dtype);
+      ref::store(x.data, x.dtype, i, value);
   }
 }
 
@@ -152,8 +163,8 @@ class HostTensor {
   }
 
   void poison() {
-    const bool integer = dtype_ != DType::f64 && dtype_ != DType::f32 && dtype_ != DType::bf16;
-    std::memset(data(), integer ? 0x7f : 0xff, bytes());
+    const bool number = unit_roundoff(dtype_) > 0;
+    std::memset(data(), number ? 0xff : 0x7f, bytes());
   }
   /// True when nothing was written behind the last element.
   bool guard_intact() const {

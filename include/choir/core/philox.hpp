@@ -8,11 +8,7 @@
 #include <cstdint>
 #include <string_view>
 
-#if defined(__CUDACC__)
-#define CHOIR_HOST_DEVICE __host__ __device__
-#else
-#define CHOIR_HOST_DEVICE
-#endif
+#include "choir/core/host_device.hpp"
 
 namespace choir {
 

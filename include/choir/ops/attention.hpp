@@ -26,7 +26,7 @@ struct AttentionProblem {
   std::int64_t keys = 0;        ///< Tk >= Tq when causal
   bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i
   double scale = 1.0;           ///< positive; usually 1/sqrt(D)
-  DType dtype = DType::f32;     ///< f64, f32 or bf16; sums in f32 (f64 for f64)
+  DType dtype = DType::f32;     ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
   const std::int32_t* lengths = nullptr;
 };

@@ -25,7 +25,7 @@ void bias_gradient(const Stream& stream, const TensorView& d_y, const TensorView
 
 /// out = a + b, [n] of one dtype; out may be a or b.
 void add(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& out);
-/// Element-wise conversion between f64, f32 and bf16, round to nearest even.
+/// Element-wise conversion between f64, f32, bf16 and f16, round to nearest even.
 void cast(const Stream& stream, const TensorView& from, const TensorView& to);
 /// x *= factor; f32 or f64.
 void scale(const Stream& stream, const TensorView& x, double factor);

@@ -17,7 +17,7 @@ struct Tolerance {
     const double u = unit_roundoff(sum_dtype(c.dtype));
     const double length = static_cast<double>(std::max(c.keys, c.queries));
     sums = 4 * u * (8 + std::sqrt(static_cast<double>(c.width)) + std::sqrt(length));
-    stored = c.dtype == DType::bf16 ? unit_roundoff(DType::bf16) : 0;
+    stored = size_of(c.dtype) == 2 ? unit_roundoff(c.dtype) : 0;
   }
   double sums, stored;
 };
@@ -65,7 +65,7 @@ void compare(AttentionKernel kernel, const AttentionCase& c) {
 }
 
 void over_kernels(AttentionCase c) {
-  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+  for (const DType type : kElementTypes) {
     c.dtype = type;
     compare(AttentionKernel::simd, c);
     if (type == DType::bf16 && amx_available()) compare(AttentionKernel::amx, c);
@@ -147,7 +147,7 @@ TEST(Attention, KeysBeyondTheLengthAreNeverRead) {
                   .keys = 40,
                   .causal = false,
                   .lengths = {17, 33}};
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : kElementTypes)
     for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
       if (kernel == AttentionKernel::amx && (type != DType::bf16 || !amx_available())) continue;
       c.dtype = type;

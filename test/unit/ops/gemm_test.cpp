@@ -69,10 +69,12 @@ void compare(const Case& c, const Run& run, const std::string& path) {
   EXPECT_TRUE(actual.guard_intact()) << path << " " << name_of(c);
 }
 
-const std::array<std::pair<DType, DType>, 4> kTypes = {{{DType::f64, DType::f64},
+const std::array<std::pair<DType, DType>, 6> kTypes = {{{DType::f64, DType::f64},
                                                         {DType::f32, DType::f32},
                                                         {DType::bf16, DType::bf16},
-                                                        {DType::bf16, DType::f32}}};
+                                                        {DType::bf16, DType::f32},
+                                                        {DType::f16, DType::f16},
+                                                        {DType::f16, DType::f32}}};
 const std::array<std::array<std::int64_t, 3>, 7> kShapes = {{{1, 1, 1},
                                                              {1, 65, 33},
                                                              {17, 3, 7},
@@ -112,6 +114,41 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
                                   x.data(), nullptr, c.data()}));
 }
 
+TEST(Gemm, F16SumsInF32AndOverflowsToInfinity) {
+  // 300 x 300 is beyond f16: the sum is infinite, or finite where the terms cancel in f32.
+  for (const auto& run : {gemm_cpu, gemm_blas}) {
+    HostTensor a = HostTensor::filled(DType::f16, {2, 2}, 300), b = a, c(DType::f16, {2, 2});
+    HostTensor wide(DType::f32, {2, 2});
+    a.set(1, -299);
+    PlanCache plans;
+    GemmArgs args{.m = 2, .n = 2, .k = 2, .in = DType::f16, .out = DType::f16};
+    args.a = a.data(), args.b = b.data(), args.c = c.data();
+    run(plans, args);
+    EXPECT_EQ(c[0], 300);
+    EXPECT_EQ(c[2], INFINITY);
+    args.out = DType::f32, args.c = wide.data();
+    run(plans, args);
+    EXPECT_EQ(wide[2], 180000);
+  }
+}
+
+TEST(Gemm, NamesTheLibraryThatRuns) {
+  for (const DType type : kElementTypes) {
+    const HostTensor x = HostTensor::normal(type, {32, 32}, 1);
+    HostTensor y(type, {32, 32});
+    PlanCache plans;
+    const bool taken = gemm_onednn(plans, {.m = 32,
+                                           .n = 32,
+                                           .k = 32,
+                                           .in = type,
+                                           .out = type,
+                                           .a = x.data(),
+                                           .b = x.data(),
+                                           .c = y.data()});
+    EXPECT_EQ(std::string(ops::gemm_library(type)).starts_with("oneDNN"), taken) << name_of(type);
+  }
+}
+
 TEST(Gemm, LinearLayerThroughTheOp) {
   CpuBench cpu;
   const HostTensor x = HostTensor::normal(DType::f64, {3, 5, 4}, 1);
@@ -147,6 +184,9 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
                Error);
   EXPECT_THROW(ops::gemm(cpu.stream, x, w, HostTensor(DType::bf16, {4, 6}), {.transpose_b = true}),
                Error);
+  EXPECT_THROW(ops::gemm(cpu.stream, HostTensor(DType::f16, {4, 8}), HostTensor(DType::f16, {6, 8}),
+                         HostTensor(DType::bf16, {4, 6}), {.transpose_b = true}),
+               Error);
   EXPECT_THROW(
       ops::gemm(cpu.stream, x, w, y, {.transpose_b = true, .bias = HostTensor(DType::f32, {5})}),
       Error);
@@ -154,7 +194,7 @@ TEST(Gemm, RefusesWhatDoesNotFit) {
 
 TEST(Gemm, RepeatsBitwise) {
   CpuBench cpu;
-  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+  for (const DType type : kElementTypes) {
     const HostTensor dy = HostTensor::normal(type, {300, 130}, 1),
                      x = HostTensor::normal(type, {300, 70}, 2);
     HostTensor first(sum_dtype(type), {130, 70}), second(sum_dtype(type), {130, 70});

@@ -96,7 +96,7 @@ void check(const Case& c) {
   ref::norm_forward(exact.forward(c.kind));
   for (std::int64_t i = 0; c.delta && i < t.sum.count(); ++i) {
     const double added = t.residual[i] + t.delta[i];
-    ASSERT_NEAR(t.sum[i], added, unit_roundoff(c.dtype) * (1 + 0x1p-15) * std::fabs(added));
+    ASSERT_NEAR(t.sum[i], added, operation_roundoff(c.dtype) * std::fabs(added));
   }
   // A sum of n terms over at least two lanes is off by at most (n / 2 + lanes + a few) roundings;
   // that error reaches the output times the condition number, and storing it rounds once more.
@@ -128,7 +128,7 @@ void check(const Case& c) {
 }
 
 TEST(Norm, MatchesTheReferenceForRaggedShapesAndAllTypes) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : kElementTypes)
     for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
       for (const std::int64_t width : {3, 7, 16, 17, 63, 65, 128, 768, 1000})
         for (const std::int64_t rows : {1, 5, 67})
@@ -144,7 +144,7 @@ TEST(Norm, WidthOneGivesTheBias) {
 }
 
 TEST(Norm, SumMayOverwriteResidualOrDelta) {
-  for (const DType dtype : {DType::f32, DType::bf16})
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16})
     for (const bool over_residual : {true, false}) {
       CpuBench cpu;
       const Case c{Norm::layernorm, dtype, 9, 65, true, true};
@@ -181,7 +181,7 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
 
 TEST(Norm, BitsDoNotDependOnThreads) {
   const int threads = omp_get_max_threads();
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     const Case c{Norm::layernorm, dtype, 515, 129, true, true};
     std::vector<Tensors> results;
     for (int n = 1; n <= 4; ++n) {

@@ -64,7 +64,7 @@ TEST(Reduce, TreeSumOfHalvesIsTheSumOfTheirTrees) {
 }
 
 TEST(Reduce, BiasGradientMatchesAndDoesNotDependOnThreads) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : kElementTypes)
     for (const std::int64_t width : {1, 3, 7, 16, 17, 65, 128, 768})
       for (const std::int64_t rows : {1, 3, 17, 100, 1100}) {
         SCOPED_TRACE(fmt::format("{} [{}, {}]", name_of(dtype), rows, width));
@@ -91,15 +91,14 @@ TEST(Reduce, BiasGradientMatchesAndDoesNotDependOnThreads) {
 }
 
 TEST(Reduce, AddRoundsOnceAndRunsInPlace) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : kElementTypes)
     for (const std::int64_t n : kCounts) {
       CpuBench cpu;
       const HostTensor a = HostTensor::normal(dtype, {n}, 1), b = HostTensor::normal(dtype, {n}, 2);
       HostTensor out(dtype, {n}, 1), exact(DType::f64, {n}), inside = a;
       for (std::int64_t i = 0; i < n; ++i) exact.set(i, a[i] + b[i]);
       ops::add(cpu.stream, a, b, out);
-      // bf16 rounds twice, through f32.
-      expect_close(out, exact, unit_roundoff(dtype) * (1 + 0x1p-15), 0, "add");
+      expect_close(out, exact, operation_roundoff(dtype), 0, "add");
       ops::add(cpu.stream, inside, b, inside);
       expect_close(inside, out, 0, 0, "add in place");
       EXPECT_TRUE(out.guard_intact() && inside.guard_intact());
@@ -107,14 +106,14 @@ TEST(Reduce, AddRoundsOnceAndRunsInPlace) {
 }
 
 TEST(Reduce, CastsRoundToNearestEvenBetweenAllTypes) {
-  for (const DType from : {DType::f64, DType::f32, DType::bf16})
-    for (const DType to : {DType::f64, DType::f32, DType::bf16})
+  for (const DType from : kElementTypes)
+    for (const DType to : kElementTypes)
       for (const std::int64_t n : {1, 17, 1000, 20001}) {
         CpuBench cpu;
         const HostTensor x = HostTensor::normal(from, {n}, 1);
         HostTensor y(to, {n});
         ops::cast(cpu.stream, x, y);
-        expect_close(y, x, unit_roundoff(to), 0, "cast");
+        expect_close(y, x, unit_roundoff(to), underflow_roundoff(to), "cast");
         const HostTensor scalar = x.to(to);
         for (std::int64_t i = 0; i < n && from != DType::f64; ++i) ASSERT_EQ(y[i], scalar[i]) << i;
         EXPECT_TRUE(y.guard_intact());
@@ -135,6 +134,43 @@ TEST(Reduce, DoubleToBf16DoesNotRoundTwice) {
   EXPECT_EQ(y[3], INFINITY);
   EXPECT_TRUE(std::isnan(y[4]));
   EXPECT_EQ(y[5], std::ldexp(255.0, 120));
+}
+
+TEST(Reduce, DoubleToF16DoesNotRoundTwice) {
+  CpuBench cpu;
+  HostTensor x(DType::f64, {8}), y(DType::f16, {8});
+  x.set(0, 1 + 0x1p-11 + 0x1p-40);      // just above half way: up, though f32 sees the half
+  x.set(1, 1 + 3 * 0x1p-11 - 0x1p-40);  // just below half way: down
+  x.set(2, 1 + 0x1p-11);                // half way: to even
+  x.set(3, 0x1p-25 + 0x1p-60);          // the same between 0 and the smallest number
+  x.set(4, 0x1p-25), x.set(5, 65520 - 0x1p-30), x.set(6, -65520), x.set(7, std::nan(""));
+  ops::cast(cpu.stream, x, y);
+  EXPECT_EQ(y[0], 1 + 0x1p-10);
+  EXPECT_EQ(y[1], 1 + 0x1p-10);
+  EXPECT_EQ(y[2], 1);
+  EXPECT_EQ(y[3], 0x1p-24);
+  EXPECT_EQ(y[4], 0);
+  EXPECT_EQ(y[5], 65504);
+  EXPECT_EQ(y[6], -INFINITY);
+  EXPECT_TRUE(std::isnan(y[7]));
+}
+
+TEST(Reduce, F16OverflowsToInfinity) {
+  for (const std::int64_t n : {1, 37}) {  // ragged and whole vectors
+    CpuBench cpu;
+    HostTensor y(DType::f16, {n});
+    for (const DType from : {DType::f64, DType::f32, DType::bf16})
+      for (const double sign : {1, -1}) {
+        ops::cast(cpu.stream, HostTensor::filled(from, {n}, sign * 0x1p17), y);
+        for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], sign * INFINITY) << name_of(from);
+      }
+    const HostTensor most = HostTensor::filled(DType::f16, {n}, 65504);
+    const HostTensor little = HostTensor::filled(DType::f16, {n}, 15);
+    ops::add(cpu.stream, most, little, y);  // 65519 is below half way to 2^16
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], 65504);
+    ops::add(cpu.stream, most, most, y);
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(y[i], INFINITY);
+  }
 }
 
 TEST(Reduce, FlatMaps) {

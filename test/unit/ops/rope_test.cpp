@@ -18,7 +18,7 @@ ops::Rope make(const HostTensor& x, const HostTensor& table, std::int64_t heads,
 }
 
 TEST(Rope, MatchesTheReferenceAndLeavesOtherFeaturesAlone) {
-  for (const DType dtype : {DType::f64, DType::f32, DType::bf16})
+  for (const DType dtype : kElementTypes)
     for (const RopePairing pairing : {RopePairing::half_split, RopePairing::interleaved})
       for (const std::int64_t width : {2, 6, 32, 34, 64, 126}) {
         SCOPED_TRACE(

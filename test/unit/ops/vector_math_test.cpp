@@ -1,5 +1,7 @@
 #include "kernels/vector_math.hpp"
 
+#include <bit>
+
 #include "test/support/op_test.hpp"
 
 namespace choir {
@@ -94,23 +96,60 @@ TEST(VectorMath, SpecialValuesAreThoseOfTheLibrary) {
   EXPECT_EQ(cpu::sigmoid(x)[1], 0.0f);
 }
 
-TEST(VectorMath, Bf16StoresRoundToNearestEvenLikeTheScalarRule) {
-  constexpr int kLanes = cpu::kLanes<bf16>;
+/// Floats of all exponents; 65521 is prime, so all patterns of low bits come by.
+template <class T>
+void expect_the_scalar_rule() {
+  constexpr int kLanes = cpu::kLanes<T>;
   for (std::uint64_t bits = 0; bits < (1ull << 32); bits += 65521ull * kLanes) {
     Floats x;
     for (int i = 0; i < kLanes; ++i)
       x[i] = std::bit_cast<float>(
           static_cast<std::uint32_t>(bits + static_cast<unsigned>(i) * 0x8000u));
-    bf16 stored[kLanes], part[kLanes] = {};
+    T stored[kLanes], part[kLanes] = {};
     cpu::store(stored, x);
     cpu::store_part(part, x, kLanes - 1);
+    const Floats back = cpu::load(stored), some = cpu::load_part(stored, kLanes - 1, -7.0f);
     for (int i = 0; i < kLanes; ++i) {
-      ASSERT_EQ(stored[i].bits, bf16::round(x[i])) << x[i];
+      ASSERT_EQ(stored[i].bits, T::round(x[i])) << x[i];
       ASSERT_EQ(part[i].bits, i < kLanes - 1 ? stored[i].bits : 0);
-      const float back = cpu::load(stored)[i];
-      ASSERT_TRUE(back == static_cast<float>(stored[i]) || std::isnan(back));
+      ASSERT_TRUE(back[i] == static_cast<float>(stored[i]) || std::isnan(back[i]));
+      ASSERT_TRUE(some[i] == (i < kLanes - 1 ? back[i] : -7.0f) || std::isnan(back[i]));
     }
   }
+}
+
+TEST(VectorMath, Bf16StoresRoundToNearestEvenLikeTheScalarRule) {
+  expect_the_scalar_rule<bf16>();
+}
+
+TEST(VectorMath, F16StoresRoundToNearestEvenLikeTheScalarRule) {
+  expect_the_scalar_rule<f16>();
+}
+
+template <class V>
+void expect_every_half() {
+  constexpr std::uint32_t kLanes = sizeof(V) / sizeof(float);
+  for (std::uint32_t first = 0; first < 0x10000; first += kLanes) {
+    f16 halves[kLanes], back[kLanes];
+    for (std::uint32_t i = 0; i < kLanes; ++i)
+      halves[i].bits = static_cast<std::uint16_t>(first + i);
+    const V wide = load_f16<V>(halves);
+    store_f16(back, wide);
+    for (std::uint32_t i = 0; i < kLanes; ++i) {
+      ASSERT_EQ(std::bit_cast<std::uint32_t>(static_cast<float>(wide[i])),
+                std::bit_cast<std::uint32_t>(f16::widen(halves[i].bits)));
+      ASSERT_EQ(back[i].bits, f16::round(wide[i]));
+    }
+  }
+}
+
+TEST(VectorMath, F16VectorsOfEveryWidthHoldEveryHalf) {
+  using Four = float __attribute__((vector_size(16)));
+  using Eight = float __attribute__((vector_size(32)));
+  using Sixteen = float __attribute__((vector_size(64)));
+  expect_every_half<Four>();
+  expect_every_half<Eight>();
+  expect_every_half<Sixteen>();
 }
 
 }  // namespace
