@@ -83,6 +83,12 @@ class Device {
   virtual double seconds_between(NativeEvent, NativeEvent) { return 0; }
   virtual void* allocate_host(std::size_t bytes);
   virtual void release_host(void* address) noexcept;
+  /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
+  /// unpin(). Throws Error where the system refuses.
+  virtual void pin(void* /*host*/, std::size_t /*bytes*/) {}
+  virtual void unpin(void* /*host*/) noexcept {}
+  /// For threads other than the one that made the device, before their first call on it.
+  virtual void enter_thread() {}
 
   PlanCache& plans() { return plans_; }
 
