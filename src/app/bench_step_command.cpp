@@ -6,6 +6,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/train/bench_step.hpp"
 #include "choir/train/run_setup.hpp"
+#include "choir/train/workplace.hpp"
 
 namespace choir {
 namespace {
@@ -25,12 +26,13 @@ int run(MpiSession& session, const Request& request) {
   Deck deck;
   together(world->world(), [&] { deck = parse_deck(text, request.deck, request.overrides); });
   world.reset();
-  const auto mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
-  choose_threads(mesh->node());
-  const auto device = make_device(DeviceKind::cpu);
+  Workplace place;
+  place.mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
+  choose_threads(place.mesh->node());
+  open_device(place, deck);
   Logger log(session.rank() == 0);
   if (!request.json && !request.csv) log.to_stdout();
-  const StepBench bench = bench_step(std::move(deck), *mesh, *device, log, request.options);
+  const StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
   if (session.rank() == 0) {
     if (request.json) fmt::print("{}\n", to_json(bench));
     if (request.csv) fmt::print("{}\n{}\n", csv_header(), to_csv(bench));
