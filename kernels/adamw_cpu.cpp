@@ -1,66 +1,115 @@
+#include <bit>
 #include <cmath>
 #include <type_traits>
 
 #include "kernels/adamw.hpp"
 #include "kernels/parallel.hpp"
+#include "kernels/random_words.hpp"
 #include "kernels/vector_math.hpp"
 
 namespace choir::cpu {
 namespace {
+
+static_assert(ops::kRoundingGroup % kWords == 0 && kFlatGroup % kWords == 0);
 
 template <class A>
 struct Step {
   A scale, beta1, beta2, rest1, rest2, rate, root_correction, epsilon, keep;
 };
 
-template <class A, bool kCopy>
-void update(std::int64_t first, std::int64_t last, const Step<A>& s, A* w, const A* gradient, A* m,
-            A* v, bf16* copy) {
+/// What decides the random rounding of bf16 masters.
+struct Rounding {
+  PhiloxKey key;
+  std::int64_t first_element;
+  std::uint64_t update;
+
+  void draw(std::int64_t i, std::uint32_t* words) const {
+    const auto call = static_cast<std::uint64_t>(first_element + i) / 4;
+    random_words(key, static_cast<std::uint32_t>(call), static_cast<std::uint32_t>(call >> 32),
+                 update, words);
+  }
+};
+
+/// One of the two bf16 neighbours of every lane, as f32; NaN stays.
+inline Floats round_at_random(Floats v, const std::uint32_t* random) {
+  Words words;
+  std::memcpy(&words, random, sizeof words);
+  const Words rounded = ((Words)v + (words & 0xffffu)) & 0xffff0000u;
+  return v == v ? (Floats)rounded : v;
+}
+
+template <class A, class Master, class Copy>
+struct Memory {
+  Master* w;
+  const A* gradient;
+  A *m, *v;
+  Copy* copy;  // nullptr: none
+};
+
+template <class A, class Master, class Copy, bool kCopy>
+void update(std::int64_t first, std::int64_t last, const Step<A>& s,
+            const Memory<A, Master, Copy>& at, const Rounding& rounding) {
+  constexpr bool kRandom = std::is_same_v<Master, bf16>;
+  alignas(kVectorBytes) std::uint32_t words[kRandom ? kWords : 1];
   for_vectors<A>(first, last, [&](std::int64_t i, auto access) {
-    const Vec<A> g = access.load(gradient + i) * s.scale;
-    const Vec<A> mean = s.beta1 * access.load(m + i) + s.rest1 * g;
-    const Vec<A> square = s.beta2 * access.load(v + i) + s.rest2 * g * g;
+    const Vec<A> g = access.load(at.gradient + i) * s.scale;
+    const Vec<A> mean = s.beta1 * access.load(at.m + i) + s.rest1 * g;
+    const Vec<A> square = s.beta2 * access.load(at.v + i) + s.rest2 * g * g;
     const Vec<A> step = s.rate * mean / (sqrt(square) * s.root_correction + s.epsilon);
-    const Vec<A> updated = access.load(w + i) * s.keep - step;
-    access.store(m + i, mean);
-    access.store(v + i, square);
-    access.store(w + i, updated);
-    if constexpr (kCopy && std::is_same_v<A, float>) access.store(copy + i, updated);
+    const Vec<A> updated = access.load(at.w + i) * s.keep - step;
+    access.store(at.m + i, mean);
+    access.store(at.v + i, square);
+    if constexpr (kRandom) {
+      const std::int64_t word = (i - first) % kWords;
+      if (word == 0) rounding.draw(i, words);
+      access.store(at.w + i, round_at_random(updated, words + word));
+    } else {
+      access.store(at.w + i, updated);
+    }
+    if constexpr (kCopy && std::is_same_v<A, float>) access.store(at.copy + i, updated);
     if constexpr (kCopy && std::is_same_v<A, double>)
       for (std::int64_t j = i; j < i + kLanes<A> && j < last; ++j)
-        copy[j] = bf16(static_cast<float>(w[j]));
+        at.copy[j] = Copy(static_cast<float>(at.w[j]));
   });
 }
 
-}  // namespace
-
-template <class A>
+template <class A, class Master, class Copy>
 void adamw(const ops::AdamW& args) {
-  const auto t = static_cast<double>(args.step);
-  const double correction1 = 1 - std::pow(args.beta1, t), correction2 = 1 - std::pow(args.beta2, t);
-  const Step<A> step{static_cast<A>(args.gradient_scale ? *args.gradient_scale : 1.0),
+  const ops::StepControl& c = *args.control;
+  const Step<A> step{static_cast<A>(c.gradient_factor),
                      static_cast<A>(args.beta1),
                      static_cast<A>(args.beta2),
                      static_cast<A>(1 - args.beta1),
                      static_cast<A>(1 - args.beta2),
-                     static_cast<A>(args.learning_rate / correction1),
-                     static_cast<A>(1 / std::sqrt(correction2)),
+                     static_cast<A>(c.learning_rate / c.correction1),
+                     static_cast<A>(1 / std::sqrt(c.correction2)),
                      static_cast<A>(args.epsilon),
-                     static_cast<A>(1 - args.learning_rate * args.decay)};
-  auto* w = static_cast<A*>(args.master.data);
-  const auto* g = static_cast<const A*>(args.gradient.data);
-  auto *m = static_cast<A*>(args.m.data), *v = static_cast<A*>(args.v.data);
-  auto* copy = static_cast<bf16*>(args.copy.data);
+                     static_cast<A>(1 - c.learning_rate * args.decay)};
+  const Memory<A, Master, Copy> at{static_cast<Master*>(args.master.data),
+                                   static_cast<const A*>(args.gradient.data),
+                                   static_cast<A*>(args.m.data), static_cast<A*>(args.v.data),
+                                   static_cast<Copy*>(args.copy.data)};
+  const Rounding rounding{args.rounding, args.first_element, static_cast<std::uint64_t>(c.updates)};
   parallel_flat(
       args.master.count(),
       [&](std::int64_t first, std::int64_t last) {
-        copy ? update<A, true>(first, last, step, w, g, m, v, copy)
-             : update<A, false>(first, last, step, w, g, m, v, copy);
+        at.copy ? update<A, Master, Copy, true>(first, last, step, at, rounding)
+                : update<A, Master, Copy, false>(first, last, step, at, rounding);
       },
       4);
 }
 
-template void adamw<double>(const ops::AdamW&);
-template void adamw<float>(const ops::AdamW&);
+template <class A>
+void with_copy(const ops::AdamW& args) {
+  args.copy.dtype == DType::f16 ? adamw<A, A, f16>(args) : adamw<A, A, bf16>(args);
+}
+
+}  // namespace
+
+void adamw(const ops::AdamW& args) {
+  if (args.control->apply == 0) return;
+  if (args.master.dtype == DType::bf16) return adamw<float, bf16, bf16>(args);
+  args.master.dtype == DType::f64 ? with_copy<double>(args) : with_copy<float>(args);
+}
 
 }  // namespace choir::cpu

@@ -99,7 +99,9 @@ Sum<T> finish_row(const ops::CrossEntropy& args, T* z, std::int64_t columns, std
 }  // namespace
 
 template <class T>
-void cross_entropy(const ops::CrossEntropy& args) {
+void cross_entropy(const ops::CrossEntropy& given) {
+  ops::CrossEntropy args = given;
+  if (given.device_scale) args.scale *= *given.device_scale;
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   const auto* targets = static_cast<const std::int32_t*>(args.targets.data);
   auto* losses = static_cast<Sum<T>*>(args.losses.data);

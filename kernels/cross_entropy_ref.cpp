@@ -6,6 +6,7 @@
 namespace choir::ref {
 
 void cross_entropy(const ops::CrossEntropy& args) {
+  const double scale = args.scale * (args.device_scale ? *args.device_scale : 1.0);
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   for (std::int64_t r = 0; r < rows; ++r) {
     double* z = args.logits.as<double>() + r * columns;
@@ -20,8 +21,7 @@ void cross_entropy(const ops::CrossEntropy& args) {
     for (std::int64_t c = 0; c < args.vocabulary; ++c) sum += std::exp(z[c] - max);
     args.losses.as<double>()[r] = std::log(sum) + max - z[target];
     for (std::int64_t c = 0; args.write_gradient && c < columns; ++c)
-      z[c] = c < args.vocabulary ? (std::exp(z[c] - max) / sum - (c == target ? 1 : 0)) * args.scale
-                                 : 0;
+      z[c] = c < args.vocabulary ? (std::exp(z[c] - max) / sum - (c == target ? 1 : 0)) * scale : 0;
   }
 }
 

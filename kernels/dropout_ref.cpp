@@ -6,7 +6,9 @@ void dropout(const ops::Dropout& args) {
   const std::int64_t width = args.in.shape.back();
   for (std::int64_t i = 0; i < args.in.count(); ++i) {
     const std::int64_t r = i / width, c = i % width;
-    const auto sample = static_cast<std::uint64_t>(args.first_sample + r / args.tokens);
+    const std::int64_t first =
+        args.first_sample + (args.first_sample_on_device ? *args.first_sample_on_device : 0);
+    const auto sample = static_cast<std::uint64_t>(first + r / args.tokens);
     const PhiloxBlock block = philox(
         args.key, {static_cast<std::uint32_t>(c / 4),
                    static_cast<std::uint32_t>(args.first_position + r % args.tokens),

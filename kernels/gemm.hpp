@@ -9,8 +9,8 @@
 // Approach: f64 by CBLAS; f32, bf16 and f16 by oneDNN's matmul, whose strided tags take all four
 // transpositions and whose sum post-op adds into an f32 C, so a weight gradient is one call. A
 // primitive, its memory objects and its scratchpad are made on the first call of a shape and kept.
-// Without oneDNN (or where it has no such product: f16 on most processors) f32 goes to CBLAS, and
-// bf16 and f16 are converted, multiplied in f32 and rounded once.
+// Where it has no such product f16 (as on most processors) is converted, multiplied in f32 by
+// oneDNN and rounded once. Without oneDNN f32 goes to CBLAS, and so do bf16 and f16, converted.
 #include <cstdint>
 
 #include "choir/core/dtype.hpp"
@@ -33,6 +33,9 @@ struct GemmArgs {
 void gemm_cpu(PlanCache& plans, const GemmArgs& args);
 /// By CBLAS, any dtype.
 void gemm_blas(PlanCache& plans, const GemmArgs& args);
+using GemmFunction = void(PlanCache& plans, const GemmArgs& args);
+/// bf16 or f16: operands converted whole, `product` in f32, one rounding.
+void gemm_widened(PlanCache& plans, const GemmArgs& args, GemmFunction* product);
 /// By oneDNN; false (nothing written) when it is absent or does not offer the product.
 bool gemm_onednn(PlanCache& plans, const GemmArgs& args);
 /// Whether it multiplies elements of this type on this processor.

@@ -1,19 +1,12 @@
 #include <cblas.h>
 
 #include <limits>
-#include <vector>
 
 #include "choir/core/error.hpp"
 #include "kernels/gemm.hpp"
-#include "kernels/reduce.hpp"
 
 namespace choir {
 namespace {
-
-/// f32 copies of 16-bit operands; they grow to the largest product seen.
-struct ConvertedOperands {
-  std::vector<float> a, b, c, bias;
-};
 
 void call_blas(const GemmArgs& args, const double* a, const double* b, double* c, double beta) {
   cblas_dgemm(CblasRowMajor, args.transpose_a ? CblasTrans : CblasNoTrans,
@@ -48,34 +41,6 @@ void multiply(const GemmArgs& args, const T* a, const T* b, const T* bias, T* c)
   call_blas(args, a, b, c, bias || args.accumulate ? T(1) : T(0));
 }
 
-float* room_for(std::int64_t count, std::vector<float>& scratch) {
-  if (static_cast<std::int64_t>(scratch.size()) < count)
-    scratch.resize(static_cast<std::size_t>(count));
-  return scratch.data();
-}
-
-template <class T>
-const float* widen(const void* from, std::int64_t count, std::vector<float>& scratch) {
-  float* to = room_for(count, scratch);
-  cpu::cast<T, float>({const_cast<void*>(from), DTypeOf<T>::value, Shape{count}},
-                      {to, DType::f32, Shape{count}});
-  return to;
-}
-
-/// 16-bit operands: converted, multiplied in f32, rounded once.
-template <class T>
-void multiply_wide(ConvertedOperands& scratch, const GemmArgs& args) {
-  const float* a = widen<T>(args.a, args.m * args.k, scratch.a);
-  const float* b = widen<T>(args.b, args.k * args.n, scratch.b);
-  const float* bias = args.bias ? widen<T>(args.bias, args.n, scratch.bias) : nullptr;
-  if (args.out == DType::f32) return multiply(args, a, b, bias, static_cast<float*>(args.c));
-  const std::int64_t count = args.m * args.n;
-  float* c = room_for(count, scratch.c);
-  if (args.accumulate) widen<T>(args.c, count, scratch.c);
-  multiply(args, a, b, bias, c);
-  cpu::cast<float, T>({c, DType::f32, Shape{count}}, {args.c, args.out, Shape{count}});
-}
-
 }  // namespace
 
 void gemm_blas(PlanCache& plans, const GemmArgs& args) {
@@ -90,9 +55,8 @@ void gemm_blas(PlanCache& plans, const GemmArgs& args) {
       return multiply(args, static_cast<const float*>(args.a), static_cast<const float*>(args.b),
                       static_cast<const float*>(args.bias), static_cast<float*>(args.c));
     case DType::bf16:
-      return multiply_wide<bf16>(plans.get<ConvertedOperands>(), args);
     case DType::f16:
-      return multiply_wide<f16>(plans.get<ConvertedOperands>(), args);
+      return gemm_widened(plans, args, gemm_blas);
     default:
       CHOIR_CHECK(false, "gemm of {}", name_of(args.in));
   }

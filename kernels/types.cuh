@@ -12,6 +12,8 @@ void with_element(DType dtype, const F& f) {
       return f(float{});
     case DType::bf16:
       return f(bf16{});
+    case DType::f16:
+      return f(f16{});
     default:
       throw Error(ExitCode::deck,
                   fmt::format("no cuda kernel for elements of type {}", name_of(dtype)),

@@ -49,6 +49,19 @@ gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }
 gtest "unit" 1 "$build/test_unit"
 for ranks in 1 2 3 4; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
+# The kernels on the CPU, spread over the cores: in order of the source under the memory checkers, shuffled without them,
+# and the cases named for it under the race detector.
+shards() {  # shards NAME VARIANT OPTION...
+  local name=$1 program=$build/test_host_cuda_$2
+  shift 2
+  part "$name" 600 "$here/host_cuda/run_shards.sh" "$program" "$@"
+}
+shards "kernels, ASan + UBSan" address
+HOST_CUDA_SEED=7 shards "kernels, shuffled" plain
+if [ "$long" = --long ]; then shards "kernels, TSan" thread; else shards "kernels, TSan" thread --gtest_filter='*Tsan*'; fi
+if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
+else echo "kernels, on a GPU: not run, there is none here"; fi
+
 scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 for script in "${scripts[@]}"; do

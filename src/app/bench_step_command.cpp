@@ -32,7 +32,8 @@ int run(MpiSession& session, const Request& request) {
   open_device(place, deck);
   Logger log(session.rank() == 0);
   if (!request.json && !request.csv) log.to_stdout();
-  const StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
+  const StepBench bench =
+      bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
   if (session.rank() == 0) {
     if (request.json) fmt::print("{}\n", to_json(bench));
     if (request.csv) fmt::print("{}\n{}\n", csv_header(), to_csv(bench));

@@ -224,11 +224,10 @@ Finding examine_training(Mesh& mesh) {
                            .first_sample = first,
                            .sequences = options.micro_batch_size};
     clock.begin();
-    losses.push_back(engine
-                         .step(
-                             step, step, [&](std::int64_t) { return batch; },
-                             static_cast<double>(tokens * data.size()), clock)
-                         .loss);
+    engine.step(
+        step, [&](std::int64_t) { return batch; }, static_cast<double>(tokens * data.size()),
+        clock);
+    losses.push_back(engine.finish(clock).loss);
   }
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(mesh.world().size()));
   digests[static_cast<std::size_t>(mesh.rank())] = engine.instance().storage().digest();

@@ -19,13 +19,14 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
   log.to_stdout();
   constexpr std::int64_t kRows = 8;
   LoadedModel loaded = load_model(path, precision, kRows, place, overrides);
-  const auto data =
-      open_data(loaded.deck, kRows, *place.mesh, log, loaded.tokenizer ? loaded.tokenizer->hash() : 0);
+  const auto data = open_data(loaded.deck, kRows, *place.mesh, log,
+                              loaded.tokenizer ? loaded.tokenizer->hash() : 0);
   if (!data->has_validation())
     throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
-  const double loss = validation_loss(*loaded.instance, *data, place.mesh->host_along(Axis::data), &progress);
+  const double loss =
+      validation_loss(*loaded.instance, *data, place.mesh->host_along(Axis::data), &progress);
   log.plain(fmt::format(
       "checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
       loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),

@@ -25,8 +25,8 @@ int generate(MpiSession& session, const Request& request) {
       throw DeckError("--temperature and --top-p are numbers, not NaN", "0.8 and 0.95 are usual");
   });
   choose_threads(place.mesh->node());
-  const LoadedModel loaded = load_model(request.checkpoint, request.precision, 0, place,
-                                        {"device=" + request.device});
+  const LoadedModel loaded =
+      load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});
   // Ranks other than 0 helped to verify the checkpoint; text is written by one.
   together(world, [&] {
     if (session.rank() != 0) return;

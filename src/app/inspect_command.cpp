@@ -23,7 +23,11 @@ struct Request {
 Progress read_progress(const Checkpoint& checkpoint, Communicator& world) {
   Progress progress;
   std::vector<StoredTensor> tensors;
-  for (const State& state : progress.states())
+  const auto& stored = checkpoint.manifest.tensors;
+  const bool scaled = std::any_of(stored.begin(), stored.end(), [](const TensorRecord& record) {
+    return record.name == "state/loss_scale";
+  });
+  for (const State& state : progress.states(scaled))
     tensors.push_back({.name = "state/" + state.name,
                        .dtype = state.value.dtype,
                        .shape = state.value.shape,

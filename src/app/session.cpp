@@ -71,7 +71,10 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  loaded.deck = parse_deck(of_anywhere(meta.deck), loaded.checkpoint.path + " (deck)", overrides);
+  // Where it was trained says nothing about where it is used.
+  Arguments words{"device=auto", "parallel.transport=auto", "parallel.share_device=false"};
+  words.insert(words.end(), overrides.begin(), overrides.end());
+  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
   loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
@@ -81,9 +84,9 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
   open_device(place, loaded.deck);
-  const StepPlan plan = plan_inference(options, batch, true);
-  loaded.instance =
-      std::make_unique<ModelInstance>(options, *place.device, mesh.along(Axis::data), plan.arena_bytes);
+  const StepPlan plan = plan_inference(options, batch, true, place.device.get());
+  loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh.along(Axis::data),
+                                                    plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
   loaded.instance->storage().publish(loaded.instance->stream());

@@ -39,7 +39,7 @@ std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
 struct Chunks {
   const StoredTensor& tensor;
   std::int64_t width = static_cast<std::int64_t>(size_of(tensor.dtype));
-  bool staged = tensor.device != nullptr && tensor.device->kind() == DeviceKind::cuda;
+  bool staged = tensor.device != nullptr && !tensor.device->host_visible();
   std::vector<char> staging{};
 
   template <class Action>

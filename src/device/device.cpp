@@ -61,6 +61,18 @@ void Device::release_host(void* address) noexcept {
   std::free(address);
 }
 
+void Device::begin_capture(NativeStream) {
+  CHOIR_CHECK(false, "the {} device records no graphs", name_of(kind()));
+}
+
+NativeGraph Device::end_capture(NativeStream) {
+  CHOIR_CHECK(false, "the {} device records no graphs", name_of(kind()));
+}
+
+void Device::launch(NativeGraph, NativeStream) {
+  CHOIR_CHECK(false, "the {} device records no graphs", name_of(kind()));
+}
+
 void Stream::wait(const Event& event) const {
   device_->wait(native_, event.native());
 }
@@ -81,6 +93,13 @@ Event::~Event() {
 void Event::record(const Stream& stream) {
   if (native_)
     device_->record(native_, stream.native());
+  else
+    time_ = now_seconds();
+}
+
+void Event::record_time(const Stream& stream) {
+  if (native_)
+    device_->record_time(native_, stream.native());
   else
     time_ = now_seconds();
 }

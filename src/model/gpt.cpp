@@ -100,7 +100,7 @@ Tensor Gpt::trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 }
 
 Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
-                 BucketHooks& hooks) {
+                 BucketHooks& hooks, const double* device_scale) {
   const Tensor normed = trunk(pass, ids, hooks);
   Tensor logits = head_->forward(pass, normed);
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
@@ -109,6 +109,7 @@ Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, d
                                      .losses = losses,
                                      .vocabulary = config_.vocab_size,
                                      .scale = scale,
+                                     .device_scale = device_scale,
                                      .write_gradient = pass.training()});
   pass.save(logits);  // now their gradient
   return losses;

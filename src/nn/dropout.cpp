@@ -12,6 +12,7 @@ void run(Pass& pass, const std::string& name, double probability, const Tensor& 
                                .probability = probability,
                                .key = philox_key(pass.seed(), name),
                                .first_sample = pass.first_sample(),
+                               .first_sample_on_device = pass.first_sample_on_device(),
                                .tokens = pass.sequence().tokens,
                                .first_position = pass.sequence().first_position});
 }

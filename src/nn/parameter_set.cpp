@@ -1,6 +1,7 @@
 #include "choir/nn/parameter_set.hpp"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "choir/core/philox.hpp"
 
@@ -17,18 +18,25 @@ TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shap
 }
 
 template <class T>
-void fill(const Parameter& parameter, std::uint64_t seed) {
-  T* out = parameter.master.as<T>();
+T rounded(double value) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return bf16(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
+}
+
+template <class T>
+void fill(const Parameter& parameter, std::uint64_t seed, T* out) {
   const std::int64_t n = parameter.count();
   if (parameter.init.kind != Init::Kind::normal) {
-    std::fill_n(out, n, parameter.init.kind == Init::Kind::ones ? T(1) : T(0));
+    std::fill_n(out, n, T(parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f));
     return;
   }
   const PhiloxKey key = philox_key(seed, "init/" + parameter.name);
   const double std = parameter.init.std;
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; ++i)
-    out[i] = static_cast<T>(std * normal_at(key, static_cast<std::uint64_t>(i)));
+    out[i] = rounded<T>(std * normal_at(key, static_cast<std::uint64_t>(i)));
 }
 
 }  // namespace
@@ -50,6 +58,7 @@ Parameter& ParameterSet::add(Parameter parameter) {
 
 void ParameterSet::place(int data_ranks) {
   flat_size_ = 0;
+  std::int64_t position = 0;
   for (Bucket& bucket : buckets_) {
     std::stable_partition(bucket.parameters.begin(), bucket.parameters.end(),
                           [](const Parameter* p) { return p->decay; });
@@ -63,6 +72,8 @@ void ParameterSet::place(int data_ranks) {
     bucket.size = round_up(at, kSliceAlignment * data_ranks);
     bucket.offset = flat_size_;
     flat_size_ += bucket.size;
+    bucket.position = position;
+    position += at;
   }
 }
 
@@ -72,7 +83,8 @@ void ParameterSet::bind(const Precision& precision, void* values, void* masters,
       const std::int64_t first = bucket.offset + p->offset;
       p->value = window(values, precision.compute, first, p->shape);
       p->master = window(masters, precision.master, first, p->shape);
-      p->gradient = gradients ? window(gradients, precision.master, first, p->shape) : TensorView{};
+      p->gradient =
+          gradients ? window(gradients, precision.gradient, first, p->shape) : TensorView{};
     }
 }
 
@@ -88,11 +100,13 @@ std::int64_t ParameterSet::count_decayed() const {
   return sum;
 }
 
-void initialise(const Parameter& parameter, std::uint64_t seed) {
-  if (parameter.master.dtype == DType::f64)
-    fill<double>(parameter, seed);
+void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to) {
+  if (to.dtype == DType::f64)
+    fill(parameter, seed, to.as<double>());
+  else if (to.dtype == DType::bf16)
+    fill(parameter, seed, to.as<bf16>());
   else
-    fill<float>(parameter, seed);
+    fill(parameter, seed, to.as<float>());
 }
 
 }  // namespace choir

@@ -16,12 +16,14 @@ Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_
   postponed_.reserve(kMaxPostponed);
 }
 
-void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample) {
+void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
+                 const std::int64_t* on_device) {
   CHOIR_CHECK(saved_.empty(), "{} tensors were saved and never used", saved_.size());
   CHOIR_CHECK(postponed_.empty(), "{} weight gradients never ran", postponed_.size());
   mode_ = mode;
   sequence_ = sequence;
   first_sample_ = first_sample;
+  first_sample_on_device_ = on_device;
 }
 
 Tensor Pass::allocate(const Shape& shape, const char* tag) {

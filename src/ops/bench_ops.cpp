@@ -241,13 +241,23 @@ void bench_optimizer(Bench&& b, bool with_copy, std::int64_t n) {
   a.master = b.random(DType::f32, {n}), a.gradient = b.random(DType::f32, {n});
   a.m = b.random(DType::f32, {n}), a.v = b.random(DType::f32, {n});
   if (with_copy) a.copy = b.empty(DType::bf16, {n});
-  a.learning_rate = 1e-4, a.decay = 0.1;
+  a.decay = 0.1;
+  const StepControl applied{.learning_rate = 1e-4,
+                            .apply = 1,
+                            .gradient_factor = 1,
+                            .correction1 = 1 - a.beta1,
+                            .correction2 = 1 - a.beta2,
+                            .updates = 1};
+  const TensorView control = b.empty(DType::u8, {sizeof applied});
+  b.stream().device().copy_from_host(control.data, &applied, sizeof applied);
+  a.control = static_cast<const StepControl*>(control.data);
 #pragma omp parallel for
   for (std::int64_t i = 0; i < n; ++i) a.v.as<float>()[i] = std::fabs(a.v.as<float>()[i]);
   const std::int64_t part = std::min<std::int64_t>(n, 100000);
   AdamW e = a;
   e.master = b.exact(a.master.slice(0, part)), e.gradient = b.exact(a.gradient.slice(0, part));
   e.m = b.exact(a.m.slice(0, part)), e.v = b.exact(a.v.slice(0, part)), e.copy = {};
+  e.control = &applied;
   adamw(b.stream(), a), ref::adamw(e);
   const bool valid =
       b.agrees(a.master.slice(0, part), e.master) && b.agrees(a.v.slice(0, part), e.v);

@@ -75,10 +75,12 @@ void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const 
 
 const char* gemm_library(DType dtype) {
   const char* library = onednn_version();
-  if (!onednn_offers(dtype)) return size_of(dtype) == 2 ? "OpenBLAS (in f32)" : "OpenBLAS";
-  if (dtype != DType::bf16 || !cpu_features().amx_bf16) return library;
+  if (!onednn_offers(dtype) && !(library && dtype == DType::f16))
+    return size_of(dtype) == 2 ? "OpenBLAS (in f32)" : "OpenBLAS";
   static const std::string with_tiles = fmt::format("{} (AMX)", library);
-  return with_tiles.c_str();
+  static const std::string widened = fmt::format("{} (in f32)", library);
+  if (dtype == DType::bf16 && cpu_features().amx_bf16) return with_tiles.c_str();
+  return onednn_offers(dtype) ? library : widened.c_str();
 }
 
 }  // namespace choir::ops

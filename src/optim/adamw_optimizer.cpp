@@ -4,10 +4,11 @@
 
 namespace choir {
 
-AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options)
-    : storage_(&storage), options_(options) {
+AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
+                               std::uint64_t seed)
+    : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
   const std::int64_t n = storage.parameters().flat_size();
-  const DType type = storage.precision().master;
+  const DType type = storage.precision().gradient;
   memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
   moments_ = {memory_.data(), type, {2 * n}};
   device.zero(memory_.data(), memory_.bytes());
@@ -20,8 +21,7 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const 
   return moments_.slice(first, p.count()).reshaped(p.shape);
 }
 
-void AdamWOptimizer::step(const Stream& stream, std::int64_t step, double learning_rate,
-                          const double* scale) {
+void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control) {
   const std::int64_t n = storage_->parameters().flat_size();
   for (const Bucket& bucket : storage_->parameters().buckets()) {
     const auto update = [&](std::int64_t first, std::int64_t count, double decay) {
@@ -32,13 +32,13 @@ void AdamWOptimizer::step(const Stream& stream, std::int64_t step, double learni
                           .m = moments_.slice(bucket.offset + first, count),
                           .v = moments_.slice(n + bucket.offset + first, count),
                           .copy = copies.empty() ? copies : copies.slice(first, count),
-                          .learning_rate = learning_rate,
                           .beta1 = options_.beta1,
                           .beta2 = options_.beta2,
                           .epsilon = options_.epsilon,
                           .decay = decay,
-                          .step = step,
-                          .gradient_scale = scale});
+                          .control = control,
+                          .rounding = rounding_,
+                          .first_element = bucket.position + first});
     };
     update(0, bucket.decayed, options_.weight_decay);
     update(bucket.decayed, bucket.size - bucket.decayed, 0.0);

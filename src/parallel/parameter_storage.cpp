@@ -1,9 +1,27 @@
 #include "choir/parallel/parameter_storage.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "choir/core/crc32c.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
+namespace {
+
+std::uint32_t crc_on(Device& device, const std::byte* data, std::size_t bytes, std::uint32_t crc) {
+  if (device.host_visible()) return crc32c(data, bytes, crc);
+  constexpr std::size_t kChunk = std::size_t{4} << 20;
+  std::vector<std::byte> host(std::min(bytes, kChunk));
+  for (std::size_t at = 0; at < bytes; at += kChunk) {
+    const std::size_t now = std::min(kChunk, bytes - at);
+    device.copy_to_host(host.data(), data + at, now);
+    crc = crc32c(host.data(), now, crc);
+  }
+  return crc;
+}
+
+}  // namespace
 
 ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& precision,
                                    Device& device, Communicator& data, bool training)
@@ -16,12 +34,15 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   masters_ = flat(master_memory_.data(), precision.master);
   if (precision.has_copy()) value_memory_ = Buffer(device, bytes(precision.compute));
   values_ = precision.has_copy() ? flat(value_memory_.data(), precision.compute) : masters_;
-  if (training && device.kind() == DeviceKind::null) {
-    planned_gradients_ = Buffer(device, bytes(precision.master));
-    gradients_ = flat(planned_gradients_.data(), precision.master);
-  } else if (training) {
-    gradient_memory_ = data.allocate(bytes(precision.master));
-    gradients_ = flat(gradient_memory_->data(), precision.master);
+  // Memory of the device where nobody reduces it, and in a plan.
+  const bool own =
+      device.kind() == DeviceKind::null || (data.size() == 1 && !device.host_visible());
+  if (training && own)
+    own_gradients_ = Buffer(device, bytes(precision.gradient));
+  else if (training)
+    gradient_memory_ = data.allocate(bytes(precision.gradient));
+  if (training) {
+    gradients_ = flat(own ? own_gradients_.data() : gradient_memory_->data(), precision.gradient);
     device.zero(gradients_.data, gradients_.bytes());  // the padding stays zero for ever
   }
   device.zero(masters_.data, masters_.bytes());
@@ -31,7 +52,16 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
 
 void ParameterStorage::initialise(std::uint64_t seed) {
   if (device_->kind() == DeviceKind::null) return;
-  for (const Parameter& p : parameters_->parameters()) choir::initialise(p, seed);
+  std::vector<std::byte> host;
+  for (const Parameter& p : parameters_->parameters()) {
+    if (device_->host_visible()) {
+      choir::initialise(p, seed, p.master);
+      continue;
+    }
+    host.resize(p.master.bytes());
+    choir::initialise(p, seed, {host.data(), p.master.dtype, p.shape});
+    device_->copy_from_host(p.master.data, host.data(), host.size());
+  }
   publish(Stream(*device_));
 }
 
@@ -53,9 +83,9 @@ std::uint64_t ParameterStorage::digest() const {
     const auto* bytes = static_cast<const std::byte*>(p.master.data);
     // Two registers over the two halves, so that 64 bits mean something.
     const std::size_t half = p.master.bytes() / 2;
-    const auto low = crc32c(bytes, half, static_cast<std::uint32_t>(digest));
-    const auto high =
-        crc32c(bytes + half, p.master.bytes() - half, static_cast<std::uint32_t>(digest >> 32));
+    const auto low = crc_on(*device_, bytes, half, static_cast<std::uint32_t>(digest));
+    const auto high = crc_on(*device_, bytes + half, p.master.bytes() - half,
+                             static_cast<std::uint32_t>(digest >> 32));
     digest = (std::uint64_t{high} << 32) | low;
   }
   return digest;

@@ -110,7 +110,7 @@ std::vector<ShapeRow> bench_gemms(Device& device, const GptConfig& config,
     const TensorView left = tensors.random(precision.compute, a),
                      right = tensors.random(precision.compute, b);
     const TensorView out =
-        tensors.empty(g.to_master ? precision.master : precision.compute, {g.m, g.n});
+        tensors.empty(g.to_master ? precision.gradient : precision.compute, {g.m, g.n});
     const double each = median_seconds(seconds, [&] {
       ops::gemm(tensors.stream(), left, right, out,
                 {.transpose_a = g.transpose_a, .transpose_b = g.transpose_b});

@@ -111,7 +111,7 @@ class Bench {
   StepBench result_;
   std::array<std::vector<double>, kPhases> seconds_;
   double last_loss_ = 0;
-  std::int64_t step_ = 0, updates_ = 0, base_ = 0, heap_ = 0;
+  std::int64_t step_ = 0, base_ = 0, heap_ = 0;
 };
 
 void Bench::prepare() {
@@ -157,7 +157,7 @@ void Bench::build() {
                          .per_step = batch_.micro_batches(),
                          .rank_offset = ranks.rank() * batch_.accum,
                          .per_rank = batch_.accum});
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false);
+  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();
@@ -171,12 +171,12 @@ void Bench::build() {
 
 double Bench::timed_step() {
   clock_.begin();
-  const StepResult step = engine_->step(
-      step_, updates_, [&](std::int64_t) { return on_device(data_->next()); },
+  engine_->step(
+      step_, [&](std::int64_t) { return token_batch(data_->next()); },
       static_cast<double>(result_.tokens), clock_);
+  const StepResult step = engine_->finish(clock_);
   clock_.end();
   ++step_;
-  updates_ += step.updated;
   last_loss_ = step.loss;
   return max_over(world(), clock_.total());
 }

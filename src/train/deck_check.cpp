@@ -123,6 +123,22 @@ class Checks {
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
   }
 
+  void precision() {
+    const TrainSection defaults;
+    const TrainSection& train = deck_.train;
+    const bool fp16 = train.precision == "fp16-mixed";
+    if (train.loss_scale != defaults.loss_scale && !fp16)
+      add({"train.loss_scale", "train.precision"},
+          fmt::format("train.loss_scale = {} is for train.precision = \"fp16-mixed\", not \"{}\": "
+                      "the others have the range of fp32",
+                      train.loss_scale, train.precision));
+    if (train.loss_scale_window != defaults.loss_scale_window && (!fp16 || train.loss_scale > 0))
+      add({"train.loss_scale_window", "train.loss_scale", "train.precision"},
+          fmt::format("train.loss_scale_window = {} is for train.precision = \"fp16-mixed\" with "
+                      "train.loss_scale = \"dynamic\"",
+                      train.loss_scale_window));
+  }
+
   void faults() {
     const FaultSection& fault = deck_.fault;
     const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
@@ -190,6 +206,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.batch();
   checks.data();
   checks.schedule();
+  checks.precision();
   checks.device();
   checks.faults();
   return checks.take();

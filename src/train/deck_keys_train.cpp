@@ -36,10 +36,29 @@ void add_train_keys(Table& table) {
   using Part = TrainSection;
   auto train = table.section("train", &Deck::train);
   train
-      .add(
-          "precision", &Part::precision, "",
-          "Of activations and matrix products; -mixed keeps fp32 master weights and gradient sums.")
-      .one_of({"fp64", "fp32", "bf16-mixed"}, {"bf16-true", "fp16-mixed"});
+      .add("precision", &Part::precision, "",
+           "Of activations and matrix products; gradient sums and moments are fp32 (fp64). -mixed "
+           "keeps fp32 master weights, bf16-true rounds updates of its bf16 weights at random.")
+      .one_of({"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"});
+  train
+      .add("loss_scale", &Part::loss_scale, "",
+           "fp16-mixed only: factor on the loss, taken out of the gradient again. dynamic: from "
+           "65536, doubled after train.loss_scale_window good updates, halved by an overflow.")
+      .or_word("dynamic")
+      .at_least(0);
+  train
+      .add("loss_scale_window", &Part::loss_scale_window, "updates",
+           "Updates without overflow before a dynamic loss scale is doubled.")
+      .at_least(1);
+  train.add("cuda_graph", &Part::cuda_graph, "",
+            "cuda only: the kernels of a step are recorded once and launched as a whole.");
+  train
+      .add("steps_in_flight", &Part::steps_in_flight, "steps",
+           "Steps queued before the result of the first is read; changes no number. auto: 1 on the "
+           "cpu, 2 on other devices.")
+      .or_word("auto")
+      .at_least(0)
+      .at_most(8);
   train
       .add("micro_batch_size", &Part::micro_batch_size, "sequences",
            "Per rank and pass. Never changed silently: on n ranks pass a train.micro_batch_size "

@@ -1,25 +1,62 @@
 #include "choir/train/engine.hpp"
 
-#include <cmath>
+#include <algorithm>
+#include <cstring>
+#include <string_view>
 
+#include "choir/core/clock.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
+namespace {
+
+/// Plans are made and libraries warm after them.
+constexpr std::int64_t kStepsBeforeGraph = 2;
+
+/// What MPI does to device memory happens on the host and cannot be recorded.
+bool recordable(const Communicator& data) {
+  return data.size() == 1 || std::string_view(data.transport()) == "nccl";
+}
+
+}  // namespace
 
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
     : options_(options),
       mesh_(&mesh),
       instance_({options.model, options.precision, options.seed, true}, device,
-                mesh.along(Axis::data), arena_bytes) {
+                mesh.along(Axis::data), arena_bytes),
+      staged_(!device.host_visible()),
+      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh.along(Axis::data))),
+      lag_(options.lag >= 0 ? options.lag
+           : staged_        ? 1
+                            : 0),
+      control_(device, sizeof(ops::StepControl)) {
   Communicator& data = mesh.along(Axis::data);
   ParameterStorage& storage = instance_.storage();
-  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw);
+  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, device, data, options.micro_batches,
                                                options.reproducible);
-  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device);
+  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1);
   const std::int64_t sums = options.micro_batches * data.size() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
+  if (staged_) copies_ = std::make_unique<SideStream>(device);
+  const std::int64_t cells = options.micro_batch_size * options.model.block_size;
+  for (int i = 0; i < lag_ + 1; ++i)
+    slots_.push_back(std::make_unique<StepSlot>(device, options.micro_batches, cells, staged_));
+  for (int i = 0; i < lag_ + 2; ++i) done_.push_back(std::make_unique<Event>(device));
+  spans_.reserve(2 * static_cast<std::size_t>(options.micro_batches) + 8);
+  resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
+}
+
+void Engine::resume(const UpdateState& state) {
+  CHOIR_CHECK(in_flight() == 0, "{} steps in flight", in_flight());
+  state_ = state;
+  if (!options_.loss_scaling.dynamic()) state_.loss_scale = options_.loss_scaling.start;
+  const ops::StepControl start{.updates = static_cast<double>(state_.updates),
+                               .loss_scale = state_.loss_scale,
+                               .good_steps = static_cast<double>(state_.good_steps)};
+  instance_.device().copy_from_host(control(), &start, sizeof start);
 }
 
 std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const {
@@ -27,59 +64,148 @@ std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const 
   return (step * data.size() + data.rank()) * options_.micro_batches + j;
 }
 
-StepResult Engine::step(std::int64_t step, std::int64_t updates, const BatchOf& batch_of,
-                        double valid_tokens, PhaseClock& clock) {
+void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_tokens,
+                  PhaseClock& clock) {
+  CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, of which none was finished", in_flight());
+  const double start = now_seconds();
   const Stream& stream = instance_.stream();
-  ops::zero(stream, losses_);
-  for (std::int64_t j = 0; j < options_.micro_batches; ++j) {
-    clock.enter(Phase::data);
-    const TokenBatch batch = batch_of(j);
-    forward_backward(j, batch, 1.0 / valid_tokens, clock);
-  }
-  clock.enter(Phase::comm);
-  reducer_->finish();
-  StepResult result;
-  result.loss = reduce_losses() / valid_tokens;
-  clock.enter(Phase::optimizer);
-  norm_->compute(stream, mesh_->along(Axis::data), options_.grad_clip);
-  result.learning_rate = options_.schedule.at(step);
-  if (stream.kind() != DeviceKind::null) {
-    result.grad_norm = norm_->norm().as<double>()[0];
-    result.updated = std::isfinite(result.grad_norm) && std::isfinite(result.loss);
-  }
-  if (result.updated)
-    optimizer_->step(stream, updates + 1, result.learning_rate, norm_->clip_factor().as<double>());
-  clock.enter(Phase::other);
-  return result;
+  StepSlot& slot = slot_of(queued_);
+  slot.alone = in_flight() == 0;
+  slot.inputs().learning_rate = options_.schedule.at(step);
+  slot.inputs().tokens = valid_tokens;
+  if (staged_) stage(slot, batch_of);
+  slot.host_seconds = now_seconds() - start;
+  stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
+  run(slot, [&] { queue_work(slot, batch_of, clock); });
+  stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
+  done(queued_).record(stream);
+  ++queued_;
+  if (!staged_) clock.enter(Phase::other);
 }
 
-void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, double scale,
-                              PhaseClock& clock) {
-  clock.enter(Phase::forward);
+void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
+  const double start = now_seconds();
+  for (std::int64_t j = 0; j < options_.micro_batches; ++j)
+    slot.stage(copies_->stream(), j, batch_of(j));
+  slot.publish(copies_->stream(), instance_.stream());
+  slot.data_seconds = now_seconds() - start;
+}
+
+// The kernels of a step have the same arguments in every step that uses the same slot: the arena
+// hands out the same addresses, and what changes is in device memory. So each slot's work is
+// recorded once, and again when somebody else holds memory of the arena.
+template <class Work>
+void Engine::run(StepSlot& slot, const Work& work) {
+  if (!graphs_ || queued_ < kStepsBeforeGraph) return work();
+  Device& device = instance_.device();
+  const NativeStream stream = instance_.stream().native();
+  const std::size_t key = instance_.arena().live();
+  if (slot.graph && slot.graph_key != key) slot.drop_graph();
+  if (!slot.graph) {
+    device.begin_capture(stream);
+    try {
+      work();
+    } catch (...) {
+      device.destroy(device.end_capture(stream));
+      throw;
+    }
+    slot.graph = device.end_capture(stream);
+    slot.graph_key = key;
+  }
+  device.launch(slot.graph, stream);
+}
+
+void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
+  const Stream& stream = instance_.stream();
+  slot.marks.begin();
+  const auto enter = [&](Phase phase) {
+    staged_ ? slot.marks.enter(stream, phase) : clock.enter(phase);
+  };
+  for (std::int64_t j = 0; j < options_.micro_batches; ++j) {
+    if (!staged_) clock.enter(Phase::data);
+    const TokenBatch batch = staged_ ? slot.staged(j) : batch_of(j);
+    enter(Phase::forward);
+    if (j == 0) {
+      ops::begin_step(stream, control());
+      ops::zero(stream, losses_);
+    }
+    forward_backward(j, batch, enter);
+  }
+  enter(Phase::comm);
+  reducer_->finish();
+  reduce_losses();
+  enter(Phase::optimizer);
+  const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
+  norm_->compute(stream, mesh_->along(Axis::data), place);
+  ops::end_step(stream, {.control = control(),
+                         .square_sum = norm_->square_sum(),
+                         .loss_sum = losses_.slice(losses_.count() - 1, 1),
+                         .max_norm = options_.grad_clip,
+                         .beta1 = options_.adamw.beta1,
+                         .beta2 = options_.adamw.beta2,
+                         .scaling = options_.loss_scaling});
+  optimizer_->step(stream, control());
+  enter(Phase::other);
+}
+
+template <class Enter>
+void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter) {
   Pass& pass = instance_.pass();
   reducer_->begin_micro_batch(instance_.stream(), j);
   pass.begin(Mode::train,
              {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
-             batch.first_sample);
+             batch.first_sample, batch.first_sample_on_device);
   {
-    const Tensor losses =
-        instance_.model().loss(pass, batch.inputs, batch.targets, scale, *reducer_);
+    const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *reducer_,
+                                                 &control()->loss_factor);
     const std::int64_t mine = mesh_->along(Axis::data).rank() * options_.micro_batches + j;
     ops::tree_sum(instance_.stream(), losses, losses_.slice(mine, 1));
   }
-  clock.enter(Phase::backward);
+  enter(Phase::backward);
   instance_.model().backward(pass, batch.inputs, *reducer_);
 }
 
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and
 // the tree over micro-batches does not know how they were distributed.
-double Engine::reduce_losses() {
+void Engine::reduce_losses() {
   Communicator& data = mesh_->along(Axis::data);
   const std::int64_t n = losses_.count() - 1;
   if (data.size() > 1)
     data.all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
   ops::tree_sum(instance_.stream(), losses_.slice(0, n), losses_.slice(n, 1));
-  return instance_.stream().kind() == DeviceKind::null ? 0.0 : losses_.as<double>()[n];
+}
+
+StepResult Engine::finish(PhaseClock& clock) {
+  CHOIR_CHECK(in_flight() > 0, "no step is in flight");
+  const StepSlot& slot = slot_of(finished_);
+  done(finished_).synchronize();
+  if (staged_) report_phases(slot, clock);
+  ++finished_;
+  const ops::StepControl& c = slot.results();
+  state_ = {.updates = static_cast<std::int64_t>(c.updates),
+            .loss_scale = c.loss_scale,
+            .good_steps = static_cast<std::int64_t>(c.good_steps)};
+  return {.loss = c.loss,
+          .grad_norm = c.gradient_norm,
+          .learning_rate = c.learning_rate,
+          .updated = c.apply != 0,
+          .overflow = c.apply == 0 && options_.loss_scaling.dynamic() &&
+                      c.step_loss_scale > ops::kLowestLossScale,
+          .loss_scale = c.step_loss_scale};
+}
+
+// From the end of the step before to the end of this one. What the stream waited between the two
+// it waited for the host, and the host for data, or not.
+void Engine::report_phases(const StepSlot& slot, PhaseClock& clock) {
+  const double gap =
+      slot.alone ? slot.host_seconds
+                 : std::max(0.0, slot.marks.first().seconds_since(done(finished_ + lag_ + 1)));
+  const double data = std::min(gap, slot.data_seconds);
+  spans_.clear();
+  spans_.push_back({Phase::other, gap - data});
+  spans_.push_back({Phase::data, data});
+  slot.marks.spans_until(done(finished_), spans_);
+  clock.replay(spans_, now_seconds());
 }
 
 MemoryPlan Engine::memory() const {
@@ -89,23 +215,28 @@ MemoryPlan Engine::memory() const {
   reducer_->add_to(plan);
   norm_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());
+  std::size_t batches = 0;
+  for (const auto& slot : slots_) batches += slot->device_bytes();
+  if (batches > 0) plan.add("micro-batches", batches);
+  plan.add("step control", control_.bytes());
   return plan;
 }
 
-std::vector<std::string> Engine::non_finite_gradients() {
-  std::vector<std::string> names;
-  std::vector<double> sums;
-  for (const Parameter& p : instance_.parameters().parameters()) {
-    sums.assign(static_cast<std::size_t>((p.count() + ops::kNormChunk - 1) / ops::kNormChunk), 0.0);
-    ops::sum_of_squares(instance_.stream(), p.gradient.reshaped({p.count()}),
-                        {sums.data(), DType::f64, {static_cast<std::int64_t>(sums.size())}});
-    for (const double sum : sums)
-      if (!std::isfinite(sum)) {
-        names.push_back(p.name);
-        break;
-      }
-  }
-  return names;
+std::vector<std::string> Engine::non_finite_gradients() const {
+  if (finished_ == 0) return {};
+  return norm_->not_finite(
+      static_cast<int>((finished_ - 1) % static_cast<std::int64_t>(slots_.size())));
+}
+
+std::string Engine::graph_use() const {
+  if (graphs_)
+    return fmt::format("a step is recorded after {} steps and then replayed as a whole",
+                       kStepsBeforeGraph);
+  if (!options_.cuda_graph) return "off";
+  if (!instance_.device().records_graphs())
+    return fmt::format("of no effect on the {} device", name_of(instance_.device().kind()));
+  return fmt::format("not used: steps with transport '{}' cannot be recorded",
+                     mesh_->along(Axis::data).transport());
 }
 
 }  // namespace choir

@@ -75,8 +75,14 @@ void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
   const Tensor out = instance_.model().next_logits(pass, device_ids);
   cache.length += count;
-  if (instance_.device().kind() == DeviceKind::null) return;
-  to_floats(out, logits);
+  Device& device = instance_.device();
+  if (device.kind() == DeviceKind::null) return;
+  if (device.host_visible()) return to_floats(out, logits);
+  TensorView host = out;
+  std::vector<std::byte> memory(out.bytes());
+  device.copy_to_host(memory.data(), out.data, memory.size());
+  host.data = memory.data();
+  to_floats(host, logits);
 }
 
 }  // namespace choir

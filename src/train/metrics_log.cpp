@@ -33,6 +33,7 @@ std::string format_line(const StepMetrics& m, int ranks) {
       "tps_per_gpu={:.0f} mfu={:.2f}",
       m.step, m.result.loss, m.dt, m.forward, m.backward, sps, sps / ranks, tps, tps / ranks,
       100 * m.mfu);
+  if (m.scaled) line += fmt::format(" loss_scale={:.0f}", m.result.loss_scale);
   if (m.train_loss) line += fmt::format(" train_loss={:.4f}", *m.train_loss);
   if (m.val_loss) line += fmt::format(" val_loss={:.4f}", *m.val_loss);
   if (!m.result.updated) line += " skipped";
@@ -50,6 +51,7 @@ std::string metrics_legend(const std::string& peak_text) {
          "                " +
          peak_text +
          "\n"
+         "  loss_scale    factor on the loss of this step (fp16-mixed)\n"
          "  train_loss    mean training loss since the evaluation before\n"
          "  val_loss      mean over the validation data (lines with an evaluation)\n"
          "  metrics.jsonl has the same, and lr, grad_norm, data, comm, optimizer, other, mem";
@@ -66,6 +68,7 @@ std::string to_json(const StepMetrics& m, int ranks) {
       number(m.dt), number(m.forward), number(m.backward), number(m.data), number(m.comm),
       number(m.optimizer), number(m.other), number(sps), number(sps / ranks), number(tps),
       number(tps / ranks), number(100 * m.mfu), m.memory, !m.result.updated);
+  if (m.scaled) text += ",\"loss_scale\":" + number(m.result.loss_scale);
   if (m.train_loss) text += ",\"train_loss\":" + number(*m.train_loss);
   if (m.val_loss) text += ",\"val_loss\":" + number(*m.val_loss);
   return text + "}";

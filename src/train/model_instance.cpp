@@ -27,10 +27,20 @@ double ModelInstance::loss_sum(const TokenBatch& batch) {
               {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
               batch.first_sample);
   BucketHooks everything_resident;
-  const Tensor losses = model_.loss(pass_, batch.inputs, batch.targets, 1.0, everything_resident);
+  const Tensor inputs = on_device(batch.inputs), targets = on_device(batch.targets);
+  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, everything_resident);
   const TensorView total{scalar_.data(), DType::f64, {1}};
   ops::tree_sum(stream_, losses, total);
-  return device_->kind() == DeviceKind::null ? 0.0 : total.as<double>()[0];
+  double sum = 0;
+  device_->copy_to_host(&sum, total.data, sizeof sum);
+  return sum;
+}
+
+Tensor ModelInstance::on_device(const TensorView& host) {
+  if (device_->host_visible()) return Tensor().view(host);
+  Tensor there = arena_.allocate(host.dtype, host.shape, "evaluation batch");
+  device_->copy_from_host(there.data, host.data, host.bytes());
+  return there;
 }
 
 void ModelInstance::add_to(MemoryPlan& plan) const {

@@ -14,6 +14,7 @@ void PhaseClock::begin() {
   seconds_ = {};
   current_ = Phase::other;
   since_ = now_seconds();
+  replayed_ = false;
 }
 
 void PhaseClock::enter(Phase phase) {
@@ -22,6 +23,22 @@ void PhaseClock::enter(Phase phase) {
   if (listener_) listener_(current_, since_, now, phase);
   current_ = phase;
   since_ = now;
+}
+
+void PhaseClock::replay(std::span<const PhaseSpan> spans, double end) {
+  seconds_ = {};
+  double at = end;
+  for (const PhaseSpan& span : spans) at -= span.seconds;
+  for (std::size_t i = 0; i < spans.size(); ++i) {
+    const auto& [phase, seconds] = spans[i];
+    seconds_[static_cast<std::size_t>(phase)] += seconds;
+    const Phase next = i + 1 < spans.size() ? spans[i + 1].phase : Phase::other;
+    if (listener_) listener_(phase, at, at + seconds, next);
+    at += seconds;
+  }
+  current_ = Phase::other;
+  since_ = end;
+  replayed_ = true;
 }
 
 void PhaseClock::transfer(double seconds, Phase to) {

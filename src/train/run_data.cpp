@@ -47,7 +47,7 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   return Dataset::open(mesh.host_along(Axis::data), config);
 }
 
-TokenBatch on_device(const Batch& batch) {
+TokenBatch token_batch(const Batch& batch) {
   const std::int64_t n = batch.inputs.count();
   return {.inputs = batch.inputs.reshaped({n}),
           .targets = batch.targets.reshaped({n}),
@@ -67,7 +67,7 @@ double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ran
       progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
     if (batch.valid == 0) continue;
     const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
-    sums[at] = instance.loss_sum(on_device(batch));
+    sums[at] = instance.loss_sum(token_batch(batch));
     sums[at + 1] = static_cast<double>(batch.valid);
   }
   ranks.all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);

@@ -45,6 +45,14 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel) {
           .decay_steps = o.decay_steps};
 }
 
+ops::LossScaling loss_scaling_of(const Deck& deck) {
+  constexpr double kFirstScale = 65536;
+  const TrainSection& train = deck.train;
+  if (train.precision != "fp16-mixed") return {};
+  if (train.loss_scale > 0) return {.start = static_cast<double>(train.loss_scale), .window = 0};
+  return {.start = kFirstScale, .window = static_cast<double>(train.loss_scale_window)};
+}
+
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
   return {.model = deck.model.gpt,
@@ -58,7 +66,10 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
                     .epsilon = o.epsilon,
                     .weight_decay = o.weight_decay},
           .schedule = schedule_of(deck, batch.data_parallel),
-          .grad_clip = o.grad_clip};
+          .grad_clip = o.grad_clip,
+          .loss_scaling = loss_scaling_of(deck),
+          .cuda_graph = deck.train.cuda_graph,
+          .lag = deck.train.steps_in_flight - 1};
 }
 
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {

@@ -52,19 +52,20 @@ std::string dist_info(Mesh& mesh, const Device& device, const std::string& devic
       "  DEVICE={}{}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
       "  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n  WORLD_SIZE_TOTAL={}\n"
       "  LAYOUT={}\n  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
-      device.description(), why, device.host_visible() ? "mpi" : data.transport(), host_name(), "linux", mesh.nodes(), mesh.node().size(),
-      omp_get_max_threads(), scheduler(), mesh.world().size(), mesh.layout().to_string(),
-      data.transport(), MpiSession::library_version());
+      device.description(), why, device.host_visible() ? "mpi" : data.transport(), host_name(),
+      "linux", mesh.nodes(), mesh.node().size(), omp_get_max_threads(), scheduler(),
+      mesh.world().size(), mesh.layout().to_string(), data.transport(),
+      MpiSession::library_version());
 }
 
 std::string transport_report(Mesh& mesh, Device& device) {
   const std::size_t bytes = std::size_t{device.host_visible() ? 4u : 32u} << 20;
   std::string text;
   for (const AxisSpeed& axis : measure_axes(mesh, device, bytes))
-    text += fmt::format(
-        "\n  {}: {} ranks, transport {}, all-reduce of {}: {:.2f} GB/s bus bandwidth",
-        short_name(axis.axis), axis.ranks, axis.transport,
-        format_bytes(static_cast<double>(axis.bytes)), axis.bus_gb_per_s);
+    text +=
+        fmt::format("\n  {}: {} ranks, transport {}, all-reduce of {}: {:.2f} GB/s bus bandwidth",
+                    short_name(axis.axis), axis.ranks, axis.transport,
+                    format_bytes(static_cast<double>(axis.bytes)), axis.bus_gb_per_s);
   if (text.empty()) return "axes: one rank, nothing travels";
   if (!mesh.transport_note().empty()) text += "\n  staged because " + mesh.transport_note();
   return "axes:" + text;
@@ -86,12 +87,16 @@ std::string model_report(Engine& engine) {
       "  not decayed                {:>16} in {} tensors\n"
       "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
       "  tokens per iteration       {:>16}\n"
-      "  GEMM                       {:>16}",
+      "  GEMM                       {:>16}\n"
+      "  results are read           {:>16}\n"
+      "  train.cuda_graph           {}",
       model.describe(), format_count(parameters.count()),
       format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
       decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
       tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches,
-      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute));
+      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute),
+      engine.lag() == 0 ? "after each step" : fmt::format("{} step(s) later", engine.lag()),
+      engine.graph_use());
 }
 
 std::string memory_report(const StepPlan& plan) {

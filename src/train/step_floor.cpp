@@ -15,11 +15,12 @@ StepWork step_work(const GptConfig& c, const Precision& precision, std::int64_t 
   const auto pairs = static_cast<double>(sequences * c.n_layer * c.n_head) *
                      static_cast<double>(c.block_size * (c.block_size + 1) / 2);
   const auto count = static_cast<double>(parameters);
-  const auto word = static_cast<double>(size_of(precision.master));
+  const auto master = static_cast<double>(size_of(precision.master));
+  const auto word = static_cast<double>(size_of(precision.gradient));
   const auto copy = precision.has_copy() ? static_cast<double>(size_of(precision.compute)) : 0.0;
   return {.gemm_flops = 6.0 * static_cast<double>(matmul_weights(c)) * tokens,
           .attention_flops = 12.0 * static_cast<double>(c.head_width()) * pairs,
-          .optimizer_bytes = (7 * word + copy) * count,
+          .optimizer_bytes = (2 * master + 5 * word + copy) * count,
           .norm_bytes = word * count};
 }
 

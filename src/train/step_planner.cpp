@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/device/null_device.hpp"
@@ -11,13 +13,19 @@
 namespace choir {
 namespace {
 
-TokenBatch planned_batch(NullDevice& device, std::int64_t sequences, std::int64_t tokens) {
-  const Shape shape{sequences * tokens};
-  const std::size_t bytes = static_cast<std::size_t>(shape.count()) * sizeof(std::int32_t);
-  return {.inputs = {device.allocate(bytes), DType::i32, shape},
-          .targets = {device.allocate(bytes), DType::i32, shape},
-          .first_sample = 0,
-          .sequences = sequences};
+/// Nobody looks at the tokens, but some devices are sent a copy.
+struct PlannedBatch {
+  PlannedBatch(std::int64_t sequences, std::int64_t tokens)
+      : ids(static_cast<std::size_t>(sequences * tokens)) {
+    const TensorView view{ids.data(), DType::i32, {sequences * tokens}};
+    batch = {.inputs = view, .targets = view, .first_sample = 0, .sequences = sequences};
+  }
+  std::vector<std::int32_t> ids;
+  TokenBatch batch;
+};
+
+NullDevice null_device_for(const Device* target) {
+  return target ? NullDevice(*target) : NullDevice();
 }
 
 // A full block first and half a block after it: the two largest contexts generation ever feeds.
@@ -29,32 +37,33 @@ void plan_generation(ModelInstance& instance) {
 }  // namespace
 
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate) {
-  NullDevice device;
+                   bool generate, const Device* target) {
+  NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
-  const TokenBatch batch =
-      planned_batch(device, options.micro_batch_size, options.model.block_size);
+  const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
   PhaseClock clock;
   StepPlan plan;
   WorkCounter& work = engine.instance().work();
   work = {};
   engine.step(
-      0, 0, [&](std::int64_t) { return batch; }, 1.0, clock);
+      0, [&](std::int64_t) { return planned.batch; }, 1.0, clock);
+  engine.finish(clock);
   plan.flops = work.flops;
   plan.bytes = work.bytes;
-  engine.instance().loss_sum(batch);
+  engine.instance().loss_sum(planned.batch);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
   plan.arena_bytes = engine.instance().arena().peak();
   return plan;
 }
 
-StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate) {
-  NullDevice device;
+StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate,
+                        const Device* target) {
+  NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(Layout(), 0, 1);
   ModelInstance instance(options, device, mesh->along(Axis::data), Arena::kUnbounded);
-  if (batch > 0) instance.loss_sum(planned_batch(device, batch, options.model.block_size));
+  if (batch > 0) instance.loss_sum(PlannedBatch(batch, options.model.block_size).batch);
   if (generate) plan_generation(instance);
   StepPlan plan;
   plan.flops = instance.work().flops;

@@ -11,7 +11,7 @@ StoredTensor stored(const std::string& name, const TensorView& tensor, Device& d
   const std::int64_t n = tensor.count();
   const std::int64_t first = n * rank / size, last = n * (rank + 1) / size;
   StoredTensor result{.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}};
-  if (device.kind() != DeviceKind::cpu) result.device = &device;
+  if (!device.host_visible()) result.device = &device;
   auto* data = static_cast<std::byte*>(tensor.data) +
                static_cast<std::size_t>(first) * size_of(tensor.dtype);
   if (first < last) result.pieces.push_back({first, last - first, data});
@@ -28,7 +28,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, int ra
     list.push_back(
         stored("optimizer/v/" + p.name, engine.optimizer().second_moment(p), device, rank, size));
   }
-  for (const State& state : progress.states()) {
+  for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
                         .dtype = state.value.dtype,
                         .shape = state.value.shape,
@@ -41,13 +41,18 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, int ra
 
 }  // namespace
 
-std::vector<State> Progress::states() {
+std::vector<State> Progress::states(bool dynamic_loss_scale) {
   const auto scalar = [](void* data, DType type) { return TensorView{data, type, {1}}; };
-  return {{"step", scalar(&step, DType::i64)},
-          {"updates", scalar(&updates, DType::i64)},
-          {"consumed_samples", scalar(&consumed_samples, DType::i64)},
-          {"skipped_in_a_row", scalar(&skipped_in_a_row, DType::i64)},
-          {"best_val_loss", scalar(&best_val_loss, DType::f64)}};
+  std::vector<State> list{{"step", scalar(&step, DType::i64)},
+                          {"updates", scalar(&updates, DType::i64)},
+                          {"consumed_samples", scalar(&consumed_samples, DType::i64)},
+                          {"skipped_in_a_row", scalar(&skipped_in_a_row, DType::i64)},
+                          {"best_val_loss", scalar(&best_val_loss, DType::f64)}};
+  if (dynamic_loss_scale) {
+    list.push_back({"loss_scale", scalar(&loss_scale, DType::f64)});
+    list.push_back({"loss_scale_good_steps", scalar(&good_steps, DType::i64)});
+  }
+  return list;
 }
 
 std::string TrainMeta::to_json() const {

@@ -15,12 +15,15 @@ namespace choir {
 ExitCode Trainer::run() {
   if (first_step_ == 0) write_sample();
   Stop stop = Stop::none;
-  while (progress_.step < deck_.train.max_steps && stop == Stop::none) {
+  while (queued() < deck_.train.max_steps && stop == Stop::none) {
     best_ = false;
     train_loss_.reset();
     val_loss_.reset();  // kept after the last step: the final checkpoint is stored under it
-    train_step();
+    queue_step();
+    take_results(settles(queued()) ? 0 : engine_->lag());
     stop = agreed_stop();
+    if (stop != Stop::none) take_results(0);
+    if (engine_->in_flight() > 0) continue;
     const bool last = progress_.step == deck_.train.max_steps;
     // After SIGTERM there is no time for it.
     if (stop != Stop::terminate && (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)))
@@ -33,24 +36,46 @@ ExitCode Trainer::run() {
   return finish(stop);
 }
 
-void Trainer::train_step() {
-  const std::int64_t step = progress_.step + 1;
-  trace_.begin_step(step);
+// After these steps something reads results, parameters or the state of the run.
+bool Trainer::settles(std::int64_t step) const {
+  return first_line_ || step == deck_.train.max_steps || due(deck_.log.interval, step) ||
+         due(deck_.eval.interval, step) || due(deck_.checkpoint.interval, step) ||
+         step == trace_.last();
+}
+
+void Trainer::queue_step() {
+  const std::int64_t step = queued() + 1;
   clock_.begin();
+  if (engine_->in_flight() == 0) trace_.begin_step(step);
   faults_.before_step(step);
   const auto tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
-  last_ = engine_->step(
-      progress_.step, progress_.updates,
+  engine_->step(
+      step - 1,
       [&](std::int64_t) {
         const Batch& batch = data_->next();
         CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens",
                     batch.valid);
-        return on_device(batch);
+        return token_batch(batch);
       },
       faults_.valid_tokens(step, tokens), clock_);
+}
+
+void Trainer::take_results(int left) {
+  for (bool first = true; engine_->in_flight() > left; first = false) {
+    if (!first) clock_.begin();
+    take_result();
+  }
+}
+
+void Trainer::take_result() {
+  trace_.begin_step(progress_.step + 1);
+  last_ = engine_->finish(clock_);
   ++progress_.step;
   progress_.consumed_samples += batch_.global;
-  progress_.updates += last_.updated;
+  const UpdateState& state = engine_->update_state();
+  progress_.updates = state.updates;
+  progress_.loss_scale = state.loss_scale;
+  progress_.good_steps = state.good_steps;
   skip_or_stop(last_);
   clock_.end();
   since_log_.add(clock_);
@@ -61,6 +86,11 @@ void Trainer::train_step() {
 void Trainer::skip_or_stop(const StepResult& result) {
   if (result.updated) {
     progress_.skipped_in_a_row = 0;
+    return;
+  }
+  if (result.overflow) {
+    log_.info("step {}: overflow with loss scale {:.0f}: step skipped, the next scale is {:.0f}",
+              progress_.step, result.loss_scale, progress_.loss_scale);
     return;
   }
   ++progress_.skipped_in_a_row;
@@ -93,12 +123,8 @@ Stop Trainer::agreed_stop() {
   // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
   const double ahead = clock_.total() + 2 * checkpointer_->slowest_save() + slowest_evaluation_;
   Stop mine = stop_.poll(ahead);
-  if (faults_.stop_at(progress_.step)) mine = Stop::save;
+  if (faults_.stop_at(queued())) mine = Stop::save;
   return static_cast<Stop>(agree(mesh_.world(), {.stop = static_cast<int>(mine)}).stop);
-}
-
-bool Trainer::due(std::int64_t interval) const {
-  return interval > 0 && progress_.step % interval == 0;
 }
 
 void Trainer::log_step() {
@@ -120,7 +146,8 @@ void Trainer::log_step() {
                 .mfu = 0,
                 .memory = resident_bytes(),
                 .train_loss = train_loss_,
-                .val_loss = val_loss_};
+                .val_loss = val_loss_,
+                .scaled = deck_.train.precision == "fp16-mixed"};
   m.mfu = engine_->instance().model().flops_per_token() * tokens / m.dt / peak_flops_;
   since_log_ = {};
   if (mesh_.rank() != 0) return;

@@ -65,7 +65,7 @@ void Trainer::open_run() {
 void Trainer::build() {
   const bool samples = deck_.eval.sample_tokens > 0;
   const EngineOptions options = engine_options(deck_, batch_);
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples);
+  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
   together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size()); });
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));

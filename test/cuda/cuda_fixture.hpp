@@ -3,6 +3,7 @@
 // (test_cuda) and under host execution (test_host_cuda_*).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -34,7 +35,8 @@ class DeviceTensor {
         bytes_(static_cast<std::size_t>(shape.count()) * size_of(dtype)),
         buffer_(device, bytes_ + kSlack) {
     view_ = {buffer_.data(), dtype, shape};
-    const std::vector<unsigned char> poison(bytes_ + kSlack, 0xFF);
+    std::vector<unsigned char> poison(bytes_ + kSlack, 0xFF);
+    std::fill(poison.begin() + static_cast<std::ptrdiff_t>(bytes_), poison.end(), mark());
     device.copy_from_host(buffer_.data(), poison.data(), poison.size());
   }
   DeviceTensor(Device& device, DType dtype, const Shape& shape, const void* host)
@@ -54,11 +56,16 @@ class DeviceTensor {
   bool intact() const {
     std::vector<unsigned char> slack(kSlack);
     device_->copy_to_host(slack.data(), static_cast<char*>(view_.data) + bytes_, kSlack);
-    return std::all_of(slack.begin(), slack.end(), [](unsigned char c) { return c == 0xFF; });
+    return std::all_of(slack.begin(), slack.end(), [this](unsigned char c) { return c == mark(); });
   }
 
  private:
   static constexpr std::size_t kSlack = 64;
+  /// Another one for every tensor, so that an element copied from behind one is seen behind
+  /// another.
+  unsigned char mark() const {
+    return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(buffer_.data()) / 4096 * 37);
+  }
   Device* device_;
   std::size_t bytes_;
   Buffer buffer_;

@@ -16,6 +16,8 @@ same_bits() {  # same_bits NAME OVERRIDE...
 }
 same_bits fp32
 same_bits bf16 train.precision=bf16-mixed
+same_bits true train.precision=bf16-true
+same_bits fp16 train.precision=fp16-mixed train.loss_scale_window=1
 same_bits dropout model.dropout=0.1 model.norm=rmsnorm model.activation=swiglu model.position=rope model.bias=false
 train 2 mpi train.reproducible=true train.global_batch_size=16 parallel.transport=mpi
 expect "fp32 over MPI" 0 "summary:"

@@ -39,9 +39,8 @@ struct LoadedModel {
   std::unique_ptr<ModelInstance> instance;
 };
 /// Collective. Opens the device too: that of the overrides, else `auto`; what the model was trained
-/// on does not matter. `path` as open_checkpoint; `precision` "" for the one it was trained in; `batch`
-/// sequences for evaluation,
-/// 0 for none; `overrides` of its deck.
+/// on does not matter. `path` as open_checkpoint; `precision` "" for the one it was trained in;
+/// `batch` sequences for evaluation, 0 for none; `overrides` of its deck.
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
                        Workplace& place, const Arguments& overrides = {});
 

@@ -14,7 +14,7 @@ const CpuFeatures& cpu_features();
 /// Throws Error when this binary was compiled for instructions the processor lacks.
 void require_compiled_isa();
 
-class CpuDevice final : public Device {
+class CpuDevice : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string description() const override;

@@ -39,6 +39,8 @@ class PlanCache {
 /// A stream or an event of the cuda device (cudaStream_t, cudaEvent_t); nullptr on the others.
 using NativeStream = void*;
 using NativeEvent = void*;
+/// Recorded work, ready to be launched (cudaGraphExec_t).
+using NativeGraph = void*;
 
 enum class CopyKind { inside, from_host, to_host };
 
@@ -63,7 +65,7 @@ class Device {
   /// The kind of device whose workspaces are to be planned: this one's, unless it only counts.
   virtual DeviceKind plans_for() const { return kind(); }
   /// True where the host may read and write device memory as its own.
-  bool host_visible() const { return kind() == DeviceKind::cpu; }
+  virtual bool host_visible() const { return kind() == DeviceKind::cpu; }
 
   // What Stream, Event, SideStream and HostBuffer are made of. The defaults suit devices on which
   // work is done when the call returns.
@@ -77,6 +79,7 @@ class Device {
   virtual NativeEvent create_event() { return nullptr; }
   virtual void destroy_event(NativeEvent) noexcept {}
   virtual void record(NativeEvent, NativeStream) {}
+  virtual void record_time(NativeEvent event, NativeStream stream) { record(event, stream); }
   virtual void wait(NativeStream, NativeEvent) {}
   virtual void synchronize_event(NativeEvent) {}
   virtual bool complete(NativeEvent) { return true; }
@@ -89,6 +92,15 @@ class Device {
   virtual void unpin(void* /*host*/) noexcept {}
   /// For threads other than the one that made the device, before their first call on it.
   virtual void enter_thread() {}
+
+  /// Work of one stream recorded once and replayed as a whole. Between begin and end the calls on
+  /// the stream queue nothing; streams that wait for its events join in. The defaults throw: only
+  /// where records_graphs().
+  virtual bool records_graphs() const { return kind() == DeviceKind::cuda; }
+  virtual void begin_capture(NativeStream);
+  virtual NativeGraph end_capture(NativeStream);
+  virtual void launch(NativeGraph, NativeStream);
+  virtual void destroy(NativeGraph) noexcept {}
 
   PlanCache& plans() { return plans_; }
 
@@ -173,6 +185,9 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(const Stream& stream);
+  /// For clocks: inside a recorded graph the time is taken anew in every replay, but no stream can
+  /// wait for it.
+  void record_time(const Stream& stream);
   /// The host waits until the point is reached.
   void synchronize() const { device_->synchronize_event(native_); }
   bool complete() const { return device_->complete(native_); }

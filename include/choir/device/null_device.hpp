@@ -5,10 +5,15 @@
 
 namespace choir {
 
-class NullDevice final : public Device {
+class NullDevice : public Device {
  public:
   /// Plans for a device of kind `plans_for` (the sizes of workspaces depend on it).
-  explicit NullDevice(DeviceKind plans_for = DeviceKind::cpu) : plans_for_(plans_for) {}
+  explicit NullDevice(DeviceKind plans_for = DeviceKind::cpu)
+      : plans_for_(plans_for), host_visible_(plans_for == DeviceKind::cpu) {}
+  /// Plans for one like `target`.
+  explicit NullDevice(const Device& target)
+      : plans_for_(target.plans_for()), host_visible_(target.host_visible()) {}
+  bool host_visible() const override { return host_visible_; }
   DeviceKind plans_for() const override { return plans_for_; }
   DeviceKind kind() const override { return DeviceKind::null; }
   std::string description() const override { return "null (counts only)"; }
@@ -23,6 +28,7 @@ class NullDevice final : public Device {
 
  private:
   DeviceKind plans_for_;
+  bool host_visible_;
   // Non-canonical on x86-64 and outside every mapping elsewhere: a dereference faults at once.
   std::uintptr_t next_ = std::uintptr_t{1} << 60;
   std::size_t live_ = 0;

@@ -26,9 +26,10 @@ class Gpt {
 
   /// Training and evaluation: ids and targets [B*T] i32 (targets < 0 ignored) -> per-token losses
   /// [B*T].
-  /// While training, the gradient of scale * (sum of losses) is prepared for backward().
+  /// While training, the gradient of scale * (sum of losses) is prepared for backward(); a device
+  /// scalar `device_scale` multiplies the scale.
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
-              BucketHooks& hooks);
+              BucketHooks& hooks, const double* device_scale = nullptr);
   /// Consumes what loss() saved; adds to every parameter's gradient. With postponed weight
   /// gradients the ids must live until those ran, and hooks hear gradients_ready() before they are.
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);

@@ -73,6 +73,8 @@ struct Bucket {
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
   std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
+  /// The same, without what is padded for the number of ranks: names elements in every layout.
+  std::int64_t position = 0;
 };
 
 }  // namespace choir

@@ -43,8 +43,8 @@ class ParameterSet {
   std::int64_t flat_size_ = 0;
 };
 
-/// Writes the initial value of a parameter into its master (f32 or f64, host memory): element i of
-/// the logical tensor is a function of (seed, name, i) alone.
-void initialise(const Parameter& parameter, std::uint64_t seed);
+/// Writes the initial value of a parameter to host memory (f64, f32 or bf16): element i of the
+/// logical tensor is a function of (seed, name, i) alone.
+void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to);
 
 }  // namespace choir

@@ -43,13 +43,16 @@ class Pass {
  public:
   Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed);
 
-  /// `first_sample` is the global index of the first sequence: random numbers are functions of it.
-  void begin(Mode mode, const Sequence& sequence, std::int64_t first_sample);
+  /// `first_sample`, plus what `on_device` points at (nullptr: 0), is the global index of the first
+  /// sequence: random numbers are functions of it.
+  void begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
+             const std::int64_t* on_device = nullptr);
 
   Mode mode() const { return mode_; }
   bool training() const { return mode_ == Mode::train; }
   const Sequence& sequence() const { return sequence_; }
   std::int64_t first_sample() const { return first_sample_; }
+  const std::int64_t* first_sample_on_device() const { return first_sample_on_device_; }
   std::uint64_t seed() const { return seed_; }
   const Stream& stream() const { return stream_; }
   const Precision& precision() const { return precision_; }
@@ -77,6 +80,7 @@ class Pass {
   Mode mode_ = Mode::evaluate;
   Sequence sequence_;
   std::int64_t first_sample_ = 0;
+  const std::int64_t* first_sample_on_device_ = nullptr;
   bool postpone_ = false;
   std::vector<Tensor> saved_;
   std::vector<WeightGradient> postponed_;

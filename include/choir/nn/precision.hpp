@@ -1,5 +1,13 @@
 #pragma once
-// Which element type computes, and which one the optimizer keeps.
+// Which element type computes, and which ones the optimizer keeps. Bytes a parameter: weights the
+// optimizer updates, the copy that GEMMs read, the gradient, two moments.
+//
+//   name        compute  master  gradient, moments  bytes                    remarks
+//   fp64        f64      f64     f64                8 + 0 + 8 + 16 = 32      cpu only
+//   fp32        f32      f32     f32                4 + 0 + 4 + 8  = 16
+//   bf16-mixed  bf16     f32     f32                4 + 2 + 4 + 8  = 18
+//   bf16-true   bf16     bf16    f32                2 + 0 + 4 + 8  = 14      rounds at random
+//   fp16-mixed  f16      f32     f32                4 + 2 + 4 + 8  = 18      scales the loss
 #include <string_view>
 
 #include "choir/core/dtype.hpp"
@@ -8,13 +16,14 @@ namespace choir {
 
 struct Precision {
   DType compute = DType::f32;    ///< activations and the weights that GEMMs read
-  DType master = DType::f32;     ///< optimizer copy of the weights, its moments, gradient sums
+  DType master = DType::f32;     ///< the weights that the optimizer updates
+  DType gradient = DType::f32;   ///< gradient sums and moments
   DType statistic = DType::f32;  ///< means, log-sum-exp, per-token losses
 
   bool has_copy() const { return compute != master; }
 };
 
-/// "fp64", "fp32", "bf16-mixed". Throws DeckError for any other name.
+/// One of the names above. Throws DeckError for any other.
 Precision precision_of(std::string_view name);
 
 }  // namespace choir

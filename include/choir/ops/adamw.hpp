@@ -1,24 +1,33 @@
 #pragma once
 // AdamW (Loshchilov & Hutter 2019) on a flat range of parameters.
+#include "choir/core/philox.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/step_control.hpp"
 
 namespace choir::ops {
 
-/// g = gradient * *gradient_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
-/// w -= lr * (m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + decay * w); copy = w in the compute
-/// dtype.
+/// With what `control` holds after end_step(): g = gradient * gradient_factor; m = b1 m + (1-b1) g;
+/// v = b2 v + (1-b2) g^2; w -= learning_rate * (m / correction1 / (sqrt(v / correction2) + eps) +
+/// decay * w); copy = w in the compute dtype. Nothing is written when the step is not applied.
+///
+/// bf16 masters are rounded to one of their two neighbours at random, so that the mean is w itself:
+/// rounding to nearest would lose every update below half a bf16 step (2^-9 of w). Element i adds
+/// the lower 16 bits of word i' % 4 of philox_at(rounding, i' / 4, control->updates), where i' =
+/// first_element + i, to the bits of w in f32 and keeps the upper 16.
 struct AdamW {
-  TensorView master;    ///< [n] f32, or f64
-  TensorView gradient;  ///< [n] same dtype
-  TensorView m, v;      ///< [n] same dtype
-  TensorView copy;      ///< [n] bf16, or empty when the master is what the model computes with
-  double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0;
-  std::int64_t step = 1;                   ///< t, from 1
-  const double* gradient_scale = nullptr;  ///< device scalar: the clip factor; nullptr means 1
+  TensorView master;    ///< [n] f64, f32 or bf16
+  TensorView gradient;  ///< [n] f64 with f64 masters, else f32
+  TensorView m, v;      ///< [n] as the gradient
+  TensorView copy;      ///< [n] bf16 or f16; empty when the master is what the model computes with
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0;
+  const StepControl* control = nullptr;  ///< device memory
+  PhiloxKey rounding{};                  ///< bf16 masters only
+  std::int64_t first_element = 0;        ///< likewise; a multiple of kRoundingGroup
 };
+inline constexpr std::int64_t kRoundingGroup = 64;
 
-/// 28 bytes per f32 parameter (30 with a bf16 copy): bandwidth bound.
+/// 28 bytes per f32 parameter (30 with a 16-bit copy), 24 per bf16 one: bandwidth bound.
 void adamw(const Stream& stream, const AdamW& args);
 
 }  // namespace choir::ops

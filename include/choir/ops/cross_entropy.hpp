@@ -13,7 +13,8 @@ struct CrossEntropy {
   TensorView targets;  ///< [N] i32
   TensorView losses;   ///< [N] f32 (f64 for f64)
   std::int64_t vocabulary = 0;
-  double scale = 1.0;  ///< 1 / number of valid tokens of the global batch
+  double scale = 1.0;                    ///< 1 / number of valid tokens of the global batch
+  const double* device_scale = nullptr;  ///< device scalar that multiplies `scale`; nullptr: 1
   bool write_gradient = true;
 };
 

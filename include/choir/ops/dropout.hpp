@@ -16,6 +16,9 @@ struct Dropout {
   double probability = 0;
   PhiloxKey key;  ///< of (seed, name of the layer)
   std::int64_t first_sample = 0;
+  /// Device scalar added to first_sample (nullptr: 0), for launches that are recorded once and
+  /// replayed for other samples.
+  const std::int64_t* first_sample_on_device = nullptr;
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
 };

@@ -20,8 +20,8 @@ struct GemmOptions {
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options = {});
 
-/// "oneDNN 2.6.3 (AMX)", "OpenBLAS" or, where 16 bits are widened for it, "OpenBLAS (in f32)": what
-/// runs a product of this dtype here.
+/// "oneDNN 2.6.3 (AMX)", "OpenBLAS" or, where 16 bits are widened for it, "oneDNN 2.6.3 (in f32)":
+/// what runs a product of this dtype here.
 const char* gemm_library(DType dtype);
 
 }  // namespace choir::ops

@@ -2,6 +2,8 @@
 // AdamW over the buckets of a model: decoupled weight decay on the decayed range of each bucket
 // only.
 #include "choir/core/memory_plan.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/ops/step_control.hpp"
 #include "choir/parallel/parameter_storage.hpp"
 
 namespace choir {
@@ -11,12 +13,14 @@ class AdamWOptimizer {
   struct Options {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
   };
-  AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options);
+  /// `seed`: of the random rounding of bf16 masters.
+  AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
+                 std::uint64_t seed);
 
-  /// Local. `step` counts from 1; `scale` is the device scalar that multiplies the gradient.
-  void step(const Stream& stream, std::int64_t step, double learning_rate, const double* scale);
+  /// Local. What `control` (device memory) holds after ops::end_step() decides the update.
+  void step(const Stream& stream, const ops::StepControl* control);
 
-  /// Moments of one parameter, in the master type and logical shape.
+  /// Moments of one parameter, in the gradient's type and logical shape.
   TensorView first_moment(const Parameter& parameter) const { return moment(0, parameter); }
   TensorView second_moment(const Parameter& parameter) const { return moment(1, parameter); }
   void add_to(MemoryPlan& plan) const { plan.add("optimizer moments", memory_.bytes()); }
@@ -26,6 +30,7 @@ class AdamWOptimizer {
 
   ParameterStorage* storage_;
   Options options_;
+  PhiloxKey rounding_;
   Buffer memory_;
   TensorView moments_;  // [2, flat size]
 };

@@ -2,7 +2,11 @@
 // The Euclidean norm of the whole gradient: one number over unique elements.
 //
 // Every logical tensor is cut into fixed chunks; chunk sums (f64) are added in a fixed tree. The
-// result depends neither on ranks nor on threads nor on buckets.
+// result depends neither on ranks nor on threads nor on buckets. The chunk sums of the last few
+// steps are kept, so that the tensors of a bad step can be named after the next one was queued.
+#include <string>
+#include <vector>
+
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
@@ -12,22 +16,29 @@ namespace choir {
 
 class GradientNorm {
  public:
-  GradientNorm(const ParameterSet& parameters, Device& device);
+  /// Keeps the chunk sums of `places` steps.
+  GradientNorm(const ParameterSet& parameters, Device& device, int places = 1);
 
   /// Collective over `data`, whose ranks all hold the whole reduced gradient and share the reading
-  /// of it. Afterwards norm() and clip_factor() hold what ops::clip_factor says.
-  void compute(const Stream& stream, Communicator& data, double max_norm);
+  /// of it. Afterwards square_sum() holds the sum of squares, and `place` what it was made of.
+  void compute(const Stream& stream, Communicator& data, int place = 0);
 
-  /// Device scalars (f64).
-  TensorView norm() const { return scalars_.slice(1, 1); }
-  TensorView clip_factor() const { return scalars_.slice(2, 1); }
+  /// Device scalar (f64).
+  TensorView square_sum() const { return square_sum_; }
+  /// Waits for the stream: names of the parameters whose gradient was not finite when `place` was
+  /// computed. Local; the same on every rank.
+  std::vector<std::string> not_finite(int place = 0) const;
   void add_to(MemoryPlan& plan) const { plan.add("gradient norm", memory_.bytes()); }
 
  private:
+  TensorView partials(int place) const { return partials_.slice(place * chunks_, chunks_); }
+
   const ParameterSet* parameters_;
+  Device* device_;
+  std::int64_t chunks_ = 0;  // of all tensors
   Buffer memory_;
-  TensorView partials_;  // [chunks of all tensors]
-  TensorView scalars_;   // sum of squares, norm, clip factor
+  TensorView partials_;  // [places * chunks]
+  TensorView square_sum_;
 };
 
 }  // namespace choir

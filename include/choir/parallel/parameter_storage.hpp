@@ -1,6 +1,7 @@
 #pragma once
 // The flat memory of all buckets on this rank: values, masters and gradients. Gradients live in
-// memory of the data-parallel communicator, so that they can be reduced in place.
+// memory of the data-parallel communicator, so that they can be reduced in place. Where the host
+// cannot touch device memory, it fills and reads it tensor by tensor through memory of its own.
 #include <cstdint>
 #include <memory>
 
@@ -48,7 +49,7 @@ class ParameterStorage {
   ParameterSet* parameters_;
   Precision precision_;
   Device* device_;
-  Buffer master_memory_, value_memory_, planned_gradients_;
+  Buffer master_memory_, value_memory_, own_gradients_;
   std::unique_ptr<CommBuffer> gradient_memory_;
   TensorView masters_, values_, gradients_;  // flat, 1-D
 };

@@ -48,7 +48,11 @@ struct DataSection {
 };
 
 struct TrainSection {
-  std::string precision = "fp32";  ///< fp64 | fp32 | bf16-mixed
+  std::string precision = "fp32";  ///< see choir/nn/precision.hpp
+  std::int64_t loss_scale = 0;     ///< 0 is written "dynamic"
+  std::int64_t loss_scale_window = 2000;
+  bool cuda_graph = true;
+  int steps_in_flight = 0;  ///< 0 is written "auto"
   int micro_batch_size = 0;
   int global_batch_size = 0;
   int grad_accum = 0;
@@ -85,7 +89,7 @@ struct ParallelSection {
   std::string order = "tp-cp-dp-pp";
   std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
   bool share_device = false;
-  double timeout = 300;            ///< seconds
+  double timeout = 300;  ///< seconds
 };
 
 struct EvalSection {

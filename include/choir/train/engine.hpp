@@ -1,6 +1,10 @@
 #pragma once
-// One optimizer step on this rank's share of the global batch. The same class runs on the cpu and,
-// to plan memory and count work, on the null device with null communicators.
+// One optimizer step on this rank's share of the global batch. The same class runs on every device
+// and, to plan memory and count work, on the null device with null communicators.
+//
+// A step is queued without reading anything back: what it decides (ops::StepControl) is decided
+// where the gradients are, and copied to the host when the step is done. On the cpu the work is
+// done when step() returns. Elsewhere lag() further steps may be queued before a result is read.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +18,7 @@
 #include "choir/parallel/gradient_reducer.hpp"
 #include "choir/train/model_instance.hpp"
 #include "choir/train/phase_clock.hpp"
+#include "choir/train/step_slot.hpp"
 
 namespace choir {
 
@@ -27,6 +32,9 @@ struct EngineOptions {
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
+  ops::LossScaling loss_scaling{};
+  bool cuda_graph = true;  ///< where the device records graphs
+  int lag = -1;            ///< steps queued before a result is read; -1: what suits the device
 };
 
 /// Equal on every rank: sums are global.
@@ -34,7 +42,16 @@ struct StepResult {
   double loss = 0;       ///< mean over the valid tokens of the global batch
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
-  bool updated = true;  ///< false: loss or norm was not finite, nothing was changed
+  bool updated = true;    ///< false: loss or norm was not finite, nothing was changed
+  bool overflow = false;  ///< not updated, but a smaller loss scale may mend it
+  double loss_scale = 1;  ///< of this step
+};
+
+/// Where the optimizer stands between steps, beside its moments.
+struct UpdateState {
+  std::int64_t updates = 0;
+  double loss_scale = 1;        ///< of the next step
+  std::int64_t good_steps = 0;  ///< updates since the scale changed
 };
 
 class Engine {
@@ -42,37 +59,73 @@ class Engine {
   /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
   Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
 
-  using BatchOf = std::function<TokenBatch(std::int64_t micro_batch)>;  ///< j inside the rank
-  /// Collective. `step` from 0; `updates` optimizer updates came before (they differ when steps
-  /// were skipped). `valid_tokens`: of the global batch. Time goes to `clock`.
-  StepResult step(std::int64_t step, std::int64_t updates, const BatchOf& batch_of,
-                  double valid_tokens, PhaseClock& clock);
+  /// j inside the rank; host memory that holds until the next call.
+  using BatchOf = std::function<TokenBatch(std::int64_t micro_batch)>;
+  /// Collective. Queues `step` (from 0; it decides the learning rate). `valid_tokens`: of the
+  /// global batch. At most lag() steps may be in flight before. Where work is done when the call
+  /// returns, time goes to `clock`.
+  void step(std::int64_t step, const BatchOf& batch_of, double valid_tokens, PhaseClock& clock);
+  /// Local. Waits for the oldest step in flight. Where the device keeps time itself, `clock`
+  /// afterwards has the phases of that step.
+  StepResult finish(PhaseClock& clock);
+  int in_flight() const { return static_cast<int>(queued_ - finished_); }
+  int lag() const { return lag_; }
+
+  /// After the step last finished; what resume() takes, for checkpoints.
+  const UpdateState& update_state() const { return state_; }
+  /// Local, with nothing in flight: goes on from there. A constant loss scale stays what the
+  /// options say.
+  void resume(const UpdateState& state);
 
   /// Global index of this rank's micro-batch j of `step`: ranks own contiguous runs.
   std::int64_t micro_batch_index(std::int64_t step, std::int64_t j) const;
 
   ModelInstance& instance() { return instance_; }
+  const ModelInstance& instance() const { return instance_; }
   AdamWOptimizer& optimizer() { return *optimizer_; }
   const EngineOptions& options() const { return options_; }
   Mesh& mesh() { return *mesh_; }
 
   /// Everything allocated so far, activations at their peak.
   MemoryPlan memory() const;
-  /// Names of parameters whose gradient is not finite, for messages. Local.
-  std::vector<std::string> non_finite_gradients();
+  /// Names of parameters whose gradient was not finite in the step last finished, for messages.
+  std::vector<std::string> non_finite_gradients() const;
+  /// "recorded after 2 steps, then replayed" ...: what train.cuda_graph does here.
+  std::string graph_use() const;
 
  private:
-  void forward_backward(std::int64_t j, const TokenBatch& batch, double scale, PhaseClock& clock);
-  double reduce_losses();
+  void stage(StepSlot& slot, const BatchOf& batch_of);
+  template <class Work>
+  void run(StepSlot& slot, const Work& work);
+  void queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
+  template <class Enter>
+  void forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter);
+  void reduce_losses();
+  void report_phases(const StepSlot& slot, PhaseClock& clock);
+  StepSlot& slot_of(std::int64_t step) {
+    return *slots_[static_cast<std::size_t>(step) % slots_.size()];
+  }
+  Event& done(std::int64_t step) { return *done_[static_cast<std::size_t>(step) % done_.size()]; }
+  /// Device memory.
+  ops::StepControl* control() const { return static_cast<ops::StepControl*>(control_.data()); }
 
   EngineOptions options_;
   Mesh* mesh_;
   ModelInstance instance_;
+  bool staged_;  // batches are copied to the device, which keeps its own time
+  bool graphs_;  // the work of a step is recorded and replayed
+  int lag_;
   std::unique_ptr<AdamWOptimizer> optimizer_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<GradientNorm> norm_;
-  Buffer loss_memory_;
+  Buffer loss_memory_, control_;
   TensorView losses_;  // [micro-batches of all ranks] f64, then their sum
+  std::unique_ptr<SideStream> copies_;
+  std::vector<std::unique_ptr<StepSlot>> slots_;  // lag + 1
+  std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
+  std::vector<PhaseSpan> spans_;
+  std::int64_t queued_ = 0, finished_ = 0;
+  UpdateState state_;
 };
 
 }  // namespace choir

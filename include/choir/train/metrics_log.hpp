@@ -21,6 +21,7 @@ struct StepMetrics {
   double mfu = 0;           ///< fraction of `peak_flops` of all ranks; 0: peak unknown
   std::int64_t memory = 0;  ///< resident bytes of this rank
   std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
+  bool scaled = false;                         ///< result.loss_scale is worth showing
 };
 
 /// "step=10 loss=3.154 dt=..." with the keys in the order of the legend.

@@ -11,11 +11,13 @@
 
 namespace choir {
 
-/// One micro-batch on the device: [B*T] i32 each; targets < 0 are ignored.
+/// One micro-batch: [B*T] i32 each; targets < 0 are ignored.
 struct TokenBatch {
   TensorView inputs, targets;
   std::int64_t first_sample = 0;  ///< global index of its first sequence
   std::int64_t sequences = 0;
+  /// Device scalar added to first_sample; nullptr: 0.
+  const std::int64_t* first_sample_on_device = nullptr;
 };
 
 class ModelInstance {
@@ -34,7 +36,7 @@ class ModelInstance {
   Gpt& model() { return model_; }
   Pass& pass() { return pass_; }
   Arena& arena() { return arena_; }
-  Device& device() { return *device_; }
+  Device& device() const { return *device_; }
   const Stream& stream() const { return stream_; }
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
@@ -42,11 +44,15 @@ class ModelInstance {
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
-  /// Local: the sum of per-token losses of a batch, no gradients. 0 on the null device.
+  /// Local: the sum of per-token losses of a batch in host memory, no gradients. 0 on the null
+  /// device.
   double loss_sum(const TokenBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
  private:
+  /// `host` itself where the device sees it, else a copy.
+  Tensor on_device(const TensorView& host);
+
   Options options_;
   Device* device_;
   WorkCounter work_;

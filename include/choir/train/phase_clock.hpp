@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "choir/core/clock.hpp"
 
@@ -11,6 +12,12 @@ namespace choir {
 enum class Phase { data, forward, backward, comm, optimizer, other };
 inline constexpr int kPhases = 6;
 const char* name_of(Phase phase);
+
+/// A stretch of time that a device measured by itself.
+struct PhaseSpan {
+  Phase phase = Phase::other;
+  double seconds = 0;
+};
 
 class PhaseClock {
  public:
@@ -27,8 +34,13 @@ class PhaseClock {
   void enter(Phase phase);
   /// Moves `seconds` that were spent inside the current phase to another one.
   void transfer(double seconds, Phase to);
+  /// Puts what a device measured in place of what was counted since begin(): spans in order, the
+  /// last one ending at `end` (as now_seconds()). Nothing is counted after it until begin().
+  void replay(std::span<const PhaseSpan> spans, double end);
   /// Closes the step.
-  void end() { enter(Phase::other); }
+  void end() {
+    if (!replayed_) enter(Phase::other);
+  }
 
   Phase current() const { return current_; }
   double seconds(Phase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
@@ -38,6 +50,7 @@ class PhaseClock {
   std::array<double, kPhases> seconds_{};
   Phase current_ = Phase::other;
   double since_ = 0;
+  bool replayed_ = false;
   Listener listener_;
 };
 

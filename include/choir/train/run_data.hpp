@@ -20,8 +20,8 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
 
 inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 
-/// A host batch as the engine takes it. On the cpu the memory is the same.
-TokenBatch on_device(const Batch& batch);
+/// A batch as the engine takes it: the same host memory, flat.
+TokenBatch token_batch(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
 /// every number of ranks. Collective.

@@ -14,6 +14,9 @@ Transport transport_of(const Deck& deck);
 /// Learning rates scaled by optimizer.scale_lr (none, sqrt, linear in the data-parallel size).
 LrSchedule schedule_of(const Deck& deck, int data_parallel);
 
+/// train.loss_scale and its window; no scaling but for fp16-mixed.
+ops::LossScaling loss_scaling_of(const Deck& deck);
+
 /// The deck's model must know its vocabulary (model.vocab_size > 0) and the batch must be resolved.
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);
 

@@ -12,13 +12,15 @@ struct StepPlan {
   double bytes = 0;             ///< touched by the ops of one step, caches ignored
 };
 
-/// `generate`: also plan for sampling text while training.
+/// `generate`: also plan for sampling text while training. `target`: the device to
+/// plan for; nullptr: a cpu.
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate);
+                   bool generate, const Device* target = nullptr);
 
 /// As plan_step() for a model that only evaluates batches of `batch` sequences (0: none) and
 /// generates.
-StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate);
+StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate,
+                        const Device* target = nullptr);
 
 /// Local. DeckError when the plans of the ranks of this node need more than its whole memory.
 void require_memory(const StepPlan& plan, int ranks_per_node);

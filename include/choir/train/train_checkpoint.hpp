@@ -18,10 +18,14 @@ struct Progress {
   std::int64_t updates = 0;           ///< of them with an optimizer update
   std::int64_t consumed_samples = 0;  ///< sequences used; the position of the sampler
   std::int64_t skipped_in_a_row = 0;  ///< non-finite steps since the last good one
+                                      ///< (overflows of a dynamic loss scale do not count)
   double best_val_loss = std::numeric_limits<double>::infinity();
+  double loss_scale = 1;        ///< of the next step
+  std::int64_t good_steps = 0;  ///< updates since it changed
 
-  /// Views of the members, for the checkpoint.
-  std::vector<State> states();
+  UpdateState update_state() const { return {updates, loss_scale, good_steps}; }
+  /// Views of the members, for the checkpoint; the last two only where they change by themselves.
+  std::vector<State> states(bool dynamic_loss_scale);
 };
 
 /// Text beside the tensors.

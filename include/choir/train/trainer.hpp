@@ -32,8 +32,12 @@ class Trainer {
   void build();
   void resume();
 
-  // One step and what may follow it.
-  void train_step();
+  // One step and what may follow it. Steps are queued; progress_ knows of those whose results were
+  // taken.
+  void queue_step();
+  bool settles(std::int64_t step) const;
+  void take_results(int left);
+  void take_result();
   void skip_or_stop(const StepResult& result);
   void log_step();
   void evaluate();
@@ -43,7 +47,11 @@ class Trainer {
   ExitCode finish(Stop stop);
   std::string summary() const;
   std::string meta_json() const;
-  bool due(std::int64_t interval) const;
+  bool due(std::int64_t interval) const { return due(interval, progress_.step); }
+  static bool due(std::int64_t interval, std::int64_t step) {
+    return interval > 0 && step % interval == 0;
+  }
+  std::int64_t queued() const { return progress_.step + engine_->in_flight(); }
 
   Deck deck_;
   Mesh& mesh_;

@@ -126,6 +126,11 @@ void CudaDevice::record(NativeEvent event, NativeStream stream) {
   CHOIR_CUDA(cudaEventRecord(event_of(event), stream_of(stream)));
 }
 
+void CudaDevice::record_time(NativeEvent event, NativeStream stream) {
+  if (!capturing_) return record(event, stream);
+  CHOIR_CUDA(cudaEventRecordWithFlags(event_of(event), stream_of(stream), cudaEventRecordExternal));
+}
+
 void CudaDevice::wait(NativeStream stream, NativeEvent event) {
   CHOIR_CUDA(cudaStreamWaitEvent(stream_of(stream), event_of(event), 0));
 }
@@ -145,6 +150,31 @@ double CudaDevice::seconds_between(NativeEvent from, NativeEvent to) {
   float milliseconds = 0;
   CHOIR_CUDA(cudaEventElapsedTime(&milliseconds, event_of(from), event_of(to)));
   return 1e-3 * static_cast<double>(milliseconds);
+}
+
+void CudaDevice::begin_capture(NativeStream stream) {
+  // Thread-local: other threads of this process may go on copying and allocating.
+  CHOIR_CUDA(cudaStreamBeginCapture(stream_of(stream), cudaStreamCaptureModeThreadLocal));
+  capturing_ = true;
+}
+
+NativeGraph CudaDevice::end_capture(NativeStream stream) {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  CHOIR_CUDA(cudaStreamEndCapture(stream_of(stream), &graph));
+  cudaGraphExec_t exec = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
+  CHOIR_CUDA_QUIETLY(cudaGraphDestroy(graph));
+  CHOIR_CUDA(status);
+  return exec;
+}
+
+void CudaDevice::launch(NativeGraph graph, NativeStream stream) {
+  CHOIR_CUDA(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), stream_of(stream)));
+}
+
+void CudaDevice::destroy(NativeGraph graph) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
 }
 
 void* CudaDevice::allocate_host(std::size_t bytes) {

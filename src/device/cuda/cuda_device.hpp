@@ -30,6 +30,7 @@ class CudaDevice final : public Device {
   NativeEvent create_event() override;
   void destroy_event(NativeEvent event) noexcept override;
   void record(NativeEvent event, NativeStream stream) override;
+  void record_time(NativeEvent event, NativeStream stream) override;
   void wait(NativeStream stream, NativeEvent event) override;
   void synchronize_event(NativeEvent event) override;
   bool complete(NativeEvent event) override;
@@ -40,11 +41,17 @@ class CudaDevice final : public Device {
   void unpin(void* host) noexcept override;
   void enter_thread() override;
 
+  void begin_capture(NativeStream stream) override;
+  NativeGraph end_capture(NativeStream stream) override;
+  void launch(NativeGraph graph, NativeStream stream) override;
+  void destroy(NativeGraph graph) noexcept override;
+
   const Card& card() const { return card_; }
 
  private:
   Card card_;
   cudaStream_t main_ = nullptr;
+  bool capturing_ = false;
 };
 
 }  // namespace choir::cuda

@@ -218,6 +218,7 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeRelaxed
 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaEventDefault = 0 };
+enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
 enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1 };
 enum { cudaHostRegisterDefault = 0 };
 struct cudaUUID_t { char bytes[16]; };
@@ -261,6 +262,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);

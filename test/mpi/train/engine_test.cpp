@@ -71,7 +71,7 @@ TEST(Reproducible, SameBitsForAnyFactorisation) {
   if (!power_of_two(test::world_size())) GTEST_SKIP() << "powers of two only";
   GptConfig dropped = test::tiny_gpt();
   dropped.dropout = 0.2;
-  for (const char* precision : {"fp32", "bf16-mixed"})
+  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
       const EngineOptions options = test::engine_options(model, precision, 1, true);
       const Curve one = alone(options, 8);
@@ -109,7 +109,8 @@ TEST(DataParallel, NegativeControl) {
       const bool wrong = mesh->rank() == 1 && step == 1 && j == 0;
       return run.batch(run.engine().micro_batch_index(step, j) + (wrong ? 1000 : 0));
     };
-    run.engine().step(step, step, batch_of, run.tokens_of_step(), run.clock());
+    run.engine().step(step, batch_of, run.tokens_of_step(), run.clock());
+    run.engine().finish(run.clock());
   }
   EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
 }

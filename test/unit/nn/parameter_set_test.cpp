@@ -125,7 +125,7 @@ std::vector<T> initial(const std::string& name, const Shape& shape, std::uint64_
   Parameter p{.name = name, .shape = shape, .init = Init::normal(0.02)};
   std::vector<T> memory(static_cast<std::size_t>(shape.count()));
   p.master = {memory.data(), DTypeOf<T>::value, shape};
-  initialise(p, seed);
+  initialise(p, seed, p.master);
   return memory;
 }
 
@@ -140,6 +140,36 @@ TEST(Initialise, ElementIsAFunctionOfSeedNameAndIndex) {
   EXPECT_NE(all, initial<double>("blocks.0.w", {30, 40}, 10));
   const auto rounded = initial<float>("blocks.0.w", {30, 40}, 9);
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(rounded[i], static_cast<float>(all[i]));
+}
+
+TEST(Initialise, Bf16IsTheNearest) {
+  const auto all = initial<double>("blocks.0.w", {30, 40}, 9);
+  const auto rounded = initial<bf16>("blocks.0.w", {30, 40}, 9);
+  for (std::size_t i = 0; i < all.size(); ++i)
+    EXPECT_LE(std::fabs(static_cast<double>(static_cast<float>(rounded[i])) - all[i]),
+              0x1p-9 * std::fabs(all[i]) * (1 + 0x1p-8))
+        << i;
+}
+
+// What names an element must not know how many ranks there are, and may not be used twice.
+TEST(ParameterSet, PositionsAreTheSameForAnyNumberOfRanks) {
+  std::vector<std::int64_t> positions;
+  for (const int ranks : {1, 2, 3, 7}) {
+    ParameterSet set;
+    const Gpt model(odd_gpt(), set);
+    set.place(ranks);
+    std::vector<std::int64_t> found;
+    std::int64_t end = 0;
+    for (const Bucket& bucket : set.buckets()) {
+      EXPECT_GE(bucket.position, end);
+      found.push_back(bucket.position);
+      for (const Parameter* p : bucket.parameters)
+        end = std::max(end, bucket.position + p->offset + p->count());
+    }
+    if (ranks == 1) positions = found;
+    EXPECT_EQ(found, positions) << ranks;
+    EXPECT_TRUE(ranks == 1 || set.buckets().back().offset >= set.buckets().back().position);
+  }
 }
 
 TEST(Initialise, IsNormal) {
@@ -159,10 +189,10 @@ TEST(Initialise, OnesAndZeros) {
   std::vector<float> memory(5, 7.0f);
   Parameter p{.name = "n", .shape = {5}, .init = Init::ones()};
   p.master = {memory.data(), DType::f32, {5}};
-  initialise(p, 1);
+  initialise(p, 1, p.master);
   EXPECT_EQ(memory, std::vector<float>(5, 1.0f));
   p.init = Init::zeros();
-  initialise(p, 1);
+  initialise(p, 1, p.master);
   EXPECT_EQ(memory, std::vector<float>(5, 0.0f));
 }
 

@@ -8,17 +8,25 @@ namespace {
 
 struct State {
   HostTensor master, gradient, m, v, copy;
-  State(DType dtype, std::int64_t n, bool with_copy)
+  ops::StepControl control;
+  State(DType dtype, std::int64_t n, bool with_copy, DType copy_type = DType::bf16)
       : master(HostTensor::normal(dtype, {n}, 1)),
         gradient(HostTensor::normal(dtype, {n}, 2)),
         m(HostTensor::filled(dtype, {n}, 0)),
         v(HostTensor::filled(dtype, {n}, 0)) {
-    if (with_copy) copy = HostTensor(DType::bf16, {n});
+    if (with_copy) copy = HostTensor(copy_type, {n});
   }
-  ops::AdamW args(std::int64_t step, const double* scale) const {
+  ops::AdamW args(std::int64_t step, double scale) {
     ops::AdamW a;
     a.master = master, a.gradient = gradient, a.m = m, a.v = v, a.copy = copy;
-    a.learning_rate = 1e-2, a.decay = 0.1, a.step = step, a.gradient_scale = scale;
+    const auto t = static_cast<double>(step);
+    control = {.learning_rate = 1e-2,
+               .apply = 1,
+               .gradient_factor = scale,
+               .correction1 = 1 - std::pow(a.beta1, t),
+               .correction2 = 1 - std::pow(a.beta2, t),
+               .updates = t};
+    a.decay = 0.1, a.control = &control;
     return a;
   }
 };
@@ -39,8 +47,8 @@ TEST(AdamW, FollowsTheReferenceOverSteps) {
             fast.gradient.set(i, std::sin(static_cast<double>(i + t)));
             exact.gradient.set(i, fast.gradient[i]);
           }
-          ops::adamw(cpu.stream, fast.args(t, &scale));
-          ref::adamw(exact.args(t, &scale));
+          ops::adamw(cpu.stream, fast.args(t, scale));
+          ref::adamw(exact.args(t, scale));
         }
         // Four roundings a step and rounded constants: relative 8 u a step for m and v. m sums
         // terms of both signs, so its error is absolute (|m| <= 1); a step of at most lr / (1 -
@@ -61,7 +69,7 @@ TEST(AdamW, FirstStepMovesByTheLearningRate) {
   CpuBench cpu;
   State s(DType::f64, 5, false);
   const HostTensor before = s.master;
-  ops::adamw(cpu.stream, s.args(1, nullptr));
+  ops::adamw(cpu.stream, s.args(1, 1));
   for (int i = 0; i < 5; ++i) {
     const double sign = s.gradient[i] > 0 ? 1 : -1;
     EXPECT_NEAR(s.master[i], before[i] - 1e-2 * (sign + 0.1 * before[i]),
@@ -69,15 +77,14 @@ TEST(AdamW, FirstStepMovesByTheLearningRate) {
   }
 }
 
-TEST(AdamW, GradientScaleIsReadThroughThePointer) {
+TEST(AdamW, ControlIsReadThroughThePointer) {
   CpuBench cpu;
   State a(DType::f32, 100, false), b = a;
-  double scale = 1;
-  const ops::AdamW args = a.args(1, &scale);
-  scale = 0.25;  // after the arguments were made
+  const ops::AdamW args = a.args(1, 1);
+  a.control.gradient_factor = 0.25;  // after the arguments were made
   ops::adamw(cpu.stream, args);
   for (int i = 0; i < 100; ++i) b.gradient.set(i, 0.25 * b.gradient[i]);
-  ops::adamw(cpu.stream, b.args(1, nullptr));
+  ops::adamw(cpu.stream, b.args(1, 1));
   EXPECT_TRUE(a.master.same_bits(b.master));
 }
 
@@ -85,15 +92,148 @@ TEST(AdamW, NanGradientsAreNotHidden) {
   CpuBench cpu;
   State s(DType::f32, 20, true);
   s.gradient.set(3, NAN);
-  ops::adamw(cpu.stream, s.args(1, nullptr));
+  ops::adamw(cpu.stream, s.args(1, 1));
   EXPECT_TRUE(std::isnan(s.master[3]) && std::isnan(s.copy[3]));
   EXPECT_FALSE(std::isnan(s.master[4]));
 }
 
-TEST(AdamW, RefusesStepZero) {
+TEST(AdamW, AStepThatIsNotAppliedLeavesEveryBit) {
   CpuBench cpu;
-  State s(DType::f32, 4, false);
-  EXPECT_THROW(ops::adamw(cpu.stream, s.args(0, nullptr)), Error);
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    State s(dtype, 1000, true);
+    ops::adamw(cpu.stream, s.args(1, 1));  // moments and copy hold something
+    const State before = s;
+    s.gradient.set(7, NAN);
+    const ops::AdamW args = s.args(2, 0);
+    s.control.apply = 0;
+    ops::adamw(cpu.stream, args);
+    EXPECT_TRUE(s.master.same_bits(before.master) && s.m.same_bits(before.m) &&
+                s.v.same_bits(before.v) && s.copy.same_bits(before.copy));
+    s.control.apply = 1;
+    ops::adamw(cpu.stream, args);
+    EXPECT_FALSE(s.master.same_bits(before.master)) << "the comparison can fail";
+  }
+}
+
+TEST(AdamW, F16CopyIsTheNearest) {
+  CpuBench cpu;
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    State s(dtype, 133, true, DType::f16);
+    ops::adamw(cpu.stream, s.args(1, 1));
+    for (std::int64_t i = 0; i < 133; ++i)
+      ASSERT_EQ(s.copy.as<f16>()[i].bits, f16(static_cast<float>(s.master[i])).bits) << i;
+    EXPECT_TRUE(s.copy.guard_intact());
+  }
+}
+
+TEST(AdamW, RefusesWhatDoesNotFit) {
+  CpuBench cpu;
+  State s(DType::f32, 64, true);
+  ops::AdamW args = s.args(1, 1);
+  args.control = nullptr;
+  EXPECT_THROW(ops::adamw(cpu.stream, args), Error);
+  args = s.args(1, 1);
+  args.first_element = 3;
+  EXPECT_THROW(ops::adamw(cpu.stream, args), Error);
+  HostTensor halves(DType::bf16, {64});
+  args = s.args(1, 1);
+  args.master = halves;
+  EXPECT_THROW(ops::adamw(cpu.stream, args), Error) << "a copy beside bf16 masters";
+}
+
+/// bf16 masters with f32 moments.
+struct TrueState : State {
+  explicit TrueState(std::int64_t n) : State(DType::f32, n, false) {
+    master = master.to(DType::bf16);
+  }
+  ops::AdamW args(std::int64_t step, std::int64_t first_element = 0) {
+    ops::AdamW a = State::args(step, 1);
+    a.rounding = philox_key(3, "rounding"), a.first_element = first_element;
+    return a;
+  }
+};
+
+// The reference rounds a double by way of the nearest float, the twin what it computed in float:
+// the two differ by some ulps of f32 before the 16 random bits are added, so a few elements in
+// 2^16 x ulps may end on the other neighbour, and none anywhere else.
+TEST(AdamWTrue, FollowsTheReference) {
+  CpuBench cpu;
+  constexpr std::int64_t kCount = 20001;
+  TrueState fast(kCount), exact = fast;
+  for (HostTensor* x : {&exact.gradient, &exact.m, &exact.v}) *x = x->to(DType::f64);
+  ops::adamw(cpu.stream, fast.args(1, 128));
+  ref::adamw(exact.args(1, 128));
+  std::int64_t other = 0;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    const int apart = fast.master.as<bf16>()[i].bits - exact.master.as<bf16>()[i].bits;
+    ASSERT_LE(std::abs(apart), 1) << i;
+    other += apart != 0;
+  }
+  // Eight ulps of difference at most: 8 / 2^16 of the elements, and five standard deviations.
+  const double mean = kCount * 8 * 0x1p-16;
+  EXPECT_LE(static_cast<double>(other), mean + 5 * std::sqrt(mean) + 1);
+  EXPECT_TRUE(fast.master.guard_intact() && fast.m.guard_intact() && fast.v.guard_intact());
+}
+
+// An update of 1/8 of a bf16 step: to nearest it would be lost every time. At random one weight in
+// eight moves, up by a whole step. The mean of n weights is that of n coins with p = 1/8, so its
+// error is below five times sqrt(p (1 - p) / n) steps.
+TEST(AdamWTrue, RoundingIsUnbiased) {
+  CpuBench cpu;
+  constexpr std::int64_t kCount = 1 << 16;
+  constexpr double kStep = 0x1p-7;  // between bf16 numbers in [1, 2)
+  TrueState s(kCount);
+  s.master = HostTensor::filled(DType::bf16, {kCount}, 1.5);
+  s.gradient = HostTensor::filled(DType::f32, {kCount}, -1);
+  ops::AdamW args = s.args(1);
+  args.decay = 0, args.epsilon = 0;
+  s.control.learning_rate = kStep / 8;  // m_hat / sqrt(v_hat) is -1
+  ops::adamw(cpu.stream, args);
+  double sum = 0;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    ASSERT_TRUE(s.master[i] == 1.5 || s.master[i] == 1.5 + kStep) << s.master[i];
+    sum += (s.master[i] - 1.5) / kStep;
+  }
+  const auto n = static_cast<double>(kCount);
+  EXPECT_NEAR(sum / n, 0.125, 5 * std::sqrt(0.125 * 0.875 / n) + 4 * 0x1p-16 /* ulps of 1.5 */);
+}
+
+// Element i of a range that starts at f is element f + i: whoever updates it, it is rounded alike.
+TEST(AdamWTrue, RoundingBelongsToTheElementAndTheUpdate) {
+  CpuBench cpu;
+  constexpr std::int64_t kCount = 64 * 9;
+  TrueState whole(kCount), parts = whole, later = whole, shifted = whole;
+  ops::adamw(cpu.stream, whole.args(1, 640));
+  for (const std::int64_t first : {0, 64, 320}) {
+    const std::int64_t n = first == 0 ? 64 : 256;
+    ops::AdamW args = parts.args(1, 640 + first);
+    for (TensorView* x : {&args.master, &args.gradient, &args.m, &args.v}) *x = x->slice(first, n);
+    ops::adamw(cpu.stream, args);
+  }
+  EXPECT_TRUE(parts.master.same_bits(whole.master) && parts.m.same_bits(whole.m));
+  ops::AdamW args = later.args(1, 640);
+  later.control.updates = 2;  // the same arithmetic, other random numbers
+  ops::adamw(cpu.stream, args);
+  EXPECT_FALSE(later.master.same_bits(whole.master));
+  ops::adamw(cpu.stream, shifted.args(1, 704));
+  EXPECT_FALSE(shifted.master.same_bits(whole.master));
+}
+
+TEST(AdamWTrue, WhatIsExactStaysAndNanIsNotHidden) {
+  CpuBench cpu;
+  TrueState s(200);
+  s.gradient = HostTensor::filled(DType::f32, {200}, 0);
+  const HostTensor before = s.master;
+  ops::AdamW args = s.args(1);
+  args.decay = 0;
+  ops::adamw(cpu.stream, args);
+  EXPECT_TRUE(s.master.same_bits(before));
+  s.gradient.set(3, NAN);
+  s.master.set(5, INFINITY);
+  ops::adamw(cpu.stream, args);
+  EXPECT_TRUE(std::isnan(s.master[3]));
+  EXPECT_TRUE(std::isinf(s.master[5]));
+  EXPECT_EQ(s.master[4], before[4]);
 }
 
 }  // namespace

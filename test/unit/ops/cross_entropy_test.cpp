@@ -51,6 +51,27 @@ void check(DType dtype, std::int64_t rows, std::int64_t vocabulary, std::int64_t
   EXPECT_TRUE(logits.guard_intact() && losses.guard_intact());
 }
 
+// The scalar in device memory multiplies the gradient, and the loss not at all.
+TEST(CrossEntropy, PartOfTheScaleMayComeFromTheDevice) {
+  CpuBench cpu;
+  const HostTensor start = HostTensor::normal(DType::f32, {4, 17}, 1),
+                   targets = HostTensor::integers({4}, 2, 17);
+  HostTensor told = start, read = start, reference = start.to(DType::f64);
+  HostTensor losses(DType::f32, {4}), same(DType::f32, {4}), exact(DType::f64, {4});
+  ops::cross_entropy(cpu.stream, make(told, targets, losses, 17, 0.25 * 1024));
+  double on_device = 1;
+  auto args = make(read, targets, same, 17, 0.25);
+  args.device_scale = &on_device;
+  on_device = 1024;  // after the arguments were made
+  ops::cross_entropy(cpu.stream, args);
+  EXPECT_TRUE(read.same_bits(told));
+  EXPECT_TRUE(same.same_bits(losses));
+  args.logits = reference, args.losses = exact;
+  ref::cross_entropy(args);
+  // Numbers up to 256, some twenty roundings each.
+  expect_close(read, reference, 0, 256 * 20 * 0x1p-24, "gradient");
+}
+
 TEST(CrossEntropy, MatchesTheReference) {
   for (const DType dtype : kElementTypes)
     for (const std::int64_t vocabulary : {1, 2, 7, 16, 65, 1000, 4096, 4097, 9001})

@@ -62,6 +62,28 @@ TEST(Dropout, MaskBelongsToTheGlobalSampleWhateverTheSplit) {
   EXPECT_FALSE(other.same_bits(one_token));
 }
 
+TEST(Dropout, PartOfTheSampleIndexMayComeFromTheDevice) {
+  CpuBench cpu;
+  const HostTensor in = HostTensor::normal(DType::f32, {8, 70}, 1);
+  HostTensor told(DType::f32, in.shape()), read(DType::f32, in.shape()),
+      other(DType::f32, in.shape());
+  ops::dropout(cpu.stream, make(in, told, 0.4));
+  std::int64_t on_device = (std::int64_t{1} << 33) + 2;
+  auto args = make(in, read, 0.4);
+  args.first_sample = 3, args.first_sample_on_device = &on_device;
+  ops::dropout(cpu.stream, args);
+  EXPECT_TRUE(read.same_bits(told));
+  ++on_device;  // the same arguments, another sample
+  args.out = other;
+  ops::dropout(cpu.stream, args);
+  EXPECT_FALSE(other.same_bits(told));
+  const HostTensor in64 = in.to(DType::f64);
+  HostTensor exact(DType::f64, in.shape());
+  args.in = in64, args.out = exact;
+  ref::dropout(args);
+  for (std::int64_t i = 0; i < in.count(); ++i) ASSERT_EQ(exact[i] == 0, other[i] == 0) << i;
+}
+
 TEST(Dropout, KeepsTheRateAndIsUncorrelated) {
   CpuBench cpu;
   const std::int64_t n = 400 * 500;

@@ -23,8 +23,7 @@ struct Textbook {
 };
 
 double read(const TensorView& x, std::int64_t i) {
-  if (x.dtype == DType::bf16) return static_cast<float>(x.as<bf16>()[i]);
-  return x.dtype == DType::f64 ? x.as<double>()[i] : static_cast<double>(x.as<float>()[i]);
+  return ref::load(x.data, x.dtype, i);
 }
 
 void check(const char* precision, double tolerance) {
@@ -52,7 +51,8 @@ void check(const char* precision, double tolerance) {
           p.gradient.as<float>()[i] = static_cast<float>(g);
         books[p.name].update(scale * read(p.gradient, i), static_cast<std::size_t>(i), t, p.decay);
       }
-    adamw.step(instance.stream(), t, kRate, &scale);
+    const ops::StepControl control = test::applied(t, kRate, scale, kBeta1, kBeta2);
+    adamw.step(instance.stream(), &control);
   }
   for (const Parameter& p : instance.parameters().parameters()) {
     const Textbook& book = books[p.name];
@@ -65,6 +65,9 @@ void check(const char* precision, double tolerance) {
       if (p.value.dtype == DType::bf16) {
         ASSERT_EQ(read(p.value, i), static_cast<float>(bf16(p.master.as<float>()[i]))) << p.name;
       }
+      if (p.value.dtype == DType::f16) {
+        ASSERT_EQ(read(p.value, i), static_cast<float>(f16(p.master.as<float>()[i]))) << p.name;
+      }
     }
   }
 }
@@ -74,12 +77,13 @@ TEST(AdamWOptimizer, EqualsTheTextbook) {
   // Five updates of numbers below 4, each with some ten roundings of 2^-24.
   check("fp32", 5 * 10 * 4 * 0x1p-24);
   check("bf16-mixed", 5 * 10 * 4 * 0x1p-24);
+  check("fp16-mixed", 5 * 10 * 4 * 0x1p-24);
 }
 
 // Everything that is no element of a tensor stays zero through training: values, masters,
 // gradients.
 TEST(AdamWOptimizer, PaddingStaysZero) {
-  for (const char* precision : {"fp64", "bf16-mixed"}) {
+  for (const char* precision : {"fp64", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
     test::SingleRank single;
     test::EngineRun run(test::engine_options(test::tiny_gpt(), precision, 2, true), *single.mesh);
     run.losses(5);

@@ -31,14 +31,21 @@ struct Gradients {
     return static_cast<double>(std::sqrt(sum));
   }
   std::array<double, 2> compute(double max_norm) {
-    GradientNorm norm(parameters(), run.engine().instance().device());
-    norm.compute(run.engine().instance().stream(), single.mesh->along(Axis::data), max_norm);
-    return {norm.norm().as<double>()[0], norm.clip_factor().as<double>()[0]};
+    const Stream& stream = run.engine().instance().stream();
+    norm.compute(stream, single.mesh->along(Axis::data));
+    ops::StepControl control;
+    double loss_sum = 1;
+    ops::end_step(stream, {.control = &control,
+                           .square_sum = norm.square_sum(),
+                           .loss_sum = {&loss_sum, DType::f64, {1}},
+                           .max_norm = max_norm});
+    return {control.gradient_norm, control.gradient_factor};
   }
 
   EngineOptions options;
   test::SingleRank single;
   test::EngineRun run;
+  GradientNorm norm{parameters(), run.engine().instance().device()};
 };
 
 TEST(GradientNorm, EqualsThePlainSum) {
@@ -77,7 +84,7 @@ TEST(GradientNorm, NotFinite) {
     const auto [norm, factor] = g.compute(1);
     EXPECT_FALSE(std::isfinite(norm));
     EXPECT_EQ(factor, 0.0);
-    EXPECT_EQ(g.run.engine().non_finite_gradients(),
+    EXPECT_EQ(g.norm.not_finite(),
               std::vector<std::string>{g.parameters().parameters().back().name});
   }
 }

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "choir/train/run_setup.hpp"
+
 namespace choir {
 namespace {
 
@@ -117,6 +119,37 @@ TEST(Deck, DerivesWhatIsLeftOut) {
   EXPECT_EQ(small({"run.dir=y"}).run.dir, "y");
 }
 
+TEST(Deck, EveryPrecisionOfTheTableIsAccepted) {
+  for (const char* name : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
+    EXPECT_EQ(complaint({std::string("train.precision=") + name}), "");
+    EXPECT_NO_THROW(precision_of(name));
+  }
+  EXPECT_NE(complaint({"train.precision=fp8"}).find("fp16-mixed"), std::string::npos);
+  EXPECT_THROW(precision_of("fp8"), DeckError);
+}
+
+TEST(Deck, LossScaleBelongsToFp16) {
+  const auto scaling = [](const std::vector<std::string>& overrides) {
+    return loss_scaling_of(small(overrides));
+  };
+  const std::string fp16 = "train.precision=fp16-mixed";
+  EXPECT_FALSE(scaling({}).dynamic());
+  EXPECT_EQ(scaling({}).start, 1);
+  EXPECT_EQ(scaling({"train.precision=bf16-mixed"}).start, 1);
+  EXPECT_EQ(scaling({fp16}).start, 65536);
+  EXPECT_EQ(scaling({fp16}).window, 2000);
+  EXPECT_EQ(scaling({fp16, "train.loss_scale=dynamic", "train.loss_scale_window=7"}).window, 7);
+  EXPECT_EQ(scaling({fp16, "train.loss_scale=1024"}).start, 1024);
+  EXPECT_FALSE(scaling({fp16, "train.loss_scale=1024"}).dynamic());
+  const std::string elsewhere = complaint({"train.loss_scale=1024"});
+  EXPECT_NE(elsewhere.find("train.loss_scale = 1024 is for train.precision"), std::string::npos)
+      << elsewhere;
+  EXPECT_NE(complaint({"train.loss_scale_window=5"}), "");
+  EXPECT_NE(complaint({fp16, "train.loss_scale=8", "train.loss_scale_window=5"}), "");
+  EXPECT_NE(complaint({fp16, "train.loss_scale=-1"}), "");
+  EXPECT_NE(complaint({fp16, "train.loss_scale_window=0"}), "");
+}
+
 TEST(Deck, NamesOfEnumerationsMeanTheirEnumerators) {
   const auto gpt = [](const std::string& text) { return small({text}).model.gpt; };
   EXPECT_EQ(gpt("model.norm=layernorm").norm, ops::Norm::layernorm);
@@ -167,10 +200,6 @@ TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
             "command line: parallel.zero = 1 is not yet supported; legal now: 0");
   EXPECT_EQ(complaint({"parallel.sequence=true"}),
             "command line: parallel.sequence = true: not yet supported; legal now: false");
-  EXPECT_EQ(
-      complaint({"train.precision=fp16-mixed"}),
-      "command line: train.precision = \"fp16-mixed\" is not yet supported; legal now: fp64, fp32, "
-      "bf16-mixed");
   EXPECT_NE(complaint({"train.recompute=full"}).find("not yet supported; legal now: none"),
             std::string::npos);
   EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);

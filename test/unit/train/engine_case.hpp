@@ -3,6 +3,7 @@
 // engine on one rank and on several.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -11,8 +12,10 @@
 #include "choir/comm/mesh.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
+#include "choir/ops/step_control.hpp"
 #include "choir/train/engine.hpp"
 #include "choir/train/step_planner.hpp"
+#include "kernels/ref_element.hpp"
 
 namespace choir::test {
 
@@ -52,7 +55,10 @@ inline EngineOptions engine_options(const GptConfig& model, const char* precisio
                        .floor = 3e-4,
                        .warmup_steps = 4,
                        .decay_steps = 20},
-          .grad_clip = 1.0};
+          .grad_clip = 1.0,
+          .loss_scaling = std::string_view(precision) == "fp16-mixed"
+                              ? ops::LossScaling{.start = 65536, .window = 2000}
+                              : ops::LossScaling{}};
 }
 
 /// Position p of sample s: inputs are positions 0..T-1, targets 1..T.
@@ -62,12 +68,28 @@ inline std::int32_t token_at(std::int64_t sample, std::int64_t position, std::in
   return static_cast<std::int32_t>(word[0] % static_cast<std::uint32_t>(vocabulary));
 }
 
+/// The control of one update, in host memory: what end_step() leaves after `updates` - 1 others.
+inline ops::StepControl applied(double updates, double learning_rate, double factor, double beta1,
+                                double beta2) {
+  return {.learning_rate = learning_rate,
+          .apply = 1,
+          .gradient_factor = factor,
+          .correction1 = 1 - std::pow(beta1, updates),
+          .correction2 = 1 - std::pow(beta2, updates),
+          .updates = updates};
+}
+
 /// An engine on this rank of a mesh, and its batches.
 class EngineRun {
  public:
   EngineRun(const EngineOptions& options, Mesh& mesh, std::size_t more_arena = 0)
-      : plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false)),
-        engine_(options, device_, mesh, plan_.arena_bytes + more_arena),
+      : EngineRun(options, mesh, std::make_unique<CpuDevice>(), more_arena) {}
+  EngineRun(const EngineOptions& options, Mesh& mesh, std::unique_ptr<Device> device,
+            std::size_t more_arena = 0)
+      : device_(std::move(device)),
+        plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false,
+                        device_.get())),
+        engine_(options, *device_, mesh, plan_.arena_bytes + more_arena),
         inputs_(cells(options)),
         targets_(inputs_.size()) {
     engine_.instance().storage().initialise(options.seed);
@@ -101,17 +123,22 @@ class EngineRun {
             .sequences = o.micro_batch_size};
   }
 
-  /// The next step; collective. NaN `tokens` make the loss NaN.
+  /// The next step, and its result; collective. NaN `tokens` make the loss NaN.
   StepResult step() { return step(tokens_of_step()); }
   StepResult step(double tokens) {
+    queue(tokens);
+    return engine_.finish(clock_);
+  }
+  void queue(double tokens) {
     const auto batch_of = [this](std::int64_t j) {
       return batch(engine_.micro_batch_index(step_, j));
     };
-    const StepResult result = engine_.step(step_, updates_, batch_of, tokens, clock_);
+    engine_.step(step_, batch_of, tokens, clock_);
     ++step_;
-    updates_ += result.updated;
-    return result;
   }
+  /// Steps queued so far; a run that goes on elsewhere begins with those of the one before.
+  std::int64_t steps() const { return step_; }
+  void start_at(std::int64_t step) { step_ = step; }
   std::vector<double> losses(int steps) {
     std::vector<double> list;
     for (int i = 0; i < steps; ++i) list.push_back(step().loss);
@@ -137,18 +164,19 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
   }
-  static void append(const TensorView& view, std::vector<double>& all) {
+  void append(const TensorView& view, std::vector<double>& all) {
+    std::vector<std::byte> host(view.bytes());
+    device_->copy_to_host(host.data(), view.data, host.size());
     for (std::int64_t i = 0; i < view.count(); ++i)
-      all.push_back(view.dtype == DType::f64 ? view.as<double>()[i]
-                                             : static_cast<double>(view.as<float>()[i]));
+      all.push_back(ref::load(host.data(), view.dtype, i));
   }
 
-  CpuDevice device_;
+  std::unique_ptr<Device> device_;
   StepPlan plan_;
   Engine engine_;
   std::vector<std::int32_t> inputs_, targets_;
   PhaseClock clock_;
-  std::int64_t step_ = 0, updates_ = 0;
+  std::int64_t step_ = 0;
 };
 
 /// One rank of its own, without MPI.

@@ -29,7 +29,7 @@ void expect_same_plan(const MemoryPlan& plan, const MemoryPlan& real, const std:
 
 TEST(StepPlanner, EqualsRealityToTheByte) {
   for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped_gpt()})
-    for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
+    for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
       for (const std::int64_t micro_batches : {1, 4})
         for (const bool generate : {false, true}) {
           const EngineOptions options =
@@ -81,7 +81,7 @@ TEST(StepPlanner, GenerationFitsFromAnyPrompt) {
 }
 
 TEST(Engine, NanStepChangesNothing) {
-  for (const char* precision : {"fp64", "fp32", "bf16-mixed"}) {
+  for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
     test::SingleRank single;
     test::EngineRun run(test::engine_options(test::tiny_gpt(), precision, 2), *single.mesh);
     run.losses(2);

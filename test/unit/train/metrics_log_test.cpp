@@ -40,6 +40,10 @@ TEST(MetricsLine, NamesAndOrderOfTheTutorial) {
   m.val_loss = 3.25;
   m.result.updated = false;
   EXPECT_TRUE(format_line(m, 2).ends_with("mfu=43.21 train_loss=3.5000 val_loss=3.2500 skipped"));
+  m.scaled = true;
+  m.result.loss_scale = 33554432;
+  EXPECT_TRUE(format_line(m, 2).ends_with(
+      "mfu=43.21 loss_scale=33554432 train_loss=3.5000 val_loss=3.2500 skipped"));
 }
 
 TEST(MetricsJson, FullPrecision) {
@@ -51,7 +55,7 @@ TEST(MetricsJson, FullPrecision) {
   EXPECT_EQ(json.at("lr").get<double>(), 6e-4);
   EXPECT_EQ(json.at("tps_per_gpu").get<double>(), 768);
   EXPECT_EQ(json.at("mem"), 123456789);
-  EXPECT_FALSE(json.contains("val_loss"));
+  EXPECT_FALSE(json.contains("val_loss") || json.contains("loss_scale"));
   double phases = 0;
   for (const char* key : {"dtf", "dtb", "data", "comm", "optimizer", "other"})
     phases += json.at(key).get<double>();
@@ -60,13 +64,16 @@ TEST(MetricsJson, FullPrecision) {
   m.val_loss = 2.5;
   json = nlohmann::json::parse(to_json(m, 2));
   EXPECT_TRUE(json.at("loss").is_null());
+  m.scaled = true;
+  m.result.loss_scale = 4096;
+  EXPECT_EQ(nlohmann::json::parse(to_json(m, 2)).at("loss_scale"), 4096);
   EXPECT_EQ(json.at("val_loss"), 2.5);
 }
 
 TEST(MetricsLegend, ExplainsEveryKeyOfTheLine) {
   const std::string legend = metrics_legend("peak");
   for (const char* key : {"step", "loss", "dt", "dtf", "dtb", "sps", "tps", "_per_gpu", "mfu",
-                          "train_loss", "val_loss"})
+                          "loss_scale", "train_loss", "val_loss"})
     EXPECT_NE(legend.find(key), std::string::npos) << key;
 }
 

@@ -39,6 +39,41 @@ TEST(PhaseClock, AddsUpToTheStep) {
   EXPECT_EQ(clock.total(), 0);
 }
 
+// A device that keeps its own time replaces what the host has counted.
+TEST(PhaseClock, ReplaysWhatADeviceMeasured) {
+  PhaseClock clock;
+  double first = -1, last = 0;
+  std::vector<std::string> names;
+  clock.listen([&](Phase ended, double start, double end, Phase next) {
+    if (names.empty()) first = start;
+    EXPECT_NEAR(start, names.empty() ? start : last, 1e-12);
+    last = end;
+    names.push_back(std::string(name_of(ended)) + ">" + name_of(next));
+  });
+  clock.begin();
+  const PhaseSpan spans[] = {{Phase::data, 0.25},
+                             {Phase::forward, 1},
+                             {Phase::backward, 2},
+                             {Phase::forward, 1},
+                             {Phase::other, 0.5}};
+  pass_time(0.001);
+  clock.replay(spans, 100);
+  clock.end();
+  EXPECT_EQ(clock.seconds(Phase::data), 0.25);
+  EXPECT_EQ(clock.seconds(Phase::forward), 2);
+  EXPECT_EQ(clock.seconds(Phase::backward), 2);
+  EXPECT_EQ(clock.seconds(Phase::other), 0.5) << "nothing of the host's";
+  EXPECT_EQ(clock.total(), 4.75);
+  EXPECT_DOUBLE_EQ(first, 95.25);
+  EXPECT_DOUBLE_EQ(last, 100);
+  EXPECT_EQ(names, (std::vector<std::string>{"data>forward", "forward>backward", "backward>forward",
+                                             "forward>other", "other>other"}));
+  clock.begin();
+  pass_time(0.001);
+  clock.end();
+  EXPECT_GE(clock.total(), 0.001) << "the host's own time again";
+}
+
 TEST(PhaseClock, ListenerHearsSpansThatTouch) {
   PhaseClock clock;
   std::vector<std::string> names;

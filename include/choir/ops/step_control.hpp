@@ -1,0 +1,65 @@
+#pragma once
+// What one optimizer step decides, kept where the gradients are: norm, clip factor, whether the
+// step counts, update count, loss scale. The host queues the step without reading any of it; what
+// happened comes back later as a copy of the whole struct.
+#include <type_traits>
+
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir::ops {
+
+/// Device memory, one a training run. f64 throughout, so that one copy moves it and every field can
+/// be a scalar operand of a kernel. Only ops and copies touch it; begin_step() and end_step() say
+/// who writes what.
+struct StepControl {
+  // Copied in by the host before each step.
+  double learning_rate = 0;
+  double tokens = 1;  ///< that count, of the global batch
+
+  // Written by begin_step().
+  double loss_factor = 1;  ///< loss scale / tokens: multiplies the gradient at the cross-entropy
+
+  // Written by end_step(): what this step found and decided.
+  double loss = 0;             ///< mean over the tokens
+  double gradient_norm = 0;    ///< before clipping, without the loss scale
+  double apply = 0;            ///< 1: parameters are updated; 0: loss or norm is not finite
+  double gradient_factor = 0;  ///< clip factor / loss scale: multiplies gradients in the update
+  double correction1 = 1, correction2 = 1;  ///< 1 - beta^updates, of this update
+  double step_loss_scale = 1;               ///< what loss_scale was in this step
+
+  // Goes on from step to step (and, with the updates, into checkpoints).
+  double updates = 0;     ///< applied steps: the t of AdamW
+  double loss_scale = 1;  ///< of the next step
+  double good_steps = 0;  ///< applied since the scale last changed
+};
+static_assert(std::is_trivially_copyable_v<StepControl>);
+inline constexpr std::size_t kStepInputBytes = 2 * sizeof(double);  ///< what the host copies in
+
+/// The schedule of a dynamic loss scale: doubled after `window` applied steps in a row, halved by
+/// a step that overflowed, never below kLowestLossScale. A window of 0 leaves the scale alone.
+struct LossScaling {
+  double start = 1;
+  double window = 0;
+  bool dynamic() const { return window > 0; }
+};
+inline constexpr double kLowestLossScale = 1;
+
+/// loss_factor = loss_scale / tokens.
+void begin_step(const Stream& stream, StepControl* control);
+
+struct EndStep {
+  StepControl* control = nullptr;
+  TensorView square_sum;  ///< [1] f64: of the gradient, times loss scale squared
+  TensorView loss_sum;    ///< [1] f64: over the tokens
+  double max_norm = 0;    ///< 0: no clipping
+  double beta1 = 0.9, beta2 = 0.95;
+  LossScaling scaling;
+};
+
+/// gradient_norm = sqrt(square_sum) / loss_scale; apply = it and the loss are finite;
+/// gradient_factor = min(1, max_norm / (gradient_norm + 1e-6)) / loss_scale, or 0; then counts the
+/// update and moves the loss scale.
+void end_step(const Stream& stream, const EndStep& args);
+
+}  // namespace choir::ops

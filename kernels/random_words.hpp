@@ -1,0 +1,61 @@
+#pragma once
+// Philox 4x32-10 in wide vectors: as many generator calls side by side as a vector has words, and
+// their results in order. The same words as choir::philox, call by call.
+#include "choir/core/philox.hpp"
+#include "kernels/simd.hpp"
+
+namespace choir::cpu {
+
+inline constexpr int kCounters = kVectorBytes / 4;  // generator calls side by side
+inline constexpr int kWords = 4 * kCounters;
+
+struct Product {
+  Words low, high;
+};
+/// The 64-bit products of every lane with one factor.
+inline Product multiply(Words x, std::uint32_t factor) {
+  using Longs = std::uint64_t __attribute__((vector_size(kVectorBytes)));
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  const __m512i f = _mm512_set1_epi64(factor);
+  const Longs even = (Longs)_mm512_maskz_mul_epu32(0xff, (__m512i)x, f);
+  const Longs odd = (Longs)_mm512_maskz_mul_epu32(0xff, (__m512i)((Longs)x >> 32), f);
+#elif defined(__AVX2__)
+  const __m256i f = _mm256_set1_epi64x(factor);
+  const Longs even = (Longs)_mm256_mul_epu32((__m256i)x, f);
+  const Longs odd = (Longs)_mm256_mul_epu32((__m256i)((Longs)x >> 32), f);
+#else
+  const Longs even = ((Longs)x & 0xffffffffu) * factor, odd = ((Longs)x >> 32) * factor;
+#endif
+  constexpr std::uint64_t kUpper = 0xffffffff00000000u;
+  return {(Words)((even & ~kUpper) | (odd << 32)), (Words)((even >> 32) | (odd & kUpper))};
+}
+
+/// The lanes of a and b in turns; the first (0) or second (1) half of all.
+template <int kHalf>
+inline Words zip(Words a, Words b) {
+  Words order;
+  for (unsigned i = 0; i < kCounters; ++i)
+    order[i] = i / 2 + (i % 2) * kCounters + kHalf * kCounters / 2;
+  return __builtin_shuffle(a, b, order);
+}
+
+/// kWords words: philox(key, {first + i, second, third low, third high}) for i = 0, 1 ..., in
+/// order.
+inline void random_words(PhiloxKey key, std::uint32_t first, std::uint32_t second,
+                         std::uint64_t third, std::uint32_t* words) {
+  Words c0, c1 = Words{} + second, c2 = Words{} + static_cast<std::uint32_t>(third);
+  Words c3 = Words{} + static_cast<std::uint32_t>(third >> 32);
+  for (std::uint32_t i = 0; i < kCounters; ++i) c0[i] = first + i;
+  for (int round = 0; round < 10; ++round) {
+    const Product p0 = multiply(c0, 0xD2511F53u), p1 = multiply(c2, 0xCD9E8D57u);
+    c0 = p1.high ^ c1 ^ key.k0, c1 = p1.low;
+    c2 = p0.high ^ c3 ^ key.k1, c3 = p0.low;
+    key.k0 += 0x9E3779B9u;
+    key.k1 += 0xBB67AE85u;
+  }
+  const Words a = zip<0>(c0, c2), b = zip<0>(c1, c3), c = zip<1>(c0, c2), d = zip<1>(c1, c3);
+  const Words in_order[4] = {zip<0>(a, b), zip<1>(a, b), zip<0>(c, d), zip<1>(c, d)};
+  std::memcpy(words, in_order, sizeof in_order);
+}
+
+}  // namespace choir::cpu

@@ -1,0 +1,50 @@
+#pragma once
+// The arithmetic of step_control on one struct, once for every device: a handful of scalar
+// operations by one thread, bound by nothing but the launch.
+#include <cmath>
+
+#include "choir/core/philox.hpp"
+#include "choir/ops/step_control.hpp"
+
+namespace choir {
+
+CHOIR_HOST_DEVICE inline void begin_step(ops::StepControl& c) {
+  c.loss_factor = 1.0 / c.tokens * c.loss_scale;
+}
+
+/// A finite number minus itself is 0; anything else is NaN.
+CHOIR_HOST_DEVICE inline bool is_finite(double x) {
+  return x - x == 0;
+}
+
+CHOIR_HOST_DEVICE inline void move_loss_scale(ops::StepControl& c, double window) {
+  c.good_steps = c.apply != 0 ? c.good_steps + 1 : 0;
+  if (c.apply == 0 && c.loss_scale > ops::kLowestLossScale) {
+    const double half = c.loss_scale / 2;
+    c.loss_scale = half > ops::kLowestLossScale ? half : ops::kLowestLossScale;
+  }
+  if (c.good_steps >= window) {
+    c.loss_scale *= 2;
+    c.good_steps = 0;
+  }
+}
+
+CHOIR_HOST_DEVICE inline void end_step(ops::StepControl& c, double square_sum, double loss_sum,
+                                       double max_norm, double beta1, double beta2, double window) {
+  constexpr double kTiny = 1e-6;  // as PyTorch: no division by 0
+  c.step_loss_scale = c.loss_scale;
+  c.loss = loss_sum / c.tokens;
+  c.gradient_norm = std::sqrt(square_sum) / c.loss_scale;
+  c.apply = is_finite(c.gradient_norm) && is_finite(c.loss) ? 1 : 0;
+  c.gradient_factor = 0;
+  if (c.apply != 0) {
+    const double ratio = max_norm / (c.gradient_norm + kTiny);
+    c.gradient_factor = (max_norm > 0 && ratio < 1 ? ratio : 1.0) / c.loss_scale;
+    c.updates += 1;
+    c.correction1 = 1 - std::pow(beta1, c.updates);
+    c.correction2 = 1 - std::pow(beta2, c.updates);
+  }
+  if (window > 0) move_loss_scale(c, window);
+}
+
+}  // namespace choir

@@ -1,0 +1,83 @@
+// CUDA runtime: what device is there (one, of no make).
+#include <cstdio>
+
+#include "test/host_cuda/runtime.hpp"
+
+using namespace host_cuda;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  return answer(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
+  if (device != 0) return answer(cudaErrorInvalidDevice);
+  *p = {};
+  std::snprintf(p->name, sizeof p->name, "host execution");
+  p->uuid.bytes[15] = 1;
+  p->totalGlobalMem = kMemory;
+  p->major = 9, p->minor = 0, p->multiProcessorCount = 4;
+  p->sharedMemPerBlockOptin = host_cuda::kMaxSharedBytes;
+  p->l2CacheSize = 1 << 20;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  *value = attribute == cudaDevAttrClockRate             ? 1000000
+           : attribute == cudaDevAttrMultiProcessorCount ? 4
+                                                         : int{host_cuda::kMaxSharedBytes};
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:00:00.0");
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0, *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  *free = kMemory - runtime().used, *total = kMemory;
+  return cudaSuccess;
+}
+
+cudaError_t cudaPeekAtLastError() {
+  return runtime().last;
+}
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = runtime().last;
+  runtime().last = cudaSuccess;
+  return error;
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    default:
+      return "cudaError";
+  }
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return cudaGetErrorName(error);
+}

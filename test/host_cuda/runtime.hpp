@@ -1,0 +1,79 @@
+#pragma once
+// The state behind the CUDA runtime on the CPU. Work is *queued* and runs only when the host or
+// another stream waits for it, streams taking turns in an order drawn from the seed, so that a
+// missing event or a buffer reused too early gives wrong numbers here as it would there. Device
+// memory cannot be touched by the host between calls (pages without access; red zones instead under
+// AddressSanitizer).
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "test/host_cuda/include/cuda_runtime.h"
+
+namespace host_cuda {
+
+struct Operation {
+  enum class Kind { work, record, wait } kind = Kind::work;
+  std::function<void()> work{};
+  cudaEvent_t event = nullptr;
+  std::uint64_t count = 0;  ///< of records of the event
+};
+
+/// Operations in the order of the calls, which is one that the events allow.
+struct Capture {
+  std::vector<Operation> operations;
+  cudaStream_t origin = nullptr;
+  bool invalid = false;
+};
+
+}  // namespace host_cuda
+
+struct HostCudaEvent {
+  std::uint64_t recorded = 0, reached = 0;  ///< how often
+  double time = 0;
+  bool timing = true;
+  host_cuda::Capture* capture = nullptr;  ///< recorded inside a capture
+};
+struct HostCudaStream {
+  std::deque<host_cuda::Operation> queue;
+  host_cuda::Capture* capture = nullptr;
+};
+
+namespace host_cuda {
+
+constexpr std::size_t kMemory = std::size_t{2} << 30;  ///< of the device
+
+struct Runtime {
+  std::recursive_mutex mutex;
+  std::map<char*, std::size_t> device_blocks, pinned_blocks;
+  std::set<cudaStream_t> streams;
+  HostCudaStream default_stream;
+  cudaError_t last = cudaSuccess;
+  std::size_t used = 0;
+  std::uint64_t seed = 0, state = 0;
+  bool open = false;  ///< device memory accessible
+  Capture* capturing = nullptr;
+};
+/// The one of this process.
+Runtime& runtime();
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+/// Seconds, for event times.
+double now();
+/// Remembers a failure for cudaGetLastError and passes it on.
+cudaError_t answer(cudaError_t error);
+HostCudaStream& stream_of(cudaStream_t stream);
+cudaError_t enqueue(cudaStream_t stream, Operation operation);
+/// Runs queued work until `done` holds, work of `wanted` first where no seed says otherwise.
+void advance(HostCudaStream* wanted, const std::function<bool()>& done);
+void drain(HostCudaStream& stream);
+void drain_all();
+/// Calls that wait are not allowed while a capture is under way; they spoil it.
+bool refused_in_capture();
+/// Whether [address, address + bytes) lies in one of the blocks.
+bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std::size_t bytes);
+
+}  // namespace host_cuda

@@ -1,0 +1,150 @@
+// CUDA runtime: streams, events and graphs.
+#include "test/host_cuda/runtime.hpp"
+
+using namespace host_cuda;
+
+namespace {
+
+void replay(const Operation& operation) {
+  if (operation.kind == Operation::Kind::work) return operation.work();
+  HostCudaEvent& event = *operation.event;
+  event.reached = ++event.recorded;
+  event.time = now();
+}
+
+}  // namespace
+
+struct HostCudaGraph {
+  std::vector<Operation> operations;
+};
+struct HostCudaGraphExec {
+  std::vector<Operation> operations;
+};
+
+cudaError_t cudaDeviceSynchronize() {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  drain_all();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  *stream = new HostCudaStream;
+  r.streams.insert(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  drain(stream_of(stream));
+  r.streams.erase(stream);
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  drain(stream_of(stream));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (event->capture) {  // the stream joins the capture; order there is the order of the calls
+    stream_of(stream).capture = event->capture;
+    return cudaSuccess;
+  }
+  if (event->recorded == 0) return cudaSuccess;
+  return enqueue(stream, {Operation::Kind::wait, {}, event, event->recorded});
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new HostCudaEvent;
+  (*event)->timing = !(flags & cudaEventDisableTiming);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  drain_all();
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  event->capture = stream_of(stream).capture;
+  if (event->capture) return cudaSuccess;
+  return enqueue(stream, {Operation::Kind::record, {}, event, ++event->recorded});
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  const Lock lock(runtime().mutex);
+  const bool external = flags & cudaEventRecordExternal;
+  if (!external) return cudaEventRecord(event, stream);
+  if (!stream_of(stream).capture) return answer(cudaErrorInvalidValue);
+  // A node of the graph: reached once more in every replay.
+  return enqueue(stream, {Operation::Kind::record, {}, event, 0});
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  advance(nullptr, [&] { return event->reached >= event->recorded; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Lock lock(runtime().mutex);
+  return event->reached >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const Lock lock(runtime().mutex);
+  if (!start->timing || !end->timing || start->recorded == 0 || end->recorded == 0)
+    return answer(cudaErrorInvalidResourceHandle);
+  if (start->reached < start->recorded || end->reached < end->recorded)
+    return answer(cudaErrorNotReady);
+  *milliseconds = static_cast<float>((end->time - start->time) * 1e3);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (stream == nullptr || r.capturing) return answer(cudaErrorStreamCaptureUnsupported);
+  r.capturing = new Capture;
+  r.capturing->origin = stream;
+  stream_of(stream).capture = r.capturing;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  Capture* capture = r.capturing;
+  if (!capture || capture->origin != stream) return answer(cudaErrorStreamCaptureInvalidated);
+  for (cudaStream_t s : r.streams)
+    if (s->capture == capture) s->capture = nullptr;
+  r.capturing = nullptr;
+  *graph = capture->invalid ? nullptr : new HostCudaGraph{std::move(capture->operations)};
+  const bool invalid = capture->invalid;
+  delete capture;
+  return answer(invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  *exec = new HostCudaGraphExec{graph->operations};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const Lock lock(runtime().mutex);
+  return enqueue(stream, {Operation::Kind::work, [operations = exec->operations] {
+                            for (const Operation& operation : operations) replay(operation);
+                          }});
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}

@@ -1,0 +1,147 @@
+// The CUDA runtime on the CPU: what is not ordered happens in the wrong order, sooner or later.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "choir/core/error.hpp"
+#include "choir/device/cuda.hpp"
+#include "kernels/launch.cuh"
+#include "test/host_cuda/runtime.hpp"
+
+namespace choir::cuda {
+namespace {
+
+class HostStreams : public ::testing::Test {
+ protected:
+  void TearDown() override { seed(0); }
+  void seed(std::uint64_t value) { host_cuda::runtime().seed = host_cuda::runtime().state = value; }
+
+  std::unique_ptr<Device> device_ = make_device(DeviceKind::cuda);
+};
+
+void fill(int value, int* to) {
+  to[threadIdx.x] = value;
+}
+void add_to(const int* from, int* to) {
+  to[threadIdx.x] += from[threadIdx.x];
+}
+
+/// One stream writes 5, another adds it to zero; how often of 40 seeds the sum is 5.
+int times_right(Device& device, bool with_event, const std::function<void(std::uint64_t)>& seed) {
+  int right = 0;
+  for (std::uint64_t s = 1; s <= 40; ++s) {
+    seed(s);
+    const Buffer x(device, sizeof(int)), y(device, sizeof(int));
+    const Stream main(device);
+    const SideStream side(device);
+    Event written(device);
+    device.zero(x.data(), x.bytes());
+    device.zero(y.data(), y.bytes());
+    launch(side.stream(), "fill", fill, {1, 1}, 5, static_cast<int*>(x.data()));
+    written.record(side.stream());
+    if (with_event) main.wait(written);
+    launch(main, "add_to", add_to, {1, 1}, static_cast<const int*>(x.data()),
+           static_cast<int*>(y.data()));
+    int sum = 0;
+    device.copy_to_host(&sum, y.data(), sizeof sum);
+    right += sum == 5;
+    side.stream().synchronize();
+  }
+  return right;
+}
+
+TEST_F(HostStreams, AnEventOrdersTwoStreamsAndAMissingOneDoesNot) {
+  const auto with = [this](std::uint64_t s) { seed(s); };
+  EXPECT_EQ(times_right(*device_, true, with), 40);
+  const int by_luck = times_right(*device_, false, with);
+  EXPECT_GT(by_luck, 0);
+  EXPECT_LT(by_luck, 40);
+}
+
+TEST_F(HostStreams, PinnedMemoryReusedTooEarlyIsSeen) {
+  const Buffer x(*device_, sizeof(int));
+  const HostBuffer host(*device_, sizeof(int));
+  const Stream stream(*device_);
+  *static_cast<int*>(host.data()) = 1;
+  stream.copy_from_host(x.data(), host.data(), sizeof(int));
+  *static_cast<int*>(host.data()) = 2;
+  int seen = 0;
+  device_->copy_to_host(&seen, x.data(), sizeof seen);
+  EXPECT_EQ(seen, 2);
+  // Ordinary memory is read before the call returns.
+  int ordinary = 3;
+  stream.copy_from_host(x.data(), &ordinary, sizeof(int));
+  ordinary = 4;
+  device_->copy_to_host(&seen, x.data(), sizeof seen);
+  EXPECT_EQ(seen, 3);
+}
+
+TEST_F(HostStreams, EventsMeasureAndSayWhenTheyAreReached) {
+  const Stream stream(*device_);
+  Event begin(*device_), end(*device_);
+  const Buffer x(*device_, sizeof(int));
+  begin.record(stream);
+  launch(stream, "fill", fill, {1, 1}, 1, static_cast<int*>(x.data()));
+  end.record(stream);
+  EXPECT_FALSE(end.complete());
+  end.synchronize();
+  EXPECT_TRUE(begin.complete());
+  EXPECT_GE(end.seconds_since(begin), 0.0);
+}
+
+TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
+  const Buffer x(*device_, sizeof(int)), y(*device_, sizeof(int));
+  device_->zero(y.data(), y.bytes());
+  const Stream main(*device_);
+  const SideStream side(*device_);
+  Event fork(*device_), join(*device_);
+  Event before(*device_), after(*device_);
+  device_->begin_capture(main.native());
+  before.record_time(main);
+  launch(main, "fill", fill, {1, 1}, 7, static_cast<int*>(x.data()));
+  fork.record(main);
+  side.stream().wait(fork);
+  launch(side.stream(), "add_to", add_to, {1, 1}, static_cast<const int*>(x.data()),
+         static_cast<int*>(y.data()));
+  join.record(side.stream());
+  main.wait(join);
+  after.record_time(main);
+  const NativeGraph graph = device_->end_capture(main.native());
+  for (int i = 0; i < 3; ++i) device_->launch(graph, main.native());
+  int sum = 0;
+  device_->copy_to_host(&sum, y.data(), sizeof sum);
+  EXPECT_EQ(sum, 21);
+  EXPECT_GE(after.seconds_since(before), 0.0);
+  device_->destroy(graph);
+}
+
+TEST_F(HostStreams, WaitingInsideACaptureSpoilsIt) {
+  const Stream main(*device_);
+  auto* native = static_cast<cudaStream_t>(main.native());
+  CHOIR_CUDA(cudaStreamBeginCapture(native, cudaStreamCaptureModeGlobal));
+  EXPECT_THROW(main.synchronize(), Error);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native, &graph), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+TEST_F(HostStreams, RunningOutOfMemoryNamesTheSizes) {
+  try {
+    const Buffer huge(*device_, std::size_t{1} << 40);
+    FAIL() << "1 TiB was given";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("1.0 TiB asked for"), std::string::npos)
+        << error.what();
+  }
+}
+
+#if !defined(HOST_CUDA_MALLOC)
+TEST(HostStreamsDeathTest, TheHostCannotTouchDeviceMemory) {
+  const auto device = make_device(DeviceKind::cuda);
+  const Buffer x(*device, sizeof(int));
+  EXPECT_DEATH(*static_cast<volatile int*>(x.data()) = 1, "");
+}
+#endif
+
+}  // namespace
+}  // namespace choir::cuda

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# kernel_resources.sh BUILD [--write]: what ptxas says of every kernel. Fails on a spill or a stack frame, and where a
+# kernel needs more than one allocation step (8 registers) above what is written in lib/kernel_registers.txt: registers are
+# occupancy. --write takes today's numbers for the right ones. Last line "N passed, N failed".
+set -u
+build=$1
+known=$(dirname "$0")/lib/kernel_registers.txt
+logs=("$build"/obj/kernels/*.cu.o.log)
+if [ ! -e "${logs[0]}" ]; then
+  echo "ok skipped: this build has no nvcc"
+  echo "1 passed, 0 failed"
+  exit 0
+fi
+
+# Lines "KERNEL ARCHITECTURE REGISTERS STACK SPILLS", names as written in the source.
+measured() {
+  awk '/Compiling entry function/ { name = $7; arch = $9; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
+       /bytes stack frame/ { stack = $1; spills = $5 + $9 }
+       /Used [0-9]+ registers/ { print name, arch, $5, stack, spills }' "${logs[@]}" |
+    c++filt | sed -E 's/choir::(cuda::)?//g; s/\(anonymous namespace\):://g; s/\(([a-z]+)\)([0-9]+)/\2/g' |
+    # The arguments of a kernel do not tell it apart: name<template arguments> is enough.
+    sed -E 's/^void //; s/\([^)]*(\([^)]*\)[^)]*)*\) (sm_[0-9a]+)/ \2/' | tr -s ' ' | sed -E 's/, /,/g' | sort -u
+}
+
+version=$(sed -n 's/.*CUDA  *\([0-9.]*\) in .*/\1/p' "$build/features.txt")
+if [ "${2:-}" = --write ]; then
+  { echo "nvcc $version"; measured | awk '{print $1, $2, $3}'; } >"$known"
+  exit 0
+fi
+measured >"$build/kernel_resources.txt"
+passed=0 failed=0
+complain() { echo "not ok $*"; failed=$((failed + 1)); }
+same_compiler=no
+[ "$(head -n 1 "$known")" = "nvcc $version" ] && same_compiler=yes
+while read -r kernel arch registers stack spills; do
+  before=$failed
+  [ "$spills" -eq 0 ] || complain "$kernel ($arch) spills $spills bytes"
+  [ "$stack" -eq 0 ] || complain "$kernel ($arch) has a stack frame of $stack bytes"
+  if [ "$same_compiler" = yes ]; then
+    usual=$(awk -v k="$kernel" -v a="$arch" '$1 == k && $2 == a {print $3; exit}' "$known")
+    if [ -z "$usual" ]; then complain "$kernel ($arch), $registers registers, is not in $known: look at it, then --write"
+    elif [ "$registers" -gt $((usual + 8)) ]; then complain "$kernel ($arch) needs $registers registers, $usual until now"
+    fi
+  fi
+  [ "$failed" -gt "$before" ] || passed=$((passed + 1))
+done <"$build/kernel_resources.txt"
+[ "$same_compiler" = yes ] || echo "registers not compared: $known is of $(head -n 1 "$known"), this is nvcc $version"
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
