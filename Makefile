@@ -202,7 +202,7 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 .PHONY: run-test run-test-long run-quickstart test-programs
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
   $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread \
-  $(BUILD)/test_host_cuda_mpi
+  $(BUILD)/test_host_cuda_mpi $(BUILD)/choir_host_cuda
 run-test: layers style test-programs
 	@test/run_all.sh $(BUILD)
 run-test-long: layers style test-programs

@@ -6,6 +6,7 @@
 
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
+#include "choir/comm/agreement.hpp"
 #include "choir/comm/bench_collectives.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/bench_readers.hpp"
@@ -13,15 +14,29 @@
 namespace choir {
 namespace {
 
+nlohmann::ordered_json to_json(const std::vector<CollectiveRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const CollectiveRow& r : rows)
+    json.push_back({{"name", r.name},
+                    {"transport", r.transport},
+                    {"bytes", r.bytes},
+                    {"seconds", r.seconds},
+                    {"bus_gb_per_s", r.bus_gb_per_s}});
+  return json;
+}
+
+std::string to_text(const std::vector<CollectiveRow>& rows) {
+  std::string text = fmt::format("# {:<15} {:>6} {:>12} {:>12} {:>12}\n", "collective", "via",
+                                 "bytes", "time us", "busbw GB/s");
+  for (const CollectiveRow& r : rows)
+    text += fmt::format("  {:<15} {:>6} {:>12} {:>12.2f} {:>12.3f}\n", r.name, r.transport, r.bytes,
+                        1e6 * r.seconds, r.bus_gb_per_s);
+  return text;
+}
+
 std::string to_json(const CollectiveBench& bench) {
   nlohmann::ordered_json json{{"bench", "comm"}, {"ranks", bench.ranks}};
-  json["rows"] = nlohmann::ordered_json::array();
-  for (const CollectiveRow& r : bench.rows)
-    json["rows"].push_back({{"name", r.name},
-                            {"transport", r.transport},
-                            {"bytes", r.bytes},
-                            {"seconds", r.seconds},
-                            {"bus_gb_per_s", r.bus_gb_per_s}});
+  json["rows"] = to_json(bench.rows);
   const AllReduceComparison& c = bench.comparison;
   json["comparison"] = {{"bytes", c.bytes},
                         {"window", c.window},
@@ -36,13 +51,9 @@ std::string to_json(const CollectiveBench& bench) {
 }
 
 std::string to_text(const CollectiveBench& bench) {
-  std::string text = fmt::format(
-      "# {} ranks of one node, fp32, in place, median of the slowest rank\n"
-      "# {:<15} {:>5} {:>12} {:>12} {:>12}\n",
-      bench.ranks, "collective", "via", "bytes", "time us", "busbw GB/s");
-  for (const CollectiveRow& r : bench.rows)
-    text += fmt::format("  {:<15} {:>5} {:>12} {:>12.2f} {:>12.3f}\n", r.name, r.transport, r.bytes,
-                        1e6 * r.seconds, r.bus_gb_per_s);
+  std::string text =
+      fmt::format("# {} ranks of one node, fp32, in place, median of the slowest rank\n{}",
+                  bench.ranks, to_text(bench.rows));
   const AllReduceComparison& c = bench.comparison;
   const auto line = [&](const std::string& what, double seconds) {
     return fmt::format("  {:<44} {:>9.2f} ms   {:>6.2f} x the window\n", what, 1e3 * seconds,
@@ -60,14 +71,64 @@ std::string to_text(const CollectiveBench& bench) {
          line("yardstick: every rank copies as many bytes", c.copy);
 }
 
+int bench_host_comm(Mesh& mesh, const CollectiveBenchOptions& options, bool json) {
+  const CollectiveBench bench = bench_collectives(mesh, options);
+  if (mesh.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
+  return 0;
+}
+
+struct DeviceBench {
+  std::string device;
+  int ranks = 1;
+  std::string note;  // why it is not NCCL
+  std::vector<CollectiveRow> rows;
+};
+
+std::string to_json(const DeviceBench& bench) {
+  nlohmann::ordered_json json{
+      {"bench", "comm"}, {"ranks", bench.ranks}, {"device", bench.device}, {"note", bench.note}};
+  json["rows"] = to_json(bench.rows);
+  return json.dump();
+}
+
+std::string to_text(const DeviceBench& bench) {
+  return fmt::format(
+      "# {} ranks, {}, fp32, in place, median of the slowest rank\n{}{}", bench.ranks, bench.device,
+      bench.note.empty() ? "" : "# staged because " + bench.note + "\n", to_text(bench.rows));
+}
+
+/// `words`: device=cuda, and what of parallel.* belongs to it.
+int bench_device_comm(MpiSession& session, const Arguments& words,
+                      const CollectiveBenchOptions& options, bool json) {
+  Workplace place;
+  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  Deck deck;
+  together(place.mesh->world(), [&] {
+    deck = parse_deck(R"({"data": {"format": "synthetic"}, "model": {"vocab_size": 256},
+                         "train": {"micro_batch_size": 1, "grad_accum": 1}})",
+                      "choir bench comm", words);
+    if (session.size() == 1)
+      throw DeckError("with one rank there is nothing to communicate",
+                      "mpiexec -n 2 choir bench comm device=cuda");
+  });
+  choose_threads(place.mesh->node());
+  open_device(place, deck);
+  if (place.device->host_visible())  // device=auto, and there is no GPU
+    return bench_host_comm(*place.mesh, options, json);
+  const DeviceBench bench{.device = place.device->description(),
+                          .ranks = session.size(),
+                          .note = place.mesh->transport_note(),
+                          .rows = bench_device_collectives(*place.mesh, *place.device, options)};
+  if (session.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
+  return 0;
+}
+
 int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, bool json) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   if (mesh->nodes() == 1 && session.size() == 1)
     throw DeckError("with one rank there is nothing to communicate",
                     "mpiexec -n 2 choir bench comm");
-  const CollectiveBench bench = bench_collectives(*mesh, options);
-  if (session.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
-  return 0;
+  return bench_host_comm(*mesh, options, json);
 }
 
 struct ReadersRequest {
@@ -110,6 +171,16 @@ int bench_comm_command(const Arguments& arguments) {
                "choir bench comm");
   CollectiveBenchOptions options;
   bool json = false;
+  Arguments words;
+  app.add_option("words", words,
+                 "device=cuda: in the memory of GPUs; with parallel.transport=..., "
+                 "parallel.share_device=true")
+      ->check([](const std::string& word) -> std::string {
+        for (const char* known : {"device=", "parallel.transport=", "parallel.share_device="})
+          if (word.starts_with(known)) return "";
+        return "expected device=, parallel.transport= or parallel.share_device=, not '" + word +
+               "'";
+      });
   app.add_option("--min-bytes", options.min_bytes, "smallest buffer")
       ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
@@ -117,7 +188,10 @@ int bench_comm_command(const Arguments& arguments) {
   app.add_option("--repeats", options.repeats, "measurements of each")->check(CLI::Range(1, 1000));
   app.add_flag("--json", json, "one JSON object");
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, json); });
+  return with_mpi([&](MpiSession& session) {
+    return words.empty() ? bench_comm(session, options, json)
+                         : bench_device_comm(session, words, options, json);
+  });
 }
 
 int bench_readers_command(const Arguments& arguments) {

@@ -72,8 +72,14 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   // Where it was trained says nothing about where it is used.
-  Arguments words{"device=auto", "parallel.transport=auto", "parallel.share_device=false"};
-  words.insert(words.end(), overrides.begin(), overrides.end());
+  Arguments words = overrides;
+  for (const char* elsewhere :
+       {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
+    const std::string key(elsewhere, std::strchr(elsewhere, '=') + 1);
+    if (std::none_of(overrides.begin(), overrides.end(),
+                     [&](const std::string& word) { return word.starts_with(key); }))
+      words.push_back(elsewhere);
+  }
   loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
   loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;

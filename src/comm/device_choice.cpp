@@ -105,13 +105,8 @@ DeviceChoice choose_device(Mesh& mesh, const DeviceRequest& request) {
     choice.reason = "train.precision is fp64, which stays on the CPU";
     return choice;
   }
-  const std::vector<std::string> obstacles = exchange(mesh.world(), found.reason);
-  for (std::size_t r = 0; r < obstacles.size(); ++r)
-    if (!obstacles[r].empty()) {
-      choice.reason =
-          mesh.world().size() == 1 ? obstacles[r] : fmt::format("rank {}: {}", r, obstacles[r]);
-      return choice;
-    }
+  choice.reason = first_text(mesh.world(), found.reason);
+  if (!choice.reason.empty()) return choice;
   choice.kind = DeviceKind::cuda;
   if (!asked) choice.reason = "every rank has a GPU";
   const Numa numa = look_at_numa();

@@ -66,7 +66,8 @@ class NcclCommunicator final : public Communicator {
     }
   }
   ~NcclCommunicator() override {
-    if (std::uncaught_exceptions() == unwinding_) side_.stream().synchronize();
+    // What is left of a broken one may never end.
+    if (std::uncaught_exceptions() == unwinding_ && !group_.broken()) side_.stream().synchronize();
   }
 
   const char* transport() const override { return "nccl"; }

@@ -20,6 +20,7 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   Comm handle() const { return comm_; }
+  bool broken() const { return broken_; }
   const Library& api() const { return *api_; }
   const std::shared_ptr<const Library>& library() const { return api_; }
 
