@@ -110,6 +110,31 @@ TEST_P(DeviceAsync, TooManyAndTwiceAreRefused) {
   EXPECT_ALL_RANKS(refused && twice);
 }
 
+// What the host's part throws, on whichever thread, comes out of wait(), and of every call after
+// it.
+TEST_P(DeviceAsync, FailureOfTheHostComesOutOfWait) {
+  if (size() == 1 || !staged()) return;
+  OnDevice<std::uint8_t> memory(device(), comm(), 16);
+  memory.write(std::vector<std::uint8_t>(16, 1));
+  std::string first, second;
+  const auto words = [](const auto& call) -> std::string {
+    try {
+      call();
+    } catch (const CommError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  if (rank() == 0) comm().send(memory.data(), 5, 1, 3);
+  if (rank() == 1) {
+    first = words([&] { comm().receive(memory.data(), 9, 0, 3); });
+    second = words([&] { comm().all_reduce(memory.data(), 9, DType::u8, ReduceOp::sum); });
+  }
+  EXPECT_ALL_RANKS(rank() != 1 || first.find("5 bytes from rank 0, 9 expected") != first.npos)
+      << first;
+  EXPECT_ALL_RANKS(rank() != 1 || second == first) << second;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, DeviceAsync,
                          testing::Values("mpi", "node", "tiny", "waiting", "nccl"),
                          [](const auto& test) { return test.param; });

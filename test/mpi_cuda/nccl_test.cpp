@@ -165,7 +165,7 @@ TEST_F(Nccl, TreeSumsOfAnyCount) {
         << count;
     order_shows |= std::memcmp(got.data(), chain.data(), count * sizeof(float)) != 0;
   }
-  if (ranks > 3) EXPECT_TRUE(order_shows) << "the numbers tell the two orders apart";
+  EXPECT_EQ(order_shows, ranks > 3) << "the numbers tell the two orders apart";
 }
 
 TEST_F(Nccl, WhatItCannotSumIsRefusedByName) {
