@@ -21,15 +21,16 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 
 # --- goals that must work before anything is installed ---------------------------------------------
-SETUP_GOALS := deps help clean data-shakespeare layers style quickstart test test-long
+SETUP_GOALS := deps help clean data-shakespeare layers style quickstart test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
 endif
 
-.PHONY: all deps help clean features quickstart test test-long layers style data-shakespeare
+.PHONY: all deps help clean features quickstart test test-long bundle layers style data-shakespeare
 help:
 	@sed -n '3,13p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
+	@echo "  make bundle          everything that another machine needs to run it, in one file"
 	@echo "  make layers style    the house rules: who may include whom; file sizes and names"
 	@echo "  make clean           removes $(BUILD)"
 
@@ -39,6 +40,13 @@ deps:
 quickstart test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(MAKE) --no-print-directory run-$*
+
+# For other machines: their processor may lack what this one has, so a build of its own.
+bundle:
+	@.make/deps.sh --if-missing
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/portable bundle-programs \
+	  MARCH=$(if $(filter command% environment%,$(origin MARCH)),$(MARCH),x86-64-v3)
+	@.make/bundle.sh $(BUILD)/portable $(BUILD)
 
 # --- features ---------------------------------------------------------------------------------------
 ifdef NEEDS_FEATURES
@@ -98,8 +106,8 @@ $(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # Device code for the two generations of data-centre GPUs, and PTX for those that come after. fmt's
-# compile-time checks are beyond nvcc.
-NVCC_FLAGS := -std=c++20 -O3 $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
+# compile-time checks are beyond nvcc; constexpr functions (std::array's) are device functions too.
+NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
   -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90a,code=sm_90a \
   -Werror all-warnings -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
 $(BUILD)/obj/kernels/%.cu.o: kernels/%.cu
@@ -203,6 +211,8 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
   $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread \
   $(BUILD)/test_host_cuda_mpi $(BUILD)/choir_host_cuda
+.PHONY: bundle-programs
+bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)
 run-test: layers style test-programs
 	@test/run_all.sh $(BUILD)
 run-test-long: layers style test-programs

@@ -19,7 +19,7 @@ for shape in a b c d; do
       overrides=(train.precision=$precision)
       [ $ranks = 1 ] || overrides+=(train.micro_batch_size=$half)
       launch $ranks "$build/choir" bench step "inputs/bench_$shape.json" "${overrides[@]}" \
-        --seconds 8 --csv >"$build/row.csv"
+        --seconds 8 --csv "$build/row.csv" >"$build/row.txt"
       eval "rate$ranks=$(rate "$build/row.csv")"
       if [ -e "$csv" ]; then tail -n 1 "$build/row.csv" >>"$csv"; else cp "$build/row.csv" "$csv"; fi
     done

@@ -17,6 +17,13 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
                          const TensorView& d_x);
 }  // namespace cpu
 
+namespace cuda {
+void activation_forward(const Stream& stream, ops::Activation kind, const TensorView& x,
+                        const TensorView& y);
+void activation_backward(const Stream& stream, ops::Activation kind, const TensorView& x,
+                         const TensorView& d_y, const TensorView& d_x);
+}  // namespace cuda
+
 namespace ref {
 /// f64.
 void activation_forward(ops::Activation kind, const TensorView& x, const TensorView& y);

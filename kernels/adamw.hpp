@@ -12,6 +12,10 @@ namespace cpu {
 void adamw(const ops::AdamW& args);
 }  // namespace cpu
 
+namespace cuda {
+void adamw(const Stream& stream, const ops::AdamW& args);
+}  // namespace cuda
+
 namespace ref {
 /// f64 masters and moments, or bf16 masters with f64 moments; a copy, if wanted, is bf16 or f16.
 void adamw(const ops::AdamW& args);

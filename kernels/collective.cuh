@@ -1,5 +1,6 @@
 #pragma once
-// Sums and maxima over the lanes of a warp and the threads of a block, in a fixed order.
+// Sums, running sums and maxima over the lanes of a warp and the threads of a block, in a fixed
+// order.
 #include "kernels/launch.cuh"
 
 namespace choir::cuda {
@@ -50,6 +51,33 @@ __device__ inline T block_reduce(T value, T* scratch) {
   __syncthreads();
   value = lane < kWarps ? scratch[lane] : Op::template neutral<T>();
   return warp_reduce<Op>(value);
+}
+
+/// The sum over the threads before this one, and in `all` that over the whole block. As
+/// block_reduce().
+template <int kThreads, class T>
+__device__ inline T block_exclusive_sum(T value, T& all, T* scratch) {
+  constexpr int kWarps = kThreads / kWarp;
+  static_assert(kThreads % kWarp == 0 && kWarps <= kWarp);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  T sum = value;  // up to and with this lane
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const T other = __shfl_up_sync(kAllLanes, sum, static_cast<unsigned>(offset));
+    if (lane >= offset) sum += other;
+  }
+  __syncthreads();  // an earlier call's readers are done
+  if (lane == kWarp - 1) scratch[warp] = sum;
+  __syncthreads();
+  T before = 0;
+  all = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += scratch[w];
+    all += scratch[w];
+  }
+  return before + sum - value;
 }
 
 }  // namespace choir::cuda

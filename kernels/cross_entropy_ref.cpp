@@ -19,9 +19,15 @@ void cross_entropy(const ops::CrossEntropy& args) {
     const double max = *std::max_element(z, z + args.vocabulary);
     double sum = 0;
     for (std::int64_t c = 0; c < args.vocabulary; ++c) sum += std::exp(z[c] - max);
-    args.losses.as<double>()[r] = std::log(sum) + max - z[target];
-    for (std::int64_t c = 0; args.write_gradient && c < columns; ++c)
-      z[c] = c < args.vocabulary ? (std::exp(z[c] - max) / sum - (c == target ? 1 : 0)) * scale : 0;
+    double loss = 0;
+    const auto v = static_cast<double>(args.vocabulary), e = args.label_smoothing;
+    for (std::int64_t c = 0; c < args.vocabulary; ++c) {
+      const double q = (c == target ? 1 - e : 0) + e / v;
+      if (q > 0) loss += q * (std::log(sum) + max - z[c]);
+      if (args.write_gradient) z[c] = (std::exp(z[c] - max) / sum - q) * scale;
+    }
+    args.losses.as<double>()[r] = loss;
+    if (args.write_gradient) std::fill(z + args.vocabulary, z + columns, 0.0);
   }
 }
 

@@ -1,7 +1,17 @@
 // The build without CUDA: no stream of that kind can exist, so nothing here is ever reached; the
 // functions exist because the op launchers name them.
 #include "choir/core/error.hpp"
+#include "kernels/activation.hpp"
+#include "kernels/adamw.hpp"
+#include "kernels/bias_gradient.hpp"
+#include "kernels/copy_rows.hpp"
+#include "kernels/cross_entropy.hpp"
+#include "kernels/dropout.hpp"
+#include "kernels/embedding.hpp"
+#include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/rope.hpp"
+#include "kernels/step_control.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -15,11 +25,78 @@ namespace {
 void add(const Stream&, const TensorView&, const TensorView&, const TensorView&) {
   absent("add");
 }
+void sum_of_squares(const Stream&, const TensorView&, const TensorView&) {
+  absent("sum_of_squares");
+}
+void tree_sum(const Stream&, const TensorView&, const TensorView&) {
+  absent("tree_sum");
+}
+void cast(const Stream&, const TensorView&, const TensorView&) {
+  absent("cast");
+}
+void scale(const Stream&, const TensorView&, double) {
+  absent("scale");
+}
 void zero(const Stream&, const TensorView&) {
   absent("zero");
 }
 void copy(const Stream&, const TensorView&, const TensorView&) {
   absent("copy");
 }
+void bias_gradient(const Stream&, const TensorView&, const TensorView&, const TensorView&) {
+  absent("bias_gradient");
+}
+void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, const ops::RowBlock&,
+               const ops::RowBlock&) {
+  absent("copy_rows");
+}
+void norm_forward(const Stream&, const ops::NormForward&) {
+  absent("norm_forward");
+}
+void norm_backward(const Stream&, const ops::NormBackward&) {
+  absent("norm_backward");
+}
+void activation_forward(const Stream&, ops::Activation, const TensorView&, const TensorView&) {
+  absent("activation_forward");
+}
+void activation_backward(const Stream&, ops::Activation, const TensorView&, const TensorView&,
+                         const TensorView&) {
+  absent("activation_backward");
+}
+void rope_table(const Stream&, double, const TensorView&) {
+  absent("rope_table");
+}
+void rope(const Stream&, const ops::Rope&) {
+  absent("rope");
+}
+void dropout(const Stream&, const ops::Dropout&) {
+  absent("dropout");
+  void embedding_forward(const Stream&, const ops::EmbeddingForward&) {
+    absent("embedding_forward");
+  }
+  void embedding_backward(const Stream&, const ops::EmbeddingBackward&) {
+    absent("embedding_backward");
+  }
+  void cross_entropy(const Stream&, const ops::CrossEntropy&) {
+    absent("cross_entropy");
+  }
+  void cross_entropy_maxima(const Stream&, const ops::ParallelCrossEntropy&) {
+    absent("cross_entropy_maxima");
+  }
+  void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
+    absent("cross_entropy_sums");
+  }
+  void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
+    absent("cross_entropy_finish");
+  }
+  void adamw(const Stream&, const ops::AdamW&) {
+    absent("adamw");
+  }
+  void begin_step(const Stream&, ops::StepControl*) {
+    absent("begin_step");
+  }
+  void end_step(const Stream&, const ops::EndStep&) {
+    absent("end_step");
+  }
 
 }  // namespace choir::cuda

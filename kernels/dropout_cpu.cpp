@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/dropout.hpp"
 #include "kernels/parallel.hpp"
@@ -35,7 +34,7 @@ void drop(const T* in, T* out, const std::uint32_t* words, std::int64_t n, std::
 template <class T>
 void dropout(const ops::Dropout& args) {
   const std::int64_t width = args.in.shape.back(), rows = args.in.shape.rows();
-  const auto threshold = static_cast<std::uint32_t>(std::ceil(args.probability * 0x1p32));
+  const std::uint32_t threshold = dropout_threshold(args.probability);
   const auto factor = static_cast<Sum<T>>(1 / (1 - args.probability));
   const std::int64_t first_sample =
       args.first_sample + (args.first_sample_on_device ? *args.first_sample_on_device : 0);

@@ -22,17 +22,14 @@ __device__ inline std::int64_t global_threads() {
   return std::int64_t{gridDim.x} * blockDim.x;
 }
 
-/// Elements of the wider type in 16 bytes: what one step of map_elements() handles.
-template <class In, class Out>
-constexpr int kMapWidth = kPack<In> < kPack<Out> ? kPack<In> : kPack<Out>;
-
-/// out[i] = f(a[i], b[i] ...) for inputs of one type; all 16-byte aligned. In place is allowed.
+/// out[i] = f(a[i], b[i] ...) for inputs of one type. `packed`: all are aligned to 16 bytes (at
+/// least). In place is allowed.
 template <class Out, class In, class F, class... Ins>
-__device__ inline void map_elements(std::int64_t n, Out* out, F f, const In* first,
+__device__ inline void map_elements(std::int64_t n, bool packed, Out* out, F f, const In* first,
                                     const Ins*... rest) {
   static_assert(sizeof(In) == sizeof(Out), "cast has its own kernel");
   constexpr int kWidth = kPack<In>;
-  const std::int64_t packs = n / kWidth;
+  const std::int64_t packs = packed ? n / kWidth : 0;
   for (std::int64_t p = global_thread(); p < packs; p += global_threads()) {
     const Pack<In> a = load_pack(first + p * kWidth);
     Pack<Out> result;
@@ -46,8 +43,8 @@ __device__ inline void map_elements(std::int64_t n, Out* out, F f, const In* fir
     }
     store_pack(out + p * kWidth, result);
   }
-  const std::int64_t tail = packs * kWidth + global_thread();
-  if (tail < n) out[tail] = from_float<Out>(f(to_float(first[tail]), to_float(rest[tail])...));
+  for (std::int64_t i = packs * kWidth + global_thread(); i < n; i += global_threads())
+    out[i] = from_float<Out>(f(to_float(first[i]), to_float(rest[i])...));
 }
 
 }  // namespace choir::cuda

@@ -1,8 +1,9 @@
 #pragma once
 // Rows of a table by token id, plus rows of learned positions.
-// Backward scatters sums: threads share the columns, every thread walks all rows in order, so no
-// two touch one element and the order of additions never changes (no atomics, no sorting). Floor
-// per element: forward 2 (3 with positions) transfers, backward 1 read and 2 of the gradient.
+// Backward on the CPU scatters sums: threads share the columns, every thread walks all rows in
+// order, so no two touch one element and the order of additions never changes (no atomics, no
+// sorting). Floor per element: forward 2 (3 with positions) transfers, backward 1 read and 2 of the
+// gradient.
 #include "choir/ops/embedding.hpp"
 
 namespace choir {
@@ -18,6 +19,11 @@ struct IdRange {
 };
 IdRange id_range(const TensorView& ids);
 }  // namespace cpu
+
+namespace cuda {
+void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args);
+void embedding_backward(const Stream& stream, const ops::EmbeddingBackward& args);
+}  // namespace cuda
 
 namespace ref {
 /// f64.

@@ -1,5 +1,6 @@
 #pragma once
-// C = op(A) op(B) (+ bias) (+ C), row-major, on the CPU.
+// C = op(A) op(B) (+ bias) (+ C), row-major; on the CPU, and on a GPU with the epilogues of
+// ops/gemm.hpp fused.
 //
 // Shapes: A [m, k] or stored [k, m]; B [k, n] or stored [n, k]; C [m, n]; bias [n]. The three
 // products of a linear layer with weight W [out, in] are Y = X W^T, dX = dY W, dW += dY^T X. Floor:
@@ -15,6 +16,7 @@
 
 #include "choir/core/dtype.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/gemm.hpp"
 
 namespace choir {
 
@@ -27,6 +29,12 @@ struct GemmArgs {
   const void* b = nullptr;
   const void* bias = nullptr;  ///< or nullptr
   void* c = nullptr;
+
+  // For gemm_cuda() and the reference only; the cpu composes them from other ops.
+  ops::GemmEpilogue epilogue = ops::GemmEpilogue::none;
+  void* pre_activation = nullptr;  ///< of type out, see ops::GemmOptions
+  void* sums_of_a = nullptr;       ///< [m] of type out, overwritten; or nullptr
+  void* sums_of_c = nullptr;       ///< [n] of type out, overwritten; or nullptr
 };
 
 /// The fastest way this build and this processor have.
@@ -43,8 +51,19 @@ bool onednn_offers(DType type);
 /// "oneDNN 2.6.3", or nullptr when absent.
 const char* onednn_version();
 
+/// Device memory shared by the products of one device: what cuBLASLt wants on Hopper.
+inline constexpr std::size_t kGemmCudaWorkspace = std::size_t{32} << 20;
+/// On the stream of a cuda device, in one call, f32 sums; bf16, f16, and f32 in true f32. Throws
+/// for f64, and where gemm_cuda_offers() says no. Allocates on the first call of a device and plans
+/// on the first of a shape; after that it only queues. One stream a device.
+void gemm_cuda(const Stream& stream, const GemmArgs& args);
+/// Whether there is one call for this: a plain product always, an epilogue where the library has
+/// it.
+bool gemm_cuda_offers(const Stream& stream, const GemmArgs& args);
+
 namespace ref {
-/// The oracle: plain loops, sums in f64, one rounding.
+/// The oracle: plain loops, sums in f64, one rounding. Epilogues work on the unrounded product, and
+/// sums are those of the unrounded C.
 void gemm(const GemmArgs& args);
 }  // namespace ref
 

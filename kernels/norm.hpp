@@ -6,6 +6,7 @@
 // Kiros, Hinton 2016, appendix; Zhang & Sennrich 2019. Floor per element: forward 2 (4 with delta)
 // element transfers, 8 FLOP; backward 3, or 4 accumulating, 14 FLOP. Statistics 4-8 bytes a row.
 #include "choir/ops/norm.hpp"
+#include "kernels/norm_plan.hpp"
 
 namespace choir {
 
@@ -16,6 +17,12 @@ template <class T>
 void norm_backward(const ops::NormBackward& args);
 std::int64_t norm_workspace(std::int64_t rows, std::int64_t width);
 }  // namespace cpu
+
+namespace cuda {
+void norm_forward(const Stream& stream, const ops::NormForward& args);
+/// workspace: NormBackwardPlan::workspace_bytes().
+void norm_backward(const Stream& stream, const ops::NormBackward& args);
+}  // namespace cuda
 
 namespace ref {
 /// All tensors f64; `workspace` is not used.

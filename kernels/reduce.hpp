@@ -1,11 +1,9 @@
 #pragma once
 // Sums over flat memory and flat maps. Orders of addition are fixed:
-// - sum_of_squares: 32 interleaved double sums per chunk, added lane by lane: a chunk belongs to
-// one
-//   thread, and vector width does not matter either;
+// - sum_of_squares: on the CPU 32 interleaved double sums per chunk, added lane by lane: a chunk
+//   belongs to one thread, and vector width does not matter either; on the GPU see reduce.cuh;
 // - tree_sum: the left subtree of n leaves has the largest power of two below n, so that any two
-// ranges
-//   split at powers of two add up as they would alone;
+//   ranges split at powers of two add up as they would alone; the same everywhere;
 // - bias_gradient: partial sums over fixed blocks of rows (row_blocks.hpp).
 // Floor: every operand once; all are bandwidth bound.
 #include "choir/ops/reduce.hpp"
@@ -31,6 +29,10 @@ void copy(const TensorView& from, const TensorView& to);
 }  // namespace cpu
 
 namespace cuda {
+void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials);
+void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total);
+void cast(const Stream& stream, const TensorView& from, const TensorView& to);
+void scale(const Stream& stream, const TensorView& x, double factor);
 void add(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& out);
 void zero(const Stream& stream, const TensorView& x);
 void copy(const Stream& stream, const TensorView& from, const TensorView& to);

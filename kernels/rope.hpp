@@ -12,6 +12,12 @@ template <class T>
 void rope(const ops::Rope& args);
 }  // namespace cpu
 
+namespace cuda {
+/// Computed by the host and copied; the host waits.
+void rope_table(const Stream& stream, double theta, const TensorView& table);
+void rope(const Stream& stream, const ops::Rope& args);
+}  // namespace cuda
+
 namespace ref {
 /// f64; the angles come from theta, not from the table.
 void rope(const ops::Rope& args, double theta);

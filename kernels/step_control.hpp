@@ -47,4 +47,9 @@ CHOIR_HOST_DEVICE inline void end_step(ops::StepControl& c, double square_sum, d
   if (window > 0) move_loss_scale(c, window);
 }
 
+namespace cuda {
+void begin_step(const Stream& stream, ops::StepControl* control);
+void end_step(const Stream& stream, const ops::EndStep& args);
+}  // namespace cuda
+
 }  // namespace choir

@@ -4,6 +4,11 @@
 
 namespace choir::cuda {
 
+[[noreturn]] inline void refuse_element(DType dtype) {
+  throw Error(ExitCode::deck, fmt::format("no cuda kernel for elements of type {}", name_of(dtype)),
+              dtype == DType::f64 ? "fp64 runs on the CPU: device=cpu" : "");
+}
+
 /// f(T{}) with T the element type of activations on this device.
 template <class F>
 void with_element(DType dtype, const F& f) {
@@ -15,9 +20,7 @@ void with_element(DType dtype, const F& f) {
     case DType::f16:
       return f(f16{});
     default:
-      throw Error(ExitCode::deck,
-                  fmt::format("no cuda kernel for elements of type {}", name_of(dtype)),
-                  dtype == DType::f64 ? "fp64 runs on the CPU: device=cpu" : "");
+      refuse_element(dtype);
   }
 }
 

@@ -4,6 +4,7 @@
 // (tested), NaN and infinities as in the C library. Double precision: the C library, lane by lane.
 #include <cmath>
 
+#include "kernels/normal_tail.hpp"
 #include "kernels/simd.hpp"
 
 namespace choir::cpu {
@@ -12,13 +13,6 @@ template <class V, class F>
 inline V each_lane(V x, F f) {
   for (unsigned i = 0; i < sizeof(V) / sizeof(x[0]); ++i) x[i] = f(x[i]);
   return x;
-}
-
-template <class... C>
-inline Floats polynomial(Floats x, float last, C... lower) {
-  Floats sum = x * 0.0f + last;
-  ((sum = sum * x + lower), ...);
-  return sum;
 }
 
 inline Floats abs(Floats x) {
@@ -120,14 +114,6 @@ inline V sigmoid(V x) {
   return 1 / (1 + exp(-x));
 }
 
-/// e^(t^2) erfc(t) / 2 for t >= 0 as u P(u), u = 1 / (1 + 0.4 t); fitted for t <= 10.2, beyond
-/// which the factor e^(-t^2) is 0 in single precision.
-inline Floats half_scaled_erfc(Floats u) {
-  return u * polynomial(u, -1.460307743e-02f, 9.795238078e-02f, -2.469265461e-01f, 2.704114616e-01f,
-                        -1.394336969e-01f, 1.345574707e-01f, 6.534976512e-02f, 1.073503271e-01f,
-                        1.124891490e-01f, 1.128527820e-01f);
-}
-
 /// For results that are rounded to bf16 (2^-9) at once: fewer terms and no division, which is the
 /// slowest instruction of these functions. Right to 6e-6 (exp 2.6e-6, scaled erfc 2.8e-6), so that
 /// rounding still decides, also where a sum of two cancels.
@@ -147,10 +133,6 @@ inline Floats short_exp(Floats x) {
   return scale_by_power(polynomial(r, 4.145858546e-02f, 1.679090709e-01f, 5.000435893e-01f,
                                    9.999634050e-01f, 9.999992614e-01f),
                         n);
-}
-inline Floats short_half_scaled_erfc(Floats u) {
-  return u * polynomial(u, -4.116203417e-02f, 7.032677923e-02f, 6.664545319e-02f, 6.781424113e-02f,
-                        1.122234941e-01f, 1.111949155e-01f, 1.129557839e-01f);
 }
 
 inline Floats erf(Floats x) {

@@ -10,6 +10,7 @@
 #include "choir/comm/bench_collectives.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/bench_readers.hpp"
+#include "choir/train/build_info.hpp"
 
 namespace choir {
 namespace {
@@ -47,11 +48,12 @@ std::string to_json(const CollectiveBench& bench) {
                         {"copy", c.copy},
                         {"over_chunked", c.over_chunked()},
                         {"over_single", c.over_single()}};
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
   return json.dump();
 }
 
 std::string to_text(const CollectiveBench& bench) {
-  std::string text =
+  const std::string text =
       fmt::format("# {} ranks of one node, fp32, in place, median of the slowest rank\n{}",
                   bench.ranks, to_text(bench.rows));
   const AllReduceComparison& c = bench.comparison;
@@ -71,12 +73,6 @@ std::string to_text(const CollectiveBench& bench) {
          line("yardstick: every rank copies as many bytes", c.copy);
 }
 
-int bench_host_comm(Mesh& mesh, const CollectiveBenchOptions& options, bool json) {
-  const CollectiveBench bench = bench_collectives(mesh, options);
-  if (mesh.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
-  return 0;
-}
-
 struct DeviceBench {
   std::string device;
   int ranks = 1;
@@ -88,6 +84,7 @@ std::string to_json(const DeviceBench& bench) {
   nlohmann::ordered_json json{
       {"bench", "comm"}, {"ranks", bench.ranks}, {"device", bench.device}, {"note", bench.note}};
   json["rows"] = to_json(bench.rows);
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
   return json.dump();
 }
 
@@ -97,62 +94,65 @@ std::string to_text(const DeviceBench& bench) {
       bench.note.empty() ? "" : "# staged because " + bench.note + "\n", to_text(bench.rows));
 }
 
-/// `words`: device=cuda, and what of parallel.* belongs to it.
-int bench_device_comm(MpiSession& session, const Arguments& words,
-                      const CollectiveBenchOptions& options, bool json) {
+template <class Bench>
+void report(const Bench& bench, int rank, const BenchFiles& files) {
+  if (rank != 0) return;
+  if (files.table()) fmt::print("{}\n", to_text(bench));
+  files.write("", to_json(bench) + "\n");
+}
+
+/// `words`: device=..., and what of parallel.* belongs to it.
+int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, const Arguments& words,
+               const BenchFiles& files) {
   Workplace place;
   place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   Deck deck;
   together(place.mesh->world(), [&] {
-    deck = parse_deck(R"({"data": {"format": "synthetic"}, "model": {"vocab_size": 256},
-                         "train": {"micro_batch_size": 1, "grad_accum": 1}})",
+    deck = parse_deck(R"({"device": "cpu", "data": {"format": "synthetic"},
+                          "model": {"vocab_size": 256},
+                          "train": {"micro_batch_size": 1, "grad_accum": 1}})",
                       "choir bench comm", words);
     if (session.size() == 1)
       throw DeckError("with one rank there is nothing to communicate",
-                      "mpiexec -n 2 choir bench comm device=cuda");
+                      "mpiexec -n 2 choir bench comm");
+    if (session.rank() == 0) files.require_writable();
   });
-  choose_threads(place.mesh->node());
   open_device(place, deck);
-  if (place.device->host_visible())  // device=auto, and there is no GPU
-    return bench_host_comm(*place.mesh, options, json);
-  const DeviceBench bench{.device = place.device->description(),
-                          .ranks = session.size(),
-                          .note = place.mesh->transport_note(),
-                          .rows = bench_device_collectives(*place.mesh, *place.device, options)};
-  if (session.rank() == 0) fmt::print("{}\n", json ? to_json(bench) : to_text(bench));
+  if (place.device->host_visible())
+    report(bench_collectives(*place.mesh, options), session.rank(), files);
+  else
+    report(DeviceBench{.device = place.device->description(),
+                       .ranks = session.size(),
+                       .note = place.mesh->transport_note(),
+                       .rows = bench_device_collectives(*place.mesh, *place.device, options)},
+           session.rank(), files);
   return 0;
-}
-
-int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, bool json) {
-  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
-  if (mesh->nodes() == 1 && session.size() == 1)
-    throw DeckError("with one rank there is nothing to communicate",
-                    "mpiexec -n 2 choir bench comm");
-  return bench_host_comm(*mesh, options, json);
 }
 
 struct ReadersRequest {
   std::string folder = ".";
   std::int64_t bytes = std::int64_t{1} << 30;
   int rounds = 5;
-  bool json = false;
+  BenchFiles files;
 };
 
 int bench_all_readers(MpiSession& session, const ReadersRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  together(mesh->world(), [&] {
+    if (session.rank() == 0) request.files.require_writable();
+  });
   const auto speeds = bench_readers(mesh->world(), request.folder, request.bytes, request.rounds);
   if (session.rank() != 0) return 0;
-  if (request.json) {
-    nlohmann::ordered_json json{
-        {"bench", "readers"}, {"ranks", session.size()}, {"bytes", request.bytes}};
-    for (const ReaderSpeed& s : speeds)
-      json["readers"].push_back({{"reader", s.reader},
-                                 {"seconds", s.seconds},
-                                 {"gb_per_s", s.gb_per_s},
-                                 {"ratio", s.ratio}});
-    fmt::print("{}\n", json.dump());
-    return 0;
-  }
+  nlohmann::ordered_json json{
+      {"bench", "readers"}, {"ranks", session.size()}, {"bytes", request.bytes}};
+  for (const ReaderSpeed& s : speeds)
+    json["readers"].push_back({{"reader", s.reader},
+                               {"seconds", s.seconds},
+                               {"gb_per_s", s.gb_per_s},
+                               {"ratio", s.ratio}});
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
+  request.files.write("", json.dump() + "\n");
+  if (!request.files.table()) return 0;
   fmt::print(
       "# {} in the page cache, {} ranks, each its own part, median of {} rounds\n"
       "# {:<12} {:>10} {:>10} {:>10}\n",
@@ -170,7 +170,7 @@ int bench_comm_command(const Arguments& arguments) {
   CLI::App app("All-reduce, reduce-scatter and all-gather of the ranks of a node.",
                "choir bench comm");
   CollectiveBenchOptions options;
-  bool json = false;
+  BenchFiles files;
   Arguments words;
   app.add_option("words", words,
                  "device=cuda: in the memory of GPUs; with parallel.transport=..., "
@@ -186,12 +186,9 @@ int bench_comm_command(const Arguments& arguments) {
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
       ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--repeats", options.repeats, "measurements of each")->check(CLI::Range(1, 1000));
-  app.add_flag("--json", json, "one JSON object");
+  files.add_to(app, false);
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) {
-    return words.empty() ? bench_comm(session, options, json)
-                         : bench_device_comm(session, words, options, json);
-  });
+  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, words, files); });
 }
 
 int bench_readers_command(const Arguments& arguments) {
@@ -202,7 +199,7 @@ int bench_readers_command(const Arguments& arguments) {
       ->check(CLI::Range(std::int64_t{1} << 20, std::int64_t{1} << 40));
   app.add_option("--rounds", request.rounds, "measurements of each")->check(CLI::Range(1, 1000));
   app.add_option("--folder", request.folder, "where the file is written, and removed again");
-  app.add_flag("--json", request.json, "one JSON object");
+  request.files.add_to(app, false);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return bench_all_readers(session, request); });
 }

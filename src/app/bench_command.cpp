@@ -24,9 +24,10 @@ const std::vector<Command>& bench_kinds() {
        bench_step_command},
       {"comm", "collectives over MPI and node-shared windows", bench_comm_command},
       {"readers", "the token readers against plain pread", bench_readers_command},
-      {"ops", "the bandwidth-bound ops against the copy rate", bench_ops_command},
-      {"gemm", "the matrix products of a deck against a large one", bench_gemm_command},
-      {"attention", "attention of a deck, forward and backward", bench_attention_command},
+      {"ops", "the bandwidth-bound ops against the copy rate, checked", bench_ops_command},
+      {"gemm", "the matrix products of a deck, and squares, checked", bench_gemm_command},
+      {"attention", "attention of a deck, or a series of lengths, checked",
+       bench_attention_command},
   };
   return table;
 }

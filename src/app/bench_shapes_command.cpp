@@ -1,11 +1,11 @@
-// choir bench gemm|attention|ops DECK.json [key.path=value ...]: the parts of a deck's step.
+// choir bench ops|gemm|attention [DECK.json] [key.path=value ...]: the parts of a deck's step, or
+// the shapes of a preset.
 #include <fmt/core.h>
-
-#include <nlohmann/json.hpp>
 
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
+#include "choir/ops/bench_operands.hpp"
 #include "choir/ops/bench_ops.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/bench_shapes.hpp"
@@ -18,145 +18,195 @@ namespace {
 constexpr std::int64_t kCharacters = 65;
 
 struct Request {
-  std::string deck;
-  Arguments overrides;
+  Arguments words;
+  std::string preset;
   double seconds = 0;
-  bool json = false;
+  BenchFiles files;
 };
 
 std::optional<int> parse_request(CLI::App& app, const Arguments& arguments, Request& request) {
-  app.add_option("deck", request.deck, "the deck whose shapes are measured")->required();
-  app.add_option("overrides", request.overrides, "key.path=value");
+  app.add_option("words", request.words,
+                 "the deck whose shapes are measured, and key.path=value (device=auto|cpu|cuda "
+                 "also without a deck)");
+  app.add_option("--preset", request.preset,
+                 "shapes without a deck: cpu (a small model) or gpu (tensors of 100 MB and more); "
+                 "default: as the device")
+      ->check(CLI::IsMember({"cpu", "gpu"}));
   app.add_option("--seconds", request.seconds, "of calls a row")
-      ->check(CLI::Range(0.01, 60.0))
+      ->check(CLI::Range(0.001, 60.0))
       ->capture_default_str();
-  app.add_flag("--json", request.json, "one JSON object");
+  request.files.add_to(app);
   return parse(app, arguments);
 }
 
+/// What is measured: a deck's micro-batch or a preset.
 struct Subject {
-  GptConfig model;
-  Precision precision;
+  std::optional<Deck> deck;  ///< with its vocabulary known
   std::int64_t sequences = 0;
+  std::string preset, device = "auto";
 };
 
 Subject subject_of(const Request& request, Communicator& world) {
-  const std::string text = read_everywhere(world, request.deck);
-  Deck deck;
-  together(world, [&] { deck = parse_deck(text, request.deck, request.overrides); });
-  if (deck.model.gpt.vocab_size == 0) deck.model.gpt.vocab_size = kCharacters;
-  // Shapes of a micro-batch do not depend on how many ranks share the global batch.
-  const std::int64_t micro = deck.train.micro_batch_size > 0
-                                 ? deck.train.micro_batch_size
-                                 : resolve_batch(deck, world.size()).micro;
-  return {deck.model.gpt, precision_of(deck.train.precision), micro};
-}
-
-void print(const std::vector<ShapeRow>& rows, double ceiling, DType type, bool json) {
-  if (json) {
-    nlohmann::ordered_json all{{"dtype", name_of(type)}, {"ceiling", ceiling}};
-    for (const ShapeRow& r : rows)
-      all["rows"].push_back({{"name", r.name},
-                             {"shape", r.shape},
-                             {"calls", r.calls},
-                             {"seconds", r.seconds},
-                             {"flops", r.flops}});
-    fmt::print("{}\n", all.dump());
-    return;
+  const BenchWords words = sort_words(request.words);
+  Subject subject{.preset = request.preset, .device = words.device};
+  if (words.deck.empty() && !words.overrides.empty())
+    throw DeckError(fmt::format("'{}' changes a deck, and none is named", words.overrides[0]),
+                    "without a deck only device=auto|cpu|cuda can be given");
+  if (!words.deck.empty() && !request.preset.empty())
+    throw DeckError("--preset replaces a deck, and one is named", "leave one of them out");
+  if (!words.deck.empty()) {
+    const std::string text = read_everywhere(world, words.deck);
+    Deck deck;
+    together(world, [&] { deck = parse_deck(text, words.deck, words.overrides); });
+    if (deck.model.gpt.vocab_size == 0) deck.model.gpt.vocab_size = kCharacters;
+    // Shapes of a micro-batch do not depend on how many ranks share the global batch.
+    subject.sequences = deck.train.micro_batch_size > 0 ? deck.train.micro_batch_size
+                                                        : resolve_batch(deck, world.size()).micro;
+    if (subject.device.empty()) subject.device = deck.device;
+    subject.deck = std::move(deck);
   }
-  fmt::print(
-      "# ceiling: {:.3f} TFLOP/s, a {} product of 1024^3 in the same run\n"
-      "# {:<28} {:>22} {:>6} {:>10} {:>9} {:>8} {:>10} {:>10}\n",
-      ceiling / 1e12, name_of(type), "name", "shape m x n x k", "calls", "us", "GFLOP/s",
-      "of ceil.", "total ms", "floor ms");
-  double total = 0, floor = 0;
-  for (const ShapeRow& r : rows) {
-    const double least = r.flops * static_cast<double>(r.calls) / ceiling;
-    total += r.total(), floor += least;
-    fmt::print("  {:<28} {:>22} {:>6} {:>10.1f} {:>9.1f} {:>6.0f} % {:>10.3f} {:>10.3f}\n", r.name,
-               r.shape, r.calls, 1e6 * r.seconds, r.rate() / 1e9, 100 * r.rate() / ceiling,
-               1e3 * r.total(), 1e3 * least);
-  }
-  fmt::print("  {:<28} {:>22} {:>6} {:>10} {:>9} {:>6.0f} % {:>10.3f} {:>10.3f}\n", "a micro-batch",
-             "", "", "", "", 100 * floor / total, 1e3 * total, 1e3 * floor);
+  if (subject.device.empty()) subject.device = "auto";
+  return subject;
 }
 
-using RowsOf = std::vector<ShapeRow> (*)(Device&, const GptConfig&, const Precision&, std::int64_t,
-                                         double);
+/// What a bench needs to fill its report.
+struct Bench {
+  Device& device;
+  Stream stream{device};
+  Subject subject;
+  double seconds = 0;
+  BenchReport report;
 
-int bench_rows(const Request& request, RowsOf rows_of) {
-  return with_mpi([&](MpiSession& session) {
-    const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-    choose_threads(mesh->node());
-    const Subject subject = subject_of(request, mesh->world());
-    const auto device = make_device(DeviceKind::cpu);
-    mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure
-    const double ceiling = ops::measure_gemm(Stream(*device), subject.precision.compute);
-    const auto rows =
-        rows_of(*device, subject.model, subject.precision, subject.sequences, request.seconds);
-    if (session.rank() == 0) print(rows, ceiling, subject.precision.compute, request.json);
-    return 0;
-  });
-}
-
-int bench_all_ops(const Request& request) {
-  return with_mpi([&](MpiSession& session) {
-    const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-    choose_threads(mesh->node());
-    const Subject s = subject_of(request, mesh->world());
-    const auto device = make_device(DeviceKind::cpu);
-    ParameterSet parameters;
-    const Gpt model(s.model, parameters);
-    const auto rows = ops::bench_ops(*device,
-                                     {.rows = s.sequences * s.model.block_size,
-                                      .width = s.model.n_embd,
-                                      .hidden = s.model.ffn_width,
-                                      .vocabulary = s.model.vocab_size,
-                                      .parameters = parameters.count()},
-                                     request.seconds);
-    bool valid = true;
-    nlohmann::ordered_json all = nlohmann::ordered_json::array();
-    for (const ops::BenchRow& row : rows) {
-      valid = valid && row.valid;
-      if (request.json)
-        all.push_back({{"op", row.op},
-                       {"shape", to_string(row.shape)},
-                       {"dtype", name_of(row.dtype)},
-                       {"seconds", row.seconds},
-                       {"bytes_per_second", row.bytes_per_second},
-                       {"copy_fraction", row.copy_fraction},
-                       {"valid", row.valid}});
-      else if (session.rank() == 0)
-        fmt::print("{}\n", ops::to_string(row));
+  bool large() const { return subject.preset == "gpu"; }
+  /// The types to measure: the deck's, or those of `candidates` that the device has.
+  std::vector<Precision> precisions(const std::vector<DType>& candidates) {
+    if (subject.deck) return {precision_of(subject.deck->train.precision)};
+    std::vector<Precision> list;
+    for (const DType t : candidates) {
+      if (ops::supports(device, t))
+        list.push_back({.compute = t});
+      else
+        report.remarks.push_back(fmt::format("{}: not on this device", name_of(t)));
     }
-    if (session.rank() == 0)
-      fmt::print("{}\n", request.json ? all.dump() : valid ? "VALID" : "INVALID");
-    return valid ? 0 : static_cast<int>(ExitCode::other);
+    return list;
+  }
+  double product_ceiling(DType t) {
+    const double rate = ops::measure_gemm(stream, t);
+    report.ceilings.push_back(fmt::format("{:.3f} TFLOP/s, a {} product of {}^3 in the same run",
+                                          rate / 1e12, name_of(t),
+                                          ops::large_product(device.kind())));
+    return rate;
+  }
+  void take(std::vector<ops::BenchRow> rows) {
+    for (ops::BenchRow& row : rows) report.rows.push_back(std::move(row));
+  }
+};
+
+void measure_ops(Bench& b) {
+  // cpu: shape a of the decks; gpu: GPT-2 124M, 64 sequences of 1024.
+  ops::BenchShape shape{.parameters = 804096};
+  if (b.large()) shape = {65536, 768, 3072, 50304, 1024, 64, 124475904};
+  if (b.subject.deck) {
+    const GptConfig& model = b.subject.deck->model.gpt;
+    ParameterSet parameters;
+    const Gpt gpt(model, parameters);
+    shape = {.rows = b.subject.sequences * model.block_size,
+             .width = model.n_embd,
+             .hidden = model.ffn_width,
+             .vocabulary = model.vocab_size,
+             .tokens = model.block_size,
+             .head_width = model.head_width(),
+             .parameters = parameters.count()};
+  }
+  const double ceiling = ops::measure_copy(b.stream);
+  b.report.ceilings.push_back(
+      fmt::format("{:.1f} GB/s, a copy beyond every cache (read + written)", ceiling / 1e9));
+  if (!ops::supports(b.device, DType::f16)) b.report.remarks.push_back("f16: not on this device");
+  b.take(ops::bench_ops(b.device, shape, b.seconds, ceiling));
+}
+
+void measure_gemms(Bench& b) {
+  constexpr std::int64_t kLargestOnCpu = 2048, kLargestOnGpu = 8192;
+  const bool cuda = b.device.kind() == DeviceKind::cuda;
+  std::vector<StepGemm> gemms;
+  if (b.subject.deck)
+    gemms = gemms_of(b.subject.deck->model.gpt,
+                     b.subject.sequences * b.subject.deck->model.gpt.block_size);
+  if (!b.subject.deck || cuda)
+    for (StepGemm& g : square_gemms(b.large() || cuda ? kLargestOnGpu : kLargestOnCpu))
+      gemms.push_back(std::move(g));
+  for (const Precision& p : b.precisions({DType::f32, DType::bf16, DType::f16}))
+    b.take(bench_gemms(b.device, gemms, p, b.product_ceiling(p.compute), b.seconds));
+}
+
+void measure_attention(Bench& b) {
+  std::vector<AttentionShape> shapes =
+      b.large() ? attention_series(8192, 16384, 2048) : attention_series(1024, 1024, 128);
+  std::string which = "auto";
+  if (b.subject.deck) {
+    shapes = {attention_of(b.subject.deck->model.gpt, b.subject.sequences)};
+    which = b.subject.deck->model.attention;
+  }
+  std::vector<DType> types{DType::bf16, DType::f16};
+  if (b.device.kind() == DeviceKind::cpu) types = {DType::f32, DType::bf16};
+  for (const Precision& p : b.precisions(types)) {
+    AttentionBench bench = bench_attention(b.device, shapes, p.compute, which,
+                                           b.product_ceiling(p.compute), b.seconds);
+    b.take(std::move(bench.rows));
+    for (std::string& remark : bench.remarks) b.report.remarks.push_back(std::move(remark));
+  }
+}
+
+int run(MpiSession& session, const Request& request, const char* name, void (*measure)(Bench&)) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  choose_threads(mesh->node());
+  Subject subject;
+  std::unique_ptr<Device> device;
+  together(mesh->world(), [&] {
+    if (session.rank() == 0) request.files.require_writable();
   });
+  subject = subject_of(request, mesh->world());
+  together(mesh->world(), [&] { device = bench_device(subject.device, mesh->node()); });
+  if (!subject.deck && subject.preset.empty())
+    subject.preset = device->kind() == DeviceKind::cuda ? "gpu" : "cpu";
+  mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure
+  Bench bench{.device = *device,
+              .subject = std::move(subject),
+              .seconds = request.seconds,
+              .report = {.bench = name, .device = device->description()}};
+  measure(bench);
+  if (session.rank() == 0) {
+    if (request.files.table()) fmt::print("{}", to_string(bench.report));
+    request.files.write(to_csv(bench.report), to_json(bench.report));
+  }
+  return bench.report.valid() ? 0 : static_cast<int>(ExitCode::other);
+}
+
+int command(const char* name, const char* title, const Arguments& arguments, double seconds,
+            void (*measure)(Bench&)) {
+  CLI::App app(title, std::string("choir bench ") + name);
+  Request request{.seconds = seconds};
+  if (const auto code = parse_request(app, arguments, request)) return *code;
+  return with_mpi([&](MpiSession& session) { return run(session, request, name, measure); });
 }
 
 }  // namespace
 
 int bench_gemm_command(const Arguments& arguments) {
-  CLI::App app("Every matrix product of a deck's micro-batch.", "choir bench gemm");
-  Request request{.seconds = 0.2};
-  if (const auto code = parse_request(app, arguments, request)) return *code;
-  return bench_rows(request, bench_gemms);
+  return command("gemm",
+                 "Every matrix product of a deck's micro-batch, and squares; against a large one.",
+                 arguments, 0.2, measure_gemms);
 }
 
 int bench_attention_command(const Arguments& arguments) {
-  CLI::App app("Attention of a deck's micro-batch.", "choir bench attention");
-  Request request{.seconds = 0.3};
-  if (const auto code = parse_request(app, arguments, request)) return *code;
-  return bench_rows(request, bench_attention);
+  return command("attention", "Attention of a deck's micro-batch, or a series of lengths.",
+                 arguments, 0.2, measure_attention);
 }
 
 int bench_ops_command(const Arguments& arguments) {
-  CLI::App app("The bandwidth-bound ops of a deck's micro-batch, in f32 and bf16.",
-               "choir bench ops");
-  Request request{.seconds = 0.1};
-  if (const auto code = parse_request(app, arguments, request)) return *code;
-  return bench_all_ops(request);
+  return command("ops",
+                 "The bandwidth-bound ops in every type the device has, against the copy rate.",
+                 arguments, 0.1, measure_ops);
 }
 
 }  // namespace choir

@@ -43,7 +43,7 @@ int eval_command(const Arguments& arguments) {
   app.add_option("checkpoint", checkpoint, "checkpoint or run directory")->required();
   app.add_option("overrides", overrides,
                  "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
-  app.add_option("--precision", precision, "fp64, fp32, bf16-mixed; default: as trained");
+  app.add_option("--precision", precision, "fp32, bf16-mixed, fp16-mixed; default: as trained");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi(
       [&](MpiSession& session) { return evaluate(session, checkpoint, precision, overrides); });

@@ -68,7 +68,8 @@ int generate_command(const Arguments& arguments) {
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", request.choice.seed, "another seed, another text");
   app.add_option("--device", request.device, "auto, cpu or cuda")->capture_default_str();
-  app.add_option("--precision", request.precision, "fp32, bf16-mixed; default: as trained");
+  app.add_option("--precision", request.precision,
+                 "fp32, bf16-mixed, fp16-mixed; default: as trained");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return generate(session, request); });
 }

@@ -85,7 +85,8 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
     loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
-  // Masters are stored in the type they were trained in: fp64 decks load into fp64 masters only.
+  // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
+  // into masters of their own type only.
   const ModelInstance::Options options{.model = loaded.deck.model.gpt,
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};

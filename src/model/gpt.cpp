@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "choir/core/clock.hpp"
+#include "choir/device/profile_range.hpp"
 #include "choir/ops/copy_rows.hpp"
 #include "choir/ops/cross_entropy.hpp"
 #include "choir/ops/embedding.hpp"
@@ -74,6 +75,7 @@ void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
 }
 
 ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
+  const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
   Tensor x = pass.allocate({sequence.rows(), config_.n_embd}, "embedding");
   ops::embedding_forward(pass.stream(), {.ids = ids,
@@ -102,6 +104,7 @@ Tensor Gpt::trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
                  BucketHooks& hooks, const double* device_scale) {
   const Tensor normed = trunk(pass, ids, hooks);
+  const ProfileRange range(pass.stream(), "head and loss");
   Tensor logits = head_->forward(pass, normed);
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
   ops::cross_entropy(pass.stream(), {.logits = logits,
@@ -119,6 +122,7 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   const int last = static_cast<int>(blocks_.size()) + 1;
   Tensor d_stream;
   {
+    const ProfileRange range(pass.stream(), "head backward");
     const Tensor d_normed = head_->backward(pass, pass.pop());
     d_stream = final_norm_->backward(pass, d_normed, Tensor());
   }
@@ -140,12 +144,17 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
   const auto& model = *static_cast<Gpt*>(self);
+  const Tensor workspace = pass.scratch(
+      ops::embedding_workspace(pass.stream(), pass.sequence().rows(),
+                               model.tokens_->gradient.shape.rows(), model.config_.n_embd),
+      "embedding gradient");
   ops::embedding_backward(
       pass.stream(), {.ids = ids,
                       .d_out = d_embedding,
                       .d_table = model.tokens_->gradient,
                       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
-                      .tokens = pass.sequence().tokens});
+                      .tokens = pass.sequence().tokens,
+                      .workspace = workspace});
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {

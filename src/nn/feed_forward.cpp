@@ -21,17 +21,24 @@ FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, cons
                .weight_shard = {.split_dim = 1}}),
       dropout_(name + ".dropout", options.dropout) {}
 
-Tensor FeedForward::forward(Pass& pass, const Tensor& x) {
+Tensor FeedForward::activated(Pass& pass, const Tensor& x) {
+  if (options_.activation == ops::Activation::gelu_tanh) return input_.forward_gelu_tanh(pass, x);
   const Tensor hidden = input_.forward(pass, x);
   Tensor active = pass.allocate({hidden.shape.rows(), options_.hidden}, "activation");
   ops::activation_forward(pass.stream(), options_.activation, hidden, active);
   pass.save(hidden);
-  Tensor y = output_.forward(pass, active);
+  return active;
+}
+
+Tensor FeedForward::forward(Pass& pass, const Tensor& x) {
+  Tensor y = output_.forward(pass, activated(pass, x));
   dropout_.forward(pass, y);
   return y;
 }
 
 Tensor FeedForward::backward(Pass& pass, const Tensor& d_y) {
+  if (options_.activation == ops::Activation::gelu_tanh)
+    return input_.backward(pass, output_.backward_gelu_tanh(pass, dropout_.backward(pass, d_y)));
   const Tensor d_active = output_.backward(pass, dropout_.backward(pass, d_y));
   const Tensor hidden = pass.pop();
   const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();

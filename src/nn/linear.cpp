@@ -1,7 +1,6 @@
 #include "choir/nn/linear.hpp"
 
 #include "choir/ops/gemm.hpp"
-#include "choir/ops/reduce.hpp"
 
 namespace choir {
 
@@ -41,15 +40,41 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
   return d_x;
 }
 
+Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x) {
+  const Shape shape{x.shape.rows(), outputs_};
+  const Tensor before = pass.training() ? pass.allocate(shape, "pre-activation") : Tensor();
+  Tensor y = pass.allocate(shape, "activation");
+  ops::gemm(pass.stream(), x, weight_->value, y,
+            {.transpose_b = true,
+             .bias = bias_ ? bias_->value : TensorView{},
+             .epilogue = ops::GemmEpilogue::gelu_tanh,
+             .pre_activation = before});
+  pass.save(x);
+  pass.save(before);
+  return y;
+}
+
+Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
+  Tensor x = pass.pop();
+  const Tensor before = pass.pop();
+  Tensor d_before = pass.allocate(before.shape, "pre-activation gradient");
+  ops::gemm(pass.stream(), d_y, weight_->value, d_before,
+            {.epilogue = ops::GemmEpilogue::gelu_tanh_gradient, .pre_activation = before});
+  pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), d_y});
+  return d_before;
+}
+
 void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
   auto& layer = *static_cast<Linear*>(self);
-  ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient,
-            {.transpose_a = true, .accumulate = layer.weight_->accumulate()});
-  if (!layer.bias_) return;
-  const Tensor workspace =
-      pass.scratch(ops::bias_gradient_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_),
-                   "bias gradient");
-  ops::bias_gradient(pass.stream(), d_y, layer.bias_->gradient, workspace);
+  ops::GemmOptions options{.transpose_a = true, .accumulate = layer.weight_->accumulate()};
+  Tensor workspace;
+  if (layer.bias_) {
+    workspace = pass.scratch(
+        ops::gemm_sums_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_), "bias gradient");
+    options.sums_of_a = layer.bias_->gradient;
+    options.workspace = workspace;
+  }
+  ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient, options);
 }
 
 }  // namespace choir

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "choir/device/profile_range.hpp"
+
 namespace choir {
 
 TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& name,
@@ -15,6 +17,7 @@ TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& 
 
 ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
                                          const TensorView& rope_table) {
+  const ProfileRange range(pass.stream(), "block forward");
   ResidualStream middle;
   {
     const ResidualNorm::Output norm = attention_norm_.forward(pass, in);
@@ -26,6 +29,7 @@ ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
 }
 
 Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table) {
+  const ProfileRange range(pass.stream(), "block backward");
   {
     const Tensor d_normed = feed_forward_.backward(pass, d_stream);
     d_stream = feed_forward_norm_.backward(pass, d_normed, std::move(d_stream));

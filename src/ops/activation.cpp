@@ -22,6 +22,7 @@ void activation_forward(const Stream& stream, Activation kind, const TensorView&
   check_tensor(y, y.dtype, y.count(), "y");
   CHOIR_CHECK(kind != Activation::swiglu || x.data != y.data, "swiglu does not run in place");
   stream.count(flops(kind, y.count()), as_bytes(x) + as_bytes(y));
+  if (on_cuda(stream)) return cuda::activation_forward(stream, kind, x, y);
   if (!computes(stream)) return;
   with_element(x.dtype, [&](auto t) { cpu::activation_forward<decltype(t)>(kind, x, y); });
 }
@@ -35,6 +36,7 @@ void activation_backward(const Stream& stream, Activation kind, const TensorView
   check_tensor(d_y, d_y.dtype, d_y.count(), "d_y");
   check_tensor(d_x, d_y.dtype, x.count(), "d_x");
   stream.count(flops(kind, d_y.count()), as_bytes(x) + as_bytes(d_y) + as_bytes(d_x));
+  if (on_cuda(stream)) return cuda::activation_backward(stream, kind, x, d_y, d_x);
   if (!computes(stream)) return;
   with_element(x.dtype, [&](auto t) { cpu::activation_backward<decltype(t)>(kind, x, d_y, d_x); });
 }

@@ -23,6 +23,7 @@ void adamw(const Stream& stream, const AdamW& args) {
               "element {} is no multiple of {}", args.first_element, kRoundingGroup);
   stream.count(14.0 * static_cast<double>(n),
                2 * as_bytes(args.master) + 5 * as_bytes(args.gradient) + as_bytes(args.copy));
+  if (on_cuda(stream)) return cuda::adamw(stream, args);
   if (!computes(stream)) return;
   cpu::adamw(args);
 }

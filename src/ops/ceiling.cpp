@@ -1,60 +1,41 @@
 #include "choir/ops/ceiling.hpp"
 
-#include <algorithm>
-#include <vector>
-
-#include "choir/core/clock.hpp"
-#include "choir/core/philox.hpp"
+#include "choir/ops/bench_operands.hpp"
 #include "choir/ops/gemm.hpp"
-#include "choir/ops/reduce.hpp"
+#include "choir/ops/stopwatch.hpp"
 
 namespace choir::ops {
 namespace {
 
-/// Uniform in [-1, 1): zeros would run faster than any real data.
-Buffer random_matrix(const Stream& stream, DType dtype, std::int64_t n, const char* name) {
-  std::vector<float> host(static_cast<std::size_t>(n * n));
-  const PhiloxKey key = philox_key(1, name);
-  for (std::size_t i = 0; i < host.size(); i += 4) {
-    const PhiloxBlock block = philox_at(key, i);
-    for (std::size_t k = 0; k < 4 && i + k < host.size(); ++k)
-      host[i + k] = static_cast<float>(2 * uniform01(block[k]) - 1);
-  }
-  Device& device = stream.device();
-  Buffer floats(device, host.size() * sizeof(float)), matrix(device, host.size() * size_of(dtype));
-  device.copy_from_host(floats.data(), host.data(), floats.bytes());
-  cast(stream, {floats.data(), DType::f32, {n * n}}, {matrix.data(), dtype, {n * n}});
-  return matrix;
-}
-
-template <class Work>
-double best_seconds(int repeats, Work work) {
-  work();
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
-    const double start = now_seconds();
-    work();
-    best = std::min(best, now_seconds() - start);
-  }
-  return best;
-}
+constexpr int kRounds = 4;
 
 }  // namespace
 
+std::int64_t large_product(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? 8192 : 1024;
+}
+
 double measure_gemm(const Stream& stream, DType dtype, std::int64_t n) {
-  const Buffer a = random_matrix(stream, dtype, n, "a"), b = random_matrix(stream, dtype, n, "b");
-  const Buffer c(stream.device(), static_cast<std::size_t>(n * n) * size_of(dtype));
-  const auto matrix = [&](const Buffer& x) { return TensorView{x.data(), dtype, {n, n}}; };
-  const double seconds = best_seconds(
-      4, [&] { gemm(stream, matrix(a), matrix(b), matrix(c), {.transpose_b = true}); });
-  return 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds;
+  if (n == 0) n = large_product(stream.kind());
+  const NormalPool pool;
+  BenchOperands data(stream.device(), pool);
+  const Operand a = data.normal(dtype, {n, n}), b = data.normal(dtype, {n, n}),
+                c = data.empty(dtype, {n, n});
+  const double seconds = best_seconds(stream, kRounds, [&](std::int64_t i) {
+    gemm(stream, a[i], b[i], c[i], {.transpose_b = true});
+  });
+  const auto extent = static_cast<double>(n);
+  return 2.0 * extent * extent * extent / seconds;
 }
 
 double measure_copy(const Stream& stream, std::size_t bytes) {
-  const Buffer from(stream.device(), bytes), to(stream.device(), bytes);
-  stream.device().zero(from.data(), bytes);
-  const double seconds =
-      best_seconds(4, [&] { stream.device().copy(to.data(), from.data(), bytes); });
+  if (bytes == 0) bytes = std::size_t{stream.kind() == DeviceKind::cuda ? 1024u : 256u} << 20;
+  const NormalPool pool;
+  BenchOperands data(stream.device(), pool);
+  const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
+  const Operand from = data.normal(DType::f32, {n}), to = data.empty(DType::f32, {n});
+  const double seconds = best_seconds(
+      stream, kRounds, [&](std::int64_t i) { stream.copy(to[i].data, from[i].data, bytes); });
   return 2.0 * static_cast<double>(bytes) / seconds;
 }
 

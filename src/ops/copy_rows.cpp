@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "kernels/copy_rows.hpp"
+#include "src/ops/dispatch.hpp"
+
 namespace choir::ops {
 
 void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_t width,
@@ -9,8 +12,9 @@ void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_
   const std::size_t unit = size_of(dtype);
   const std::size_t bytes = static_cast<std::size_t>(width) * unit;
   stream.count(0, 2.0 * static_cast<double>(bytes) * static_cast<double>(rows));
-  if (stream.kind() == DeviceKind::null) return;
-  CHOIR_CHECK(stream.kind() == DeviceKind::cpu, "copy_rows has no {} form", name_of(stream.kind()));
+  if (on_cuda(stream))
+    return cuda::copy_rows(stream, static_cast<std::int64_t>(unit), rows, width, from, to);
+  if (!computes(stream)) return;
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(to.data);
   for (std::int64_t r = 0; r < rows; ++r)

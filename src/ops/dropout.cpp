@@ -15,6 +15,7 @@ void dropout(const Stream& stream, const Dropout& args) {
               "{} tokens from sample {}, position {}", args.tokens, args.first_sample,
               args.first_position);
   stream.count(2.0 * static_cast<double>(args.in.count()), 2 * as_bytes(args.in));
+  if (on_cuda(stream)) return cuda::dropout(stream, args);
   if (!computes(stream)) return;
   with_element(args.in.dtype, [&](auto t) { cpu::dropout<decltype(t)>(args); });
 }

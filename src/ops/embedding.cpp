@@ -1,6 +1,7 @@
 #include "choir/ops/embedding.hpp"
 
 #include "kernels/embedding.hpp"
+#include "kernels/embedding_plan.hpp"
 #include "src/ops/dispatch.hpp"
 
 namespace choir::ops {
@@ -20,6 +21,12 @@ std::int64_t positions_read(std::int64_t rows, std::int64_t tokens) {
 
 }  // namespace
 
+std::int64_t embedding_workspace(const Stream& stream, std::int64_t rows, std::int64_t vocabulary,
+                                 std::int64_t width) {
+  if (stream.device().plans_for() != DeviceKind::cuda) return 0;
+  return EmbeddingPlan(rows, vocabulary, width).bytes;
+}
+
 void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
   const DType dtype = args.table.dtype;
   const std::int64_t rows = args.ids.count(), width = args.table.shape.back();
@@ -38,6 +45,7 @@ void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
   const bool adds = !args.positions.empty();
   stream.count(adds ? static_cast<double>(rows * width) : 0.0,
                (adds ? 3.0 : 2.0) * as_bytes(args.out) + as_bytes(args.ids));
+  if (on_cuda(stream)) return cuda::embedding_forward(stream, args);
   if (!computes(stream)) return;
   check_ids(args.ids, args.table.shape.rows());
   with_element(dtype, [&](auto t) { cpu::embedding_forward<decltype(t)>(args); });
@@ -57,9 +65,12 @@ void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
                     args.d_positions.shape.rows() >= positions_read(rows, args.tokens),
                 "d_positions is {}", to_string(args.d_positions.shape));
   }
+  check_workspace(args.workspace,
+                  embedding_workspace(stream, rows, args.d_table.shape.rows(), width));
   const double n = static_cast<double>(rows * width), tables = args.d_positions.empty() ? 1 : 2;
   stream.count(tables * n,
                as_bytes(args.d_out) + 2 * tables * n * static_cast<double>(size_of(sums)));
+  if (on_cuda(stream)) return cuda::embedding_backward(stream, args);
   if (!computes(stream)) return;
   check_ids(args.ids, args.d_table.shape.rows());
   with_element(dtype, [&](auto t) { cpu::embedding_backward<decltype(t)>(args); });

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string>
 
 #include "choir/device/cpu_device.hpp"
+#include "choir/ops/activation.hpp"
+#include "choir/ops/reduce.hpp"
 #include "kernels/gemm.hpp"
+#include "src/ops/dispatch.hpp"
 
 namespace choir::ops {
 namespace {
@@ -55,7 +59,79 @@ double bytes_of(const GemmArgs& args) {
   const auto m = static_cast<double>(args.m), n = static_cast<double>(args.n);
   const auto k = static_cast<double>(args.k);
   return (m * k + k * n) * static_cast<double>(size_of(args.in)) +
-         m * n * static_cast<double>(size_of(args.out)) * (args.accumulate ? 2 : 1);
+         m * n * static_cast<double>(size_of(args.out)) *
+             (1 + (args.accumulate ? 1 : 0) + (args.pre_activation ? 1 : 0));
+}
+
+/// One call of a library, epilogues included where `args` has them.
+void multiply(const Stream& stream, const GemmArgs& args) {
+  stream.count(
+      2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k),
+      bytes_of(args));
+  if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
+  CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
+  if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
+  gemm_cpu(stream.device().plans(), args);
+}
+
+bool fuses_anything(const GemmOptions& options) {
+  return options.epilogue != GemmEpilogue::none || !options.pre_activation.empty() ||
+         !options.sums_of_a.empty() || !options.sums_of_c.empty();
+}
+
+void check_epilogue(const GemmArgs& args, const TensorView& c, const GemmOptions& options) {
+  const bool gradient = options.epilogue == GemmEpilogue::gelu_tanh_gradient;
+  CHOIR_CHECK(
+      !args.accumulate || (options.epilogue == GemmEpilogue::none && options.sums_of_c.empty()),
+      "an epilogue of a gemm that accumulates");
+  CHOIR_CHECK(!gradient || (!options.pre_activation.empty() && options.bias.empty()),
+              "the gradient of gelu_tanh wants the pre-activation, and no bias");
+  CHOIR_CHECK(options.epilogue != GemmEpilogue::none || options.pre_activation.empty(),
+              "a pre-activation without an activation");
+  check_optional(options.pre_activation, c.dtype, c.count(), "pre_activation");
+  CHOIR_CHECK(options.sums_of_a.empty() || options.sums_of_c.empty(), "sums of A and of C at once");
+  CHOIR_CHECK(options.sums_of_a.empty() || args.transpose_a, "sums of an A stored [m, k]");
+  const DType sum = sum_dtype_of(args.in);
+  check_optional(options.sums_of_a, sum, args.m, "sums_of_a");
+  check_optional(options.sums_of_c, sum, args.n, "sums_of_c");
+}
+
+/// The sums that came with a product, added to what is there.
+void add_sums(const Stream& stream, const TensorView& total, const TensorView& sums) {
+  if (!total.empty()) add(stream, total, {sums.data, total.dtype, total.shape}, total);
+}
+
+/// In one call, where the device has it: false when it has not.
+bool fused(const Stream& stream, GemmArgs args, const GemmOptions& options) {
+  if (stream.kind() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
+  args.epilogue = options.epilogue;
+  args.pre_activation = options.pre_activation.data;
+  if (!options.sums_of_a.empty()) args.sums_of_a = options.workspace.data;
+  if (!options.sums_of_c.empty()) args.sums_of_c = options.workspace.data;
+  // Sums come in the type of C. Into 16 bits they would be rounded before they are added up.
+  const bool sums = args.sums_of_a || args.sums_of_c;
+  if (sums && args.out != sum_dtype_of(args.in)) return false;
+  if (!gemm_cuda_offers(stream, args)) return false;
+  multiply(stream, args);
+  add_sums(stream, options.sums_of_a, options.workspace);
+  add_sums(stream, options.sums_of_c, options.workspace);
+  return true;
+}
+
+/// The product, then one op after the other.
+void composed(const Stream& stream, GemmArgs args, const TensorView& a, const TensorView& c,
+              const GemmOptions& options) {
+  constexpr Activation kGelu = Activation::gelu_tanh;
+  const bool forward = options.epilogue == GemmEpilogue::gelu_tanh;
+  const TensorView& before =
+      forward && !options.pre_activation.empty() ? options.pre_activation : c;
+  args.c = before.data;
+  multiply(stream, args);
+  if (forward) activation_forward(stream, kGelu, before.reshaped(c.shape), c);
+  if (options.epilogue == GemmEpilogue::gelu_tanh_gradient)
+    activation_backward(stream, kGelu, options.pre_activation.reshaped(c.shape), c, c);
+  if (!options.sums_of_a.empty()) bias_gradient(stream, a, options.sums_of_a, options.workspace);
+  if (!options.sums_of_c.empty()) bias_gradient(stream, c, options.sums_of_c, options.workspace);
 }
 
 }  // namespace
@@ -63,14 +139,23 @@ double bytes_of(const GemmArgs& args) {
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options) {
   const GemmArgs args = checked(a, b, c, options);
-  stream.count(
-      2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k),
-      bytes_of(args));
-  if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
-  CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
-  CHOIR_CHECK(stream.kind() == DeviceKind::cpu, "no gemm for the {} device",
-              name_of(stream.kind()));
-  gemm_cpu(stream.device().plans(), args);
+  if (!fuses_anything(options)) return multiply(stream, args);
+  check_epilogue(args, c, options);
+  if (!options.sums_of_a.empty())
+    check_workspace(options.workspace, gemm_sums_workspace(stream, args.k, args.m));
+  if (!options.sums_of_c.empty())
+    check_workspace(options.workspace, gemm_sums_workspace(stream, args.m, args.n));
+  if (!fused(stream, args, options)) composed(stream, args, a, c, options);
+}
+
+std::int64_t gemm_sums_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  // Fused, one f32 a column; else what the op wants.
+  return std::max(bias_gradient_workspace(stream, rows, width),
+                  width * static_cast<std::int64_t>(sizeof(float)));
+}
+
+std::size_t gemm_device_bytes(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? kGemmCudaWorkspace : 0;
 }
 
 const char* gemm_library(DType dtype) {

@@ -5,7 +5,9 @@
 
 namespace choir::ops {
 
-std::int64_t norm_workspace(const Stream&, std::int64_t rows, std::int64_t width) {
+std::int64_t norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  if (stream.device().plans_for() == DeviceKind::cuda)
+    return cuda::NormBackwardPlan(rows, width).workspace_bytes();
   return cpu::norm_workspace(rows, width);
 }
 
@@ -26,6 +28,7 @@ void norm_forward(const Stream& stream, const NormForward& args) {
   stream.count((adds ? 9.0 : 8.0) * static_cast<double>(n),
                (adds ? 4.0 : 2.0) * as_bytes(args.residual) + as_bytes(args.weight) +
                    as_bytes(args.bias) + as_bytes(args.mean) + as_bytes(args.rstd));
+  if (on_cuda(stream)) return cuda::norm_forward(stream, args);
   if (!computes(stream)) return;
   with_element(dtype, [&](auto t) { cpu::norm_forward<decltype(t)>(args); });
 }
@@ -47,6 +50,7 @@ void norm_backward(const Stream& stream, const NormBackward& args) {
                (args.accumulate ? 4.0 : 3.0) * as_bytes(args.d_out) + as_bytes(args.weight) +
                    as_bytes(args.mean) + as_bytes(args.rstd) + 2 * as_bytes(args.d_weight) +
                    2 * as_bytes(args.d_bias));
+  if (on_cuda(stream)) return cuda::norm_backward(stream, args);
   if (!computes(stream)) return;
   with_element(dtype, [&](auto t) { cpu::norm_backward<decltype(t)>(args); });
 }

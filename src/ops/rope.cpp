@@ -11,6 +11,7 @@ void rope_table(const Stream& stream, double theta, const TensorView& table) {
   CHOIR_CHECK(table.dtype == DType::f32 || table.dtype == DType::f64, "table holds {}",
               name_of(table.dtype));
   stream.count(0, as_bytes(table));
+  if (on_cuda(stream)) return cuda::rope_table(stream, theta, table);
   if (!computes(stream)) return;
   cpu::rope_table(theta, table);
 }
@@ -30,6 +31,7 @@ void rope(const Stream& stream, const Rope& args) {
   check_tensor(args.table, sum_dtype_of(args.x.dtype), args.table.count(), "table");
   const double n = static_cast<double>(rows) * static_cast<double>(rotated);
   stream.count(3 * n, 2 * n * static_cast<double>(size_of(args.x.dtype)));
+  if (on_cuda(stream)) return cuda::rope(stream, args);
   if (!computes(stream)) return;
   with_element(args.x.dtype, [&](auto t) { cpu::rope<decltype(t)>(args); });
 }

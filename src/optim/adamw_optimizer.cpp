@@ -1,5 +1,6 @@
 #include "choir/optim/adamw_optimizer.hpp"
 
+#include "choir/device/profile_range.hpp"
 #include "choir/ops/adamw.hpp"
 
 namespace choir {
@@ -22,6 +23,7 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const 
 }
 
 void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control) {
+  const ProfileRange range(stream, "adamw");
   const std::int64_t n = storage_->parameters().flat_size();
   for (const Bucket& bucket : storage_->parameters().buckets()) {
     const auto update = [&](std::int64_t first, std::int64_t count, double decay) {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "choir/core/process.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/run_data.hpp"
 #include "choir/train/run_setup.hpp"
@@ -30,8 +31,8 @@ std::int64_t heap_bytes() {
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
 }
 
-/// Bytes/s (read + written) of changing `bytes` of memory in place, the best of a few. A copy also
-/// reads the lines it overwrites; an optimizer, which has them already, does not pay for that.
+/// Bytes/s (read + written) of changing `bytes` of host memory in place, the best of a few. A copy
+/// also reads the lines it overwrites; an optimizer, which has them already, does not pay for that.
 double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20) {
   const Buffer memory(device, bytes);
   auto* values = static_cast<float*>(memory.data());
@@ -46,6 +47,15 @@ double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20
     best = std::min(best, now_seconds() - start);
   }
   return 2.0 * static_cast<double>(bytes) / best;
+}
+
+/// What the makers say the cards of a node's ranks reach together, by rank; 0 when they do not.
+double nominal_rate(const Device& device, DType compute, int ranks_of_node) {
+  if (device.kind() != DeviceKind::cuda || size_of(compute) != 2) return 0;
+  const cuda::Availability seen = cuda::availability();
+  if (seen.cards.empty()) return 0;
+  const double cards = std::min(static_cast<double>(seen.cards.size()) / ranks_of_node, 1.0);
+  return seen.cards[0].peak_bf16_flops * cards;
 }
 
 double max_over(Communicator& comm, double value) {
@@ -122,6 +132,10 @@ void Bench::prepare() {
   result_.precision = deck_.train.precision;
   result_.layout = mesh_.layout().to_string();
   result_.ranks = world().size();
+  result_.device = name_of(device_.kind());
+  result_.device_description = device_.description();
+  result_.host_visible = device_.host_visible();
+  result_.product_extent = ops::large_product(device_.kind());
   result_.threads = omp_get_max_threads();
   result_.micro = batch_.micro;
   result_.accum = batch_.accum;
@@ -134,7 +148,10 @@ void Bench::prepare() {
 void Bench::measure_products() {
   const Stream stream(device_);
   world().barrier();
-  const double flops = ops::measure_gemm(stream, precision_of(deck_.train.precision).compute);
+  const DType compute = precision_of(deck_.train.precision).compute;
+  const double flops = ops::measure_gemm(stream, compute, result_.product_extent);
+  result_.nominal_flops = nominal_rate(device_, compute, mesh_.node().size());
+  world().all_reduce(&result_.nominal_flops, 1, DType::f64, ReduceOp::sum);
   double sum = flops;
   world().all_reduce(&sum, 1, DType::f64, ReduceOp::sum);
   result_.peak_flops = std::max(result_.peak_flops, sum);
@@ -146,7 +163,9 @@ void Bench::measure_memory() {
   world().barrier();
   result_.copy_rate = -max_over(world(), -ops::measure_copy(Stream(device_)));
   world().barrier();
-  result_.update_rate = -max_over(world(), -measure_update(device_));
+  // On a GPU a store does not read its line first: a copy costs what an update does.
+  result_.update_rate =
+      device_.host_visible() ? -max_over(world(), -measure_update(device_)) : result_.copy_rate;
   result_.rates.bytes_per_second = std::max(result_.copy_rate, result_.update_rate);
 }
 
@@ -222,8 +241,10 @@ void Bench::gather() {
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
-  result_.mfu = engine_->instance().model().flops_per_token() * result_.tokens_per_second() /
-                result_.peak_flops;
+  result_.flops_per_token = engine_->instance().model().flops_per_token();
+  const double rate = result_.flops_per_token * result_.tokens_per_second();
+  result_.mfu = rate / result_.peak_flops;
+  if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;
   result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
   const auto peak = static_cast<std::int64_t>(engine_->instance().arena().peak());
   result_.peak_arena = result_.planned_arena + furthest(world(), peak - result_.planned_arena);

@@ -52,11 +52,11 @@ std::string floor_table(const StepBench& b) {
                        1e3 * seconds);
   };
   return fmt::format(
-             "floor of a rank's step = FLOPs at {:.3f} TFLOP/s ({} product of 1024^3) + bytes at "
-             "{:.1f} GB/s\n(512 MiB, the better of a copy, {:.1f}, and an update in place, "
-             "{:.1f}); per "
+             "floor of a rank's step = FLOPs at {:.3f} TFLOP/s ({} product of {}^3) + bytes at "
+             "{:.1f} GB/s\n(the better of a copy, {:.1f}, and an update in place, {:.1f}); per "
              "rank, all ranks at once, same run\n",
-             rate / 1e12, b.precision, copy / 1e9, b.copy_rate / 1e9, b.update_rate / 1e9) +
+             rate / 1e12, b.precision, b.product_extent, copy / 1e9, b.copy_rate / 1e9,
+             b.update_rate / 1e9) +
          line("6 x weights in products x tokens", b.work.gemm_flops, "GFLOP",
               b.work.gemm_flops / rate) +
          line("12 D x causal pairs x heads x layers", b.work.attention_flops, "GFLOP",
@@ -67,6 +67,18 @@ std::string floor_table(const StepBench& b) {
               b.work.norm_bytes / copy) +
          fmt::format("  {:<40} {:>10} {:<5} {:>10.3f} ms\n", "floor", "", "",
                      1e3 * b.floor_seconds);
+}
+
+/// "MFU: 6 N + 12 L C T = 0.62 GFLOP a token (nanoGPT's convention); 12.3 % of ..."
+std::string mfu_line(const StepBench& b) {
+  std::string text = fmt::format(
+      "MFU: 6 N + 12 L C T = {:.4f} GFLOP a token (nanoGPT's convention): {:.1f} % of {:.2f} "
+      "TFLOP/s, the measured product",
+      b.flops_per_token / 1e9, 100 * b.mfu, b.peak_flops / 1e12);
+  if (b.nominal_flops > 0)
+    text += fmt::format("; {:.1f} % of {:.1f} TFLOP/s, the makers' figure", 100 * b.nominal_mfu,
+                        b.nominal_flops / 1e12);
+  return text + "\n";
 }
 
 }  // namespace
@@ -88,8 +100,10 @@ std::vector<std::string> complaints_of(const StepBench& b) {
   if (b.peak_arena != b.planned_arena)
     list.push_back(fmt::format("the arena peaked at {} bytes, planned were {}", b.peak_arena,
                                b.planned_arena));
+  // Memory of a GPU is not the process's: there the arena alone can be held against its plan.
   const auto difference = static_cast<double>(std::abs(b.grown_memory - b.planned_memory));
-  if (difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
+  if (b.host_visible &&
+      difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
     list.push_back(fmt::format("resident memory grew by {:.1f} MiB, planned were {:.1f}",
                                static_cast<double>(b.grown_memory) / kMiB,
                                static_cast<double>(b.planned_memory) / kMiB));
@@ -99,14 +113,14 @@ std::vector<std::string> complaints_of(const StepBench& b) {
 std::string to_string(const StepBench& b) {
   const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
   std::string text = fmt::format(
-      "bench step {} {}: {} ranks x {} threads, {}, micro-batch {} x accumulation {}, {} tokens a "
-      "step, "
-      "{} parameters\n{} steps timed after {} of warm-up: median {:.3f} ms, {:.3f} to {:.3f} "
+      "bench step {} {} on {}: {} ranks x {} threads, {}, micro-batch {} x accumulation {}, {} "
+      "tokens a step, {} parameters\n{} steps timed after {} of warm-up: median {:.3f} ms, {:.3f} "
+      "to {:.3f} "
       "(slowest "
       "rank's)\n",
-      b.deck, b.precision, b.ranks, b.threads, b.layout, b.micro, b.accum, b.tokens,
-      format_count(b.parameters), b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds,
-      1e3 * *fastest, 1e3 * *slowest);
+      b.deck, b.precision, b.device_description, b.ranks, b.threads, b.layout, b.micro, b.accum,
+      b.tokens, format_count(b.parameters), b.step_seconds.size(), b.warmup_steps,
+      1e3 * b.median_seconds, 1e3 * *fastest, 1e3 * *slowest);
   text += phase_table(b);
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(
@@ -116,15 +130,15 @@ std::string to_string(const StepBench& b) {
         100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls);
   text += floor_table(b);
   text += fmt::format(
-      "memory: arena peak {} bytes, planned {}; resident grew by {:.1f} MiB, planned {:.1f}; "
-      "heap grew by {} bytes in the timed steps\n"
+      "memory of a rank: {:.1f} MiB planned on the {}, of it the arena, peak {} bytes, planned {}; "
+      "the process grew by {:.1f} MiB, its heap by {} bytes in the timed steps\n"
       "loss {:.4f} -> {:.4f}\n",
-      b.peak_arena, b.planned_arena, static_cast<double>(b.grown_memory) / kMiB,
-      static_cast<double>(b.planned_memory) / kMiB, b.heap_growth, b.losses.front(),
-      b.losses.back());
+      static_cast<double>(b.planned_memory) / kMiB, b.device, b.peak_arena, b.planned_arena,
+      static_cast<double>(b.grown_memory) / kMiB, b.heap_growth, b.losses.front(), b.losses.back());
+  text += mfu_line(b);
   text += fmt::format("{:.0f} tokens/s   {:.0f} per rank   MFU {:.1f} %   {:.2f} x the floor\n",
-                      b.tokens_per_second(), b.tokens_per_second() / b.ranks, 100 * b.mfu,
-                      b.floor_ratio());
+                      b.tokens_per_second(), b.tokens_per_second() / b.ranks,
+                      100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
   return text + (b.valid() ? "VALID" : "INVALID: " + join(b.complaints, "; "));
 }
 
@@ -132,6 +146,8 @@ std::string to_json(const StepBench& b) {
   nlohmann::ordered_json json{{"bench", "step"},
                               {"deck", b.deck},
                               {"precision", b.precision},
+                              {"device", b.device},
+                              {"device_description", b.device_description},
                               {"layout", b.layout},
                               {"ranks", b.ranks},
                               {"threads", b.threads},
@@ -145,7 +161,11 @@ std::string to_json(const StepBench& b) {
                               {"losses", b.losses},
                               {"median_seconds", b.median_seconds},
                               {"tokens_per_second", b.tokens_per_second()},
+                              {"flops_per_token", b.flops_per_token},
                               {"mfu", b.mfu},
+                              {"peak_flops", b.peak_flops},
+                              {"nominal_mfu", b.nominal_mfu},
+                              {"nominal_flops", b.nominal_flops},
                               {"gemm_flops_per_second", b.rates.flops_per_second},
                               {"copy_bytes_per_second", b.copy_rate},
                               {"update_bytes_per_second", b.update_rate},
@@ -181,26 +201,27 @@ std::string to_json(const StepBench& b) {
 }
 
 std::string csv_header() {
-  return "deck,precision,ranks,threads,layout,micro_batch,accum,global_batch,tokens,params,steps,"
-         "step_ms_med,step_ms_min,step_ms_max,tok_s,tok_s_rank,mfu,floor_ms,floor_ratio,data_ms,"
-         "forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,memory_gb_s,mem_mib,"
-         "loss_"
-         "end,valid";
+  return "deck,precision,device,ranks,threads,layout,micro_batch,accum,global_batch,tokens,params,"
+         "steps,step_ms_med,step_ms_min,step_ms_max,tok_s,tok_s_rank,mfu,nominal_mfu,floor_ms,"
+         "floor_ratio,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,"
+         "memory_gb_s,mem_mib,loss_end,valid";
 }
 
 std::string to_csv(const StepBench& b) {
   const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
   std::string row = fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.1f},{:.1f},{:.4f},{:.4f},{:.3f}",
-      b.deck, b.precision, b.ranks, b.threads, b.layout, b.micro, b.accum, b.global, b.tokens,
-      b.parameters, b.step_seconds.size(), 1e3 * b.median_seconds, 1e3 * *fastest, 1e3 * *slowest,
-      b.tokens_per_second(), b.tokens_per_second() / b.ranks, b.mfu, 1e3 * b.floor_seconds,
-      b.floor_ratio());
+      "{},{},{},{},{},{},{},{},{},{},{},{},{:.4f},{:.4f},{:.4f},{:.1f},{:.1f},{:.4f},{:.4f},{:.4f},"
+      "{:.3f}",
+      b.deck, b.precision, b.device, b.ranks, b.threads, b.layout, b.micro, b.accum, b.global,
+      b.tokens, b.parameters, b.step_seconds.size(), 1e3 * b.median_seconds, 1e3 * *fastest,
+      1e3 * *slowest, b.tokens_per_second(), b.tokens_per_second() / b.ranks, b.mfu, b.nominal_mfu,
+      1e3 * b.floor_seconds, b.floor_ratio());
   for (const Spread& s : b.phases) row += fmt::format(",{:.4f}", 1e3 * s.median);
-  return row + fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{}", b.rates.flops_per_second / 1e12,
-                           b.rates.bytes_per_second / 1e9,
-                           static_cast<double>(b.grown_memory) / kMiB, b.losses.back(),
-                           b.valid() ? "VALID" : "INVALID");
+  return row +
+         fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{}", b.rates.flops_per_second / 1e12,
+                     b.rates.bytes_per_second / 1e9,
+                     static_cast<double>(b.host_visible ? b.grown_memory : b.planned_memory) / kMiB,
+                     b.losses.back(), b.valid() ? "VALID" : "INVALID");
 }
 
 }  // namespace choir

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "choir/core/clock.hpp"
+#include "choir/device/profile_range.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -16,6 +17,14 @@ constexpr std::int64_t kStepsBeforeGraph = 2;
 /// What MPI does to device memory happens on the host and cannot be recorded.
 bool recordable(const Communicator& data) {
   return data.size() == 1 || std::string_view(data.transport()) == "nccl";
+}
+
+/// After a failure, of which there is more to say than of the half-recorded graph.
+void abandon_capture(Device& device, NativeStream stream) {
+  try {
+    device.destroy(device.end_capture(stream));
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace
@@ -49,6 +58,14 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
 }
 
+Engine::~Engine() {
+  if (in_flight() == 0) return;
+  try {
+    instance_.stream().synchronize();
+  } catch (const Error&) {  // a device that failed has said so before
+  }
+}
+
 void Engine::resume(const UpdateState& state) {
   CHOIR_CHECK(in_flight() == 0, "{} steps in flight", in_flight());
   state_ = state;
@@ -69,6 +86,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, of which none was finished", in_flight());
   const double start = now_seconds();
   const Stream& stream = instance_.stream();
+  const ProfileRange range(stream, "step");
   StepSlot& slot = slot_of(queued_);
   slot.alone = in_flight() == 0;
   slot.inputs().learning_rate = options_.schedule.at(step);
@@ -106,7 +124,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
     try {
       work();
     } catch (...) {
-      device.destroy(device.end_capture(stream));
+      abandon_capture(device, stream);
       throw;
     }
     slot.graph = device.end_capture(stream);

@@ -58,6 +58,7 @@ struct Scheduler {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   std::vector<Static> statics;
+  char allocated = 0;  // its address orders their allocation for ThreadSanitizer
   std::unique_ptr<std::byte[]> dynamic_memory;
   std::byte* dynamic = nullptr;
   unsigned count = 0, live = 0, current = 0, at_barrier = 0;
@@ -311,12 +312,16 @@ void* dynamic_shared() {
 
 void* static_shared(const void* key, std::size_t bytes) {
   Scheduler& s = the();
+  // An array belongs to the block, not to the thread that happens to ask for it first: its
+  // allocation, which ThreadSanitizer takes for a write, comes before everybody's use.
+  tsan_acquire(&s.allocated);
   for (Static& array : s.statics)
     if (array.key == key) return array.aligned;
   Static array{key, bytes, nullptr, nullptr};
   array.aligned = aligned_block(array.memory, bytes);
   poison(array.aligned, bytes);
   s.statics.push_back(std::move(array));
+  tsan_release(&s.allocated);
   return s.statics.back().aligned;
 }
 

@@ -1,9 +1,18 @@
 #pragma once
-// The kinds of `choir bench`; each parses its own arguments and returns the exit code.
+// The kinds of `choir bench`; each parses its own arguments and returns the exit code. And what
+// they share: where results go, and on which device they are measured.
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "choir/app/commands.hpp"
+#include "choir/comm/communicator.hpp"
+#include "choir/device/device.hpp"
+#include "choir/ops/bench_row.hpp"
+
+namespace CLI {
+class App;
+}
 
 namespace choir {
 
@@ -15,5 +24,44 @@ int bench_gemm_command(const Arguments& arguments);
 int bench_attention_command(const Arguments& arguments);
 
 const std::vector<Command>& bench_kinds();
+
+/// Files beside the table, by --csv and --json. "-" is standard output, in place of the table.
+struct BenchFiles {
+  std::string csv, json;
+
+  void add_to(CLI::App& app, bool with_csv = true);
+  bool table() const { return csv != "-" && json != "-"; }
+  /// Throws StorageError while nothing has been measured yet.
+  void require_writable() const;
+  /// Throws StorageError.
+  void write(const std::string& csv_text, const std::string& json_text) const;
+};
+
+/// [DECK.json] key.path=value ...: the words of a command line that are no options.
+struct BenchWords {
+  std::string deck;     ///< "" when none is named
+  Arguments overrides;  ///< without `device`
+  std::string device;   ///< of device=...; "" when not given
+};
+/// Throws DeckError for a second deck.
+BenchWords sort_words(const Arguments& words);
+
+/// auto: cuda where there is a card, else cpu. Ranks of a node take its cards in turn. Local.
+/// Throws DeckError for an unknown name and where the device cannot be used.
+std::unique_ptr<Device> bench_device(const std::string& wanted, Communicator& node);
+
+/// Rows of one bench as they are printed and stored.
+struct BenchReport {
+  std::string bench;                  ///< "ops"
+  std::string device;                 ///< description
+  std::vector<std::string> ceilings;  ///< "copy 3.9 TB/s", what rows are held against
+  std::vector<ops::BenchRow> rows;
+  std::vector<std::string> remarks;
+
+  bool valid() const;
+};
+std::string to_string(const BenchReport& report);
+std::string to_json(const BenchReport& report);  ///< one object, with provenance
+std::string to_csv(const BenchReport& report);  ///< header and rows, provenance in the last columns
 
 }  // namespace choir

@@ -102,6 +102,10 @@ class Device {
   virtual void launch(NativeGraph, NativeStream);
   virtual void destroy(NativeGraph) noexcept {}
 
+  /// For ProfileRange.
+  virtual void begin_range(const char* /*name*/) {}
+  virtual void end_range() {}
+
   PlanCache& plans() { return plans_; }
 
  private:

@@ -25,6 +25,9 @@ class FeedForward {
   Tensor backward(Pass& pass, const Tensor& d_y);
 
  private:
+  /// activation(input(x)), what backward needs of it saved.
+  Tensor activated(Pass& pass, const Tensor& x);
+
   Options options_;
   Linear input_, output_;
   Dropout dropout_;

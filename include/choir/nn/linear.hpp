@@ -25,6 +25,13 @@ class Linear {
   /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
   Tensor backward(Pass& pass, const Tensor& d_y);
 
+  /// The same with gelu_tanh on the output, one pass where the device offers it. Training keeps
+  /// the pre-activation, saved after x.
+  Tensor forward_gelu_tanh(Pass& pass, const Tensor& x);
+  /// Of the layer after a forward_gelu_tanh(): d_y -> the gradient of that pre-activation, which
+  /// was saved right before this layer's x.
+  Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
+
  private:
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
 

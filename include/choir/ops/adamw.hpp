@@ -12,9 +12,9 @@ namespace choir::ops {
 /// decay * w); copy = w in the compute dtype. Nothing is written when the step is not applied.
 ///
 /// bf16 masters are rounded to one of their two neighbours at random, so that the mean is w itself:
-/// rounding to nearest would lose every update below half a bf16 step (2^-9 of w). Element i adds
-/// the lower 16 bits of word i' % 4 of philox_at(rounding, i' / 4, control->updates), where i' =
-/// first_element + i, to the bits of w in f32 and keeps the upper 16.
+/// rounding to nearest would lose every update below half a bf16 step (2^-9 to 2^-8 of w). Element
+/// i adds the lower 16 bits of word i' % 4 of philox_at(rounding, i' / 4, control->updates), where
+/// i' = first_element + i, to the bits of w in f32 and keeps the upper 16.
 struct AdamW {
   TensorView master;    ///< [n] f64, f32 or bf16
   TensorView gradient;  ///< [n] f64 with f64 masters, else f32

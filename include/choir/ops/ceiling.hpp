@@ -5,11 +5,16 @@
 
 namespace choir::ops {
 
-/// FLOP/s of one large square product of random numbers (n x n x n), the best of a few. Takes about
-/// 20 ms for n = 1024 on two cores.
-double measure_gemm(const Stream& stream, DType dtype, std::int64_t n = 1024);
+/// Extent of the square product that counts as large on a device: 1024 on the cpu, 8192 on cuda,
+/// where smaller ones do not fill it.
+std::int64_t large_product(DeviceKind kind);
 
-/// Bytes/s (read + written) of copying `bytes` of memory beyond every cache, the best of a few.
-double measure_copy(const Stream& stream, std::size_t bytes = std::size_t{256} << 20);
+/// FLOP/s of one large square product of random numbers (n x n x n), the best of a few; n 0 means
+/// large_product(). Takes about 20 ms for n = 1024 on two cores.
+double measure_gemm(const Stream& stream, DType dtype, std::int64_t n = 0);
+
+/// Bytes/s (read + written) of copying `bytes` of random memory, the best of a few; 0 means enough
+/// to be beyond every cache (256 MiB, on cuda 1 GiB).
+double measure_copy(const Stream& stream, std::size_t bytes = 0);
 
 }  // namespace choir::ops

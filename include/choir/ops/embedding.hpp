@@ -5,7 +5,8 @@
 
 namespace choir::ops {
 
-/// out[r] = table[ids[r]] (+ positions[first_position + r % tokens]).
+/// out[r] = table[ids[r]] (+ positions[first_position + r % tokens]). An id outside the table is
+/// refused where the host can see it; elsewhere it stands for a row of zeros.
 struct EmbeddingForward {
   TensorView ids;        ///< [N] i32 in [0, V)
   TensorView table;      ///< [V, C]
@@ -15,15 +16,20 @@ struct EmbeddingForward {
   TensorView out;  ///< [N, C]
 };
 
-/// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Rows are added in ascending r
-/// whatever the number of threads: deterministic.
+/// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Deterministic: on the cpu rows
+/// are added in ascending r whatever the number of threads, on cuda in segments of ascending r that
+/// the ids alone decide (kernels/embedding.cuh). Ids outside the table: as forward.
 struct EmbeddingBackward {
   TensorView ids, d_out;
   TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64)
   TensorView d_positions;  ///< [P, C] or empty
   std::int64_t tokens = 1;
+  TensorView workspace;  ///< u8 [embedding_workspace()]
 };
 
+/// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu.
+std::int64_t embedding_workspace(const Stream& stream, std::int64_t rows, std::int64_t vocabulary,
+                                 std::int64_t width);
 void embedding_forward(const Stream& stream, const EmbeddingForward& args);
 void embedding_backward(const Stream& stream, const EmbeddingBackward& args);
 

@@ -10,11 +10,12 @@ namespace choir::ops {
 inline constexpr std::int64_t kNormChunk = 16384;
 
 /// partials[i] = sum of x^2 over elements [i * kNormChunk, ...) in f64; independent of the thread
-/// count. x [n] f32 or f64; partials [ceil(n / kNormChunk)] f64.
+/// count and of the card, but the cpu and the cuda device add in different orders. x [n] f32 or
+/// f64; partials [ceil(n / kNormChunk)] f64.
 void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials);
 
 /// total[0] = sum of x in f64 by a balanced binary tree over the index (depth ceil(log2 n));
-/// independent of the thread count. x [n] f32 or f64 is not changed; total [1] f64.
+/// the same bits on every device. x [n] f32 or f64 is not changed; total [1] f64.
 void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total);
 
 /// d_bias [C] += sum over rows of d_y [N, C]; d_bias f32 (or f64). workspace u8:

@@ -1,6 +1,7 @@
 #pragma once
-// The matrix products and the attention of a model, one by one, on random data: where the time of a
-// step beyond its floor can be.
+// Matrix products and attention, one by one, on normal random data, each checked against the fp64
+// reference: those of a model, where the time of a step beyond its floor can be, and series of
+// their own.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "choir/device/device.hpp"
 #include "choir/model/gpt_config.hpp"
 #include "choir/nn/precision.hpp"
+#include "choir/ops/bench_row.hpp"
 
 namespace choir {
 
@@ -16,8 +18,8 @@ struct StepGemm {
   std::string name;  ///< "qkv forward", "qkv d_input", "qkv d_weight"
   std::int64_t m = 0, n = 0, k = 0;
   bool transpose_a = false, transpose_b = false;
-  bool to_master = false;  ///< weight gradients are written in the master type
-  std::int64_t calls = 1;  ///< a micro-batch
+  bool to_gradient = false;  ///< weight gradients are added to sums in their own type
+  std::int64_t calls = 1;    ///< a micro-batch
   double flops() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   }
@@ -25,22 +27,43 @@ struct StepGemm {
 
 /// Every product of a micro-batch of `rows` tokens. Pure.
 std::vector<StepGemm> gemms_of(const GptConfig& config, std::int64_t rows);
+/// n x n x n for n = 1024, 2048, ... `largest`, forward form (B transposed). Pure.
+std::vector<StepGemm> square_gemms(std::int64_t largest);
 
-struct ShapeRow {
-  std::string name, shape;
-  std::int64_t calls = 1;  ///< a micro-batch
-  double seconds = 0;      ///< median of one call
-  double flops = 0;        ///< of one call
-  double rate() const { return flops / seconds; }
-  double total() const { return seconds * static_cast<double>(calls); }
+/// Local; about `seconds` of calls a row. `ceiling`: FLOP/s that rows are held against. Sampled
+/// rows and columns of every result are checked over their whole inner extent.
+std::vector<ops::BenchRow> bench_gemms(Device& device, const std::vector<StepGemm>& gemms,
+                                       const Precision& precision, double ceiling,
+                                       double seconds = 0.2);
+
+/// Self-attention of `tokens` queries and keys.
+struct AttentionShape {
+  std::int64_t batch = 1, heads = 1, kv_heads = 1, head_width = 64, tokens = 64;
+  bool causal = true;
+  std::int64_t calls = 0;  ///< a micro-batch; 0: not part of one
+
+  /// 4 T^2 D per head forward, half of it when causal; backward 2.5 times as many (five products
+  /// for two). The convention of the FlashAttention papers.
+  double flops(bool backward) const;
 };
 
-/// Local; about `seconds` of calls a row. `sequences` of config.block_size tokens.
-std::vector<ShapeRow> bench_gemms(Device& device, const GptConfig& config,
-                                  const Precision& precision, std::int64_t sequences,
-                                  double seconds = 0.2);
-std::vector<ShapeRow> bench_attention(Device& device, const GptConfig& config,
-                                      const Precision& precision, std::int64_t sequences,
-                                      double seconds = 0.3);
+/// That of a model's micro-batch. Pure.
+AttentionShape attention_of(const GptConfig& config, std::int64_t sequences);
+/// T = 64, 128, ... `longest`, head width 32, 64, 128, causal and full; `tokens` in the batch and
+/// heads that make `width` features together, whatever T and the head width. Pure.
+std::vector<AttentionShape> attention_series(std::int64_t longest, std::int64_t tokens,
+                                             std::int64_t width);
+
+struct AttentionBench {
+  std::vector<ops::BenchRow> rows;   ///< forward and backward of every implementation
+  std::vector<std::string> remarks;  ///< what was left out, and why
+};
+/// Local. The implementations that the device has (`which`: "auto" all, else the one of that name),
+/// on the same operands. Checked are the last
+/// head of the last sample: all queries of a short sequence, else some at both ends and in the
+/// middle, with the gradients of all keys for an output gradient that is zero elsewhere.
+AttentionBench bench_attention(Device& device, const std::vector<AttentionShape>& shapes,
+                               DType dtype, const std::string& which, double ceiling,
+                               double seconds = 0.2);
 
 }  // namespace choir

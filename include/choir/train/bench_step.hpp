@@ -29,6 +29,8 @@ struct Spread {
 /// Equal on every rank, except where it says "rank 0".
 struct StepBench {
   std::string deck, precision, layout;
+  std::string device, device_description;  ///< "cuda", "NVIDIA H200 ..."
+  bool host_visible = true;                ///< device memory is memory of the process
   int ranks = 1, threads = 1;
   std::int64_t micro = 0, accum = 0, global = 0;  ///< sequences
   std::int64_t tokens = 0;                        ///< of a step, all ranks
@@ -39,9 +41,14 @@ struct StepBench {
   double median_seconds = 0;
   std::array<Spread, kPhases> phases{};  ///< of each rank's median over the steps; index Phase
 
-  StepRates rates;        ///< per rank, all ranks at once; the slowest rank's
-  double peak_flops = 0;  ///< sum over ranks
-  double mfu = 0;         ///< (6 N + 12 L H Q T) FLOPs a token over peak_flops, as in training
+  StepRates rates;                  ///< per rank, all ranks at once; the slowest rank's
+  std::int64_t product_extent = 0;  ///< n of the n x n x n product behind `rates`
+  double flops_per_token = 0;       ///< 6 N + 12 L H Q T, the convention of nanoGPT
+  double peak_flops = 0;            ///< of that product, sum over ranks
+  double mfu = 0;                   ///< FLOPs a second by that convention over peak_flops
+  /// The makers' figure for the cards in use, dense, 16-bit; 0: unknown, or another type computes.
+  double nominal_flops = 0;
+  double nominal_mfu = 0;                 ///< over nominal_flops; 0 without it
   double copy_rate = 0, update_rate = 0;  ///< bytes/s; the better of the two is in `rates`
   StepWork work;                          ///< of one rank
   double floor_seconds = 0;
@@ -60,8 +67,8 @@ struct StepBench {
   /// before the engine existed, when MPI, data and the libraries were warm; of the rank furthest
   /// from its plan.
   std::int64_t grown_memory = 0;
-  std::int64_t heap_growth =
-      0;  ///< bytes that malloc holds more after the timed steps than before; worst rank
+  /// Bytes that malloc holds more after the timed steps than before; worst rank.
+  std::int64_t heap_growth = 0;
 
   std::vector<std::string> complaints;  ///< empty: VALID
   bool valid() const { return complaints.empty(); }

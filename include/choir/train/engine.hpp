@@ -58,6 +58,8 @@ class Engine {
  public:
   /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
   Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
+  /// Waits for what is in flight: it uses memory that goes with this object.
+  ~Engine();
 
   /// j inside the rank; host memory that holds until the next call.
   using BatchOf = std::function<TokenBatch(std::int64_t micro_batch)>;

@@ -46,6 +46,9 @@ class CudaDevice final : public Device {
   void launch(NativeGraph graph, NativeStream stream) override;
   void destroy(NativeGraph graph) noexcept override;
 
+  void begin_range(const char* name) override;
+  void end_range() override;
+
   const Card& card() const { return card_; }
 
  private:

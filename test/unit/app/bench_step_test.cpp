@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "choir/core/text.hpp"
+#include "choir/device/cpu_device.hpp"
 #include "choir/train/bench_shapes.hpp"
 
 namespace choir {
@@ -67,6 +68,67 @@ TEST(StepFloor, ListedProductsAddUpToIt) {
   for (const StepGemm& g : gemms_of(c, 4 * c.block_size))
     listed += g.flops() * static_cast<double>(g.calls);
   EXPECT_DOUBLE_EQ(listed, step_work(c, precision_of("fp32"), 4, 0).gemm_flops);
+}
+
+TEST(BenchGemm, EveryProductIsValid) {
+  CpuDevice device;
+  const GptConfig c{.vocab_size = 37,
+                    .block_size = 16,
+                    .n_layer = 2,
+                    .n_head = 4,
+                    .n_kv_head = 2,
+                    .n_embd = 48,
+                    .ffn_width = 80};
+  for (const char* precision : {"fp64", "fp32", "bf16-mixed"}) {
+    const auto rows =
+        bench_gemms(device, gemms_of(c, 3 * c.block_size), precision_of(precision), 1e9, 0);
+    EXPECT_EQ(rows.size(), 15u);
+    for (const auto& row : rows) {
+      EXPECT_TRUE(row.valid()) << to_string(row);
+      EXPECT_GT(row.seconds, 0);
+    }
+  }
+}
+
+TEST(BenchGemm, SquaresDouble) {
+  const auto list = square_gemms(8192);
+  ASSERT_EQ(list.size(), 4u);
+  EXPECT_EQ(list[0].m, 1024);
+  EXPECT_EQ(list[3].k, 8192);
+  EXPECT_EQ(list[3].flops(), 2.0 * 8192 * 8192 * 8192);
+}
+
+TEST(BenchAttention, ConventionOfFlops) {
+  // 4 T^2 D H B; causal half; backward 2.5 times.
+  const AttentionShape full{2, 3, 3, 64, 128, false, 0};
+  EXPECT_EQ(full.flops(false), 4.0 * 128 * 128 * 64 * 3 * 2);
+  EXPECT_EQ(full.flops(true), 2.5 * full.flops(false));
+  AttentionShape causal = full;
+  causal.causal = true;
+  EXPECT_EQ(2 * causal.flops(true), full.flops(true));
+}
+
+TEST(BenchAttention, SeriesKeepsTokensAndFeatures) {
+  const auto list = attention_series(8192, 16384, 2048);
+  EXPECT_EQ(list.size(), 3u * 2 * 8);
+  for (const AttentionShape& s : list) {
+    EXPECT_EQ(s.batch * s.tokens, 16384);
+    EXPECT_EQ(s.heads * s.head_width, 2048);
+  }
+}
+
+TEST(BenchAttention, ShortAndLongAreValid) {
+  CpuDevice device;
+  // Whole and in windows; grouped heads; a length that is no multiple of any tile.
+  const std::vector<AttentionShape> shapes{
+      {2, 4, 2, 32, 40, true, 1}, {1, 4, 1, 16, 301, true, 1}, {1, 2, 2, 64, 301, false, 0}};
+  for (const DType t : {DType::f32, DType::bf16}) {
+    const AttentionBench bench = bench_attention(device, shapes, t, "auto", 1e9, 0);
+    EXPECT_EQ(bench.rows.size(), 6u);
+    EXPECT_TRUE(bench.remarks.empty());
+    for (const auto& row : bench.rows) EXPECT_TRUE(row.valid()) << to_string(row);
+  }
+  EXPECT_TRUE(bench_attention(device, shapes, DType::f32, "cudnn", 1e9, 0).rows.empty());
 }
 
 TEST(StepBench, Medians) {
@@ -130,6 +192,25 @@ TEST(StepBench, MemoryMayMissByFivePercentOr64MiB) {
   b.planned_memory = std::int64_t{4} << 30;
   b.grown_memory = b.planned_memory + (std::int64_t{200} << 20);
   EXPECT_TRUE(complaints_of(b).empty());
+}
+
+TEST(StepBench, MemoryOfAGpuIsNotTheProcesses) {
+  StepBench b = good_bench();
+  b.grown_memory = 0;
+  EXPECT_EQ(complaints_of(b).size(), 1u);
+  b.host_visible = false;
+  EXPECT_TRUE(complaints_of(b).empty());
+}
+
+TEST(StepBench, SaysWhatMfuIsMeasuredAgainst) {
+  StepBench b = good_bench();
+  b.flops_per_token = 1e8, b.peak_flops = 4e12;
+  b.mfu = b.flops_per_token * b.tokens_per_second() / b.peak_flops;
+  EXPECT_NE(to_string(b).find("25.0 % of 4.00 TFLOP/s, the measured product\n"), std::string::npos)
+      << to_string(b);
+  b.nominal_flops = 5e12, b.nominal_mfu = 0.2;
+  EXPECT_NE(to_string(b).find("20.0 % of 5.0 TFLOP/s, the makers' figure"), std::string::npos);
+  EXPECT_NE(to_string(b).find("MFU 20.0 %"), std::string::npos);
 }
 
 TEST(StepBench, ReportsEndInAVerdict) {

@@ -1,9 +1,7 @@
-#include "choir/ops/activation.hpp"
-
-#include "kernels/activation.hpp"
+#include "test/support/activation_case.hpp"
 #include "test/support/gradcheck.hpp"
 
-namespace choir {
+namespace choir::test {
 namespace {
 
 using ops::Activation;
@@ -11,31 +9,12 @@ constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activati
                                Activation::swiglu};
 
 TEST(Activation, MatchesTheReferenceForRaggedShapesAndAllTypes) {
+  CpuDevice device;
   for (const DType dtype : kElementTypes)
     for (const Activation kind : kAll)
       for (const std::int64_t width : {1, 3, 7, 16, 17, 63, 65, 128, 1000})
-        for (const std::int64_t rows : {1, 3, 40}) {
-          SCOPED_TRACE(fmt::format("kind {} {} [{}, {}]", static_cast<int>(kind), name_of(dtype),
-                                   rows, width));
-          CpuBench cpu;
-          const std::int64_t in_width = width * ops::activation_inputs(kind);
-          const HostTensor x = HostTensor::normal(dtype, {rows, in_width}, 1, 3);
-          const HostTensor d_y = HostTensor::normal(dtype, {rows, width}, 2);
-          HostTensor y(dtype, {rows, width}), d_x(dtype, {rows, in_width});
-          ops::activation_forward(cpu.stream, kind, x, y);
-          ops::activation_backward(cpu.stream, kind, x, d_y, d_x);
-          HostTensor exact_y(DType::f64, {rows, width}), exact_d_x(DType::f64, {rows, in_width});
-          ref::activation_forward(kind, x.to(DType::f64), exact_y);
-          ref::activation_backward(kind, x.to(DType::f64), d_y.to(DType::f64), exact_d_x);
-          // |x| stays below 15. The exponent's argument (x^2/2, or 2u of up to 25 where the result
-          // is not yet negligible) is rounded to half an ulp of itself: at most 16 u absolute on a
-          // factor below 1 that multiplies |x| < 15; 1e-4 of that survives where the argument is
-          // that large.
-          const double u = unit_roundoff(sum_dtype(dtype)), store = unit_roundoff(dtype);
-          expect_close(y, exact_y, store + 16 * u, 64 * u, "y");
-          expect_close(d_x, exact_d_x, store + 16 * u, 64 * u, "d_x");
-          EXPECT_TRUE(y.guard_intact() && d_x.guard_intact());
-        }
+        for (const std::int64_t rows : {1, 3, 40})
+          ActivationCase{kind, dtype, rows, width}.check(device);
 }
 
 TEST(Activation, GoldenValues) {
@@ -105,4 +84,4 @@ TEST(Activation, RefusesWrongWidths) {
 }
 
 }  // namespace
-}  // namespace choir
+}  // namespace choir::test

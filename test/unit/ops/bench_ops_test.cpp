@@ -1,6 +1,11 @@
 #include "choir/ops/bench_ops.hpp"
 
+#include <cmath>
+#include <set>
+
 #include "choir/device/null_device.hpp"
+#include "choir/ops/bench_operands.hpp"
+#include "choir/ops/stopwatch.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {
@@ -8,19 +13,121 @@ namespace {
 
 TEST(BenchOps, EveryOpIsValidAndTimed) {
   CpuDevice device;
-  const auto rows = ops::bench_ops(device, {65, 64, 96, 33, 20000}, 1e-4);
-  EXPECT_EQ(rows.size(), 2 * 14 + 3u);
+  const auto rows = ops::bench_ops(device, {65, 64, 96, 33, 16, 32, 20000}, 1e-4, 1e9);
+  std::set<std::string> names;
   for (const auto& row : rows) {
-    EXPECT_TRUE(row.valid) << to_string(row);
-    EXPECT_GT(row.seconds, 0) << row.op;
-    EXPECT_GT(row.bytes_per_second, 0) << row.op;
-    EXPECT_GT(row.copy_fraction, 0) << row.op;
+    names.insert(row.name);
+    EXPECT_TRUE(row.valid()) << to_string(row);
+    EXPECT_GT(row.seconds, 0) << row.name;
+    EXPECT_GT(row.work, 0) << row.name;
+    EXPECT_EQ(row.ceiling, 1e9);
   }
+  for (const char* name : {"layernorm_forward+add",
+                           "rmsnorm_forward+add",
+                           "layernorm_backward",
+                           "rmsnorm_backward",
+                           "gelu_forward",
+                           "gelu_tanh_backward",
+                           "relu_forward",
+                           "swiglu_backward",
+                           "rope",
+                           "dropout",
+                           "embedding_forward",
+                           "embedding_backward",
+                           "cross_entropy",
+                           "bias_gradient",
+                           "add",
+                           "cast from f32",
+                           "cast to f32",
+                           "sum_of_squares",
+                           "adamw",
+                           "adamw+copy"})
+    EXPECT_TRUE(names.contains(name)) << name;
+}
+
+TEST(BenchOps, LargeShapesAreCheckedInWindows) {
+  CpuDevice device;
+  for (const auto& row : ops::bench_ops(device, {1500, 32, 48, 70, 64, 16, 40000}, 1e-4, 1e9))
+    EXPECT_TRUE(row.valid()) << to_string(row);
 }
 
 TEST(BenchOps, RefusesADeviceThatDoesNotCompute) {
   NullDevice nothing;
   EXPECT_THROW(ops::bench_ops(nothing, {}), Error);
+}
+
+TEST(BenchRow, IsInvalidWhenWrongOrNotANumber) {
+  const std::vector<double> right{1, -2, 2};
+  const auto row_of = [&](const std::vector<double>& actual) {
+    ops::Agreement agreement;
+    agreement.add(actual, right, 0x1p-8);
+    ops::BenchRow row;
+    agreement.judge(row);
+    return row;
+  };
+  EXPECT_TRUE(row_of({1, -2, 2}).valid());
+  EXPECT_TRUE(row_of({1.005, -2, 2}).valid());
+  EXPECT_FALSE(row_of({1.02, -2, 2}).valid());
+  EXPECT_FALSE(row_of({NAN, -2, 2}).valid());
+  EXPECT_FALSE(row_of({0, 0, 0}).valid());
+  ops::BenchRow row;
+  EXPECT_THROW(ops::Agreement().judge(row), Error);  // nothing compared is no agreement
+}
+
+TEST(BenchRow, TheWorstTensorDecides) {
+  ops::Agreement agreement;
+  agreement.add({1.1}, {1.0}, 0.01);
+  agreement.add({1.0}, {1.0}, 0.01);
+  ops::BenchRow row;
+  agreement.judge(row);
+  EXPECT_FALSE(row.valid());
+  EXPECT_NEAR(row.error, 0.1, 1e-12);
+}
+
+TEST(BenchRow, WhatIsAllowedCatchesOneLostBit) {
+  // A result in bf16 where f32 was promised, or TF32 (11 bits), is never within what is allowed.
+  EXPECT_LT(ops::allowed_error(DType::f32, 65536), 0x1p-11 / 4);
+  EXPECT_LT(ops::allowed_product_error(DType::f32, DType::f32, 65536), 0x1p-11 / 4);
+  EXPECT_LT(ops::allowed_error(DType::f16, 4096), 0x1p-10);
+  EXPECT_LT(ops::allowed_product_error(DType::bf16, DType::bf16, 8192), 0x1p-7);
+}
+
+TEST(BenchOperands, TheHostKnowsWhatTheDeviceHas) {
+  CpuDevice device;
+  const ops::NormalPool pool(1009);
+  ops::BenchOperands data(device, pool, 1e6);
+  EXPECT_EQ(data.sets(), 64);
+  const ops::Operand x = data.normal(DType::bf16, {40, 50}), y = data.normal(DType::bf16, {40, 50});
+  const ops::Operand v = data.positive(DType::f32, {3000}), ids = data.integers(3000, 17);
+  EXPECT_EQ(data.read(x[0]), x.exact(0, 2000));
+  EXPECT_EQ(data.read(x[63], 100, 9), x.exact(100, 9));
+  EXPECT_NE(x[0].data, x[63].data);
+  EXPECT_NE(x.exact(0, 2000), y.exact(0, 2000));
+  double sum = 0, squares = 0;
+  for (const double value : x.exact(0, 2000)) sum += value, squares += value * value;
+  EXPECT_NEAR(sum / 2000, 0, 4 / std::sqrt(1009.0));
+  EXPECT_NEAR(squares / 2000, 1, 4 * std::sqrt(2 / 1009.0));
+  for (const double value : data.read(v[1])) EXPECT_GE(value, 0);
+  std::set<double> seen;
+  for (const double id : data.read(ids[0])) seen.insert(id);
+  EXPECT_EQ(seen.size(), 17u);
+  EXPECT_EQ(*seen.rbegin(), 16);
+  device.zero(x[5].data, x[5].bytes());
+  data.restore(x);
+  EXPECT_EQ(data.read(x[5]), x.exact(0, 2000));
+}
+
+TEST(Stopwatch, CallsInTurnAndPreparesEach) {
+  CpuDevice device;
+  const Stream stream(device);
+  std::vector<std::int64_t> calls, prepared;
+  const double seconds = ops::median_seconds(
+      stream, 0, [&](std::int64_t i) { calls.push_back(i); },
+      [&](std::int64_t i) { prepared.push_back(i); });
+  EXPECT_GE(seconds, 0);
+  EXPECT_GE(calls.size(), 7u);  // two to warm up, five measured
+  for (std::size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], static_cast<std::int64_t>(i));
+  EXPECT_EQ(calls, prepared);
 }
 
 }  // namespace

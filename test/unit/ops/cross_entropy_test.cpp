@@ -1,6 +1,6 @@
 #include "choir/ops/cross_entropy.hpp"
 
-#include "kernels/cross_entropy.hpp"
+#include "test/support/cross_entropy_case.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir {
@@ -15,40 +15,10 @@ ops::CrossEntropy make(const HostTensor& logits, const HostTensor& targets,
 }
 
 void check(DType dtype, std::int64_t rows, std::int64_t vocabulary, std::int64_t padding,
-           double spread) {
-  SCOPED_TRACE(
-      fmt::format("{} [{}, {} + {}] spread {}", name_of(dtype), rows, vocabulary, padding, spread));
-  CpuBench cpu;
-  const Shape shape{rows, vocabulary + padding};
-  HostTensor logits = HostTensor::normal(dtype, shape, 1, spread);
-  for (std::int64_t r = 0; r < rows; ++r)  // padding must not be looked at
-    for (std::int64_t c = vocabulary; c < vocabulary + padding; ++c)
-      logits.set(r * shape[1] + c, c % 2 ? 1e30 : NAN);
-  HostTensor targets = HostTensor::integers({rows}, 2, vocabulary);
-  if (rows > 2) targets.set(1, -1);
-  targets.set(0, static_cast<double>(vocabulary - 1));
-  HostTensor losses(sum_dtype(dtype), {rows}), exact = logits.to(DType::f64),
-                                               exact_losses(DType::f64, {rows});
-  ops::cross_entropy(cpu.stream, make(logits, targets, losses, vocabulary, 0.25));
-  ref::cross_entropy(make(exact, targets, exact_losses, vocabulary, 0.25));
-  // z - max is exact to half an ulp of up to 10 spread, exp 2 ulp, per-lane sums of at most 4096 /
-  // 8 terms (two accumulators of at least four lanes): relative error of the sum.
-  const double u = unit_roundoff(sum_dtype(dtype));
-  const double relative =
-      (10 * spread + 4 + std::min<double>(static_cast<double>(vocabulary), 4096) / 8 + 8) * u;
-  expect_close(losses, exact_losses, 2 * u, relative, "losses");
-  const double store = unit_roundoff(dtype);
-  for (std::int64_t r = 0; r < rows;
-       ++r) {  // at the target p - 1 cancels: an error relative to p <= 1
-    if (targets[r] < 0) continue;
-    const auto at = static_cast<std::int64_t>(static_cast<double>(r * shape[1]) + targets[r]);
-    EXPECT_NEAR(logits[at], exact[at],
-                0.25 * relative + store * std::fabs(exact[at]) + underflow_roundoff(dtype));
-    logits.set(at, 0), exact.set(at, 0);
-  }
-  expect_close(logits, exact, store + relative, std::max(1e-38, underflow_roundoff(dtype)),
-               "gradient");
-  EXPECT_TRUE(logits.guard_intact() && losses.guard_intact());
+           double spread, double smoothing = 0) {
+  CpuDevice cpu;
+  const test::CrossEntropyCase rows_of(dtype, rows, vocabulary, padding, spread, smoothing);
+  rows_of.check(cpu, test::CrossEntropyErrors::cpu(vocabulary));
 }
 
 // The scalar in device memory multiplies the gradient, and the loss not at all.
@@ -78,6 +48,80 @@ TEST(CrossEntropy, MatchesTheReference) {
       for (const std::int64_t rows : {1, 5})
         for (const std::int64_t padding : {0, 3, 63}) check(dtype, rows, vocabulary, padding, 2);
   for (const DType dtype : {DType::f64, DType::f32}) check(dtype, 40, 50257, 47, 3);
+}
+
+TEST(CrossEntropy, SmoothsLabels) {
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t vocabulary : {1, 7, 65, 4097})
+      for (const double smoothing : {0.1, 0.9}) check(dtype, 5, vocabulary, 3, 2, smoothing);
+}
+
+// The mean over the vocabulary must be that of all ranks, and so must V: uniform logits give log V
+// whatever the smoothing, and these a closed form.
+TEST(CrossEntropy, SmoothingOfOneLargeLogitInClosedForm) {
+  CpuBench cpu;
+  HostTensor logits = HostTensor::filled(DType::f64, {2, 10}, 0), losses(DType::f64, {2});
+  HostTensor targets(DType::i32, {2});
+  targets.set(0, 3), targets.set(1, 4);
+  for (int r = 0; r < 2; ++r) logits.set(10 * r + 3, std::log(11.0));  // p = 11/20, the rest 1/20
+  auto args = make(logits, targets, losses, 10, 1);
+  args.label_smoothing = 0.2;
+  ops::cross_entropy(cpu.stream, args);
+  const double hit = std::log(20.0 / 11), miss = std::log(20.0);
+  EXPECT_NEAR(losses[0], 0.82 * hit + 0.18 * miss, 1e-15 * 8);
+  EXPECT_NEAR(losses[1], 0.82 * miss + 0.02 * hit + 0.16 * miss, 1e-15 * 8);
+  EXPECT_NEAR(logits[3], 0.55 - 0.82, 1e-15 * 4);
+  EXPECT_NEAR(logits[10 + 3], 0.55 - 0.02, 1e-15 * 4);
+  EXPECT_NEAR(logits[0], 0.05 - 0.02, 1e-15 * 4);
+}
+
+TEST(ParallelCrossEntropy, MatchesTheReferenceOfTheWholeVocabulary) {
+  CpuDevice cpu;
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t vocabulary : {1, 7, 65, 997})
+      for (const std::int64_t padding : {0, 13})
+        for (const double smoothing : {0.0, 0.1})
+          for (const int ranks : {1, 2, 3, 5})
+            test::CrossEntropyCase(dtype, 5, vocabulary, padding, 2, smoothing)
+                .check_parallel(cpu, ranks, test::CrossEntropyErrors::cpu(vocabulary));
+}
+
+TEST(ParallelCrossEntropy, GradientAgreesWithFiniteDifferences) {
+  CpuBench cpu;
+  constexpr std::int64_t kRows = 3, kWide = 7;
+  HostTensor logits[2] = {HostTensor::normal(DType::f64, {kRows, kWide}, 1),
+                          HostTensor::normal(DType::f64, {kRows, kWide}, 2)};
+  const HostTensor targets = HostTensor::integers({kRows}, 3, 12);  // 2 of 14 columns are padding
+  // The loss, and the gradient in copies of the logits.
+  const auto run = [&](HostTensor& first, HostTensor& second, bool gradient) {
+    HostTensor losses(DType::f64, {kRows}), maxima(DType::f64, {kRows}), own[2] = {maxima, maxima};
+    HostTensor largest[2] = {maxima, maxima}, sums(DType::f64, {kRows, 3}), all[2] = {sums, sums};
+    ops::ParallelCrossEntropy c[2];
+    for (int i = 0; i < 2; ++i) {
+      c[i].logits = i == 0 ? first : second, c[i].targets = targets, c[i].losses = losses;
+      c[i].vocabulary = 12, c[i].first_column = i * kWide, c[i].label_smoothing = 0.1;
+      c[i].local_maxima = own[i], c[i].maxima = largest[i], c[i].sums = all[i];
+      c[i].scale = 0.3, c[i].write_gradient = gradient;
+      ops::cross_entropy_maxima(cpu.stream, c[i]);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const double max = std::max(largest[0][r], largest[1][r]);
+      largest[0].set(r, max), largest[1].set(r, max);
+    }
+    for (const auto& args : c) ops::cross_entropy_sums(cpu.stream, args);
+    for (int i = 0; i < 3 * kRows; ++i) {
+      const double sum = all[0][i] + all[1][i];
+      all[0].set(i, sum), all[1].set(i, sum);
+    }
+    for (const auto& args : c) ops::cross_entropy_finish(cpu.stream, args);
+    return 0.3 * (losses[0] + losses[1] + losses[2]);
+  };
+  HostTensor gradient[2] = {logits[0], logits[1]};
+  run(gradient[0], gradient[1], true);
+  const auto loss = [&] { return run(logits[0], logits[1], false); };
+  expect_gradient(gradient[0], logits[0], loss, "columns of the first rank");
+  expect_gradient(gradient[1], logits[1], loss, "columns of the second rank");
+  expect_directional(gradient[0], logits[0], 3, loss, "columns of the first rank");
 }
 
 TEST(CrossEntropy, ExtremeLogitsAreExact) {
@@ -135,16 +179,20 @@ TEST(CrossEntropy, GradientAgreesWithFiniteDifferences) {
   HostTensor logits = HostTensor::normal(DType::f64, {4, 21}, 1), losses(DType::f64, {4});
   HostTensor targets = HostTensor::integers({4}, 2, 19);
   targets.set(2, -1);
-  const auto loss = [&] {
-    auto args = make(logits, targets, losses, 19, 0.3);
-    args.write_gradient = false;
+  for (const double smoothing : {0.0, 0.2}) {
+    const auto loss = [&] {
+      auto args = make(logits, targets, losses, 19, 0.3);
+      args.write_gradient = false, args.label_smoothing = smoothing;
+      ops::cross_entropy(cpu.stream, args);
+      return 0.3 * (losses[0] + losses[1] + losses[2] + losses[3]);
+    };
+    HostTensor gradient = logits;
+    auto args = make(gradient, targets, losses, 19, 0.3);
+    args.label_smoothing = smoothing;
     ops::cross_entropy(cpu.stream, args);
-    return 0.3 * (losses[0] + losses[1] + losses[2] + losses[3]);
-  };
-  HostTensor gradient = logits;
-  ops::cross_entropy(cpu.stream, make(gradient, targets, losses, 19, 0.3));
-  expect_gradient(gradient, logits, loss, "cross-entropy");
-  expect_directional(gradient, logits, 3, loss, "cross-entropy");
+    expect_gradient(gradient, logits, loss, "cross-entropy");
+    expect_directional(gradient, logits, 3, loss, "cross-entropy");
+  }
 }
 
 TEST(CrossEntropy, RefusesATargetBeyondTheVocabulary) {
@@ -152,6 +200,9 @@ TEST(CrossEntropy, RefusesATargetBeyondTheVocabulary) {
   const HostTensor logits(DType::f32, {2, 8}), losses(DType::f32, {2});
   const HostTensor targets = HostTensor::filled(DType::i32, {2}, 7);
   EXPECT_THROW(ops::cross_entropy(cpu.stream, make(logits, targets, losses, 7, 1)), Error);
+  auto smooth = make(logits, targets, losses, 8, 1);
+  smooth.label_smoothing = 1;
+  EXPECT_THROW(ops::cross_entropy(cpu.stream, smooth), Error);
 }
 
 }  // namespace

@@ -1,36 +1,15 @@
-#include "choir/ops/dropout.hpp"
-
-#include "kernels/dropout.hpp"
+#include "test/support/dropout_case.hpp"
 #include "test/support/gradcheck.hpp"
 
-namespace choir {
+namespace choir::test {
 namespace {
 
-ops::Dropout make(const TensorView& in, const TensorView& out, double probability) {
-  ops::Dropout d;
-  d.in = in, d.out = out, d.probability = probability, d.key = philox_key(7, "layer 3");
-  d.first_sample = (std::int64_t{1} << 33) + 5, d.tokens = 4, d.first_position = 2;
-  return d;
-}
-
 TEST(Dropout, DropsExactlyWhatTheReferenceDrops) {
+  CpuDevice device;
   for (const DType dtype : kElementTypes)
     for (const std::int64_t width : {1, 3, 4, 7, 16, 63, 64, 65, 128, 130, 768, 1000})
-      for (const double probability : {0.0, 0.1, 0.5, 0.9}) {
-        SCOPED_TRACE(fmt::format("{} C {} p {}", name_of(dtype), width, probability));
-        CpuBench cpu;
-        const HostTensor in = HostTensor::normal(dtype, {12, width}, 1), in64 = in.to(DType::f64);
-        HostTensor out(dtype, {12, width}), exact(DType::f64, {12, width});
-        ops::dropout(cpu.stream, make(in, out, probability));
-        ref::dropout(make(in64, exact, probability));
-        // The factor and the product are rounded once each.
-        expect_close(out, exact, unit_roundoff(dtype) + 2 * unit_roundoff(sum_dtype(dtype)),
-                     underflow_roundoff(dtype), "dropout");
-        EXPECT_TRUE(out.guard_intact());
-        HostTensor inside = in;
-        ops::dropout(cpu.stream, make(inside, inside, probability));
-        EXPECT_TRUE(inside.same_bits(out));
-      }
+      for (const double probability : {0.0, 0.1, 0.5, 0.9})
+        check_dropout(device, dtype, width, probability);
 }
 
 TEST(Dropout, MaskBelongsToTheGlobalSampleWhateverTheSplit) {
@@ -38,19 +17,19 @@ TEST(Dropout, MaskBelongsToTheGlobalSampleWhateverTheSplit) {
   const std::int64_t samples = 6, tokens = 4, width = 70;
   const HostTensor ones = HostTensor::filled(DType::f32, {samples * tokens, width}, 1);
   HostTensor whole(DType::f32, ones.shape());
-  ops::dropout(cpu.stream, make(ones, whole, 0.4));
+  ops::dropout(cpu.stream, dropout_arguments(ones, whole, 0.4));
   for (const std::int64_t part : {1, 2, 3}) {
     HostTensor split(DType::f32, ones.shape());
     for (std::int64_t s = 0; s < samples; s += part) {
-      auto args = make(ones.view().slice(s * tokens, part * tokens),
-                       split.view().slice(s * tokens, part * tokens), 0.4);
+      auto args = dropout_arguments(ones.view().slice(s * tokens, part * tokens),
+                                    split.view().slice(s * tokens, part * tokens), 0.4);
       args.first_sample += s;
       ops::dropout(cpu.stream, args);
     }
     EXPECT_TRUE(split.same_bits(whole)) << part << " samples at a time";
   }
   HostTensor one_token(DType::f32, {1, width});  // generating position by position
-  auto args = make(ones.view().slice(0, 1), one_token, 0.4);
+  auto args = dropout_arguments(ones.view().slice(0, 1), one_token, 0.4);
   args.first_sample += 2, args.first_position += 3, args.tokens = 1;
   ops::dropout(cpu.stream, args);
   for (std::int64_t c = 0; c < width; ++c)
@@ -90,7 +69,7 @@ TEST(Dropout, KeepsTheRateAndIsUncorrelated) {
   const HostTensor ones = HostTensor::filled(DType::f32, {400, 500}, 1);
   HostTensor out(DType::f32, ones.shape());
   for (const double p : {0.1, 0.5}) {
-    auto args = make(ones, out, p);
+    auto args = dropout_arguments(ones, out, p);
     ops::dropout(cpu.stream, args);
     double kept = 0, both = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -108,8 +87,8 @@ TEST(Dropout, BackwardIsTheSameLinearMap) {
   const HostTensor x = HostTensor::normal(DType::f64, {8, 33}, 1),
                    w = HostTensor::normal(DType::f64, {8, 33}, 2);
   HostTensor y(DType::f64, x.shape()), d(DType::f64, x.shape());
-  ops::dropout(cpu.stream, make(x, y, 0.3));
-  ops::dropout(cpu.stream, make(w, d, 0.3));
+  ops::dropout(cpu.stream, dropout_arguments(x, y, 0.3));
+  ops::dropout(cpu.stream, dropout_arguments(w, d, 0.3));
   EXPECT_NEAR(dot(y, w), dot(x, d), 1e-12);
 }
 
@@ -117,8 +96,8 @@ TEST(Dropout, RefusesAProbabilityThatIsNone) {
   CpuBench cpu;
   const HostTensor x(DType::f32, {4, 4});
   for (const double p : {-0.1, 1.0, std::nan("")})
-    EXPECT_THROW(ops::dropout(cpu.stream, make(x, x, p)), Error);
+    EXPECT_THROW(ops::dropout(cpu.stream, dropout_arguments(x, x, p)), Error);
 }
 
 }  // namespace
-}  // namespace choir
+}  // namespace choir::test

@@ -2,52 +2,29 @@
 
 #include <omp.h>
 
-#include "kernels/embedding.hpp"
+#include "choir/device/null_device.hpp"
+#include "test/support/embedding_case.hpp"
 #include "test/support/gradcheck.hpp"
 
 namespace choir {
 namespace {
 
 TEST(Embedding, MatchesTheReferenceForwardAndBackward) {
+  CpuDevice cpu;
   for (const DType dtype : kElementTypes)
     for (const std::int64_t width : {1, 3, 16, 17, 65, 128})
-      for (const bool positions : {false, true}) {
-        SCOPED_TRACE(fmt::format("{} C {} positions {}", name_of(dtype), width, positions));
-        CpuBench cpu;
-        constexpr std::int64_t kRows = 42, kTokens = 6, kVocabulary = 5;
-        ops::EmbeddingForward f, fe;
-        const HostTensor ids = HostTensor::integers({kRows}, 1, kVocabulary);
-        const HostTensor table = HostTensor::normal(dtype, {kVocabulary, width}, 2);
-        const HostTensor learned = HostTensor::normal(dtype, {10, width}, 3);
-        const HostTensor table64 = table.to(DType::f64), learned64 = learned.to(DType::f64);
-        HostTensor out(dtype, {kRows, width}), exact(DType::f64, {kRows, width});
-        f.ids = ids, f.table = table, f.tokens = kTokens, f.first_position = 4, f.out = out;
-        if (positions) f.positions = learned;
-        fe = f, fe.table = table64, fe.out = exact;
-        if (positions) fe.positions = learned64;
-        ops::embedding_forward(cpu.stream, f);
-        ref::embedding_forward(fe);
-        expect_close(out, exact, operation_roundoff(dtype), 0, "embedding");  // one sum
+      for (const bool positions : {false, true})
+        test::EmbeddingCase{dtype, 42, 6, 5, width, positions}.check(cpu);
+}
 
-        const DType sums = sum_dtype(dtype);
-        const HostTensor d_out = HostTensor::normal(dtype, {kRows, width}, 4),
-                         d_out64 = d_out.to(DType::f64);
-        HostTensor d_table = HostTensor::normal(sums, {kVocabulary, width}, 5);
-        HostTensor d_positions = HostTensor::normal(sums, {10, width}, 6);
-        HostTensor d_table64 = d_table.to(DType::f64), d_positions64 = d_positions.to(DType::f64);
-        ops::EmbeddingBackward b, be;
-        b.ids = ids, b.d_out = d_out, b.d_table = d_table, b.tokens = kTokens;
-        if (positions) b.d_positions = d_positions;
-        be = b, be.d_out = d_out64, be.d_table = d_table64;
-        if (positions) be.d_positions = d_positions64;
-        ops::embedding_backward(cpu.stream, b);
-        ref::embedding_backward(be);
-        // At most kRows additions of numbers below 5, each rounding a partial sum below 5 kRows.
-        const double bound = kRows * unit_roundoff(sums) * 5 * kRows;
-        expect_close(d_table, d_table64, 0, bound, "d_table");
-        expect_close(d_positions, d_positions64, 0, bound, "d_positions");
-        EXPECT_TRUE(out.guard_intact() && d_table.guard_intact() && d_positions.guard_intact());
-      }
+TEST(Embedding, WorkspaceIsThatOfTheDeviceThatIsPlannedFor) {
+  CpuDevice cpu;
+  NullDevice like_cpu, like_cuda(DeviceKind::cuda);
+  EXPECT_EQ(ops::embedding_workspace(Stream(cpu), 4096, 65, 128), 0);
+  EXPECT_EQ(ops::embedding_workspace(Stream(like_cpu), 4096, 65, 128), 0);
+  // Sorted keys and places twice, and two places of 128 sums for every 64 rows.
+  EXPECT_GE(ops::embedding_workspace(Stream(like_cuda), 4096, 65, 128),
+            4 * 4 * 4096 + 4096 / 64 * 2 * 128 * 4);
 }
 
 TEST(Embedding, BackwardIsTheTransposeOfForward) {

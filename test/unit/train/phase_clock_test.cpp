@@ -68,6 +68,7 @@ TEST(PhaseClock, ReplaysWhatADeviceMeasured) {
   EXPECT_DOUBLE_EQ(last, 100);
   EXPECT_EQ(names, (std::vector<std::string>{"data>forward", "forward>backward", "backward>forward",
                                              "forward>other", "other>other"}));
+  clock.listen({});
   clock.begin();
   pass_time(0.001);
   clock.end();

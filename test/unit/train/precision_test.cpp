@@ -143,11 +143,11 @@ TEST(Precision, BytesAParameterAreThoseOfTheTable) {
   }
 }
 
-// Rounding to nearest loses updates below half a bf16 step: with a learning rate of 2^-14 against
-// weights of 0.02 (steps of 2^-14 to 2^-13) hardly a weight would move by the rate. At random the
-// mean movement is that of fp32. Per weight the error of n steps is a sum of n roundings, each
-// within a step s <= 2^-8 |w| of its mean and independent: over N weights the mean error is below
-// five times 2^-8 max|w| sqrt(n / N).
+// Rounding to nearest loses updates below half a bf16 step: at a learning rate of 2^-14 most
+// weights around 0.02 (steps of 2^-13) would stay where they are. At random the mean movement is
+// that of fp32: one rounding of w is off by at most a step, 2^-7 |w|, with mean 0 and so a standard
+// deviation of at most half of that; n of them in each of N weights leave a mean error below five
+// times 2^-8 max|w| sqrt(n / N).
 TEST(Precision, SmallUpdatesAreNotLost) {
   const auto weights = [](const char* precision) {
     EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);

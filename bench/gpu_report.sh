@@ -1,0 +1,226 @@
+#!/usr/bin/env bash
+# gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
+# bench/results/: facts, doctor, the CUDA tests, a step, a training whose losses are known, PyTorch beside it, attention,
+# products, ops, compute-sanitizer. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
+# at most; the most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
+#   --only=A,B        only these parts, of: facts tests step train peer attention gemm ops doctor throughput memcheck racecheck
+#   --skip=A,B        without these parts
+#   --out=DIR         the folder is made below DIR (default bench/results)
+#   --device=DEVICE   cuda (default), or cpu to try the script
+#   --minutes=N       for everything together (default 9)
+#   --smoke           tiny shapes and few steps, nothing judged: does every part run?
+#   --judge=FILE      only judge the losses in a metrics.jsonl, as the part 'train' does
+# Training text: data/shakespeare/input.txt. Without it the losses cannot be judged; throughput uses random tokens.
+# Exit code 0 when no part failed and every verdict was VALID.
+set -u
+export LC_ALL=C
+here=$(cd "$(dirname "$0")/.." && pwd)
+only="" skip="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged=""
+all="facts tests step train peer attention gemm ops doctor throughput memcheck racecheck"
+for option in "$@"; do
+  case $option in
+    --only=*) only=${option#*=} ;;
+    --skip=*) skip=${option#*=} ;;
+    --out=*) out=${option#*=} ;;
+    --device=cpu | --device=cuda) device=${option#*=} ;;
+    --minutes=*) minutes=${option#*=} ;;
+    --smoke) smoke=1 ;;
+    --judge=*) judged=${option#*=} ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
+  esac
+done
+[[ $minutes =~ ^[0-9]+$ ]] || { echo "gpu_report: --minutes=$minutes is no number" >&2; exit 2; }
+for name in ${only//,/ } ${skip//,/ }; do
+  case " $all " in *" $name "*) ;; *) echo "gpu_report: no part is called '$name'; there are: $all" >&2; exit 2 ;; esac
+done
+
+# --- the known losses: this model, data and batch, measured before --------------------------------------------------
+value() { sed -nE "s/.*\"step\":$2,.*\"$3\":([-+.0-9e]+).*/\1/p" "$1" | tail -n 1; }  # value FILE STEP KEY
+judge() {  # judge FILE: a line for each number; fails unless all are within 0.06
+  local step key wanted got bad=0 verdict
+  while read -r step key wanted; do
+    got=$(value "$1" "$step" "$key")
+    verdict=INVALID
+    if [ -n "$got" ] && awk -v a="$got" -v b="$wanted" 'BEGIN { d = a - b; exit !(d <= 0.06 + 1e-9 && d >= -0.06 - 1e-9) }'; then verdict=VALID; fi
+    [ "$verdict" = VALID ] || bad=1
+    printf '%-9s step %3d: %s, expected %s +- 0.06: %s\n' "$key" "$step" "${got:-not there}" "$wanted" "$verdict"
+  done <<'END'
+100 loss 2.45
+200 loss 2.07
+300 loss 1.49
+300 val_loss 1.71
+END
+  return "$bad"
+}
+if [ -n "$judged" ]; then
+  [ -r "$judged" ] || { echo "gpu_report: cannot read $judged" >&2; exit 2; }
+  judge "$judged"
+  exit
+fi
+
+# --- where things are -----------------------------------------------------------------------------------------------
+cd "$here" || exit 1
+if [ -x run ] && [ -x bin/choir ]; then run=("$here/run") programs=$here/bin
+else run=() programs=${BUILD:-build}
+fi
+choir=("${run[@]}" "$programs/choir")
+[ -x "$programs/choir" ] || { echo "gpu_report: $programs/choir is missing: run 'make', or unpack a bundle" >&2; exit 1; }
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+revision=$("${choir[@]}" --version | awk '{print $2}')
+[ -n "$revision" ] || { echo "gpu_report: choir does not start here" >&2; "${choir[@]}" --version; exit 1; }
+gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
+[ "$device" = cuda ] || gpu=cpu
+label=$(tr 'A-Z ' 'a-z_' <<<"${gpu:-no gpu}" | tr -cd 'a-z0-9_-')
+folder=$out/$(date +%F)-$label-$revision
+mkdir -p "$folder" || exit 1
+folder=$(cd "$folder" && pwd)
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/choir-report.XXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT
+trap 'finish; exit 130' INT TERM
+text=data/shakespeare/input.txt
+deadline=$((SECONDS + 60 * minutes))
+failed=0
+rows=()
+
+escaped() { printf '%s' "$1" | tr '\n\t' '  ' | sed 's/[\\"]/\\&/g'; }
+record() {  # record PART RESULT SECONDS NOTE
+  rows+=("$(printf '{"part": "%s", "result": "%s", "seconds": %d, "note": "%s"}' "$1" "$2" "$3" "$(escaped "$4")")")
+  printf '%-11s %-8s %4d s  %s\n' "$1" "$2" "$3" "$4" | tee -a "$folder/summary.txt"
+  case $2 in ok | skipped) ;; *) failed=1 ;; esac
+}
+finish() {  # what there is so far: written after every part, so that a cut leaves it
+  local i
+  {
+    printf '{"date": "%s", "gpu": "%s", "revision": "%s", "smoke": %s,\n "parts": [\n' \
+      "$(date -Iseconds)" "$(escaped "${gpu:-none}")" "$revision" "$([ $smoke = 1 ] && echo true || echo false)"
+    for i in "${!rows[@]}"; do printf '  %s%s\n' "${rows[$i]}" "$([ "$i" = $((${#rows[@]} - 1)) ] || echo ,)"; done
+    printf ' ]}\n'
+  } >"$folder/summary.json"
+}
+wanted() {
+  case ",$only," in ,, | *",$1,"*) ;; *) return 1 ;; esac
+  case ",$skip," in *",$1,"*) return 1 ;; esac
+}
+skipped() { record "$1" skipped 0 "$2"; finish; }
+
+# part NAME LIMIT NOTE COMMAND...: output to NAME.txt (at most 256 KiB). NOTE is evaluated afterwards: the line to show.
+part() {
+  local name=$1 limit=$2 note=$3 left=$((deadline - SECONDS)) start=$SECONDS code=0 result=ok
+  shift 3
+  [ "$left" -gt 5 ] || { record "$name" no-time 0 "the $minutes minutes are over"; finish; return; }
+  [ "$limit" -le "$left" ] || limit=$left
+  { echo "\$ $*"; timeout --kill-after=5 "$limit" "$@" 2>&1 </dev/null; } >"$scratch/out"; code=$?
+  head -c 262144 "$scratch/out" >"$folder/$name.txt"
+  echo "[exit code $code after $((SECONDS - start)) s]" >>"$folder/$name.txt"
+  case $code in 0) ;; 124 | 137) result=timeout ;; *) result=failed ;; esac
+  [ "$result" != failed ] || [ -n "$(eval "$note" 2>/dev/null)" ] || note='grep -a -m 1 "^choir: " "$folder/$name.txt"'
+  record "$name" "$result" $((SECONDS - start)) "$(eval "$note" 2>/dev/null | tail -n 1 | cut -c 1-160)"
+  finish
+}
+last_line() { grep -av '^\[exit code' "$folder/$1.txt" | grep -a . | tail -n 1; }
+
+# --- shapes -----------------------------------------------------------------------------------------------------------
+deck=inputs/shakespeare_char.json
+known=()  # random tokens have no vocabulary of their own
+[ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
+micro=64
+small=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10
+if [ $smoke = 1 ]; then
+  small=(model.n_layer=2 model.n_head=2 model.n_embd=64 model.block_size=64 train.precision=fp32)
+  micro=4
+  seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1
+fi
+single=(train.micro_batch_size="$micro" train.global_batch_size="$micro")
+write_to() { echo --json "$folder/$1.json" --csv "$folder/$1.csv"; }
+
+facts() {
+  date -Iseconds
+  "${choir[@]}" --version
+  [ ! -e MANIFEST ] || head -n 3 MANIFEST
+  uname -a
+  lscpu | grep -E 'Model name|^CPU\(s\)|Socket|NUMA node\(s\)'
+  nvidia-smi
+  nvidia-smi --query-gpu=name,uuid,driver_version,vbios_version,memory.total,clocks.max.sm,clocks.max.mem,power.limit,ecc.mode.current,mig.mode.current,pcie.link.gen.max,pcie.link.width.max --format=csv
+  [ ${#run[@]} = 0 ] || "${run[@]}" --libraries
+  getconf GNU_LIBC_VERSION
+  return 0
+}
+throughput_note() {
+  sed -nE 's/.*"step":([0-9]+),.*"tps":([-+.0-9e]+),.*"mfu":([-+.0-9e]+),.*/\1 \2 \3/p' "$folder/throughput.jsonl" |
+    awk '$1 > 5' | sort -g -k 2 | awk '{t[NR] = $2; m[NR] = $3}
+      END {if (NR) printf "median of %d steps: %.0f tokens/s, MFU %.1f %% of the measured product\n", NR, t[int((NR + 1) / 2)], m[int((NR + 1) / 2)]; else print "no steps"}'
+}
+# train NAME STEPS OVERRIDE...: a training in a scratch directory; keeps its metrics.
+train() {
+  local name=$1 code
+  shift
+  "${choir[@]}" train "$deck" device="$device" "${small[@]}" run.dir="$scratch/$name" checkpoint.interval=0 eval.sample_tokens=0 "$@"
+  code=$?
+  [ ! -e "$scratch/$name/metrics.jsonl" ] || cp "$scratch/$name/metrics.jsonl" "$folder/$name.jsonl"
+  return "$code"
+}
+known_losses() {
+  train train train.max_steps="$steps" eval.interval=100 || return
+  [ "$smoke" = 0 ] || { echo "not judged: smoke"; return 0; }
+  judge "$folder/train.jsonl"
+}
+sanitizer() {
+  local tool
+  for tool in "$(command -v compute-sanitizer)" "${CUDA_HOME:-}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer; do
+    if [ -n "$tool" ] && [ -x "$tool" ]; then echo "$tool"; return 0; fi
+  done
+  return 1
+}
+export -f judge value train known_losses facts
+export folder scratch device deck steps smoke
+
+# --- the parts, most telling first --------------------------------------------------------------------------------------
+# Functions are exported and run by a child, so that the time limit reaches what they start; arrays go in its text.
+child() { declare -p choir run small; printf '%s\n' "$@"; }
+
+echo "report to $folder"
+: >"$folder/summary.txt"
+if wanted facts; then part facts 30 'echo "${gpu:-no GPU}"' bash -c "$(child facts)"; fi
+if wanted tests; then
+  if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then part tests 120 'last_line tests' "${run[@]}" "$programs/test_cuda"
+  else skipped tests "no test_cuda in $programs, or not on a GPU"; fi
+fi
+if wanted step; then
+  # shellcheck disable=SC2046
+  part step 75 'grep -a tokens/s "$folder/step.txt"' "${choir[@]}" bench step $deck device="$device" "${small[@]}" "${single[@]}" \
+    "${known[@]}" --seconds $step_seconds $(write_to step)
+fi
+if wanted train; then
+  if [ -r "$text" ]; then part train 180 'grep -a -E "VALID|not judged" "$folder/train.txt" | sed -E "s/.*: //" | paste -sd" "' bash -c "$(child known_losses)"
+  else skipped train "no $text: the losses of random tokens say nothing"; fi
+fi
+if wanted peer; then
+  if python3 -c 'import torch' 2>/dev/null; then
+    peak=$(sed -nE 's/.*"nominal_flops":([.0-9e+]+).*/\1/p' "$folder/step.json" 2>/dev/null)
+    part peer 120 'grep -a -o "\"tokens_per_second\": [0-9]*" "$folder/peer.txt"' python3 bench/peer_torch.py --deck $deck --device "$device" --micro-batch $micro \
+      --peak-flops "${peak:-0}" "${peer[@]}"
+    grep -a '^{' "$folder/peer.txt" >"$folder/peer.json"
+  else skipped peer "python3 here has no PyTorch"; fi
+fi
+for name in attention gemm ops; do
+  wanted $name || continue
+  what=("${preset[@]}")
+  if [ $name = gemm ]; then what=("$deck" "${small[@]}" train.micro_batch_size="$micro"); fi  # and squares, on a GPU
+  # shellcheck disable=SC2046
+  part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
+done
+if wanted doctor; then part doctor 60 'last_line doctor' "${choir[@]}" doctor --folder "$scratch"; fi
+if wanted throughput; then
+  part throughput 60 throughput_note bash -c "$(child); train throughput train.max_steps=$short eval.interval=0 log.interval=1 ${single[*]} ${known[*]}"
+fi
+for tool in memcheck racecheck; do
+  wanted $tool || continue
+  if ! found=$(sanitizer); then skipped $tool "no compute-sanitizer"
+  elif [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then
+    part $tool 100 "grep -a SUMMARY '$folder/$tool.txt'" "${run[@]}" "$found" --tool $tool --error-exitcode 9 "$programs/test_cuda"
+  else skipped $tool "no test_cuda in $programs, or not on a GPU"; fi
+done
+finish
+echo "left in $folder ($(du -sh "$folder" | cut -f1)): $([ $failed = 0 ] && echo VALID || echo INVALID)"
+exit $failed

@@ -1,0 +1,21 @@
+#pragma once
+// A named stretch of work, for profilers: an NVTX range on the cuda device, nothing elsewhere.
+#include "choir/device/device.hpp"
+
+namespace choir {
+
+/// From construction to destruction, as the host queues it; ranges nest.
+class ProfileRange {
+ public:
+  ProfileRange(const Stream& stream, const char* name) : device_(&stream.device()) {
+    device_->begin_range(name);
+  }
+  ~ProfileRange() { device_->end_range(); }
+  ProfileRange(const ProfileRange&) = delete;
+  ProfileRange& operator=(const ProfileRange&) = delete;
+
+ private:
+  Device* device_;
+};
+
+}  // namespace choir

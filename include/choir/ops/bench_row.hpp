@@ -1,0 +1,56 @@
+#pragma once
+// One line of a benchmark: time, rate, fraction of what the device reaches at best, and whether the
+// result is right.
+#include <string>
+#include <vector>
+
+#include "choir/core/dtype.hpp"
+
+namespace choir::ops {
+
+enum class BenchUnit { bytes, flops };
+
+struct BenchRow {
+  std::string name;     ///< "norm_forward+add", "qkv d_weight"
+  std::string variant;  ///< which implementation, where there are several: "own", "cudnn"
+  std::string shape;    ///< "[768, 128]", "768 x 384 x 128"
+  DType dtype = DType::f32;
+  BenchUnit unit = BenchUnit::bytes;
+  double seconds = 0;  ///< median of one call
+  double work = 0;     ///< unavoidable bytes, or FLOPs, of one call
+  double ceiling = 0;  ///< of this device, in the same unit a second, measured in the same run
+  double error = 0;    ///< worst of its results: root mean square relative to the fp64 reference
+  double allowed = 0;  ///< for that result
+  std::int64_t calls = 0;  ///< in a micro-batch of the deck; 0: not part of one
+
+  bool valid() const { return error <= allowed; }  // false for NaN
+  double rate() const { return work / seconds; }
+  double fraction() const { return rate() / ceiling; }
+};
+
+/// Column titles of to_string(), as a comment line.
+std::string bench_row_header();
+/// "norm_forward+add  [768, 128]  f32  12.3 us  31.2 GB/s  87 %  VALID"
+std::string to_string(const BenchRow& row);
+
+/// Compares results with their references; a row's error is that of its worst tensor.
+class Agreement {
+ public:
+  /// `allowed`: root mean square error relative to the root mean square of `expected`.
+  void add(const std::vector<double>& actual, const std::vector<double>& expected, double allowed);
+  void judge(BenchRow& row) const;
+
+ private:
+  double error_ = 0, allowed_ = 0, worst_ = -1;
+};
+
+/// Root mean square error that rounding explains, relative to the result's root mean square: one
+/// rounding to `dtype`; sixteen in the accumulator on the way (exponentials of a few ulps are among
+/// them); and a random walk of `accumulated` roundings, which is sqrt(n / 6) of them.
+double allowed_error(DType dtype, double accumulated);
+/// The same for a product over `k` of half-precision factors on tensor cores, which cut off instead
+/// of rounding when they add a group of 16 products (Fasi, Higham, Mikaitis, Pranesh 2021): k / 16
+/// units in the last place in one direction.
+double allowed_product_error(DType in, DType out, double k);
+
+}  // namespace choir::ops

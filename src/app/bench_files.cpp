@@ -1,0 +1,76 @@
+// Where benches write, and which device they take.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "choir/app/bench.hpp"
+#include "choir/core/error.hpp"
+#include "choir/device/cuda.hpp"
+
+namespace choir {
+namespace {
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw StorageError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)),
+                     "name a file in a folder that exists and may be written");
+}
+
+void write_to(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  if (path == "-") return fmt::print("{}", text);
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file.fail()) refuse(path);
+}
+
+}  // namespace
+
+void BenchFiles::add_to(CLI::App& app, bool with_csv) {
+  app.add_option("--json", json, "also write one JSON object to this file; -: print it instead");
+  if (with_csv)
+    app.add_option("--csv", csv, "also write header and rows to this file; -: print them instead");
+}
+
+void BenchFiles::require_writable() const {
+  for (const std::string& path : {csv, json}) {
+    if (path.empty() || path == "-") continue;
+    if (!std::ofstream(path, std::ios::app)) refuse(path);
+  }
+}
+
+void BenchFiles::write(const std::string& csv_text, const std::string& json_text) const {
+  write_to(csv, csv_text);
+  write_to(json, json_text);
+}
+
+BenchWords sort_words(const Arguments& words) {
+  BenchWords sorted;
+  for (const std::string& word : words) {
+    if (word.starts_with("device=")) {
+      sorted.device = word.substr(word.find('=') + 1);
+    } else if (word.find('=') != std::string::npos) {
+      sorted.overrides.push_back(word);
+    } else if (sorted.deck.empty()) {
+      sorted.deck = word;
+    } else {
+      throw DeckError(fmt::format("two decks are named, '{}' and '{}'", sorted.deck, word),
+                      "one deck, and key.path=value behind it");
+    }
+  }
+  return sorted;
+}
+
+std::unique_ptr<Device> bench_device(const std::string& wanted, Communicator& node) {
+  if (wanted == "cpu") return make_device(DeviceKind::cpu);
+  if (wanted != "auto" && wanted != "cuda")
+    throw DeckError(fmt::format("device '{}' is not known", wanted), "auto, cpu or cuda");
+  const auto cards = static_cast<int>(cuda::availability().cards.size());
+  if (cards == 0 && wanted == "auto") return make_device(DeviceKind::cpu);
+  return make_device(DeviceKind::cuda, cards == 0 ? 0 : node.rank() % cards);
+}
+
+}  // namespace choir

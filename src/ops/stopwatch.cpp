@@ -1,0 +1,70 @@
+#include "choir/ops/stopwatch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "choir/core/clock.hpp"
+
+namespace choir::ops {
+namespace {
+
+constexpr std::size_t kLeastMeasurements = 5, kMostMeasurements = 10000;
+/// A batch on cuda is at least so long: launches of its first calls are hidden behind it, and the
+/// half microsecond that an event resolves is nothing to it.
+constexpr double kBatchSeconds = 2e-3;
+constexpr std::int64_t kMostCallsInABatch = 256;
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Events around `calls` calls, which start with number `first`.
+double measure(const Stream& stream, std::int64_t first, std::int64_t calls, const TimedCall& call,
+               const TimedCall& before) {
+  Event start(stream.device()), end(stream.device());
+  if (before) before(first);
+  start.record(stream);
+  for (std::int64_t i = first; i < first + calls; ++i) call(i);
+  end.record(stream);
+  end.synchronize();
+  return end.seconds_since(start) / static_cast<double>(calls);
+}
+
+std::int64_t calls_in_a_batch(const Stream& stream, double one, const TimedCall& before) {
+  if (stream.kind() != DeviceKind::cuda || before) return 1;
+  const double wanted = std::ceil(kBatchSeconds / std::max(one, 1e-7));
+  return std::clamp(static_cast<std::int64_t>(wanted), std::int64_t{1}, kMostCallsInABatch);
+}
+
+}  // namespace
+
+double median_seconds(const Stream& stream, double seconds, const TimedCall& call,
+                      const TimedCall& before) {
+  std::int64_t done = 0;
+  const auto batch = [&](std::int64_t calls) {
+    const double each = measure(stream, done, calls, call, before);
+    done += calls;
+    return each;
+  };
+  batch(1);  // plans are made, pages touched
+  const std::int64_t calls = calls_in_a_batch(stream, batch(1), before);
+  std::vector<double> times;
+  for (const double start = now_seconds();
+       times.size() < kLeastMeasurements ||
+       (now_seconds() - start < seconds && times.size() < kMostMeasurements);)
+    times.push_back(batch(calls));
+  return median(times);
+}
+
+double best_seconds(const Stream& stream, int rounds, const TimedCall& call) {
+  measure(stream, 0, 1, call, {});
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 1; i <= rounds; ++i) best = std::min(best, measure(stream, i, 1, call, {}));
+  return best;
+}
+
+}  // namespace choir::ops

@@ -1,0 +1,108 @@
+#include "test/support/embedding_case.hpp"
+
+#include "test/cuda/cuda_fixture.hpp"
+
+namespace choir::test {
+namespace {
+
+class CudaEmbedding : public CudaTest {
+ protected:
+  /// Backward of ids on a table of `vocabulary` rows, from zero.
+  HostTensor gradient(const HostTensor& ids, const HostTensor& d_out, std::int64_t vocabulary) {
+    const std::int64_t width = d_out.shape()[1], rows = ids.count();
+    HostTensor d_table = HostTensor::filled(DType::f32, {vocabulary, width}, 0);
+    Mirror mirror(device());
+    ops::embedding_backward(stream(), {.ids = mirror.in(ids),
+                                       .d_out = mirror.in(d_out),
+                                       .d_table = mirror.io(d_table),
+                                       .workspace = mirror.workspace(ops::embedding_workspace(
+                                           stream(), rows, vocabulary, width))});
+    mirror.fetch();
+    return d_table;
+  }
+};
+
+constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+
+TEST_F(CudaEmbedding, MatchesTheReferenceForwardAndBackward) {
+  for (const DType dtype : kTypes)
+    for (const std::int64_t width : {1, 3, 16, 17, 65, 128})
+      for (const bool positions : {false, true})
+        EmbeddingCase{dtype, 42, 6, 5, width, positions}.check(device());
+}
+
+TEST_F(CudaEmbedding, SegmentsTilesAndPasses) {
+  EmbeddingCase{DType::bf16, 1, 1, 1, 8, true}.check(device());
+  EmbeddingCase{DType::bf16, 64, 8, 1, 24, true}.check(device());
+  EmbeddingCase{DType::bf16, 65, 64, 1, 24, true}.check(device());   // rows no multiple of tokens
+  EmbeddingCase{DType::bf16, 30, 64, 7, 24, true}.check(device());   // part of one sample
+  EmbeddingCase{DType::bf16, 5000, 32, 3, 8, true}.check(device());  // three levels, few ids
+  EmbeddingCase{DType::bf16, 4100, 4100, 65, 8, true}.check(device());
+  EmbeddingCase{DType::f32, 2500, 4, 2000, 4, true}.check(device());    // two passes
+  EmbeddingCase{DType::f32, 2100, 4, 70000, 1, false}.check(device());  // three
+  EmbeddingCase{DType::bf16, 200, 10, 50, 300, true}.check(device());   // two blocks of columns
+}
+
+TEST_F(CudaEmbedding, AnyAlignment) {
+  for (const DType dtype : kTypes) {
+    EmbeddingCase c{dtype, 70, 7, 9, 16, true};
+    c.skew = 1;
+    c.check(device());
+  }
+}
+
+TEST_F(CudaEmbedding, SegmentsTsan) {
+  EmbeddingCase{DType::bf16, 300, 60, 4, 8, true}.check(device());
+}
+
+// Integers add up without rounding, so every row must be counted exactly once.
+TEST_F(CudaEmbedding, SkewedIdsAreCountedExactly) {
+  for (const std::int64_t period : {1, 2, 63, 64, 65, 1000}) {
+    constexpr std::int64_t kRows = 6000, kVocabulary = 300;
+    HostTensor ids(DType::i32, {kRows}), ones = HostTensor::filled(DType::bf16, {kRows, 2}, 1);
+    std::vector<double> counts(kVocabulary);
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      const std::int64_t id = r * 7919 % kRows / period % kVocabulary;
+      ids.set(r, static_cast<double>(id)), ++counts[static_cast<std::size_t>(id)];
+    }
+    const HostTensor d_table = gradient(ids, ones, kVocabulary);
+    for (std::int64_t i = 0; i < 2 * kVocabulary; ++i)
+      ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 2)]) << i / 2 << " of " << period;
+  }
+}
+
+TEST_F(CudaEmbedding, IdsOutsideTheTableAreNobodys) {
+  constexpr std::int64_t kRows = 500, kVocabulary = 40;
+  HostTensor ids = HostTensor::integers({kRows}, 1, 2 * kVocabulary);  // half of them outside
+  for (std::int64_t r = 0; r < kRows; r += 3) ids.set(r, r % 2 ? -1.0 : -2147483648.0);
+  const HostTensor table = HostTensor::normal(DType::bf16, {kVocabulary, 16}, 2);
+  HostTensor out(DType::bf16, {kRows, 16}), ones = HostTensor::filled(DType::bf16, {kRows, 16}, 1);
+  Mirror mirror(device());
+  ops::embedding_forward(stream(),
+                         {.ids = mirror.in(ids), .table = mirror.in(table), .out = mirror.io(out)});
+  mirror.fetch();
+  std::vector<double> counts(kVocabulary);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const bool inside = ids[r] >= 0 && ids[r] < kVocabulary;
+    if (inside) ++counts[static_cast<std::size_t>(ids[r])];
+    for (std::int64_t c = 0; c < 16; ++c)
+      ASSERT_EQ(out[r * 16 + c], inside ? table[static_cast<std::int64_t>(ids[r]) * 16 + c] : 0.0);
+  }
+  const HostTensor d_table = gradient(ids, ones, kVocabulary);
+  for (std::int64_t i = 0; i < d_table.count(); ++i)
+    ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 16)]);
+}
+
+// What an id gets depends on the order of rows, so shuffled rows may differ in the last bits; the
+// same rows may not. The order is ascending: 2^24 + 1 + 1 stays 2^24 in f32, 1 + 1 + 2^24 does not.
+TEST_F(CudaEmbedding, RowsOfAnIdAreAddedInAscendingOrder) {
+  HostTensor ids = HostTensor::filled(DType::i32, {3}, 0);
+  HostTensor d_out = HostTensor::filled(DType::f32, {3, 1}, 1);
+  d_out.set(0, 0x1p24);
+  EXPECT_EQ(gradient(ids, d_out, 1)[0], 0x1p24);
+  d_out.set(0, 1), d_out.set(2, 0x1p24);
+  EXPECT_EQ(gradient(ids, d_out, 1)[0], 0x1p24 + 2);
+}
+
+}  // namespace
+}  // namespace choir::test

@@ -1,0 +1,124 @@
+// A tiny GPT trains on the cuda device: step by step it stays as close to fp64 as the CPU does in
+// the same precision, and nothing about how a step is queued changes a bit.
+#include "test/cuda/cuda_fixture.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir::test {
+namespace {
+
+constexpr int kSteps = 6;
+
+GptConfig dropped_gpt() {
+  GptConfig c = tiny_gpt();
+  c.dropout = 0.1;
+  return c;
+}
+
+struct Trained {
+  std::vector<double> losses, norms, state;
+};
+
+Trained train(const EngineOptions& options, std::unique_ptr<Device> device) {
+  SingleRank single;
+  EngineRun run(options, *single.mesh, std::move(device));
+  Engine& engine = run.engine();
+  Trained result;
+  const auto take = [&] {
+    const StepResult r = engine.finish(run.clock());
+    EXPECT_TRUE(r.updated);
+    result.losses.push_back(r.loss);
+    result.norms.push_back(r.grad_norm);
+  };
+  for (int i = 0; i < kSteps; ++i) {
+    run.queue(run.tokens_of_step());
+    while (engine.in_flight() > engine.lag()) take();
+  }
+  while (engine.in_flight() > 0) take();
+  result.state = run.state();
+  return result;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+class CudaTraining : public CudaTest {
+ protected:
+  static std::unique_ptr<Device> cuda_device() { return make_device(DeviceKind::cuda); }
+  static std::unique_ptr<Device> cpu_device() { return make_device(DeviceKind::cpu); }
+};
+
+// Both round every operation the same way but sum in other orders, so their errors against fp64 are
+// of one size: a wrong kernel is off by far more than a factor of four. Losses are means of some 30
+// tokens, which may agree by luck: one rounding of the result is allowed for.
+void stays_as_close_as_the_cpu(const GptConfig& model, const char* precision, double roundoff) {
+  const EngineOptions exact = engine_options(model, "fp64", 2);
+  const EngineOptions options = engine_options(model, precision, 2);
+  const Trained oracle = train(exact, make_device(DeviceKind::cpu));
+  const Trained cpu = train(options, make_device(DeviceKind::cpu));
+  const Trained gpu = train(options, make_device(DeviceKind::cuda));
+  const double loss_bound =
+      4 * largest_difference(cpu.losses, oracle.losses) + roundoff * oracle.losses[0];
+  const double norm_bound =
+      4 * largest_difference(cpu.norms, oracle.norms) + roundoff * oracle.norms[0];
+  for (int i = 0; i < kSteps; ++i) {
+    const auto s = static_cast<std::size_t>(i);
+    EXPECT_NEAR(gpu.losses[s], oracle.losses[s], loss_bound) << precision << ", step " << i;
+    EXPECT_NEAR(gpu.norms[s], oracle.norms[s], norm_bound) << precision << ", step " << i;
+  }
+  EXPECT_LT(oracle.losses.back(), oracle.losses.front());
+}
+
+TEST_F(CudaTraining, Fp32AgreesWithTheCpuStepByStep) {
+  stays_as_close_as_the_cpu(dropped_gpt(), "fp32", 0x1p-24);
+  stays_as_close_as_the_cpu(tiny_llama(), "fp32", 0x1p-24);
+}
+
+TEST_F(CudaTraining, HalvesAgreeWithTheCpuStepByStep) {
+  stays_as_close_as_the_cpu(dropped_gpt(), "bf16-mixed", 0x1p-9);
+  stays_as_close_as_the_cpu(tiny_llama(), "bf16-mixed", 0x1p-9);
+  stays_as_close_as_the_cpu(dropped_gpt(), "bf16-true", 0x1p-9);
+  stays_as_close_as_the_cpu(tiny_llama(), "fp16-mixed", 0x1p-12);
+}
+
+TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
+  EngineOptions options = engine_options(dropped_gpt(), "bf16-mixed", 2);
+  options.cuda_graph = false;
+  options.lag = 0;
+  const Trained queued = train(options, cuda_device());
+  const Trained again = train(options, cuda_device());
+  EXPECT_TRUE(same_bits(queued.state, again.state));
+  options.cuda_graph = true;
+  for (const int lag : {0, 1}) {
+    options.lag = lag;
+    const Trained recorded = train(options, cuda_device());
+    EXPECT_TRUE(same_bits(queued.losses, recorded.losses)) << lag;
+    EXPECT_TRUE(same_bits(queued.norms, recorded.norms)) << lag;
+    EXPECT_TRUE(same_bits(queued.state, recorded.state)) << lag;
+  }
+}
+
+TEST_F(CudaTraining, AStepWithALossThatIsNotANumberChangesNothing) {
+  const EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed", 1);
+  SingleRank single;
+  EngineRun run(options, *single.mesh, cuda_device());
+  run.step();
+  const std::vector<double> before = run.state();
+  EXPECT_FALSE(run.step(NAN).updated);
+  EXPECT_TRUE(same_bits(before, run.state()));
+  EXPECT_FALSE(run.engine().non_finite_gradients().empty());
+  EXPECT_TRUE(run.step().updated);
+}
+
+TEST_F(CudaTraining, ThePlanIsWhatIsAllocated) {
+  const EngineOptions options = engine_options(tiny_llama(), "bf16-mixed", 2);
+  SingleRank single;
+  EngineRun run(options, *single.mesh, cuda_device());
+  run.step();
+  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
+}
+
+}  // namespace
+}  // namespace choir::test

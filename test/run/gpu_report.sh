@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# bench/gpu_report.sh where there is no GPU: what it judges, what it leaves, and that it goes on after a failed part.
+. "$(dirname "$0")/lib/common.sh"
+report() {  # report ARGUMENT...
+  command="gpu_report.sh $*" code=0
+  BUILD=$build timeout "$limit" "$root/bench/gpu_report.sh" "$@" >out 2>&1 </dev/null || code=$?
+}
+metrics() {  # metrics LOSS100 LOSS200 LOSS300 VALIDATION
+  printf '{"step":10,"loss":3.1,"lr":1}\n{"step":100,"loss":%s,"lr":1}\n{"step":200,"loss":%s,"lr":1}\n{"step":300,"loss":%s,"lr":1,"val_loss":%s}\n' "$@"
+}
+metrics 2.46 2.01 1.55 1.7 >good
+report --judge=good
+expect "losses within 0.06 are valid" 0 "step 100: 2.46, expected 2.45 +- 0.06: VALID" "val_loss  step 300: 1.7,"
+metrics 2.46 2.01 1.56 1.7 >bad
+report --judge=bad
+expect "one outside is not, and is named" 1 "step 300: 1.56, expected 1.49 +- 0.06: INVALID" "step 200: 2.01, expected 2.07 +- 0.06: VALID"
+head -n 3 good >short
+report --judge=short
+expect "one that is not there is not" 1 "step 300: not there"
+metrics nan 2.01 1.5 1.7 >nan
+report --judge=nan
+expect "nor is what is no number" 1 "step 100: not there"
+
+report --only=facts,nothing
+expect "an unknown part is refused" 2 "no part is called 'nothing'"
+report --gpu
+expect "an unknown option is refused" 2 "unknown option --gpu"
+report --help
+expect "the help names the parts" 0 "racecheck" "--only=A,B"
+
+# One part that works, one that cannot: there is no GPU program here, so the step is asked of a device that is not there.
+report --smoke --device=cpu --only=facts,step,tests,throughput --out="$work/results"
+expect "a report without a GPU" 0 "step        ok" "tests       skipped" "throughput  ok" "VALID"
+folder=$(echo "$work"/results/*)
+check "one folder, named by date, device and revision" matches <(echo "$folder") '/[0-9]{4}-[0-9]{2}-[0-9]{2}-cpu-[^/]+$'
+for file in summary.json summary.txt facts.txt step.txt step.json step.csv throughput.jsonl; do
+  check "it has $file" test -s "$folder/$file"
+done
+check "the step is valid and counted" matches "$folder/step.csv" ',VALID$'
+check "the summary names every part" matches "$folder/summary.json" '"part": "tests", "result": "skipped"'
+if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
+  report --smoke --device=cuda --only=step,facts --out="$work/failing"
+  expect "a part that fails is recorded, and the report goes on" 1 "step        failed" "facts       ok" "INVALID"
+fi

@@ -1,0 +1,77 @@
+#pragma once
+// Embedding forward and backward against the reference, on any device.
+#include "choir/ops/embedding.hpp"
+#include "kernels/embedding.hpp"
+#include "test/support/mirror.hpp"
+
+namespace choir::test {
+
+struct EmbeddingCase {
+  DType dtype;
+  std::int64_t rows, tokens, vocabulary, width;
+  bool positions;
+  HostTensor ids = HostTensor::integers({rows}, 1, vocabulary);
+  int skew = 0;
+
+  void check(Device& device) const {
+    SCOPED_TRACE(fmt::format("{} {} rows of {}, {} ids, {} tokens, positions {} skew {}",
+                             name_of(dtype), rows, width, vocabulary, tokens, positions, skew));
+    const Stream stream(device);
+    const std::int64_t learned_rows = tokens + 4;
+    const HostTensor table = HostTensor::normal(dtype, {vocabulary, width}, 2);
+    const HostTensor learned = HostTensor::normal(dtype, {learned_rows, width}, 3);
+    HostTensor out(dtype, {rows, width}), exact(DType::f64, {rows, width});
+    {
+      Mirror mirror(device);
+      ops::EmbeddingForward f;
+      f.ids = mirror.in(ids), f.table = mirror.in(table, skew), f.out = mirror.io(out, skew);
+      f.tokens = tokens, f.first_position = 4;
+      if (positions) f.positions = mirror.in(learned, skew);
+      ops::embedding_forward(stream, f);
+      mirror.fetch();
+    }
+    const HostTensor table64 = table.to(DType::f64), learned64 = learned.to(DType::f64);
+    ref::embedding_forward(
+        {ids, table64, positions ? learned64.view() : TensorView{}, tokens, 4, exact});
+    expect_close(out, exact, operation_roundoff(dtype), 0, "embedding");  // one sum
+
+    const DType sums = sum_dtype(dtype);
+    const HostTensor d_out = HostTensor::normal(dtype, {rows, width}, 4),
+                     d_out64 = d_out.to(DType::f64);
+    HostTensor d_table = HostTensor::normal(sums, {vocabulary, width}, 5);
+    HostTensor d_positions = HostTensor::normal(sums, {learned_rows, width}, 6);
+    HostTensor d_table64 = d_table.to(DType::f64), d_positions64 = d_positions.to(DType::f64);
+    HostTensor again = d_table, again_positions = d_positions;
+    for (const bool repeat : {false, true}) {
+      Mirror mirror(device);
+      ops::EmbeddingBackward b;
+      b.ids = mirror.in(ids), b.d_out = mirror.in(d_out, skew), b.tokens = tokens;
+      b.d_table = mirror.io(repeat ? again : d_table, skew);
+      if (positions) b.d_positions = mirror.io(repeat ? again_positions : d_positions, skew);
+      b.workspace = mirror.workspace(ops::embedding_workspace(stream, rows, vocabulary, width));
+      ops::embedding_backward(stream, b);
+      mirror.fetch();
+    }
+    ops::EmbeddingBackward e;
+    e.ids = ids, e.d_out = d_out64, e.d_table = d_table64, e.tokens = tokens;
+    if (positions) e.d_positions = d_positions64;
+    ref::embedding_backward(e);
+    // Numbers below 5: n additions, each rounding a partial sum below 5 n.
+    const auto bound = [&](std::int64_t n) {
+      const auto terms = static_cast<double>(n + 1);
+      return 5 * terms * terms * unit_roundoff(sums);
+    };
+    expect_close(d_table, d_table64, 0, bound(most_of_one_id()), "d_table");
+    expect_close(d_positions, d_positions64, 0, bound((rows + tokens - 1) / tokens), "d_positions");
+    EXPECT_TRUE(again.same_bits(d_table) && again_positions.same_bits(d_positions));
+  }
+
+ private:
+  std::int64_t most_of_one_id() const {
+    std::vector<std::int64_t> counts(static_cast<std::size_t>(vocabulary));
+    for (std::int64_t r = 0; r < rows; ++r) ++counts[static_cast<std::size_t>(ids[r])];
+    return *std::max_element(counts.begin(), counts.end());
+  }
+};
+
+}  // namespace choir::test

@@ -1,0 +1,49 @@
+#pragma once
+// Rotary positions against the reference, on any device.
+#include "choir/ops/rope.hpp"
+#include "kernels/rope.hpp"
+#include "test/support/mirror.hpp"
+
+namespace choir::test {
+
+/// Two sequences of five tokens at positions 3 to 7.
+inline ops::Rope rope_arguments(const TensorView& x, const TensorView& table, std::int64_t heads,
+                                std::int64_t width, ops::RopePairing pairing) {
+  ops::Rope r;
+  r.pairing = pairing, r.x = x, r.heads = heads, r.head_width = width, r.tokens = 5,
+  r.first_position = 3;
+  r.table = table;
+  return r;
+}
+
+/// Forward, and back again; `others` features of a row are left alone.
+inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, std::int64_t width,
+                       std::int64_t others, int skew = 0) {
+  SCOPED_TRACE(fmt::format("{} pairing {} D {} and {} others, skew {}", name_of(dtype),
+                           static_cast<int>(pairing), width, others, skew));
+  const Stream stream(device);
+  const std::int64_t heads = 3, row_width = heads * width + others;
+  const HostTensor before = HostTensor::normal(dtype, {10, row_width}, 1);
+  HostTensor x = before, exact = x.to(DType::f64), table(sum_dtype(dtype), {8, width});
+  for (const bool inverse : {false, true}) {
+    Mirror mirror(device);
+    const TensorView angles = mirror.io(table);
+    ops::rope_table(stream, 10000.0, angles);
+    ops::Rope args = rope_arguments(mirror.io(x, skew), angles, heads, width, pairing);
+    args.inverse = inverse;
+    ops::rope(stream, args);
+    mirror.fetch();
+    args = rope_arguments(exact, table, heads, width, pairing);
+    args.inverse = inverse;
+    ref::rope(args, 10000.0);
+    // Two products and a sum of terms below |a| + |b|, table entries rounded once: 4 roundings.
+    const double u = unit_roundoff(sum_dtype(dtype));
+    expect_close(x, exact, unit_roundoff(dtype), 4 * u * 8, inverse ? "back" : "rope");
+    exact = x.to(DType::f64);
+  }
+  for (std::int64_t r = 0; r < 10; ++r)
+    for (std::int64_t c = heads * width; c < row_width; ++c)
+      ASSERT_EQ(x[r * row_width + c], before[r * row_width + c]);
+}
+
+}  // namespace choir::test
