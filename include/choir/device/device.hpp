@@ -86,12 +86,6 @@ class Device {
   virtual double seconds_between(NativeEvent, NativeEvent) { return 0; }
   virtual void* allocate_host(std::size_t bytes);
   virtual void release_host(void* address) noexcept;
-  /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
-  /// unpin(). Throws Error where the system refuses.
-  virtual void pin(void* /*host*/, std::size_t /*bytes*/) {}
-  virtual void unpin(void* /*host*/) noexcept {}
-  /// For threads other than the one that made the device, before their first call on it.
-  virtual void enter_thread() {}
 
   /// Work of one stream recorded once and replayed as a whole. Between begin and end the calls on
   /// the stream queue nothing; streams that wait for its events join in. The defaults throw: only
@@ -105,6 +99,13 @@ class Device {
   /// For ProfileRange.
   virtual void begin_range(const char* /*name*/) {}
   virtual void end_range() {}
+
+  /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
+  /// unpin(). Throws Error where the system refuses.
+  virtual void pin(void* /*host*/, std::size_t /*bytes*/) {}
+  virtual void unpin(void* /*host*/) noexcept {}
+  /// For threads other than the one that made the device, before their first call on it.
+  virtual void enter_thread() {}
 
   PlanCache& plans() { return plans_; }
 
