@@ -48,7 +48,7 @@ gpu 1 fp16 train.max_steps=3
 expect "fp16-mixed" 0 "loss_scale="
 half=train.precision=fp64
 gpu 1 fp64
-expect "fp64 stays on the CPU" 2 "fp64" "device=cpu"
+expect "fp64 stays on the CPU" 2 "fp64" "stays on the CPU"
 half=train.precision=bf16-mixed
 gpu 1 wide model.n_embd=264 model.n_head=2
 expect "a head without a kernel" 2 "132 wide" "1 to 128"
