@@ -71,9 +71,12 @@ void add_tensor_option(CLI::App& app, int& tensor) {
 }
 
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
-  if (session.size() % tensor != 0)
-    throw DeckError(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
+  if (session.size() % tensor != 0) {
+    DeckError error(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
                     fmt::format("start a multiple of {} ranks", tensor));
+    error.set_agreed_ranks(session.size());  // all were told the same
+    throw error;
+  }
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
 }
 
