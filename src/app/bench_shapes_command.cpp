@@ -160,13 +160,11 @@ void measure_attention(Bench& b) {
 int run(MpiSession& session, const Request& request, const char* name, void (*measure)(Bench&)) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   choose_threads(mesh->node());
-  Subject subject;
-  std::unique_ptr<Device> device;
   together(mesh->world(), [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
-  subject = subject_of(request, mesh->world());
-  together(mesh->world(), [&] { device = bench_device(subject.device, mesh->node()); });
+  Subject subject = subject_of(request, mesh->world());
+  const std::unique_ptr<Device> device = bench_device(subject.device, *mesh);
   if (!subject.deck && subject.preset.empty())
     subject.preset = device->kind() == DeviceKind::cuda ? "gpu" : "cpu";
   mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure

@@ -12,13 +12,6 @@ std::size_t size(std::int64_t n) {
   return static_cast<std::size_t>(n);
 }
 
-/// Sums travel through memory that the host sees; a plan only counts them.
-void check_device(const Pass& pass) {
-  const Device& device = pass.stream().device();
-  CHOIR_CHECK(device.host_visible() || device.kind() == DeviceKind::null,
-              "tensor parallelism on the {} device", name_of(device.kind()));
-}
-
 }  // namespace
 
 RowGather::RowGather(Pass& pass, const Tensor& share) : count_(pass.sequence().rows()) {
@@ -27,7 +20,6 @@ RowGather::RowGather(Pass& pass, const Tensor& share) : count_(pass.sequence().r
     count_ = share.shape.rows();
     return;
   }
-  check_device(pass);
   const TensorAxis& axis = pass.tensor();
   const std::int64_t n = pass.share_rows(), width = share.shape.back();
   CHOIR_CHECK(share.shape.rows() == n, "a share of {} rows, not {}", share.shape.rows(), n);
@@ -55,7 +47,6 @@ Tensor allocate_terms(Pass& pass, std::int64_t width, const char* tag) {
 RowSum::RowSum(Pass& pass, Tensor terms) : pass_(&pass), terms_(std::move(terms)) {
   const TensorAxis& axis = pass.tensor();
   if (axis.size() == 1) return;
-  check_device(pass);
   Communicator& ranks = *axis.communicator;
   if (pass.shares_rows())
     request_ =

@@ -123,8 +123,8 @@ void require_equal_parameters(Engine& engine, const std::string& what) {
   Mesh& mesh = engine.mesh();
   // On all ranks alike, though each compares with its own groups only.
   together(mesh.world(), [&] {
-    require_equal(mesh.along(Axis::data), storage.digest(), what);
-    require_equal(mesh.along(Axis::tensor), storage.digest(true), what);
+    require_equal(mesh.host_along(Axis::data), storage.digest(), what);
+    require_equal(mesh.host_along(Axis::tensor), storage.digest(true), what);
   });
 }
 

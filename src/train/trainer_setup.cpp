@@ -13,24 +13,25 @@
 
 namespace choir {
 
-Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started)
+Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
     : deck_(std::move(deck)),
-      mesh_(mesh),
-      device_(device),
+      mesh_(*place.mesh),
+      device_(*place.device),
+      device_reason_(place.device_reason),
       log_(log),
       started_(started),
       directory_(deck_.run.dir),
-      faults_(deck_.fault, mesh.rank()),
+      faults_(deck_.fault, mesh_.rank()),
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
-            mesh.rank() == 0 ? directory_.stop_file() : ""),
-      heartbeats_(mesh.node(), mesh.rank()),
+            mesh_.rank() == 0 ? directory_.stop_file() : ""),
+      heartbeats_(mesh_.node(), mesh_.rank()),
       watchdog_({.timeout_seconds = deck_.parallel.timeout,
-                 .rank = mesh.rank(),
+                 .rank = mesh_.rank(),
                  .host = host_name(),
                  .on_timeout = {},
                  .board = &heartbeats_}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
-  together(mesh.world(), [&] { batch_ = resolve_batch(deck_, mesh.along(Axis::data).size()); });
+  together(mesh_.world(), [&] { batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size()); });
   open_run();
   build();
   resume();
@@ -52,7 +53,8 @@ void Trainer::open_run() {
   });
   for (const std::string& line : gather_texts(mesh_.world(), who_am_i(mesh_, device_)))
     log_.plain(line);
-  log_.plain(dist_info(mesh_, device_));
+  log_.plain(dist_info(mesh_, device_, device_reason_));
+  log_.plain(transport_report(mesh_, device_));
   data_ = open_data(deck_, batch_.micro, mesh_, log_);
   together(mesh_.world(),
            [&] { resolve_vocabulary(deck_, data_->vocab_size(), "the training data"); });

@@ -9,7 +9,7 @@ shared() {  # shared NAME RANKS OVERRIDE...: equals one rank
   local name=$1 ranks=$2
   shift 2
   train "$ranks" "$name" "${model[@]}" "$@"
-  expect "$name" 0 "summary:" "TENSOR_PARALLEL_TRANSPORT=" "--- sample after 20 steps ---"
+  expect "$name" 0 "summary:" "tp: " "--- sample after 20 steps ---"
   check "$name: the losses of one rank to 1e-12" close_losses one "$name" 1e-12
   check "$name: its text" cmp one/samples/step_00000020.txt "$name/samples/step_00000020.txt"
   check "$name: the arena is used as planned" eval "grep -F 'arena peak' out | awk '{ exit !(\$4 == \$7 && \$5 == \$8) }'"

@@ -15,7 +15,7 @@ namespace choir {
 class Pass;
 
 struct TensorAxis {
-  Communicator* communicator = nullptr;  ///< nullptr: one rank
+  Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
   bool sequence = false;
   Summation order = Summation::fast;
 

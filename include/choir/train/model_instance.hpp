@@ -47,7 +47,6 @@ class ModelInstance {
   const ParameterSet& parameters() const { return parameters_; }
   ParameterStorage& storage() { return *storage_; }
   const Options& options() const { return options_; }
-  Communicator& tensor_ranks() const { return *tensor_; }
   WorkCounter& work() { return work_; }
 
   /// Collective over the tensor axis: the sum of per-token losses of a batch in host memory, no

@@ -176,7 +176,7 @@ class EngineRun {
       for (std::int64_t i = 0; run.owned && i < run.count; ++i)
         logical[static_cast<std::size_t>(run.logical + i)] =
             ref::load(host.data(), view.dtype, run.local + i);
-    Communicator& tensor = mesh().along(Axis::tensor);
+    Communicator& tensor = mesh().host_along(Axis::tensor);
     if (tensor.size() > 1)
       tensor.all_reduce(logical.data(), logical.size(), DType::f64, ReduceOp::sum);
     all.insert(all.end(), logical.begin(), logical.end());
