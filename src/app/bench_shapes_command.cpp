@@ -142,10 +142,10 @@ void measure_gemms(Bench& b) {
 void measure_attention(Bench& b) {
   std::vector<AttentionShape> shapes =
       b.large() ? attention_series(8192, 16384, 2048) : attention_series(1024, 1024, 128);
-  std::string which = "auto";
+  auto which = ops::AttentionImplementation::automatic;
   if (b.subject.deck) {
     shapes = {attention_of(b.subject.deck->model.gpt, b.subject.sequences)};
-    which = b.subject.deck->model.attention;
+    which = b.subject.deck->model.gpt.attention;
   }
   std::vector<DType> types{DType::bf16, DType::f16};
   if (b.device.kind() == DeviceKind::cpu) types = {DType::f32, DType::bf16};

@@ -6,6 +6,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/gather_text.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
@@ -66,7 +67,7 @@ void Trainer::build() {
   const bool samples = deck_.eval.sample_tokens > 0;
   const EngineOptions options = engine_options(deck_, batch_);
   plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
-  together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size()); });
+  together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size(), device_); });
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(memory_report(plan_));
@@ -74,12 +75,18 @@ void Trainer::build() {
                                                  progress_, faults_, log_);
   // All ranks at once, as they will compute.
   mesh_.world().barrier();
-  peak_flops_ = ops::measure_gemm(engine_->instance().stream(), options.precision.compute);
+  const DType compute = options.precision.compute;
+  const cuda::Card* card = cuda::card_of(device_);
+  const bool published = card && size_of(compute) == 2 && card->peak_bf16_flops > 0;
+  peak_flops_ =
+      published ? card->peak_bf16_flops : ops::measure_gemm(engine_->instance().stream(), compute);
   mesh_.world().all_reduce(&peak_flops_, 1, DType::f64, ReduceOp::sum);
-  const std::string peak =
-      fmt::format("peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now",
-                  peak_flops_ / 1e12, name_of(options.precision.compute), mesh_.world().size());
-  log_.plain(metrics_legend(peak));
+  const std::string source = published
+                                 ? fmt::format("the dense rate of {} by its clock", card->name)
+                                 : fmt::format("a {} product of {}^3, just now", name_of(compute),
+                                               ops::large_product(device_.kind()));
+  log_.plain(metrics_legend(fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks",
+                                        peak_flops_ / 1e12, source, mesh_.world().size())));
 }
 
 void Trainer::resume() {

@@ -32,7 +32,6 @@ std::int64_t default_ffn_width(const GptConfig& gpt);
 struct ModelSection {
   std::string type = "gpt";
   GptConfig gpt = undetermined_gpt();
-  std::string attention = "auto";  ///< auto | own
 };
 
 struct DataSection {
