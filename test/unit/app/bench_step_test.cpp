@@ -123,12 +123,15 @@ TEST(BenchAttention, ShortAndLongAreValid) {
   const std::vector<AttentionShape> shapes{
       {2, 4, 2, 32, 40, true, 1}, {1, 4, 1, 16, 301, true, 1}, {1, 2, 2, 64, 301, false, 0}};
   for (const DType t : {DType::f32, DType::bf16}) {
-    const AttentionBench bench = bench_attention(device, shapes, t, "auto", 1e9, 0);
+    const AttentionBench bench =
+        bench_attention(device, shapes, t, ops::AttentionImplementation::automatic, 1e9, 0);
     EXPECT_EQ(bench.rows.size(), 6u);
     EXPECT_TRUE(bench.remarks.empty());
     for (const auto& row : bench.rows) EXPECT_TRUE(row.valid()) << to_string(row);
   }
-  EXPECT_TRUE(bench_attention(device, shapes, DType::f32, "cudnn", 1e9, 0).rows.empty());
+  EXPECT_TRUE(
+      bench_attention(device, shapes, DType::f32, ops::AttentionImplementation::cudnn, 1e9, 0)
+          .rows.empty());
 }
 
 TEST(StepBench, Medians) {
