@@ -25,9 +25,10 @@ P* at(const TensorView& workspace, std::int64_t offset) {
 }
 
 SortedRows sort_rows(const Stream& stream, const EmbeddingPlan& plan, const TensorView& ids,
-                     const TensorView& workspace) {
+                     std::int64_t first_id, const TensorView& workspace) {
   SortPass pass{};
   pass.ids = ids.as<std::int32_t>();
+  pass.first_id = static_cast<std::int32_t>(first_id);
   pass.limit = static_cast<std::uint32_t>(plan.vocabulary);
   pass.tile_counts = at<std::uint32_t>(workspace, plan.tile_counts);
   pass.digit_counts = at<std::uint32_t>(workspace, plan.digit_counts);
@@ -96,8 +97,8 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
       const std::int64_t blocks = blocks_for(rows, 4 * threads.y);
       launch(stream, "embedding", embedding_kernel<T, kPacked>,
              {static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), threads}, rows,
-             width, args.table.shape.rows(), args.ids.as<std::int32_t>(), args.table.as<T>(),
-             positions, Divisor(args.tokens), args.out.as<T>());
+             width, args.table.shape.rows(), args.first_id, args.ids.as<std::int32_t>(),
+             args.table.as<T>(), positions, Divisor(args.tokens), args.out.as<T>());
     });
   });
 }
@@ -109,7 +110,7 @@ void embedding_backward(const Stream& stream, const ops::EmbeddingBackward& args
   with_element(args.d_out.dtype, [&](auto t) {
     using T = decltype(t);
     const T* d_out = args.d_out.as<T>();
-    add_rows(stream, plan, sort_rows(stream, plan, args.ids, args.workspace), d_out,
+    add_rows(stream, plan, sort_rows(stream, plan, args.ids, args.first_id, args.workspace), d_out,
              args.d_table.as<float>(), args.workspace);
     if (!args.d_positions.empty())
       add_rows(stream, plan, RowsByPosition(plan.rows, args.tokens), d_out,

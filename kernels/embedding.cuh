@@ -24,8 +24,8 @@ constexpr int kSegment = static_cast<int>(EmbeddingPlan::kSegment);
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
-                     const std::int32_t* ids, const T* table, const T* positions, Divisor tokens,
-                     T* out) {
+                     std::int64_t first_id, const std::int32_t* ids, const T* table,
+                     const T* positions, Divisor tokens, T* out) {
   using Wide = Access<T, kPacked>;
   constexpr int kRows = 4;  // in flight
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.y;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kRowThreads)
     std::int64_t id[kRows];
 #pragma unroll
     for (int k = 0; k < kRows; ++k)
-      id[k] = first + k * stride < rows ? ids[first + k * stride] : std::int64_t{-1};
+      id[k] = first + k * stride < rows ? ids[first + k * stride] - first_id : std::int64_t{-1};
     for (std::int64_t c = std::int64_t{threadIdx.x} * Wide::kWide; c < width;
          c += std::int64_t{blockDim.x} * Wide::kWide) {
       typename Wide::Raw token[kRows], position[kRows];

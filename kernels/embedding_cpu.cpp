@@ -17,20 +17,29 @@ IdRange id_range(const TensorView& ids) {
 
 template <class T>
 void embedding_forward(const ops::EmbeddingForward& args) {
-  const std::int64_t width = args.table.shape.back();
+  const std::int64_t width = args.table.shape.back(), table_rows = args.table.shape.rows();
   const auto* ids = static_cast<const std::int32_t*>(args.ids.data);
   const auto* table = static_cast<const T*>(args.table.data);
   const auto* positions = static_cast<const T*>(args.positions.data);
   auto* out = static_cast<T*>(args.out.data);
   parallel_ranges(args.ids.count(), width, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      const T* token = table + ids[r] * width;
+      const std::int64_t id = ids[r] - args.first_id;
+      const bool mine = id >= 0 && id < table_rows;
       T* y = out + r * width;
-      if (positions == nullptr) {
-        std::memcpy(static_cast<void*>(y), token, static_cast<std::size_t>(width) * sizeof(T));
+      const auto bytes = static_cast<std::size_t>(width) * sizeof(T);
+      const T* position = positions == nullptr
+                              ? nullptr
+                              : positions + (args.first_position + r % args.tokens) * width;
+      if (!mine && position == nullptr) {
+        std::memset(static_cast<void*>(y), 0, bytes);
         continue;
       }
-      const T* position = positions + (args.first_position + r % args.tokens) * width;
+      const T* token = mine ? table + id * width : nullptr;
+      if (token == nullptr || position == nullptr) {
+        std::memcpy(static_cast<void*>(y), token == nullptr ? position : token, bytes);
+        continue;
+      }
       for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
         access.store(y + c, access.load(token + c) + access.load(position + c));
       });
@@ -41,6 +50,7 @@ void embedding_forward(const ops::EmbeddingForward& args) {
 template <class T>
 void embedding_backward(const ops::EmbeddingBackward& args) {
   const std::int64_t width = args.d_out.shape.back(), rows = args.ids.count();
+  const std::int64_t table_rows = args.d_table.shape.rows();
   const auto* ids = static_cast<const std::int32_t*>(args.ids.data);
   const auto* d_out = static_cast<const T*>(args.d_out.data);
   auto* d_table = static_cast<Sum<T>*>(args.d_table.data);
@@ -53,12 +63,13 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
     std::int64_t token_index = 0;  // r % tokens without a division
     for (std::int64_t r = 0; r < rows; ++r) {
       const T* dy = d_out + r * width;
-      Sum<T>* token = d_table + ids[r] * width;
+      const std::int64_t id = ids[r] - args.first_id;
+      Sum<T>* token = id >= 0 && id < table_rows ? d_table + id * width : nullptr;
       Sum<T>* position = d_positions ? d_positions + token_index * width : nullptr;
       if (++token_index == args.tokens) token_index = 0;
       for_vectors<T>(begin, end, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(dy + c);
-        access.store(token + c, access.load(token + c) + g);
+        if (token) access.store(token + c, access.load(token + c) + g);
         if (position) access.store(position + c, access.load(position + c) + g);
       });
     }

@@ -6,7 +6,9 @@ void embedding_forward(const ops::EmbeddingForward& args) {
   const std::int64_t width = args.table.shape.back();
   for (std::int64_t r = 0; r < args.ids.count(); ++r)
     for (std::int64_t c = 0; c < width; ++c) {
-      double value = args.table.as<double>()[args.ids.as<std::int32_t>()[r] * width + c];
+      const std::int64_t id = args.ids.as<std::int32_t>()[r] - args.first_id;
+      const bool here = id >= 0 && id < args.table.shape.rows();
+      double value = here ? args.table.as<double>()[id * width + c] : 0.0;
       if (!args.positions.empty())
         value += args.positions.as<double>()[(args.first_position + r % args.tokens) * width + c];
       args.out.as<double>()[r * width + c] = value;
@@ -18,7 +20,8 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
   for (std::int64_t r = 0; r < args.ids.count(); ++r)
     for (std::int64_t c = 0; c < width; ++c) {
       const double g = args.d_out.as<double>()[r * width + c];
-      args.d_table.as<double>()[args.ids.as<std::int32_t>()[r] * width + c] += g;
+      const std::int64_t id = args.ids.as<std::int32_t>()[r] - args.first_id;
+      if (id >= 0 && id < args.d_table.shape.rows()) args.d_table.as<double>()[id * width + c] += g;
       if (!args.d_positions.empty())
         args.d_positions.as<double>()[r % args.tokens * width + c] += g;
     }

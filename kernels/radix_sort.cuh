@@ -16,10 +16,11 @@ constexpr int kKeysPerLane = static_cast<int>(EmbeddingPlan::kSortTile) / kSortT
 constexpr int kMaxDigits = 1 << EmbeddingPlan::kMaxDigitBits;
 static_assert(kMaxDigits <= kSortThreads);
 
-/// One pass: keys[i] from place order[i], or for the first pass ids that lie in [0, limit) (others
-/// become `limit`) from place i.
+/// One pass: keys[i] from place order[i], or for the first pass ids less `first_id` that lie in
+/// [0, limit) (others become `limit`) from place i.
 struct SortPass {
   const std::int32_t* ids;  ///< nullptr after the first pass
+  std::int32_t first_id;
   std::uint32_t limit;
   const std::uint32_t *keys, *order;
   std::uint32_t *keys_out, *order_out;
@@ -29,7 +30,7 @@ struct SortPass {
 
   __device__ std::uint32_t key(std::int64_t i) const {
     if (ids == nullptr) return keys[i];
-    const auto id = static_cast<std::uint32_t>(ids[i]);
+    const auto id = static_cast<std::uint32_t>(ids[i] - first_id);
     return id < limit ? id : limit;
   }
   __device__ std::uint32_t digit(std::uint32_t key) const {

@@ -10,10 +10,10 @@
 namespace choir {
 namespace {
 
-int evaluate(MpiSession& session, const std::string& path, const std::string& precision,
+int evaluate(MpiSession& session, const std::string& path, const std::string& precision, int tensor,
              const Arguments& overrides) {
   Workplace place;
-  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  place.mesh = inference_mesh(session, tensor);
   choose_threads(place.mesh->node());
   Logger log(session.rank() == 0);
   log.to_stdout();
@@ -40,13 +40,16 @@ int eval_command(const Arguments& arguments) {
   CLI::App app("Mean loss of a checkpoint on its validation data, or on other data.", "choir eval");
   std::string checkpoint, precision;
   Arguments overrides;
+  int tensor = 1;
   app.add_option("checkpoint", checkpoint, "checkpoint or run directory")->required();
   app.add_option("overrides", overrides,
                  "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", precision, "fp32, bf16-mixed, fp16-mixed; default: as trained");
+  add_tensor_option(app, tensor);
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi(
-      [&](MpiSession& session) { return evaluate(session, checkpoint, precision, overrides); });
+  return with_mpi([&](MpiSession& session) {
+    return evaluate(session, checkpoint, precision, tensor, overrides);
+  });
 }
 
 }  // namespace choir

@@ -14,11 +14,12 @@ struct Request {
   std::string checkpoint, prompt = "\n", precision, device = "auto";
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
+  int tensor = 1;
 };
 
 int generate(MpiSession& session, const Request& request) {
   Workplace place;
-  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
   together(world, [&] {  // CLI::Range lets NaN pass
     if (!(request.choice.temperature >= 0 && request.choice.top_p >= 0))
@@ -27,9 +28,10 @@ int generate(MpiSession& session, const Request& request) {
   choose_threads(place.mesh->node());
   const LoadedModel loaded =
       load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});
-  // Ranks other than 0 helped to verify the checkpoint; text is written by one.
+  // Other ranks than these helped to verify the checkpoint; text is written by one.
   together(world, [&] {
-    if (session.rank() != 0) return;
+    if (place.mesh->coordinates()[Axis::data] != 0) return;
+    const bool writes = session.rank() == 0;
     if (!loaded.tokenizer)
       throw DataError(
           "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
@@ -37,14 +39,15 @@ int generate(MpiSession& session, const Request& request) {
     const Tokenizer& tokenizer = *loaded.tokenizer;
     const auto prompt = tokenizer.encode(request.prompt, "--prompt");
     if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
-    fmt::print("{}", request.prompt);
+    if (writes) fmt::print("{}", request.prompt);
     Generator(*loaded.instance)
         .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
+          if (!writes) return;
           const std::string piece = tokenizer.decode({&token, 1});
           std::fwrite(piece.data(), 1, piece.size(), stdout);
           std::fflush(stdout);
         });
-    fmt::print("\n");
+    if (writes) fmt::print("\n");
   });
   return 0;
 }
@@ -70,6 +73,7 @@ int generate_command(const Arguments& arguments) {
   app.add_option("--device", request.device, "auto, cpu or cuda")->capture_default_str();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
+  add_tensor_option(app, request.tensor);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return generate(session, request); });
 }

@@ -65,6 +65,21 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
   return text;
 }
 
+void add_tensor_option(CLI::App& app, int& tensor) {
+  app.add_option("--tensor", tensor, "ranks that share each layer; they divide the ranks started")
+      ->check(CLI::Range(1, kMostTensorRanks));
+}
+
+std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
+  if (session.size() % tensor != 0) {
+    DeckError error(fmt::format("--tensor {} does not divide {} ranks", tensor, session.size()),
+                    fmt::format("start a multiple of {} ranks", tensor));
+    error.set_agreed_ranks(session.size());  // all were told the same
+    throw error;
+  }
+  return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
+}
+
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
                        Workplace& place, const Arguments& overrides) {
   Mesh& mesh = *place.mesh;
@@ -85,15 +100,20 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
     loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
+  together(mesh.world(), [&] {
+    const int ranks = mesh.layout().size(Axis::tensor);
+    for (const KeyProblem& problem : check_tensor_size(loaded.deck.model.gpt, ranks))
+      throw DeckError(problem.text, "--tensor says parallel.tensor");
+  });
   // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
   // into masters of their own type only.
   const ModelInstance::Options options{.model = loaded.deck.model.gpt,
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
   open_device(place, loaded.deck);
-  const StepPlan plan = plan_inference(options, batch, true, place.device.get());
-  loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh.along(Axis::data),
-                                                    plan.arena_bytes);
+  const StepPlan plan =
+      plan_inference(options, mesh.layout(), mesh.rank(), batch, true, place.device.get());
+  loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh, plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
   loaded.instance->storage().publish(loaded.instance->stream());

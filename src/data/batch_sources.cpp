@@ -40,6 +40,40 @@ void StreamSource::fill(std::int64_t call, Batch& batch) {
   fill_batch(packed, stream_.token_bytes(), windows_, shape_.vocab_size, stream_, batch);
 }
 
+SharedSource::SharedSource(Communicator& peers, const std::string& name,
+                           std::unique_ptr<BatchSource> reading, const BatchShape& shape,
+                           const MicroBatchOrder& order)
+    : shape_(shape),
+      order_(order),
+      comm_(peers.duplicate(name)),
+      group_(*comm_),
+      reading_(std::move(reading)) {}
+
+void SharedSource::fill(std::int64_t call, Batch& batch) {
+  place(order_, call, shape_.rows, batch);
+  std::int64_t valid = 0;
+  group_.agree(
+      [&] {
+        if (!reading_) return;
+        reading_->fill(call, batch);
+        valid = batch.valid;
+      },
+      {&valid, 1});
+  batch.valid = valid;
+  for (const TensorView& part : {batch.inputs, batch.targets}) {
+    MPI_Request request;
+    mpi_check(MPI_Ibcast(part.data, static_cast<int>(part.count()), MPI_INT32_T, 0, group_.all(),
+                         &request),
+              "MPI_Ibcast", comm_->name());
+    group_.wait(request);
+  }
+}
+
+void SharedSource::abandon() {
+  group_.abandon();
+  if (reading_) reading_->abandon();
+}
+
 SyntheticSource::SyntheticSource(std::uint64_t seed, std::string name, const BatchShape& shape,
                                  const MicroBatchOrder& order, std::int64_t limit)
     : seed_(seed), name_(std::move(name)), shape_(shape), order_(order), limit_(limit) {}

@@ -6,6 +6,7 @@
 
 #include "choir/data/dataset.hpp"
 #include "choir/data/prefetcher.hpp"
+#include "src/data/mpi_group.hpp"
 
 namespace choir {
 
@@ -38,6 +39,25 @@ class StreamSource : public BatchSource {
   std::unique_ptr<TokenReader> reader_;
   std::vector<TokenWindow> windows_;
   std::vector<TokenExtent> extents_;
+};
+
+/// Batches that one of several ranks reads for all of them.
+class SharedSource : public BatchSource {
+ public:
+  /// Collective over `peers`. `reading` on rank 0, nullptr on the others.
+  SharedSource(Communicator& peers, const std::string& name, std::unique_ptr<BatchSource> reading,
+               const BatchShape& shape, const MicroBatchOrder& order);
+  void fill(std::int64_t call, Batch& batch) override;
+  std::int64_t rows() const override { return shape_.rows; }
+  std::int64_t block_size() const override { return shape_.block_size; }
+  void abandon() override;
+
+ private:
+  BatchShape shape_;
+  MicroBatchOrder order_;
+  std::unique_ptr<Communicator> comm_;  // outlives the group
+  MpiGroup group_;
+  std::unique_ptr<BatchSource> reading_;
 };
 
 /// Random tokens. Samples from `limit` on are padding; 0: no limit.

@@ -30,8 +30,17 @@ struct Dataset::State {
   std::unique_ptr<BatchBuffer> eval_buffer;
   std::size_t eval_bytes = 0;
 
+  bool shares() const { return config.peers != nullptr && config.peers->size() > 1; }
+  bool reads() const { return !shares() || config.peers->rank() == 0; }
+  /// What `source` reads, on the ranks that read, for all of them.
+  std::unique_ptr<BatchSource> shared(const std::string& name, std::unique_ptr<BatchSource> source,
+                                      const MicroBatchOrder& order) const {
+    if (!shares()) return source;
+    return std::make_unique<SharedSource>(*config.peers, name, std::move(source), shape(), order);
+  }
   BatchShape shape() const { return {config.rows, config.block_size, vocab_size}; }
   void open_files();
+  void open_in_turn();
   void open_evaluation();
 };
 
@@ -82,14 +91,28 @@ void Dataset::State::open_evaluation() {
                                                     order, eval_windows);
     return;
   }
-  auto source = std::make_unique<StreamSource>(
-      comm, "data.val", files.val, config.reader, shape(),
-      [this](std::int64_t index) {
-        return index < eval_windows ? eval_sampler->window(index) : TokenWindow{};
-      },
-      order);
-  eval_bytes = source->reader().bytes();
-  eval_source = std::move(source);
+  std::unique_ptr<BatchSource> from_files;
+  if (reads()) {
+    auto source = std::make_unique<StreamSource>(
+        comm, "data.val", files.val, config.reader, shape(),
+        [this](std::int64_t index) {
+          return index < eval_windows ? eval_sampler->window(index) : TokenWindow{};
+        },
+        order);
+    eval_bytes = source->reader().bytes();
+    from_files = std::move(source);
+  }
+  eval_source = shared("data.val", std::move(from_files), order);
+}
+
+// The ranks that read come first: what they prepare and verify the others find done.
+void Dataset::State::open_in_turn() {
+  if (!shares()) return open_files();
+  if (!reads()) config.verify_bytes = 0;
+  for (const bool turn : {true, false})
+    together(*config.peers, [&] {
+      if (reads() == turn) open_files();
+    });
 }
 
 std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& config) {
@@ -100,7 +123,7 @@ std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& con
     state->eval_windows =
         config.eval_windows > 0 ? config.eval_windows : kSyntheticEvalBatches * config.rows;
   } else {
-    state->open_files();
+    state->open_in_turn();
   }
   state->open_evaluation();
   return std::unique_ptr<Dataset>(new Dataset(std::move(state)));
@@ -172,11 +195,14 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     source =
         std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
   } else {
-    auto from_files = std::make_unique<StreamSource>(
-        s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
-        [&s](std::int64_t sample) { return s.sampler->window(sample); }, order);
-    s.train_reader = &from_files->reader();
-    source = std::move(from_files);
+    if (s.reads()) {
+      auto from_files = std::make_unique<StreamSource>(
+          s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
+          [&s](std::int64_t sample) { return s.sampler->window(sample); }, order);
+      s.train_reader = &from_files->reader();
+      source = std::move(from_files);
+    }
+    source = s.shared("data.train", std::move(source), order);
   }
   const bool ahead = s.config.slots > 1 && may_use_threads(s.config);
   s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);

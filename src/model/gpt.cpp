@@ -8,6 +8,7 @@
 #include "choir/ops/copy_rows.hpp"
 #include "choir/ops/cross_entropy.hpp"
 #include "choir/ops/embedding.hpp"
+#include "choir/ops/reduce.hpp"
 #include "choir/ops/rope.hpp"
 
 namespace choir {
@@ -16,6 +17,46 @@ namespace {
 constexpr double kInitStd = 0.02;
 // Bucket numbers: 0 the embedding, 1 + i block i, last the final norm (and an untied head).
 constexpr int kEmbeddingBucket = 0;
+// Columns of logits of a rank: rows begin at 16 bytes.
+ShardSpec vocabulary_shard() {
+  return {.split_dim = 0, .alignment = 8};
+}
+
+/// The three calls and what is reduced between them.
+void parallel_cross_entropy(Pass& pass, ops::ParallelCrossEntropy call) {
+  const std::int64_t rows = pass.sequence().rows();
+  Communicator& ranks = *pass.tensor().communicator;
+  const Tensor local = pass.allocate_statistic({rows}, "maxima");
+  const Tensor maxima = pass.allocate_statistic({rows}, "maxima");
+  const Tensor sums = pass.allocate_statistic({rows, call.sums_per_row()}, "sums of exponentials");
+  call.local_maxima = local;
+  call.maxima = maxima;
+  call.sums = sums;
+  ops::cross_entropy_maxima(pass.stream(), call);
+  ranks.all_reduce(maxima.data, static_cast<std::size_t>(rows), maxima.dtype, ReduceOp::max);
+  ops::cross_entropy_sums(pass.stream(), call);
+  ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), sums.dtype, ReduceOp::sum,
+                   pass.tensor().order);
+  ops::cross_entropy_finish(pass.stream(), call);
+}
+
+/// [B, n] of each rank -> [B, ranks * n] on all of them.
+Tensor gather_columns(Pass& pass, const Tensor& part) {
+  const TensorAxis& axis = pass.tensor();
+  if (axis.size() == 1) return part;
+  const std::int64_t rows = part.shape.rows(), n = part.shape.back();
+  const Tensor parts = pass.allocate({axis.size() * rows, n}, "logits of all ranks");
+  ops::copy(pass.stream(), part, parts.slice(axis.rank() * rows, rows));
+  axis.communicator->all_gather(parts.data, static_cast<std::size_t>(part.count()), part.dtype);
+  if (rows == 1) return parts.reshaped({1, axis.size() * n});
+  Tensor whole = pass.allocate({rows, axis.size() * n}, "logits");
+  for (std::int64_t r = 0; r < axis.size(); ++r)
+    ops::copy_rows(pass.stream(), part.dtype, rows, n, {parts.slice(r * rows, rows).data, n},
+                   {static_cast<std::byte*>(whole.data) +
+                        static_cast<std::size_t>(r * n) * size_of(part.dtype),
+                    axis.size() * n});
+  return whole;
+}
 
 }  // namespace
 
@@ -27,7 +68,7 @@ Gpt::Gpt(const GptConfig& c, ParameterSet& parameters)
                              .init = Init::normal(kInitStd),
                              .decay = true,
                              .gradient_overwritten = c.tied,  // the head's GEMM comes first
-                             .shard = {.split_dim = 0}});
+                             .shard = vocabulary_shard()});
   if (c.position == Position::learned)
     positions_ = &parameters.add({.name = "embedding.positions.weight",
                                   .shape = {c.block_size, c.n_embd},
@@ -61,7 +102,7 @@ Gpt::Gpt(const GptConfig& c, ParameterSet& parameters)
   head_ = c.tied ? std::make_unique<Linear>(*tokens_)
                  : std::make_unique<Linear>(
                        parameters, "head", c.n_embd, c.vocab_size,
-                       Linear::Options{.bias = false, .weight_shard = {.split_dim = 0}});
+                       Linear::Options{.bias = false, .weight_shard = vocabulary_shard()});
 }
 
 Shape Gpt::rope_table_shape() const {
@@ -78,13 +119,18 @@ void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
 ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
-  Tensor x = pass.allocate({sequence.rows(), config_.n_embd}, "embedding");
-  ops::embedding_forward(pass.stream(), {.ids = ids,
-                                         .table = tokens_->value,
-                                         .positions = positions_ ? positions_->value : TensorView{},
-                                         .tokens = sequence.tokens,
-                                         .first_position = sequence.first_position,
-                                         .out = x});
+  const bool adds_positions = positions_ != nullptr && pass.tensor().rank() == 0;
+  Tensor terms = allocate_terms(pass, config_.n_embd, "embedding");
+  ops::embedding_forward(pass.stream(),
+                         {.ids = ids,
+                          .table = tokens_->value,
+                          .positions = adds_positions ? positions_->value : TensorView{},
+                          .tokens = sequence.tokens,
+                          .first_position = sequence.first_position,
+                          .out = terms,
+                          .first_id = first_id(),
+                          .vocabulary = config_.vocab_size});
+  Tensor x = RowSum(pass, std::move(terms)).wait();
   embedding_dropout_.forward(pass, x);
   return {std::move(x), Tensor()};
 }
@@ -108,15 +154,29 @@ Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, d
   const ProfileRange range(pass.stream(), "head and loss");
   Tensor logits = head_->forward(pass, normed);
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
-  ops::cross_entropy(pass.stream(), {.logits = logits,
-                                     .targets = targets,
-                                     .losses = losses,
-                                     .vocabulary = config_.vocab_size,
-                                     .scale = scale,
-                                     .device_scale = device_scale,
-                                     .write_gradient = pass.training()});
+  if (pass.tensor().size() > 1)
+    parallel_cross_entropy(pass, {.logits = logits,
+                                  .targets = targets,
+                                  .losses = losses,
+                                  .vocabulary = config_.vocab_size,
+                                  .first_column = first_id(),
+                                  .scale = scale,
+                                  .device_scale = device_scale,
+                                  .write_gradient = pass.training()});
+  else
+    ops::cross_entropy(pass.stream(), {.logits = logits,
+                                       .targets = targets,
+                                       .losses = losses,
+                                       .vocabulary = config_.vocab_size,
+                                       .scale = scale,
+                                       .device_scale = device_scale,
+                                       .write_gradient = pass.training()});
   pass.save(logits);  // now their gradient
   return losses;
+}
+
+std::int64_t Gpt::first_id() const {
+  return tokens_->split.rank * tokens_->local[0];
 }
 
 void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
@@ -138,7 +198,7 @@ void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   }
   // Queued behind the tied head's, which overwrites what is in the gradient.
   pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids),
-                        embedding_dropout_.backward(pass, d_stream)});
+                        gather_rows(pass, embedding_dropout_.backward(pass, d_stream))});
   hooks.gradients_ready(kEmbeddingBucket);
   hooks.release(kEmbeddingBucket);
 }
@@ -155,6 +215,8 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .d_table = model.tokens_->gradient,
                       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
                       .tokens = pass.sequence().tokens,
+                      .first_id = model.first_id(),
+                      .vocabulary = model.config_.vocab_size,
                       .workspace = workspace});
 }
 
@@ -170,7 +232,11 @@ Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
       pass.stream(), normed.dtype, sequence.batch, width,
       {data + static_cast<std::size_t>(first) * size_of(normed.dtype), sequence.tokens * width},
       {last.data, width});
-  return head_->forward(pass, last);
+  return gather_columns(pass, head_->forward(pass, last));
+}
+
+std::int64_t Gpt::kv_heads_of_rank() const {
+  return SelfAttention::heads_of_rank(config_.n_kv_head, parameters_->tensor());
 }
 
 std::int64_t Gpt::parameters_without_positions() const {

@@ -5,7 +5,7 @@ namespace {
 
 Linear::Options input_options(const FeedForward::Options& o) {
   ShardSpec rows{.split_dim = 0};
-  if (ops::activation_inputs(o.activation) == 2) rows.sections = {o.hidden, o.hidden};
+  if (ops::activation_inputs(o.activation) == 2) rows.sections = {{o.hidden}, {o.hidden}};
   return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
 }
 
@@ -24,7 +24,8 @@ FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, cons
 Tensor FeedForward::activated(Pass& pass, const Tensor& x) {
   if (options_.activation == ops::Activation::gelu_tanh) return input_.forward_gelu_tanh(pass, x);
   const Tensor hidden = input_.forward(pass, x);
-  Tensor active = pass.allocate({hidden.shape.rows(), options_.hidden}, "activation");
+  const std::int64_t width = hidden.shape.back() / ops::activation_inputs(options_.activation);
+  Tensor active = pass.allocate({hidden.shape.rows(), width}, "activation");
   ops::activation_forward(pass.stream(), options_.activation, hidden, active);
   pass.save(hidden);
   return active;

@@ -1,5 +1,7 @@
 #include "choir/nn/linear.hpp"
 
+#include <utility>
+
 #include "choir/ops/gemm.hpp"
 
 namespace choir {
@@ -12,8 +14,8 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
                                .decay = true,
                                .gradient_overwritten = true,
                                .shard = options.weight_shard})),
-      inputs_(inputs),
-      outputs_(outputs) {
+      inputs_(weight_->local[1]),
+      outputs_(weight_->local[0]) {
   if (options.bias)
     bias_ = &parameters.add({.name = name + ".bias",
                              .shape = {outputs},
@@ -22,31 +24,54 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
 }
 
 Linear::Linear(Parameter& weight)
-    : weight_(&weight), inputs_(weight.shape[1]), outputs_(weight.shape[0]) {}
+    : weight_(&weight), inputs_(weight.local[1]), outputs_(weight.local[0]) {}
+
+TensorView Linear::bias(const Pass& pass) const {
+  const bool elsewhere = row() && pass.tensor().rank() > 0;
+  return bias_ && !elsewhere ? bias_->value : TensorView{};
+}
 
 Tensor Linear::forward(Pass& pass, const Tensor& x) {
-  Tensor y = pass.allocate({x.shape.rows(), outputs_}, "linear output");
-  ops::gemm(pass.stream(), x, weight_->value, y,
-            {.transpose_b = true, .bias = bias_ ? bias_->value : TensorView{}});
+  const ops::GemmOptions options{.transpose_b = true, .bias = bias(pass)};
+  if (row()) {
+    Tensor terms = allocate_terms(pass, outputs_, "linear output");
+    ops::gemm(pass.stream(), x, weight_->value, terms, options);
+    pass.save(x);
+    return RowSum(pass, std::move(terms)).wait();
+  }
+  const Tensor rows = column() ? gather_rows(pass, x) : x;
+  Tensor y = pass.allocate({rows.shape.rows(), outputs_}, "linear output");
+  ops::gemm(pass.stream(), rows, weight_->value, y, options);
   pass.save(x);
   return y;
 }
 
 Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
-  Tensor x = pass.pop();
-  Tensor d_x = pass.allocate({d_y.shape.rows(), inputs_}, "linear input gradient");
-  ops::gemm(pass.stream(), d_y, weight_->value, d_x);
+  if (!column()) {
+    Tensor x = pass.pop();
+    Tensor d_rows = row() ? gather_rows(pass, d_y) : d_y;
+    Tensor d_x = pass.allocate({d_rows.shape.rows(), inputs_}, "linear input gradient");
+    ops::gemm(pass.stream(), d_rows, weight_->value, d_x);
+    pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), std::move(d_rows)});
+    return d_x;
+  }
+  RowGather inputs(pass, pass.pop());
+  Tensor terms = allocate_terms(pass, inputs_, "linear input gradient");
+  ops::gemm(pass.stream(), d_y, weight_->value, terms);
+  Tensor x = inputs.wait();
+  RowSum sum(pass, std::move(terms));
   pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), d_y});
-  return d_x;
+  return sum.wait();
 }
 
 Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x) {
-  const Shape shape{x.shape.rows(), outputs_};
+  const Tensor rows = column() ? gather_rows(pass, x) : x;
+  const Shape shape{rows.shape.rows(), outputs_};
   const Tensor before = pass.training() ? pass.allocate(shape, "pre-activation") : Tensor();
   Tensor y = pass.allocate(shape, "activation");
-  ops::gemm(pass.stream(), x, weight_->value, y,
+  ops::gemm(pass.stream(), rows, weight_->value, y,
             {.transpose_b = true,
-             .bias = bias_ ? bias_->value : TensorView{},
+             .bias = bias(pass),
              .epilogue = ops::GemmEpilogue::gelu_tanh,
              .pre_activation = before});
   pass.save(x);
@@ -57,10 +82,11 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x) {
 Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
   Tensor x = pass.pop();
   const Tensor before = pass.pop();
+  Tensor d_rows = row() ? gather_rows(pass, d_y) : d_y;
   Tensor d_before = pass.allocate(before.shape, "pre-activation gradient");
-  ops::gemm(pass.stream(), d_y, weight_->value, d_before,
+  ops::gemm(pass.stream(), d_rows, weight_->value, d_before,
             {.epilogue = ops::GemmEpilogue::gelu_tanh_gradient, .pre_activation = before});
-  pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), d_y});
+  pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), std::move(d_rows)});
   return d_before;
 }
 

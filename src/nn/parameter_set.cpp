@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "choir/core/philox.hpp"
+#include "choir/nn/shard.hpp"
 
 namespace choir {
 namespace {
@@ -27,16 +28,25 @@ T rounded(double value) {
 
 template <class T>
 void fill(const Parameter& parameter, std::uint64_t seed, T* out) {
-  const std::int64_t n = parameter.count();
+  const std::vector<ShardRun> runs = shard_runs(parameter);
   if (parameter.init.kind != Init::Kind::normal) {
-    std::fill_n(out, n, T(parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f));
+    const T value(parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f);
+    for (const ShardRun& run : runs) std::fill_n(out + run.local, run.count, value);
     return;
   }
   const PhiloxKey key = philox_key(seed, "init/" + parameter.name);
   const double std = parameter.init.std;
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < n; ++i)
-    out[i] = rounded<T>(std * normal_at(key, static_cast<std::uint64_t>(i)));
+  const auto write = [&](const ShardRun& run, std::int64_t i) {
+    const auto element = static_cast<std::uint64_t>(run.logical + i);
+    out[run.local + i] = rounded<T>(std * normal_at(key, element));
+  };
+  // Few long runs, or one in every row.
+  const bool many = runs.size() > 16;
+#pragma omp parallel for schedule(static) if (many)
+  for (const ShardRun& run : runs) {
+#pragma omp parallel for schedule(static) if (!many)
+    for (std::int64_t i = 0; i < run.count; ++i) write(run, i);
+  }
 }
 
 }  // namespace
@@ -51,6 +61,8 @@ Parameter& ParameterSet::add(Parameter parameter) {
   for (const Parameter& other : parameters_)
     CHOIR_CHECK(other.name != parameter.name, "two parameters are called '{}'", other.name);
   parameter.bucket = static_cast<int>(buckets_.size()) - 1;
+  parameter.split = tensor_;
+  parameter.local = local_shape(parameter.shape, parameter.shard, tensor_);
   parameters_.push_back(std::move(parameter));
   buckets_.back().parameters.push_back(&parameters_.back());
   return parameters_.back();
@@ -66,7 +78,7 @@ void ParameterSet::place(int data_ranks) {
     bucket.decayed = 0;
     for (Parameter* p : bucket.parameters) {
       p->offset = at;
-      at += round_up(p->count(), kAlignment);
+      at += round_up(p->local_count(), kAlignment);
       if (p->decay) bucket.decayed = at;
     }
     bucket.size = round_up(at, kSliceAlignment * data_ranks);
@@ -81,10 +93,10 @@ void ParameterSet::bind(const Precision& precision, void* values, void* masters,
   for (const Bucket& bucket : buckets_)
     for (Parameter* p : bucket.parameters) {
       const std::int64_t first = bucket.offset + p->offset;
-      p->value = window(values, precision.compute, first, p->shape);
-      p->master = window(masters, precision.master, first, p->shape);
+      p->value = window(values, precision.compute, first, p->local);
+      p->master = window(masters, precision.master, first, p->local);
       p->gradient =
-          gradients ? window(gradients, precision.gradient, first, p->shape) : TensorView{};
+          gradients ? window(gradients, precision.gradient, first, p->local) : TensorView{};
     }
 }
 

@@ -10,8 +10,9 @@ constexpr std::size_t kMaxPostponed = 1 << 12;
 
 }  // namespace
 
-Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed)
-    : stream_(stream), arena_(&arena), precision_(precision), seed_(seed) {
+Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
+           const TensorAxis& tensor)
+    : stream_(stream), arena_(&arena), precision_(precision), seed_(seed), tensor_(tensor) {
   saved_.reserve(kMaxSaved);
   postponed_.reserve(kMaxPostponed);
 }

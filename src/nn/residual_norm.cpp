@@ -5,14 +5,30 @@
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
+namespace {
+
+/// Each rank sees a share of the rows.
+ShardSpec shard_of(const ParameterSet& parameters) {
+  ShardSpec spec;
+  if (parameters.tensor().sequence) spec.partial = {Axis::tensor};
+  return spec;
+}
+
+}  // namespace
 
 ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
                            const Options& options)
     : options_(options),
       width_(width),
-      weight_(&parameters.add({.name = name + ".weight", .shape = {width}, .init = Init::ones()})) {
+      weight_(&parameters.add({.name = name + ".weight",
+                               .shape = {width},
+                               .init = Init::ones(),
+                               .shard = shard_of(parameters)})) {
   if (options.bias && options.kind == ops::Norm::layernorm)
-    bias_ = &parameters.add({.name = name + ".bias", .shape = {width}, .init = Init::zeros()});
+    bias_ = &parameters.add({.name = name + ".bias",
+                             .shape = {width},
+                             .init = Init::zeros(),
+                             .shard = shard_of(parameters)});
 }
 
 ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream) {

@@ -10,7 +10,9 @@ namespace {
 
 Linear::Options qkv_options(const SelfAttention::Options& o) {
   const std::int64_t kv_width = o.width / o.heads * o.kv_heads;
-  const ShardSpec rows{.split_dim = 0, .sections = {o.width, kv_width, kv_width}};
+  const ShardSpec rows{
+      .split_dim = 0,
+      .sections = {{o.width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
   return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
 }
 
@@ -26,7 +28,14 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
               {.bias = options.bias,
                .init_std = options.output_init_std,
                .weight_shard = {.split_dim = 1}}),
-      dropout_(name + ".dropout", options.dropout) {}
+      dropout_(name + ".dropout", options.dropout) {
+  options_.heads = heads_of_rank(options.heads, parameters.tensor());
+  options_.kv_heads = heads_of_rank(options.kv_heads, parameters.tensor());
+}
+
+std::int64_t SelfAttention::heads_of_rank(std::int64_t heads, const TensorSplit& split) {
+  return heads < split.ranks ? 1 : heads / split.ranks;
+}
 
 ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
   const Sequence& sequence = pass.sequence();
@@ -91,7 +100,7 @@ Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rop
   const Sequence& sequence = pass.sequence();
   Tensor qkv = qkv_.forward(pass, x);
   rotate(pass, qkv, rope_table, false);
-  Tensor out = pass.allocate({sequence.rows(), options_.width}, "attention output");
+  Tensor out = pass.allocate({sequence.rows(), options_.heads * head_width_}, "attention output");
   Tensor lse = pass.training()
                    ? pass.allocate_statistic({sequence.batch, options_.heads, sequence.tokens},
                                              "attention lse")

@@ -19,7 +19,7 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const 
   const std::int64_t bucket =
       storage_->parameters().buckets()[static_cast<std::size_t>(p.bucket)].offset;
   const std::int64_t first = which * storage_->parameters().flat_size() + bucket + p.offset;
-  return moments_.slice(first, p.count()).reshaped(p.shape);
+  return moments_.slice(first, p.local_count()).reshaped(p.local);
 }
 
 void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control) {

@@ -58,8 +58,8 @@ void ParameterStorage::initialise(std::uint64_t seed) {
       choir::initialise(p, seed, p.master);
       continue;
     }
-    host.resize(p.master.bytes());
-    choir::initialise(p, seed, {host.data(), p.master.dtype, p.shape});
+    host.assign(p.master.bytes(), std::byte{0});
+    choir::initialise(p, seed, {host.data(), p.master.dtype, p.local});
     device_->copy_from_host(p.master.data, host.data(), host.size());
   }
   publish(Stream(*device_));
@@ -76,10 +76,11 @@ void ParameterStorage::begin_gradients(const Stream& stream) {
   }
 }
 
-std::uint64_t ParameterStorage::digest() const {
+std::uint64_t ParameterStorage::digest(bool whole_only) const {
   if (device_->kind() == DeviceKind::null) return 0;
   std::uint64_t digest = 0;
   for (const Parameter& p : parameters_->parameters()) {
+    if (whole_only && p.shard.split_dim >= 0) continue;
     const auto* bytes = static_cast<const std::byte*>(p.master.data);
     // Two registers over the two halves, so that 64 bits mean something.
     const std::size_t half = p.master.bytes() / 2;

@@ -76,8 +76,7 @@ std::int64_t Checkpointer::newest_step() const {
 bool Checkpointer::save(const std::string& meta_json, std::optional<double> metric) {
   // Nothing drifted is worth keeping: a rank with other weights ends the run, the checkpoints
   // before stay.
-  require_equal(engine_.mesh().world(), engine_.instance().storage().digest(),
-                fmt::format("parameters after step {}", progress_.step));
+  require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
   const CheckpointMeta meta{.step = progress_.step,
                             .json = meta_json,
                             .metric = metric,

@@ -32,6 +32,27 @@ std::int64_t heads_from(const GptConfig& gpt) {
   return heads;
 }
 
+std::int64_t ffn_width_of(const GptConfig& gpt) {
+  return gpt.ffn_width == 0 ? default_ffn_width(gpt) : gpt.ffn_width;
+}
+
+/// Each rank has heads of keys and values of its own, or several share one.
+bool divides_kv_heads(const GptConfig& gpt, std::int64_t ranks) {
+  const std::int64_t heads = gpt.n_kv_head == 0 ? gpt.n_head : gpt.n_kv_head;
+  return heads % ranks == 0 || ranks % heads == 0;
+}
+
+/// The sizes of parallel.tensor next to `wish` that this model allows.
+std::string tensor_sizes_around(const GptConfig& gpt, std::int64_t wish) {
+  std::int64_t below = 1, above = 0;
+  for (std::int64_t t = 1; t <= kMostTensorRanks; ++t) {
+    if (gpt.n_head % t != 0 || !divides_kv_heads(gpt, t) || ffn_width_of(gpt) % t != 0) continue;
+    if (t < wish) below = t;
+    if (t > wish && above == 0) above = t;
+  }
+  return above == 0 ? std::to_string(below) : fmt::format("{} or {}", below, above);
+}
+
 class Checks {
  public:
   explicit Checks(const Deck& deck) : deck_(deck) {}
@@ -139,6 +160,25 @@ class Checks {
                       train.loss_scale_window));
   }
 
+  void tensor() {
+    const std::int64_t t = deck_.parallel.tensor;
+    const GptConfig& gpt = deck_.model.gpt;
+    if (deck_.parallel.sequence && t == 1)
+      add({"parallel.sequence", "parallel.tensor"},
+          "parallel.sequence = true divides tokens among tensor ranks, but parallel.tensor = 1; "
+          "nearest legal: sequence = false, or tensor = 2");
+    if (t == 1) return;
+    for (KeyProblem& problem : check_tensor_size(gpt, t))
+      add(std::move(problem.keys), std::move(problem.text));
+    // Sums of halves have no MPI type, and random rounding follows the layout of one rank.
+    const std::string& precision = deck_.train.precision;
+    if (precision == "fp16-mixed" || precision == "bf16-true")
+      add({"train.precision", "parallel.tensor"},
+          fmt::format("train.precision = \"{}\" is not yet supported with parallel.tensor = {}; "
+                      "legal now: fp64, fp32, bf16-mixed",
+                      precision, t));
+  }
+
   void faults() {
     const FaultSection& fault = deck_.fault;
     const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
@@ -199,6 +239,27 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   return problems;
 }
 
+std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) {
+  std::vector<KeyProblem> problems;
+  const std::string legal = tensor_sizes_around(gpt, t);
+  const auto divides = [&](const char* key, std::int64_t value) {
+    if (value % t == 0) return true;
+    problems.push_back(
+        {{std::string("model.") + key, "parallel.tensor"},
+         fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
+                     "legal: {} = {}, or tensor = {}",
+                     key, value, t, key, multiples_around(value, t), legal)});
+    return false;
+  };
+  if (divides("n_head", gpt.n_head) && !divides_kv_heads(gpt, t))
+    problems.push_back({{"model.n_kv_head", "parallel.tensor"},
+                        fmt::format("model.n_kv_head = {} is neither a multiple nor a divisor of "
+                                    "parallel.tensor = {}; nearest legal: tensor = {}",
+                                    gpt.n_kv_head, t, legal)});
+  divides("ffn_width", ffn_width_of(gpt));
+  return problems;
+}
+
 std::vector<KeyProblem> deck::check(const Deck& deck) {
   Checks checks(deck);
   for (KeyProblem& problem : check_model(deck.model.gpt))
@@ -207,6 +268,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.data();
   checks.schedule();
   checks.precision();
+  checks.tensor();
   checks.device();
   checks.faults();
   return checks.take();

@@ -5,7 +5,11 @@ namespace choir::deck {
 void add_parallel_keys(Table& table) {
   using Part = ParallelSection;
   auto parallel = table.section("parallel", &Deck::parallel);
-  parallel.add("tensor", &Part::tensor, "ranks", "Ranks that share each layer.").only(1);
+  parallel
+      .add("tensor", &Part::tensor, "ranks",
+           "Ranks that share each layer: heads, feed-forward width and vocabulary are divided.")
+      .at_least(1)
+      .at_most(kMostTensorRanks);
   parallel.add("pipeline", &Part::pipeline, "ranks", "Ranks that share the layers.").only(1);
   parallel.add("context", &Part::context, "ranks", "Ranks that share each sequence.").only(1);
   parallel
@@ -13,7 +17,9 @@ void add_parallel_keys(Table& table) {
            "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")
       .or_word("auto")
       .at_least(0);
-  parallel.add("sequence", &Part::sequence, "", "Sequence parallelism.").only(0);
+  parallel.add("sequence", &Part::sequence, "",
+               "Sequence parallelism: norms, dropout and residuals hold a share of the tokens on "
+               "each of the tensor ranks.");
   parallel.add("zero", &Part::zero, "stage", "What of the training state is spread over ranks.")
       .only(0);
   parallel.add("schedule", &Part::schedule, "", "Pipeline schedule; of no effect on one stage.")

@@ -15,8 +15,16 @@ namespace {
 constexpr std::int64_t kStepsBeforeGraph = 2;
 
 /// What MPI does to device memory happens on the host and cannot be recorded.
-bool recordable(const Communicator& data) {
-  return data.size() == 1 || std::string_view(data.transport()) == "nccl";
+bool recordable(Mesh& mesh) {
+  for (const Axis axis : {Axis::data, Axis::tensor})
+    if (mesh.along(axis).size() > 1 && std::string_view(mesh.along(axis).transport()) != "nccl")
+      return false;
+  return true;
+}
+
+/// Of sums over the tensor axis.
+Summation order_of(const EngineOptions& options) {
+  return options.reproducible ? Summation::tree : Summation::fast;
 }
 
 /// After a failure, of which there is more to say than of the half-recorded graph.
@@ -32,10 +40,16 @@ void abandon_capture(Device& device, NativeStream stream) {
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
     : options_(options),
       mesh_(&mesh),
-      instance_({options.model, options.precision, options.seed, true}, device,
-                mesh.along(Axis::data), arena_bytes),
+      instance_({.model = options.model,
+                 .precision = options.precision,
+                 .seed = options.seed,
+                 .training = true,
+                 .sequence = options.sequence,
+                 .order = order_of(options),
+                 .alter = options.alter},
+                device, mesh, arena_bytes),
       staged_(!device.host_visible()),
-      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh.along(Axis::data))),
+      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh)),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
@@ -45,6 +59,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, device, data, options.micro_batches,
                                                options.reproducible);
+  partial_ =
+      std::make_unique<PartialGradients>(instance_.parameters(), device, options.precision.gradient,
+                                         mesh.along(Axis::tensor), order_of(options), *reducer_);
   norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1);
   const std::int64_t sums = options.micro_batches * data.size() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
@@ -154,7 +171,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   reduce_losses();
   enter(Phase::optimizer);
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  norm_->compute(stream, mesh_->along(Axis::data), place);
+  norm_->compute(stream, mesh_->along(Axis::data), mesh_->along(Axis::tensor), place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sum = losses_.slice(losses_.count() - 1, 1),
@@ -170,17 +187,20 @@ template <class Enter>
 void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter) {
   Pass& pass = instance_.pass();
   reducer_->begin_micro_batch(instance_.stream(), j);
+  // The reproducible tree takes every micro-batch by itself.
+  partial_->begin_micro_batch(instance_.stream(),
+                              options_.reproducible || j + 1 == options_.micro_batches);
   pass.begin(Mode::train,
              {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
              batch.first_sample, batch.first_sample_on_device);
   {
-    const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *reducer_,
+    const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *partial_,
                                                  &control()->loss_factor);
     const std::int64_t mine = mesh_->along(Axis::data).rank() * options_.micro_batches + j;
     ops::tree_sum(instance_.stream(), losses, losses_.slice(mine, 1));
   }
   enter(Phase::backward);
-  instance_.model().backward(pass, batch.inputs, *reducer_);
+  instance_.model().backward(pass, batch.inputs, *partial_);
 }
 
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and
@@ -231,6 +251,7 @@ MemoryPlan Engine::memory() const {
   instance_.add_to(plan);
   optimizer_->add_to(plan);
   reducer_->add_to(plan);
+  partial_->add_to(plan);
   norm_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());
   std::size_t batches = 0;

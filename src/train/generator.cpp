@@ -26,7 +26,7 @@ struct Generator::Cache {
   explicit Cache(ModelInstance& instance) {
     const GptConfig& c = instance.model().config();
     const auto layers = static_cast<std::size_t>(c.n_layer);
-    const Shape shape{1, c.block_size, c.n_kv_head, c.head_width()};
+    const Shape shape{1, c.block_size, instance.model().kv_heads_of_rank(), c.head_width()};
     memory.reserve(2 * layers);
     for (std::size_t i = 0; i < layers; ++i) {
       memory.push_back(instance.pass().allocate(shape, "key cache"));

@@ -4,17 +4,35 @@
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
+namespace {
 
-ModelInstance::ModelInstance(const Options& options, Device& device, Communicator& data,
+TensorSplit split_of(const ModelInstance::Options& options, const Communicator& tensor) {
+  return {.rank = tensor.rank(),
+          .ranks = tensor.size(),
+          .sequence = options.sequence && tensor.size() > 1};
+}
+
+ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
+  if (options.alter) options.alter(parameters);
+  return parameters;
+}
+
+}  // namespace
+
+ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
                              std::size_t arena_bytes)
     : options_(options),
       device_(&device),
+      tensor_(&mesh.along(Axis::tensor)),
       stream_(device, &work_),
+      parameters_(split_of(options, *tensor_)),
       model_(options.model, parameters_),
-      storage_(std::make_unique<ParameterStorage>(parameters_, options.precision, device, data,
+      storage_(std::make_unique<ParameterStorage>(altered(options, parameters_), options.precision,
+                                                  device, mesh.along(Axis::data),
                                                   options.training)),
       arena_(device, arena_bytes),
-      pass_(stream_, arena_, options.precision, options.seed),
+      pass_(stream_, arena_, options.precision, options.seed,
+            {.communicator = tensor_, .sequence = options.sequence, .order = options.order}),
       scalar_(device, sizeof(double)) {
   const Shape table = model_.rope_table_shape();
   if (table.count() == 0) return;

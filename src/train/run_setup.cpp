@@ -61,6 +61,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .micro_batch_size = batch.micro,
           .micro_batches = batch.accum,
           .reproducible = deck.train.reproducible,
+          .sequence = deck.parallel.sequence,
           .adamw = {.beta1 = o.beta1,
                     .beta2 = o.beta2,
                     .epsilon = o.epsilon,

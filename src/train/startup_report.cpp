@@ -80,11 +80,17 @@ std::string model_report(Engine& engine) {
   const auto tensors = static_cast<std::int64_t>(parameters.parameters().size());
   const std::int64_t ranks = engine.mesh().along(Axis::data).size();
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
+  const TensorSplit& split = parameters.tensor();
+  const std::string divided =
+      split.ranks == 1 ? "not divided"
+                       : fmt::format("over {} ranks{}", split.ranks,
+                                     split.sequence ? ", with sequence parallelism" : "");
   return fmt::format(
       "model:\n{}"
       "  parameters                 {:>16}\n  without positions          {:>16}\n"
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
+      "  layers                     {:>16}\n"
       "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
       "  tokens per iteration       {:>16}\n"
       "  GEMM                       {:>16}\n"
@@ -93,8 +99,9 @@ std::string model_report(Engine& engine) {
       model.describe(), format_count(parameters.count()),
       format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
       decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
-      tensors - decayed_tensors, format_count(sequences), o.micro_batch_size, o.micro_batches,
-      ranks, format_count(sequences * o.model.block_size), ops::gemm_library(o.precision.compute),
+      tensors - decayed_tensors, divided, format_count(sequences), o.micro_batch_size,
+      o.micro_batches, ranks, format_count(sequences * o.model.block_size),
+      ops::gemm_library(o.precision.compute),
       engine.lag() == 0 ? "after each step" : fmt::format("{} step(s) later", engine.lag()),
       engine.graph_use());
 }

@@ -73,11 +73,11 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   return plan;
 }
 
-StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate,
-                        const Device* target) {
+StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
+                        std::int64_t batch, bool generate, const Device* target) {
   NullDevice device = null_device_for(target);
-  const auto mesh = Mesh::planned(Layout(), 0, 1);
-  ModelInstance instance(options, device, mesh->along(Axis::data), Arena::kUnbounded);
+  const auto mesh = Mesh::planned(layout, rank, 1);
+  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
   if (batch > 0) instance.loss_sum(PlannedBatch(batch, options.model.block_size).batch);
   if (generate) plan_generation(instance);
   StepPlan plan;

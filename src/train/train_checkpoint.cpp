@@ -1,39 +1,60 @@
 #include "choir/train/train_checkpoint.hpp"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/nn/shard.hpp"
 
 namespace choir {
 namespace {
 
-/// Elements [n*r/size, n*(r+1)/size) of `tensor` are this rank's.
-StoredTensor stored(const std::string& name, const TensorView& tensor, Device& device, int rank,
-                    int size) {
-  const std::int64_t n = tensor.count();
-  const std::int64_t first = n * rank / size, last = n * (rank + 1) / size;
-  StoredTensor result{.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}};
+/// Pieces [n*part/parts, n*(part+1)/parts) of what this rank owns of a parameter's tensor, counted
+/// in elements; `all`: of everything that it holds.
+struct Share {
+  std::int64_t part = 0, parts = 1;
+  bool all = false;
+};
+
+StoredTensor stored(const std::string& name, const Parameter& p, const TensorView& local,
+                    Device& device, const Share& share) {
+  StoredTensor result{.name = name, .dtype = local.dtype, .shape = p.shape, .pieces = {}};
   if (!device.host_visible()) result.device = &device;
-  auto* data = static_cast<std::byte*>(tensor.data) +
-               static_cast<std::size_t>(first) * size_of(tensor.dtype);
-  if (first < last) result.pieces.push_back({first, last - first, data});
+  std::vector<ShardRun> runs = shard_runs(p);
+  if (!share.all) std::erase_if(runs, [](const ShardRun& run) { return !run.owned; });
+  std::int64_t n = 0, at = 0;
+  for (const ShardRun& run : runs) n += run.count;
+  const std::int64_t first = n * share.part / share.parts;
+  const std::int64_t last = n * (share.part + 1) / share.parts;
+  for (const ShardRun& run : runs) {
+    const std::int64_t begin = std::max(first, at) - at, end = std::min(last, at + run.count) - at;
+    if (begin < end)
+      result.pieces.push_back(
+          {run.logical + begin, end - begin,
+           static_cast<std::byte*>(local.data) +
+               static_cast<std::size_t>(run.local + begin) * size_of(local.dtype)});
+    at += run.count;
+  }
   return result;
 }
 
-std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, int rank, int size) {
+std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
+                                      bool with_state) {
   std::vector<StoredTensor> list;
   Device& device = engine.instance().device();
   for (const Parameter& p : engine.instance().parameters().parameters()) {
-    list.push_back(stored("parameters/" + p.name, p.master, device, rank, size));
+    list.push_back(stored("parameters/" + p.name, p, p.master, device, share));
     list.push_back(
-        stored("optimizer/m/" + p.name, engine.optimizer().first_moment(p), device, rank, size));
+        stored("optimizer/m/" + p.name, p, engine.optimizer().first_moment(p), device, share));
     list.push_back(
-        stored("optimizer/v/" + p.name, engine.optimizer().second_moment(p), device, rank, size));
+        stored("optimizer/v/" + p.name, p, engine.optimizer().second_moment(p), device, share));
   }
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
                         .dtype = state.value.dtype,
                         .shape = state.value.shape,
                         .pieces = {}};
-    if (rank == 0 || size == 1) tensor.pieces.push_back({0, state.value.count(), state.value.data});
+    if (with_state) tensor.pieces.push_back({0, state.value.count(), state.value.data});
     list.push_back(std::move(tensor));
   }
   return list;
@@ -82,18 +103,29 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
 
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress) {
   const Communicator& data = engine.mesh().along(Axis::data);
-  return all_tensors(engine, progress, data.rank(), data.size());
+  return all_tensors(engine, progress, {.part = data.rank(), .parts = data.size()},
+                     engine.mesh().rank() == 0);
 }
 
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
-  return all_tensors(engine, progress, 0, 1);
+  return all_tensors(engine, progress, {.all = true}, true);
 }
 
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
   std::vector<StoredTensor> list;
   for (const Parameter& p : instance.parameters().parameters())
-    list.push_back(stored("parameters/" + p.name, p.master, instance.device(), 0, 1));
+    list.push_back(stored("parameters/" + p.name, p, p.master, instance.device(), {.all = true}));
   return list;
+}
+
+void require_equal_parameters(Engine& engine, const std::string& what) {
+  const ParameterStorage& storage = engine.instance().storage();
+  Mesh& mesh = engine.mesh();
+  // On all ranks alike, though each compares with its own groups only.
+  together(mesh.world(), [&] {
+    require_equal(mesh.host_along(Axis::data), storage.digest(), what);
+    require_equal(mesh.host_along(Axis::tensor), storage.digest(true), what);
+  });
 }
 
 }  // namespace choir

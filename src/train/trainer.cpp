@@ -174,8 +174,9 @@ void Trainer::evaluate() {
   progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);
 }
 
+// The ranks that share rank 0's layers generate with it.
 void Trainer::write_sample() {
-  if (mesh_.rank() != 0 || deck_.eval.sample_tokens == 0) return;
+  if (mesh_.coordinates()[Axis::data] != 0 || deck_.eval.sample_tokens == 0) return;
   const Tokenizer* tokenizer = data_->tokenizer();
   if (tokenizer == nullptr) return;
   const double start = now_seconds();
@@ -184,7 +185,7 @@ void Trainer::write_sample() {
   try {
     prompt = tokenizer->encode(deck_.eval.sample_prompt, "eval.sample_prompt");
   } catch (const DataError& error) {
-    log_.warn("no text sample: {}", error.what());
+    if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
     return;
   }
   const auto tokens = Generator(engine_->instance())
@@ -194,7 +195,7 @@ void Trainer::write_sample() {
                                      .seed = static_cast<std::uint64_t>(deck_.run.seed)});
   const std::string text = tokenizer->decode(tokens);
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
-  if (!directory_.write_sample(progress_.step, text + "\n"))
+  if (mesh_.rank() == 0 && !directory_.write_sample(progress_.step, text + "\n"))
     log_.error("cannot write a sample to {}: is the disk full? training goes on",
                directory_.samples());
   evaluation_seconds_ += now_seconds() - start;

@@ -93,7 +93,7 @@ void Trainer::resume() {
   watchdog_.beat("resume");
   if (!checkpointer_->restore(data_->vocab_hash()))
     engine_->instance().storage().initialise(engine_->options().seed);
-  require_equal(mesh_.world(), engine_->instance().storage().digest(), "parameters at the start");
+  require_equal_parameters(*engine_, "parameters at the start");
   first_step_ = progress_.step;
   together(mesh_.world(), [&] {
     if (progress_.consumed_samples % batch_.micro == 0) return;

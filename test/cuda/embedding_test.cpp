@@ -93,6 +93,41 @@ TEST_F(CudaEmbedding, IdsOutsideTheTableAreNobodys) {
     ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 16)]);
 }
 
+// A table that holds ids 40..79 of 80.
+TEST_F(CudaEmbedding, RowsOfADividedTable) {
+  constexpr std::int64_t kRows = 500, kPart = 40;
+  const HostTensor ids = HostTensor::integers({kRows}, 1, 2 * kPart);
+  const HostTensor table = HostTensor::normal(DType::bf16, {kPart, 16}, 2);
+  HostTensor out(DType::bf16, {kRows, 16}), ones = HostTensor::filled(DType::bf16, {kRows, 16}, 1);
+  HostTensor d_table = HostTensor::filled(DType::f32, {kPart, 16}, 0);
+  Mirror mirror(device());
+  ops::embedding_forward(stream(), {.ids = mirror.in(ids),
+                                    .table = mirror.in(table),
+                                    .positions = {},
+                                    .out = mirror.io(out),
+                                    .first_id = kPart,
+                                    .vocabulary = 2 * kPart});
+  ops::embedding_backward(
+      stream(),
+      {.ids = mirror.in(ids),
+       .d_out = mirror.in(ones),
+       .d_table = mirror.io(d_table),
+       .d_positions = {},
+       .first_id = kPart,
+       .vocabulary = 2 * kPart,
+       .workspace = mirror.workspace(ops::embedding_workspace(stream(), kRows, kPart, 16))});
+  mirror.fetch();
+  std::vector<double> counts(kPart);
+  for (std::int64_t r = 0; r < kRows; ++r) {
+    const auto row = static_cast<std::int64_t>(ids[r]) - kPart;
+    if (row >= 0) ++counts[static_cast<std::size_t>(row)];
+    for (std::int64_t c = 0; c < 16; ++c)
+      ASSERT_EQ(out[r * 16 + c], row >= 0 ? table[row * 16 + c] : 0.0);
+  }
+  for (std::int64_t i = 0; i < d_table.count(); ++i)
+    ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 16)]);
+}
+
 /// What the ids add up to in the order that kernels/embedding.cuh states, in f32, one column:
 /// sorted rows in segments of 64; an id within one segment is added to the total, the sums of
 /// others go to the next free one of two places a segment has in the next list.

@@ -12,6 +12,7 @@
 #include "choir/app/guard.hpp"
 #include "choir/checkpoint/store.hpp"
 #include "choir/comm/mesh.hpp"
+#include "choir/comm/mpi_session.hpp"
 #include "choir/core/log.hpp"
 #include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
@@ -30,6 +31,12 @@ int choose_threads(Communicator& node);
 /// The text of a file at every rank; rank 0 reads. DeckError on all ranks when it cannot be read.
 /// Collective.
 std::string read_everywhere(Communicator& world, const std::string& path);
+
+/// --tensor, of commands that run a model.
+void add_tensor_option(CLI::App& app, int& tensor);
+/// Collective. All ranks, `tensor` of them for each copy of the model. DeckError when they do not
+/// divide.
+std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor);
 
 /// A trained model, ready to evaluate or generate.
 struct LoadedModel {

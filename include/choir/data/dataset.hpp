@@ -41,6 +41,9 @@ struct DataConfig {
       0;  ///< at most so many validation windows; 0: all (synthetic: 8 * rows)
   /// Files up to this size have their payload checked when opened, each by one rank.
   std::int64_t verify_bytes = std::int64_t{64} << 20;
+  /// Ranks that take the same samples, of which rank 0 reads and tells the others; nullptr: each
+  /// reads. Must outlive the data set.
+  Communicator* peers = nullptr;
   int slots = 2;  ///< batches held at a time; 1: read when asked for. See Prefetcher
 };
 
@@ -60,8 +63,8 @@ struct MicroBatchOrder {
 
 class Dataset {
  public:
-  /// Collective over `comm` (the ranks that read: one for each part of the batch), which must
-  /// outlive the data set. Rank 0 looks at the file system and tells the others. Throws on all
+  /// Collective over `comm` (one rank for each part of the batch), which must outlive the data set,
+  /// and over config.peers. Rank 0 looks at the file system and tells the others. Throws on all
   /// ranks: DataError (files, vocabulary, too short), DeckError (settings), StorageError (first-use
   /// preparation).
   static std::unique_ptr<Dataset> open(Communicator& comm, const DataConfig& config);

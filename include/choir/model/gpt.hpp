@@ -33,8 +33,12 @@ class Gpt {
   /// Consumes what loss() saved; adds to every parameter's gradient. With postponed weight
   /// gradients the ids must live until those ran, and hooks hear gradients_ready() before they are.
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
-  /// Generation: ids [B*T] -> logits of the last position [B, V]; appends to the cache of the pass.
+  /// Generation: ids [B*T] -> logits of the last position [B, V']; appends to the cache of the
+  /// pass. Columns at or beyond the vocabulary are padding.
   Tensor next_logits(Pass& pass, const TensorView& ids);
+
+  /// Heads of keys and values in the cache of this rank.
+  std::int64_t kv_heads_of_rank() const;
 
   /// "embedding 65 x 768 ...", one module a line, with parameter counts.
   std::string describe() const;
@@ -44,6 +48,8 @@ class Gpt {
   double flops_per_token() const;
 
  private:
+  /// Where this rank's part of the vocabulary begins.
+  std::int64_t first_id() const;
   ResidualStream embed(Pass& pass, const TensorView& ids);
   Tensor trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks);
   static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,

@@ -1,5 +1,8 @@
 #pragma once
-// y = x W^T + b.
+// y = x W^T + b. A weight cut along its outputs makes a column layer, one cut along its inputs a
+// row layer (see choir/nn/tensor_axis.hpp): a column layer takes shares of rows and gives whole
+// rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
+// gathered again, whole rows are not. Communication of backward runs beside the other product.
 #include <string>
 
 #include "choir/nn/parameter_set.hpp"
@@ -20,7 +23,7 @@ class Linear {
   /// Shares the weight of another module (tied head); no bias.
   explicit Linear(Parameter& weight);
 
-  /// x [N, inputs] -> [N, outputs]; keeps x.
+  /// x [N, inputs] -> [N, outputs], both as this rank has them; keeps x.
   Tensor forward(Pass& pass, const Tensor& x);
   /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
   Tensor backward(Pass& pass, const Tensor& d_y);
@@ -33,11 +36,15 @@ class Linear {
   Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
 
  private:
+  bool column() const { return weight_->shard.split_dim == 0; }
+  bool row() const { return weight_->shard.split_dim == 1; }
+  /// Of a row layer one rank adds the bias.
+  TensorView bias(const Pass& pass) const;
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
 
   Parameter* weight_;
   Parameter* bias_ = nullptr;
-  std::int64_t inputs_, outputs_;
+  std::int64_t inputs_, outputs_;  ///< of this rank
 };
 
 }  // namespace choir

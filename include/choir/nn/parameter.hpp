@@ -11,13 +11,31 @@
 
 namespace choir {
 
-/// Default: every rank holds the whole tensor and its whole gradient.
+/// This rank's place among those that share each layer.
+struct TensorSplit {
+  int rank = 0, ranks = 1;
+  bool sequence = false;  ///< norms and residual stream hold a share of the rows
+};
+
+/// A range along a dim that is cut by itself, as the rows of q, k and v, or of gate and up.
+struct Section {
+  std::int64_t extent = 0;
+  /// It can be cut into this many (heads); 0: into any number that divides it. Where the ranks are
+  /// a multiple of it, each part is held by neighbouring ranks, whose gradients of it are summed.
+  std::int64_t parts = 0;
+};
+
+/// Default: every rank holds the whole tensor and its whole gradient. What follows from it (shape,
+/// elements, their owners, sums) is computed in choir/nn/shard.hpp.
 struct ShardSpec {
   /// Tensor dim cut into equal parts along `axis`; -1: not cut.
   int split_dim = -1;
   Axis axis = Axis::tensor;
-  /// Extents along split_dim that are cut separately, as q|k|v rows or gate|up rows; empty: one.
-  std::vector<std::int64_t> sections;
+  /// Ranges along split_dim that are cut separately; empty: one.
+  std::vector<Section> sections;
+  /// Not 0: an extent that need not divide. Every rank gets the same multiple of this, what lies
+  /// beyond the extent is padding: zero, not counted, not stored.
+  std::int64_t alignment = 0;
   /// Axes along which each rank holds only a part of the gradient, to be summed.
   std::vector<Axis> partial;
 };
@@ -42,15 +60,20 @@ struct Parameter {
   bool gradient_overwritten = false;
   ShardSpec shard;
 
+  // Set when the parameter is added.
+  TensorSplit split;
+  Shape local;  ///< what this rank holds, padding included
+
   // Set when the parameter is placed.
   int bucket = -1;
   std::int64_t offset = 0;  ///< elements from the start of the bucket
-  TensorView value;         ///< what the model computes with
+  TensorView value;         ///< what the model computes with; this and the next two are local
   TensorView master;        ///< what the optimizer updates (value itself when the types agree)
   TensorView gradient;
   bool gradient_live = false;
 
   std::int64_t count() const { return shape.count(); }
+  std::int64_t local_count() const { return local.count(); }
   /// True when the next contribution must be added; marks the gradient as written.
   bool accumulate() {
     const bool add = gradient_live;

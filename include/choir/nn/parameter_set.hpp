@@ -16,6 +16,10 @@ class ParameterSet {
   /// Every data-parallel slice of a bucket is a multiple of this (128 bytes of bf16).
   static constexpr std::int64_t kSliceAlignment = 64;
 
+  /// `tensor`: which part of every tensor is this rank's.
+  explicit ParameterSet(const TensorSplit& tensor = {}) : tensor_(tensor) {}
+
+  const TensorSplit& tensor() const { return tensor_; }
   /// Following parameters belong to a new bucket of this name.
   void begin_bucket(std::string name);
   /// The reference stays valid for the life of the set. Names are unique.
@@ -38,13 +42,14 @@ class ParameterSet {
   std::int64_t count_decayed() const;
 
  private:
+  TensorSplit tensor_;
   std::deque<Parameter> parameters_;
   std::vector<Bucket> buckets_;
   std::int64_t flat_size_ = 0;
 };
 
-/// Writes the initial value of a parameter to host memory (f64, f32 or bf16): element i of the
-/// logical tensor is a function of (seed, name, i) alone.
+/// Writes the initial value of what this rank holds to zeroed host memory (f64, f32 or bf16):
+/// element i of the logical tensor is a function of (seed, name, i) alone.
 void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to);
 
 }  // namespace choir

@@ -6,6 +6,7 @@
 
 #include "choir/device/arena.hpp"
 #include "choir/nn/precision.hpp"
+#include "choir/nn/tensor_axis.hpp"
 
 namespace choir {
 
@@ -41,7 +42,8 @@ struct WeightGradient {
 /// construction.
 class Pass {
  public:
-  Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed);
+  Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
+       const TensorAxis& tensor = {});
 
   /// `first_sample`, plus what `on_device` points at (nullptr: 0), is the global index of the first
   /// sequence: random numbers are functions of it.
@@ -56,6 +58,18 @@ class Pass {
   std::uint64_t seed() const { return seed_; }
   const Stream& stream() const { return stream_; }
   const Precision& precision() const { return precision_; }
+
+  const TensorAxis& tensor() const { return tensor_; }
+  /// Norms, dropout and the residual stream hold share_rows() of the rows, from
+  /// first_share_row() on. Not in generation, where there is next to nothing to share.
+  bool shares_rows() const {
+    return tensor_.sequence && tensor_.size() > 1 && mode_ != Mode::generate;
+  }
+  std::int64_t share_rows() const {
+    return shares_rows() ? (sequence_.rows() + tensor_.size() - 1) / tensor_.size()
+                         : sequence_.rows();
+  }
+  std::int64_t first_share_row() const { return shares_rows() ? tensor_.rank() * share_rows() : 0; }
 
   /// Activations in the compute type; statistics and scratch beside them. Uninitialised.
   Tensor allocate(const Shape& shape, const char* tag);
@@ -77,6 +91,7 @@ class Pass {
   Arena* arena_;
   Precision precision_;
   std::uint64_t seed_;
+  TensorAxis tensor_;
   Mode mode_ = Mode::evaluate;
   Sequence sequence_;
   std::int64_t first_sample_ = 0;

@@ -29,6 +29,9 @@ class SelfAttention {
   Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table);
   Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table);
 
+  /// Of `heads`: its part, or one that it holds with its neighbours.
+  static std::int64_t heads_of_rank(std::int64_t heads, const TensorSplit& split);
+
  private:
   ops::AttentionProblem problem(const Pass& pass) const;
   void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
@@ -37,7 +40,7 @@ class SelfAttention {
   /// Appends this pass's keys and values to the cache; afterwards they are read from there.
   void use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForward& call) const;
 
-  Options options_;
+  Options options_;  // with the heads of this rank
   std::int64_t head_width_;
   Linear qkv_, output_;
   Dropout dropout_;

@@ -14,6 +14,9 @@ struct EmbeddingForward {
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
   TensorView out;  ///< [N, C]
+  /// Of a table divided among ranks: the id of its first row, and how many ids there are in all
+  /// (0: the rows of the table). An id of another rank stands for a row of zeros.
+  std::int64_t first_id = 0, vocabulary = 0;
 };
 
 /// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Deterministic: on the cpu rows
@@ -24,7 +27,8 @@ struct EmbeddingBackward {
   TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64)
   TensorView d_positions;  ///< [P, C] or empty
   std::int64_t tokens = 1;
-  TensorView workspace;  ///< u8 [embedding_workspace()]
+  std::int64_t first_id = 0, vocabulary = 0;  ///< as forward; ids of other ranks: nothing
+  TensorView workspace;                       ///< u8 [embedding_workspace()]
 };
 
 /// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu.

@@ -2,8 +2,10 @@
 // The Euclidean norm of the whole gradient: one number over unique elements.
 //
 // Every logical tensor is cut into fixed chunks; chunk sums (f64) are added in a fixed tree. The
-// result depends neither on ranks nor on threads nor on buckets. The chunk sums of the last few
-// steps are kept, so that the tensors of a bad step can be named after the next one was queued.
+// result depends neither on data-parallel ranks nor on threads nor on buckets. What ranks of the
+// tensor axis own of a tensor is cut rank by rank; what several hold, one counts. The chunk sums of
+// the last few steps are kept, so that the tensors of a bad step can be named after the next one
+// was queued.
 #include <string>
 #include <vector>
 
@@ -19,9 +21,10 @@ class GradientNorm {
   /// Keeps the chunk sums of `places` steps.
   GradientNorm(const ParameterSet& parameters, Device& device, int places = 1);
 
-  /// Collective over `data`, whose ranks all hold the whole reduced gradient and share the reading
-  /// of it. Afterwards square_sum() holds the sum of squares, and `place` what it was made of.
-  void compute(const Stream& stream, Communicator& data, int place = 0);
+  /// Collective over `data`, whose ranks all hold the same reduced gradient and share the reading
+  /// of it, and over `tensor`, whose ranks hold parts. Afterwards square_sum() holds the sum of
+  /// squares, and `place` what it was made of.
+  void compute(const Stream& stream, Communicator& data, Communicator& tensor, int place = 0);
 
   /// Device scalar (f64).
   TensorView square_sum() const { return square_sum_; }
@@ -31,9 +34,17 @@ class GradientNorm {
   void add_to(MemoryPlan& plan) const { plan.add("gradient norm", memory_.bytes()); }
 
  private:
+  /// Elements that a rank of the tensor axis counts, and the chunks they are cut into.
+  struct Part {
+    const Parameter* parameter;
+    int rank;
+    std::int64_t first, count;  ///< of its local elements
+    std::int64_t chunks;
+  };
+
   TensorView partials(int place) const { return partials_.slice(place * chunks_, chunks_); }
 
-  const ParameterSet* parameters_;
+  std::vector<Part> parts_;
   Device* device_;
   std::int64_t chunks_ = 0;  // of all tensors
   Buffer memory_;

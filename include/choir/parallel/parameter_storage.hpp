@@ -24,8 +24,9 @@ class ParameterStorage {
   void publish(const Stream& stream);
   /// Local: prepares the gradients for the first contribution of a step (or of a micro-batch).
   void begin_gradients(const Stream& stream);
-  /// Local: a digest of all masters, padding not included.
-  std::uint64_t digest() const;
+  /// Local: a digest of all masters, padding between tensors not included; `whole_only`: of those
+  /// that every rank of the tensor axis holds whole.
+  std::uint64_t digest(bool whole_only = false) const;
 
   const Precision& precision() const { return precision_; }
   ParameterSet& parameters() { return *parameters_; }

@@ -77,6 +77,8 @@ struct OptimizerSection {
   std::string scale_lr = "none";  ///< none | sqrt | linear
 };
 
+inline constexpr int kMostTensorRanks = 8;
+
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
   int data = 0;  ///< 0 is written "auto": the ranks that remain
@@ -187,6 +189,9 @@ void require_reproducible(const BatchSizes& batch);
 /// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head
 /// may still be 0. Also of use for the models of checkpoints.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
+
+/// Every complaint about a model divided among `ranks` of the tensor axis, likewise.
+std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t ranks);
 
 /// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.
 struct StepRange {

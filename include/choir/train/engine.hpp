@@ -16,6 +16,7 @@
 #include "choir/optim/gradient_norm.hpp"
 #include "choir/optim/lr_schedule.hpp"
 #include "choir/parallel/gradient_reducer.hpp"
+#include "choir/parallel/partial_gradients.hpp"
 #include "choir/train/model_instance.hpp"
 #include "choir/train/phase_clock.hpp"
 #include "choir/train/step_slot.hpp"
@@ -29,12 +30,14 @@ struct EngineOptions {
   std::int64_t micro_batch_size = 1;  ///< B, sequences
   std::int64_t micro_batches = 1;     ///< per rank and step
   bool reproducible = false;
+  bool sequence = false;  ///< sequence parallelism along the tensor axis
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
   ops::LossScaling loss_scaling{};
-  bool cuda_graph = true;  ///< where the device records graphs
-  int lag = -1;            ///< steps queued before a result is read; -1: what suits the device
+  bool cuda_graph = true;                      ///< where the device records graphs
+  std::function<void(ParameterSet&)> alter{};  ///< see ModelInstance::Options
+  int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
 };
 
 /// Equal on every rank: sums are global.
@@ -119,6 +122,7 @@ class Engine {
   int lag_;
   std::unique_ptr<AdamWOptimizer> optimizer_;
   std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<PartialGradients> partial_;  // in front of the reducer
   std::unique_ptr<GradientNorm> norm_;
   Buffer loss_memory_, control_;
   TensorView losses_;  // [micro-batches of all ranks] f64, then their sum

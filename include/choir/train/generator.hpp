@@ -1,5 +1,6 @@
 #pragma once
-// Text from a model, token by token, with a KV cache. Local.
+// Text from a model, token by token, with a KV cache. Collective over the tensor axis, whose ranks
+// all see the same logits and choose the same tokens.
 #include <cstdint>
 #include <functional>
 #include <vector>

@@ -2,9 +2,10 @@
 // A model with its parameters and working memory on one device: what training, evaluation and
 // generation share.
 #include <cstdint>
+#include <functional>
 #include <memory>
 
-#include "choir/comm/communicator.hpp"
+#include "choir/comm/mesh.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/model/gpt.hpp"
 #include "choir/parallel/parameter_storage.hpp"
@@ -26,11 +27,15 @@ class ModelInstance {
     GptConfig model;
     Precision precision;
     std::uint64_t seed = 0;
-    bool training = false;  ///< with gradients
+    bool training = false;              ///< with gradients
+    bool sequence = false;              ///< sequence parallelism along the tensor axis
+    Summation order = Summation::fast;  ///< of sums over the tensor axis
+    /// Changes descriptions of parameters before anything but local shapes is derived from them.
+    /// For negative controls: tests that break a rule on purpose and must see the difference.
+    std::function<void(ParameterSet&)> alter{};
   };
-  /// Collective over `data`. `arena_bytes` as planned; Arena::kUnbounded on the null device.
-  ModelInstance(const Options& options, Device& device, Communicator& data,
-                std::size_t arena_bytes);
+  /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
+  ModelInstance(const Options& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
   ModelInstance(const ModelInstance&) = delete;
 
   Gpt& model() { return model_; }
@@ -44,8 +49,8 @@ class ModelInstance {
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
-  /// Local: the sum of per-token losses of a batch in host memory, no gradients. 0 on the null
-  /// device.
+  /// Collective over the tensor axis: the sum of per-token losses of a batch in host memory, no
+  /// gradients. 0 on the null device.
   double loss_sum(const TokenBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
@@ -55,6 +60,7 @@ class ModelInstance {
 
   Options options_;
   Device* device_;
+  Communicator* tensor_;
   WorkCounter work_;
   Stream stream_;
   ParameterSet parameters_;

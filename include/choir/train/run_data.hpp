@@ -11,10 +11,10 @@
 
 namespace choir {
 
-/// Collective over the data axis. `vocab_hash`: of the checkpoint, 0 for any. The default corpus of
-/// the shipped decks
-/// (kDefaultCorpus) is made from the King James Bible of Debian's bible-kjv where it is missing,
-/// and the log says so.
+/// Collective over the mesh: ranks of the data axis read their parts, and those of the tensor axis
+/// get what the first of them read. `vocab_hash`: of the checkpoint, 0 for any. The default corpus
+/// of the shipped decks (kDefaultCorpus) is made from the King James Bible of Debian's bible-kjv
+/// where it is missing, and the log says so.
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    std::uint64_t vocab_hash = 0);
 
@@ -24,7 +24,7 @@ inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 TokenBatch token_batch(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
-/// every number of ranks. Collective.
+/// every number of ranks. Collective over the data and the tensor axis.
 double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks,
                        ProgressLine* progress = nullptr);
 

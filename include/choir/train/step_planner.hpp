@@ -19,8 +19,8 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 
 /// As plan_step() for a model that only evaluates batches of `batch` sequences (0: none) and
 /// generates.
-StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batch, bool generate,
-                        const Device* target = nullptr);
+StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
+                        std::int64_t batch, bool generate, const Device* target = nullptr);
 
 /// Local. DeckError when the plans of the ranks of this node need more than its whole memory.
 void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device);

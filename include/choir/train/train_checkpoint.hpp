@@ -43,9 +43,13 @@ struct TrainMeta {
 /// Parameters, moments and progress; this rank's pieces for saving (data-parallel ranks share the
 /// writing) ...
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
-/// ... and whole tensors for loading.
+/// ... and all that it holds, for loading.
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);
 /// The masters of a model without training state.
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance);
+
+/// Collective over the mesh: ranks that hold the same elements hold the same values, or every rank
+/// throws CommError. `what` as in require_equal().
+void require_equal_parameters(Engine& engine, const std::string& what);
 
 }  // namespace choir

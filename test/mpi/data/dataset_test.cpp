@@ -3,6 +3,7 @@
 #include "choir/data/dataset.hpp"
 
 #include <cstring>
+#include <filesystem>
 
 #include "choir/comm/mesh.hpp"
 #include "choir/data/prepare_text.hpp"
@@ -187,6 +188,54 @@ TEST_F(DatasetTest, RefusalsReachAllRanks) {
   }
   comm().barrier();
   expect(config(folder), "val_00000.tok' is corrupt");
+}
+
+// Ranks that take the same samples: one reads, all have them; what it cannot read all hear of.
+TEST_F(DatasetTest, PeersGetWhatOneOfThemReads) {
+  learn_letters();
+  const auto peers = Mesh::over_world(Layout(test::world_size(), 1, 1, 1), Transport::automatic);
+  Communicator& tensor = peers->along(Axis::tensor);
+  const Sampler sampler(1350, kBlock, kSeed);
+  const std::string folder = *folder_ / "prepared";
+  if (comm().rank() == 0) prepare_text({*folder_ / "text.txt"}, folder, {});
+  comm().barrier();
+  for (const auto preload : {Preload::none, Preload::host}) {
+    DataConfig c = config(folder);
+    c.reader.preload = preload;
+    c.peers = &tensor;
+    const auto data = Dataset::open(peers->along(Axis::data), c);
+    EXPECT_ALL_RANKS(data->vocab_size() == 23 && data->has_validation());
+    bool ok = true;
+    data->start_training({7, 4, 0, 4});
+    for (std::int64_t call = 0; call < 8; ++call) {
+      const Batch& batch = data->next();
+      ok = ok && batch.micro_batch == call && batch.first_sample == 7 + call * kRows &&
+           batch.valid == kRows * kBlock;
+      for (std::int64_t row = 0; row < kRows; ++row)
+        ok = ok && is_sample(batch, row, sampler.window(batch.first_sample + row).start, kBlock);
+    }
+    EXPECT_ALL_RANKS(ok);
+    std::int64_t valid = 0;
+    for (std::int64_t call = 0; call < data->eval_calls(); ++call)
+      valid += data->eval_batch(call).valid;
+    EXPECT_ALL_RANKS(valid == 149);
+    if (preload == Preload::none) continue;
+    auto bytes = static_cast<std::int64_t>(data->bytes());
+    tensor.broadcast(&bytes, sizeof bytes, 0);
+    EXPECT_ALL_RANKS(tensor.rank() == 0 || static_cast<std::int64_t>(data->bytes()) < bytes)
+        << "only the first holds the file";
+  }
+  DataConfig c = config(folder);
+  c.peers = &tensor;
+  const auto data = Dataset::open(peers->along(Axis::data), c);
+  comm().barrier();
+  if (comm().rank() == 0) std::filesystem::resize_file(folder + "/train_00000.tok", 200);
+  comm().barrier();
+  const std::string said = test::data_error_of([&] {
+    data->start_training({0, 40, 0, 40});
+    for (int call = 0; call < 40; ++call) data->next();
+  });
+  EXPECT_ALL_RANKS(said.find("train_00000.tok") != std::string::npos) << said;
 }
 
 TEST_F(DatasetTest, RawFilesNeedAVocabularySize) {

@@ -11,8 +11,7 @@ namespace {
 class Speaker {
  public:
   Speaker(const GptConfig& config, const char* precision)
-      : instance_({config, precision_of(precision), 3, false}, device_,
-                  single_.mesh->along(Axis::data), 1 << 20) {
+      : instance_({config, precision_of(precision), 3, false}, device_, *single_.mesh, 1 << 20) {
     instance_.storage().initialise(3);
     for (Parameter& p : instance_.parameters().parameters())  // far from the timid start
       for (std::int64_t i = 0; i < p.count(); ++i) {

@@ -30,8 +30,7 @@ class Model {
  public:
   explicit Model(const GptConfig& config)
       : mesh_(Mesh::planned(Layout(), 0, 1)),
-        instance_({config, precision_of("fp64"), 7, true}, device_, mesh_->along(Axis::data),
-                  std::size_t{64} << 20) {
+        instance_({config, precision_of("fp64"), 7, true}, device_, *mesh_, std::size_t{64} << 20) {
     instance_.storage().initialise(7);
     // Away from the symmetric start: norms not 1, biases not 0, larger weights.
     for (Parameter& p : instance_.parameters().parameters())

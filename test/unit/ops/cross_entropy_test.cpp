@@ -86,6 +86,66 @@ TEST(ParallelCrossEntropy, MatchesTheReferenceOfTheWholeVocabulary) {
                 .check_parallel(cpu, ranks, test::CrossEntropyErrors::cpu(vocabulary));
 }
 
+// Two faults known from other programs, made on purpose: label smoothing by the columns of a rank,
+// and padding that takes part. The losses show both.
+TEST(ParallelCrossEntropy, LocalSmoothingAndCountedPaddingAreSeen) {
+  CpuBench cpu;
+  constexpr std::int64_t kRows = 3, kWide = 8;  // 13 of 16 columns count
+  const HostTensor targets = HostTensor::integers({kRows}, 3, 13);
+  const auto loss = [&](std::int64_t vocabulary, double smoothing) {
+    std::vector<HostTensor> logits, losses, own, largest, sums;
+    for (int i = 0; i < 2; ++i) {
+      logits.push_back(HostTensor::normal(DType::f64, {kRows, kWide}, 1 + i));
+      losses.emplace_back(DType::f64, Shape{kRows});
+      own.emplace_back(DType::f64, Shape{kRows});
+      largest.emplace_back(DType::f64, Shape{kRows});
+      sums.emplace_back(DType::f64, Shape{kRows, smoothing > 0 ? 3 : 2});
+    }
+    const auto call = [&](auto op) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        ops::ParallelCrossEntropy c;
+        c.logits = logits[i], c.targets = targets, c.losses = losses[i];
+        c.vocabulary = vocabulary, c.first_column = static_cast<std::int64_t>(i) * kWide;
+        c.label_smoothing = smoothing, c.write_gradient = false;
+        c.local_maxima = own[i], c.maxima = largest[i], c.sums = sums[i];
+        op(cpu.stream, c);
+      }
+    };
+    const auto join = [](std::vector<HostTensor>& parts, auto f) {
+      for (std::int64_t i = 0; i < parts[0].count(); ++i) {
+        const double both = f(parts[0][i], parts[1][i]);
+        parts[0].set(i, both), parts[1].set(i, both);
+      }
+    };
+    call(ops::cross_entropy_maxima);
+    join(largest, [](double a, double b) { return std::max(a, b); });
+    call(ops::cross_entropy_sums);
+    join(sums, [](double a, double b) { return a + b; });
+    call(ops::cross_entropy_finish);
+    return losses[0][0] + losses[0][1] + losses[0][2];
+  };
+  // The whole rows, by the definition.
+  const auto exact = [&](double smoothing) {
+    HostTensor rows(DType::f64, {kRows, 13}), losses(DType::f64, {kRows});
+    for (int i = 0; i < 2; ++i) {
+      const HostTensor part = HostTensor::normal(DType::f64, {kRows, kWide}, 1 + i);
+      for (std::int64_t r = 0; r < kRows; ++r)
+        for (std::int64_t c = 0; c < kWide && i * kWide + c < 13; ++c)
+          rows.set(r * 13 + i * kWide + c, part[r * kWide + c]);
+    }
+    ops::CrossEntropy c;
+    c.logits = rows, c.targets = targets, c.losses = losses;
+    c.vocabulary = 13, c.label_smoothing = smoothing;
+    ref::cross_entropy(c);
+    return losses[0] + losses[1] + losses[2];
+  };
+  for (const double smoothing : {0.0, 0.1})
+    EXPECT_NEAR(loss(13, smoothing), exact(smoothing), 1e-12);
+  EXPECT_GT(std::abs(loss(16, 0) - exact(0)), 1e-3) << "padding is counted";
+  // Smoothing by e / 8 instead of e / 13 a column is smoothing of another strength.
+  EXPECT_GT(std::abs(loss(13, 0.1 * 13 / 8) - exact(0.1)), 1e-3) << "smoothing is local";
+}
+
 TEST(ParallelCrossEntropy, GradientAgreesWithFiniteDifferences) {
   CpuBench cpu;
   constexpr std::int64_t kRows = 3, kWide = 7;

@@ -45,6 +45,53 @@ TEST(Embedding, BackwardIsTheTransposeOfForward) {
   expect_gradient(d_learned, learned, loss, "embedding to positions");
 }
 
+// The parts of a table add up to the table, to the bit: all terms but one are zero.
+TEST(Embedding, ADividedTableIsTheSum) {
+  CpuBench cpu;
+  constexpr std::int64_t kRows = 40, kVocabulary = 19, kPart = 8, kWidth = 5, kTokens = 7;
+  const HostTensor ids = HostTensor::integers({kRows}, 1, kVocabulary);
+  const HostTensor learned = HostTensor::normal(DType::f64, {kTokens, kWidth}, 3);
+  const HostTensor d_out = HostTensor::normal(DType::f64, {kRows, kWidth}, 4);
+  HostTensor table = HostTensor::normal(DType::f64, {3 * kPart, kWidth}, 2);
+  HostTensor out(DType::f64, {kRows, kWidth}), sum = HostTensor::filled(DType::f64, out.shape(), 0);
+  HostTensor d_table = HostTensor::filled(DType::f64, {kVocabulary, kWidth}, 0);
+  const TensorView rows = table.view();
+  ops::embedding_forward(cpu.stream, {ids, rows.slice(0, kVocabulary), learned, kTokens, 0, out});
+  ops::embedding_backward(cpu.stream, {ids, d_out, d_table, {}, kTokens});
+  for (std::int64_t part = 0; part < 3; ++part) {
+    HostTensor terms(DType::f64, out.shape()), d_part(DType::f64, {kPart, kWidth});
+    for (std::int64_t i = 0; i < d_part.count(); ++i) d_part.set(i, 0);
+    ops::embedding_forward(cpu.stream, {.ids = ids,
+                                        .table = rows.slice(part * kPart, kPart),
+                                        .positions = part == 0 ? learned.view() : TensorView{},
+                                        .tokens = kTokens,
+                                        .out = terms,
+                                        .first_id = part * kPart,
+                                        .vocabulary = kVocabulary});
+    for (std::int64_t i = 0; i < sum.count(); ++i) sum.set(i, sum[i] + terms[i]);
+    ops::embedding_backward(cpu.stream, {.ids = ids,
+                                         .d_out = d_out,
+                                         .d_table = d_part,
+                                         .d_positions = {},
+                                         .tokens = kTokens,
+                                         .first_id = part * kPart,
+                                         .vocabulary = kVocabulary,
+                                         .workspace = {}});
+    for (std::int64_t i = 0; i < d_part.count(); ++i) {
+      const std::int64_t whole = part * kPart * kWidth + i;
+      EXPECT_EQ(d_part[i], whole < d_table.count() ? d_table[whole] : 0.0);
+    }
+  }
+  EXPECT_TRUE(sum.same_bits(out));
+  EXPECT_THROW(ops::embedding_forward(cpu.stream, {.ids = ids,
+                                                   .table = rows.slice(0, kPart),
+                                                   .positions = {},
+                                                   .out = out,
+                                                   .vocabulary = 10}),
+               Error)
+      << "an id of nobody";
+}
+
 TEST(Embedding, BitsDoNotDependOnThreads) {
   const int threads = omp_get_max_threads();
   const HostTensor ids = HostTensor::integers({700}, 1, 11);

@@ -32,7 +32,7 @@ struct Gradients {
   }
   std::array<double, 2> compute(double max_norm) {
     const Stream& stream = run.engine().instance().stream();
-    norm.compute(stream, single.mesh->along(Axis::data));
+    norm.compute(stream, single.mesh->along(Axis::data), single.mesh->along(Axis::tensor));
     ops::StepControl control;
     double loss_sum = 1;
     ops::end_step(stream, {.control = &control,

@@ -193,13 +193,11 @@ TEST(Deck, DigestSeesValuesNotTheirSources) {
 }
 
 TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
-  for (const char* key : {"tensor", "pipeline", "context", "virtual_stages"})
+  for (const char* key : {"pipeline", "context", "virtual_stages"})
     EXPECT_EQ(complaint({fmt::format("parallel.{}=2", key)}),
               fmt::format("command line: parallel.{} = 2 is not yet supported; legal now: 1", key));
   EXPECT_EQ(complaint({"parallel.zero=1"}),
             "command line: parallel.zero = 1 is not yet supported; legal now: 0");
-  EXPECT_EQ(complaint({"parallel.sequence=true"}),
-            "command line: parallel.sequence = true: not yet supported; legal now: false");
   EXPECT_NE(complaint({"train.recompute=full"}).find("not yet supported; legal now: none"),
             std::string::npos);
   EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);
@@ -218,6 +216,29 @@ TEST(Deck, DeviceAndTransportMustGoTogether) {
   EXPECT_NE(complaint({"device=cpu", "parallel.share_device=true"}).find("remove one"),
             std::string::npos);
   EXPECT_NE(complaint({"device=tpu"}).find("auto, cpu, cuda"), std::string::npos);
+}
+
+TEST(Deck, WhatCannotBeDividedAmongTensorRanksIsRefused) {
+  EXPECT_EQ(
+      complaint({"model.n_head=4", "model.n_embd=128", "parallel.tensor=3", "model.ffn_width=384"}),
+      "command line: model.n_head = 4 cannot be divided among parallel.tensor = 3 ranks; "
+      "nearest legal: n_head = 3 or 6, or tensor = 2 or 4");
+  EXPECT_EQ(
+      complaint({"model.n_head=6", "model.n_embd=96", "model.n_kv_head=2", "parallel.tensor=3"}),
+      "command line: model.n_kv_head = 2 is neither a multiple nor a divisor of "
+      "parallel.tensor = 3; nearest legal: tensor = 2 or 6");
+  EXPECT_EQ(complaint({"model.ffn_width=130", "parallel.tensor=4"}),
+            "command line: model.ffn_width = 130 cannot be divided among parallel.tensor = 4 "
+            "ranks; nearest legal: ffn_width = 128 or 132, or tensor = 2");
+  EXPECT_EQ(complaint({"parallel.sequence=true"}),
+            "command line: parallel.sequence = true divides tokens among tensor ranks, but "
+            "parallel.tensor = 1; nearest legal: sequence = false, or tensor = 2");
+  EXPECT_NE(complaint({"train.precision=bf16-true", "parallel.tensor=2"})
+                .find("not yet supported with parallel.tensor = 2; legal now: fp64, fp32"),
+            std::string::npos);
+  EXPECT_NE(complaint({"parallel.tensor=9"}).find("8"), std::string::npos);
+  const Deck deck = small({"parallel.tensor=4", "parallel.sequence=true"});
+  EXPECT_TRUE(deck.parallel.sequence);
 }
 
 TEST(Deck, CrossChecksNameTheNearestLegalValues) {

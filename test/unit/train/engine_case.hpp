@@ -12,6 +12,7 @@
 #include "choir/comm/mesh.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
+#include "choir/nn/shard.hpp"
 #include "choir/ops/step_control.hpp"
 #include "choir/train/engine.hpp"
 #include "choir/train/step_planner.hpp"
@@ -145,18 +146,20 @@ class EngineRun {
     return list;
   }
 
-  /// Masters and moments of all parameters, one after another, without padding.
+  /// Masters and moments of all parameters, one after another, without padding; logical tensors.
+  /// Collective over the tensor axis, like gradients().
   std::vector<double> state() {
     std::vector<double> all;
     for (const Parameter& p : engine_.instance().parameters().parameters())
       for (const TensorView& view :
            {p.master, engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
-        append(view, all);
+        append(p, view, all);
     return all;
   }
   std::vector<double> gradients() {
     std::vector<double> all;
-    for (const Parameter& p : engine_.instance().parameters().parameters()) append(p.gradient, all);
+    for (const Parameter& p : engine_.instance().parameters().parameters())
+      append(p, p.gradient, all);
     return all;
   }
 
@@ -164,11 +167,19 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
   }
-  void append(const TensorView& view, std::vector<double>& all) {
+  // Every element from the rank that owns it.
+  void append(const Parameter& p, const TensorView& view, std::vector<double>& all) {
     std::vector<std::byte> host(view.bytes());
     device_->copy_to_host(host.data(), view.data, host.size());
-    for (std::int64_t i = 0; i < view.count(); ++i)
-      all.push_back(ref::load(host.data(), view.dtype, i));
+    std::vector<double> logical(static_cast<std::size_t>(p.count()), 0.0);
+    for (const ShardRun& run : shard_runs(p))
+      for (std::int64_t i = 0; run.owned && i < run.count; ++i)
+        logical[static_cast<std::size_t>(run.logical + i)] =
+            ref::load(host.data(), view.dtype, run.local + i);
+    Communicator& tensor = mesh().host_along(Axis::tensor);
+    if (tensor.size() > 1)
+      tensor.all_reduce(logical.data(), logical.size(), DType::f64, ReduceOp::sum);
+    all.insert(all.end(), logical.begin(), logical.end());
   }
 
   std::unique_ptr<Device> device_;

@@ -73,8 +73,8 @@ TEST(StepPlanner, GenerationFitsFromAnyPrompt) {
   for (std::size_t prompt = 1; prompt <= 11; ++prompt) {
     CpuDevice device;
     test::SingleRank single;
-    ModelInstance instance({options.model, options.precision, 1, false}, device,
-                           single.mesh->along(Axis::data), plan.arena_bytes);
+    ModelInstance instance({options.model, options.precision, 1, false}, device, *single.mesh,
+                           plan.arena_bytes);
     instance.storage().initialise(1);
     Generator(instance).generate(std::vector<std::int32_t>(prompt, 1), 20, {});
   }

@@ -1,0 +1,350 @@
+// Layers shared by any number of ranks train as one rank does that each process runs by itself.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/train/generator.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/train_checkpoint.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kSteps = 20;
+constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, where they divide it
+
+/// Layouts of all ranks with every possible tensor size but 1.
+std::vector<Layout> layouts() {
+  std::vector<Layout> list;
+  for (int t = 2; t <= test::world_size(); ++t)
+    if (test::world_size() % t == 0) list.push_back(Layout(t, 1, test::world_size() / t, 1));
+  return list;
+}
+
+std::unique_ptr<Mesh> mesh_of(const Layout& layout, Transport transport = Transport::automatic) {
+  return Mesh::over_world(layout, transport);
+}
+
+/// 7 tokens a sequence, two sequences: rows divide among 2 ranks, not among 3 or 4, and a share
+/// ends inside a sequence. A vocabulary that divides among none.
+GptConfig gpt() {
+  return {.vocab_size = 19,
+          .block_size = 7,
+          .n_layer = 2,
+          .n_head = 12,
+          .n_kv_head = 12,
+          .n_embd = 48,
+          .ffn_width = 96,
+          .dropout = 0.2};
+}
+
+GptConfig llama(std::int64_t kv_heads) {
+  GptConfig c = gpt();
+  c.n_kv_head = kv_heads;
+  c.bias = false;
+  c.tied = false;
+  c.norm = ops::Norm::rmsnorm;
+  c.activation = ops::Activation::swiglu;
+  c.position = Position::rope;
+  return c;
+}
+
+EngineOptions options_of(const GptConfig& model, bool sequence) {
+  EngineOptions options = test::engine_options(model, "fp64", kMicroBatches);
+  options.sequence = sequence;
+  options.grad_clip = 0.5;  // clips at first
+  return options;
+}
+
+struct Curve {
+  std::vector<double> losses, norms, state;
+};
+
+Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
+  options.micro_batches /= mesh.along(Axis::data).size();
+  test::EngineRun run(options, mesh);
+  Curve curve;
+  for (int i = 0; i < steps; ++i) {
+    const StepResult result = run.step();
+    curve.losses.push_back(result.loss);
+    curve.norms.push_back(result.grad_norm);
+  }
+  curve.state = run.state();
+  require_equal_parameters(run.engine(), "parameters after training");
+  return curve;
+}
+
+Curve alone(EngineOptions options, int steps = kSteps) {
+  options.sequence = false;
+  options.alter = {};
+  test::SingleRank single;
+  return train(options, *single.mesh, steps);
+}
+
+void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
+  EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
+      << what << ": losses " << test::distance(one.losses, many.losses);
+  EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12)
+      << what << ": norms " << test::distance(one.norms, many.norms);
+  EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
+      << what << ": state " << test::distance(one.state, many.state);
+}
+
+void expect_same_training(const GptConfig& model, const std::string& name) {
+  const Curve one = alone(options_of(model, false));
+  ASSERT_ALL_RANKS(one.norms.front() > 0.5) << "the first steps are clipped";
+  for (const Layout& layout : layouts())
+    for (const bool sequence : {false, true}) {
+      const auto mesh = mesh_of(layout);
+      expect_equal(one, train(options_of(model, sequence), *mesh),
+                   name + ", " + layout.to_string() + (sequence ? ", sequence" : ""));
+    }
+}
+
+TEST(TensorParallel, GptTrainsTheSameInFp64) {
+  GptConfig tanh = gpt();
+  tanh.activation = ops::Activation::gelu_tanh;
+  expect_same_training(gpt(), "gelu");
+  expect_same_training(tanh, "gelu_tanh");
+}
+
+TEST(TensorParallel, LlamaTrainsTheSameInFp64) {
+  expect_same_training(llama(12), "a head of keys and values for each");
+  expect_same_training(llama(1), "one for all");  // held by every rank
+  // Divided among two ranks, two of them for four; three of them for three.
+  expect_same_training(llama(test::world_size() == 3 ? 3 : 2), "grouped");
+}
+
+TEST(TensorParallel, MpiAloneTrainsTheSame) {
+  const Curve one = alone(options_of(llama(1), false), 5);
+  for (const Layout& layout : layouts()) {
+    const auto mesh = mesh_of(layout, Transport::mpi);
+    expect_equal(one, train(options_of(llama(1), true), *mesh, 5), layout.to_string());
+  }
+}
+
+// Precisions of everyday use: the terms of a sum are rounded one by one.
+TEST(TensorParallel, OtherPrecisionsTrainNearlyTheSame) {
+  for (const char* precision : {"fp32", "bf16-mixed"}) {
+    EngineOptions options = options_of(gpt(), false);
+    options.precision = precision_of(precision);
+    const Curve one = alone(options);
+    for (const Layout& layout : layouts()) {
+      options.sequence = true;
+      const auto mesh = mesh_of(layout);
+      const Curve many = train(options, *mesh);
+      // Roundings of 2^-24 and 2^-8 in every activation; losses are near 3.
+      const double tolerance = options.precision.compute == DType::f32 ? 1e-4 : 0.05;
+      EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= tolerance)
+          << precision << " " << test::distance(one.losses, many.losses);
+    }
+  }
+}
+
+// The numbers do not know which rank of the job has which part.
+TEST(TensorParallel, ReproducibleInAnyOrderOfRanks) {
+  if (test::world_size() != 4) GTEST_SKIP() << "needs four ranks";
+  EngineOptions options = options_of(llama(1), true);
+  options.precision = precision_of("fp32");
+  options.reproducible = true;
+  const auto near = mesh_of(Layout(2, 1, 2, 1));
+  const auto far = mesh_of(Layout(2, 1, 2, 1, "dp-tp-cp-pp"), Transport::mpi);
+  const Curve a = train(options, *near, 5), b = train(options, *far, 5);
+  EXPECT_ALL_RANKS(test::same_bits(a.losses, b.losses));
+  EXPECT_ALL_RANKS(test::same_bits(a.state, b.state));
+}
+
+// What the null device planned is what the step uses, on every rank.
+TEST(TensorParallel, ThePlanIsExact) {
+  for (const Layout& layout : layouts())
+    for (const bool sequence : {false, true}) {
+      const auto mesh = mesh_of(layout);
+      test::EngineRun run(options_of(gpt(), sequence), *mesh);
+      run.losses(2);
+      EXPECT_ALL_RANKS(run.engine().instance().arena().peak() == run.plan().arena_bytes);
+      const auto& planned = run.plan().memory.entries;
+      const MemoryPlan used = run.engine().memory();
+      bool same = planned.size() == used.entries.size();
+      for (std::size_t i = 0; same && i < planned.size(); ++i)
+        same = planned[i].bytes == used.entries[i].bytes;
+      EXPECT_ALL_RANKS(same);
+    }
+}
+
+TEST(TensorParallel, SharesShrinkWhatIsKept) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  const auto peak = [](const Layout& layout, bool sequence) {
+    EngineOptions options = options_of(gpt(), sequence);
+    options.model.n_layer = 8;
+    return plan_step(options, layout, 0, 1, false).arena_bytes;
+  };
+  const Layout layout(test::world_size(), 1, 1, 1);
+  EXPECT_LT(peak(layout, false), peak(Layout(), false));
+  EXPECT_LT(peak(layout, true), peak(layout, false));
+}
+
+// Negative controls: a broken rule is seen.
+TEST(TensorParallel, PartialGradientsLeftUnsummedAreSeen) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  EngineOptions options = options_of(gpt(), true);
+  const Curve one = alone(options, 3);
+  options.alter = [](ParameterSet& set) {
+    for (Parameter& p : set.parameters()) p.shard.partial.clear();
+  };
+  options.micro_batches = kMicroBatches;
+  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
+  test::EngineRun run(options, *mesh);
+  run.losses(3);
+  EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
+  EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
+      << "and the ranks drift apart";
+}
+
+TEST(TensorParallel, CopiesOfHeadsLeftUnsummedAreSeen) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  EngineOptions options = options_of(llama(1), false);
+  options.grad_clip = 0;  // the norm is another one, too
+  const Curve one = alone(options, 3);
+  // As if every rank had heads of its own, but initialised as the one they share.
+  std::vector<ShardSpec> right;
+  options.alter = [&](ParameterSet& set) {
+    for (Parameter& p : set.parameters()) {
+      right.push_back(p.shard);
+      if (p.shard.sections.size() != 3) continue;
+      for (const std::size_t s : {1, 2}) {
+        p.shard.sections[s].extent *= set.tensor().ranks;
+        p.shard.sections[s].parts = 0;
+      }
+    }
+  };
+  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
+  test::EngineRun run(options, *mesh);
+  ModelInstance& instance = run.engine().instance();
+  const std::size_t n = instance.parameters().parameters().size();
+  for (std::size_t i = 0; i < n; ++i)  // the plan has altered a set of its own before
+    instance.parameters().parameters()[i].shard = right[right.size() - n + i];
+  instance.storage().initialise(options.seed);
+  const std::vector<double> losses = run.losses(3);
+  EXPECT_ALL_RANKS(std::abs(losses[0] - one.losses[0]) <= 1e-12);
+  EXPECT_ALL_RANKS(std::abs(losses[2] - one.losses[2]) > 1e-9);
+}
+
+TEST(TensorParallel, AReplicatedWeightCountedTwiceIsSeen) {
+  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
+  EngineOptions options = options_of(gpt(), false);
+  const Curve one = alone(options, 3);
+  // Norms described as if each rank held a part of a longer vector.
+  options.alter = [](ParameterSet& set) {
+    for (Parameter& p : set.parameters())
+      if (p.name.find("norm") != std::string::npos) {
+        p.shape = {p.shape[0] * set.tensor().ranks};
+        p.shard.split_dim = 0;
+      }
+  };
+  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
+  test::EngineRun run(options, *mesh);
+  const StepResult first = run.step();
+  EXPECT_ALL_RANKS(std::abs(first.loss - one.losses[0]) <= 1e-12);
+  EXPECT_ALL_RANKS(std::abs(first.grad_norm - one.norms[0]) > 1e-9);
+  // Another factor of the clip: AdamW hardly sees it in one step, its moments do.
+  run.step();
+  EXPECT_ALL_RANKS(std::abs(run.step().loss - one.losses[2]) > 1e-12);
+}
+
+double validation(const EngineOptions& options, Mesh& mesh) {
+  test::EngineRun run(options, mesh);
+  DataConfig config;
+  config.synthetic = true;
+  config.seed = 5;
+  config.block_size = options.model.block_size;
+  config.rows = options.micro_batch_size;
+  config.vocab_size = options.model.vocab_size;
+  config.eval_windows = 13;
+  config.peers = &mesh.along(Axis::tensor);
+  const auto data = Dataset::open(mesh.along(Axis::data), config);
+  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+}
+
+TEST(TensorParallel, EvaluatesTheSame) {
+  test::SingleRank single;
+  for (const GptConfig& model : {gpt(), llama(1)}) {
+    const double one = validation(options_of(model, false), *single.mesh);
+    for (const Layout& layout : layouts())
+      for (const bool sequence : {false, true}) {
+        const auto mesh = mesh_of(layout);
+        EXPECT_ALL_RANKS(std::abs(validation(options_of(model, sequence), *mesh) - one) <= 1e-12);
+      }
+  }
+}
+
+std::vector<std::int32_t> text_of(const EngineOptions& options, Mesh& mesh, bool greedy) {
+  const StepPlan plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), true);
+  test::EngineRun run(options, mesh, plan.arena_bytes);
+  run.losses(3);
+  return Generator(run.engine().instance())
+      .generate({1, 2, 3}, 20, {.temperature = greedy ? 0.0 : 1.0, .seed = 3});
+}
+
+TEST(TensorParallel, GeneratesTheSame) {
+  test::SingleRank single;
+  for (const GptConfig& model : {gpt(), llama(1)})
+    for (const bool greedy : {true, false}) {
+      const auto one = text_of(options_of(model, false), *single.mesh, greedy);
+      for (const Layout& layout : layouts()) {
+        const auto mesh = mesh_of(layout);
+        EngineOptions options = options_of(model, true);
+        options.micro_batches /= layout.size(Axis::data);
+        EXPECT_ALL_RANKS(text_of(options, *mesh, greedy) == one);
+      }
+    }
+}
+
+// Saved in one layout, loaded in any other, to the bit.
+TEST(TensorParallel, CheckpointsHaveNoLayout) {
+  const auto world = mesh_of(Layout(1, 1, test::world_size(), 1));
+  std::unique_ptr<test::TemporaryDirectory> folder;
+  std::string path;
+  if (world->rank() == 0) {
+    folder = std::make_unique<test::TemporaryDirectory>();
+    path = folder->path() + "/checkpoints";
+  }
+  share_text(world->world(), path);
+  std::vector<Layout> all = layouts();
+  all.push_back(Layout(1, 1, test::world_size(), 1));
+  std::int64_t step = 0;
+  for (const GptConfig& model : {gpt(), llama(1)})
+    for (const Layout& from : all) {
+      const auto mesh = mesh_of(from);
+      EngineOptions options = options_of(model, false);
+      options.micro_batches = 1;
+      test::EngineRun run(options, *mesh);
+      run.losses(3);
+      Progress progress{.step = ++step, .consumed_samples = 36};
+      CheckpointStore store(path, mesh->world());
+      EXPECT_ALL_RANKS(
+          store.save({.step = step, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
+      const std::vector<double> saved = run.state();
+      for (const Layout& to : all) {
+        const auto other = mesh_of(to);
+        options.sequence = true;
+        test::EngineRun loaded(options, *other);
+        Progress restored;
+        CheckpointStore reader(path, other->world());
+        const auto found = reader.find_newest_valid();
+        ASSERT_ALL_RANKS(found.has_value());
+        reader.load(*found, tensors_to_load(loaded.engine(), restored));
+        EXPECT_ALL_RANKS(test::same_bits(saved, loaded.state()))
+            << from.to_string() << " -> " << to.to_string();
+        require_equal_parameters(loaded.engine(), "parameters");
+        EXPECT_ALL_RANKS(restored.step == step && restored.consumed_samples == 36);
+      }
+      mesh->world().barrier();
+    }
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,113 @@
+// Which elements of a tensor a rank holds: worked out by hand for small shapes, and over all ranks
+// every element owned once.
+#include "choir/nn/shard.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace choir {
+namespace {
+
+Parameter parameter(const Shape& shape, const ShardSpec& spec, int rank, int ranks) {
+  Parameter p;
+  p.name = "p";
+  p.shape = shape;
+  p.shard = spec;
+  p.split = {.rank = rank, .ranks = ranks};
+  p.local = local_shape(shape, spec, p.split);
+  return p;
+}
+
+void expect_run(const ShardRun& run, std::int64_t logical, std::int64_t local, std::int64_t count,
+                bool owned) {
+  EXPECT_EQ(run.logical, logical);
+  EXPECT_EQ(run.local, local);
+  EXPECT_EQ(run.count, count);
+  EXPECT_EQ(run.owned, owned);
+}
+
+TEST(Shard, SectionsAreCutSeparately) {
+  // Rows q0 q1 q2 q3 | k0 k1 | v0 v1 of 3 columns, rank 1 of 2: q2 q3 k1 v1.
+  const Parameter p =
+      parameter({8, 3}, {.split_dim = 0, .sections = {{4, 4}, {2, 2}, {2, 2}}}, 1, 2);
+  EXPECT_EQ(p.local, (Shape{4, 3}));
+  const auto runs = shard_runs(p);
+  ASSERT_EQ(runs.size(), 3u);
+  expect_run(runs[0], 6, 0, 6, true);
+  expect_run(runs[1], 15, 6, 3, true);
+  expect_run(runs[2], 21, 9, 3, true);
+  EXPECT_TRUE(partial_runs(p).empty());
+  ASSERT_EQ(owned_ranges(p, 1).size(), 1u) << "neighbours in memory are one range";
+}
+
+TEST(Shard, FewerPartsThanRanksAreHeldBySeveral) {
+  // Two heads of keys for four ranks: ranks 2 and 3 hold the second, rank 2 owns it.
+  const ShardSpec spec{.split_dim = 0, .sections = {{8, 4}, {4, 2}}};
+  const Parameter second = parameter({12}, spec, 2, 4), third = parameter({12}, spec, 3, 4);
+  EXPECT_EQ(second.local, (Shape{4}));
+  expect_run(shard_runs(second)[1], 10, 2, 2, true);
+  expect_run(shard_runs(third)[1], 10, 2, 2, false);
+  const auto partial = partial_runs(third);
+  ASSERT_EQ(partial.size(), 1u);
+  EXPECT_EQ(partial[0].local, 2);
+  EXPECT_EQ(partial[0].count, 2);
+  EXPECT_EQ(partial[0].place, 2);
+  EXPECT_EQ(partial[0].size, 4);
+}
+
+TEST(Shard, ColumnsAreRunsOfEveryRow) {
+  const Parameter p = parameter({3, 4}, {.split_dim = 1}, 1, 2);
+  EXPECT_EQ(p.local, (Shape{3, 2}));
+  const auto runs = shard_runs(p);
+  ASSERT_EQ(runs.size(), 3u);
+  expect_run(runs[2], 10, 4, 2, true);
+  ASSERT_EQ(owned_ranges(p, 0).size(), 1u);
+  EXPECT_EQ(owned_ranges(p, 0)[0].count, 6);
+}
+
+TEST(Shard, PaddingIsInNoRun) {
+  // 19 rows for 4 ranks in eights: 8, 8, 3, 0.
+  const ShardSpec spec{.split_dim = 0, .alignment = 8};
+  EXPECT_EQ(parameter({19, 2}, spec, 3, 4).local, (Shape{8, 2}));
+  EXPECT_TRUE(shard_runs(parameter({19, 2}, spec, 3, 4)).empty());
+  EXPECT_EQ(shard_runs(parameter({19, 2}, spec, 2, 4))[0].count, 6);
+  EXPECT_EQ(parameter({19, 2}, spec, 0, 1).local, (Shape{19, 2})) << "one rank pads nothing";
+}
+
+TEST(Shard, EveryElementIsOwnedOnce) {
+  const std::vector<std::pair<Shape, ShardSpec>> cases{
+      {{24, 5}, {}},
+      {{24, 5}, {.split_dim = 0}},
+      {{5, 24}, {.split_dim = 1}},
+      {{19, 3}, {.split_dim = 0, .alignment = 8}},
+      {{40, 3}, {.split_dim = 0, .sections = {{24, 12}, {8, 1}, {8, 1}}}},
+      {{48}, {.split_dim = 0, .sections = {{24}, {24}}}},
+      {{24}, {.partial = {Axis::tensor}}}};
+  for (const auto& [shape, spec] : cases)
+    for (int ranks = 1; ranks <= 8; ++ranks) {
+      if (24 % ranks != 0) continue;
+      if (spec.sections.size() == 3 && 12 % ranks != 0) continue;  // heads that do not divide
+      std::vector<int> owners(static_cast<std::size_t>(shape.count()), 0);
+      std::int64_t counted = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Parameter p = parameter(shape, spec, rank, ranks);
+        for (const ShardRun& run : shard_runs(p))
+          for (std::int64_t i = 0; run.owned && i < run.count; ++i)
+            ++owners[static_cast<std::size_t>(run.logical + i)];
+        for (const LocalRange& range : owned_ranges(p, rank)) counted += range.count;
+      }
+      EXPECT_EQ(counted, shape.count()) << to_string(shape) << " on " << ranks;
+      EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }))
+          << to_string(shape) << " on " << ranks;
+    }
+}
+
+TEST(Shard, WhatCannotBeCutIsRefused) {
+  EXPECT_THROW(parameter({7}, {.split_dim = 0}, 0, 2), Error);
+  EXPECT_THROW(parameter({6}, {.split_dim = 0, .sections = {{6, 2}}}, 0, 3), Error);
+  EXPECT_THROW(parameter({6}, {.split_dim = 0, .sections = {{4}}}, 0, 2), Error);
+}
+
+}  // namespace
+}  // namespace choir
