@@ -10,6 +10,12 @@
 #include "choir/core/tensor.hpp"
 #include "choir/device/cuda.hpp"
 
+// There only under AddressSanitizer.
+extern "C" void __asan_poison_memory_region(void const volatile*, std::size_t)
+    __attribute__((weak));
+extern "C" void __asan_unpoison_memory_region(void const volatile*, std::size_t)
+    __attribute__((weak));
+
 namespace choir::test {
 
 /// The device, or nullptr (with the reason in the log) where there is none: tests skip then.
@@ -38,7 +44,15 @@ class DeviceTensor {
     std::vector<unsigned char> poison(bytes_ + kSlack, 0xFF);
     std::fill(poison.begin() + static_cast<std::ptrdiff_t>(bytes_), poison.end(), mark());
     device.copy_from_host(buffer_.data(), poison.data(), poison.size());
+    // Host execution under AddressSanitizer: what lies behind the end may not even be read.
+    if (__asan_poison_memory_region) __asan_poison_memory_region(end(), kSlack);
   }
+  ~DeviceTensor() {
+    if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(end(), kSlack);
+  }
+  DeviceTensor(const DeviceTensor&) = delete;
+  DeviceTensor& operator=(const DeviceTensor&) = delete;
+
   DeviceTensor(Device& device, DType dtype, const Shape& shape, const void* host)
       : DeviceTensor(device, dtype, shape) {
     device.copy_from_host(view_.data, host, bytes_);
@@ -54,8 +68,9 @@ class DeviceTensor {
   }
   /// Whether nothing was written behind the end.
   bool intact() const {
+    if (__asan_poison_memory_region) return true;  // or the program would have ended
     std::vector<unsigned char> slack(kSlack);
-    device_->copy_to_host(slack.data(), static_cast<char*>(view_.data) + bytes_, kSlack);
+    device_->copy_to_host(slack.data(), end(), kSlack);
     return std::all_of(slack.begin(), slack.end(), [this](unsigned char c) { return c == mark(); });
   }
 
@@ -66,6 +81,7 @@ class DeviceTensor {
   unsigned char mark() const {
     return static_cast<unsigned char>(reinterpret_cast<std::uintptr_t>(buffer_.data()) / 4096 * 37);
   }
+  char* end() const { return static_cast<char*>(buffer_.data()) + bytes_; }
   Device* device_;
   std::size_t bytes_;
   Buffer buffer_;

@@ -37,12 +37,15 @@ struct Thread {
   std::deque<QueuedCopy> copies;
   std::deque<std::size_t> groups;  // sizes of committed groups, oldest first
   std::size_t open_group = 0;
+  // ThreadSanitizer: what this thread may see when it goes on. One address each: through a common
+  // one a slow thread would also see what a fast one did after the barrier.
+  char resumed = 0;
 };
 
 struct Warp {
   std::byte arriving[kWarp * kExchangeBytes];
   std::vector<std::unique_ptr<Slots>> results;
-  char order = 0;  // its address orders the lanes for ThreadSanitizer
+  char arrivals = 0;  // ThreadSanitizer: what lanes did before they arrived
 };
 
 struct Static {
@@ -63,7 +66,7 @@ struct Scheduler {
   std::byte* dynamic = nullptr;
   unsigned count = 0, live = 0, current = 0, at_barrier = 0;
   bool running = false;
-  char order = 0;
+  char begin = 0, arrivals = 0, end = 0;  // ThreadSanitizer: of blocks and barriers
   std::uint64_t seed = 0, state = 0;
 };
 
@@ -151,20 +154,22 @@ void meet(std::uint32_t mask, const char* operation, Where where, const Last& la
   me.mask = mask, me.operation = operation, me.where = where;
   me.waits = Waits::warp;
   Warp& warp = s.warps[s.current / kWarp];
-  tsan_release(&warp.order);
+  tsan_release(&warp.arrivals);
   bool complete = true;
   for (unsigned l = 0; l < kWarp && complete; ++l)
     if (mask >> l & 1) complete = lane_ready(s, first, l, me);
   if (complete) {
-    tsan_acquire(&warp.order);
+    tsan_acquire(&warp.arrivals);
     last(warp, first);
-    tsan_release(&warp.order);
     for (unsigned l = 0; l < kWarp && first + l < s.count; ++l)
-      if (mask >> l & 1) s.threads[first + l].waits = Waits::nothing;
+      if (mask >> l & 1) {
+        s.threads[first + l].waits = Waits::nothing;
+        tsan_release(&s.threads[first + l].resumed);
+      }
   } else {
     me.fiber->yield();
   }
-  tsan_acquire(&warp.order);
+  tsan_acquire(&me.resumed);
 }
 
 Slots& unused_slots(Warp& warp) {
@@ -217,13 +222,13 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
   s.live = s.count, s.at_barrier = 0;
   for (Warp& warp : s.warps)
     for (const auto& slots : warp.results) slots->readers = 0;
-  tsan_release(&s.order);
+  tsan_release(&s.begin);
   const std::function<void()> ordered = [&] {
-    tsan_acquire(&the().order);
+    tsan_acquire(&the().begin);
     body();
     if (!self().copies.empty())
       defect("%s ends with cp.async copies nobody waited for", s.grid.kernel);
-    tsan_release(&the().order);
+    tsan_release(&the().end);
   };
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
@@ -244,15 +249,19 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
     // Exited threads no longer count at a barrier.
     if (s.live > 0 && s.at_barrier == s.live) {
       s.at_barrier = 0;
-      for (unsigned i = 0; i < s.count; ++i)
-        if (s.threads[i].waits == Waits::block) s.threads[i].waits = Waits::nothing;
+      tsan_acquire(&s.arrivals);
+      for (unsigned i = 0; i < s.count; ++i) {
+        if (s.threads[i].waits != Waits::block) continue;
+        s.threads[i].waits = Waits::nothing;
+        tsan_release(&s.threads[i].resumed);
+      }
       progress = true;
     }
     if (!progress)
       defect("DEADLOCK in %s, block (%u, %u, %u): no thread can go on%s", s.grid.kernel, s.block.x,
              s.block.y, s.block.z, describe_waiting(s).c_str());
   }
-  tsan_acquire(&s.order);
+  tsan_acquire(&s.end);
 }
 
 }  // namespace
@@ -329,10 +338,10 @@ void synchronize_block(Where where) {
   Scheduler& s = the();
   Thread& me = self();
   me.operation = "__syncthreads", me.where = where;
-  tsan_release(&s.order);
+  tsan_release(&s.arrivals);
   ++s.at_barrier;
   wait(Waits::block);
-  tsan_acquire(&s.order);
+  tsan_acquire(&me.resumed);
 }
 
 void synchronize_warp(std::uint32_t mask, Where where) {

@@ -13,7 +13,8 @@ namespace choir {
 namespace {
 
 /// ||a - b|| <= limit ||b|| over elements the reference wrote; the others must stay untouched.
-void expect_norm(const HostTensor& a, const HostTensor& b, double limit, const std::string& what) {
+void expect_close_norm(const HostTensor& a, const HostTensor& b, double limit,
+                       const std::string& what) {
   double error = 0, size = 0;
   for (std::int64_t i = 0; i < a.count(); ++i) {
     if (std::isnan(b[i])) {
@@ -61,12 +62,12 @@ void compare(PretendCuda& device, const AttentionCase& c) {
     const AttentionTensors t(c, 1), exact = t.exact();
     run_forward(device, t);
     ref::attention_forward(exact.forward());
-    expect_norm(t.out, exact.out, limit_of(c), "out " + what);
+    expect_close_norm(t.out, exact.out, limit_of(c), "out " + what);
     for (std::int64_t i = 0; i < t.log_sum_exp.count(); ++i)
       EXPECT_NEAR(t.log_sum_exp[i], exact.log_sum_exp[i], 1e-5) << "natural logarithm " << what;
     run_backward(device, t, deterministic);
     ref::attention_backward(exact.backward());
-    expect_norm(t.d_q, exact.d_q, limit_of(c), "d_q " + what);
+    expect_close_norm(t.d_q, exact.d_q, limit_of(c), "d_q " + what);
     if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit_of(c), "d_kv " + what);
   }
 }
