@@ -13,6 +13,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) {
 }
 
 TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shape) {
+  if (base == nullptr) return {nullptr, dtype, shape};
   auto* bytes = static_cast<std::byte*>(base);
   return {bytes + static_cast<std::size_t>(first) * size_of(dtype), dtype, shape};
 }
@@ -26,8 +27,8 @@ T rounded(double value) {
 }
 
 template <class T>
-void fill(const Parameter& parameter, std::uint64_t seed, T* out) {
-  const std::int64_t n = parameter.count();
+void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::int64_t n,
+          T* out) {
   if (parameter.init.kind != Init::Kind::normal) {
     std::fill_n(out, n, T(parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f));
     return;
@@ -36,7 +37,7 @@ void fill(const Parameter& parameter, std::uint64_t seed, T* out) {
   const double std = parameter.init.std;
 #pragma omp parallel for schedule(static)
   for (std::int64_t i = 0; i < n; ++i)
-    out[i] = rounded<T>(std * normal_at(key, static_cast<std::uint64_t>(i)));
+    out[i] = rounded<T>(std * normal_at(key, static_cast<std::uint64_t>(first + i)));
 }
 
 }  // namespace
@@ -78,14 +79,26 @@ void ParameterSet::place(int data_ranks) {
 }
 
 void ParameterSet::bind(const Precision& precision, void* values, void* masters, void* gradients) {
-  for (const Bucket& bucket : buckets_)
-    for (Parameter* p : bucket.parameters) {
-      const std::int64_t first = bucket.offset + p->offset;
-      p->value = window(values, precision.compute, first, p->shape);
-      p->master = window(masters, precision.master, first, p->shape);
-      p->gradient =
-          gradients ? window(gradients, precision.gradient, first, p->shape) : TensorView{};
-    }
+  for (const Bucket& bucket : buckets_) {
+    const auto from = [&](void* flat, DType dtype) {
+      return flat ? window(flat, dtype, bucket.offset, {0}).data : nullptr;
+    };
+    bind_values(bucket, {from(values, precision.compute), precision.compute, {bucket.size}});
+    bind_gradients(bucket, {from(gradients, precision.gradient), precision.gradient, {bucket.size}});
+    void* const master = from(masters, precision.master);
+    for (Parameter* p : bucket.parameters)
+      p->master = window(master, precision.master, p->offset, p->shape);
+  }
+}
+
+void ParameterSet::bind_values(const Bucket& bucket, const TensorView& values) {
+  for (Parameter* p : bucket.parameters)
+    p->value = window(values.data, values.dtype, p->offset, p->shape);
+}
+
+void ParameterSet::bind_gradients(const Bucket& bucket, const TensorView& gradients) {
+  for (Parameter* p : bucket.parameters)
+    p->gradient = window(gradients.data, gradients.dtype, p->offset, p->shape);
 }
 
 std::int64_t ParameterSet::count() const {
@@ -100,13 +113,15 @@ std::int64_t ParameterSet::count_decayed() const {
   return sum;
 }
 
-void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to) {
+void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to,
+                std::int64_t first) {
+  const std::int64_t n = to.count();
   if (to.dtype == DType::f64)
-    fill(parameter, seed, to.as<double>());
+    fill(parameter, seed, first, n, to.as<double>());
   else if (to.dtype == DType::bf16)
-    fill(parameter, seed, to.as<bf16>());
+    fill(parameter, seed, first, n, to.as<bf16>());
   else
-    fill(parameter, seed, to.as<float>());
+    fill(parameter, seed, first, n, to.as<float>());
 }
 
 }  // namespace choir

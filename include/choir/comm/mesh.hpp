@@ -2,6 +2,7 @@
 // The communicators of one rank of a Layout: the world, the node, and one per axis.
 #include <array>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
@@ -35,12 +36,21 @@ class Mesh {
   int nodes() const { return nodes_; }
   /// Ranks that differ from this one along `axis` only, ordered by coordinate.
   Communicator& along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
+  /// Node of any world rank, as node_index() of that rank.
+  int node_of(int rank) const { return node_of_rank_[static_cast<std::size_t>(rank)]; }
+  /// Collective over `axis`: a communicator for host memory of those of its ranks that have the
+  /// given coordinates along it (ascending; this rank among them).
+  std::unique_ptr<Communicator> subgroup(Axis axis, const std::vector<int>& members,
+                                         const std::string& name);
 
  private:
   Mesh() = default;
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
+  std::vector<int> node_of_rank_;
+  Transport transport_ = Transport::automatic;
+  bool planned_ = false;  // null communicators
   std::unique_ptr<Communicator> world_, node_;
   std::array<std::unique_ptr<Communicator>, kAxes> axes_;
 };

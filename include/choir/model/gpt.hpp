@@ -34,7 +34,7 @@ class Gpt {
   /// gradients the ids must live until those ran, and hooks hear gradients_ready() before they are.
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
   /// Generation: ids [B*T] -> logits of the last position [B, V]; appends to the cache of the pass.
-  Tensor next_logits(Pass& pass, const TensorView& ids);
+  Tensor next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks);
 
   /// "embedding 65 x 768 ...", one module a line, with parameter counts.
   std::string describe() const;
@@ -46,6 +46,7 @@ class Gpt {
  private:
   ResidualStream embed(Pass& pass, const TensorView& ids);
   Tensor trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  void release_head(BucketHooks& hooks) const;
   static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
                                  const Tensor& d_embedding);
 
