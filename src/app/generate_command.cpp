@@ -25,9 +25,11 @@ int generate(MpiSession& session, const Request& request) {
   choose_threads(mesh->node());
   const auto device = make_device(DeviceKind::cpu);
   const LoadedModel loaded = load_model(request.checkpoint, request.precision, 0, *mesh, *device);
-  // Ranks other than 0 helped to verify the checkpoint; text is written by one.
+  // Ranks other than 0 helped to verify the checkpoint; text is written by one. Where parameters
+  // are sharded, all walk through the model with it and fail alike.
+  const bool writes = session.rank() == 0;
   together(mesh->world(), [&] {
-    if (session.rank() != 0) return;
+    if (!writes && !loaded.instance->storage().sharding().values_sharded()) return;
     if (!loaded.tokenizer)
       throw DataError(
           "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
@@ -35,14 +37,15 @@ int generate(MpiSession& session, const Request& request) {
     const Tokenizer& tokenizer = *loaded.tokenizer;
     const auto prompt = tokenizer.encode(request.prompt, "--prompt");
     if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
-    fmt::print("{}", request.prompt);
+    if (writes) fmt::print("{}", request.prompt);
     Generator(*loaded.instance)
         .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
+          if (!writes) return;
           const std::string piece = tokenizer.decode({&token, 1});
           std::fwrite(piece.data(), 1, piece.size(), stdout);
           std::fflush(stdout);
         });
-    fmt::print("\n");
+    if (writes) fmt::print("\n");
   });
   return 0;
 }

@@ -81,11 +81,14 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
   const StepPlan plan = plan_inference(options, batch, true, &device);
-  loaded.instance =
-      std::make_unique<ModelInstance>(options, device, mesh.along(Axis::data), plan.arena_bytes);
+  // What was too large for one rank in training is shared here too.
+  const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
+                         .prefetch = loaded.deck.parallel.zero_prefetch};
+  loaded.instance = std::make_unique<ModelInstance>(options, device, Sharding(mesh, zero, device),
+                                                    plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
-  loaded.instance->storage().publish(loaded.instance->stream());
+  loaded.instance->publish();
   return loaded;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "choir/comm/agreement.hpp"
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
@@ -171,21 +172,19 @@ void Bench::measure_memory() {
 
 void Bench::build() {
   const EngineOptions options = engine_options(deck_, batch_);
-  Communicator& ranks = mesh_.along(Axis::data);
-  data_->start_training({.first_sample = 0,
-                         .per_step = batch_.micro_batches(),
-                         .rank_offset = ranks.rank() * batch_.accum,
-                         .per_rank = batch_.accum});
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+  together(world(), [&] {
+    plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+  });
+  data_->start_training(micro_batch_order(Sharding(mesh_, options.zero, device_), batch_.accum, 0));
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();
   world().barrier();
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
-  engine_->instance().storage().initialise(options.seed);
+  engine_->instance().initialise(options.seed);
   result_.parameters = engine_->instance().parameters().count();
   result_.work = step_work(options.model, options.precision, batch_.micro * batch_.accum,
-                           engine_->instance().parameters().flat_size());
+                           engine_->instance().storage().slices_size());
 }
 
 double Bench::timed_step() {

@@ -123,6 +123,21 @@ class Checks {
                       train.loss_scale_window));
   }
 
+  void zero() {
+    const ParallelSection defaults;
+    const ParallelSection& parallel = deck_.parallel;
+    if (parallel.zero_group != defaults.zero_group && parallel.zero == 0)
+      add({"parallel.zero_group", "parallel.zero"},
+          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 every "
+                      "rank has everything",
+                      parallel.zero_group));
+    if (parallel.zero_prefetch != defaults.zero_prefetch && parallel.zero != 3)
+      add({"parallel.zero_prefetch", "parallel.zero"},
+          fmt::format("parallel.zero_prefetch = {} is for parallel.zero = 3, not {}: the others "
+                      "gather nothing ahead of its use",
+                      parallel.zero_prefetch, parallel.zero));
+  }
+
   void faults() {
     const FaultSection& fault = deck_.fault;
     const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
@@ -191,6 +206,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.data();
   checks.schedule();
   checks.precision();
+  checks.zero();
   checks.faults();
   return checks.take();
 }

@@ -33,7 +33,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
     : options_(options),
       mesh_(&mesh),
       instance_({options.model, options.precision, options.seed, true}, device,
-                mesh.along(Axis::data), arena_bytes),
+                Sharding(mesh, options.zero, device), arena_bytes),
       staged_(!device.host_visible()),
       graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh.along(Axis::data))),
       lag_(options.lag >= 0 ? options.lag
@@ -43,9 +43,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   Communicator& data = mesh.along(Axis::data);
   ParameterStorage& storage = instance_.storage();
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
-  reducer_ = std::make_unique<GradientReducer>(storage, device, data, options.micro_batches,
-                                               options.reproducible);
-  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1);
+  reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
+                                               options.micro_batches, options.reproducible);
+  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
   const std::int64_t sums = options.micro_batches * data.size() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
@@ -77,8 +77,9 @@ void Engine::resume(const UpdateState& state) {
 }
 
 std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const {
-  const Communicator& data = mesh_->along(Axis::data);
-  return (step * data.size() + data.rank()) * options_.micro_batches + j;
+  const Sharding& sharding = instance_.storage().sharding();
+  return step * sharding.data().size() * options_.micro_batches +
+         sharding.first_micro_batch(options_.micro_batches) + j * sharding.micro_batch_stride();
 }
 
 void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_tokens,
@@ -154,7 +155,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   reduce_losses();
   enter(Phase::optimizer);
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  norm_->compute(stream, mesh_->along(Axis::data), place);
+  norm_->compute(stream, place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sum = losses_.slice(losses_.count() - 1, 1),
@@ -162,7 +163,10 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.adamw.beta1,
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
-  optimizer_->step(stream, control());
+  ParameterGatherer& gatherer = instance_.gatherer();
+  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  enter(Phase::comm);
+  gatherer.finish_update();
   enter(Phase::other);
 }
 
@@ -176,8 +180,7 @@ void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Ent
   {
     const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *reducer_,
                                                  &control()->loss_factor);
-    const std::int64_t mine = mesh_->along(Axis::data).rank() * options_.micro_batches + j;
-    ops::tree_sum(instance_.stream(), losses, losses_.slice(mine, 1));
+    ops::tree_sum(instance_.stream(), losses, losses_.slice(micro_batch_index(0, j), 1));
   }
   enter(Phase::backward);
   instance_.model().backward(pass, batch.inputs, *reducer_);

@@ -1,17 +1,20 @@
 #include "choir/train/model_instance.hpp"
 
+#include <utility>
+
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
 
-ModelInstance::ModelInstance(const Options& options, Device& device, Communicator& data,
+ModelInstance::ModelInstance(const Options& options, Device& device, Sharding sharding,
                              std::size_t arena_bytes)
     : options_(options),
       device_(&device),
       stream_(device, &work_),
       model_(options.model, parameters_),
-      storage_(std::make_unique<ParameterStorage>(parameters_, options.precision, device, data,
-                                                  options.training)),
+      storage_(std::make_unique<ParameterStorage>(parameters_, options.precision, device,
+                                                  std::move(sharding), options.training)),
+      gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, options.seed),
       scalar_(device, sizeof(double)) {
@@ -22,13 +25,17 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Communicato
   model_.prepare(pass_, {tables_.data(), type, table});
 }
 
+void ModelInstance::initialise(std::uint64_t seed) {
+  storage_->initialise(seed);
+  publish();
+}
+
 double ModelInstance::loss_sum(const TokenBatch& batch) {
   pass_.begin(Mode::evaluate,
               {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
               batch.first_sample);
-  BucketHooks everything_resident;
   const Tensor inputs = on_device(batch.inputs), targets = on_device(batch.targets);
-  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, everything_resident);
+  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, hooks());
   const TensorView total{scalar_.data(), DType::f64, {1}};
   ops::tree_sum(stream_, losses, total);
   double sum = 0;
@@ -45,6 +52,7 @@ Tensor ModelInstance::on_device(const TensorView& host) {
 
 void ModelInstance::add_to(MemoryPlan& plan) const {
   storage_->add_to(plan);
+  gatherer_->add_to(plan);
   plan.add("tables", tables_.bytes() + scalar_.bytes());
   plan.add("activations", arena_.peak());
 }

@@ -5,35 +5,50 @@
 namespace choir {
 namespace {
 
-/// Elements [n*r/size, n*(r+1)/size) of `tensor` are this rank's.
-StoredTensor stored(const std::string& name, const TensorView& tensor, Device& device, int rank,
-                    int size) {
-  const std::int64_t n = tensor.count();
-  const std::int64_t first = n * rank / size, last = n * (rank + 1) / size;
-  StoredTensor result{.name = name, .dtype = tensor.dtype, .shape = tensor.shape, .pieces = {}};
+/// Who moves what: several ranks that hold the same elements share them.
+struct Share {
+  int rank = 0, size = 1;
+};
+
+/// `mine` holds the elements of the logical tensor from `first` on that this rank has; of them its
+/// share is stored.
+StoredTensor stored(const std::string& name, const Parameter& parameter, std::int64_t first,
+                    const TensorView& mine, Device& device, const Share& share) {
+  const std::int64_t n = mine.count();
+  const std::int64_t from = n * share.rank / share.size, to = n * (share.rank + 1) / share.size;
+  StoredTensor result{.name = name, .dtype = mine.dtype, .shape = parameter.shape, .pieces = {}};
   if (!device.host_visible()) result.device = &device;
-  auto* data = static_cast<std::byte*>(tensor.data) +
-               static_cast<std::size_t>(first) * size_of(tensor.dtype);
-  if (first < last) result.pieces.push_back({first, last - first, data});
+  auto* data =
+      static_cast<std::byte*>(mine.data) + static_cast<std::size_t>(from) * size_of(mine.dtype);
+  if (from < to) result.pieces.push_back({first + from, to - from, data});
   return result;
 }
 
-std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, int rank, int size) {
+StoredTensor stored_master(ModelInstance& instance, const Parameter& p, const Share& share) {
+  const ParameterStorage& storage = instance.storage();
+  return stored("parameters/" + p.name, p, storage.owned(p).first,
+                storage.owned_part(storage.masters(storage.bucket_of(p)), p), instance.device(),
+                share);
+}
+
+std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
+                                      bool with_progress) {
   std::vector<StoredTensor> list;
-  Device& device = engine.instance().device();
-  for (const Parameter& p : engine.instance().parameters().parameters()) {
-    list.push_back(stored("parameters/" + p.name, p.master, device, rank, size));
-    list.push_back(
-        stored("optimizer/m/" + p.name, engine.optimizer().first_moment(p), device, rank, size));
-    list.push_back(
-        stored("optimizer/v/" + p.name, engine.optimizer().second_moment(p), device, rank, size));
+  ModelInstance& instance = engine.instance();
+  for (const Parameter& p : instance.parameters().parameters()) {
+    const std::int64_t first = instance.storage().owned(p).first;
+    list.push_back(stored_master(instance, p, share));
+    list.push_back(stored("optimizer/m/" + p.name, p, first, engine.optimizer().first_moment(p),
+                          instance.device(), share));
+    list.push_back(stored("optimizer/v/" + p.name, p, first, engine.optimizer().second_moment(p),
+                          instance.device(), share));
   }
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
                         .dtype = state.value.dtype,
                         .shape = state.value.shape,
                         .pieces = {}};
-    if (rank == 0 || size == 1) tensor.pieces.push_back({0, state.value.count(), state.value.data});
+    if (with_progress) tensor.pieces.push_back({0, state.value.count(), state.value.data});
     list.push_back(std::move(tensor));
   }
   return list;
@@ -81,18 +96,21 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
 }
 
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress) {
-  const Communicator& data = engine.mesh().along(Axis::data);
-  return all_tensors(engine, progress, data.rank(), data.size());
+  const Sharding& sharding = engine.instance().storage().sharding();
+  const int rank = sharding.data().rank();
+  const Share share = sharding.stage() == 0 ? Share{rank, sharding.data().size()}
+                                            : Share{sharding.replica(), sharding.replica_count()};
+  return all_tensors(engine, progress, share, rank == 0);
 }
 
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
-  return all_tensors(engine, progress, 0, 1);
+  return all_tensors(engine, progress, {}, true);
 }
 
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
   std::vector<StoredTensor> list;
   for (const Parameter& p : instance.parameters().parameters())
-    list.push_back(stored("parameters/" + p.name, p.master, instance.device(), 0, 1));
+    list.push_back(stored_master(instance, p, {}));
   return list;
 }
 

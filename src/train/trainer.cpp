@@ -175,7 +175,10 @@ void Trainer::evaluate() {
 }
 
 void Trainer::write_sample() {
-  if (mesh_.rank() != 0 || deck_.eval.sample_tokens == 0) return;
+  if (deck_.eval.sample_tokens == 0) return;
+  // Rank 0 writes; where parameters are sharded, all walk through the model with it.
+  const bool together = engine_->instance().storage().sharding().values_sharded();
+  if (mesh_.rank() != 0 && !together) return;
   const Tokenizer* tokenizer = data_->tokenizer();
   if (tokenizer == nullptr) return;
   const double start = now_seconds();
@@ -184,7 +187,7 @@ void Trainer::write_sample() {
   try {
     prompt = tokenizer->encode(deck_.eval.sample_prompt, "eval.sample_prompt");
   } catch (const DataError& error) {
-    log_.warn("no text sample: {}", error.what());
+    if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
     return;
   }
   const auto tokens = Generator(engine_->instance())
@@ -192,6 +195,7 @@ void Trainer::write_sample() {
                                     {.temperature = deck_.eval.sample_temperature,
                                      .top_k = deck_.eval.sample_top_k,
                                      .seed = static_cast<std::uint64_t>(deck_.run.seed)});
+  if (mesh_.rank() != 0) return;
   const std::string text = tokenizer->decode(tokens);
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
   if (!directory_.write_sample(progress_.step, text + "\n"))

@@ -29,6 +29,7 @@ struct EngineOptions {
   std::int64_t micro_batch_size = 1;  ///< B, sequences
   std::int64_t micro_batches = 1;     ///< per rank and step
   bool reproducible = false;
+  ZeroOptions zero{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
@@ -79,7 +80,7 @@ class Engine {
   /// options say.
   void resume(const UpdateState& state);
 
-  /// Global index of this rank's micro-batch j of `step`: ranks own contiguous runs.
+  /// Global index of this rank's micro-batch j of `step`; see Sharding::first_micro_batch.
   std::int64_t micro_batch_index(std::int64_t step, std::int64_t j) const;
 
   ModelInstance& instance() { return instance_; }

@@ -1,5 +1,6 @@
 #pragma once
-// Text from a model, token by token, with a KV cache. Local.
+// Text from a model, token by token, with a KV cache. Local; where parameters are sharded, every
+// rank of a group must ask for the same.
 #include <cstdint>
 #include <functional>
 #include <vector>

@@ -7,7 +7,7 @@
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/model/gpt.hpp"
-#include "choir/parallel/parameter_storage.hpp"
+#include "choir/parallel/parameter_gatherer.hpp"
 
 namespace choir {
 
@@ -28,9 +28,9 @@ class ModelInstance {
     std::uint64_t seed = 0;
     bool training = false;  ///< with gradients
   };
-  /// Collective over `data`. `arena_bytes` as planned; Arena::kUnbounded on the null device.
-  ModelInstance(const Options& options, Device& device, Communicator& data,
-                std::size_t arena_bytes);
+  /// Collective over the data ranks. `arena_bytes` as planned; Arena::kUnbounded on the null
+  /// device.
+  ModelInstance(const Options& options, Device& device, Sharding sharding, std::size_t arena_bytes);
   ModelInstance(const ModelInstance&) = delete;
 
   Gpt& model() { return model_; }
@@ -41,11 +41,20 @@ class ModelInstance {
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   ParameterStorage& storage() { return *storage_; }
+  const ParameterStorage& storage() const { return *storage_; }
+  ParameterGatherer& gatherer() { return *gatherer_; }
+  /// For passes that need no gradients.
+  BucketHooks& hooks() { return *gatherer_; }
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
-  /// Local: the sum of per-token losses of a batch in host memory, no gradients. 0 on the null
-  /// device.
+  /// Collective over the ranks that share parameters: the initial ones, or new masters, become what
+  /// the model computes with.
+  void initialise(std::uint64_t seed);
+  void publish() { gatherer_->publish(stream_); }
+
+  /// The sum of per-token losses of a batch in host memory, no gradients. 0 on the null device.
+  /// Local, but where parameters are sharded all ranks must call it equally often.
   double loss_sum(const TokenBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
@@ -60,6 +69,7 @@ class ModelInstance {
   ParameterSet parameters_;
   Gpt model_;
   std::unique_ptr<ParameterStorage> storage_;
+  std::unique_ptr<ParameterGatherer> gatherer_;
   Arena arena_;
   Pass pass_;
   Buffer tables_, scalar_;

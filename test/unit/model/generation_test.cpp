@@ -13,7 +13,7 @@ class Speaker {
   Speaker(const GptConfig& config, const char* precision)
       : instance_({config, precision_of(precision), 3, false}, device_,
                   single_.mesh->along(Axis::data), 1 << 20) {
-    instance_.storage().initialise(3);
+    instance_.initialise(3);
     for (Parameter& p : instance_.parameters().parameters())  // far from the timid start
       for (std::int64_t i = 0; i < p.count(); ++i) {
         const double more = 0.3 * normal_at(philox_key(4, p.name), static_cast<std::uint64_t>(i));
@@ -22,7 +22,7 @@ class Speaker {
         else
           p.master.as<float>()[i] += static_cast<float>(more);
       }
-    instance_.storage().publish(instance_.stream());
+    instance_.publish();
   }
   ModelInstance& instance() { return instance_; }
 

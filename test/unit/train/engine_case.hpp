@@ -92,7 +92,7 @@ class EngineRun {
         engine_(options, *device_, mesh, plan_.arena_bytes + more_arena),
         inputs_(cells(options)),
         targets_(inputs_.size()) {
-    engine_.instance().storage().initialise(options.seed);
+    engine_.instance().initialise(options.seed);
   }
 
   Engine& engine() { return engine_; }
@@ -145,13 +145,26 @@ class EngineRun {
     return list;
   }
 
-  /// Masters and moments of all parameters, one after another, without padding.
+  /// Masters and moments of all parameters, one after another, without padding. Where ranks own
+  /// slices, those of the whole group: collective.
   std::vector<double> state() {
+    ModelInstance& instance = engine_.instance();
+    const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
-    for (const Parameter& p : engine_.instance().parameters().parameters())
-      for (const TensorView& view :
-           {p.master, engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
-        append(view, all);
+    for (const Parameter& p : instance.parameters().parameters())
+      for (const TensorView& own :
+           {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
+            engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)}) {
+        std::vector<double> mine;
+        append(own, mine);
+        const std::size_t at = all.size();
+        all.resize(at + static_cast<std::size_t>(p.count()), 0.0);
+        std::copy(mine.begin(), mine.end(),
+                  all.begin() + static_cast<std::ptrdiff_t>(at) + storage.owned(p).first);
+      }
+    // As integers: adding zeros then keeps every bit.
+    if (storage.sharding().slices() > 1)
+      storage.sharding().group().all_reduce(all.data(), all.size(), DType::i64, ReduceOp::sum);
     return all;
   }
   std::vector<double> gradients() {
