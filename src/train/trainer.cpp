@@ -177,8 +177,8 @@ void Trainer::evaluate() {
 void Trainer::write_sample() {
   if (deck_.eval.sample_tokens == 0) return;
   // Rank 0 writes; where parameters are sharded, all walk through the model with it.
-  const bool together = engine_->instance().storage().sharding().values_sharded();
-  if (mesh_.rank() != 0 && !together) return;
+  const bool all_walk = engine_->instance().storage().sharding().values_sharded();
+  if (mesh_.rank() != 0 && !all_walk) return;
   const Tokenizer* tokenizer = data_->tokenizer();
   if (tokenizer == nullptr) return;
   const double start = now_seconds();

@@ -286,8 +286,8 @@ TEST(Zero, CheckpointsKnowNoStage) {
         next.engine().resume(restored.update_state());
         next.start_at(2);
         next.losses(2);
-        if (power_of_two)
-          EXPECT_ALL_RANKS(test::same_bits(run.state(), next.state())) << from << " -> " << to;
+        if (!power_of_two) continue;
+        EXPECT_ALL_RANKS(test::same_bits(run.state(), next.state())) << from << " -> " << to;
       }
     }
   }
