@@ -39,19 +39,25 @@ Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
     : options_(options), data_(&mesh.along(Axis::data)), group_(data_) {
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
-  if (options.stage > 0 && options.group != ZeroOptions::kAll) form_groups(mesh, device);
+  const int size = group_size(mesh, options);
+  if (size < data_->size()) form_groups(mesh, size, device);
 }
 
-void Sharding::form_groups(Mesh& mesh, const Device& device) {
-  const int all = data_->size();
-  const int size = options_.group == ZeroOptions::kNode ? ranks_of_node(mesh) : options_.group;
+int Sharding::group_size(const Mesh& mesh, const ZeroOptions& options) {
+  const int all = mesh.layout().size(Axis::data);
+  if (options.stage == 0 || options.group == ZeroOptions::kAll) return all;
+  const int size = options.group == ZeroOptions::kNode ? ranks_of_node(mesh) : options.group;
   if (size < 1 || all % size != 0)
-    throw DeckError(fmt::format("parallel.zero_group = {} does not divide the {} data-parallel "
-                                "ranks",
-                                size, all),
-                    fmt::format("legal on {} ranks: all, node, or one of {}", all,
-                                divisors_of(all)));
-  if (size == all) return;
+    throw DeckError(
+        fmt::format("parallel.zero_group = {} does not divide the {} data-parallel "
+                    "ranks",
+                    size, all),
+        fmt::format("legal on {} ranks: all, node, or one of {}", all, divisors_of(all)));
+  return size;
+}
+
+void Sharding::form_groups(Mesh& mesh, int size, const Device& device) {
+  const int all = data_->size();
   if (!device.host_visible())
     throw DeckError(fmt::format("parallel.zero_group: groups of {} of {} ranks exchange host memory"
                                 ", which device = \"{}\" does not compute in",

@@ -30,7 +30,10 @@ Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double star
                  .on_timeout = {},
                  .board = &heartbeats_}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
-  together(mesh.world(), [&] { batch_ = resolve_batch(deck_, mesh.along(Axis::data).size()); });
+  together(mesh.world(), [&] {
+    batch_ = resolve_batch(deck_, mesh.along(Axis::data).size());
+    Sharding::group_size(mesh, zero_of(deck_));  // refused before anything is started
+  });
   open_run();
   build();
   resume();

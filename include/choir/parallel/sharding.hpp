@@ -38,6 +38,9 @@ class Sharding {
   /// Collective over the data axis. DeckError on every rank when the groups do not come out.
   Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device);
 
+  /// Local: ranks of a group of this mesh. DeckError as above.
+  static int group_size(const Mesh& mesh, const ZeroOptions& options);
+
   int stage() const { return options_.stage; }
   int prefetch() const { return options_.prefetch; }
   bool values_sharded() const { return stage() == 3; }
@@ -69,7 +72,7 @@ class Sharding {
   std::int64_t micro_batch_stride() const { return gradients_sharded() ? group_->size() : 1; }
 
  private:
-  void form_groups(Mesh& mesh, const Device& device);
+  void form_groups(Mesh& mesh, int size, const Device& device);
 
   ZeroOptions options_;
   Communicator* data_;
