@@ -132,7 +132,7 @@ $(BUILD)/obj/%.o: %.cpp
 # ONLY=core,device restricts both to these modules (and links just the same).
 MODULES := $(if $(ONLY),$(shell echo $(ONLY) | tr ',' ' '),*)
 UNIT_TESTS := $(sort $(wildcard $(MODULES:%=test/unit/%/*.cpp)))
-MPI_TESTS  := $(sort $(wildcard $(MODULES:%=test/mpi/%/*.cpp)))
+MPI_TESTS  := $(sort $(wildcard $(MODULES:%=test/mpi/%/*.cpp)) $(wildcard test/mpi_cuda/*.cpp))
 SUPPORT    := $(sort $(wildcard test/support/*.cpp))
 TEST_LIBS  := $(GTEST_LIBS)
 
@@ -143,6 +143,8 @@ $(BUILD)/test_unit: $(UNIT_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD
 # compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
 CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
 HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
+# Counting allocations replaces operator new, which AddressSanitizer does itself.
+HOST_SUPPORT := $(filter-out %count_allocations.cpp,$(SUPPORT))
 HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
 $(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
@@ -171,11 +173,26 @@ $(BUILD)/host_$(1)/%.o: %.cpp
 	@echo "  host  $$< ($(1))"
 	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
 $(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) \
-    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
+    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
 	@echo "  link  $$@"
 	@$(MPICXX) $$(CXXFLAGS) $$(LDFLAGS) $$(filter -fsanitize=%,$(HOST_FLAGS_$(1))) -o $$@ $$^ $$(TEST_LIBS) $$(filter-out $$(CUDA_LIBS),$$(LDLIBS)) -lpthread -ldl
 endef
 $(foreach variant,plain address thread,$(eval $(call host_variant,$(variant))))
+
+# The program, and tests of several ranks, on the GPU that is not there. NCCL is played by a library
+# of ours, which is opened as the real one is and queues its work on the same streams.
+MPI_CUDA_TESTS := $(sort $(wildcard test/mpi_cuda/*.cpp))
+$(BUILD)/choir_host_cuda: $(BUILD)/obj/src/app/main.o $(HOST_OBJECTS_plain) $(COMMON_OBJECTS)
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+$(BUILD)/test_host_cuda_mpi: $(MPI_CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) \
+    $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+$(BUILD)/libnccl_fake.so: test/host_cuda/nccl/nccl_fake.cpp
+	@echo "  link  $@"
+	@$(MPICXX) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 $(HOST_WARNINGS) -O2 -fPIC -shared -MMD -MP -MT $@ \
+	  -MF $(BUILD)/host_plain/nccl_fake.d -o $@ $< -lfmt -lrt
 
 # The test program of a variant with some launchers compiled from changed kernels (test/host_cuda/mutate.sh).
 .PHONY: mutant
@@ -186,7 +203,7 @@ mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
 	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
 	  $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
-	  $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+	  $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
 
 $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
@@ -194,7 +211,8 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 
 .PHONY: run-test run-test-long run-quickstart test-programs
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
-  $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread
+  $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread \
+  $(BUILD)/test_host_cuda_mpi $(BUILD)/choir_host_cuda
 .PHONY: bundle-programs
 bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)
 run-test: layers style test-programs

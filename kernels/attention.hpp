@@ -1,6 +1,6 @@
 #pragma once
-// softmax(scale Q K^T) V on the CPU, forward and backward, tile by tile ("flash": Dao et al. 2022,
-// 2023; online softmax: Milakov & Gimelshein 2018).
+// softmax(scale Q K^T + bias) V on the CPU, forward and backward, tile by tile ("flash": Dao et al.
+// 2022, 2023; online softmax: Milakov & Gimelshein 2018). For cuda see attention_forward.cuh.
 //
 // Shapes: Q [B, Tq, H, D], K and V [B, Tk, Hkv, D], all through strides.
 // Floor: 4 D FLOPs per visible (query, key) pair forward and 10 D backward (five products), plus
@@ -14,8 +14,8 @@
 // and walks blocks of keys; one task owns (sample, K/V head, share of the key blocks), so every sum
 // has a fixed order; shares of one head add their d_q in order afterwards.
 //   simd: products with broadcast A and vectors of B in registers; f64, f32, and bf16 or f16
-//   widened to f32. amx:  bf16 through 16 x 32 tiles; P and dS are rounded to bf16 as operands,
-//   sums are f32.
+//   widened to f32. amx:  bf16 through 16 x 32 tiles, without a bias; P and dS are rounded to bf16
+//   as operands, sums are f32.
 #include <cstdint>
 
 #include "choir/ops/attention.hpp"
@@ -45,6 +45,17 @@ void attention_forward_simd(const ops::AttentionForward& args, int threads);
 void attention_backward_simd(const ops::AttentionBackward& args, int threads);
 void attention_forward_amx(const ops::AttentionForward& args, int threads);
 void attention_backward_amx(const ops::AttentionBackward& args, int threads);
+
+namespace cuda {
+constexpr std::int64_t kWidestHead = 128;
+/// Our own kernels; f64 and wider heads are refused before (src/ops/attention.cpp).
+void attention_forward(const Stream& stream, const ops::AttentionForward& args);
+void attention_backward(const Stream& stream, const ops::AttentionBackward& args);
+/// A pure function: backward keeps sums over D of d_out * out, f32 [B, H, Tq].
+inline std::int64_t attention_workspace(const ops::AttentionProblem& p, bool backward) {
+  return backward ? p.batch * p.heads * p.queries * static_cast<std::int64_t>(sizeof(float)) : 0;
+}
+}  // namespace cuda
 
 namespace ref {
 /// The oracle: the whole matrix row by row in f64, any dtype. Workspace is not used.

@@ -22,6 +22,11 @@ bool request_tiles() {
 #endif
 }
 
+void check_tiles(const ops::AttentionProblem& problem) {
+  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
+  CHOIR_CHECK(!problem.biased, "attention by AMX tiles knows no bias");
+}
+
 }  // namespace
 
 bool amx_available() {
@@ -32,8 +37,8 @@ bool amx_available() {
 AttentionKernel attention_kernel(const ops::AttentionProblem& problem) {
   // A few queries against a cache are bound by reading it; tiles would be mostly padding.
   constexpr std::int64_t kFewQueries = 8;
-  const bool tiles =
-      problem.dtype == DType::bf16 && problem.queries >= kFewQueries && amx_available();
+  const bool tiles = problem.dtype == DType::bf16 && problem.queries >= kFewQueries &&
+                     !problem.biased && amx_available();
   return tiles ? AttentionKernel::amx : AttentionKernel::simd;
 }
 
@@ -48,14 +53,14 @@ std::int64_t attention_workspace_cpu(AttentionKernel kernel, const ops::Attentio
 
 void attention_forward_cpu(AttentionKernel kernel, const ops::AttentionForward& args, int threads) {
   if (kernel == AttentionKernel::simd) return attention_forward_simd(args, threads);
-  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
+  check_tiles(args.problem);
   attention_forward_amx(args, threads);
 }
 
 void attention_backward_cpu(AttentionKernel kernel, const ops::AttentionBackward& args,
                             int threads) {
   if (kernel == AttentionKernel::simd) return attention_backward_simd(args, threads);
-  CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
+  check_tiles(args.problem);
   attention_backward_amx(args, threads);
 }
 

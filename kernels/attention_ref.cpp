@@ -42,20 +42,33 @@ std::int64_t visible_keys(const ops::AttentionProblem& p, std::int64_t b, std::i
   return p.causal ? std::min(n, p.keys - p.queries + t + 1) : n;
 }
 
+double bias_at(const ops::AttentionProblem& p, const ops::AttentionBias& bias, std::int64_t b,
+               std::int64_t h, std::int64_t t, std::int64_t j) {
+  if (!bias.data) return 0;
+  return load(bias.data, p.dtype,
+              b * bias.batch_stride + h * bias.head_stride + t * bias.query_stride + j);
+}
+
 /// Probabilities of one query; returns log sum exp.
 double softmax_row(const ops::AttentionProblem& p, const std::vector<double>& q,
-                   const ops::AttentionOperand& k, std::int64_t b, std::int64_t t, std::int64_t h,
-                   std::vector<double>& out) {
+                   const ops::AttentionOperand& k, const ops::AttentionBias& bias, std::int64_t b,
+                   std::int64_t t, std::int64_t h, std::vector<double>& out) {
   const Row row{p};
   out.assign(static_cast<std::size_t>(visible_keys(p, b, t)), 0);
   double most = -std::numeric_limits<double>::infinity(), sum = 0;
   for (std::size_t j = 0; j < out.size(); ++j) {
-    out[j] = p.scale * dot(q, row(k, b, static_cast<std::int64_t>(j), h / (p.heads / p.kv_heads)));
+    const auto key = static_cast<std::int64_t>(j);
+    out[j] = p.scale * dot(q, row(k, b, key, h / (p.heads / p.kv_heads))) +
+             bias_at(p, bias, b, h, t, key);
     most = std::max(most, out[j]);
+  }
+  if (std::isinf(most)) {  // nothing is seen
+    std::fill(out.begin(), out.end(), 0.0);
+    return most;
   }
   for (double& x : out) sum += x = std::exp(x - most);
   for (double& x : out) x /= sum;
-  return out.empty() ? most : most + std::log(sum);
+  return most + std::log(sum);
 }
 
 }  // namespace
@@ -67,7 +80,8 @@ void attention_forward(const ops::AttentionForward& args) {
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.heads; ++h)
       for (std::int64_t t = 0; t < p.queries; ++t) {
-        const double lse = softmax_row(p, row(args.q, b, t, h), args.k, b, t, h, weights);
+        const double lse =
+            softmax_row(p, row(args.q, b, t, h), args.k, args.bias, b, t, h, weights);
         std::vector<double> sum(static_cast<std::size_t>(p.head_width), 0.0);
         for (std::size_t j = 0; j < weights.size(); ++j) {
           const auto v = row(args.v, b, static_cast<std::int64_t>(j), h / (p.heads / p.kv_heads));
@@ -91,15 +105,23 @@ void attention_backward(const ops::AttentionBackward& args) {
       for (std::int64_t h = g * (p.heads / p.kv_heads); h < (g + 1) * (p.heads / p.kv_heads); ++h)
         for (std::int64_t t = 0; t < p.queries; ++t) {
           const auto q = row(args.q, b, t, h), d_out = row(args.d_out, b, t, h);
-          softmax_row(p, q, args.k, b, t, h, weights);
+          softmax_row(p, q, args.k, args.bias, b, t, h, weights);
           std::vector<double> d_weights(weights.size()), d_q(width, 0.0);
           double delta = 0;
           for (std::size_t j = 0; j < weights.size(); ++j) {
             d_weights[j] = dot(d_out, row(args.v, b, static_cast<std::int64_t>(j), g));
             delta += weights[j] * d_weights[j];
           }
+          if (!args.d_bias.empty())
+            for (std::int64_t j = 0; j < p.keys; ++j)
+              store(args.d_bias.data, p.dtype, ((b * p.heads + h) * p.queries + t) * p.keys + j, 0);
           for (std::size_t j = 0; j < weights.size(); ++j) {
-            const double d_score = weights[j] * (d_weights[j] - delta) * p.scale;
+            const double d_biased = weights[j] * (d_weights[j] - delta);
+            const double d_score = d_biased * p.scale;
+            if (!args.d_bias.empty())
+              store(args.d_bias.data, p.dtype,
+                    ((b * p.heads + h) * p.queries + t) * p.keys + static_cast<std::int64_t>(j),
+                    d_biased);
             const auto k = row(args.k, b, static_cast<std::int64_t>(j), g);
             for (std::size_t d = 0; d < width; ++d) {
               d_q[d] += d_score * k[d];

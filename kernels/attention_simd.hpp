@@ -274,6 +274,24 @@ inline S* row_of(const ops::AttentionOperand& x, const ops::AttentionProblem& p,
   return static_cast<S*>(x.data) + b * x.batch_stride + t * x.position_stride + h * p.head_width;
 }
 
+/// Bias of query t and key j.
+template <class S>
+inline const S* bias_of(const ops::AttentionBias& x, std::int64_t b, std::int64_t h, std::int64_t t,
+                        std::int64_t j) {
+  return static_cast<const S*>(x.data) + b * x.batch_stride + h * x.head_stride +
+         t * x.query_stride + j;
+}
+
+/// scores[j * row + t] += factor * bias[t * bias_row + j]; `copy` holds as many elements as scores.
+template <class T, class S>
+void add_bias(T* scores, T* copy, std::int64_t row, const S* bias, std::int64_t bias_row,
+              std::int64_t queries, std::int64_t keys, T factor) {
+  transpose<T, true>(copy, row, bias, bias_row, queries, keys, factor);
+  for (std::int64_t r = 0; r < keys; ++r)
+    for (std::int64_t c = 0; c < queries; c += kLanes<T>)
+      store(scores + r * row + c, load(scores + r * row + c) + load(copy + r * row + c));
+}
+
 /// Keys of sample b that exist.
 inline std::int64_t keys_of(const ops::AttentionProblem& p, std::int64_t b) {
   return p.lengths ? std::clamp<std::int64_t>(p.lengths[b], 0, p.keys) : p.keys;

@@ -36,6 +36,7 @@ struct Scratch {
   T *shift, *delta;        // [blocks * block]: log2 sum exp, and sum of d_out * out
   T *p, *d_s;              // [kKeyBlock, block]
   T *k, *v;                // [kKeyBlock, D] when converted
+  T* bias;                 // [kKeyBlock, block] when there is one
   T *d_k, *d_v;            // [kKeyBlock, padded D], for all keys when heads share K and V
 
   Scratch(Carver& c, const ops::AttentionProblem& problem, bool converts) {
@@ -48,6 +49,7 @@ struct Scratch {
     shift = c.take<T>(n.blocks * kQueryBlock<T>), delta = c.take<T>(n.blocks * kQueryBlock<T>);
     p = c.take<T>(kKeyBlock * kQueryBlock<T>), d_s = c.take<T>(kKeyBlock * kQueryBlock<T>);
     k = c.take<T>(copies), v = c.take<T>(copies);
+    bias = c.take<T>(problem.biased ? kKeyBlock * kQueryBlock<T> : 0);
     d_k = c.take<T>(sums), d_v = c.take<T>(sums);
   }
 };
@@ -87,7 +89,7 @@ class Backward {
       prepare(h);
       std::fill_n(d_q, n_.head, T(0));
       for (std::int64_t j = share_.index; j < n_.key_blocks; j += share_.count) {
-        add_keys(j, g == 0, d_q);
+        add_keys(h, j, g == 0, d_q);
         if (g + 1 == n_.group) write_keys(j);
       }
       if (!d_q_parts_) write_queries(h, d_q);
@@ -166,7 +168,11 @@ class Backward {
     return n_.group > 1 ? j * kKeyBlock * n_.padded_width : 0;
   }
 
-  void add_keys(std::int64_t j, bool first_head, T* d_q) {
+  S* d_bias_of(std::int64_t h, std::int64_t t, std::int64_t j) const {
+    return static_cast<S*>(a_.d_bias.data) + ((b_ * p_.heads + h) * p_.queries + t) * p_.keys + j;
+  }
+
+  void add_keys(std::int64_t h, std::int64_t j, bool first_head, T* d_q) {
     T* d_k = s_.d_k + sums_at(j);
     T* d_v = s_.d_v + sums_at(j);
     if (first_head) {
@@ -174,17 +180,20 @@ class Backward {
       std::fill_n(d_v, kKeyBlock * n_.padded_width, T(0));
     }
     const std::int64_t k0 = j * kKeyBlock;
+    if (!a_.d_bias.empty())
+      for (std::int64_t t = 0; t < p_.queries; ++t)
+        std::fill_n(d_bias_of(h, t, k0), std::min<std::int64_t>(kKeyBlock, p_.keys - k0), S(0));
     const std::int64_t count = std::min<std::int64_t>(kKeyBlock, keys_ - k0);
     if (count <= 0) return;
     const Rows<T> k = keys(a_.k, k0, count, s_.k), v = keys(a_.v, k0, count, s_.v);
     const std::int64_t first =
         p_.causal ? std::max<std::int64_t>(0, k0 - offset_) / kQueryBlock<T> : 0;
     for (std::int64_t i = first; i < n_.blocks; ++i)
-      add_tile(i, k0, count, k, v, d_q + i * n_.width * kQueryBlock<T>, d_k, d_v);
+      add_tile(h, i, k0, count, k, v, d_q + i * n_.width * kQueryBlock<T>, d_k, d_v);
   }
 
-  void add_tile(std::int64_t i, std::int64_t k0, std::int64_t count, Rows<T> k, Rows<T> v, T* d_q,
-                T* d_k, T* d_v) {
+  void add_tile(std::int64_t h, std::int64_t i, std::int64_t k0, std::int64_t count, Rows<T> k,
+                Rows<T> v, T* d_q, T* d_k, T* d_v) {
     constexpr std::int64_t kQ = kQueryBlock<T>, kL = kLanes<T>;
     const std::int64_t q0 = i * kQ, at = i * n_.width * kQ;
     const std::int64_t lead = k0 - offset_ - q0;  // query q0 + c sees key k0 + r when c >= r + lead
@@ -194,6 +203,9 @@ class Backward {
     product<T>(count, vectors, n_.width, k.data, k.row, 1, s_.q + at + skip, kQ, s_.p, kQ, false);
     product<T>(count, vectors, n_.width, v.data, v.row, 1, s_.d_out + at + skip, kQ, s_.d_s, kQ,
                false);
+    if (p_.biased)
+      add_bias<T>(s_.p, s_.bias, kQ, bias_of<S>(a_.bias, b_, h, q0 + skip, k0),
+                  a_.bias.query_stride, queries - skip, count, static_cast<T>(kLog2E));
     for (std::int64_t c = 0; c < vectors; ++c) {
       const Vec<T> shift = load(s_.shift + q0 + skip + c * kL);
       const Vec<T> delta = load(s_.delta + q0 + skip + c * kL);
@@ -209,6 +221,9 @@ class Backward {
       mask_causal<T>(s_.p, kQ, count, vectors, lead - skip, T(0));
       mask_causal<T>(s_.d_s, kQ, count, vectors, lead - skip, T(0));
     }
+    if (!a_.d_bias.empty())
+      transpose<T, false>(d_bias_of(h, q0 + skip, k0), p_.keys, s_.d_s, kQ, count, queries - skip,
+                          T(1));
     const std::int64_t wide = n_.padded_width / kL, depth = queries - skip;
     product<T>(count, wide, depth, s_.p, kQ, 1, d_out_.data + (q0 + skip) * d_out_.row, d_out_.row,
                d_v, n_.padded_width, true);

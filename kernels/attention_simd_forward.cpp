@@ -25,21 +25,23 @@ struct Scratch {
   T* sum;     // [block]
   T* k;       // [kKeyBlock, D], only when K must be converted
   T* v;
+  T* bias;  // [kKeyBlock, block], only where there is one
 
-  Scratch(Carver& carver, std::int64_t width, bool converts)
+  Scratch(Carver& carver, std::int64_t width, bool converts, bool biased)
       : q(carver.take<T>(width * kQueryBlock<T>)),
         scores(carver.take<T>(kKeyBlock * kQueryBlock<T>)),
         out(carver.take<T>(width * kQueryBlock<T>)),
         most(carver.take<T>(kQueryBlock<T>)),
         sum(carver.take<T>(kQueryBlock<T>)),
         k(carver.take<T>(converts ? kKeyBlock * width : 0)),
-        v(carver.take<T>(converts ? kKeyBlock * width : 0)) {}
+        v(carver.take<T>(converts ? kKeyBlock * width : 0)),
+        bias(carver.take<T>(biased ? kKeyBlock * kQueryBlock<T> : 0)) {}
 };
 
 template <class T, class S>
 std::int64_t bytes_per_thread(const ops::AttentionProblem& problem) {
   Carver carver(nullptr);
-  Scratch<T>(carver, problem.head_width, !std::is_same_v<T, S>);
+  Scratch<T>(carver, problem.head_width, !std::is_same_v<T, S>, problem.biased);
   return carver.used();
 }
 
@@ -121,6 +123,10 @@ class Forward {
                                 width, s_.k);
     product<T>(count, vectors_ - first, width, k, kSame ? a_.k.position_stride : width, 1,
                s_.q + skip, kQueryBlock<T>, s_.scores + skip, kQueryBlock<T>, false);
+    if (p_.biased)
+      add_bias<T>(s_.scores + skip, s_.bias, kQueryBlock<T>,
+                  bias_of<S>(a_.bias, b_, h_, q0_ + skip, k0), a_.bias.query_stride, rows_ - skip,
+                  count, static_cast<T>(kLog2E));
     if (p_.causal && lead + count > 1)
       mask_causal<T>(s_.scores + skip, kQueryBlock<T>, count, vectors_ - first, lead - skip,
                      -std::numeric_limits<T>::infinity());
@@ -164,7 +170,7 @@ void forward(const ops::AttentionForward& args, int threads) {
 #pragma omp parallel num_threads(threads)
   {
     Carver carver(static_cast<std::byte*>(args.workspace.data) + omp_get_thread_num() * bytes);
-    const Scratch<T> scratch(carver, p.head_width, !std::is_same_v<T, S>);
+    const Scratch<T> scratch(carver, p.head_width, !std::is_same_v<T, S>, p.biased);
     // Under a causal mask late blocks cost most: they come first.
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < heads * blocks; ++i) {

@@ -3,6 +3,7 @@
 #include "choir/core/error.hpp"
 #include "kernels/activation.hpp"
 #include "kernels/adamw.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/bias_gradient.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
@@ -71,32 +72,39 @@ void rope(const Stream&, const ops::Rope&) {
 }
 void dropout(const Stream&, const ops::Dropout&) {
   absent("dropout");
-  void embedding_forward(const Stream&, const ops::EmbeddingForward&) {
-    absent("embedding_forward");
-  }
-  void embedding_backward(const Stream&, const ops::EmbeddingBackward&) {
-    absent("embedding_backward");
-  }
-  void cross_entropy(const Stream&, const ops::CrossEntropy&) {
-    absent("cross_entropy");
-  }
-  void cross_entropy_maxima(const Stream&, const ops::ParallelCrossEntropy&) {
-    absent("cross_entropy_maxima");
-  }
-  void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
-    absent("cross_entropy_sums");
-  }
-  void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
-    absent("cross_entropy_finish");
-  }
-  void adamw(const Stream&, const ops::AdamW&) {
-    absent("adamw");
-  }
-  void begin_step(const Stream&, ops::StepControl*) {
-    absent("begin_step");
-  }
-  void end_step(const Stream&, const ops::EndStep&) {
-    absent("end_step");
-  }
+}
+void embedding_forward(const Stream&, const ops::EmbeddingForward&) {
+  absent("embedding_forward");
+}
+void embedding_backward(const Stream&, const ops::EmbeddingBackward&) {
+  absent("embedding_backward");
+}
+void cross_entropy(const Stream&, const ops::CrossEntropy&) {
+  absent("cross_entropy");
+}
+void cross_entropy_maxima(const Stream&, const ops::ParallelCrossEntropy&) {
+  absent("cross_entropy_maxima");
+}
+void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
+  absent("cross_entropy_sums");
+}
+void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
+  absent("cross_entropy_finish");
+}
+void adamw(const Stream&, const ops::AdamW&) {
+  absent("adamw");
+}
+void begin_step(const Stream&, ops::StepControl*) {
+  absent("begin_step");
+}
+void end_step(const Stream&, const ops::EndStep&) {
+  absent("end_step");
+}
+void attention_forward(const Stream&, const ops::AttentionForward&) {
+  absent("attention");
+}
+void attention_backward(const Stream&, const ops::AttentionBackward&) {
+  absent("attention backward");
+}
 
 }  // namespace choir::cuda

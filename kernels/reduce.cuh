@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kSquareThreads)
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
 
-constexpr int kTreeThreads = 1024;
+constexpr int kTreeThreads = 512;
 constexpr int kTreeLeaves = 256;              ///< of a subtree that a warp sums
 constexpr int kTreeParts = 2 * kTreeThreads;  ///< such subtrees at a time
 constexpr std::int64_t kTreeRound = std::int64_t{kTreeParts} * kTreeLeaves;
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(kTreeThreads)
     if (lane == 0) warps[thread / kWarp] = sum;
     __syncthreads();
     if (thread < kWarp) {
-      double round = tree_of_lanes(warps[lane]);
+      double round = tree_of_lanes(lane < kTreeThreads / kWarp ? warps[lane] : -0.0);
       if (thread == 0) {
         for (std::uint64_t r = rounds; r & 1u; r >>= 1) round = pending[--depth] + round;
         pending[depth++] = round;

@@ -49,6 +49,10 @@ gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }
 gtest "unit" 1 "$build/test_unit"
 for ranks in 1 2 3 4; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
+# Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
+for ranks in 2 3 4; do
+  HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
+done
 # The kernels on the CPU, spread over the cores: in order of the source under the memory checkers, shuffled without them,
 # and the cases named for it under the race detector.
 shards() {  # shards NAME VARIANT OPTION...

@@ -15,15 +15,29 @@
 namespace choir {
 namespace {
 
+nlohmann::ordered_json to_json(const std::vector<CollectiveRow>& rows) {
+  auto json = nlohmann::ordered_json::array();
+  for (const CollectiveRow& r : rows)
+    json.push_back({{"name", r.name},
+                    {"transport", r.transport},
+                    {"bytes", r.bytes},
+                    {"seconds", r.seconds},
+                    {"bus_gb_per_s", r.bus_gb_per_s}});
+  return json;
+}
+
+std::string to_text(const std::vector<CollectiveRow>& rows) {
+  std::string text = fmt::format("# {:<15} {:>6} {:>12} {:>12} {:>12}\n", "collective", "via",
+                                 "bytes", "time us", "busbw GB/s");
+  for (const CollectiveRow& r : rows)
+    text += fmt::format("  {:<15} {:>6} {:>12} {:>12.2f} {:>12.3f}\n", r.name, r.transport, r.bytes,
+                        1e6 * r.seconds, r.bus_gb_per_s);
+  return text;
+}
+
 std::string to_json(const CollectiveBench& bench) {
   nlohmann::ordered_json json{{"bench", "comm"}, {"ranks", bench.ranks}};
-  json["rows"] = nlohmann::ordered_json::array();
-  for (const CollectiveRow& r : bench.rows)
-    json["rows"].push_back({{"name", r.name},
-                            {"transport", r.transport},
-                            {"bytes", r.bytes},
-                            {"seconds", r.seconds},
-                            {"bus_gb_per_s", r.bus_gb_per_s}});
+  json["rows"] = to_json(bench.rows);
   const AllReduceComparison& c = bench.comparison;
   json["comparison"] = {{"bytes", c.bytes},
                         {"window", c.window},
@@ -39,13 +53,9 @@ std::string to_json(const CollectiveBench& bench) {
 }
 
 std::string to_text(const CollectiveBench& bench) {
-  std::string text = fmt::format(
-      "# {} ranks of one node, fp32, in place, median of the slowest rank\n"
-      "# {:<15} {:>5} {:>12} {:>12} {:>12}\n",
-      bench.ranks, "collective", "via", "bytes", "time us", "busbw GB/s");
-  for (const CollectiveRow& r : bench.rows)
-    text += fmt::format("  {:<15} {:>5} {:>12} {:>12.2f} {:>12.3f}\n", r.name, r.transport, r.bytes,
-                        1e6 * r.seconds, r.bus_gb_per_s);
+  const std::string text =
+      fmt::format("# {} ranks of one node, fp32, in place, median of the slowest rank\n{}",
+                  bench.ranks, to_text(bench.rows));
   const AllReduceComparison& c = bench.comparison;
   const auto line = [&](const std::string& what, double seconds) {
     return fmt::format("  {:<44} {:>9.2f} ms   {:>6.2f} x the window\n", what, 1e3 * seconds,
@@ -63,19 +73,59 @@ std::string to_text(const CollectiveBench& bench) {
          line("yardstick: every rank copies as many bytes", c.copy);
 }
 
-int bench_comm(MpiSession& session, const CollectiveBenchOptions& options,
-               const BenchFiles& files) {
-  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
-  if (mesh->nodes() == 1 && session.size() == 1)
-    throw DeckError("with one rank there is nothing to communicate",
-                    "mpiexec -n 2 choir bench comm");
-  together(mesh->world(), [&] {
-    if (session.rank() == 0) files.require_writable();
-  });
-  const CollectiveBench bench = bench_collectives(*mesh, options);
-  if (session.rank() != 0) return 0;
+struct DeviceBench {
+  std::string device;
+  int ranks = 1;
+  std::string note;  // why it is not NCCL
+  std::vector<CollectiveRow> rows;
+};
+
+std::string to_json(const DeviceBench& bench) {
+  nlohmann::ordered_json json{
+      {"bench", "comm"}, {"ranks", bench.ranks}, {"device", bench.device}, {"note", bench.note}};
+  json["rows"] = to_json(bench.rows);
+  json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
+  return json.dump();
+}
+
+std::string to_text(const DeviceBench& bench) {
+  return fmt::format(
+      "# {} ranks, {}, fp32, in place, median of the slowest rank\n{}{}", bench.ranks, bench.device,
+      bench.note.empty() ? "" : "# staged because " + bench.note + "\n", to_text(bench.rows));
+}
+
+template <class Bench>
+void report(const Bench& bench, int rank, const BenchFiles& files) {
+  if (rank != 0) return;
   if (files.table()) fmt::print("{}\n", to_text(bench));
   files.write("", to_json(bench) + "\n");
+}
+
+/// `words`: device=..., and what of parallel.* belongs to it.
+int bench_comm(MpiSession& session, const CollectiveBenchOptions& options, const Arguments& words,
+               const BenchFiles& files) {
+  Workplace place;
+  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  Deck deck;
+  together(place.mesh->world(), [&] {
+    deck = parse_deck(R"({"device": "cpu", "data": {"format": "synthetic"},
+                          "model": {"vocab_size": 256},
+                          "train": {"micro_batch_size": 1, "grad_accum": 1}})",
+                      "choir bench comm", words);
+    if (session.size() == 1)
+      throw DeckError("with one rank there is nothing to communicate",
+                      "mpiexec -n 2 choir bench comm");
+    if (session.rank() == 0) files.require_writable();
+  });
+  open_device(place, deck);
+  if (place.device->host_visible())
+    report(bench_collectives(*place.mesh, options), session.rank(), files);
+  else
+    report(DeviceBench{.device = place.device->description(),
+                       .ranks = session.size(),
+                       .note = place.mesh->transport_note(),
+                       .rows = bench_device_collectives(*place.mesh, *place.device, options)},
+           session.rank(), files);
   return 0;
 }
 
@@ -121,6 +171,16 @@ int bench_comm_command(const Arguments& arguments) {
                "choir bench comm");
   CollectiveBenchOptions options;
   BenchFiles files;
+  Arguments words;
+  app.add_option("words", words,
+                 "device=cuda: in the memory of GPUs; with parallel.transport=..., "
+                 "parallel.share_device=true")
+      ->check([](const std::string& word) -> std::string {
+        for (const char* known : {"device=", "parallel.transport=", "parallel.share_device="})
+          if (word.starts_with(known)) return "";
+        return "expected device=, parallel.transport= or parallel.share_device=, not '" + word +
+               "'";
+      });
   app.add_option("--min-bytes", options.min_bytes, "smallest buffer")
       ->check(CLI::Range(1024, 1 << 30));
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
@@ -128,7 +188,7 @@ int bench_comm_command(const Arguments& arguments) {
   app.add_option("--repeats", options.repeats, "measurements of each")->check(CLI::Range(1, 1000));
   files.add_to(app, false);
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, files); });
+  return with_mpi([&](MpiSession& session) { return bench_comm(session, options, words, files); });
 }
 
 int bench_readers_command(const Arguments& arguments) {

@@ -7,8 +7,9 @@
 #include <fstream>
 
 #include "choir/app/bench.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/device_choice.hpp"
 #include "choir/core/error.hpp"
-#include "choir/device/cuda.hpp"
 
 namespace choir {
 namespace {
@@ -64,13 +65,15 @@ BenchWords sort_words(const Arguments& words) {
   return sorted;
 }
 
-std::unique_ptr<Device> bench_device(const std::string& wanted, Communicator& node) {
-  if (wanted == "cpu") return make_device(DeviceKind::cpu);
-  if (wanted != "auto" && wanted != "cuda")
-    throw DeckError(fmt::format("device '{}' is not known", wanted), "auto, cpu or cuda");
-  const auto cards = static_cast<int>(cuda::availability().cards.size());
-  if (cards == 0 && wanted == "auto") return make_device(DeviceKind::cpu);
-  return make_device(DeviceKind::cuda, cards == 0 ? 0 : node.rank() % cards);
+std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
+  together(mesh.world(), [&] {
+    if (wanted != "auto" && wanted != "cpu" && wanted != "cuda")
+      throw DeckError(fmt::format("device '{}' is not known", wanted), "auto, cpu or cuda");
+  });
+  const DeviceChoice choice = choose_device(mesh, {.device = wanted, .share = true});
+  std::unique_ptr<Device> device;
+  together(mesh.world(), [&] { device = make_device(choice.kind, choice.ordinal); });
+  return device;
 }
 
 }  // namespace choir

@@ -142,10 +142,10 @@ void measure_gemms(Bench& b) {
 void measure_attention(Bench& b) {
   std::vector<AttentionShape> shapes =
       b.large() ? attention_series(8192, 16384, 2048) : attention_series(1024, 1024, 128);
-  std::string which = "auto";
+  auto which = ops::AttentionImplementation::automatic;
   if (b.subject.deck) {
     shapes = {attention_of(b.subject.deck->model.gpt, b.subject.sequences)};
-    which = b.subject.deck->model.attention;
+    which = b.subject.deck->model.gpt.attention;
   }
   std::vector<DType> types{DType::bf16, DType::f16};
   if (b.device.kind() == DeviceKind::cpu) types = {DType::f32, DType::bf16};
@@ -160,13 +160,11 @@ void measure_attention(Bench& b) {
 int run(MpiSession& session, const Request& request, const char* name, void (*measure)(Bench&)) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   choose_threads(mesh->node());
-  Subject subject;
-  std::unique_ptr<Device> device;
   together(mesh->world(), [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
-  subject = subject_of(request, mesh->world());
-  together(mesh->world(), [&] { device = bench_device(subject.device, mesh->node()); });
+  Subject subject = subject_of(request, mesh->world());
+  const std::unique_ptr<Device> device = bench_device(subject.device, *mesh);
   if (!subject.deck && subject.preset.empty())
     subject.preset = device->kind() == DeviceKind::cuda ? "gpu" : "cpu";
   mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure

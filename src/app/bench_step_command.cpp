@@ -6,6 +6,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/train/bench_step.hpp"
 #include "choir/train/run_setup.hpp"
+#include "choir/train/workplace.hpp"
 
 namespace choir {
 namespace {
@@ -26,18 +27,20 @@ int run(MpiSession& session, const Request& request) {
   const std::string text = read_everywhere(world->world(), words.deck);
   Deck deck;
   together(world->world(), [&] {
-    deck = parse_deck(text, words.deck, words.overrides);
+    Arguments overrides = words.overrides;
+    if (!words.device.empty()) overrides.push_back("device=" + words.device);
+    deck = parse_deck(text, words.deck, overrides);
     if (session.rank() == 0) request.files.require_writable();
   });
   world.reset();
-  const auto mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
-  choose_threads(mesh->node());
-  const std::string wanted = words.device.empty() ? deck.device : words.device;
-  std::unique_ptr<Device> device;
-  together(mesh->world(), [&] { device = bench_device(wanted, mesh->node()); });
+  Workplace place;
+  place.mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
+  choose_threads(place.mesh->node());
+  open_device(place, deck);
   Logger log(session.rank() == 0);
   if (request.files.table()) log.to_stdout();
-  const StepBench bench = bench_step(std::move(deck), *mesh, *device, log, request.options);
+  const StepBench bench =
+      bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
   if (session.rank() == 0) {
     log.plain(to_string(bench));
     request.files.write(csv_header() + "\n" + to_csv(bench) + "\n", to_json(bench) + "\n");

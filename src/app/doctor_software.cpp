@@ -1,11 +1,9 @@
-// choir doctor: programs, libraries, the processor, accelerators.
+// choir doctor: programs, libraries, the processor.
 #include <dlfcn.h>
 #include <fmt/core.h>
 #include <hdf5.h>
 #include <sched.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "choir/app/doctor.hpp"
@@ -53,22 +51,6 @@ Finding examine_hdf5() {
           "load the HDF5 it was built with, or `make clean && make`"};
 }
 
-Finding examine_gpus() {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  int devices = 0;
-  for (int i = 0; fs::exists(fmt::format("/dev/nvidia{}", i), ignored); ++i) ++devices;
-  std::ifstream file("/proc/driver/nvidia/version");
-  std::string driver;
-  if (file) std::getline(file, driver);
-  if (devices == 0 && driver.empty()) return {Health::ok, "GPUs", "none", ""};
-  return {
-      Health::ok, "GPUs",
-      fmt::format("{} NVIDIA devices, driver: {}; no CUDA in this build, the processor computes",
-                  devices, driver.empty() ? "unknown" : driver),
-      ""};
-}
-
 std::string topology() {
 #ifdef CHOIR_HAVE_HWLOC
   hwloc_topology_t machine;
@@ -114,7 +96,7 @@ std::vector<Finding> examine_software(const MpiSession& session) {
                                     ops::gemm_library(DType::f32)),
                         "install libdnnl-dev (or `make ONEDNN=DIR`) and build again; its bf16 "
                         "needs AVX-512"});
-  findings.push_back(examine_gpus());
+  for (Finding& finding : examine_gpus()) findings.push_back(std::move(finding));
   return findings;
 }
 

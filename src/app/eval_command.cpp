@@ -12,20 +12,21 @@ namespace {
 
 int evaluate(MpiSession& session, const std::string& path, const std::string& precision,
              const Arguments& overrides) {
-  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
-  choose_threads(mesh->node());
-  const auto device = make_device(DeviceKind::cpu);
+  Workplace place;
+  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  choose_threads(place.mesh->node());
   Logger log(session.rank() == 0);
   log.to_stdout();
   constexpr std::int64_t kRows = 8;
-  LoadedModel loaded = load_model(path, precision, kRows, *mesh, *device, overrides);
-  const auto data =
-      open_data(loaded.deck, kRows, *mesh, log, loaded.tokenizer ? loaded.tokenizer->hash() : 0);
+  LoadedModel loaded = load_model(path, precision, kRows, place, overrides);
+  const auto data = open_data(loaded.deck, kRows, *place.mesh, log,
+                              loaded.tokenizer ? loaded.tokenizer->hash() : 0);
   if (!data->has_validation())
     throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
-  const double loss = validation_loss(*loaded.instance, *data, mesh->along(Axis::data), &progress);
+  const double loss =
+      validation_loss(*loaded.instance, *data, place.mesh->host_along(Axis::data), &progress);
   log.plain(fmt::format(
       "checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
       loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),

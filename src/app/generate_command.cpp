@@ -11,24 +11,26 @@ namespace choir {
 namespace {
 
 struct Request {
-  std::string checkpoint, prompt = "\n", precision;
+  std::string checkpoint, prompt = "\n", precision, device = "auto";
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
 };
 
 int generate(MpiSession& session, const Request& request) {
-  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  together(mesh->world(), [&] {  // CLI::Range lets NaN pass
+  Workplace place;
+  place.mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  Communicator& world = place.mesh->world();
+  together(world, [&] {  // CLI::Range lets NaN pass
     if (!(request.choice.temperature >= 0 && request.choice.top_p >= 0))
       throw DeckError("--temperature and --top-p are numbers, not NaN", "0.8 and 0.95 are usual");
   });
-  choose_threads(mesh->node());
-  const auto device = make_device(DeviceKind::cpu);
-  const LoadedModel loaded = load_model(request.checkpoint, request.precision, 0, *mesh, *device);
+  choose_threads(place.mesh->node());
+  const LoadedModel loaded =
+      load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});
   // Ranks other than 0 helped to verify the checkpoint; text is written by one. Where parameters
   // are sharded, all walk through the model with it and fail alike.
   const bool writes = session.rank() == 0;
-  together(mesh->world(), [&] {
+  together(world, [&] {
     if (!writes && !loaded.instance->storage().sharding().values_sharded()) return;
     if (!loaded.tokenizer)
       throw DataError(
@@ -68,6 +70,7 @@ int generate_command(const Arguments& arguments) {
                  "of the likeliest that have probability p together")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", request.choice.seed, "another seed, another text");
+  app.add_option("--device", request.device, "auto, cpu or cuda")->capture_default_str();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   if (const auto code = parse(app, arguments)) return *code;

@@ -66,11 +66,21 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
 }
 
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
-                       Mesh& mesh, Device& device, const Arguments& overrides) {
+                       Workplace& place, const Arguments& overrides) {
+  Mesh& mesh = *place.mesh;
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", overrides);
+  // Where it was trained says nothing about where it is used.
+  Arguments words = overrides;
+  for (const char* elsewhere :
+       {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
+    const std::string key(elsewhere, std::strchr(elsewhere, '=') + 1);
+    if (std::none_of(overrides.begin(), overrides.end(),
+                     [&](const std::string& word) { return word.starts_with(key); }))
+      words.push_back(elsewhere);
+  }
+  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
   loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
@@ -80,12 +90,13 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
   const ModelInstance::Options options{.model = loaded.deck.model.gpt,
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
-  const StepPlan plan = plan_inference(options, batch, true, &device);
+  open_device(place, loaded.deck);
+  const StepPlan plan = plan_inference(options, batch, true, place.device.get());
   // What was too large for one rank in training is shared here too.
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
-  loaded.instance = std::make_unique<ModelInstance>(options, device, Sharding(mesh, zero, device),
-                                                    plan.arena_bytes);
+  loaded.instance = std::make_unique<ModelInstance>(
+      options, *place.device, Sharding(mesh, zero, *place.device), plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
   loaded.instance->publish();

@@ -27,12 +27,13 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
     layout = layout_of(deck, session.size());
   });
   world.reset();
-  const auto mesh = Mesh::over_world(layout, transport_of(deck));
-  choose_threads(mesh->node());
-  const auto device = make_device(DeviceKind::cpu);
+  Workplace place;
+  place.mesh = Mesh::over_world(layout, transport_of(deck));
+  choose_threads(place.mesh->node());
+  open_device(place, deck);
   Logger log(session.rank() == 0 || deck.log.all_ranks);
   log.to_stdout();
-  Trainer trainer(std::move(deck), *mesh, *device, log, started);
+  Trainer trainer(std::move(deck), place, log, started);
   return static_cast<int>(trainer.run());
 }
 

@@ -214,7 +214,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
  private:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   static bool is_staged(DType dtype, ReduceOp op, Summation order) {
-    return dtype == DType::bf16 || (order == Summation::tree && op == ReduceOp::sum);
+    return dtype == DType::bf16 || dtype == DType::f16 ||
+           (order == Summation::tree && op == ReduceOp::sum);
   }
   std::size_t reduce_limit(DType dtype) const {
     return std::max<std::size_t>(1, options_.reduce_chunk_bytes / size_of(dtype));

@@ -1,7 +1,7 @@
 #pragma once
 // Reductions over MPI whose order of additions is ours: slices travel to their owner, who adds them
-// in the fixed tree of tree_reduce. The way of Summation::tree and of bf16, for which MPI has no
-// type.
+// in the fixed tree of tree_reduce. The way of Summation::tree and of bf16 and f16, for which MPI
+// has no type.
 #include <cstddef>
 #include <string>
 #include <vector>

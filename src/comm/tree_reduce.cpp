@@ -57,6 +57,10 @@ template <>
 struct Accumulator<bf16> {
   using Type = float;
 };
+template <>
+struct Accumulator<f16> {
+  using Type = float;
+};
 
 template <ReduceOp kOp, class A>
 A combine(A a, A b) {
@@ -171,7 +175,7 @@ void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, s
     case DType::u8:
       return reduce_op<std::uint8_t>(in, ranks, out, outs, count, op);
     case DType::f16:
-      break;
+      return reduce_op<f16>(in, ranks, out, outs, count, op);
   }
   CHOIR_CHECK(false, "no host reduction of {}", name_of(dtype));
 }

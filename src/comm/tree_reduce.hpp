@@ -9,9 +9,8 @@ namespace choir {
 
 /// out[d][i] = tree over p of in[p][i], for i < count and each of `outs` outputs. The tree is
 /// ((0+1)+(2+3))+..., an odd one out is carried up: over n ranks the left child has the largest
-/// power of two below n. bf16 is summed in float and rounded once. Outputs may be the inputs (same
+/// power of two below n. bf16 and f16 are summed in float and rounded once. Outputs may be the inputs (same
 /// index), not shifted ones. Uses the OpenMP threads of the caller for big counts. Never allocates.
-/// Supports f64 f32 bf16 i64 i32 u16 u8; programmer's error for f16.
 /// Floor: (ranks + outs) * bytes of memory traffic when the outputs are inputs; stores past the
 /// cache are slower then, for the lines were just read.
 void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,

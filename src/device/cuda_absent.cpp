@@ -7,12 +7,18 @@ namespace choir::cuda {
 Availability availability() {
   return {.cards = {},
           .reason = "this program was built without CUDA",
-          .hint = "rebuild where nvcc is found (CUDA_HOME=DIR), or use device=cpu"};
+          .hint = "rebuild where nvcc is found (CUDA_HOME=DIR), or use device=cpu",
+          .driver = {},
+          .toolkit = {}};
 }
 
 std::unique_ptr<Device> make_device(int) {
   const Availability none = availability();
   throw DeckError("device 'cuda': " + none.reason, none.hint);
+}
+
+const Card* card_of(const Device&) {
+  return nullptr;
 }
 
 }  // namespace choir::cuda

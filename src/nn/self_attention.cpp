@@ -39,7 +39,8 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
           .keys = earlier + sequence.tokens,
           .causal = true,
           .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
-          .dtype = pass.precision().compute};
+          .dtype = pass.precision().compute,
+          .implementation = options_.implementation};
 }
 
 ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t first_head,

@@ -15,19 +15,19 @@ namespace {
 
 using Problem = ops::AttentionProblem;
 
-/// The implementations to compare, by name: the one place that knows them. Where a problem cannot
-/// choose, there is one.
-template <class P>
-std::vector<std::pair<std::string, P>> ways_of(const P& problem, DeviceKind kind) {
-  std::vector<std::pair<std::string, P>> ways{{"own", problem}};
-  if constexpr (requires { problem.implementation; }) {
-    using Implementation = decltype(problem.implementation);
-    ways[0].second.implementation = Implementation::own;
-    if (kind == DeviceKind::cuda) {
-      ways.emplace_back("cudnn", problem);
-      ways[1].second.implementation = Implementation::cudnn;
-    }
-  }
+using ops::AttentionImplementation;
+
+/// The implementations to compare, by name: those of the device, or the one that is asked for.
+std::vector<std::pair<std::string, Problem>> ways_of(Problem problem, DeviceKind kind,
+                                                     AttentionImplementation which) {
+  std::vector<std::pair<std::string, Problem>> ways;
+  const auto add = [&](const char* name, AttentionImplementation implementation) {
+    if (which != AttentionImplementation::automatic && which != implementation) return;
+    problem.implementation = implementation;
+    ways.emplace_back(name, problem);
+  };
+  add("own", AttentionImplementation::own);
+  if (kind == DeviceKind::cuda) add("cudnn", AttentionImplementation::cudnn);
   return ways;
 }
 
@@ -301,7 +301,7 @@ std::vector<AttentionShape> attention_series(std::int64_t longest, std::int64_t 
 }
 
 AttentionBench bench_attention(Device& device, const std::vector<AttentionShape>& shapes,
-                               DType dtype, const std::string& which, double ceiling,
+                               DType dtype, ops::AttentionImplementation which, double ceiling,
                                double seconds) {
   const ops::NormalPool pool;
   const Stream stream(device);
@@ -321,8 +321,7 @@ AttentionBench bench_attention(Device& device, const std::vector<AttentionShape>
                           .scale = 1 / std::sqrt(static_cast<double>(shape.head_width)),
                           .dtype = dtype};
     const Setting setting{stream, data, shape, tensors, reference, ceiling, seconds};
-    for (const auto& [name, way] : ways_of(problem, device.kind())) {
-      if (which != "auto" && which != name) continue;
+    for (const auto& [name, way] : ways_of(problem, device.kind(), which)) {
       try {
         for (ops::BenchRow& row : rows_of(setting, way, name)) bench.rows.push_back(std::move(row));
       } catch (const Error& error) {

@@ -107,6 +107,22 @@ class Checks {
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
   }
 
+  void device() {
+    const std::string& transport = deck_.parallel.transport;
+    if (deck_.device == "cuda" && deck_.train.precision == "fp64")
+      add({"device", "train.precision"},
+          "device = \"cuda\" does not compute in train.precision = \"fp64\", which stays on the "
+          "CPU; set device = \"cpu\", or another precision");
+    if (deck_.device == "cpu" && (transport == "nccl" || transport == "staged"))
+      add({"parallel.transport", "device"},
+          fmt::format("parallel.transport = \"{}\" is for memory of GPUs, not for device = "
+                      "\"cpu\"; legal there: auto, mpi, node",
+                      transport));
+    if (deck_.device == "cpu" && deck_.parallel.share_device)
+      add({"parallel.share_device", "device"},
+          "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
+  }
+
   void precision() {
     const TrainSection defaults;
     const TrainSection& train = deck_.train;
@@ -207,6 +223,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.schedule();
   checks.precision();
   checks.zero();
+  checks.device();
   checks.faults();
   return checks.take();
 }

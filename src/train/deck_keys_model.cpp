@@ -76,10 +76,10 @@ void add_model_keys(Table& table) {
   gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
-  model
-      .add("attention", &ModelSection::attention, "",
-           "Attention kernel: auto takes the fastest of the device, own always ours.")
-      .one_of({"auto", "own"});
+  gpt.add("attention", &GptConfig::attention, "",
+          "Attention kernel: own, or cuDNN's on device cuda (an error where it refuses the shape); "
+          "auto takes cuDNN where it can.")
+      .one_of({"auto", "own", "cudnn"});
 }
 
 void add_data_keys(Table& table) {

@@ -55,10 +55,14 @@ void add_parallel_keys(Table& table) {
         return {};
       });
   parallel
-      .add("transport", &Part::transport, "",
-           "How collectives travel: node uses shared memory (all ranks on one node), auto uses it "
-           "where it can.")
-      .one_of({"auto", "mpi", "node"});
+      .add(
+          "transport", &Part::transport, "",
+          "How collectives travel. In host memory: node uses shared memory (all ranks on one "
+          "node), auto uses it where it can. On GPUs: nccl, or staged through host memory (by mpi, "
+          "by node, by the better of them); auto is nccl where it can be.")
+      .one_of({"auto", "mpi", "node", "nccl", "staged"});
+  parallel.add("share_device", &Part::share_device, "",
+               "Several ranks may work on one GPU; their collectives are staged then.");
   parallel
       .add("timeout", &Part::timeout, "seconds",
            "A collective that takes longer ends the run with exit code 5 and names the ranks.")

@@ -81,8 +81,10 @@ void add_service_keys(Table& table) {
           "Every rank writes to the terminal, not only rank 0.");
   add_fault_keys(table);
   table.top()
-      .add("device", &Deck::device, "", "Where the work runs.")
-      .one_of({"auto", "cpu"}, {"cuda"});
+      .add("device", &Deck::device, "",
+           "Where the work runs. auto: cuda where every rank has a GPU and train.precision is not "
+           "fp64, else cpu.")
+      .one_of({"auto", "cpu", "cuda"});
 }
 
 }  // namespace choir::deck

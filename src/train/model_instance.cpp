@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -53,6 +54,8 @@ Tensor ModelInstance::on_device(const TensorView& host) {
 void ModelInstance::add_to(MemoryPlan& plan) const {
   storage_->add_to(plan);
   gatherer_->add_to(plan);
+  const std::size_t products = ops::gemm_device_bytes(device_->plans_for());
+  if (products > 0) plan.add("matrix products", products);
   plan.add("tables", tables_.bytes() + scalar_.bytes());
   plan.add("activations", arena_.peak());
 }

@@ -44,7 +44,7 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   for (auto* paths : {&config.train, &config.val})
     for (std::string& path : *paths)
       if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
-  return Dataset::open(mesh.along(Axis::data), config);
+  return Dataset::open(mesh.host_along(Axis::data), config);
 }
 
 MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,

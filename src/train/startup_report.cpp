@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdlib>
 
+#include "choir/comm/axis_speed.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/ops/gemm.hpp"
 
 namespace choir {
@@ -22,25 +24,51 @@ std::string scheduler() {
   return "none";
 }
 
+// Enough to tell one card from another.
+std::string describe(const cuda::Card& card) {
+  constexpr std::size_t kTail = 12;
+  const std::string tail =
+      card.uuid.size() > kTail ? card.uuid.substr(card.uuid.size() - kTail) : card.uuid;
+  const std::string numa = card.numa_node < 0 ? "?" : std::to_string(card.numa_node);
+  return fmt::format(", {} {} at {}, NUMA node {}", card.name, tail, card.pci, numa);
+}
+
 }  // namespace
 
 std::string who_am_i(Mesh& mesh, const Device& device) {
-  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {} threads",
+  const cuda::Card* card = cuda::card_of(device);
+  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {} threads{}",
                      name_of(device.kind()), mesh.rank(), mesh.world().size() - 1,
                      mesh.node().rank(), mesh.node().size() - 1, mesh.node_index(),
-                     mesh.nodes() - 1, host_name(), omp_get_max_threads());
+                     mesh.nodes() - 1, host_name(), omp_get_max_threads(),
+                     card == nullptr ? "" : describe(*card));
 }
 
-std::string dist_info(Mesh& mesh, const Device& device) {
+std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason) {
   Communicator& data = mesh.along(Axis::data);
+  const std::string why = device_reason.empty() ? "" : fmt::format(" (auto: {})", device_reason);
   return fmt::format(
       "dist_info:\n"
-      "  DEVICE={}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
+      "  DEVICE={}{}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
       "  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n  WORLD_SIZE_TOTAL={}\n"
       "  LAYOUT={}\n  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
-      device.description(), "mpi", host_name(), "linux", mesh.nodes(), mesh.node().size(),
-      omp_get_max_threads(), scheduler(), mesh.world().size(), mesh.layout().to_string(),
-      data.transport(), MpiSession::library_version());
+      device.description(), why, device.host_visible() ? "mpi" : data.transport(), host_name(),
+      "linux", mesh.nodes(), mesh.node().size(), omp_get_max_threads(), scheduler(),
+      mesh.world().size(), mesh.layout().to_string(), data.transport(),
+      MpiSession::library_version());
+}
+
+std::string transport_report(Mesh& mesh, Device& device) {
+  const std::size_t bytes = std::size_t{device.host_visible() ? 4u : 32u} << 20;
+  std::string text;
+  for (const AxisSpeed& axis : measure_axes(mesh, device, bytes))
+    text +=
+        fmt::format("\n  {}: {} ranks, transport {}, all-reduce of {}: {:.2f} GB/s bus bandwidth",
+                    short_name(axis.axis), axis.ranks, axis.transport,
+                    format_bytes(static_cast<double>(axis.bytes)), axis.bus_gb_per_s);
+  if (text.empty()) return "axes: one rank, nothing travels";
+  if (!mesh.transport_note().empty()) text += "\n  staged because " + mesh.transport_note();
+  return "axes:" + text;
 }
 
 std::string model_report(Engine& engine) {

@@ -3,10 +3,13 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include <vector>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/train/generator.hpp"
 
@@ -32,6 +35,18 @@ NullDevice null_device_for(const Device* target) {
 void plan_generation(ModelInstance& instance) {
   const auto block = static_cast<std::size_t>(instance.model().config().block_size);
   Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
+}
+
+/// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
+std::string largest_entries(const MemoryPlan& plan) {
+  std::vector<MemoryPlan::Entry> entries = plan.entries;
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, entries.size()); ++i)
+    text += fmt::format("{}{} {}", i ? ", " : "", entries[i].name,
+                        format_bytes(static_cast<double>(entries[i].bytes)));
+  return text;
 }
 
 }  // namespace
@@ -73,19 +88,22 @@ StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batc
   return plan;
 }
 
-void require_memory(const StepPlan& plan, int ranks_per_node) {
-  const double has =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  double wants = 0;
-  for (const MemoryPlan::Entry& entry : plan.memory.entries)
-    wants += static_cast<double>(entry.bytes);
-  wants *= ranks_per_node;
+void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device) {
+  const cuda::Card* card = cuda::card_of(device);
+  // The driver keeps some of a card for itself.
+  constexpr double kUsable = 0.97;
+  const double has = card ? kUsable * static_cast<double>(card->memory)
+                          : static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                                static_cast<double>(sysconf(_SC_PAGESIZE));
+  const int ranks = card ? 1 : ranks_per_node;
+  const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants <= has) return;
-  throw DeckError(fmt::format("out of memory: {} rank(s) on this node need {}, it has {}",
-                              ranks_per_node, format_bytes(wants), format_bytes(has)),
-                  "lower train.micro_batch_size, model.block_size or the size of the model, or use "
-                  "fewer ranks a node; activations take " +
-                      format_bytes(static_cast<double>(plan.arena_bytes)) + " a rank");
+  throw DeckError(fmt::format("out of memory: {} rank(s) on {} need {}, it has {} ({})", ranks,
+                              card ? card->name : "this node", format_bytes(wants),
+                              format_bytes(has), largest_entries(plan.memory)),
+                  fmt::format("lower train.micro_batch_size, model.block_size or the size of the "
+                              "model, or use {}",
+                              card ? "more GPUs or one with more memory" : "fewer ranks a node"));
 }
 
 }  // namespace choir

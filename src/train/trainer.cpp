@@ -161,7 +161,7 @@ void Trainer::evaluate() {
   const double start = now_seconds();
   watchdog_.beat("evaluation");
   ProgressLine progress(log_, "evaluation");
-  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_.along(Axis::data), &progress);
+  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_.host_along(Axis::data), &progress);
   if (steps_since_evaluation_ > 0)
     train_loss_ = loss_since_evaluation_ / static_cast<double>(steps_since_evaluation_);
   loss_since_evaluation_ = 0;

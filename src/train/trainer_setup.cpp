@@ -6,6 +6,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/gather_text.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
@@ -13,26 +14,27 @@
 
 namespace choir {
 
-Trainer::Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started)
+Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
     : deck_(std::move(deck)),
-      mesh_(mesh),
-      device_(device),
+      mesh_(*place.mesh),
+      device_(*place.device),
+      device_reason_(place.device_reason),
       log_(log),
       started_(started),
       directory_(deck_.run.dir),
-      faults_(deck_.fault, mesh.rank()),
+      faults_(deck_.fault, mesh_.rank()),
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
-            mesh.rank() == 0 ? directory_.stop_file() : ""),
-      heartbeats_(mesh.node(), mesh.rank()),
+            mesh_.rank() == 0 ? directory_.stop_file() : ""),
+      heartbeats_(mesh_.node(), mesh_.rank()),
       watchdog_({.timeout_seconds = deck_.parallel.timeout,
-                 .rank = mesh.rank(),
+                 .rank = mesh_.rank(),
                  .host = host_name(),
                  .on_timeout = {},
                  .board = &heartbeats_}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
-  together(mesh.world(), [&] {
-    batch_ = resolve_batch(deck_, mesh.along(Axis::data).size());
-    Sharding::group_size(mesh, zero_of(deck_));  // refused before anything is started
+  together(mesh_.world(), [&] {
+    batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
+    Sharding::group_size(mesh_, zero_of(deck_));  // refused before anything is started
   });
   open_run();
   build();
@@ -55,7 +57,8 @@ void Trainer::open_run() {
   });
   for (const std::string& line : gather_texts(mesh_.world(), who_am_i(mesh_, device_)))
     log_.plain(line);
-  log_.plain(dist_info(mesh_, device_));
+  log_.plain(dist_info(mesh_, device_, device_reason_));
+  log_.plain(transport_report(mesh_, device_));
   data_ = open_data(deck_, batch_.micro, mesh_, log_);
   together(mesh_.world(),
            [&] { resolve_vocabulary(deck_, data_->vocab_size(), "the training data"); });
@@ -69,7 +72,7 @@ void Trainer::build() {
   together(mesh_.world(), [&] {
     plan_ =
         plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
-    require_memory(plan_, mesh_.node().size());
+    require_memory(plan_, mesh_.node().size(), device_);
   });
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
@@ -79,12 +82,18 @@ void Trainer::build() {
                                                  progress_, faults_, log_);
   // All ranks at once, as they will compute.
   mesh_.world().barrier();
-  peak_flops_ = ops::measure_gemm(engine_->instance().stream(), options.precision.compute);
+  const DType compute = options.precision.compute;
+  const cuda::Card* card = cuda::card_of(device_);
+  const bool published = card && size_of(compute) == 2 && card->peak_bf16_flops > 0;
+  peak_flops_ =
+      published ? card->peak_bf16_flops : ops::measure_gemm(engine_->instance().stream(), compute);
   mesh_.world().all_reduce(&peak_flops_, 1, DType::f64, ReduceOp::sum);
-  const std::string peak =
-      fmt::format("peak {:.3f} TFLOP/s: a {} product of 1024^3 on all {} ranks, just now",
-                  peak_flops_ / 1e12, name_of(options.precision.compute), mesh_.world().size());
-  log_.plain(metrics_legend(peak));
+  const std::string source = published
+                                 ? fmt::format("the dense rate of {} by its clock", card->name)
+                                 : fmt::format("a {} product of {}^3, just now", name_of(compute),
+                                               ops::large_product(device_.kind()));
+  log_.plain(metrics_legend(fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks",
+                                        peak_flops_ / 1e12, source, mesh_.world().size())));
 }
 
 void Trainer::resume() {

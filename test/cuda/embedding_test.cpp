@@ -93,8 +93,61 @@ TEST_F(CudaEmbedding, IdsOutsideTheTableAreNobodys) {
     ASSERT_EQ(d_table[i], counts[static_cast<std::size_t>(i / 16)]);
 }
 
-// What an id gets depends on the order of rows, so shuffled rows may differ in the last bits; the
-// same rows may not. The order is ascending: 2^24 + 1 + 1 stays 2^24 in f32, 1 + 1 + 2^24 does not.
+/// What the ids add up to in the order that kernels/embedding.cuh states, in f32, one column:
+/// sorted rows in segments of 64; an id within one segment is added to the total, the sums of
+/// others go to the next free one of two places a segment has in the next list.
+std::vector<float> in_segments(const HostTensor& ids, const HostTensor& d_out,
+                               std::int64_t vocabulary) {
+  struct Item {
+    std::int64_t id, place;
+    float value;
+  };
+  std::vector<Item> list;
+  for (std::int64_t id = 0; id < vocabulary; ++id)
+    for (std::int64_t r = 0; r < ids.count(); ++r)
+      if (static_cast<std::int64_t>(ids[r]) == id)
+        list.push_back({id, static_cast<std::int64_t>(list.size()), static_cast<float>(d_out[r])});
+  std::vector<float> total(static_cast<std::size_t>(vocabulary));
+  while (!list.empty()) {
+    std::vector<Item> next;
+    for (std::size_t i = 0; i < list.size();) {
+      const std::int64_t id = list[i].id, segment = list[i].place / 64;
+      const bool before = i > 0 && list[i - 1].id == id;
+      float sum = 0;
+      for (; i < list.size() && list[i].id == id && list[i].place / 64 == segment; ++i)
+        sum += list[i].value;
+      const bool behind = i < list.size() && list[i].id == id;
+      const bool second = !next.empty() && next.back().place / 2 == segment;
+      if (before || behind)
+        next.push_back({id, 2 * segment + (second ? 1 : 0), sum});
+      else
+        total[static_cast<std::size_t>(id)] += sum;
+    }
+    list = next;
+  }
+  return total;
+}
+
+TEST_F(CudaEmbedding, TheOrderOfAdditionsIsTheOneStated) {
+  constexpr std::int64_t kRows = 9000;
+  const HostTensor d_out = HostTensor::normal(DType::f32, {kRows, 1}, 2);
+  const auto check = [&](const HostTensor& ids, std::int64_t vocabulary) {
+    const HostTensor d_table = gradient(ids, d_out, vocabulary);
+    const std::vector<float> stated = in_segments(ids, d_out, vocabulary);
+    for (std::int64_t id = 0; id < vocabulary; ++id)
+      ASSERT_EQ(d_table.as<float>()[id], stated[static_cast<std::size_t>(id)])
+          << id << " of " << vocabulary;
+  };
+  for (const std::int64_t vocabulary : {1, 3, 20, 65, 400})
+    check(HostTensor::integers({kRows}, 1, vocabulary), vocabulary);
+  // An id that fills a segment, one that ends in the next, one that goes on from there: its first
+  // sum takes the first place of its segment, and an empty second one must not tear it apart.
+  HostTensor ids(DType::i32, {kRows});
+  for (std::int64_t r = 0; r < kRows; ++r) ids.set(r, r < 64 ? 0 : r < 74 ? 1 : r < 400 ? 2 : 3);
+  check(ids, 4);
+}
+
+// Ascending: 2^24 + 1 + 1 stays 2^24 in f32, 1 + 1 + 2^24 does not.
 TEST_F(CudaEmbedding, RowsOfAnIdAreAddedInAscendingOrder) {
   HostTensor ids = HostTensor::filled(DType::i32, {3}, 0);
   HostTensor d_out = HostTensor::filled(DType::f32, {3, 1}, 1);

@@ -118,8 +118,8 @@ TEST_F(CudaReduce, TreeSumIsTheTreeBitForBit) {
 
 // More leaves than one round of the block takes: rounds join as the tree does.
 TEST_F(CudaReduce, TreeSumOfManyRounds) {
-  constexpr std::int64_t kRound = 2048 * 256;
-  const std::int64_t n = 2 * kRound + 4321;
+  constexpr std::int64_t kRound = 1024 * 256;
+  const std::int64_t n = 3 * kRound + 4321;
   HostTensor x(DType::f64, {n});
   for (std::int64_t i = 0; i < n; ++i) x.as<double>()[i] = 1.0 / static_cast<double>(3 + i % 1013);
   HostTensor exact(DType::f64, {1});

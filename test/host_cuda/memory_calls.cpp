@@ -71,6 +71,21 @@ cudaError_t cudaFreeHost(void* address) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  const bool fresh = r.pinned_blocks.emplace(static_cast<char*>(address), bytes).second;
+  return answer(fresh ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+cudaError_t cudaHostUnregister(void* address) {
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  drain_all();
+  const bool known = r.pinned_blocks.erase(static_cast<char*>(address)) > 0;
+  return answer(known ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream) {

@@ -12,19 +12,18 @@ if [ ! -e "${logs[0]}" ]; then
   exit 0
 fi
 
-# Lines "KERNEL ARCHITECTURE REGISTERS STACK SPILLS", names as written in the source.
+# Lines "ARCHITECTURE REGISTERS STACK SPILLS KERNEL", kernels as written in the source, without their parameters.
 measured() {
   awk '/Compiling entry function/ { name = $7; arch = $9; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
        /bytes stack frame/ { stack = $1; spills = $5 + $9 }
-       /Used [0-9]+ registers/ { print name, arch, $5, stack, spills }' "${logs[@]}" |
-    c++filt | sed -E 's/choir::(cuda::)?//g; s/\(anonymous namespace\):://g; s/\(([a-z]+)\)([0-9]+)/\2/g' |
-    # The arguments of a kernel do not tell it apart: name<template arguments> is enough.
-    sed -E 's/^void //; s/\([^)]*(\([^)]*\)[^)]*)*\) (sm_[0-9a]+)/ \2/' | tr -s ' ' | sed -E 's/, /,/g' | sort -u
+       /Used [0-9]+ registers/ { print arch, $5, stack, spills, name }' "${logs[@]}" | c++filt |
+    sed -E 's/ void / /; s/choir::(cuda::)?//g; s/\(anonymous namespace\):://g; s/\([a-z ]+\)(-?[0-9]+)/\1/g; s/\(.*$//' |
+    sort -u -k5 -k1,1
 }
 
 version=$(sed -n 's/.*CUDA  *\([0-9.]*\) in .*/\1/p' "$build/features.txt")
 if [ "${2:-}" = --write ]; then
-  { echo "nvcc $version"; measured | awk '{print $1, $2, $3}'; } >"$known"
+  { echo "nvcc $version"; measured | cut -d' ' -f1,2,5-; } >"$known"
   exit 0
 fi
 measured >"$build/kernel_resources.txt"
@@ -32,12 +31,14 @@ passed=0 failed=0
 complain() { echo "not ok $*"; failed=$((failed + 1)); }
 same_compiler=no
 [ "$(head -n 1 "$known")" = "nvcc $version" ] && same_compiler=yes
-while read -r kernel arch registers stack spills; do
+declare -A usuals=()
+while read -r arch registers kernel; do usuals["$arch $kernel"]=$registers; done < <(tail -n +2 "$known")
+while read -r arch registers stack spills kernel; do
   before=$failed
   [ "$spills" -eq 0 ] || complain "$kernel ($arch) spills $spills bytes"
   [ "$stack" -eq 0 ] || complain "$kernel ($arch) has a stack frame of $stack bytes"
   if [ "$same_compiler" = yes ]; then
-    usual=$(awk -v k="$kernel" -v a="$arch" '$1 == k && $2 == a {print $3; exit}' "$known")
+    usual=${usuals["$arch $kernel"]:-}
     if [ -z "$usual" ]; then complain "$kernel ($arch), $registers registers, is not in $known: look at it, then --write"
     elif [ "$registers" -gt $((usual + 8)) ]; then complain "$kernel ($arch) needs $registers registers, $usual until now"
     fi

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "choir/app/commands.hpp"
-#include "choir/comm/communicator.hpp"
+#include "choir/comm/mesh.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/bench_row.hpp"
 
@@ -46,9 +46,9 @@ struct BenchWords {
 /// Throws DeckError for a second deck.
 BenchWords sort_words(const Arguments& words);
 
-/// auto: cuda where there is a card, else cpu. Ranks of a node take its cards in turn. Local.
-/// Throws DeckError for an unknown name and where the device cannot be used.
-std::unique_ptr<Device> bench_device(const std::string& wanted, Communicator& node);
+/// For benches whose ranks do not talk: as choose_device(), and ranks may share a GPU. Collective
+/// over the world. Throws DeckError for an unknown name and where the device cannot be used.
+std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh);
 
 /// Rows of one bench as they are printed and stored.
 struct BenchReport {

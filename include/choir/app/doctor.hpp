@@ -7,6 +7,7 @@
 
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/device/cuda.hpp"
 
 namespace choir {
 
@@ -40,6 +41,16 @@ Finding judge_ranks(const std::vector<RankFacts>& ranks);
 Finding judge_mpi(const std::string& compiled, const std::string& running);
 /// openblas_get_parallel: 0 serial, 1 pthread, 2 OpenMP; nothing where the library is another one.
 Finding judge_blas(std::optional<int> flavour, const std::string& config);
+/// A library that is opened when the program runs.
+struct GpuLibrary {
+  std::string name;
+  std::string version;  ///< empty: not found
+  std::string reason;   ///< the loader's words then
+  std::string without;  ///< what happens without it
+};
+/// Cards and their libraries; `device_files` in /dev show a driver even where CUDA does not start.
+std::vector<Finding> judge_gpus(const cuda::Availability& found, int device_files,
+                                const std::vector<GpuLibrary>& libraries);
 /// Where checkpoints go: free bytes and seconds of one fsync.
 Finding judge_file_system(const std::string& folder, const std::string& type, double free_bytes,
                           double fsync_seconds);
@@ -57,6 +68,7 @@ bool has_error(const std::vector<Finding>& findings);
 // What is looked at; `findings` are added at rank 0, all functions are collective over the mesh.
 std::vector<RankFacts> gather_ranks(Mesh& mesh);
 std::vector<Finding> examine_software(const MpiSession& session);
+std::vector<Finding> examine_gpus();  // local
 std::vector<Finding> examine_processor();
 std::vector<Finding> examine_speed(Mesh& mesh);
 Finding examine_clocks(Communicator& world);

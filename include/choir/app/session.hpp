@@ -16,6 +16,7 @@
 #include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/model_instance.hpp"
+#include "choir/train/workplace.hpp"
 
 namespace choir {
 
@@ -37,10 +38,10 @@ struct LoadedModel {
   std::optional<Tokenizer> tokenizer;
   std::unique_ptr<ModelInstance> instance;
 };
-/// Collective. `path` as open_checkpoint; `precision` "" for the one it was trained in; `batch`
-/// sequences for evaluation,
-/// 0 for none; `overrides` of its deck.
+/// Collective. Opens the device too: that of the overrides, else `auto`; what the model was trained
+/// on does not matter. `path` as open_checkpoint; `precision` "" for the one it was trained in;
+/// `batch` sequences for evaluation, 0 for none; `overrides` of its deck.
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
-                       Mesh& mesh, Device& device, const Arguments& overrides = {});
+                       Workplace& place, const Arguments& overrides = {});
 
 }  // namespace choir

@@ -10,7 +10,7 @@ namespace choir {
 
 struct CollectiveRow {
   std::string name;         ///< "all_reduce", "reduce_scatter", "all_gather"
-  std::string transport;    ///< "mpi" or "node"
+  std::string transport;    ///< "mpi", "node", "nccl" or "staged"
   std::size_t bytes = 0;    ///< whole buffer of one rank
   double seconds = 0;       ///< median, the slowest rank's
   double bus_gb_per_s = 0;  ///< as nccl-tests: 2(n-1)/n * bytes / s, (n-1)/n for the other two; 1e9
@@ -47,5 +47,11 @@ struct CollectiveBenchOptions {
 /// Collective over mesh.node(); every rank gets the same numbers. Random data. With one rank on the
 /// node there is nothing to measure and the tables are empty.
 CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& options = {});
+
+/// Collective over the world: the same three along the data axis, in memory of the device that is
+/// attached to the mesh, by its transport and, as a yardstick, staged through host memory. Every
+/// rank gets the same numbers.
+std::vector<CollectiveRow> bench_device_collectives(Mesh& mesh, Device& device,
+                                                    const CollectiveBenchOptions& options = {});
 
 }  // namespace choir

@@ -2,7 +2,12 @@
 // A named group of ranks and what they can do together. Collectives must be called by every rank of
 // the communicator in the same order. Counts are in elements and may exceed 2^31 (everything goes
 // through one chunking helper). Errors: CommError naming the call, the communicator, the rank and
-// MPI's text.
+// MPI's (NCCL's) text.
+//
+// A communicator is for host memory, or (staged, nccl) for memory of the one device it was made
+// for. The latter runs in order with the main stream of the device: an operation sees what was
+// queued before it, and what is queued after it (after its wait()) sees the result; "blocking" then
+// means this order, and not that the host has waited.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,8 +37,9 @@ class CommBuffer {
   virtual void* block(int /*rank*/) const { return nullptr; }
 };
 
-/// An operation in flight. wait() completes it and must be called exactly once, in the order of the
-/// starts; test() makes progress and says whether wait() would return at once.
+/// An operation in flight. wait() completes it (on a device: for what is queued later) and must be
+/// called exactly once, in the order of the starts; test() makes progress and says whether wait()
+/// would return at once.
 class CommRequest {
  public:
   virtual ~CommRequest() = default;
@@ -55,14 +61,14 @@ class Communicator {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// "mpi", "node" (shared window) or "null"
+  /// "mpi", "node" (shared window), "staged", "nccl" or "null"
   virtual const char* transport() const = 0;
 
   /// Collective. The block may be used with any call; this communicator's in-place collectives on
   /// it (or on parts of it at equal offsets) are the fast path.
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t bytes) = 0;
 
-  // Collective, blocking, host memory. `data` is read and overwritten in place.
+  // Collective, blocking. `data` is read and overwritten in place.
   virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                           Summation order = Summation::fast) = 0;
   /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the

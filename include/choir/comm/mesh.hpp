@@ -7,6 +7,7 @@
 
 #include "choir/comm/communicator.hpp"
 #include "choir/comm/layout.hpp"
+#include "choir/device/device.hpp"
 
 namespace choir {
 
@@ -14,6 +15,15 @@ namespace choir {
 /// lives on one node, MPI otherwise. `mpi`: no windows anywhere. `node`: refused where a group
 /// spans nodes.
 enum class Transport { automatic, mpi, node };
+
+/// How collectives on device memory travel. `automatic`: by NCCL where every rank has it and a GPU
+/// of its own, else staged through the host's transport.
+struct DeviceTransport {
+  enum class Way { automatic, nccl, staged } way = Way::automatic;
+  bool shared_cards = false;     ///< some ranks share a GPU; equal on all ranks
+  double timeout_seconds = 300;  ///< of NCCL's set-up
+  std::string nccl_library;      ///< a path; empty: where the system's loader looks
+};
 
 class Mesh {
  public:
@@ -25,6 +35,13 @@ class Mesh {
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
   static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
 
+  /// Collective over the world: from now on along() is for memory of `device`, which must outlive
+  /// the mesh. Where the host sees that memory, nothing changes. DeckError on every rank when NCCL
+  /// is asked for and cannot be used, CommError when it does not start.
+  void attach(Device& device, const DeviceTransport& transport = {});
+  /// Why collectives are staged though that was not asked for; empty otherwise.
+  const std::string& transport_note() const { return transport_note_; }
+
   const Layout& layout() const { return layout_; }
   const Coordinates& coordinates() const { return coordinates_; }
   int rank() const { return rank_; }
@@ -34,8 +51,14 @@ class Mesh {
   Communicator& node() { return *node_; }
   int node_index() const { return node_index_; }
   int nodes() const { return nodes_; }
-  /// Ranks that differ from this one along `axis` only, ordered by coordinate.
-  Communicator& along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
+  /// Ranks that differ from this one along `axis` only, ordered by coordinate; for memory of the
+  /// device that was attached, for host memory before.
+  Communicator& along(Axis axis) {
+    const auto& device = device_axes_[static_cast<std::size_t>(axis)];
+    return device ? *device : host_along(axis);
+  }
+  /// The same ranks, for host memory.
+  Communicator& host_along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
   /// Node of any world rank, as node_index() of that rank.
   int node_of(int rank) const { return node_of_rank_[static_cast<std::size_t>(rank)]; }
   /// Collective over `axis`: a communicator for host memory of those of its ranks that have the
@@ -52,7 +75,8 @@ class Mesh {
   Transport transport_ = Transport::automatic;
   bool planned_ = false;  // null communicators
   std::unique_ptr<Communicator> world_, node_;
-  std::array<std::unique_ptr<Communicator>, kAxes> axes_;
+  std::array<std::unique_ptr<Communicator>, kAxes> axes_, device_axes_;
+  std::string transport_note_;
 };
 
 }  // namespace choir

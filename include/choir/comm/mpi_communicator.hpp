@@ -17,9 +17,9 @@ struct MpiOptions {
 };
 
 /// Collective over `group`, which is duplicated twice (one message space for blocking calls, one
-/// for asynchronous ones) and not kept. Reductions of bf16 and those of Summation::tree exchange
-/// slices, add them in a fixed tree over ranks and gather the result; their asynchronous forms run
-/// inside wait(). Tags of send and receive are below 30000.
+/// for asynchronous ones) and not kept. Reductions of bf16, f16 and those of Summation::tree
+/// exchange slices, add them in a fixed tree over ranks and gather the result; their asynchronous
+/// forms run inside wait(). Tags of send and receive are below 30000.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm group, const std::string& name,
                                                     const MpiOptions& options = {});
 

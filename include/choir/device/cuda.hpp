@@ -27,6 +27,7 @@ struct Availability {
   std::vector<Card> cards;
   std::string reason;  ///< empty when there are cards
   std::string hint;
+  std::string driver, toolkit;  ///< "13.0": the newest CUDA of the driver; the one built with
 };
 /// Never throws. Asks the driver on every call.
 Availability availability();
@@ -34,5 +35,7 @@ Availability availability();
 /// Streams, memory and handles on card `ordinal`; throws DeckError with the reason when it cannot
 /// be used (no driver, too old a driver, an architecture without kernels).
 std::unique_ptr<Device> make_device(int ordinal);
+/// The card of a cuda device; nullptr for others.
+const Card* card_of(const Device& device);
 
 }  // namespace choir::cuda

@@ -100,6 +100,13 @@ class Device {
   virtual void begin_range(const char* /*name*/) {}
   virtual void end_range() {}
 
+  /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
+  /// unpin(). Throws Error where the system refuses.
+  virtual void pin(void* /*host*/, std::size_t /*bytes*/) {}
+  virtual void unpin(void* /*host*/) noexcept {}
+  /// For threads other than the one that made the device, before their first call on it.
+  virtual void enter_thread() {}
+
   PlanCache& plans() { return plans_; }
 
  private:

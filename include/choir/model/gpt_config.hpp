@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "choir/ops/activation.hpp"
+#include "choir/ops/attention.hpp"
 #include "choir/ops/norm.hpp"
 
 namespace choir {
@@ -25,6 +26,7 @@ struct GptConfig {
   ops::Activation activation = ops::Activation::gelu;
   Position position = Position::learned;
   double rope_theta = 10000;
+  ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
 
   std::int64_t head_width() const { return n_embd / n_head; }
 };

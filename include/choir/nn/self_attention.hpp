@@ -20,6 +20,7 @@ class SelfAttention {
     double dropout = 0;  ///< on the output; attention weights are never dropped
     double output_init_std = 0.02;
     int layer = 0;  ///< index into the cache
+    ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
   };
   /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);

@@ -2,6 +2,8 @@
 // softmax(scale * Q K^T) V for many heads, without ever writing the T x T matrix to main memory. Q,
 // K, V, O are read through strides, so they may lie inside one packed [B, T, (H + 2 Hkv) * D]
 // tensor or in a cache.
+#include <cstdint>
+
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
@@ -17,6 +19,10 @@ struct AttentionOperand {
   std::int64_t position_stride = 0;
 };
 
+/// Who computes on the cuda device; `automatic` prefers cuDNN where the build has it and it takes
+/// the problem. Elsewhere `automatic` and `own` are the same.
+enum class AttentionImplementation : std::uint8_t { automatic, own, cudnn };
+
 struct AttentionProblem {
   std::int64_t batch = 0;
   std::int64_t heads = 0;       ///< H, a multiple of kv_heads
@@ -29,6 +35,19 @@ struct AttentionProblem {
   DType dtype = DType::f32;     ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
   const std::int32_t* lengths = nullptr;
+  bool biased = false;  ///< the call brings a bias (it decides about the workspace)
+  AttentionImplementation implementation = AttentionImplementation::automatic;
+};
+
+/// Added to the scaled scores: softmax(scale * Q K^T + bias). Element (b, h, i, j) lies at data +
+/// b*batch_stride + h*head_stride + i*query_stride + j, in elements of the problem's dtype. Strides
+/// of 0 give the same to all; a query stride of row length - 1 is the relative shift of
+/// Transformer-XL without a copy. Finite; -inf hides a key.
+struct AttentionBias {
+  const void* data = nullptr;  ///< nullptr: none
+  std::int64_t batch_stride = 0;
+  std::int64_t head_stride = 0;
+  std::int64_t query_stride = 0;
 };
 
 struct AttentionForward {
@@ -38,6 +57,7 @@ struct AttentionForward {
   /// training.
   TensorView log_sum_exp;
   TensorView workspace;  ///< u8, at least attention_workspace(problem, false)
+  AttentionBias bias;
 };
 
 struct AttentionBackward {
@@ -46,10 +66,15 @@ struct AttentionBackward {
   TensorView log_sum_exp;                ///< as written by forward
   AttentionOperand d_q, d_k, d_v;        ///< overwritten
   TensorView workspace;                  ///< u8, at least attention_workspace(problem, true)
+  AttentionBias bias;                    ///< the one of forward
+  /// [B, H, Tq, Tk] of the problem's dtype, overwritten (0 for pairs that do not see each other):
+  /// the gradient before any sum over what the bias broadcasts. Empty when not wanted.
+  TensorView d_bias;
 };
 
-/// Bytes of scratch memory for the stream's device; a pure function of the problem and thread
-/// count.
+/// Bytes of scratch memory for the kind of device the stream's device plans for; a pure function of
+/// the problem and, on the CPU, of the thread count. DeckError for what that kind of device
+/// refuses.
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward);
 void attention_forward(const Stream& stream, const AttentionForward& args);

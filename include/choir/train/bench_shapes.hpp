@@ -58,12 +58,12 @@ struct AttentionBench {
   std::vector<ops::BenchRow> rows;   ///< forward and backward of every implementation
   std::vector<std::string> remarks;  ///< what was left out, and why
 };
-/// Local. The implementations that the device has (`which`: "auto" all, else the one of that name),
+/// Local. The implementations that the device has (`which`: automatic all, else that one),
 /// on the same operands. Checked are the last
 /// head of the last sample: all queries of a short sequence, else some at both ends and in the
 /// middle, with the gradients of all keys for an output gradient that is zero elsewhere.
 AttentionBench bench_attention(Device& device, const std::vector<AttentionShape>& shapes,
-                               DType dtype, const std::string& which, double ceiling,
+                               DType dtype, ops::AttentionImplementation which, double ceiling,
                                double seconds = 0.2);
 
 }  // namespace choir

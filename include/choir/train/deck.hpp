@@ -32,7 +32,6 @@ std::int64_t default_ffn_width(const GptConfig& gpt);
 struct ModelSection {
   std::string type = "gpt";
   GptConfig gpt = undetermined_gpt();
-  std::string attention = "auto";  ///< auto | own
 };
 
 struct DataSection {
@@ -89,8 +88,9 @@ struct ParallelSection {
   int virtual_stages = 1;
   std::string offload = "none";
   std::string order = "tp-cp-dp-pp";
-  std::string transport = "auto";  ///< auto | mpi | node
-  double timeout = 300;            ///< seconds
+  std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
+  bool share_device = false;
+  double timeout = 300;  ///< seconds
 };
 
 struct EvalSection {
@@ -134,7 +134,7 @@ struct Deck {
   CheckpointSection checkpoint;
   LogSection log;
   FaultSection fault;
-  std::string device = "auto";  ///< auto | cpu
+  std::string device = "auto";  ///< auto | cpu | cuda
 
   std::string source;  ///< the deck file as named
   KeyOrigins origins;  ///< of every key that is not at its default

@@ -9,11 +9,14 @@
 
 namespace choir {
 
-/// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." of this rank. Local.
+/// "[device='cpu'][rank=2/3][local_rank=2/3][node=0/0] host ..." of this rank, with its GPU. Local.
 std::string who_am_i(Mesh& mesh, const Device& device);
 
-/// The dist_info block of the ALCF tutorial. Local.
-std::string dist_info(Mesh& mesh, const Device& device);
+/// The dist_info block of the ALCF tutorial. Local. `device_reason`: as in Workplace.
+std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason);
+
+/// How each axis communicates, and how fast, measured now. Collective over the world.
+std::string transport_report(Mesh& mesh, Device& device);
 
 /// Parameters, tokens per iteration, module tree. Local.
 std::string model_report(Engine& engine);

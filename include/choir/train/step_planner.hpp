@@ -23,6 +23,6 @@ StepPlan plan_inference(const ModelInstance::Options& options, std::int64_t batc
                         const Device* target = nullptr);
 
 /// Local. DeckError when the plans of the ranks of this node need more than its whole memory.
-void require_memory(const StepPlan& plan, int ranks_per_node);
+void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device);
 
 }  // namespace choir

@@ -13,6 +13,7 @@
 #include "choir/train/step_planner.hpp"
 #include "choir/train/stop_request.hpp"
 #include "choir/train/trace.hpp"
+#include "choir/train/workplace.hpp"
 
 namespace choir {
 
@@ -20,7 +21,7 @@ class Trainer {
  public:
   /// Collective. Opens the data, plans memory, reports, builds the model, resumes. `started`:
   /// now_seconds() when the program began. Throws what is wrong, agreed by all ranks.
-  Trainer(Deck deck, Mesh& mesh, Device& device, Logger& log, double started);
+  Trainer(Deck deck, const Workplace& place, Logger& log, double started);
 
   /// Collective. Trains to the end or to an agreed stop.
   ExitCode run();
@@ -55,6 +56,7 @@ class Trainer {
   Deck deck_;
   Mesh& mesh_;
   Device& device_;
+  std::string device_reason_;
   Logger& log_;
   double started_;
   RunDirectory directory_;

@@ -66,24 +66,34 @@ std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Availability none_because(cudaError_t status) {
+/// What is known before any card is.
+Availability versions() {
+  Availability found;
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   cudaGetLastError();
-  if (status == cudaErrorInsufficientDriver && driver == 0)
-    return {{}, "no NVIDIA driver on this machine", "use device=cpu, or run on a GPU node"};
+  if (driver != 0) found.driver = version_text(driver);
+  found.toolkit = version_text(runtime);
+  return found;
+}
+
+Availability none_because(Availability found, cudaError_t status) {
+  const auto say = [&](std::string reason, std::string hint) {
+    found.reason = std::move(reason), found.hint = std::move(hint);
+    return found;
+  };
+  if (status == cudaErrorInsufficientDriver && found.driver.empty())
+    return say("no NVIDIA driver on this machine", "use device=cpu, or run on a GPU node");
   if (status == cudaErrorInsufficientDriver)
-    return {{},
-            fmt::format("the driver supports CUDA {}, this program needs {}", version_text(driver),
-                        version_text(runtime)),
-            "update the NVIDIA driver, or build with an older CUDA toolkit (CUDA_HOME=DIR)"};
+    return say(fmt::format("the driver supports CUDA {}, this program needs {}", found.driver,
+                           found.toolkit),
+               "update the NVIDIA driver, or build with an older CUDA toolkit (CUDA_HOME=DIR)");
   if (status == cudaErrorNoDevice)
-    return {{}, "no GPU is visible", "check CUDA_VISIBLE_DEVICES and the job's GPU request"};
-  return {{},
-          fmt::format("CUDA does not start: {} ({})", cudaGetErrorString(status),
-                      cudaGetErrorName(status)),
-          "check nvidia-smi on this node"};
+    return say("no GPU is visible", "check CUDA_VISIBLE_DEVICES and the job's GPU request");
+  return say(fmt::format("CUDA does not start: {} ({})", cudaGetErrorString(status),
+                         cudaGetErrorName(status)),
+             "check nvidia-smi on this node");
 }
 
 }  // namespace
@@ -91,13 +101,14 @@ Availability none_because(cudaError_t status) {
 Availability availability() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
+  Availability found = versions();
   if (status != cudaSuccess || count == 0)
-    return none_because(status == cudaSuccess ? cudaErrorNoDevice : status);
-  Availability found;
+    return none_because(found, status == cudaSuccess ? cudaErrorNoDevice : status);
   try {
     for (int i = 0; i < count; ++i) found.cards.push_back(card_number(i));
   } catch (const Error& error) {
-    return {{}, error.what(), error.hint()};
+    found.cards.clear();
+    found.reason = error.what(), found.hint = error.hint();
   }
   return found;
 }

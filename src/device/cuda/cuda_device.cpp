@@ -203,4 +203,21 @@ void CudaDevice::release_host(void* address) noexcept {
   CHOIR_CUDA_QUIETLY(cudaFreeHost(address));
 }
 
+void CudaDevice::pin(void* host, std::size_t bytes) {
+  CHOIR_CUDA(cudaHostRegister(host, bytes, cudaHostRegisterDefault));
+}
+
+void CudaDevice::unpin(void* host) noexcept {
+  CHOIR_CUDA_QUIETLY(cudaHostUnregister(host));
+}
+
+void CudaDevice::enter_thread() {
+  CHOIR_CUDA(cudaSetDevice(card_.ordinal));
+}
+
+const Card* card_of(const Device& device) {
+  const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
+  return cuda == nullptr ? nullptr : &cuda->card();
+}
+
 }  // namespace choir::cuda

@@ -37,6 +37,9 @@ class CudaDevice final : public Device {
   double seconds_between(NativeEvent from, NativeEvent to) override;
   void* allocate_host(std::size_t bytes) override;
   void release_host(void* address) noexcept override;
+  void pin(void* host, std::size_t bytes) override;
+  void unpin(void* host) noexcept override;
+  void enter_thread() override;
 
   void begin_capture(NativeStream stream) override;
   NativeGraph end_capture(NativeStream stream) override;

@@ -220,6 +220,7 @@ enum cudaStreamCaptureMode {
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaEventDefault = 0 };
 enum { cudaEventRecordDefault = 0, cudaEventRecordExternal = 1 };
 enum { cudaHostAllocDefault = 0, cudaHostAllocPortable = 1 };
+enum { cudaHostRegisterDefault = 0 };
 struct cudaUUID_t { char bytes[16]; };
 struct cudaDeviceProp {
   char name[256];
@@ -244,6 +245,8 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 cudaError_t cudaMalloc(void** address, std::size_t bytes);
 cudaError_t cudaFree(void* address);
 cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned flags);
+cudaError_t cudaHostRegister(void* address, std::size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void* address);
 cudaError_t cudaFreeHost(void* address);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);

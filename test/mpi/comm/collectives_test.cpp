@@ -63,6 +63,7 @@ TEST_P(Collectives, Reductions) {
     reductions<float>(count, 0);
     reductions<double>(count, 1);
     reductions<bf16>(count, 3);
+    reductions<f16>(count, 3);
     reductions<std::int64_t>(count, 0);
     reductions<std::int32_t>(count, 5);
   }

@@ -1,21 +1,11 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-
-#include "choir/core/philox.hpp"
 #include "test/mpi/comm/kinds.hpp"
+#include "test/mpi/comm/wild.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir::test {
 namespace {
-
-// Numbers of very different size, so that the order of additions shows in the bits.
-template <class T>
-T wild(int leaf, std::size_t i) {
-  const PhiloxBlock r = philox_at(philox_key(11, "tree"), i, static_cast<std::uint64_t>(leaf));
-  const int exponent = static_cast<int>(r[1] % 24) - 12;
-  return static_cast<T>(std::ldexp(uniform01(r[0]) - 0.5, exponent));
-}
 
 // Level by level: neighbours are added, an odd one moves up. The oracle of the recursion in the
 // code.

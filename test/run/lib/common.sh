@@ -18,6 +18,7 @@ debug=$root/inputs/debug.json
 # shellcheck source=../../../jobs/launch.sh
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
+export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
 limit=60                  # seconds that a run may take
 passed=0 failed=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1

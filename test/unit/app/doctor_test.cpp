@@ -135,5 +135,46 @@ TEST(Doctor, ReportsCountWhatIsWrong) {
   EXPECT_EQ(json.at("ranks").at(0).at("cores"), std::vector<int>({0, 1}));
 }
 
+TEST(Doctor, GpusAndTheirLibraries) {
+  const std::vector<GpuLibrary> libraries{
+      {.name = "cuDNN", .version = "9.19.0", .reason = {}, .without = {}},
+      {.name = "NCCL", .version = {}, .reason = "libnccl.so.2: no such file", .without = "slow"}};
+  cuda::Availability found{
+      .cards = {}, .reason = "no driver", .hint = "get one", .driver = {}, .toolkit = "13.0"};
+  auto findings = judge_gpus(found, 0, libraries);
+  EXPECT_FALSE(has_error(findings));
+  for (const Finding& finding : findings) EXPECT_EQ(finding.health, Health::ok) << finding.text;
+  EXPECT_EQ(findings[0].text, "none: no driver; built with CUDA 13.0");
+
+  // Device files, but CUDA does not start: somebody wants to know.
+  findings = judge_gpus(found, 4, {});
+  EXPECT_EQ(findings[0].health, Health::warning);
+  EXPECT_EQ(findings[0].remedy, "get one");
+
+  found = {.cards = {{.ordinal = 0,
+                      .name = "NVIDIA H200",
+                      .uuid = "GPU-12",
+                      .pci = "0000:3b:00.0",
+                      .numa_node = 1,
+                      .major = 9,
+                      .minor = 0,
+                      .multiprocessors = 132,
+                      .peak_bf16_flops = 989e12,
+                      .memory = std::size_t{141} << 30}},
+           .reason = {},
+           .hint = {},
+           .driver = "13.1",
+           .toolkit = "13.0"};
+  findings = judge_gpus(found, 1, libraries);
+  ASSERT_EQ(findings.size(), 4u);
+  EXPECT_EQ(findings[0].text, "1; driver for CUDA 13.1; built with CUDA 13.0");
+  for (const char* part :
+       {"NVIDIA H200", "sm_90", "GPU-12", "0000:3b:00.0", "NUMA node 1", "peak 989 TFLOP/s"})
+    EXPECT_NE(findings[1].text.find(part), std::string::npos) << findings[1].text;
+  EXPECT_EQ(findings[2].health, Health::ok);
+  EXPECT_EQ(findings[3].health, Health::warning) << "a GPU without NCCL";
+  EXPECT_EQ(findings[3].text, "libnccl.so.2: no such file: slow");
+}
+
 }  // namespace
 }  // namespace choir

@@ -8,49 +8,11 @@
 namespace choir {
 namespace {
 
-/// Scores are sums of D products (error u sqrt(D) each), outputs averages over up to Tk of them. A
-/// bf16 kernel with tiles rounds P and dS as operands, and every kernel reads `out` as stored for
-/// delta: errors of one unit of the storage type relative to terms of order one, which add in
-/// quadrature.
-struct Tolerance {
-  explicit Tolerance(const AttentionCase& c) {
-    const double u = unit_roundoff(sum_dtype(c.dtype));
-    const double length = static_cast<double>(std::max(c.keys, c.queries));
-    sums = 4 * u * (8 + std::sqrt(static_cast<double>(c.width)) + std::sqrt(length));
-    stored = size_of(c.dtype) == 2 ? unit_roundoff(c.dtype) : 0;
-  }
-  double sums, stored;
-};
-
-/// ||a - b|| <= limit ||b|| over elements the reference wrote; the others must stay untouched
-/// (NaN).
-void expect_norm(const HostTensor& a, const HostTensor& b, double limit, const std::string& what) {
-  double error = 0, size = 0;
-  for (std::int64_t i = 0; i < a.count(); ++i) {
-    if (std::isnan(b[i])) {
-      EXPECT_TRUE(std::isnan(a[i])) << what << ": wrote element " << i;
-      continue;
-    }
-    error += (a[i] - b[i]) * (a[i] - b[i]), size += b[i] * b[i];
-  }
-  EXPECT_LE(std::sqrt(error), limit * std::sqrt(size) + 1e-300) << what;
-}
-
-void compare_lse(const HostTensor& actual, const HostTensor& expected, double tolerance,
-                 const std::string& what) {
-  for (std::int64_t i = 0; i < actual.count(); ++i) {
-    if (std::isinf(expected[i]))
-      EXPECT_EQ(actual[i], expected[i]) << what;
-    else
-      EXPECT_NEAR(actual[i], expected[i], tolerance * (1 + std::fabs(expected[i]))) << what;
-  }
-}
-
 void compare(AttentionKernel kernel, const AttentionCase& c) {
   const std::string what = (kernel == AttentionKernel::amx ? "amx " : "simd ") + name_of(c);
   const AttentionTensors t(c, 1);
   const AttentionTensors exact = t.exact();
-  const Tolerance tolerance(c);
+  const AttentionTolerance tolerance(c);
   run_forward(kernel, t);
   ref::attention_forward(exact.forward());
   expect_close(t.out, exact.out, tolerance.stored * 1.01, tolerance.sums + 2 * tolerance.stored,
@@ -62,13 +24,15 @@ void compare(AttentionKernel kernel, const AttentionCase& c) {
   const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
   expect_norm(t.d_q, exact.d_q, limit, "d_q " + what);
   if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what);
+  if (t.d_bias.count() > 0) expect_norm(t.d_bias, exact.d_bias, limit, "d_bias " + what);
 }
 
 void over_kernels(AttentionCase c) {
   for (const DType type : kElementTypes) {
     c.dtype = type;
     compare(AttentionKernel::simd, c);
-    if (type == DType::bf16 && amx_available()) compare(AttentionKernel::amx, c);
+    if (type == DType::bf16 && c.bias == BiasKind::none && amx_available())
+      compare(AttentionKernel::amx, c);
   }
 }
 
@@ -136,6 +100,49 @@ TEST(Attention, QueriesAgainstACache) {
                 .queries = 40,
                 .keys = 9,
                 .causal = false});
+}
+
+TEST(Attention, BiasOfEveryKind) {
+  for (const BiasKind kind : {BiasKind::full, BiasKind::shared, BiasKind::shifted})
+    for (const bool causal : {true, false}) {
+      over_kernels({.batch = 2,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .width = 20,
+                    .queries = 70,
+                    .keys = 70,
+                    .causal = causal,
+                    .lengths = {70, 33},
+                    .bias = kind});
+      over_kernels({.batch = 1,
+                    .heads = 2,
+                    .kv_heads = 2,
+                    .width = 16,
+                    .queries = 19,
+                    .keys = 75,
+                    .causal = causal,
+                    .bias = kind});
+    }
+}
+
+TEST(Attention, BiasOfMinusInfinityHidesKeys) {
+  AttentionCase c{.batch = 2, .heads = 2, .kv_heads = 1, .width = 16, .queries = 40, .keys = 60};
+  for (const DType type : kElementTypes) {
+    c.dtype = type, c.causal = false, c.lengths = {}, c.bias = BiasKind::full;
+    AttentionTensors hidden(c, 1);
+    for (std::int64_t i = 0; i < hidden.bias.count(); ++i)
+      hidden.bias.set(i, i % c.keys < 33 ? 0 : -INFINITY);
+    c.lengths = {33, 33}, c.bias = BiasKind::none;
+    const AttentionTensors shorter(c, 1), exact = hidden.exact();
+    for (const AttentionTensors* t :
+         std::initializer_list<const AttentionTensors*>{&hidden, &shorter})
+      run_forward(AttentionKernel::simd, *t), run_backward(AttentionKernel::simd, *t);
+    ref::attention_forward(exact.forward());
+    EXPECT_TRUE(hidden.out.same_bits(shorter.out)) << name_of(c);
+    EXPECT_TRUE(hidden.d_q.same_bits(shorter.d_q) && hidden.d_kv.same_bits(shorter.d_kv));
+    expect_norm(hidden.out, exact.out, AttentionTolerance(c).sums + AttentionTolerance(c).stored,
+                name_of(c));
+  }
 }
 
 TEST(Attention, KeysBeyondTheLengthAreNeverRead) {
@@ -252,6 +259,43 @@ TEST(Attention, GradientsByFiniteDifferences) {
   }
 }
 
+TEST(Attention, GradientsOfTheBiasByFiniteDifferences) {
+  for (const BiasKind kind : {BiasKind::full, BiasKind::shared, BiasKind::shifted}) {
+    Loss loss({.batch = 2,
+               .heads = 2,
+               .kv_heads = 1,
+               .width = 5,
+               .queries = 7,
+               .keys = 9,
+               .dtype = DType::f64,
+               .lengths = {9, 6},
+               .bias = kind});
+    loss.gradients();
+    expect_gradient(
+        loss.t.stored_bias_gradient(), loss.t.bias, [&] { return loss(); }, "bias");
+    expect_gradient(
+        loss.t.d_q, loss.t.q, [&] { return loss(); }, "q under a bias");
+  }
+}
+
+TEST(Attention, GradientsOfTheBiasAlongRandomDirections) {
+  for (const BiasKind kind : {BiasKind::full, BiasKind::shared, BiasKind::shifted}) {
+    Loss loss({.batch = 2,
+               .heads = 3,
+               .kv_heads = 3,
+               .width = 33,
+               .queries = 70,
+               .keys = 70,
+               .dtype = DType::f64,
+               .bias = kind});
+    loss.gradients();
+    expect_directional(
+        loss.t.stored_bias_gradient(), loss.t.bias, 1, [&] { return loss(); }, "bias");
+    expect_directional(
+        loss.t.d_q, loss.t.q, 2, [&] { return loss(); }, "packed q, k, v under a bias");
+  }
+}
+
 TEST(Attention, GradientsAlongRandomDirections) {
   for (const std::int64_t kv : {1, 3}) {
     Loss loss({.batch = 2,
@@ -292,6 +336,28 @@ TEST(Attention, NullDeviceCountsAndPlansAsTheCpu) {
   EXPECT_DOUBLE_EQ(work.bytes, loss.cpu.work.bytes);
 }
 
+TEST(Attention, NullDevicePlansForCuda) {
+  NullDevice null(DeviceKind::cuda);
+  const Stream stream(null);
+  const AttentionTensors t({.batch = 3, .heads = 4, .queries = 10, .keys = 12, .dtype = DType::f16},
+                           1);
+  ops::AttentionProblem own = t.problem();
+  own.implementation = ops::AttentionImplementation::own;
+  EXPECT_EQ(ops::attention_workspace(stream, own, false), 0);
+  EXPECT_EQ(ops::attention_workspace(stream, own, true), 3 * 4 * 10 * 4);
+  EXPECT_GE(ops::attention_workspace(stream, t.problem(), true), 3 * 4 * 10 * 4);
+  ops::AttentionProblem wide = own, exact = own;
+  wide.head_width = 132, exact.dtype = DType::f64;
+  for (const ops::AttentionProblem& refused : {wide, exact})
+    EXPECT_THROW(ops::attention_workspace(stream, refused, false), DeckError);
+  try {
+    ops::attention_workspace(stream, wide, false);
+  } catch (const Error& error) {
+    EXPECT_NE(describe(error).find("heads from 1 to 128 wide"), std::string::npos)
+        << describe(error);
+  }
+}
+
 TEST(Attention, RefusesWhatDoesNotFit) {
   Loss loss({.batch = 1, .heads = 2, .kv_heads = 2, .width = 8, .queries = 4, .keys = 4});
   ops::AttentionForward args = loss.t.forward();
@@ -303,6 +369,17 @@ TEST(Attention, RefusesWhatDoesNotFit) {
   EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);  // fewer keys than queries
   args.problem.keys = 4, args.problem.head_width = 257;
   EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);
+  args.problem.head_width = 8, args.problem.biased = true;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);  // and no bias
+  args.problem.biased = false, args.bias.data = args.q.data;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), Error);  // not planned
+  args.bias = {}, args.problem.implementation = ops::AttentionImplementation::cudnn;
+  EXPECT_THROW(ops::attention_forward(loss.cpu.stream, args), DeckError);
+  args.problem.implementation = ops::AttentionImplementation::own;
+  EXPECT_NO_THROW(ops::attention_forward(loss.cpu.stream, args));
+  ops::AttentionBackward back = loss.t.backward();
+  back.workspace = loss.workspace, back.d_bias = back.log_sum_exp;
+  EXPECT_THROW(ops::attention_backward(loss.cpu.stream, back), Error);  // of no bias
 }
 
 }  // namespace

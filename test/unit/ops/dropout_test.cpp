@@ -46,9 +46,9 @@ TEST(Dropout, PartOfTheSampleIndexMayComeFromTheDevice) {
   const HostTensor in = HostTensor::normal(DType::f32, {8, 70}, 1);
   HostTensor told(DType::f32, in.shape()), read(DType::f32, in.shape()),
       other(DType::f32, in.shape());
-  ops::dropout(cpu.stream, make(in, told, 0.4));
+  ops::dropout(cpu.stream, dropout_arguments(in, told, 0.4));
   std::int64_t on_device = (std::int64_t{1} << 33) + 2;
-  auto args = make(in, read, 0.4);
+  auto args = dropout_arguments(in, read, 0.4);
   args.first_sample = 3, args.first_sample_on_device = &on_device;
   ops::dropout(cpu.stream, args);
   EXPECT_TRUE(read.same_bits(told));

@@ -221,8 +221,19 @@ TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
   EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);
   EXPECT_NE(complaint({"parallel.offload=optimizer"}).find("not yet supported"), std::string::npos);
   EXPECT_NE(complaint({"parallel.schedule=zb-h1"}).find("not yet supported"), std::string::npos);
-  EXPECT_EQ(complaint({"device=cuda"}),
-            "command line: device = \"cuda\" is not yet supported; legal now: auto, cpu");
+}
+
+TEST(Deck, DeviceAndTransportMustGoTogether) {
+  EXPECT_EQ(complaint({"device=cuda"}), "");
+  EXPECT_EQ(complaint({"device=cuda", "parallel.transport=staged", "parallel.share_device=true"}),
+            "");
+  EXPECT_NE(complaint({"device=cuda", "train.precision=fp64"}).find("stays on the CPU"),
+            std::string::npos);
+  EXPECT_NE(complaint({"device=cpu", "parallel.transport=nccl"}).find("auto, mpi, node"),
+            std::string::npos);
+  EXPECT_NE(complaint({"device=cpu", "parallel.share_device=true"}).find("remove one"),
+            std::string::npos);
+  EXPECT_NE(complaint({"device=tpu"}).find("auto, cpu, cuda"), std::string::npos);
 }
 
 TEST(Deck, CrossChecksNameTheNearestLegalValues) {

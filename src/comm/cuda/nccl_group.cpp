@@ -1,0 +1,88 @@
+#include "src/comm/cuda/nccl_group.hpp"
+
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir::nccl {
+
+Group::Group(Communicator& control, std::string label, const NcclOptions& options,
+             std::shared_ptr<const Library> api)
+    : api_(std::move(api)),
+      label_(std::move(label)),
+      timeout_(options.timeout_seconds),
+      unwinding_(std::uncaught_exceptions()) {
+  try {
+    start(control);
+  } catch (...) {
+    if (comm_ != nullptr) api_->comm_abort(comm_);
+    throw;
+  }
+}
+
+void Group::start(Communicator& control) {
+  UniqueId id{};
+  together(control, [&] {
+    if (!api_->loaded()) throw CommError(label_ + ": " + api_->reason());
+    if (control.rank() == 0) settle(api_->get_unique_id(&id), "ncclGetUniqueId");
+  });
+  control.broadcast(&id, sizeof id, 0);
+  // An MPI that completes its broadcast in a later call would leave its peers waiting in NCCL.
+  control.barrier();
+  together(control, [&] {
+    Config config;
+    config.blocking = 0;
+    settle(api_->comm_init(&comm_, control.size(), id, control.rank(), &config),
+           "ncclCommInitRankConfig");
+  });
+}
+
+Group::~Group() {
+  if (broken_ || std::uncaught_exceptions() > unwinding_) {
+    api_->comm_abort(comm_);
+    return;
+  }
+  try {
+    settle(api_->comm_finalize(comm_), "ncclCommFinalize");
+    api_->comm_destroy(comm_);
+  } catch (...) {  // the work is done; there is nobody to tell
+    api_->comm_abort(comm_);
+  }
+}
+
+void Group::settle(Result code, const char* call) {
+  const double from = now_seconds();
+  while (code == Result::in_progress) {
+    if (now_seconds() - from > timeout_)
+      fail(call, fmt::format("not finished after {:g} s", timeout_));
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    Result state = Result::success;
+    const Result asked = api_->async_error(comm_, &state);
+    code = asked == Result::success ? state : asked;
+  }
+  if (code != Result::success) fail(call, api_->error_string(code));
+}
+
+void Group::require_healthy() {
+  if (broken_)
+    throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
+  Result state = Result::success;
+  const Result asked = api_->async_error(comm_, &state);
+  const Result code = asked == Result::success ? state : asked;
+  if (code != Result::success && code != Result::in_progress)
+    fail("an earlier call", api_->error_string(code));
+}
+
+void Group::fail(const char* call, const std::string& words) {
+  broken_ = true;
+  const char* last = api_->last_error(comm_);
+  const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
+  throw CommError(fmt::format("{}: {}: {}{}", label_, call, words, detail),
+                  "NCCL_DEBUG=INFO tells more; parallel.transport=staged goes without NCCL");
+}
+
+}  // namespace choir::nccl

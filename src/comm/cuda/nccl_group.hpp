@@ -1,0 +1,56 @@
+#pragma once
+// One NCCL communicator from its id to its end, and NCCL's return codes as errors. Not blocking:
+// whatever NCCL does in the background is waited for here, with a time-out.
+#include <memory>
+#include <string>
+
+#include "choir/comm/nccl_communicator.hpp"
+#include "src/comm/cuda/nccl_api.hpp"
+
+namespace choir::nccl {
+
+class Group {
+ public:
+  /// Collective over `control`. `label` is for messages.
+  Group(Communicator& control, std::string label, const NcclOptions& options,
+        std::shared_ptr<const Library> api);
+  /// Collective, except while an exception unwinds or after a failure: then it aborts.
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  Comm handle() const { return comm_; }
+  bool broken() const { return broken_; }
+  const Library& api() const { return *api_; }
+  const std::shared_ptr<const Library>& library() const { return api_; }
+
+  /// Waits while NCCL is busy with `call`; CommError when it failed or took too long.
+  void settle(Result code, const char* call);
+  /// CommError when the group is broken, or a peer or the network has failed meanwhile.
+  void require_healthy();
+  /// Everything that f() calls is one operation to NCCL.
+  template <class F>
+  void grouped(const F& f) {
+    settle(api_->group_start(), "ncclGroupStart");
+    try {
+      f();
+    } catch (...) {
+      api_->group_end();
+      throw;
+    }
+    settle(api_->group_end(), "ncclGroupEnd");
+  }
+
+ private:
+  void start(Communicator& control);
+  [[noreturn]] void fail(const char* call, const std::string& words);
+
+  std::shared_ptr<const Library> api_;
+  std::string label_;
+  double timeout_;
+  Comm comm_ = nullptr;
+  bool broken_ = false;
+  int unwinding_;
+};
+
+}  // namespace choir::nccl

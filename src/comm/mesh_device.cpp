@@ -1,0 +1,51 @@
+// Mesh: communicators for device memory.
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mesh.hpp"
+#include "choir/comm/nccl_communicator.hpp"
+#include "choir/comm/staged_communicator.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+using Way = DeviceTransport::Way;
+
+/// Why this rank cannot use NCCL; empty when it can.
+std::string nccl_obstacle(const Device& device, const DeviceTransport& transport) {
+  if (device.kind() != DeviceKind::cuda)
+    return fmt::format("the {} device does not know NCCL", name_of(device.kind()));
+  if (transport.shared_cards) return "ranks share a GPU, which NCCL does not allow";
+  return nccl_availability(transport.nccl_library).reason;
+}
+
+}  // namespace
+
+void Mesh::attach(Device& device, const DeviceTransport& transport) {
+  if (device.host_visible()) return;
+  const bool wanted = transport.way != Way::staged && world_->size() > 1;
+  const std::string obstacle = wanted ? nccl_obstacle(device, transport) : "";
+  if (transport.way == Way::nccl)
+    together(*world_, [&] {
+      if (!obstacle.empty())
+        throw DeckError("parallel.transport is \"nccl\", but " + obstacle,
+                        "set parallel.transport to \"auto\" or \"staged\"");
+    });
+  std::int32_t able = wanted && obstacle.empty();
+  world_->all_reduce(&able, 1, DType::i32, ReduceOp::min);
+  if (wanted && able == 0)
+    transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    Communicator& host = host_along(axis);
+    auto& made = device_axes_[static_cast<std::size_t>(a)];
+    if (able != 0 && host.size() > 1)
+      made = make_nccl_communicator(host, device, host.name(),
+                                    {.timeout_seconds = transport.timeout_seconds,
+                                     .library = transport.nccl_library,
+                                     .ranks = layout_.group(rank_, {axis})});
+    else
+      made = make_staged_communicator(host, device, host.name());
+  }
+}
+
+}  // namespace choir

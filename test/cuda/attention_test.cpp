@@ -1,0 +1,196 @@
+// Attention by our own kernels against the naive reference in f64.
+#include "test/cuda/attention_fixture.hpp"
+
+namespace choir::test {
+namespace {
+
+/// Every head width with every pair of lengths; types, heads and features take turns so that each
+
+/// meets each.
+
+TEST_F(CudaAttention, Grid) {
+  const std::int64_t lengths[] = {1, 17, 64, 65, 130};
+  std::size_t turn = 0;
+  for (const std::int64_t d : {4, 20, 32, 40, 64, 80, 128})
+    for (const std::int64_t queries : lengths)
+      for (const std::int64_t keys : lengths) {
+        AttentionCase c{.batch = 2,
+                        .heads = 2,
+                        .kv_heads = 1 + static_cast<std::int64_t>(turn % 2),
+                        .width = d,
+                        .queries = queries,
+                        .keys = keys,
+                        .causal = keys >= queries && turn % 5 < 3,
+                        .dtype = kAttentionTypes[turn % 3],
+                        .bias = static_cast<BiasKind>(turn % 4)};
+        if (turn % 7 < 3)
+          c.lengths = {static_cast<std::int32_t>(keys), static_cast<std::int32_t>(keys / 2)};
+        compare(c);
+        ++turn;
+      }
+}
+
+TEST_F(CudaAttention, WithoutStatistics) {
+  for (const DType type : kAttentionTypes) {
+    const AttentionCase c{.queries = 20, .keys = 20, .dtype = type};
+    AttentionTensors t(c, 1);
+    const AttentionTensors both = computed(c);
+    const OnDevice tensors(device(), t, c);
+    tensors.forward(stream(), false);
+    stream().synchronize();
+    tensors.copy_to(t);
+    EXPECT_TRUE(t.out.same_bits(both.out)) << name_of(c);
+    for (std::int64_t i = 0; i < t.log_sum_exp.count(); ++i)
+      ASSERT_TRUE(std::isnan(t.log_sum_exp[i]));
+  }
+}
+
+TEST_F(CudaAttention, EveryHeadWidth) {
+  for (const std::int64_t d : {4, 20, 32, 40, 64, 80, 128})
+    over_types({.batch = 1, .heads = 2, .kv_heads = 1, .width = d, .queries = 65, .keys = 65});
+}
+
+TEST_F(CudaAttention, EveryLength) {
+  for (const std::int64_t t : {1, 17, 64, 130})
+    for (const bool causal : {true, false})
+      over_types({.batch = 1,
+                  .heads = 1,
+                  .kv_heads = 1,
+                  .width = 32,
+                  .queries = t,
+                  .keys = t,
+                  .causal = causal});
+}
+
+TEST_F(CudaAttention, OddWidthsAndAddresses) {
+  over_types({.batch = 2, .heads = 3, .kv_heads = 1, .width = 33, .queries = 17, .keys = 40});
+  for (const DType type : kAttentionTypes)
+    for (const BiasKind bias : {BiasKind::none, BiasKind::full})
+      compare({.batch = 1,
+               .heads = 1,
+               .kv_heads = 1,
+               .width = 128,
+               .queries = 30,
+               .keys = 70,
+               .dtype = type,
+               .bias = bias},
+              1);
+}
+
+TEST_F(CudaAttention, GroupedQueries) {
+  for (const std::int64_t kv : {1, 2, 4})
+    over_types({.batch = 2, .heads = 4, .kv_heads = kv, .width = 16, .queries = 70, .keys = 70});
+}
+
+TEST_F(CudaAttention, QueriesAgainstACache) {
+  for (const std::int64_t keys : {1, 33, 130})
+    over_types({.batch = 2, .heads = 2, .kv_heads = 1, .width = 64, .queries = 1, .keys = keys});
+  over_types({.batch = 1, .heads = 1, .kv_heads = 1, .width = 32, .queries = 19, .keys = 150});
+  over_types({.batch = 1,
+              .heads = 1,
+              .kv_heads = 1,
+              .width = 32,
+              .queries = 140,
+              .keys = 9,
+              .causal = false});
+}
+
+TEST_F(CudaAttention, RaggedLengths) {
+  for (const bool causal : {true, false})
+    over_types({.batch = 5,
+                .heads = 2,
+                .kv_heads = 1,
+                .width = 16,
+                .queries = 70,
+                .keys = 70,
+                .causal = causal,
+                .lengths = {70, 33, 1, 0, 64}});
+}
+
+TEST_F(CudaAttention, KeysBeyondTheLengthAreNeverUsed) {
+  for (const DType type : kAttentionTypes)
+    for (const std::int64_t width : {20, 32}) {
+      const AttentionCase c{.batch = 2,
+                            .heads = 1,
+                            .kv_heads = 1,
+                            .width = width,
+                            .queries = 20,
+                            .keys = 40,
+                            .causal = false,
+                            .dtype = type,
+                            .lengths = {17, 33}};
+      const AttentionTensors clean(c, 1);
+      AttentionTensors dirty(c, 1);
+      const std::int64_t row = dirty.kv.shape().back(), capacity = dirty.kv.shape()[1];
+      for (std::int64_t b = 0; b < c.batch; ++b)
+        for (std::int64_t i = c.lengths[static_cast<std::size_t>(b)] * row; i < capacity * row; ++i)
+          dirty.kv.set(b * capacity * row + i, NAN);
+      const AttentionTensors a = computed(c, clean), b = computed(c, dirty);
+      EXPECT_TRUE(a.out.same_bits(b.out) && a.d_q.same_bits(b.d_q)) << name_of(c);
+      EXPECT_TRUE(a.d_kv.same_bits(b.d_kv)) << name_of(c);
+    }
+}
+
+/// Scores that rise from key to key by far more than the slack of the running maximum.
+
+TEST_F(CudaAttention, RepeatsBitwise) {
+  for (const DType type : kAttentionTypes) {
+    const AttentionCase c{.batch = 1,
+                          .heads = 4,
+                          .kv_heads = 2,
+                          .width = 64,
+                          .queries = 140,
+                          .keys = 140,
+                          .dtype = type};
+    const AttentionTensors first = computed(c), second = computed(c);
+    EXPECT_TRUE(first.out.same_bits(second.out) && first.d_q.same_bits(second.d_q)) << name_of(c);
+    EXPECT_TRUE(first.log_sum_exp.same_bits(second.log_sum_exp)) << name_of(c);
+  }
+}
+
+/// (L(x + hu) - L(x - hu)) / 2h with L = <d_out, out> in f32: its error is h^2 / 6 times a third
+
+/// derivative of order one (4e-5) and the roundoff of L, of |d_out| |out| terms, over h (2e-5).
+
+/// For the thread sanitizer: several tiles of queries and of keys, one small width of each kind.
+TEST_F(CudaAttention, TensorCoresTsan) {
+  compare({.batch = 1,
+           .heads = 2,
+           .kv_heads = 1,
+           .width = 32,
+           .queries = 140,
+           .keys = 140,
+           .causal = false,
+           .dtype = DType::bf16});
+}
+
+TEST_F(CudaAttention, SinglesTsan) {
+  compare({.batch = 1,
+           .heads = 1,
+           .kv_heads = 1,
+           .width = 4,
+           .queries = 70,
+           .keys = 140,
+           .dtype = DType::bf16});
+}
+
+TEST_F(CudaAttention, ExactTsan) {
+  compare({.batch = 1,
+           .heads = 2,
+           .kv_heads = 1,
+           .width = 8,
+           .queries = 70,
+           .keys = 140,
+           .bias = BiasKind::shared});
+}
+
+TEST_F(CudaAttention, RefusesWhatItHasNoKernelFor) {
+  const AttentionTensors t({.width = 132, .dtype = DType::bf16}, 1);
+  EXPECT_THROW(ops::attention_workspace(stream(), t.problem(), false), DeckError);
+  EXPECT_THROW(ops::attention_workspace(stream(), t.problem(), true), DeckError);
+  const AttentionTensors exact({.dtype = DType::f64}, 1);
+  EXPECT_THROW(ops::attention_workspace(stream(), exact.problem(), false), DeckError);
+}
+
+}  // namespace
+}  // namespace choir::test

@@ -1,0 +1,73 @@
+#include "choir/ops/gemm.hpp"
+
+#include "choir/device/null_device.hpp"
+#include "kernels/gemm.hpp"
+#include "test/cuda/cuda_fixture.hpp"
+#include "test/support/gemm_epilogue_case.hpp"
+
+namespace choir::test {
+namespace {
+
+class CudaGemm : public CudaTest {
+ protected:
+  void check(const GemmEpilogueCase& c) {
+    SCOPED_TRACE(c.name());
+    c.check_gelu(device());
+    c.check_gradient(device());
+    c.check_weight_gradient(device());
+  }
+};
+
+constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
+/// Of kernels/activation.cuh's short forms, which 16-bit products meet when not fused.
+double approximation(DType type) {
+  return size_of(type) == 2 ? 1e-5 : 0;
+}
+
+TEST_F(CudaGemm, EpiloguesInOneCall) {
+  for (const DType type : kTypes) check({17, 24, 40, type, approximation(type)});
+}
+
+TEST_F(CudaGemm, EpiloguesOneOpAfterTheOther) {
+  // No library keeps a pre-activation whose rows are no multiple of 8 elements.
+  for (const DType type : kTypes) check({9, 5, 7, type, approximation(type)});
+}
+
+TEST_F(CudaGemm, ProductsOfALinearLayer) {
+  for (const DType type : kTypes)
+    for (const bool accumulate : {false, true})
+      for (const bool transpose : {false, true}) {
+        const std::int64_t m = 9, n = 16, k = 24;
+        const HostTensor a = HostTensor::normal(type, {m, k}, 1);
+        const HostTensor b = HostTensor::normal(type, {transpose ? n : k, transpose ? k : n}, 2);
+        HostTensor c = HostTensor::normal(type, {m, n}, 3), exact = c.to(DType::f64);
+        Mirror mirror(device());
+        ops::gemm(stream(), mirror.in(a), mirror.in(b), mirror.io(c),
+                  {.transpose_b = transpose, .accumulate = accumulate});
+        mirror.fetch();
+        const HostTensor a64 = a.to(DType::f64), b64 = b.to(DType::f64);
+        ref::gemm({m, n, k, false, transpose, accumulate, DType::f64, DType::f64, a64.data(),
+                   b64.data(), nullptr, exact.data()});
+        // As in gemm_test.cpp: sums of k products of unit normals, rounded once or twice.
+        expect_close(c, exact, 2.01 * operation_roundoff(type), 4 * 0x1p-24 * (k + 2), "C");
+      }
+}
+
+TEST_F(CudaGemm, RefusesF64) {
+  const HostTensor x = HostTensor::normal(DType::f64, {4, 4}, 1);
+  HostTensor y(DType::f64, {4, 4});
+  Mirror mirror(device());
+  const TensorView in = mirror.in(x), out = mirror.io(y);
+  EXPECT_THROW(ops::gemm(stream(), in, in, out), DeckError);
+}
+
+TEST_F(CudaGemm, TheWorkspaceIsPlannedWithoutTheDevice) {
+  NullDevice planned(DeviceKind::cuda);
+  for (const std::int64_t rows : {1, 33, 100000})
+    for (const std::int64_t width : {1, 768, 50257})
+      EXPECT_EQ(ops::gemm_sums_workspace(Stream(planned), rows, width),
+                ops::gemm_sums_workspace(stream(), rows, width));
+}
+
+}  // namespace
+}  // namespace choir::test

@@ -1,0 +1,134 @@
+// The mesh with a device: which transport it takes, and that the control plane stays with the host.
+#include "choir/comm/axis_speed.hpp"
+#include "choir/comm/device_choice.hpp"
+#include "choir/core/error.hpp"
+#include "choir/parallel/gradient_reducer.hpp"
+#include "test/mpi_cuda/device_kinds.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir::test {
+namespace {
+
+using Way = DeviceTransport::Way;
+
+class DeviceMesh : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto cards = cuda::availability().cards;
+    if (cards.empty()) GTEST_SKIP() << "there is no GPU";
+    emulated_ = !nccl_library().empty();
+    if (!emulated_) GTEST_SKIP() << "only under host execution";
+    device_ = make_device(DeviceKind::cuda);
+    mesh_ = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  }
+  std::string transport() { return mesh_->along(Axis::data).transport(); }
+
+  bool emulated_ = false;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Mesh> mesh_;
+};
+
+TEST_F(DeviceMesh, TakesNcclWhereItCan) {
+  mesh_->attach(*device_, {.nccl_library = nccl_library()});
+  EXPECT_EQ(transport(), world_size() > 1 ? "nccl" : "staged");
+  EXPECT_EQ(mesh_->transport_note(), "");
+  EXPECT_STRNE(mesh_->host_along(Axis::data).transport(), "nccl");
+  EXPECT_STREQ(mesh_->world().transport(), "mpi");
+  OnDevice<float> memory(*device_, mesh_->along(Axis::data), 3);
+  memory.write({1, 2, 3});
+  mesh_->along(Axis::data).all_reduce(memory.data(), 3, DType::f32, ReduceOp::sum);
+  const auto n = static_cast<float>(world_size());
+  EXPECT_ALL_RANKS((memory.read() == std::vector<float>{n, 2 * n, 3 * n}));
+}
+
+TEST_F(DeviceMesh, StagesWhereRanksShareACardAndSaysWhy) {
+  mesh_->attach(*device_, {.shared_cards = true, .nccl_library = nccl_library()});
+  EXPECT_EQ(transport(), "staged");
+  EXPECT_EQ(mesh_->transport_note().find("share a GPU") != std::string::npos, world_size() > 1);
+  const auto speeds = measure_axes(*mesh_, *device_, 1 << 16);
+  ASSERT_EQ(speeds.size(), world_size() > 1 ? 1u : 0u);
+  if (world_size() == 1) return;
+  EXPECT_EQ(speeds[0].transport, "staged");
+  EXPECT_EQ(speeds[0].ranks, world_size());
+  EXPECT_GT(speeds[0].bus_gb_per_s, 0);
+}
+
+TEST_F(DeviceMesh, StagesWhereThereIsNoNccl) {
+  mesh_->attach(*device_, {.nccl_library = "/nowhere/libnccl.so"});
+  EXPECT_EQ(transport(), "staged");
+  EXPECT_EQ(mesh_->transport_note().find("/nowhere") != std::string::npos, world_size() > 1);
+}
+
+TEST_F(DeviceMesh, RefusesNcclThatIsAskedForAndNotThere) {
+  if (world_size() == 1) return;
+  std::string text;
+  try {
+    mesh_->attach(*device_, {.way = Way::nccl, .shared_cards = true});
+  } catch (const DeckError& error) {
+    text = error.what();
+  }
+  EXPECT_ALL_RANKS(text.find("ranks share a GPU") != std::string::npos) << text;
+}
+
+// Every process of the emulation sees the same card.
+TEST_F(DeviceMesh, TwoRanksOnOneCardAreRefusedUnlessAllowed) {
+  std::string text;
+  try {
+    choose_device(*mesh_, {.device = "cuda"});
+  } catch (const DeckError& error) {
+    text = std::string(error.what()) + error.hint();
+  }
+  const bool named = text.find("GPU-00000000-0000-0000-0000-000000000001") != std::string::npos &&
+                     text.find("parallel.share_device=true") != std::string::npos;
+  EXPECT_ALL_RANKS(named == (world_size() > 1)) << text;
+  const DeviceChoice choice = choose_device(*mesh_, {.device = "auto", .share = true});
+  EXPECT_EQ(choice.kind, DeviceKind::cuda);
+  EXPECT_EQ(choice.shared_cards, world_size() > 1);
+  EXPECT_EQ(choose_device(*mesh_, {.device = "auto", .fp64 = true}).kind, DeviceKind::cpu);
+  EXPECT_EQ(choose_device(*mesh_, {.device = "cpu"}).kind, DeviceKind::cpu);
+}
+
+// The gradients of a model through the reducer: buckets in flight while later ones are written.
+TEST_F(DeviceMesh, ReducerSumsBucketsOnEveryTransport) {
+  for (const Way way : {Way::staged, Way::automatic}) {
+    if (way == Way::automatic && world_size() == 1) continue;
+    const auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+    mesh->attach(*device_, {.way = way, .nccl_library = nccl_library()});
+    Communicator& data = mesh->along(Axis::data);
+    const Stream stream(*device_);
+    ParameterSet set;
+    const Gpt model(tiny_gpt(), set);
+    ParameterStorage storage(set, precision_of("fp32"), *device_, data, true);
+    ParameterGatherer gatherer(storage, *device_);
+    GradientReducer reducer(storage, gatherer, *device_, 1, false);
+    std::vector<HostBuffer> fresh;
+    reducer.begin_micro_batch(stream, 0);
+    for (int b = static_cast<int>(set.buckets().size()) - 1; b >= 0; --b) {
+      const Bucket& bucket = set.buckets()[static_cast<std::size_t>(b)];
+      const TensorView gradients = storage.gradients(bucket);
+      fresh.emplace_back(*device_, gradients.bytes());
+      auto* values = static_cast<float*>(fresh.back().data());
+      for (std::int64_t i = 0; i < gradients.count(); ++i)
+        values[i] = static_cast<float>((i * 7 + world_rank() * 13 + b) % 29);
+      stream.copy_from_host(gradients.data, values, gradients.bytes());
+      reducer.gradients_ready(b);
+    }
+    reducer.finish();
+    bool ok = true;
+    for (std::size_t b = 0; b < set.buckets().size(); ++b) {
+      const TensorView gradients = storage.gradients(set.buckets()[b]);
+      std::vector<float> got(static_cast<std::size_t>(gradients.count()));
+      device_->copy_to_host(got.data(), gradients.data, gradients.bytes());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        std::size_t sum = 0;
+        for (int p = 0; p < world_size(); ++p)
+          sum += (i * 7 + static_cast<std::size_t>(p) * 13 + b) % 29;
+        ok &= got[i] == static_cast<float>(sum);
+      }
+    }
+    EXPECT_ALL_RANKS(ok) << data.transport();
+  }
+}
+
+}  // namespace
+}  // namespace choir::test

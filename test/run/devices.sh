@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Which device a run takes, and what it says when it cannot have the one that was asked for. GPUs are hidden here
+# (lib/common.sh); the emulated one of choir_host_cuda is there all the same, and the same for every rank.
+. "$(dirname "$0")/lib/common.sh"
+
+once() { [ "$(grep -c "$1" out)" = 1 ]; }
+train 2 refused device=cuda
+expect "device=cuda without a GPU" 2 "device 'cuda':" "device=cpu"
+check "... is said once" once "device 'cuda':"
+check "... and nothing was started" test ! -e refused
+train 2 auto train.max_steps=1 eval.interval=0 checkpoint.interval=0
+expect "device=auto without a GPU" 0 "DEVICE=" "(auto: rank 0: " "  dp: 2 ranks, transport node, all-reduce of" "GB/s bus bandwidth"
+train 1 cpu device=cpu train.max_steps=1 eval.interval=0 checkpoint.interval=0
+expect "device=cpu" 0 "axes: one rank"
+check "... needs no reason" eval '! grep -q "(auto:" out'
+train 2 fp64 device=cuda train.precision=fp64
+expect "fp64 on a GPU" 2 "fp64" "stays on the CPU"
+train 2 staged parallel.transport=staged
+expect "staged collectives of host memory" 2 "parallel.transport is \"staged\"" "the device is the CPU"
+train 2 nccl device=cpu parallel.transport=nccl
+expect "NCCL on the CPU" 2 "parallel.transport" "auto, mpi, node"
+run 2 bench comm device=cuda
+expect "bench comm on a GPU that is not there" 2 "device 'cuda':"
+run 2 bench comm devices=cuda
+expect "bench comm with an unknown word" 2 "devices=cuda"
+run 1 doctor --folder .
+expect "doctor" 0 "GPUs"
+
+choir=$build/choir_host_cuda
+[ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }
+run 2 bench comm device=cuda
+expect "two ranks on one GPU" 2 "2 ranks for 1 GPU(s): ranks 0, 1 on GPU-00000000-0000-0000-0000-000000000001" \
+  "parallel.share_device=true"
+run 2 bench comm device=cuda parallel.share_device=true --max-bytes 16384 --repeats 2
+expect "... who may share it" 0 "host execution" "staged because ranks share a GPU" "all_reduce      staged"
+run 2 bench comm device=cuda parallel.share_device=true parallel.transport=nccl
+expect "... but not with NCCL" 2 "ranks share a GPU"
+run 1 doctor --folder .
+expect "doctor lists the card" 0 "host execution, sm_90" "GPU-00000000-0000-0000-0000-000000000001" "NCCL"

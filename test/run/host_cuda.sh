@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The whole program on an emulated GPU: it trains, stops, goes on, moves to the CPU and back, and says what it cannot do.
+. "$(dirname "$0")/lib/common.sh"
+choir=$build/choir_host_cuda
+[ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }
+limit=120
+tiny=(train.global_batch_size=4 eval.batches=1 eval.sample_tokens=16 eval.interval=3 checkpoint.interval=3)
+half=train.precision=bf16-mixed
+gpu() { train "$1" "$2" device=cuda "${tiny[@]}" "$half" "${@:3}"; }
+
+# close A B: losses of the same steps, apart by no more than a few roundings of bf16 (2^-9 each) a layer and step.
+close() {
+  paste -d' ' <(losses "$1") <(losses "$2") | awk '
+    { apart = $2 - $4; if (apart < 0) apart = -apart; if ($1 != $3 || apart > $2 / 128) bad = 1 }
+    END { exit bad || NR == 0 }'
+}
+
+gpu 1 whole train.max_steps=6
+expect "trains" 0 "cuda 0 (host execution" "recorded after 2 steps" "matrix products" "summary:"
+train 1 cpu device=cpu "${tiny[@]}" "$half" train.max_steps=6
+expect "trains on the CPU" 0 "summary:"
+check "losses of the GPU and of the CPU agree" close whole cpu
+gpu 1 queued train.max_steps=6 train.cuda_graph=false
+expect "trains without a recorded step" 0 "summary:"
+check "... with the same bits" same_losses whole queued
+check "... and weights" same "weights whole" "weights queued"
+
+gpu 1 parts train.max_steps=3
+expect "stops after 3 steps" 0 "step_00000003"
+gpu 1 parts train.max_steps=6
+expect "goes on" 0 "step_00000006"
+check "... with the bits of one run" same "weights whole" "weights parts"
+train 1 parts device=cpu "${tiny[@]}" "$half" train.max_steps=8
+expect "goes on on the CPU" 0 "step_00000008"
+gpu 1 parts train.max_steps=9
+expect "... and back on the GPU" 0 "step_00000009"
+run 1 generate whole --device cuda --tokens 8 --prompt "the "
+expect "writes text on the GPU" 0 "the "
+
+gpu 2 alone
+expect "two ranks want one GPU" 2 "parallel.share_device=true"
+gpu 2 shared parallel.share_device=true train.max_steps=6
+expect "two ranks share it" 0 "staged" "summary:"
+check "... and learn the same" close shared whole
+
+half=train.precision=fp16-mixed
+gpu 1 fp16 train.max_steps=3
+expect "fp16-mixed" 0 "loss_scale="
+half=train.precision=fp64
+gpu 1 fp64
+expect "fp64 stays on the CPU" 2 "fp64" "stays on the CPU"
+half=train.precision=bf16-mixed
+gpu 1 wide model.n_embd=264 model.n_head=2
+expect "a head without a kernel" 2 "132 wide" "1 to 128"
+gpu 1 cudnn model.attention=cudnn
+expect "cuDNN where there is none" 2 "cuDNN"
+gpu 1 large model.n_layer=24 model.n_embd=2048 model.n_head=16
+expect "a model larger than the card" 2 "out of memory" "host execution" "gradients" "train.micro_batch_size"

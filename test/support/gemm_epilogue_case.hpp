@@ -1,0 +1,140 @@
+#pragma once
+// A product with an epilogue or with sums, on any device, against the f64 reference.
+#include "choir/ops/gemm.hpp"
+#include "kernels/gemm.hpp"
+#include "test/support/mirror.hpp"
+
+namespace choir::test {
+
+struct GemmEpilogueCase {
+  std::int64_t m, n, k;
+  DType dtype;
+  /// Absolute error of the activation and its slope, beyond roundings.
+  double approximation = 0;
+
+  std::string name() const { return fmt::format("{} {} x {} x {}", name_of(dtype), m, n, k); }
+
+  /// C = gelu_tanh(X W^T + b), its argument kept or not.
+  void check_gelu(Device& device) const;
+  /// C = (d_Y W) gelu_tanh'(before), and the sums of its columns.
+  void check_gradient(Device& device) const;
+  /// dW += d_Y^T X, and the sums of d_Y's columns.
+  void check_weight_gradient(Device& device) const;
+
+ private:
+  using Epilogue = ops::GemmEpilogue;
+  DType sum() const { return sum_dtype(dtype); }
+  double u() const { return unit_roundoff(sum()); }
+  /// Of sums of k products of unit normals, as in gemm_test.cpp.
+  double sum_error() const { return 4 * u() * static_cast<double>(k + 2); }
+  GemmArgs reference(const HostTensor& a, const HostTensor& b, const HostTensor& c) const {
+    GemmArgs args{.m = m, .n = n, .k = k, .in = DType::f64, .out = DType::f64};
+    args.a = a.data(), args.b = b.data(), args.c = c.data();
+    return args;
+  }
+};
+
+inline void GemmEpilogueCase::check_gelu(Device& device) const {
+  const HostTensor x = HostTensor::normal(dtype, {m, k}, 1),
+                   w = HostTensor::normal(dtype, {n, k}, 2, 0.3),
+                   bias = HostTensor::normal(dtype, {n}, 3);
+  HostTensor y(dtype, {m, n}), before(dtype, {m, n}), alone(dtype, {m, n});
+  Mirror mirror(device);
+  const TensorView x_view = mirror.in(x), w_view = mirror.in(w), b_view = mirror.in(bias);
+  const auto options = [&](const TensorView& kept) {
+    return ops::GemmOptions{.transpose_b = true,
+                            .bias = b_view,
+                            .epilogue = Epilogue::gelu_tanh,
+                            .pre_activation = kept};
+  };
+  ops::gemm(Stream(device), x_view, w_view, mirror.io(y), options(mirror.io(before)));
+  ops::gemm(Stream(device), x_view, w_view, mirror.io(alone), options({}));
+  mirror.fetch();
+
+  const HostTensor x64 = x.to(DType::f64), w64 = w.to(DType::f64), b64 = bias.to(DType::f64);
+  HostTensor exact(DType::f64, y.shape()), exact_before(DType::f64, y.shape());
+  GemmArgs args = reference(x64, w64, exact);
+  args.transpose_b = true, args.bias = b64.data();
+  args.epilogue = Epilogue::gelu_tanh, args.pre_activation = exact_before.data();
+  ref::gemm(args);
+  // The activation may see a rounded product; its slope is at most 1.13. The rest is the error of
+  // the activation itself, as in activation_case.hpp.
+  const double store = operation_roundoff(dtype);
+  expect_close(before, exact_before, 1.01 * store, sum_error() + underflow_roundoff(dtype),
+               "before");
+  for (const HostTensor* result : {&y, &alone})
+    for (std::int64_t i = 0; i < y.count(); ++i) {
+      const double moved = 1.13 * (sum_error() + 1.01 * store * std::fabs(exact_before[i]));
+      EXPECT_NEAR((*result)[i], exact[i],
+                  moved + (1.01 * store + 16 * u()) * std::fabs(exact[i]) + 64 * u() +
+                      approximation + underflow_roundoff(dtype));
+    }
+}
+
+inline void GemmEpilogueCase::check_gradient(Device& device) const {
+  const HostTensor d_y = HostTensor::normal(dtype, {m, k}, 1),
+                   w = HostTensor::normal(dtype, {k, n}, 2),
+                   before = HostTensor::normal(dtype, {m, n}, 3, 2);
+  HostTensor d(dtype, {m, n}), total = HostTensor::normal(sum(), {n}, 4);
+  const HostTensor started = total;
+  Mirror mirror(device);
+  ops::gemm(Stream(device), mirror.in(d_y), mirror.in(w), mirror.io(d),
+            {.epilogue = Epilogue::gelu_tanh_gradient,
+             .pre_activation = mirror.in(before),
+             .sums_of_c = mirror.io(total),
+             .workspace = mirror.workspace(ops::gemm_sums_workspace(Stream(device), m, n))});
+  mirror.fetch();
+
+  const HostTensor d64 = d_y.to(DType::f64), w64 = w.to(DType::f64);
+  const HostTensor before64 = before.to(DType::f64);
+  HostTensor exact(DType::f64, d.shape()), exact_sums(DType::f64, {n});
+  GemmArgs args = reference(d64, w64, exact);
+  args.epilogue = Epilogue::gelu_tanh_gradient, args.pre_activation = before64.data();
+  args.sums_of_c = exact_sums.data();
+  ref::gemm(args);
+  // The product is rounded at most once to its type, multiplied by a slope of at most 1.13 that is
+  // right to 16 u, and rounded again. Products stay below 6 sqrt(k).
+  const double store = operation_roundoff(dtype), root = std::sqrt(static_cast<double>(k));
+  const double relative = 2.02 * store + 16 * u();
+  const double absolute =
+      1.13 * (sum_error() + 2 * underflow_roundoff(dtype)) + (64 * u() + 6 * approximation) * root;
+  expect_close(d, exact, relative, absolute, "C");
+  for (std::int64_t j = 0; j < n; ++j) {
+    double size = std::fabs(started[j]), errors = 0;
+    for (std::int64_t i = 0; i < m; ++i) {
+      const double c = std::fabs(exact[i * n + j]);
+      size += c, errors += relative * c + absolute;
+    }
+    EXPECT_NEAR(total[j], started[j] + exact_sums[j],
+                errors + u() * static_cast<double>(m + 2) * size);
+  }
+}
+
+inline void GemmEpilogueCase::check_weight_gradient(Device& device) const {
+  const HostTensor d_y = HostTensor::normal(dtype, {k, m}, 1),
+                   x = HostTensor::normal(dtype, {k, n}, 2);
+  HostTensor d_w = HostTensor::normal(sum(), {m, n}, 3);
+  HostTensor d_bias = HostTensor::normal(sum(), {m}, 4);
+  const HostTensor started = d_bias;
+  HostTensor exact = d_w.to(DType::f64), exact_sums(DType::f64, {m});
+  Mirror mirror(device);
+  ops::gemm(Stream(device), mirror.in(d_y), mirror.in(x), mirror.io(d_w),
+            {.transpose_a = true,
+             .accumulate = true,
+             .sums_of_a = mirror.io(d_bias),
+             .workspace = mirror.workspace(ops::gemm_sums_workspace(Stream(device), k, m))});
+  mirror.fetch();
+
+  const HostTensor d64 = d_y.to(DType::f64), x64 = x.to(DType::f64);
+  GemmArgs args = reference(d64, x64, exact);
+  args.transpose_a = true, args.accumulate = true, args.sums_of_a = exact_sums.data();
+  ref::gemm(args);
+  expect_close(d_w, exact, 2.01 * u(), sum_error(), "dW");
+  for (std::int64_t i = 0; i < m; ++i) {
+    double size = std::fabs(started[i]);
+    for (std::int64_t p = 0; p < k; ++p) size += std::fabs(d64[p * m + i]);
+    EXPECT_NEAR(d_bias[i], started[i] + exact_sums[i], u() * static_cast<double>(k + 2) * size);
+  }
+}
+
+}  // namespace choir::test
