@@ -9,12 +9,7 @@
 
 #include "choir/core/tensor.hpp"
 #include "choir/device/cuda.hpp"
-
-// There only under AddressSanitizer.
-extern "C" void __asan_poison_memory_region(void const volatile*, std::size_t)
-    __attribute__((weak));
-extern "C" void __asan_unpoison_memory_region(void const volatile*, std::size_t)
-    __attribute__((weak));
+#include "test/support/forbidden_memory.hpp"
 
 namespace choir::test {
 
@@ -44,12 +39,9 @@ class DeviceTensor {
     std::vector<unsigned char> poison(bytes_ + kSlack, 0xFF);
     std::fill(poison.begin() + static_cast<std::ptrdiff_t>(bytes_), poison.end(), mark());
     device.copy_from_host(buffer_.data(), poison.data(), poison.size());
-    // Host execution under AddressSanitizer: what lies behind the end may not even be read.
-    if (__asan_poison_memory_region) __asan_poison_memory_region(end(), kSlack);
+    forbid(end(), kSlack);
   }
-  ~DeviceTensor() {
-    if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(end(), kSlack);
-  }
+  ~DeviceTensor() { allow(end(), kSlack); }
   DeviceTensor(const DeviceTensor&) = delete;
   DeviceTensor& operator=(const DeviceTensor&) = delete;
 
@@ -68,7 +60,7 @@ class DeviceTensor {
   }
   /// Whether nothing was written behind the end.
   bool intact() const {
-    if (__asan_poison_memory_region) return true;  // or the program would have ended
+    if (can_forbid()) return true;  // or the program would have ended
     std::vector<unsigned char> slack(kSlack);
     device_->copy_to_host(slack.data(), end(), kSlack);
     return std::all_of(slack.begin(), slack.end(), [this](unsigned char c) { return c == mark(); });

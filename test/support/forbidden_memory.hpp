@@ -1,0 +1,25 @@
+#pragma once
+// Memory behind the end of a tensor: under AddressSanitizer any access ends the test, elsewhere the
+// tests look whether it was written.
+#include <cstddef>
+
+extern "C" void __asan_poison_memory_region(void const volatile*, std::size_t)
+    __attribute__((weak));
+extern "C" void __asan_unpoison_memory_region(void const volatile*, std::size_t)
+    __attribute__((weak));
+
+namespace choir::test {
+
+/// Whether forbid() does anything.
+inline bool can_forbid() {
+  return __asan_poison_memory_region != nullptr;
+}
+inline void forbid(const void* address, std::size_t bytes) {
+  if (can_forbid()) __asan_poison_memory_region(address, bytes);
+}
+/// Before the memory is given back.
+inline void allow(const void* address, std::size_t bytes) {
+  if (can_forbid()) __asan_unpoison_memory_region(address, bytes);
+}
+
+}  // namespace choir::test
