@@ -83,8 +83,16 @@ void embedding_backwards(OpBench& bench) {
                 d_out = data.normal(bench.dtype, {rows, width}),
                 d_table = data.normal(bench.sums, {b.vocabulary, width}),
                 d_positions = data.normal(bench.sums, {b.tokens, width});
+  const Operand workspace = data.empty(
+      DType::u8,
+      {std::max<std::int64_t>(1, embedding_workspace(bench.stream, rows, b.vocabulary, width))});
   const auto call = [&](const Stream& s, std::int64_t i) {
-    embedding_backward(s, {ids[i], d_out[i], d_table[i], d_positions[i], b.tokens});
+    embedding_backward(s, {.ids = ids[i],
+                           .d_out = d_out[i],
+                           .d_table = d_table[i],
+                           .d_positions = d_positions[i],
+                           .tokens = b.tokens,
+                           .workspace = workspace[i]});
   };
   call(bench.stream, 0);
   // All rows that name one of a few ids.
