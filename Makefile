@@ -39,7 +39,7 @@ deps:
 
 quickstart test test-long: %:
 	@.make/deps.sh --if-missing
-	@$(MAKE) --no-print-directory run-$*
+	@$(MAKE) --no-print-directory -j$$(nproc) run-$*
 
 # For other machines: their processor may lack what this one has, so a build of its own.
 bundle:
