@@ -186,10 +186,12 @@ TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   Engine& engine = run.engine();
   PhaseClock& clock = run.clock();
   const double start = now_seconds();
+  double last_queued = start;
   PhaseTotals totals;
   for (int i = 0; i < 6; ++i) {
     clock.begin();
     run.queue(run.tokens_of_step());
+    last_queued = now_seconds();
     if (engine.in_flight() <= engine.lag()) continue;
     engine.finish(clock);
     clock.end();
@@ -199,16 +201,16 @@ TEST(QueuedStep, PhasesOfTheDeviceAddUp) {
   engine.finish(clock);
   clock.end();
   totals.add(clock);
-  const double wall = now_seconds() - start;
+  // The work is done when it is queued: the last event lies just before.
+  const double wall = last_queued - start;
   EXPECT_EQ(totals.steps, 6);
   EXPECT_GT(totals.of(Phase::forward), 0);
   EXPECT_GT(totals.of(Phase::backward), 0);
   EXPECT_GT(totals.of(Phase::optimizer), 0);
   EXPECT_GT(totals.of(Phase::data), 0);
   EXPECT_LE(totals.total(), wall);
-  // What is missing is the host's between the last event and here, before the first call, and what
-  // other programs took of the processor in between.
-  EXPECT_GE(totals.total(), 0.3 * wall);
+  // What is missing is the host's before the first mark and after the last event.
+  EXPECT_GE(totals.total(), 0.9 * wall);
 }
 
 // Work on this device is recorded, not done: its calls are counted.
