@@ -211,7 +211,7 @@ Finding examine_training(Mesh& mesh) {
   const StepPlan plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false);
   const double start = now_seconds();
   Engine engine(options, *device, mesh, plan.arena_bytes);
-  engine.instance().storage().initialise(options.seed);
+  engine.instance().initialise(options.seed);
   const std::int64_t tokens = options.micro_batch_size * options.model.block_size;
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(tokens)), targets(inputs.size());
   std::vector<double> losses;

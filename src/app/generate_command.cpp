@@ -28,9 +28,11 @@ int generate(MpiSession& session, const Request& request) {
   choose_threads(place.mesh->node());
   const LoadedModel loaded =
       load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});
-  // Other ranks than these helped to verify the checkpoint; text is written by one.
+  // Ranks other than those of the first layers helped to verify the checkpoint; text is written by
+  // one. Where parameters are sharded, all walk through the model with it and fail alike.
+  const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   together(world, [&] {
-    if (place.mesh->coordinates()[Axis::data] != 0) return;
+    if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
     const bool writes = session.rank() == 0;
     if (!loaded.tokenizer)
       throw DataError(

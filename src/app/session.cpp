@@ -105,18 +105,22 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
     for (const KeyProblem& problem : check_tensor_size(loaded.deck.model.gpt, ranks))
       throw DeckError(problem.text, "--tensor says parallel.tensor");
   });
+  // What was too large for one rank in training is shared here too.
+  const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
+                         .prefetch = loaded.deck.parallel.zero_prefetch};
   // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
   // into masters of their own type only.
   const ModelInstance::Options options{.model = loaded.deck.model.gpt,
                                        .precision = precision_of(loaded.deck.train.precision),
-                                       .seed = static_cast<std::uint64_t>(loaded.deck.run.seed)};
+                                       .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
+                                       .zero = zero};
   open_device(place, loaded.deck);
   const StepPlan plan =
       plan_inference(options, mesh.layout(), mesh.rank(), batch, true, place.device.get());
   loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh, plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
-  loaded.instance->storage().publish(loaded.instance->stream());
+  loaded.instance->publish();
   return loaded;
 }
 

@@ -22,7 +22,7 @@ struct SplitGroup {
 };
 
 struct Nodes {
-  std::vector<int> of_rank;  ///< node index of each world rank, nodes numbered by their lowest rank
+  std::vector<int> of_rank{};  ///< node of each world rank, nodes numbered by their lowest rank
   int count = 1;
 };
 
@@ -111,6 +111,8 @@ std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport
   mesh->coordinates_ = layout.coordinates(rank);
   mesh->node_index_ = nodes.of_rank[static_cast<std::size_t>(rank)];
   mesh->nodes_ = nodes.count;
+  mesh->node_of_rank_ = nodes.of_rank;
+  mesh->transport_ = transport;
   mesh->world_ = make_mpi_communicator(MPI_COMM_WORLD, "world");
   {
     const SplitGroup node(MPI_COMM_WORLD, mesh->node_index_, rank);
@@ -138,6 +140,8 @@ std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_pe
   mesh->coordinates_ = layout.coordinates(rank);
   mesh->node_index_ = rank / ranks_per_node;
   mesh->nodes_ = (layout.ranks() + ranks_per_node - 1) / ranks_per_node;
+  mesh->planned_ = true;
+  for (int r = 0; r < layout.ranks(); ++r) mesh->node_of_rank_.push_back(r / ranks_per_node);
   mesh->world_ = make_null_communicator("world", rank, layout.ranks());
   const int first = mesh->node_index_ * ranks_per_node;
   mesh->node_ = make_null_communicator("node", rank - first,
@@ -148,6 +152,25 @@ std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_pe
         std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
   }
   return mesh;
+}
+
+std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& members,
+                                             const std::string& name) {
+  const auto mine = std::find(members.begin(), members.end(), coordinates_[axis]);
+  CHOIR_CHECK(mine != members.end(), "{}: rank {} is no member", name, rank_);
+  const auto size = static_cast<int>(members.size());
+  if (planned_) return make_null_communicator(name, static_cast<int>(mine - members.begin()), size);
+  std::vector<int> world_ranks;
+  for (const int at : members) {
+    Coordinates other = coordinates_;
+    other[axis] = at;
+    world_ranks.push_back(layout_.rank(other));
+  }
+  const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
+  const SplitGroup group(choir::mpi_handle(all), members.front(), coordinates_[axis]);
+  const bool windows =
+      transport_ != Transport::mpi && size > 1 && on_one_node(world_ranks, {node_of_rank_, nodes_});
+  return make_communicator(group.comm, name, windows);
 }
 
 }  // namespace choir

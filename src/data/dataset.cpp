@@ -185,9 +185,10 @@ std::size_t Dataset::bytes() const {
 
 void Dataset::start_training(const MicroBatchOrder& order) {
   State& s = *state_;
-  CHOIR_CHECK(order.per_rank >= 1 && order.rank_offset + order.per_rank <= order.per_step,
-              "micro-batches [{}, +{}) of {} a step", order.rank_offset, order.per_rank,
-              order.per_step);
+  CHOIR_CHECK(order.per_rank >= 1 && order.stride >= 1 &&
+                  order.rank_offset + (order.per_rank - 1) * order.stride < order.per_step,
+              "{} micro-batches, each {} after the one before, from {} on, of {} a step",
+              order.per_rank, order.stride, order.rank_offset, order.per_step);
   s.train_reader = nullptr;
   s.prefetcher.reset();
   std::unique_ptr<BatchSource> source;

@@ -138,6 +138,7 @@ ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
 Tensor Gpt::trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   hooks.acquire(kEmbeddingBucket);
   ResidualStream stream = embed(pass, ids);
+  if (!config_.tied) hooks.release(kEmbeddingBucket);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     const int bucket = static_cast<int>(i) + 1;
     hooks.acquire(bucket);
@@ -172,7 +173,14 @@ Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, d
                                        .device_scale = device_scale,
                                        .write_gradient = pass.training()});
   pass.save(logits);  // now their gradient
+  if (!pass.training()) release_head(hooks);
   return losses;
+}
+
+// A tied head reads the embedding.
+void Gpt::release_head(BucketHooks& hooks) const {
+  hooks.release(static_cast<int>(blocks_.size()) + 1);
+  if (config_.tied) hooks.release(kEmbeddingBucket);
 }
 
 std::int64_t Gpt::first_id() const {
@@ -182,25 +190,28 @@ std::int64_t Gpt::first_id() const {
 void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   const int last = static_cast<int>(blocks_.size()) + 1;
   Tensor d_stream;
+  hooks.begin_gradients(last);
+  if (config_.tied) hooks.begin_gradients(kEmbeddingBucket);
   {
     const ProfileRange range(pass.stream(), "head backward");
     const Tensor d_normed = head_->backward(pass, pass.pop());
     d_stream = final_norm_->backward(pass, d_normed, Tensor());
   }
   hooks.gradients_ready(last);
-  hooks.release(last);
+  release_head(hooks);
   for (int bucket = last - 1; bucket > kEmbeddingBucket; --bucket) {
     hooks.acquire(bucket);
+    hooks.begin_gradients(bucket);
     d_stream = blocks_[static_cast<std::size_t>(bucket - 1)]->backward(pass, std::move(d_stream),
                                                                        rope_table_);
     hooks.gradients_ready(bucket);
     hooks.release(bucket);
   }
+  if (!config_.tied) hooks.begin_gradients(kEmbeddingBucket);
   // Queued behind the tied head's, which overwrites what is in the gradient.
   pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids),
                         gather_rows(pass, embedding_dropout_.backward(pass, d_stream))});
   hooks.gradients_ready(kEmbeddingBucket);
-  hooks.release(kEmbeddingBucket);
 }
 
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
@@ -220,9 +231,8 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .workspace = workspace});
 }
 
-Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
-  BucketHooks everything_resident;
-  const Tensor normed = trunk(pass, ids, everything_resident);
+Tensor Gpt::next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+  const Tensor normed = trunk(pass, ids, hooks);
   const Sequence& sequence = pass.sequence();
   const std::int64_t width = config_.n_embd;
   Tensor last = pass.allocate({sequence.batch, width}, "last position");
@@ -232,7 +242,9 @@ Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
       pass.stream(), normed.dtype, sequence.batch, width,
       {data + static_cast<std::size_t>(first) * size_of(normed.dtype), sequence.tokens * width},
       {last.data, width});
-  return gather_columns(pass, head_->forward(pass, last));
+  const Tensor logits = head_->forward(pass, last);
+  release_head(hooks);
+  return gather_columns(pass, logits);
 }
 
 std::int64_t Gpt::kv_heads_of_rank() const {

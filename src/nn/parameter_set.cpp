@@ -14,6 +14,7 @@ std::int64_t round_up(std::int64_t n, std::int64_t unit) {
 }
 
 TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shape) {
+  if (base == nullptr) return {nullptr, dtype, shape};
   auto* bytes = static_cast<std::byte*>(base);
   return {bytes + static_cast<std::size_t>(first) * size_of(dtype), dtype, shape};
 }
@@ -27,8 +28,16 @@ T rounded(double value) {
 }
 
 template <class T>
-void fill(const Parameter& parameter, std::uint64_t seed, T* out) {
-  const std::vector<ShardRun> runs = shard_runs(parameter);
+void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, std::int64_t n,
+          T* out) {
+  std::vector<ShardRun> runs = shard_runs(parameter);
+  for (ShardRun& run : runs) {  // what lies in [first, first + n), counted from there
+    const std::int64_t begin = std::max(run.local, first);
+    const std::int64_t end = std::min(run.local + run.count, first + n);
+    run = {run.logical + begin - run.local, begin - first, std::max<std::int64_t>(0, end - begin),
+           run.owned};
+  }
+  std::erase_if(runs, [](const ShardRun& run) { return run.count == 0; });
   if (parameter.init.kind != Init::Kind::normal) {
     const T value(parameter.init.kind == Init::Kind::ones ? 1.0f : 0.0f);
     for (const ShardRun& run : runs) std::fill_n(out + run.local, run.count, value);
@@ -90,14 +99,27 @@ void ParameterSet::place(int data_ranks) {
 }
 
 void ParameterSet::bind(const Precision& precision, void* values, void* masters, void* gradients) {
-  for (const Bucket& bucket : buckets_)
-    for (Parameter* p : bucket.parameters) {
-      const std::int64_t first = bucket.offset + p->offset;
-      p->value = window(values, precision.compute, first, p->local);
-      p->master = window(masters, precision.master, first, p->local);
-      p->gradient =
-          gradients ? window(gradients, precision.gradient, first, p->local) : TensorView{};
-    }
+  for (const Bucket& bucket : buckets_) {
+    const auto from = [&](void* flat, DType dtype) {
+      return flat ? window(flat, dtype, bucket.offset, {0}).data : nullptr;
+    };
+    bind_values(bucket, {from(values, precision.compute), precision.compute, {bucket.size}});
+    bind_gradients(bucket,
+                   {from(gradients, precision.gradient), precision.gradient, {bucket.size}});
+    void* const master = from(masters, precision.master);
+    for (Parameter* p : bucket.parameters)
+      p->master = window(master, precision.master, p->offset, p->local);
+  }
+}
+
+void ParameterSet::bind_values(const Bucket& bucket, const TensorView& values) {
+  for (Parameter* p : bucket.parameters)
+    p->value = window(values.data, values.dtype, p->offset, p->local);
+}
+
+void ParameterSet::bind_gradients(const Bucket& bucket, const TensorView& gradients) {
+  for (Parameter* p : bucket.parameters)
+    p->gradient = window(gradients.data, gradients.dtype, p->offset, p->local);
 }
 
 std::int64_t ParameterSet::count() const {
@@ -112,13 +134,15 @@ std::int64_t ParameterSet::count_decayed() const {
   return sum;
 }
 
-void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to) {
+void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to,
+                std::int64_t first) {
+  const std::int64_t n = to.count();
   if (to.dtype == DType::f64)
-    fill(parameter, seed, to.as<double>());
+    fill(parameter, seed, first, n, to.as<double>());
   else if (to.dtype == DType::bf16)
-    fill(parameter, seed, to.as<bf16>());
+    fill(parameter, seed, first, n, to.as<bf16>());
   else
-    fill(parameter, seed, to.as<float>());
+    fill(parameter, seed, first, n, to.as<float>());
 }
 
 }  // namespace choir

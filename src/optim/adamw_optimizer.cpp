@@ -1,5 +1,7 @@
 #include "choir/optim/adamw_optimizer.hpp"
 
+#include <algorithm>
+
 #include "choir/device/profile_range.hpp"
 #include "choir/ops/adamw.hpp"
 
@@ -8,7 +10,7 @@ namespace choir {
 AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
                                std::uint64_t seed)
     : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
-  const std::int64_t n = storage.parameters().flat_size();
+  const std::int64_t n = storage.slices_size();
   const DType type = storage.precision().gradient;
   memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
   moments_ = {memory_.data(), type, {2 * n}};
@@ -16,23 +18,28 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
 }
 
 TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const {
-  const std::int64_t bucket =
-      storage_->parameters().buckets()[static_cast<std::size_t>(p.bucket)].offset;
-  const std::int64_t first = which * storage_->parameters().flat_size() + bucket + p.offset;
-  return moments_.slice(first, p.local_count()).reshaped(p.local);
+  return storage_->owned_part(moment(which, storage_->bucket_of(p)), p);
 }
 
-void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control) {
+TensorView AdamWOptimizer::moment(std::int64_t which, const Bucket& bucket) const {
+  const std::int64_t n = storage_->slices_size();
+  return storage_->slice_of(moments_.slice(which * n, n), bucket);
+}
+
+void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
+                          const std::function<void(const Bucket&)>& updated) {
   const ProfileRange range(stream, "adamw");
-  const std::int64_t n = storage_->parameters().flat_size();
   for (const Bucket& bucket : storage_->parameters().buckets()) {
-    const auto update = [&](std::int64_t first, std::int64_t count, double decay) {
-      if (count == 0) return;
-      const TensorView copies = storage_->copies(bucket);
+    const Range mine = storage_->sharding().slice(bucket);
+    const TensorView copies = storage_->copies(bucket);
+    const auto update = [&](std::int64_t from, std::int64_t end, double decay) {
+      from = std::max(from, mine.first), end = std::min(end, mine.end());
+      if (from >= end) return;
+      const std::int64_t first = from - mine.first, count = end - from;
       ops::adamw(stream, {.master = storage_->masters(bucket).slice(first, count),
                           .gradient = storage_->gradients(bucket).slice(first, count),
-                          .m = moments_.slice(bucket.offset + first, count),
-                          .v = moments_.slice(n + bucket.offset + first, count),
+                          .m = moment(0, bucket).slice(first, count),
+                          .v = moment(1, bucket).slice(first, count),
                           .copy = copies.empty() ? copies : copies.slice(first, count),
                           .beta1 = options_.beta1,
                           .beta2 = options_.beta2,
@@ -40,10 +47,11 @@ void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control)
                           .decay = decay,
                           .control = control,
                           .rounding = rounding_,
-                          .first_element = bucket.position + first});
+                          .first_element = bucket.position + from});
     };
     update(0, bucket.decayed, options_.weight_decay);
-    update(bucket.decayed, bucket.size - bucket.decayed, 0.0);
+    update(bucket.decayed, bucket.size, 0.0);
+    if (updated) updated(bucket);
   }
 }
 

@@ -7,13 +7,29 @@
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
-GradientNorm::GradientNorm(const ParameterSet& parameters, Device& device, int places)
-    : device_(&device) {
-  for (const Parameter& p : parameters.parameters())
+namespace {
+
+/// Cut chunks exchanged at a time: 4 MiB in f32.
+constexpr std::int64_t kCutsAtATime = 64;
+constexpr std::int64_t kChunk = ops::kNormChunk;
+
+std::int64_t round_down(std::int64_t n) {
+  return n / kChunk * kChunk;
+}
+
+std::int64_t round_up(std::int64_t n) {
+  return round_down(n + kChunk - 1);
+}
+
+}  // namespace
+
+GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact)
+    : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
+  for (const Parameter& p : storage.parameters().parameters())
     for (int rank = 0; rank < p.split.ranks; ++rank)
       for (const LocalRange& range : owned_ranges(p, rank)) {
-        const std::int64_t chunks = (range.count + ops::kNormChunk - 1) / ops::kNormChunk;
-        parts_.push_back({&p, rank, range.first, range.count, chunks});
+        const std::int64_t chunks = round_up(range.count) / kChunk;
+        parts_.push_back({&p, rank == p.split.rank, {range.first, range.count}, chunks, chunks_});
         chunks_ += chunks;
       }
   const std::int64_t sums = places * chunks_;
@@ -22,34 +38,110 @@ GradientNorm::GradientNorm(const ParameterSet& parameters, Device& device, int p
   const TensorView all{memory_.data(), DType::f64, {sums + 1}};
   square_sum_ = all.slice(0, 1);
   partials_ = all.slice(1, sums);
+  if (exact_) find_cuts();
+  if (cuts_.empty()) return;
+  const std::int64_t room =
+      std::min(kCutsAtATime, static_cast<std::int64_t>(cuts_.size())) * kChunk;
+  const DType type = storage.precision().gradient;
+  border_memory_ = Buffer(device, static_cast<std::size_t>(room) * size_of(type));
+  border_ = {border_memory_.data(), type, {room}};
 }
 
-void GradientNorm::compute(const Stream& stream, Communicator& data, Communicator& tensor,
-                           int place) {
-  const TensorView sums = partials(place);
-  // Chunk i is read by data rank i * ranks / chunks; the others leave a zero there, so the sum over
-  // ranks is exact and the tree below sees the same numbers whatever the number of ranks.
-  const std::int64_t total = sums.count();
-  const std::int64_t first = total * data.rank() / data.size();
-  const std::int64_t last = total * (data.rank() + 1) / data.size();
-  if (data.size() * tensor.size() > 1) ops::zero(stream, sums);
-  std::int64_t at = 0;
+void GradientNorm::find_cuts() {
   for (const Part& part : parts_) {
-    const std::int64_t begin = std::max(first, at), end = std::min(last, at + part.chunks);
-    if (begin < end && part.rank == tensor.rank()) {
-      const std::int64_t from = (begin - at) * ops::kNormChunk;
-      const std::int64_t to = std::min(part.count, (end - at) * ops::kNormChunk);
-      const TensorView& gradient = part.parameter->gradient;
-      const TensorView flat = gradient.reshaped({gradient.count()});
-      ops::sum_of_squares(stream, flat.slice(part.first + from, to - from),
-                          sums.slice(begin, end - begin));
+    if (!part.mine) continue;
+    const Parameter& p = *part.parameter;
+    const std::int64_t slice = storage_->sharding().slice(storage_->bucket_of(p)).count;
+    for (std::int64_t c = 0; c < part.chunks; ++c) {
+      const Range chunk = overlap({part.elements.first + c * kChunk, kChunk}, part.elements);
+      const std::int64_t first = p.offset + chunk.first, last = p.offset + chunk.end() - 1;
+      if (first / slice != last / slice) cuts_.push_back({&p, chunk, part.at + c});
     }
-    at += part.chunks;
+  }
+}
+
+void GradientNorm::compute(const Stream& stream, Communicator& tensor, int place) {
+  const TensorView sums = partials(place);
+  Communicator& data = storage_->sharding().data();
+  // What a rank does not sum it leaves zero, so that the sum over ranks is exact (but for the
+  // pieces of a cut chunk) and the tree below sees the same numbers whatever the number of ranks.
+  if (data.size() * tensor.size() > 1) ops::zero(stream, sums);
+  if (storage_->sharding().slices() == 1) {
+    sum_shares(stream, sums);
+  } else {
+    if (storage_->sharding().replica() == 0) sum_slices(stream, sums);
+    if (exact_) sum_cuts(stream, sums);
   }
   for (Communicator* ranks : {&data, &tensor})
     if (ranks->size() > 1)
-      ranks->all_reduce(sums.data, static_cast<std::size_t>(total), DType::f64, ReduceOp::sum);
+      ranks->all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
+                        ReduceOp::sum);
   ops::tree_sum(stream, sums, square_sum_);
+}
+
+// Every data rank has the whole gradient: chunk i is read by rank i * ranks / chunks.
+void GradientNorm::sum_shares(const Stream& stream, const TensorView& sums) const {
+  const Communicator& data = storage_->sharding().data();
+  const std::int64_t total = sums.count();
+  const std::int64_t first = total * data.rank() / data.size();
+  const std::int64_t last = total * (data.rank() + 1) / data.size();
+  for (const Part& part : parts_) {
+    const std::int64_t begin = std::max(first, part.at);
+    const std::int64_t end = std::min(last, part.at + part.chunks);
+    if (begin >= end || !part.mine) continue;
+    const std::int64_t from = (begin - part.at) * kChunk;
+    const std::int64_t to = std::min(part.elements.count, (end - part.at) * kChunk);
+    ops::sum_of_squares(stream,
+                        own_gradient(*part.parameter).slice(part.elements.first + from, to - from),
+                        sums.slice(begin, end - begin));
+  }
+}
+
+// The piece before the first border of chunks, and what follows it.
+void GradientNorm::sum_slices(const Stream& stream, const TensorView& sums) const {
+  for (const Part& part : parts_) {
+    if (!part.mine) continue;
+    const Range mine = storage_->owned(*part.parameter), counted = overlap(mine, part.elements);
+    if (counted.count == 0) continue;
+    const TensorView own = own_gradient(*part.parameter);
+    // Elements of the part.
+    const std::int64_t first = counted.first - part.elements.first, last = first + counted.count;
+    const auto sum = [&](std::int64_t from, std::int64_t to) {
+      if (from >= to) return;
+      const std::int64_t chunk = from / kChunk, end = round_up(to) / kChunk;
+      ops::sum_of_squares(stream, own.slice(part.elements.first + from - mine.first, to - from),
+                          sums.slice(part.at + chunk, end - chunk));
+    };
+    // Pieces that sum_cuts() will see whole are left to it.
+    const bool cut_at_end = last < part.elements.count;
+    if (!exact_) sum(first, std::min(round_up(first), last));
+    sum(round_up(first), exact_ && cut_at_end ? round_down(last) : last);
+  }
+}
+
+// Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum is the chunks.
+// The first data rank adds their squares.
+void GradientNorm::sum_cuts(const Stream& stream, const TensorView& sums) const {
+  Communicator& group = storage_->sharding().group();
+  const std::size_t room = static_cast<std::size_t>(border_.count() / kChunk);
+  for (std::size_t next = 0; next < cuts_.size(); next += room) {
+    const std::size_t count = std::min(room, cuts_.size() - next);
+    const auto place = [&](std::size_t i) { return static_cast<std::int64_t>(i) * kChunk; };
+    const TensorView row = border_.slice(0, place(count));
+    ops::zero(stream, row);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Cut& cut = cuts_[next + i];
+      const Range mine = storage_->owned(*cut.parameter), piece = overlap(mine, cut.elements);
+      if (piece.count == 0) continue;
+      ops::copy(stream, own_gradient(*cut.parameter).slice(piece.first - mine.first, piece.count),
+                row.slice(place(i) + piece.first - cut.elements.first, piece.count));
+    }
+    group.all_reduce(row.data, static_cast<std::size_t>(row.count()), row.dtype, ReduceOp::sum);
+    if (storage_->sharding().data().rank() != 0) continue;
+    for (std::size_t i = 0; i < count; ++i)
+      ops::sum_of_squares(stream, row.slice(place(i), cuts_[next + i].elements.count),
+                          sums.slice(cuts_[next + i].chunk, 1));
+  }
 }
 
 std::vector<std::string> GradientNorm::not_finite(int place) const {

@@ -1,68 +1,146 @@
 #include "choir/parallel/gradient_reducer.hpp"
 
+#include <algorithm>
 #include <bit>
 
 #include "choir/core/clock.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
+namespace {
 
-GradientReducer::GradientReducer(ParameterStorage& storage, Device& device, Communicator& data,
-                                 std::int64_t micro_batches, bool reproducible)
+/// One whole gradient is written while the one before is reduced.
+constexpr int kGradientSlots = 2;
+
+}  // namespace
+
+GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer,
+                                 Device& device, std::int64_t micro_batches, bool reproducible)
     : storage_(&storage),
-      data_(&data),
+      gatherer_(&gatherer),
       stream_(device),
       micro_batches_(micro_batches),
       reproducible_(reproducible) {
-  in_flight_.reserve(storage.parameters().buckets().size());
+  const Sharding& sharding = storage.sharding();
+  const DType type = storage.precision().gradient;
+  if (sharding.gradients_sharded()) {
+    ring_.emplace(storage.parameters(), type, kGradientSlots, device, sharding.group());
+    summed_.assign(storage.parameters().buckets().size(), 0);
+  }
   if (!reproducible) return;
   CHOIR_CHECK(std::has_single_bit(static_cast<std::uint64_t>(micro_batches)),
               "reproducible mode with {} micro-batches a rank", micro_batches);
+  const std::int64_t count = ring_ ? storage.slices_size() : storage.parameters().flat_size();
   for (std::int64_t held = 1; held < micro_batches; held *= 2)
-    levels_.emplace_back(device, storage.all_gradients().bytes());
+    levels_.emplace_back(device, static_cast<std::size_t>(count) * size_of(type));
 }
 
 void GradientReducer::begin_micro_batch(const Stream& stream, std::int64_t j) {
   stream_ = stream;
   current_ = j;
-  if (j == 0 || reproducible_) storage_->begin_gradients(stream);
+  if (!ring_ && (j == 0 || reproducible_)) storage_->begin_gradients(stream);
+}
+
+void GradientReducer::begin_gradients(int index) {
+  if (!ring_) return;
+  BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
+  CHOIR_CHECK(slot != nullptr, "bucket {}: every slot for gradients is in use", bucket(index).name);
+  ++slot->users;
+  storage_->parameters().bind_gradients(bucket(index), slot->memory);
+  storage_->begin_gradients(stream_, bucket(index));
 }
 
 void GradientReducer::gradients_ready(int index) {
-  const Bucket& bucket = storage_->parameters().buckets()[static_cast<std::size_t>(index)];
-  if (reproducible_) combine(bucket);
-  if (current_ + 1 < micro_batches_ || data_->size() == 1) return;
-  if (in_flight_.size() == static_cast<std::size_t>(Communicator::kMaxInFlight)) {
-    in_flight_.front()->wait();
-    in_flight_.erase(in_flight_.begin());
+  const Bucket& b = bucket(index);
+  const Sharding& sharding = storage_->sharding();
+  Communicator& group = sharding.group();
+  const auto mine = static_cast<std::size_t>(sharding.slice(b).count);
+  if (ring_) {
+    BucketRing::Slot& slot = *ring_->find(index);
+    --slot.users;
+    if (group.size() == 1) return accumulate(index);
+    const CommQueue::Then then{
+        .run = [](void* self, int i) { static_cast<GradientReducer*>(self)->accumulate(i); },
+        .self = this,
+        .bucket = index};
+    slot.ticket = gatherer_->queue().start(
+        [&]() -> CommRequest& {
+          return group.start_reduce_scatter(slot.memory.data, mine, slot.memory.dtype,
+                                            ReduceOp::sum, order());
+        },
+        then);
+    return;
   }
-  for (CommRequest* earlier : in_flight_) earlier->test();  // MPI moves only when asked
-  const TensorView sum = storage_->gradients(bucket);
-  in_flight_.push_back(&data_->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()),
-                                                sum.dtype, ReduceOp::sum,
-                                                reproducible_ ? Summation::tree : Summation::fast));
+  const TensorView sum = storage_->whole_gradients(b);
+  if (reproducible_) combine(current_, sum, b);
+  if (current_ + 1 < micro_batches_ || group.size() == 1) return;
+  gatherer_->queue().start([&]() -> CommRequest& {
+    if (sharding.stage() == 0)
+      return group.start_all_reduce(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+    return group.start_reduce_scatter(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+  });
 }
 
-// The binary counter: after micro-batch j, every trailing one bit of j is a carry.
-void GradientReducer::combine(const Bucket& bucket) {
-  const TensorView fresh = storage_->gradients(bucket);
-  const auto level = [&](std::size_t l) {
-    const TensorView all = storage_->all_gradients();
-    return TensorView{levels_[l].data(), all.dtype, all.shape}.slice(bucket.offset, bucket.size);
-  };
+// The sum over the group of one micro-batch each is in this rank's slice of the slot.
+void GradientReducer::accumulate(int index) {
+  const Bucket& b = bucket(index);
+  const Range mine = storage_->sharding().slice(b);
+  const TensorView fresh = ring_->find(index)->memory.slice(mine.first, mine.count);
+  const TensorView sum = storage_->gradients(b);
+  const std::int64_t j = summed_[static_cast<std::size_t>(index)]++;
+  if (reproducible_) {
+    if (combine(j, fresh, b)) ops::copy(stream_, fresh, sum);
+  } else if (j == 0) {
+    ops::copy(stream_, fresh, sum);
+  } else {
+    ops::add(stream_, sum, fresh, sum);
+  }
+}
+
+TensorView GradientReducer::level(std::size_t l, const Bucket& b) const {
+  const DType type = storage_->precision().gradient;
+  const std::int64_t count = ring_ ? storage_->slices_size() : storage_->parameters().flat_size();
+  const TensorView all{levels_[l].data(), type, {count}};
+  return ring_ ? storage_->slice_of(all, b) : all.slice(b.offset, b.size);
+}
+
+// The binary counter: after micro-batch j, every trailing one bit of j is a carry. True when
+// `fresh` has become the sum of all.
+bool GradientReducer::combine(std::int64_t j, const TensorView& fresh, const Bucket& b) {
   std::size_t l = 0;
-  for (; (current_ >> l) & 1; ++l) ops::add(stream_, level(l), fresh, fresh);
-  if (current_ + 1 < micro_batches_) ops::copy(stream_, fresh, level(l));
+  for (; (j >> l) & 1; ++l) ops::add(stream_, level(l, b), fresh, fresh);
+  if (j + 1 == micro_batches_) return true;
+  ops::copy(stream_, fresh, level(l, b));
+  return false;
 }
 
 double GradientReducer::finish() {
   const double start = now_seconds();
-  for (CommRequest* request : in_flight_) request->wait();
-  in_flight_.clear();
+  gatherer_->queue().finish_all();
+  for (std::int64_t& count : summed_) {
+    CHOIR_CHECK(count == micro_batches_, "{} of {} micro-batches were summed", count,
+                micro_batches_);
+    count = 0;
+  }
+  reduce_replicas();
   return now_seconds() - start;
 }
 
+void GradientReducer::reduce_replicas() {
+  Communicator* replicas = storage_->sharding().replicas();
+  if (replicas == nullptr) return;
+  for (const Bucket& b : storage_->parameters().buckets()) {
+    const TensorView sum = storage_->gradients(b);
+    replica_queue_.start([&]() -> CommRequest& {
+      return replicas->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()), sum.dtype,
+                                        ReduceOp::sum, order());
+    });
+  }
+  replica_queue_.finish_all();
+}
+
 void GradientReducer::add_to(MemoryPlan& plan) const {
+  if (ring_) plan.add("gradients, whole buckets", ring_->bytes(), ring_->shared());
   std::size_t bytes = 0;
   for (const Buffer& level : levels_) bytes += level.bytes();
   if (bytes > 0) plan.add("gradients, reproducible tree", bytes);

@@ -1,7 +1,6 @@
 #include "choir/parallel/parameter_storage.hpp"
 
 #include <algorithm>
-#include <vector>
 
 #include "choir/core/crc32c.hpp"
 #include "choir/ops/reduce.hpp"
@@ -21,81 +20,150 @@ std::uint32_t crc_on(Device& device, const std::byte* data, std::size_t bytes, s
   return crc;
 }
 
+/// Two registers over the two halves, so that 64 bits mean something.
+std::uint64_t digest_of(Device& device, const TensorView& x, std::uint64_t digest) {
+  const auto* bytes = static_cast<const std::byte*>(x.data);
+  const std::size_t half = x.bytes() / 2;
+  const auto low = crc_on(device, bytes, half, static_cast<std::uint32_t>(digest));
+  const auto high =
+      crc_on(device, bytes + half, x.bytes() - half, static_cast<std::uint32_t>(digest >> 32));
+  return (std::uint64_t{high} << 32) | low;
+}
+
 }  // namespace
 
 ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& precision,
-                                   Device& device, Communicator& data, bool training)
-    : parameters_(&parameters), precision_(precision), device_(&device) {
-  parameters.place(data.size());
-  const std::int64_t n = parameters.flat_size();
-  const auto bytes = [&](DType type) { return static_cast<std::size_t>(n) * size_of(type); };
-  const auto flat = [&](void* memory, DType type) { return TensorView{memory, type, {n}}; };
-  master_memory_ = Buffer(device, bytes(precision.master));
-  masters_ = flat(master_memory_.data(), precision.master);
-  if (precision.has_copy()) value_memory_ = Buffer(device, bytes(precision.compute));
-  values_ = precision.has_copy() ? flat(value_memory_.data(), precision.compute) : masters_;
-  // Memory of the device where nobody reduces it, and in a plan.
-  const bool own =
-      device.kind() == DeviceKind::null || (data.size() == 1 && !device.host_visible());
-  if (training && own)
-    own_gradients_ = Buffer(device, bytes(precision.gradient));
+                                   Device& device, Sharding sharding, bool training)
+    : parameters_(&parameters),
+      precision_(precision),
+      device_(&device),
+      sharding_(std::move(sharding)) {
+  parameters.place(sharding_.data().size());
+  const std::int64_t n = parameters.flat_size(), mine = slices_size();
+  const auto bytes = [](std::int64_t count, DType type) {
+    return static_cast<std::size_t>(count) * size_of(type);
+  };
+  // Zeroed: the padding of whole buckets stays zero for ever.
+  const auto own = [&](Buffer& memory, std::int64_t count, DType type) {
+    memory = Buffer(device, bytes(count, type));
+    device.zero(memory.data(), memory.bytes());
+    return TensorView{memory.data(), type, {count}};
+  };
+  const auto shared = [&](CommMemory& memory, DType type) {
+    memory = CommMemory(device, sharding_.group(), bytes(n, type));
+    return TensorView{memory.data(), type, {n}};
+  };
+  const bool whole_values = !sharding_.values_sharded();
+  if (!masters_are_values() || sharding_.stage() == 0)
+    masters_ = own(master_memory_, mine, precision.master);
+  if (sharding_.stage() == 0)
+    values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
+  else if (whole_values)
+    values_ = shared(value_memory_, precision.compute);
+  if (training && sharding_.gradients_sharded())
+    slice_gradients_ = own(slice_gradient_memory_, mine, precision.gradient);
   else if (training)
-    gradient_memory_ = data.allocate(bytes(precision.gradient));
-  if (training) {
-    gradients_ = flat(own ? own_gradients_.data() : gradient_memory_->data(), precision.gradient);
-    device.zero(gradients_.data, gradients_.bytes());  // the padding stays zero for ever
-  }
-  device.zero(masters_.data, masters_.bytes());
-  if (precision.has_copy()) device.zero(values_.data, values_.bytes());
-  parameters.bind(precision, values_.data, masters_.data, gradients_.data);
+    gradients_ = shared(gradient_memory_, precision.gradient);
+  const bool whole_masters = sharding_.slices() == 1 || masters_are_values();
+  parameters.bind(precision, values_.data,
+                  !whole_masters         ? nullptr
+                  : masters_are_values() ? values_.data
+                                         : masters_.data,
+                  gradients_.data);
+}
+
+TensorView ParameterStorage::masters(const Bucket& bucket) const {
+  if (!masters_are_values()) return slice_of(masters_, bucket);
+  const Range mine = sharding_.slice(bucket);
+  return part(values_, bucket).slice(mine.first, mine.count);
+}
+
+TensorView ParameterStorage::gradients(const Bucket& bucket) const {
+  if (sharding_.gradients_sharded()) return slice_of(slice_gradients_, bucket);
+  const Range mine = sharding_.slice(bucket);
+  return part(gradients_, bucket).slice(mine.first, mine.count);
+}
+
+TensorView ParameterStorage::copies(const Bucket& bucket) const {
+  if (!precision_.has_copy() || sharding_.values_sharded()) return {};
+  const Range mine = sharding_.slice(bucket);
+  return part(values_, bucket).slice(mine.first, mine.count);
+}
+
+TensorView ParameterStorage::owned_part(const TensorView& slice, const Parameter& p) const {
+  const Bucket& bucket = bucket_of(p);
+  const Range mine = sharding_.owned(bucket, p);
+  if (mine.count == 0) return {nullptr, slice.dtype, {0}};
+  return slice.slice(p.offset + mine.first - sharding_.slice(bucket).first, mine.count);
 }
 
 void ParameterStorage::initialise(std::uint64_t seed) {
   if (device_->kind() == DeviceKind::null) return;
   std::vector<std::byte> host;
   for (const Parameter& p : parameters_->parameters()) {
+    const TensorView to = owned_part(masters(bucket_of(p)), p);
+    const std::int64_t first = owned(p).first;
+    if (to.count() == 0) continue;
     if (device_->host_visible()) {
-      choir::initialise(p, seed, p.master);
+      choir::initialise(p, seed, to, first);
       continue;
     }
-    host.assign(p.master.bytes(), std::byte{0});
-    choir::initialise(p, seed, {host.data(), p.master.dtype, p.local});
-    device_->copy_from_host(p.master.data, host.data(), host.size());
+    host.assign(to.bytes(), std::byte{0});
+    choir::initialise(p, seed, {host.data(), to.dtype, to.shape}, first);
+    device_->copy_from_host(to.data, host.data(), host.size());
   }
-  publish(Stream(*device_));
-}
-
-void ParameterStorage::publish(const Stream& stream) {
-  if (precision_.has_copy()) ops::cast(stream, masters_, values_);
 }
 
 void ParameterStorage::begin_gradients(const Stream& stream) {
-  for (Parameter& p : parameters_->parameters()) {
-    p.gradient_live = !p.gradient_overwritten;
-    if (!p.gradient_overwritten) ops::zero(stream, p.gradient);
+  for (const Bucket& bucket : parameters_->buckets()) begin_gradients(stream, bucket);
+}
+
+void ParameterStorage::begin_gradients(const Stream& stream, const Bucket& bucket) {
+  for (Parameter* p : bucket.parameters) {
+    p->gradient_live = !p->gradient_overwritten;
+    if (!p->gradient_overwritten) ops::zero(stream, p->gradient);
   }
 }
 
 std::uint64_t ParameterStorage::digest(bool whole_only) const {
   if (device_->kind() == DeviceKind::null) return 0;
   std::uint64_t digest = 0;
+  const bool sliced = sharding_.values_sharded();
   for (const Parameter& p : parameters_->parameters()) {
     if (whole_only && p.shard.split_dim >= 0) continue;
-    const auto* bytes = static_cast<const std::byte*>(p.master.data);
-    // Two registers over the two halves, so that 64 bits mean something.
-    const std::size_t half = p.master.bytes() / 2;
-    const auto low = crc_on(*device_, bytes, half, static_cast<std::uint32_t>(digest));
-    const auto high = crc_on(*device_, bytes + half, p.master.bytes() - half,
-                             static_cast<std::uint32_t>(digest >> 32));
-    digest = (std::uint64_t{high} << 32) | low;
+    digest = digest_of(*device_,
+                       sliced                   ? owned_part(masters(bucket_of(p)), p)
+                       : sharding_.stage() == 0 ? p.master
+                                                : p.value,
+                       digest);
   }
-  return digest;
+  return sliced ? exchanged(digest) : digest;
+}
+
+// By way of the device, whose memory the communicator of the group is for.
+std::uint64_t ParameterStorage::exchanged(std::uint64_t digest) const {
+  Communicator& group = sharding_.group();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(group.size()));
+  const std::size_t one = sizeof digest, bytes = all.size() * one;
+  const Buffer there(*device_, bytes);
+  auto* mine = static_cast<std::byte*>(there.data()) + static_cast<std::size_t>(group.rank()) * one;
+  device_->copy_from_host(mine, &digest, one);
+  group.all_gather(there.data(), 1, DType::i64);
+  const Stream stream(*device_);
+  stream.copy_to_host(all.data(), there.data(), bytes);
+  stream.synchronize();
+  return (std::uint64_t{crc32c(all.data(), bytes, 1)} << 32) | crc32c(all.data(), bytes);
 }
 
 void ParameterStorage::add_to(MemoryPlan& plan) const {
-  plan.add("parameters, master", masters_.bytes());
-  if (precision_.has_copy()) plan.add("parameters, compute copy", values_.bytes());
-  if (!gradients_.empty()) plan.add("gradients", gradients_.bytes(), gradients_shared());
+  if (master_memory_.bytes() > 0) plan.add("parameters, master", master_memory_.bytes());
+  const std::string values =
+      precision_.has_copy() ? "parameters, compute copy" : "parameters, master";
+  if (copy_memory_.bytes() > 0) plan.add(values, copy_memory_.bytes());
+  if (value_memory_.bytes() > 0) plan.add(values, value_memory_.bytes(), value_memory_.shared());
+  if (!gradients_.empty())
+    plan.add("gradients", gradient_memory_.bytes(), gradient_memory_.shared());
+  if (!slice_gradients_.empty()) plan.add("gradients, slice", slice_gradient_memory_.bytes());
 }
 
 }  // namespace choir

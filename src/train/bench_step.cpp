@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "choir/comm/agreement.hpp"
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
@@ -106,6 +107,7 @@ class Bench {
   void measure();
   void gather();
   void gather_traffic();
+  std::vector<std::pair<std::string, Communicator*>> communicators();
   double timed_step();
 
   Deck deck_;
@@ -171,21 +173,19 @@ void Bench::measure_memory() {
 
 void Bench::build() {
   const EngineOptions options = engine_options(deck_, batch_);
-  Communicator& ranks = mesh_.along(Axis::data);
-  data_->start_training({.first_sample = 0,
-                         .per_step = batch_.micro_batches(),
-                         .rank_offset = ranks.rank() * batch_.accum,
-                         .per_rank = batch_.accum});
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+  together(world(), [&] {
+    plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+  });
+  data_->start_training(micro_batch_order(Sharding(mesh_, options.zero, device_), batch_.accum, 0));
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();
   world().barrier();
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
-  engine_->instance().storage().initialise(options.seed);
+  engine_->instance().initialise(options.seed);
   result_.parameters = engine_->instance().parameters().count();
   result_.work = step_work(options.model, options.precision, batch_.micro * batch_.accum,
-                           engine_->instance().parameters().flat_size());
+                           engine_->instance().storage().slices_size());
 }
 
 double Bench::timed_step() {
@@ -212,7 +212,7 @@ void Bench::measure() {
   result_.step_seconds.reserve(kMost);
   result_.losses.reserve(kMost);
   for (auto& list : seconds_) list.reserve(kMost);
-  for (int axis = 0; axis < kAxes; ++axis) mesh_.along(static_cast<Axis>(axis)).reset_traffic();
+  for (auto& [name, comm] : communicators()) comm->reset_traffic();
   heap_ = heap_bytes();
   double spent = 0;
   std::size_t done = 0;
@@ -253,16 +253,26 @@ void Bench::gather() {
   result_.heap_growth = furthest(world(), heap_);
 }
 
+/// Every one that a step may use, by the name of its axis or group.
+std::vector<std::pair<std::string, Communicator*>> Bench::communicators() {
+  std::vector<std::pair<std::string, Communicator*>> list;
+  for (int a = 0; a < kAxes; ++a)
+    list.emplace_back(short_name(static_cast<Axis>(a)), &mesh_.along(static_cast<Axis>(a)));
+  const Sharding& sharding = engine_->instance().storage().sharding();
+  if (sharding.replicas() == nullptr) return list;
+  list.emplace_back("dp group", &sharding.group());
+  list.emplace_back("dp replicas", sharding.replicas());
+  return list;
+}
+
 void Bench::gather_traffic() {
   const auto steps = static_cast<double>(result_.step_seconds.size());
-  for (int a = 0; a < kAxes; ++a) {
-    const auto axis = static_cast<Axis>(a);
-    Communicator& comm = mesh_.along(axis);
-    if (comm.size() == 1) continue;
-    const CommTraffic& traffic = comm.traffic();
-    result_.traffic.push_back({.axis = std::string(short_name(axis)),
-                               .transport = comm.transport(),
-                               .ranks = comm.size(),
+  for (auto& [name, comm] : communicators()) {
+    if (comm->size() == 1) continue;
+    const CommTraffic& traffic = comm->traffic();
+    result_.traffic.push_back({.axis = name,
+                               .transport = comm->transport(),
+                               .ranks = comm->size(),
                                .calls = static_cast<double>(traffic.calls) / steps,
                                .bytes = traffic.bytes / steps,
                                .exposed_seconds = max_over(world(), traffic.seconds / steps)});

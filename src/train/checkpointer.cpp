@@ -60,7 +60,7 @@ bool Checkpointer::restore(std::uint64_t vocab_hash) {
   together(engine_.mesh().world(), [&] { require_vocabulary(*found, vocab_hash); });
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
-  engine_.instance().storage().publish(engine_.instance().stream());
+  engine_.instance().publish();
   engine_.resume(progress_.update_state());
   last_path_ = found->path;
   log_.info("resumed from {} (step {}, {})", found->path, progress_.step,

@@ -179,6 +179,21 @@ class Checks {
                       precision, t));
   }
 
+  void zero() {
+    const ParallelSection defaults;
+    const ParallelSection& parallel = deck_.parallel;
+    if (parallel.zero_group != defaults.zero_group && parallel.zero == 0)
+      add({"parallel.zero_group", "parallel.zero"},
+          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 every "
+                      "rank has everything",
+                      parallel.zero_group));
+    if (parallel.zero_prefetch != defaults.zero_prefetch && parallel.zero != 3)
+      add({"parallel.zero_prefetch", "parallel.zero"},
+          fmt::format("parallel.zero_prefetch = {} is for parallel.zero = 3, not {}: the others "
+                      "gather nothing ahead of its use",
+                      parallel.zero_prefetch, parallel.zero));
+  }
+
   void faults() {
     const FaultSection& fault = deck_.fault;
     const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
@@ -269,6 +284,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.schedule();
   checks.precision();
   checks.tensor();
+  checks.zero();
   checks.device();
   checks.faults();
   return checks.take();

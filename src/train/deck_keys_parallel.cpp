@@ -20,8 +20,32 @@ void add_parallel_keys(Table& table) {
   parallel.add("sequence", &Part::sequence, "",
                "Sequence parallelism: norms, dropout and residuals hold a share of the tokens on "
                "each of the tensor ranks.");
-  parallel.add("zero", &Part::zero, "stage", "What of the training state is spread over ranks.")
-      .only(0);
+  parallel
+      .add("zero", &Part::zero, "stage",
+           "What of the training state the data-parallel ranks share, each with its slice. 0: "
+           "nothing; 1: moments, and masters beside a compute copy; 2: and gradients, which are "
+           "reduced after every micro-batch (so grad_accum multiplies those bytes); 3: and "
+           "parameters, which are gathered around their use.")
+      .at_least(0)
+      .at_most(3);
+  parallel
+      .add("zero_group", &Part::zero_group, "ranks",
+           "How many consecutive data-parallel ranks share one copy of what parallel.zero spreads; "
+           "between such groups gradients are all-reduced.")
+      .checked("all, node or a number that divides the data-parallel ranks",
+               [](const KeyValue& value) -> std::string {
+                 const auto& group = std::get<std::string>(value);
+                 const bool number = !group.empty() && group.size() < 7 && group.front() != '0' &&
+                                     group.find_first_not_of("0123456789") == std::string::npos;
+                 if (number || group == "all" || group == "node") return {};
+                 return "expected \"all\", \"node\" or a number of ranks, as \"4\"";
+               });
+  parallel
+      .add("zero_prefetch", &Part::zero_prefetch, "buckets",
+           "parallel.zero = 3: how many buckets (blocks) are gathered ahead of their use; each "
+           "needs room for one whole block.")
+      .at_least(0)
+      .at_most(64);
   parallel.add("schedule", &Part::schedule, "", "Pipeline schedule; of no effect on one stage.")
       .one_of({"1f1b"}, {"gpipe", "interleaved", "zb-h1"});
   parallel.add("virtual_stages", &Part::virtual_stages, "", "Pipeline stages per rank.").only(1);

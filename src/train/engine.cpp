@@ -45,6 +45,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .seed = options.seed,
                  .training = true,
                  .sequence = options.sequence,
+                 .zero = options.zero,
                  .order = order_of(options),
                  .alter = options.alter},
                 device, mesh, arena_bytes),
@@ -57,12 +58,12 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   Communicator& data = mesh.along(Axis::data);
   ParameterStorage& storage = instance_.storage();
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
-  reducer_ = std::make_unique<GradientReducer>(storage, device, data, options.micro_batches,
-                                               options.reproducible);
+  reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
+                                               options.micro_batches, options.reproducible);
   partial_ =
       std::make_unique<PartialGradients>(instance_.parameters(), device, options.precision.gradient,
                                          mesh.along(Axis::tensor), order_of(options), *reducer_);
-  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1);
+  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
   const std::int64_t sums = options.micro_batches * data.size() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
@@ -94,8 +95,9 @@ void Engine::resume(const UpdateState& state) {
 }
 
 std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const {
-  const Communicator& data = mesh_->along(Axis::data);
-  return (step * data.size() + data.rank()) * options_.micro_batches + j;
+  const Sharding& sharding = instance_.storage().sharding();
+  return step * sharding.data().size() * options_.micro_batches +
+         sharding.first_micro_batch(options_.micro_batches) + j * sharding.micro_batch_stride();
 }
 
 void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_tokens,
@@ -135,8 +137,10 @@ void Engine::run(StepSlot& slot, const Work& work) {
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();
   const std::size_t key = instance_.arena().live();
+  ParameterGatherer& gatherer = instance_.gatherer();
   if (slot.graph && slot.graph_key != key) slot.drop_graph();
   if (!slot.graph) {
+    gatherer.forget();  // the graph gathers everything by itself
     device.begin_capture(stream);
     try {
       work();
@@ -148,6 +152,7 @@ void Engine::run(StepSlot& slot, const Work& work) {
     slot.graph_key = key;
   }
   device.launch(slot.graph, stream);
+  gatherer.forget();  // what was gathered for others between steps is gone
 }
 
 void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
@@ -171,7 +176,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   reduce_losses();
   enter(Phase::optimizer);
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  norm_->compute(stream, mesh_->along(Axis::data), mesh_->along(Axis::tensor), place);
+  norm_->compute(stream, mesh_->along(Axis::tensor), place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sum = losses_.slice(losses_.count() - 1, 1),
@@ -179,7 +184,10 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.adamw.beta1,
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
-  optimizer_->step(stream, control());
+  ParameterGatherer& gatherer = instance_.gatherer();
+  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  enter(Phase::comm);
+  gatherer.finish_update();
   enter(Phase::other);
 }
 
@@ -187,17 +195,17 @@ template <class Enter>
 void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter) {
   Pass& pass = instance_.pass();
   reducer_->begin_micro_batch(instance_.stream(), j);
-  // The reproducible tree takes every micro-batch by itself.
-  partial_->begin_micro_batch(instance_.stream(),
-                              options_.reproducible || j + 1 == options_.micro_batches);
+  // The reproducible tree takes every micro-batch by itself, and so does a rank that keeps slices.
+  const bool by_itself =
+      options_.reproducible || instance_.storage().sharding().gradients_sharded();
+  partial_->begin_micro_batch(instance_.stream(), by_itself || j + 1 == options_.micro_batches);
   pass.begin(Mode::train,
              {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
              batch.first_sample, batch.first_sample_on_device);
   {
     const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *partial_,
                                                  &control()->loss_factor);
-    const std::int64_t mine = mesh_->along(Axis::data).rank() * options_.micro_batches + j;
-    ops::tree_sum(instance_.stream(), losses, losses_.slice(mine, 1));
+    ops::tree_sum(instance_.stream(), losses, losses_.slice(micro_batch_index(0, j), 1));
   }
   enter(Phase::backward);
   instance_.model().backward(pass, batch.inputs, *partial_);

@@ -73,7 +73,7 @@ void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count
   instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
   pass.begin(Mode::generate,
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
-  const Tensor out = instance_.model().next_logits(pass, device_ids);
+  const Tensor out = instance_.model().next_logits(pass, device_ids, instance_.hooks());
   cache.length += count;
   Device& device = instance_.device();
   if (device.kind() == DeviceKind::null) return;

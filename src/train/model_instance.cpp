@@ -1,5 +1,7 @@
 #include "choir/train/model_instance.hpp"
 
+#include <utility>
+
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
 
@@ -28,8 +30,9 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       parameters_(split_of(options, *tensor_)),
       model_(options.model, parameters_),
       storage_(std::make_unique<ParameterStorage>(altered(options, parameters_), options.precision,
-                                                  device, mesh.along(Axis::data),
+                                                  device, Sharding(mesh, options.zero, device),
                                                   options.training)),
+      gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, options.seed,
             {.communicator = tensor_, .sequence = options.sequence, .order = options.order}),
@@ -41,13 +44,17 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
   model_.prepare(pass_, {tables_.data(), type, table});
 }
 
+void ModelInstance::initialise(std::uint64_t seed) {
+  storage_->initialise(seed);
+  publish();
+}
+
 double ModelInstance::loss_sum(const TokenBatch& batch) {
   pass_.begin(Mode::evaluate,
               {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
               batch.first_sample);
-  BucketHooks everything_resident;
   const Tensor inputs = on_device(batch.inputs), targets = on_device(batch.targets);
-  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, everything_resident);
+  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, hooks());
   const TensorView total{scalar_.data(), DType::f64, {1}};
   ops::tree_sum(stream_, losses, total);
   double sum = 0;
@@ -64,6 +71,7 @@ Tensor ModelInstance::on_device(const TensorView& host) {
 
 void ModelInstance::add_to(MemoryPlan& plan) const {
   storage_->add_to(plan);
+  gatherer_->add_to(plan);
   const std::size_t products = ops::gemm_device_bytes(device_->plans_for());
   if (products > 0) plan.add("matrix products", products);
   plan.add("tables", tables_.bytes() + scalar_.bytes());

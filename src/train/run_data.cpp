@@ -48,6 +48,15 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   return Dataset::open(mesh.host_along(Axis::data), config);
 }
 
+MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
+                                  std::int64_t first_sample) {
+  return {.first_sample = first_sample,
+          .per_step = mine * sharding.data().size(),
+          .rank_offset = sharding.first_micro_batch(mine),
+          .per_rank = mine,
+          .stride = sharding.micro_batch_stride()};
+}
+
 TokenBatch token_batch(const Batch& batch) {
   const std::int64_t n = batch.inputs.count();
   return {.inputs = batch.inputs.reshaped({n}),
@@ -66,7 +75,8 @@ double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ran
     const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c));
     if (progress != nullptr)
       progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
-    if (batch.valid == 0) continue;
+    // Without a batch of its own a rank still shows the others its part of the parameters.
+    if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
     const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
     sums[at] = instance.loss_sum(token_batch(batch));
     sums[at + 1] = static_cast<double>(batch.valid);

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <map>
+#include <string>
 
 namespace choir {
 
@@ -26,6 +27,14 @@ Transport transport_of(const Deck& deck) {
   if (deck.parallel.transport == "mpi") return Transport::mpi;
   if (deck.parallel.transport == "node") return Transport::node;
   return Transport::automatic;
+}
+
+ZeroOptions zero_of(const Deck& deck) {
+  const ParallelSection& p = deck.parallel;
+  const int group = p.zero_group == "all"    ? ZeroOptions::kAll
+                    : p.zero_group == "node" ? ZeroOptions::kNode
+                                             : std::stoi(p.zero_group);
+  return {.stage = p.zero, .group = group, .prefetch = p.zero_prefetch};
 }
 
 LrSchedule schedule_of(const Deck& deck, int data_parallel) {
@@ -62,6 +71,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .micro_batches = batch.accum,
           .reproducible = deck.train.reproducible,
           .sequence = deck.parallel.sequence,
+          .zero = zero_of(deck),
           .adamw = {.beta1 = o.beta1,
                     .beta2 = o.beta2,
                     .epsilon = o.epsilon,

@@ -106,6 +106,36 @@ std::string model_report(Engine& engine) {
       engine.graph_use());
 }
 
+std::string zero_report(Engine& engine) {
+  const EngineOptions& o = engine.options();
+  const ParameterStorage& storage = engine.instance().storage();
+  const Sharding& sharding = storage.sharding();
+  const int ranks = sharding.group().size();
+  constexpr std::array<const char*, 4> kSpread{"nothing is sharded", "moments",
+                                               "moments and gradients",
+                                               "moments, gradients and parameters"};
+  std::string spread = kSpread[static_cast<std::size_t>(sharding.stage())];
+  if (o.precision.has_copy() && (sharding.stage() == 1 || sharding.stage() == 2))
+    spread = "masters, " + spread;
+  std::string text = fmt::format("zero: stage {}: {}", sharding.stage(), spread);
+  if (sharding.stage() > 0)
+    text += fmt::format(" in {} slice(s), {} group(s) of {} rank(s)", ranks,
+                        sharding.replica_count(), ranks);
+  if (sharding.data().size() == 1) return text;
+  const auto elements = static_cast<double>(storage.parameters().flat_size());
+  const double gradients = elements * static_cast<double>(size_of(o.precision.gradient));
+  const double values = elements * static_cast<double>(size_of(o.precision.compute));
+  const auto passes = static_cast<double>(o.micro_batches);
+  if (sharding.stage() == 0) return text + "; a step all-reduces " + format_bytes(gradients);
+  text += fmt::format("; a step reduce-scatters {}, gathers {}{}",
+                      format_bytes(gradients * (sharding.gradients_sharded() ? passes : 1)),
+                      sharding.values_sharded() ? "at most " : "",
+                      format_bytes(values * (sharding.values_sharded() ? 2 * passes : 1)));
+  if (sharding.replicas() != nullptr)
+    text += fmt::format(", all-reduces {} between the groups", format_bytes(gradients / ranks));
+  return text;
+}
+
 std::string memory_report(const StepPlan& plan) {
   return fmt::format("memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP, {} touched",
                      plan.memory.to_string(), plan.flops / 1e9, format_bytes(plan.bytes));

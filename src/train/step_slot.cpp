@@ -33,9 +33,9 @@ void StepMarks::spans_until(const Event& end, std::vector<PhaseSpan>& spans) con
   }
 }
 
-// Two phases a micro-batch; the reductions, the update and what remains.
+// Two phases a micro-batch; the reductions, the update, the gathers and what remains.
 StepSlot::StepSlot(Device& device, std::int64_t micro_batches, std::int64_t cells, bool staged)
-    : marks(device, staged ? 2 * static_cast<std::size_t>(micro_batches) + 3 : 0),
+    : marks(device, staged ? 2 * static_cast<std::size_t>(micro_batches) + 4 : 0),
       device_(&device),
       cells_(cells),
       stride_(batch_bytes(cells)),

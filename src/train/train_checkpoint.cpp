@@ -9,21 +9,27 @@
 namespace choir {
 namespace {
 
-/// Pieces [n*part/parts, n*(part+1)/parts) of what this rank owns of a parameter's tensor, counted
-/// in elements; `all`: of everything that it holds.
+/// Who moves what: the part-th of `parts` equal parts of what this rank owns of a tensor; `all`: of
+/// everything that it holds.
 struct Share {
   std::int64_t part = 0, parts = 1;
   bool all = false;
 };
 
-StoredTensor stored(const std::string& name, const Parameter& p, const TensorView& local,
-                    Device& device, const Share& share) {
-  StoredTensor result{.name = name, .dtype = local.dtype, .shape = p.shape, .pieces = {}};
-  if (!device.host_visible()) result.device = &device;
-  std::vector<ShardRun> runs = shard_runs(p);
-  if (!share.all) std::erase_if(runs, [](const ShardRun& run) { return !run.owned; });
+/// `mine` holds the local elements of a tensor like `p` that are in this rank's slice.
+StoredTensor stored(const std::string& name, const Parameter& p, const TensorView& mine,
+                    ModelInstance& instance, const Share& share) {
+  StoredTensor result{.name = name, .dtype = mine.dtype, .shape = p.shape, .pieces = {}};
+  if (!instance.device().host_visible()) result.device = &instance.device();
+  const Range slice = instance.storage().owned(p);
+  std::vector<ShardRun> runs;
   std::int64_t n = 0, at = 0;
-  for (const ShardRun& run : runs) n += run.count;
+  for (const ShardRun& run : shard_runs(p)) {
+    const Range here = overlap({run.local, run.count}, slice);
+    if (here.count == 0 || !(run.owned || share.all)) continue;
+    runs.push_back({run.logical + here.first - run.local, here.first - slice.first, here.count});
+    n += here.count;
+  }
   const std::int64_t first = n * share.part / share.parts;
   const std::int64_t last = n * (share.part + 1) / share.parts;
   for (const ShardRun& run : runs) {
@@ -31,23 +37,28 @@ StoredTensor stored(const std::string& name, const Parameter& p, const TensorVie
     if (begin < end)
       result.pieces.push_back(
           {run.logical + begin, end - begin,
-           static_cast<std::byte*>(local.data) +
-               static_cast<std::size_t>(run.local + begin) * size_of(local.dtype)});
+           static_cast<std::byte*>(mine.data) +
+               static_cast<std::size_t>(run.local + begin) * size_of(mine.dtype)});
     at += run.count;
   }
   return result;
 }
 
+StoredTensor stored_master(ModelInstance& instance, const Parameter& p, const Share& share) {
+  const ParameterStorage& storage = instance.storage();
+  return stored("parameters/" + p.name, p,
+                storage.owned_part(storage.masters(storage.bucket_of(p)), p), instance, share);
+}
+
 std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
                                       bool with_state) {
   std::vector<StoredTensor> list;
-  Device& device = engine.instance().device();
-  for (const Parameter& p : engine.instance().parameters().parameters()) {
-    list.push_back(stored("parameters/" + p.name, p, p.master, device, share));
-    list.push_back(
-        stored("optimizer/m/" + p.name, p, engine.optimizer().first_moment(p), device, share));
-    list.push_back(
-        stored("optimizer/v/" + p.name, p, engine.optimizer().second_moment(p), device, share));
+  ModelInstance& instance = engine.instance();
+  for (const Parameter& p : instance.parameters().parameters()) {
+    const AdamWOptimizer& adamw = engine.optimizer();
+    list.push_back(stored_master(instance, p, share));
+    list.push_back(stored("optimizer/m/" + p.name, p, adamw.first_moment(p), instance, share));
+    list.push_back(stored("optimizer/v/" + p.name, p, adamw.second_moment(p), instance, share));
   }
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
@@ -102,9 +113,11 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
 }
 
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress) {
-  const Communicator& data = engine.mesh().along(Axis::data);
-  return all_tensors(engine, progress, {.part = data.rank(), .parts = data.size()},
-                     engine.mesh().rank() == 0);
+  // Ranks that hold the same elements share the writing.
+  const Sharding& sharding = engine.instance().storage().sharding();
+  const Share share = sharding.stage() == 0 ? Share{sharding.data().rank(), sharding.data().size()}
+                                            : Share{sharding.replica(), sharding.replica_count()};
+  return all_tensors(engine, progress, share, engine.mesh().rank() == 0);
 }
 
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
@@ -114,18 +127,18 @@ std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
   std::vector<StoredTensor> list;
   for (const Parameter& p : instance.parameters().parameters())
-    list.push_back(stored("parameters/" + p.name, p, p.master, instance.device(), {.all = true}));
+    list.push_back(stored_master(instance, p, {.all = true}));
   return list;
 }
 
 void require_equal_parameters(Engine& engine, const std::string& what) {
   const ParameterStorage& storage = engine.instance().storage();
   Mesh& mesh = engine.mesh();
-  // On all ranks alike, though each compares with its own groups only.
-  together(mesh.world(), [&] {
-    require_equal(mesh.host_along(Axis::data), storage.digest(), what);
-    require_equal(mesh.host_along(Axis::tensor), storage.digest(true), what);
-  });
+  const std::uint64_t all = storage.digest(), shared = storage.digest(true);
+  // Each compares with its own groups only, so after every comparison all ranks agree: a group that
+  // has failed must not leave the next one waiting.
+  together(mesh.world(), [&] { require_equal(mesh.host_along(Axis::data), all, what); });
+  together(mesh.world(), [&] { require_equal(mesh.host_along(Axis::tensor), shared, what); });
 }
 
 }  // namespace choir

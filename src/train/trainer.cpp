@@ -176,7 +176,10 @@ void Trainer::evaluate() {
 
 // The ranks that share rank 0's layers generate with it.
 void Trainer::write_sample() {
-  if (mesh_.coordinates()[Axis::data] != 0 || deck_.eval.sample_tokens == 0) return;
+  if (deck_.eval.sample_tokens == 0) return;
+  // Where parameters are sharded, all walk through the model with them.
+  const bool all_walk = engine_->instance().storage().sharding().values_sharded();
+  if (mesh_.coordinates()[Axis::data] != 0 && !all_walk) return;
   const Tokenizer* tokenizer = data_->tokenizer();
   if (tokenizer == nullptr) return;
   const double start = now_seconds();
@@ -193,6 +196,7 @@ void Trainer::write_sample() {
                                     {.temperature = deck_.eval.sample_temperature,
                                      .top_k = deck_.eval.sample_top_k,
                                      .seed = static_cast<std::uint64_t>(deck_.run.seed)});
+  if (mesh_.rank() != 0) return;
   const std::string text = tokenizer->decode(tokens);
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
   if (mesh_.rank() == 0 && !directory_.write_sample(progress_.step, text + "\n"))

@@ -32,7 +32,10 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
                  .on_timeout = {},
                  .board = &heartbeats_}),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
-  together(mesh_.world(), [&] { batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size()); });
+  together(mesh_.world(), [&] {
+    batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
+    Sharding::group_size(mesh_, zero_of(deck_));  // refused before anything is started
+  });
   open_run();
   build();
   resume();
@@ -66,10 +69,14 @@ void Trainer::open_run() {
 void Trainer::build() {
   const bool samples = deck_.eval.sample_tokens > 0;
   const EngineOptions options = engine_options(deck_, batch_);
-  plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
-  together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size(), device_); });
+  together(mesh_.world(), [&] {
+    plan_ =
+        plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
+    require_memory(plan_, mesh_.node().size(), device_);
+  });
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
+  log_.plain(zero_report(*engine_));
   log_.plain(memory_report(plan_));
   checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
                                                  progress_, faults_, log_);
@@ -92,7 +99,7 @@ void Trainer::build() {
 void Trainer::resume() {
   watchdog_.beat("resume");
   if (!checkpointer_->restore(data_->vocab_hash()))
-    engine_->instance().storage().initialise(engine_->options().seed);
+    engine_->instance().initialise(engine_->options().seed);
   require_equal_parameters(*engine_, "parameters at the start");
   first_step_ = progress_.step;
   together(mesh_.world(), [&] {
@@ -110,11 +117,8 @@ void Trainer::resume() {
     directory_.write_deck(resolved_json(deck_));
     metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
   });
-  Communicator& ranks = mesh_.along(Axis::data);
-  data_->start_training({.first_sample = progress_.consumed_samples,
-                         .per_step = batch_.micro_batches(),
-                         .rank_offset = ranks.rank() * batch_.accum,
-                         .per_rank = batch_.accum});
+  data_->start_training(micro_batch_order(engine_->instance().storage().sharding(), batch_.accum,
+                                          progress_.consumed_samples));
   log_.info("ready after {}", format_duration(now_seconds() - started_));
 }
 

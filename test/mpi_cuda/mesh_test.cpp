@@ -99,7 +99,8 @@ TEST_F(DeviceMesh, ReducerSumsBucketsOnEveryTransport) {
     ParameterSet set;
     const Gpt model(tiny_gpt(), set);
     ParameterStorage storage(set, precision_of("fp32"), *device_, data, true);
-    GradientReducer reducer(storage, *device_, data, 1, false);
+    ParameterGatherer gatherer(storage, *device_);
+    GradientReducer reducer(storage, gatherer, *device_, 1, false);
     std::vector<HostBuffer> fresh;
     reducer.begin_micro_batch(stream, 0);
     for (int b = static_cast<int>(set.buckets().size()) - 1; b >= 0; --b) {

@@ -31,7 +31,7 @@ class DeviceTensorParallel : public testing::Test {
     const StepPlan plan =
         plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false, device_.get());
     Engine engine(options, *device_, mesh, plan.arena_bytes);
-    engine.instance().storage().initialise(options.seed);
+    engine.instance().initialise(options.seed);
     const std::int64_t tokens = options.model.block_size;
     std::vector<std::int32_t> inputs(static_cast<std::size_t>(options.micro_batch_size * tokens));
     std::vector<std::int32_t> targets(inputs.size());

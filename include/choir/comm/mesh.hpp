@@ -59,12 +59,21 @@ class Mesh {
   }
   /// The same ranks, for host memory.
   Communicator& host_along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
+  /// Node of any world rank, as node_index() of that rank.
+  int node_of(int rank) const { return node_of_rank_[static_cast<std::size_t>(rank)]; }
+  /// Collective over `axis`: a communicator for host memory of those of its ranks that have the
+  /// given coordinates along it (ascending; this rank among them).
+  std::unique_ptr<Communicator> subgroup(Axis axis, const std::vector<int>& members,
+                                         const std::string& name);
 
  private:
   Mesh() = default;
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
+  std::vector<int> node_of_rank_;
+  Transport transport_ = Transport::automatic;
+  bool planned_ = false;  // null communicators
   std::unique_ptr<Communicator> world_, node_;
   std::array<std::unique_ptr<Communicator>, kAxes> axes_, device_axes_;
   std::string transport_note_;

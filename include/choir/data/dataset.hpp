@@ -48,16 +48,17 @@ struct DataConfig {
 };
 
 /// Which micro-batches a rank asks for. A step is micro-batches [s*per_step, (s+1)*per_step); this
-/// rank owns `per_rank` consecutive ones from `rank_offset` on. Micro-batch j is made of samples
-/// first_sample + [j*rows, (j+1)*rows); resuming sets first_sample to the samples consumed.
+/// rank owns `per_rank` of them, every `stride`-th from `rank_offset` on. Micro-batch j is made of
+/// samples first_sample + [j*rows, (j+1)*rows); resuming sets first_sample to the samples consumed.
 struct MicroBatchOrder {
   std::int64_t first_sample = 0;
   std::int64_t per_step = 1;
   std::int64_t rank_offset = 0;
   std::int64_t per_rank = 1;
+  std::int64_t stride = 1;
 
   std::int64_t micro_batch(std::int64_t call) const {
-    return call / per_rank * per_step + rank_offset + call % per_rank;
+    return call / per_rank * per_step + rank_offset + call % per_rank * stride;
   }
 };
 

@@ -35,7 +35,7 @@ class Gpt {
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
   /// Generation: ids [B*T] -> logits of the last position [B, V']; appends to the cache of the
   /// pass. Columns at or beyond the vocabulary are padding.
-  Tensor next_logits(Pass& pass, const TensorView& ids);
+  Tensor next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks);
 
   /// Heads of keys and values in the cache of this rank.
   std::int64_t kv_heads_of_rank() const;
@@ -52,6 +52,7 @@ class Gpt {
   std::int64_t first_id() const;
   ResidualStream embed(Pass& pass, const TensorView& ids);
   Tensor trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  void release_head(BucketHooks& hooks) const;
   static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
                                  const Tensor& d_embedding);
 

@@ -68,7 +68,9 @@ struct Parameter {
   int bucket = -1;
   std::int64_t offset = 0;  ///< elements from the start of the bucket
   TensorView value;         ///< what the model computes with; this and the next two are local
-  TensorView master;        ///< what the optimizer updates (value itself when the types agree)
+  /// What the optimizer updates (value itself when the types agree); empty where no rank has it
+  /// whole. Likewise value and gradient between their uses.
+  TensorView master;
   TensorView gradient;
   bool gradient_live = false;
 

@@ -34,8 +34,13 @@ class ParameterSet {
   /// Elements of all buckets, padding included.
   std::int64_t flat_size() const { return flat_size_; }
 
-  /// Points every parameter into flat memory of flat_size() elements each.
+  /// Points every parameter into flat memory of flat_size() elements each; nullptr: nowhere (the
+  /// views keep type and shape).
   void bind(const Precision& precision, void* values, void* masters, void* gradients);
+
+  /// Points the parameters of one bucket into memory of bucket.size elements.
+  void bind_values(const Bucket& bucket, const TensorView& values);
+  void bind_gradients(const Bucket& bucket, const TensorView& gradients);
 
   /// Logical counts, padding not included.
   std::int64_t count() const;
@@ -48,8 +53,10 @@ class ParameterSet {
   std::int64_t flat_size_ = 0;
 };
 
-/// Writes the initial value of what this rank holds to zeroed host memory (f64, f32 or bf16):
-/// element i of the logical tensor is a function of (seed, name, i) alone.
-void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to);
+/// Writes initial values of what this rank holds to zeroed host memory (f64, f32 or bf16), of the
+/// local elements from `first` on: element i of the logical tensor is a function of (seed, name, i)
+/// alone. Padding is left as it is.
+void initialise(const Parameter& parameter, std::uint64_t seed, const TensorView& to,
+                std::int64_t first = 0);
 
 }  // namespace choir

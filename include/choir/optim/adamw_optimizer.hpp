@@ -1,6 +1,8 @@
 #pragma once
-// AdamW over the buckets of a model: decoupled weight decay on the decayed range of each bucket
-// only.
+// AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
+// decayed range of each bucket only.
+#include <functional>
+
 #include "choir/core/memory_plan.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/ops/step_control.hpp"
@@ -18,21 +20,24 @@ class AdamWOptimizer {
                  std::uint64_t seed);
 
   /// Local. What `control` (device memory) holds after ops::end_step() decides the update.
-  void step(const Stream& stream, const ops::StepControl* control);
+  /// `updated` hears of each bucket when its update was queued; may be empty.
+  void step(const Stream& stream, const ops::StepControl* control,
+            const std::function<void(const Bucket&)>& updated = {});
 
-  /// Moments of one parameter, in the gradient's type and logical shape.
+  /// Moments of what this rank owns of a parameter, in the gradient's type, 1-D.
   TensorView first_moment(const Parameter& parameter) const { return moment(0, parameter); }
   TensorView second_moment(const Parameter& parameter) const { return moment(1, parameter); }
   void add_to(MemoryPlan& plan) const { plan.add("optimizer moments", memory_.bytes()); }
 
  private:
   TensorView moment(std::int64_t which, const Parameter& parameter) const;
+  TensorView moment(std::int64_t which, const Bucket& bucket) const;
 
   ParameterStorage* storage_;
   Options options_;
   PhiloxKey rounding_;
   Buffer memory_;
-  TensorView moments_;  // [2, flat size]
+  TensorView moments_;  // [2, slices of all buckets]
 };
 
 }  // namespace choir

@@ -1,55 +1,77 @@
 #pragma once
 // The Euclidean norm of the whole gradient: one number over unique elements.
 //
-// Every logical tensor is cut into fixed chunks; chunk sums (f64) are added in a fixed tree. The
-// result depends neither on data-parallel ranks nor on threads nor on buckets. What ranks of the
-// tensor axis own of a tensor is cut rank by rank; what several hold, one counts. The chunk sums of
-// the last few steps are kept, so that the tensors of a bad step can be named after the next one
-// was queued.
+// Every logical tensor is cut into fixed chunks; chunk sums (f64) are added in a fixed tree. What
+// ranks of the tensor axis own of a tensor is cut rank by rank; what several hold, one counts. The
+// result depends neither on data-parallel ranks nor on threads nor on buckets. Where those own
+// slices, each sums what it owns; a chunk cut by the border of a slice is the sum of its pieces,
+// which is as good but not the same bits. With `exact` the ranks show each other their pieces of
+// such chunks, at most one a border and a few at a time, and the sum is that of the whole chunk.
+// The chunk sums of the last few steps are kept, so that the tensors of a bad step can be named
+// after the next one was queued.
 #include <string>
 #include <vector>
 
-#include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
-#include "choir/nn/parameter_set.hpp"
+#include "choir/parallel/parameter_storage.hpp"
 
 namespace choir {
 
 class GradientNorm {
  public:
   /// Keeps the chunk sums of `places` steps.
-  GradientNorm(const ParameterSet& parameters, Device& device, int places = 1);
+  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false);
 
-  /// Collective over `data`, whose ranks all hold the same reduced gradient and share the reading
-  /// of it, and over `tensor`, whose ranks hold parts. Afterwards square_sum() holds the sum of
-  /// squares, and `place` what it was made of.
-  void compute(const Stream& stream, Communicator& data, Communicator& tensor, int place = 0);
+  /// Collective over the data ranks of the storage and over `tensor`, whose ranks hold parts; after
+  /// all reductions. Whole gradients are read by all data ranks together, slices by their owners.
+  /// Afterwards square_sum() holds the sum of squares, and `place` what it was made of.
+  void compute(const Stream& stream, Communicator& tensor, int place = 0);
 
   /// Device scalar (f64).
   TensorView square_sum() const { return square_sum_; }
   /// Waits for the stream: names of the parameters whose gradient was not finite when `place` was
   /// computed. Local; the same on every rank.
   std::vector<std::string> not_finite(int place = 0) const;
-  void add_to(MemoryPlan& plan) const { plan.add("gradient norm", memory_.bytes()); }
+  void add_to(MemoryPlan& plan) const {
+    plan.add("gradient norm", memory_.bytes() + border_memory_.bytes());
+  }
 
  private:
-  /// Elements that a rank of the tensor axis counts, and the chunks they are cut into.
+  /// Local elements that a rank of the tensor axis counts, and the chunks they are cut into.
   struct Part {
     const Parameter* parameter;
-    int rank;
-    std::int64_t first, count;  ///< of its local elements
+    bool mine;  // of this rank
+    Range elements;
     std::int64_t chunks;
+    std::int64_t at;  // the first of them, among those of all parts
   };
-
+  /// A chunk that has elements in several slices of this rank's group.
+  struct Cut {
+    const Parameter* parameter;
+    Range elements;      // local
+    std::int64_t chunk;  // among those of all parts
+  };
   TensorView partials(int place) const { return partials_.slice(place * chunks_, chunks_); }
+  void find_cuts();
+  void sum_shares(const Stream& stream, const TensorView& sums) const;
+  void sum_slices(const Stream& stream, const TensorView& sums) const;
+  void sum_cuts(const Stream& stream, const TensorView& sums) const;
+  /// This rank's slice of a gradient, 1-D.
+  TensorView own_gradient(const Parameter& p) const {
+    return storage_->owned_part(storage_->gradients(storage_->bucket_of(p)), p);
+  }
 
-  std::vector<Part> parts_;
+  const ParameterStorage* storage_;
+  std::vector<Part> parts_;  // of all ranks of the tensor axis
   Device* device_;
-  std::int64_t chunks_ = 0;  // of all tensors
-  Buffer memory_;
+  bool exact_;
+  std::int64_t chunks_ = 0;  // of all parts
+  Buffer memory_, border_memory_;
   TensorView partials_;  // [places * chunks]
   TensorView square_sum_;
+  std::vector<Cut> cuts_;  // exact only; the same on every rank of a group
+  TensorView border_;      // [a few chunks] of the gradient
 };
 
 }  // namespace choir

@@ -1,44 +1,76 @@
 #pragma once
-// The flat memory of all buckets on this rank: values, masters and gradients. Gradients live in
-// memory of the data-parallel communicator, so that they can be reduced in place. Where the host
-// cannot touch device memory, it fills and reads it tensor by tensor through memory of its own.
+// The flat memory of all buckets on this rank: values, masters and gradients, each whole or only
+// this rank's slices, as the ZeRO stage says. What ranks reduce or gather lives in memory of their
+// communicator, so that it is done in place. Where the host cannot touch device memory, it fills
+// and reads it tensor by tensor through memory of its own.
+//
+//   stage   masters            values             gradients
+//   0       whole              whole              whole
+//   1       slice              whole              whole
+//   2       slice              whole              slice (whole ones: GradientReducer)
+//   3       slice              - (ParameterGatherer)   slice
+//
+// Without a separate compute copy the masters of stages 0 to 2 are the values (slices of them).
 #include <cstdint>
-#include <memory>
+#include <vector>
 
-#include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter_set.hpp"
+#include "choir/parallel/comm_memory.hpp"
+#include "choir/parallel/sharding.hpp"
 
 namespace choir {
 
 class ParameterStorage {
  public:
-  /// Collective over `data`; places and binds the parameters. Gradients only when `training`.
+  /// Collective; places and binds the parameters. Gradients only when `training`.
   ParameterStorage(ParameterSet& parameters, const Precision& precision, Device& device,
-                   Communicator& data, bool training);
+                   Sharding sharding, bool training);
 
-  /// Local: writes the initial masters and values. Equal on every rank by construction.
+  /// Local: writes the initial masters. Equal in every layout by construction.
   void initialise(std::uint64_t seed);
-  /// Values from masters, after masters were loaded.
-  void publish(const Stream& stream);
-  /// Local: prepares the gradients for the first contribution of a step (or of a micro-batch).
+  /// Local: zeroes the gradients that are added to, before the first contribution of a step (or of
+  /// a micro-batch). Stages 0 and 1: of all buckets.
   void begin_gradients(const Stream& stream);
-  /// Local: a digest of all masters, padding between tensors not included; `whole_only`: of those
-  /// that every rank of the tensor axis holds whole.
+  void begin_gradients(const Stream& stream, const Bucket& bucket);
+  /// A digest that is the same number on every data-parallel rank, unless weights that should be
+  /// equal are not: stage 0 of all masters, 1 and 2 of all values, padding between tensors not
+  /// included; 3 of the slices, which are exchanged: collective over the group. `whole_only`: of
+  /// those tensors that every rank of the tensor axis holds whole; then it is the same on those
+  /// ranks, too.
   std::uint64_t digest(bool whole_only = false) const;
 
   const Precision& precision() const { return precision_; }
   ParameterSet& parameters() { return *parameters_; }
-  /// The whole bucket, padding included, 1-D.
-  TensorView gradients(const Bucket& bucket) const { return part(gradients_, bucket); }
-  TensorView masters(const Bucket& bucket) const { return part(masters_, bucket); }
-  /// Empty when the model computes with the masters.
-  TensorView copies(const Bucket& bucket) const {
-    return precision_.has_copy() ? part(values_, bucket) : TensorView{};
+  const ParameterSet& parameters() const { return *parameters_; }
+  const Sharding& sharding() const { return sharding_; }
+  const Bucket& bucket_of(const Parameter& p) const {
+    return parameters_->buckets()[static_cast<std::size_t>(p.bucket)];
   }
+
+  // This rank's slice of a bucket, padding included, 1-D. Stage 0: the whole bucket.
+  TensorView masters(const Bucket& bucket) const;
+  TensorView gradients(const Bucket& bucket) const;
+  /// Where AdamW leaves what the model computes with; empty when those are the masters, or are made
+  /// from them when they are gathered.
+  TensorView copies(const Bucket& bucket) const;
+  /// Any flat memory that has only the slices of all buckets, one after another.
+  TensorView slice_of(const TensorView& slices, const Bucket& bucket) const {
+    return slices.slice(bucket.offset / sharding_.slices(), bucket.size / sharding_.slices());
+  }
+  std::int64_t slices_size() const { return parameters_->flat_size() / sharding_.slices(); }
+
+  // The whole bucket.
+  TensorView whole_values(const Bucket& bucket) const { return part(values_, bucket); }
+  TensorView whole_gradients(const Bucket& bucket) const { return part(gradients_, bucket); }
+  /// Stages 0 and 1: of all buckets.
   TensorView all_gradients() const { return gradients_; }
-  bool gradients_shared() const { return gradient_memory_ && gradient_memory_->shared(); }
+
+  /// Which local elements of a parameter this rank owns, and where they are in the slice of its
+  /// bucket.
+  Range owned(const Parameter& p) const { return sharding_.owned(bucket_of(p), p); }
+  TensorView owned_part(const TensorView& slice, const Parameter& p) const;
 
   void add_to(MemoryPlan& plan) const;
 
@@ -46,13 +78,17 @@ class ParameterStorage {
   static TensorView part(const TensorView& flat, const Bucket& bucket) {
     return flat.slice(bucket.offset, bucket.size);
   }
+  std::uint64_t exchanged(std::uint64_t digest) const;
+  bool masters_are_values() const { return !precision_.has_copy() && !sharding_.values_sharded(); }
 
   ParameterSet* parameters_;
   Precision precision_;
   Device* device_;
-  Buffer master_memory_, value_memory_, own_gradients_;
-  std::unique_ptr<CommBuffer> gradient_memory_;
-  TensorView masters_, values_, gradients_;  // flat, 1-D
+  Sharding sharding_;
+  Buffer master_memory_, copy_memory_, slice_gradient_memory_;
+  CommMemory value_memory_, gradient_memory_;
+  // Flat, 1-D; empty where not kept.
+  TensorView masters_, values_, gradients_, slice_gradients_;
 };
 
 }  // namespace choir

@@ -26,6 +26,7 @@ class PartialGradients final : public BucketHooks {
 
   void acquire(int bucket) override { then_->acquire(bucket); }
   void release(int bucket) override { then_->release(bucket); }
+  void begin_gradients(int bucket) override { then_->begin_gradients(bucket); }
   /// Collective over tensor where something is partial.
   void gradients_ready(int bucket) override;
 

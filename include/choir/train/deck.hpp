@@ -84,6 +84,8 @@ struct ParallelSection {
   int data = 0;  ///< 0 is written "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;
+  std::string zero_group = "all";  ///< all | node | a number of consecutive data-parallel ranks
+  int zero_prefetch = 1;           ///< buckets
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   std::string offload = "none";

@@ -31,6 +31,7 @@ struct EngineOptions {
   std::int64_t micro_batches = 1;     ///< per rank and step
   bool reproducible = false;
   bool sequence = false;  ///< sequence parallelism along the tensor axis
+  ZeroOptions zero{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
@@ -82,7 +83,7 @@ class Engine {
   /// options say.
   void resume(const UpdateState& state);
 
-  /// Global index of this rank's micro-batch j of `step`: ranks own contiguous runs.
+  /// Global index of this rank's micro-batch j of `step`; see Sharding::first_micro_batch.
   std::int64_t micro_batch_index(std::int64_t step, std::int64_t j) const;
 
   ModelInstance& instance() { return instance_; }

@@ -1,6 +1,7 @@
 #pragma once
 // Text from a model, token by token, with a KV cache. Collective over the tensor axis, whose ranks
-// all see the same logits and choose the same tokens.
+// all see the same logits and choose the same tokens; where parameters are sharded, every rank of
+// a group must ask for the same.
 #include <cstdint>
 #include <functional>
 #include <vector>

@@ -8,7 +8,7 @@
 #include "choir/comm/mesh.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/model/gpt.hpp"
-#include "choir/parallel/parameter_storage.hpp"
+#include "choir/parallel/parameter_gatherer.hpp"
 
 namespace choir {
 
@@ -27,8 +27,9 @@ class ModelInstance {
     GptConfig model;
     Precision precision;
     std::uint64_t seed = 0;
-    bool training = false;              ///< with gradients
-    bool sequence = false;              ///< sequence parallelism along the tensor axis
+    bool training = false;  ///< with gradients
+    bool sequence = false;  ///< sequence parallelism along the tensor axis
+    ZeroOptions zero{};
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.
     /// For negative controls: tests that break a rule on purpose and must see the difference.
@@ -46,11 +47,21 @@ class ModelInstance {
   ParameterSet& parameters() { return parameters_; }
   const ParameterSet& parameters() const { return parameters_; }
   ParameterStorage& storage() { return *storage_; }
+  const ParameterStorage& storage() const { return *storage_; }
+  ParameterGatherer& gatherer() { return *gatherer_; }
+  /// For passes that need no gradients.
+  BucketHooks& hooks() { return *gatherer_; }
   const Options& options() const { return options_; }
   WorkCounter& work() { return work_; }
 
+  /// Collective over the ranks that share parameters: the initial ones, or new masters, become what
+  /// the model computes with.
+  void initialise(std::uint64_t seed);
+  void publish() { gatherer_->publish(stream_); }
+
   /// Collective over the tensor axis: the sum of per-token losses of a batch in host memory, no
-  /// gradients. 0 on the null device.
+  /// gradients. 0 on the null device. Where parameters are sharded, their ranks must call it
+  /// equally often.
   double loss_sum(const TokenBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
@@ -66,6 +77,7 @@ class ModelInstance {
   ParameterSet parameters_;
   Gpt model_;
   std::unique_ptr<ParameterStorage> storage_;
+  std::unique_ptr<ParameterGatherer> gatherer_;
   Arena arena_;
   Pass pass_;
   Buffer tables_, scalar_;

@@ -18,6 +18,11 @@ namespace choir {
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    std::uint64_t vocab_hash = 0);
 
+/// The micro-batches that an engine on this rank asks for, `per_rank` a step, from the sample
+/// `first_sample` on. Local.
+MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t per_rank,
+                                  std::int64_t first_sample);
+
 inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 
 /// A batch as the engine takes it: the same host memory, flat.

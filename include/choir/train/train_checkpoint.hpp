@@ -40,10 +40,10 @@ struct TrainMeta {
   static TrainMeta parse(const std::string& json, const std::string& path);
 };
 
-/// Parameters, moments and progress; this rank's pieces for saving (data-parallel ranks share the
-/// writing) ...
+/// Parameters, moments and progress; this rank's pieces for saving (ranks that hold the same share
+/// the writing) ...
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
-/// ... and all that it holds, for loading.
+/// ... and all that it holds for loading; ModelInstance::publish() must follow.
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);
 /// The masters of a model without training state.
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance);

@@ -227,7 +227,7 @@ TEST(TensorParallel, CopiesOfHeadsLeftUnsummedAreSeen) {
   const std::size_t n = instance.parameters().parameters().size();
   for (std::size_t i = 0; i < n; ++i)  // the plan has altered a set of its own before
     instance.parameters().parameters()[i].shard = right[right.size() - n + i];
-  instance.storage().initialise(options.seed);
+  instance.initialise(options.seed);
   const std::vector<double> losses = run.losses(3);
   EXPECT_ALL_RANKS(std::abs(losses[0] - one.losses[0]) <= 1e-12);
   EXPECT_ALL_RANKS(std::abs(losses[2] - one.losses[2]) > 1e-9);

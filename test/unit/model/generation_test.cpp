@@ -12,7 +12,7 @@ class Speaker {
  public:
   Speaker(const GptConfig& config, const char* precision)
       : instance_({config, precision_of(precision), 3, false}, device_, *single_.mesh, 1 << 20) {
-    instance_.storage().initialise(3);
+    instance_.initialise(3);
     for (Parameter& p : instance_.parameters().parameters())  // far from the timid start
       for (std::int64_t i = 0; i < p.count(); ++i) {
         const double more = 0.3 * normal_at(philox_key(4, p.name), static_cast<std::uint64_t>(i));
@@ -21,7 +21,7 @@ class Speaker {
         else
           p.master.as<float>()[i] += static_cast<float>(more);
       }
-    instance_.storage().publish(instance_.stream());
+    instance_.publish();
   }
   ModelInstance& instance() { return instance_; }
 
@@ -47,7 +47,7 @@ class Speaker {
                              0);
       const TensorView view{
           const_cast<std::int32_t*>(ids.data() + at), DType::i32, {static_cast<std::int64_t>(n)}};
-      const Tensor out = instance_.model().next_logits(instance_.pass(), view);
+      const Tensor out = instance_.model().next_logits(instance_.pass(), view, instance_.hooks());
       cache.length += static_cast<std::int64_t>(n);
       result.clear();
       for (std::int64_t i = 0; i < out.count(); ++i)

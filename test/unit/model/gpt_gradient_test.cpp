@@ -31,7 +31,7 @@ class Model {
   explicit Model(const GptConfig& config)
       : mesh_(Mesh::planned(Layout(), 0, 1)),
         instance_({config, precision_of("fp64"), 7, true}, device_, *mesh_, std::size_t{64} << 20) {
-    instance_.storage().initialise(7);
+    instance_.initialise(7);
     // Away from the symmetric start: norms not 1, biases not 0, larger weights.
     for (Parameter& p : instance_.parameters().parameters())
       for (std::int64_t i = 0; i < p.count(); ++i)

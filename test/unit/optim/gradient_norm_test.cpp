@@ -32,7 +32,7 @@ struct Gradients {
   }
   std::array<double, 2> compute(double max_norm) {
     const Stream& stream = run.engine().instance().stream();
-    norm.compute(stream, single.mesh->along(Axis::data), single.mesh->along(Axis::tensor));
+    norm.compute(stream, single.mesh->along(Axis::tensor));
     ops::StepControl control;
     double loss_sum = 1;
     ops::end_step(stream, {.control = &control,
@@ -45,7 +45,7 @@ struct Gradients {
   EngineOptions options;
   test::SingleRank single;
   test::EngineRun run;
-  GradientNorm norm{parameters(), run.engine().instance().device()};
+  GradientNorm norm{run.engine().instance().storage(), run.engine().instance().device()};
 };
 
 TEST(GradientNorm, EqualsThePlainSum) {

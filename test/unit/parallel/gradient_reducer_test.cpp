@@ -25,8 +25,8 @@ Flat reduced(std::int64_t micro_batches, bool reproducible) {
   ParameterSet set;
   const Gpt model(test::tiny_gpt(), set);
   ParameterStorage storage(set, precision_of("fp32"), device, single.mesh->along(Axis::data), true);
-  GradientReducer reducer(storage, device, single.mesh->along(Axis::data), micro_batches,
-                          reproducible);
+  ParameterGatherer gatherer(storage, device);
+  GradientReducer reducer(storage, gatherer, device, micro_batches, reproducible);
   for (std::int64_t j = 0; j < micro_batches; ++j) {
     reducer.begin_micro_batch(Stream(device), j);
     for (int b = static_cast<int>(set.buckets().size()) - 1; b >= 0; --b) {

@@ -192,12 +192,28 @@ TEST(Deck, DigestSeesValuesNotTheirSources) {
   EXPECT_EQ(deck_digest(small()).size(), 16u);
 }
 
+TEST(Deck, ZeroStagesAndWhatGoesWithThem) {
+  for (const int stage : {0, 1, 2, 3})
+    EXPECT_EQ(small({fmt::format("parallel.zero={}", stage)}).parallel.zero, stage);
+  EXPECT_NE(complaint({"parallel.zero=4"}).find("legal: 0 <= value <= 3"), std::string::npos)
+      << complaint({"parallel.zero=4"});
+  EXPECT_EQ(small({"parallel.zero=1", "parallel.zero_group=2"}).parallel.zero_group, "2");
+  for (const char* wrong : {"some", "0", "-1", "2.5", ""})
+    EXPECT_NE(complaint({"parallel.zero=1", fmt::format("parallel.zero_group={}", wrong)})
+                  .find("expected \"all\", \"node\" or a number of ranks"),
+              std::string::npos)
+        << wrong;
+  EXPECT_NE(complaint({"parallel.zero_group=2"}).find("is for parallel.zero = 1, 2 or 3"),
+            std::string::npos);
+  EXPECT_NE(complaint({"parallel.zero=2", "parallel.zero_prefetch=2"})
+                .find("is for parallel.zero = 3, not 2"),
+            std::string::npos);
+}
+
 TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
   for (const char* key : {"pipeline", "context", "virtual_stages"})
     EXPECT_EQ(complaint({fmt::format("parallel.{}=2", key)}),
               fmt::format("command line: parallel.{} = 2 is not yet supported; legal now: 1", key));
-  EXPECT_EQ(complaint({"parallel.zero=1"}),
-            "command line: parallel.zero = 1 is not yet supported; legal now: 0");
   EXPECT_NE(complaint({"train.recompute=full"}).find("not yet supported; legal now: none"),
             std::string::npos);
   EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);
@@ -374,6 +390,8 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "parallel.data",
                           "parallel.sequence",
                           "parallel.zero",
+                          "parallel.zero_group",
+                          "parallel.zero_prefetch",
                           "parallel.schedule",
                           "parallel.virtual_stages",
                           "parallel.offload",

@@ -93,7 +93,7 @@ class EngineRun {
         engine_(options, *device_, mesh, plan_.arena_bytes + more_arena),
         inputs_(cells(options)),
         targets_(inputs_.size()) {
-    engine_.instance().storage().initialise(options.seed);
+    engine_.instance().initialise(options.seed);
   }
 
   Engine& engine() { return engine_; }
@@ -147,19 +147,27 @@ class EngineRun {
   }
 
   /// Masters and moments of all parameters, one after another, without padding; logical tensors.
-  /// Collective over the tensor axis, like gradients().
+  /// Collective over the tensor axis, like gradients(), and where data ranks own slices over those.
   std::vector<double> state() {
+    ModelInstance& instance = engine_.instance();
+    const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
-    for (const Parameter& p : engine_.instance().parameters().parameters())
-      for (const TensorView& view :
-           {p.master, engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
-        append(p, view, all);
+    for (const Parameter& p : instance.parameters().parameters())
+      for (const TensorView& own :
+           {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
+            engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
+        append(p, own, storage.owned(p), all);
+    if (storage.sharding().slices() > 1)
+      add_up(storage.sharding().replicas() ? storage.sharding().group()
+                                           : mesh().host_along(Axis::data),
+             all);
     return all;
   }
+  /// Stage 0 only.
   std::vector<double> gradients() {
     std::vector<double> all;
     for (const Parameter& p : engine_.instance().parameters().parameters())
-      append(p, p.gradient, all);
+      append(p, p.gradient, {0, p.local_count()}, all);
     return all;
   }
 
@@ -167,19 +175,24 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
   }
-  // Every element from the rank that owns it.
-  void append(const Parameter& p, const TensorView& view, std::vector<double>& all) {
+  // `view`: elements `range` of what this rank holds. Every element from the rank that owns it.
+  void append(const Parameter& p, const TensorView& view, const Range& range,
+              std::vector<double>& all) {
     std::vector<std::byte> host(view.bytes());
-    device_->copy_to_host(host.data(), view.data, host.size());
+    if (!host.empty()) device_->copy_to_host(host.data(), view.data, host.size());
     std::vector<double> logical(static_cast<std::size_t>(p.count()), 0.0);
-    for (const ShardRun& run : shard_runs(p))
-      for (std::int64_t i = 0; run.owned && i < run.count; ++i)
-        logical[static_cast<std::size_t>(run.logical + i)] =
-            ref::load(host.data(), view.dtype, run.local + i);
-    Communicator& tensor = mesh().host_along(Axis::tensor);
-    if (tensor.size() > 1)
-      tensor.all_reduce(logical.data(), logical.size(), DType::f64, ReduceOp::sum);
+    for (const ShardRun& run : shard_runs(p)) {
+      const Range here = overlap({run.local, run.count}, range);
+      for (std::int64_t i = here.first; run.owned && i < here.end(); ++i)
+        logical[static_cast<std::size_t>(run.logical + i - run.local)] =
+            ref::load(host.data(), view.dtype, i - range.first);
+    }
+    add_up(mesh().host_along(Axis::tensor), logical);
     all.insert(all.end(), logical.begin(), logical.end());
+  }
+  // As integers: adding zeros then keeps every bit.
+  static void add_up(Communicator& ranks, std::vector<double>& all) {
+    if (ranks.size() > 1) ranks.all_reduce(all.data(), all.size(), DType::i64, ReduceOp::sum);
   }
 
   std::unique_ptr<Device> device_;

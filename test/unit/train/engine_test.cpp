@@ -75,7 +75,7 @@ TEST(StepPlanner, GenerationFitsFromAnyPrompt) {
     test::SingleRank single;
     ModelInstance instance({options.model, options.precision, 1, false}, device, *single.mesh,
                            plan.arena_bytes);
-    instance.storage().initialise(1);
+    instance.initialise(1);
     Generator(instance).generate(std::vector<std::int32_t>(prompt, 1), 20, {});
   }
 }

@@ -98,7 +98,7 @@ Course course(const EngineOptions& options, bool interrupted, bool with_update_s
     run->start_at(3);
     Progress restored;
     store.load(*store.find_newest_valid(), tensors_to_load(run->engine(), restored));
-    run->engine().instance().storage().publish(run->engine().instance().stream());
+    run->engine().instance().publish();
     if (with_update_state) run->engine().resume(restored.update_state());
   }
   Course result;

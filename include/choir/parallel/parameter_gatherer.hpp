@@ -1,0 +1,62 @@
+#pragma once
+// Makes the values of sharded parameters whole again. Stages 1 and 2: after every update, all
+// buckets. Stage 3: a bucket at a time, into a slot that it keeps until another bucket needs it:
+// from acquire() on, and `prefetch` buckets ahead of it in the direction the model walks, so that
+// the gather of the next bucket overlaps the computation of this one. Bytes a step and rank:
+//
+//   stage 1, 2   the compute copy once
+//   stage 3      the compute copy for every forward and every backward, less what was still in its
+//                slot (the embedding and the head of a micro-batch, the blocks where it turns
+//                round)
+//
+// Stage 0 has nothing to do. Every rank of a group must walk the same way: all calls that may
+// gather are collective over the group.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "choir/nn/bucket_hooks.hpp"
+#include "choir/parallel/bucket_ring.hpp"
+#include "choir/parallel/comm_queue.hpp"
+#include "choir/parallel/parameter_storage.hpp"
+
+namespace choir {
+
+class ParameterGatherer final : public BucketHooks {
+ public:
+  ParameterGatherer(ParameterStorage& storage, Device& device);
+
+  void acquire(int bucket) override;
+  void release(int bucket) override;
+
+  /// The masters are new, written from outside: makes values of them.
+  void publish(const Stream& stream);
+  /// AdamW has updated the masters (and copies) of the bucket: starts what follows.
+  void updated(const Bucket& bucket);
+  /// ... of all buckets: completes it. Seconds of waiting.
+  double finish_update();
+  /// Local, between passes: what slots still have is not to be used. For who changes masters or
+  /// slots without this object, as a replayed graph does.
+  void forget() {
+    if (ring_) ring_->forget();
+  }
+
+  /// Of the communicator of the group, for all who use it asynchronously.
+  CommQueue& queue() { return queue_; }
+  void add_to(MemoryPlan& plan) const;
+
+ private:
+  const Bucket& bucket(int index) const {
+    return storage_->parameters().buckets()[static_cast<std::size_t>(index)];
+  }
+  bool gather(int index);
+  void prefetch(int index);
+
+  ParameterStorage* storage_;
+  Stream stream_;
+  CommQueue queue_;
+  std::optional<BucketRing> ring_;
+  int last_ = 0;  // acquired
+};
+
+}  // namespace choir

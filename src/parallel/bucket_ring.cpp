@@ -1,0 +1,74 @@
+#include "choir/parallel/bucket_ring.hpp"
+
+#include <algorithm>
+
+namespace choir {
+namespace {
+
+bool same_shape(const Bucket& a, const Bucket& b) {
+  return a.size == b.size &&
+         std::equal(a.parameters.begin(), a.parameters.end(), b.parameters.begin(),
+                    b.parameters.end(), [](const Parameter* p, const Parameter* q) {
+                      return p->offset == q->offset && p->local_count() == q->local_count();
+                    });
+}
+
+}  // namespace
+
+BucketRing::BucketRing(const ParameterSet& parameters, DType dtype, int depth, Device& device,
+                       Communicator& comm) {
+  const std::vector<Bucket>& buckets = parameters.buckets();
+  std::vector<std::int64_t> offsets;
+  std::int64_t total = 0;
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    const auto alike = [&](const Bucket& other) { return same_shape(other, buckets[b]); };
+    const auto first = std::find_if(buckets.begin(), buckets.end(), alike) - buckets.begin();
+    if (static_cast<std::size_t>(first) < b) {
+      slots_of_.push_back(slots_of_[static_cast<std::size_t>(first)]);
+      continue;
+    }
+    const auto count =
+        std::min<std::int64_t>(depth, std::count_if(buckets.begin(), buckets.end(), alike));
+    slots_of_.push_back({static_cast<std::int64_t>(slots_.size()), count});
+    for (std::int64_t i = 0; i < count; ++i, total += buckets[b].size) {
+      slots_.push_back({.memory = {nullptr, dtype, {buckets[b].size}}});
+      offsets.push_back(total);
+    }
+  }
+  memory_ = CommMemory(device, comm, static_cast<std::size_t>(total) * size_of(dtype));
+  const TensorView all{memory_.data(), dtype, {total}};
+  for (std::size_t s = 0; s < slots_.size(); ++s)
+    slots_[s].memory = all.slice(offsets[s], slots_[s].memory.count());
+}
+
+BucketRing::Slot* BucketRing::find(int bucket) {
+  const Range mine = slots_of_[static_cast<std::size_t>(bucket)];
+  const auto first = slots_.begin() + mine.first, end = first + mine.count;
+  const auto slot = std::find_if(first, end, [&](const Slot& s) { return s.bucket == bucket; });
+  return slot == end ? nullptr : &*slot;
+}
+
+BucketRing::Slot* BucketRing::claim(int bucket, CommQueue& queue) {
+  Slot* best = find(bucket);
+  const bool again = best != nullptr;
+  const Range mine = slots_of_[static_cast<std::size_t>(bucket)];
+  for (std::int64_t i = mine.first; !again && i < mine.end(); ++i) {
+    Slot& slot = slots_[static_cast<std::size_t>(i)];
+    const bool older = best == nullptr || slot.turn < best->turn;
+    if (slot.users == 0 && older) best = &slot;
+  }
+  if (best == nullptr || best->users > 0) return nullptr;
+  queue.finish(best->ticket);
+  best->bucket = bucket;
+  best->turn = ++turn_;
+  return best;
+}
+
+void BucketRing::forget() {
+  for (Slot& slot : slots_) {
+    CHOIR_CHECK(slot.users == 0, "bucket {} is in use", slot.bucket);
+    slot.bucket = -1;
+  }
+}
+
+}  // namespace choir

@@ -1,0 +1,93 @@
+#include "choir/parallel/parameter_gatherer.hpp"
+
+#include "choir/core/clock.hpp"
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+
+ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
+    : storage_(&storage), stream_(device) {
+  const Sharding& sharding = storage.sharding();
+  if (sharding.values_sharded())
+    ring_.emplace(storage.parameters(), storage.precision().compute, 1 + sharding.prefetch(),
+                  device, sharding.group());
+}
+
+void ParameterGatherer::acquire(int index) {
+  if (!ring_) return;
+  CHOIR_CHECK(gather(index), "bucket {}: every slot of its shape is in use", bucket(index).name);
+  BucketRing::Slot& slot = *ring_->find(index);
+  queue_.finish(slot.ticket);
+  ++slot.users;
+  storage_->parameters().bind_values(bucket(index), slot.memory);
+  prefetch(index);
+}
+
+void ParameterGatherer::release(int index) {
+  if (!ring_) return;
+  BucketRing::Slot* slot = ring_->find(index);
+  CHOIR_CHECK(slot != nullptr && slot->users > 0, "bucket {} is not in use", bucket(index).name);
+  --slot->users;
+}
+
+// Forward begins at the first bucket and goes up; at the last one the model turns round, and
+// backward ends above the first, whose values it has no use for.
+void ParameterGatherer::prefetch(int index) {
+  const int end = static_cast<int>(storage_->parameters().buckets().size());
+  const bool forward = index == 0 || index > last_;
+  last_ = index;
+  for (int ahead = 1; ahead <= storage_->sharding().prefetch(); ++ahead) {
+    const int next = forward ? index + ahead : index - ahead;
+    if (next <= 0 || next >= end || !gather(next)) return;
+  }
+}
+
+// False: no slot is free. What a slot still has is not gathered again.
+bool ParameterGatherer::gather(int index) {
+  if (ring_->find(index) != nullptr) return true;
+  BucketRing::Slot* slot = ring_->claim(index, queue_);
+  if (slot == nullptr) return false;
+  const Bucket& b = bucket(index);
+  const Sharding& sharding = storage_->sharding();
+  const Range mine = sharding.slice(b);
+  const TensorView own = slot->memory.slice(mine.first, mine.count);
+  ops::cast(stream_, storage_->masters(b), own);
+  if (sharding.slices() == 1) return true;
+  slot->ticket = queue_.start([&]() -> CommRequest& {
+    return sharding.group().start_all_gather(slot->memory.data,
+                                             static_cast<std::size_t>(mine.count), own.dtype);
+  });
+  return true;
+}
+
+void ParameterGatherer::publish(const Stream& stream) {
+  for (const Bucket& b : storage_->parameters().buckets()) {
+    if (const TensorView copies = storage_->copies(b); !copies.empty())
+      ops::cast(stream, storage_->masters(b), copies);
+    updated(b);
+  }
+  finish_update();
+}
+
+void ParameterGatherer::updated(const Bucket& b) {
+  const Sharding& sharding = storage_->sharding();
+  if (sharding.slices() == 1 || ring_) return;
+  const TensorView values = storage_->whole_values(b);
+  queue_.start([&]() -> CommRequest& {
+    return sharding.group().start_all_gather(
+        values.data, static_cast<std::size_t>(sharding.slice(b).count), values.dtype);
+  });
+}
+
+double ParameterGatherer::finish_update() {
+  const double start = now_seconds();
+  queue_.finish_all();
+  if (ring_) ring_->forget();
+  return now_seconds() - start;
+}
+
+void ParameterGatherer::add_to(MemoryPlan& plan) const {
+  if (ring_) plan.add("parameters, whole buckets", ring_->bytes(), ring_->shared());
+}
+
+}  // namespace choir

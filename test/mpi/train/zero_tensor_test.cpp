@@ -1,0 +1,314 @@
+// Tensor parallelism and ZeRO together: a rank keeps a slice of its part of every tensor. Whatever
+// the layout and the stage, the same training as on one rank that has everything.
+#include <gtest/gtest.h>
+
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/train/generator.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/train_checkpoint.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kSteps = 20;
+constexpr std::int64_t kMicroBatches = 4;  // of all ranks together
+
+/// Layouts of all ranks with every tensor size but 1, in which data ranks divide the micro-batches.
+std::vector<Layout> layouts() {
+  std::vector<Layout> list;
+  for (const int t : {2, 4})
+    if (test::world_size() % t == 0 && kMicroBatches % (test::world_size() / t) == 0)
+      list.push_back(Layout(t, 1, test::world_size() / t, 1));
+  return list;
+}
+
+std::vector<ZeroOptions> stages() {
+  return {{.stage = 0}, {.stage = 1}, {.stage = 2}, {.stage = 3}, {.stage = 3, .prefetch = 0}};
+}
+
+std::string text_of(const Layout& layout, const ZeroOptions& zero) {
+  return fmt::format("{} stage {} group {} prefetch {}", layout.to_string(), zero.stage, zero.group,
+                     zero.prefetch);
+}
+
+/// Sequences of 7: rows do not divide evenly. A vocabulary of 19 in padded parts; the llama has one
+/// head of keys and values, which every rank holds. Three layers, so that a ring of slots turns.
+GptConfig model_of(bool llama) {
+  GptConfig c = llama ? test::tiny_llama() : test::tiny_gpt();
+  c.block_size = 7;
+  c.n_layer = 3;
+  c.dropout = 0.2;
+  if (llama) c.n_kv_head = 1;
+  return c;
+}
+
+EngineOptions options_of(const GptConfig& model, const char* precision = "fp64") {
+  EngineOptions options = test::engine_options(model, precision, kMicroBatches);
+  options.grad_clip = 0.5;  // clips at first
+  return options;
+}
+
+struct Curve {
+  std::vector<double> losses, norms, state;
+};
+
+Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
+  options.micro_batches /= mesh.along(Axis::data).size();
+  test::EngineRun run(options, mesh);
+  Curve curve;
+  for (int i = 0; i < steps; ++i) {
+    const StepResult result = run.step();
+    curve.losses.push_back(result.loss);
+    curve.norms.push_back(result.grad_norm);
+  }
+  curve.state = run.state();
+  require_equal_parameters(run.engine(), "parameters after training");
+  return curve;
+}
+
+Curve alone(const EngineOptions& options, int steps = kSteps) {
+  test::SingleRank single;
+  return train(options, *single.mesh, steps);
+}
+
+void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
+  EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
+      << what << ": losses " << test::distance(one.losses, many.losses);
+  EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12)
+      << what << ": norms " << test::distance(one.norms, many.norms);
+  EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
+      << what << ": state " << test::distance(one.state, many.state);
+}
+
+TEST(ZeroTensor, AnyStageTrainsTheSameInFp64) {
+  for (const bool llama : {false, true}) {
+    EngineOptions options = options_of(model_of(llama));
+    const Curve one = alone(options);
+    ASSERT_ALL_RANKS(one.norms.front() > 0.5) << "the first steps are clipped";
+    for (const Layout& layout : layouts())
+      for (const bool sequence : {false, true})
+        for (const ZeroOptions& zero : stages()) {
+          options.sequence = sequence;
+          options.zero = zero;
+          const auto mesh = Mesh::over_world(layout, Transport::automatic);
+          expect_equal(one, train(options, *mesh),
+                       text_of(layout, zero) + (sequence ? ", sequence" : ""));
+        }
+  }
+}
+
+TEST(ZeroTensor, GroupsAndMpiAloneTrainTheSame) {
+  EngineOptions options = options_of(model_of(true));
+  const Curve one = alone(options, 5);
+  options.sequence = true;
+  for (const Layout& layout : layouts())
+    for (const int stage : {1, 2, 3}) {
+      options.zero = {.stage = stage, .group = 1};
+      const auto near = Mesh::over_world(layout, Transport::automatic);
+      expect_equal(one, train(options, *near, 5), text_of(layout, options.zero));
+      options.zero = {.stage = stage};
+      const auto far = Mesh::over_world(layout, Transport::mpi);
+      expect_equal(one, train(options, *far, 5), text_of(layout, options.zero));
+    }
+}
+
+/// Tensors of several norm chunks on each rank, of which slices cut some.
+GptConfig wider() {
+  GptConfig c = model_of(true);
+  c.vocab_size = 2221;
+  return c;
+}
+
+// The order of sums over the tensor axis is that of its ranks; all else is that of one rank.
+TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
+  for (const char* precision : {"fp32", "bf16-mixed"})
+    for (const Layout& layout : layouts()) {
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      EngineOptions options = options_of(wider(), precision);
+      options.reproducible = true;
+      const Curve whole = train(options, *mesh, 4);
+      std::vector<ZeroOptions> list = stages();
+      list.push_back({.stage = 2, .group = 1});
+      for (const ZeroOptions& zero : list) {
+        options.zero = zero;
+        const Curve many = train(options, *mesh, 4);
+        EXPECT_ALL_RANKS(test::same_bits(whole.losses, many.losses)) << text_of(layout, zero);
+        EXPECT_ALL_RANKS(test::same_bits(whole.norms, many.norms)) << text_of(layout, zero);
+        EXPECT_ALL_RANKS(test::same_bits(whole.state, many.state))
+            << precision << " " << text_of(layout, zero);
+      }
+    }
+}
+
+// Slices cut chunks of the norm at other places than ranks of the tensor axis do.
+TEST(ZeroTensor, NormOfSlicesOfPartsIsTheNorm) {
+  EngineOptions options = options_of(wider());
+  const Curve one = alone(options, 2);
+  for (const Layout& layout : layouts())
+    for (const ZeroOptions& zero : stages()) {
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      options.zero = zero;
+      const Curve many = train(options, *mesh, 2);
+      EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-13) << text_of(layout, zero);
+    }
+}
+
+TEST(ZeroTensor, ThePlanIsExact) {
+  for (const Layout& layout : layouts())
+    for (const ZeroOptions& zero : stages())
+      for (const bool reproducible : {false, true}) {
+        const auto mesh = Mesh::over_world(layout, Transport::automatic);
+        EngineOptions options = options_of(wider(), "bf16-mixed");
+        options.micro_batches = 2;
+        options.sequence = true;
+        options.reproducible = reproducible;
+        options.zero = zero;
+        test::EngineRun run(options, *mesh);
+        run.losses(2);
+        EXPECT_ALL_RANKS(run.engine().instance().arena().peak() == run.plan().arena_bytes);
+        const auto& planned = run.plan().memory.entries;
+        const MemoryPlan used = run.engine().memory();
+        bool same = planned.size() == used.entries.size();
+        for (std::size_t i = 0; same && i < planned.size(); ++i)
+          same =
+              planned[i].name == used.entries[i].name && planned[i].bytes == used.entries[i].bytes;
+        EXPECT_ALL_RANKS(same) << text_of(layout, zero) << "\n"
+                               << run.plan().memory.to_string() << "\n"
+                               << used.to_string();
+      }
+}
+
+double validation(const EngineOptions& options, Mesh& mesh) {
+  test::EngineRun run(options, mesh);
+  DataConfig config;
+  config.synthetic = true;
+  config.seed = 5;
+  config.block_size = options.model.block_size;
+  config.rows = options.micro_batch_size;
+  config.vocab_size = options.model.vocab_size;
+  config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
+  config.peers = &mesh.along(Axis::tensor);
+  const auto data = Dataset::open(mesh.along(Axis::data), config);
+  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+}
+
+TEST(ZeroTensor, EvaluatesAndGeneratesTheSame) {
+  test::SingleRank single;
+  EngineOptions options = options_of(model_of(true));
+  const auto text = [&](Mesh& mesh) {
+    test::EngineRun run(options, mesh, std::size_t{1} << 20);
+    return Generator(run.engine().instance()).generate({1, 2, 3}, 20, {.seed = 3});
+  };
+  const double one = validation(options, *single.mesh);
+  const auto written = text(*single.mesh);
+  for (const Layout& layout : layouts())
+    for (const ZeroOptions& zero : stages()) {
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      options.zero = zero;
+      EXPECT_ALL_RANKS(std::abs(validation(options, *mesh) - one) <= 1e-12);
+      EXPECT_ALL_RANKS(text(*mesh) == written) << text_of(layout, zero);
+    }
+}
+
+/// Where a run may be moved: layout and stage.
+struct Place {
+  Layout layout;
+  ZeroOptions zero;
+};
+
+// Saved anywhere, loaded anywhere, to the bit; what one rank that ran by itself has is what is
+// read.
+TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
+  const auto world = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
+  std::unique_ptr<test::TemporaryDirectory> folder;
+  std::string path;
+  if (world->rank() == 0) {
+    folder = std::make_unique<test::TemporaryDirectory>();
+    path = folder->path() + "/checkpoints";
+  }
+  share_text(world->world(), path);
+  std::vector<Place> places;
+  for (const Layout& layout : layouts())
+    for (const int stage : {0, 1, 3}) places.push_back({layout, {.stage = stage}});
+  if (places.empty()) GTEST_SKIP() << "needs two or four ranks";
+  for (const int stage : {0, 2}) places.push_back({world->layout(), {.stage = stage}});
+  EngineOptions options = options_of(model_of(true));
+  const Curve one = alone(options, 3);
+  std::int64_t saved = 0;
+  for (const Place& from : places) {
+    const auto mesh = Mesh::over_world(from.layout, Transport::automatic);
+    options.zero = from.zero;
+    options.micro_batches = kMicroBatches / from.layout.size(Axis::data);
+    test::EngineRun run(options, *mesh);
+    run.losses(3);
+    Progress progress{.step = ++saved};
+    CheckpointStore store(path, mesh->world());
+    ASSERT_ALL_RANKS(
+        store.save({.step = saved, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
+    const std::vector<double> there = run.state();
+    EXPECT_ALL_RANKS(test::distance(one.state, there) <= 1e-12);
+    for (const Place& to : places) {
+      const auto other = Mesh::over_world(to.layout, Transport::automatic);
+      options.zero = to.zero;
+      options.micro_batches = kMicroBatches / to.layout.size(Axis::data);
+      test::EngineRun next(options, *other);
+      Progress restored;
+      CheckpointStore reader(path, other->world());
+      const auto found = reader.find_newest_valid();
+      ASSERT_ALL_RANKS(found.has_value());
+      reader.load(*found, tensors_to_load(next.engine(), restored));
+      next.engine().instance().publish();
+      EXPECT_ALL_RANKS(restored.step == saved);
+      EXPECT_ALL_RANKS(test::same_bits(there, next.state()))
+          << text_of(from.layout, from.zero) << " -> " << text_of(to.layout, to.zero);
+      require_equal_parameters(next.engine(), "parameters after loading");
+    }
+  }
+}
+
+// Negative controls: a broken rule is seen.
+TEST(ZeroTensor, PartialGradientsLeftUnsummedAreSeen) {
+  EngineOptions options = options_of(model_of(false));
+  const Curve one = alone(options, 3);
+  options.sequence = true;
+  options.alter = [](ParameterSet& set) {
+    for (Parameter& p : set.parameters()) p.shard.partial.clear();
+  };
+  for (const Layout& layout : layouts())
+    for (const int stage : {1, 2, 3}) {
+      options.zero.stage = stage;
+      options.micro_batches = kMicroBatches / layout.size(Axis::data);
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      test::EngineRun run(options, *mesh);
+      run.losses(3);
+      EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
+      EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
+          << "and the ranks drift apart, stage " << stage;
+    }
+}
+
+// One element of one norm on one rank, in whatever memory that rank keeps of it.
+TEST(ZeroTensor, RanksThatDriftApartAreSeen) {
+  EngineOptions options = options_of(model_of(true));
+  for (const Layout& layout : layouts())
+    for (const ZeroOptions& zero : stages()) {
+      options.zero = zero;
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      test::EngineRun run(options, *mesh);
+      require_equal_parameters(run.engine(), "parameters");
+      ParameterStorage& storage = run.engine().instance().storage();
+      for (const Parameter& p : storage.parameters().parameters()) {
+        if (p.name != "final_norm.weight") continue;
+        const TensorView own = storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+        if (own.count() > 0 && mesh->coordinates()[Axis::tensor] == 0) *own.as<double>() += 1e-9;
+      }
+      EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
+          << text_of(layout, zero);
+    }
+}
+
+}  // namespace
+}  // namespace choir

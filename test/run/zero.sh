@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# parallel.zero: any stage trains the same weights, writes and reads the same checkpoints; what does not go is refused.
+. "$(dirname "$0")/lib/common.sh"
+
+fixed=(train.reproducible=true train.global_batch_size=16 eval.sample_tokens=8 optimizer.decay_steps=20)
+train 1 whole "${fixed[@]}"
+expect "one rank that has everything" 0 "zero: stage 0: nothing is sharded"
+for stage in 1 2 3; do
+  train 2 "zero$stage" "${fixed[@]}" parallel.zero=$stage
+  expect "stage $stage on 2 ranks" 0 "zero: stage $stage" "in 2 slice(s), 1 group(s) of 2 rank(s)" "--- sample after 20 steps"
+  check "stage $stage: the losses, bit by bit" same_losses whole "zero$stage"
+  check "stage $stage: the weights, bit by bit" same_weights whole "zero$stage"
+done
+check "stage 3 writes the same text" diff whole/samples zero3/samples
+train 4 pairs "${fixed[@]}" parallel.zero=3 parallel.zero_group=2 train.micro_batch_size=2
+expect "stage 3 in groups of two" 0 "in 2 slice(s), 2 group(s) of 2 rank(s)" "between the groups"
+train 1 pairs_whole "${fixed[@]}" train.micro_batch_size=2
+check "groups: the weights, bit by bit" same_weights pairs_whole pairs
+
+train 2 moved "${fixed[@]}" parallel.zero=3 train.max_steps=10
+expect "the first half with stage 3" 0 "moved/checkpoints/step_00000010"
+train 1 moved "${fixed[@]}" parallel.zero=1
+expect "the second with stage 1 on one rank" 0 "resumed from moved/checkpoints/step_00000010" "20 (10 now)"
+check "moved: the weights of straight through, bit by bit" same_weights whole moved
+
+run 2 eval zero3
+expect "eval with shared parameters" 0 "val_loss="
+mine=$(grep -o 'val_loss=[0-9.]*' out)
+run 1 eval zero1
+expect "eval of the same weights on one rank" 0 "$mine"
+run 2 generate zero3 --tokens 20 --seed 3
+expect "generate with shared parameters" 0
+cp stdout together.txt
+run 1 generate zero1 --tokens 20 --seed 3
+check "... writes what one rank writes" diff stdout together.txt
+
+train 2 no parallel.zero=4
+expect "stage 4" 2 "parallel.zero = 4 is out of range; legal: 0 <= value <= 3"
+train 2 no parallel.zero_group=2
+expect "groups without a stage" 2 "is for parallel.zero = 1, 2 or 3"
+train 2 no parallel.zero=2 parallel.zero_prefetch=2
+expect "prefetch without stage 3" 2 "is for parallel.zero = 3, not 2"
+train 2 no parallel.zero=1 parallel.zero_group=3
+expect "groups that do not divide the ranks" 2 "parallel.zero_group = 3 does not divide the 2 data-parallel ranks" \
+  "all, node, or one of 1, 2"
+check "nothing was started" absent no/checkpoints

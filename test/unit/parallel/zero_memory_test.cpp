@@ -1,0 +1,97 @@
+// What a rank holds at each ZeRO stage, from the plan of layouts of any size.
+#include <gtest/gtest.h>
+
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+GptConfig model() {
+  GptConfig c = test::tiny_gpt();
+  c.n_layer = 6;
+  c.n_embd = 128;
+  c.ffn_width = 512;
+  c.vocab_size = 256;
+  return c;
+}
+
+MemoryPlan plan(const char* precision, int ranks, const ZeroOptions& zero, int rank = 0) {
+  EngineOptions options = test::engine_options(model(), precision, 2);
+  options.zero = zero;
+  return plan_step(options, Layout(1, 1, ranks, 1), rank, ranks, false).memory;
+}
+
+double of(const MemoryPlan& plan, std::initializer_list<const char*> names) {
+  double sum = 0;
+  for (const char* name : names) sum += static_cast<double>(plan.bytes_of(name));
+  return sum;
+}
+
+/// n parameters of the model above, by hand.
+double parameters() {
+  const double c = 128, h = 512, v = 256, t = 8;
+  return v * c + t * c + 6 * (4 * c * c + 4 * c + 2 * c * h + h + c + 4 * c) + 2 * c;
+}
+
+TEST(ZeroMemory, EveryStageHoldsItsShare) {
+  for (const int ranks : {1, 2, 4, 8}) {
+    const double n = parameters();
+    const auto expect_share = [&](double bytes, double of_all, const char* what) {
+      EXPECT_GE(bytes, of_all) << what << " on " << ranks;
+      EXPECT_LE(bytes, 1.05 * of_all) << what << " on " << ranks;  // padding of buckets and tensors
+    };
+    const MemoryPlan one = plan("bf16-mixed", ranks, {.stage = 1});
+    expect_share(of(one, {"optimizer moments"}), 8 * n / ranks, "moments, 1");
+    expect_share(of(one, {"parameters, master"}), 4 * n / ranks, "masters, 1");
+    expect_share(of(one, {"parameters, compute copy"}), 2 * n, "copy, 1");
+    expect_share(of(one, {"gradients"}), 4 * n, "gradients, 1");
+    const MemoryPlan two = plan("bf16-mixed", ranks, {.stage = 2});
+    expect_share(of(two, {"gradients, slice"}), 4 * n / ranks, "gradients, 2");
+    EXPECT_EQ(of(two, {"gradients"}), 0);
+    for (const char* precision : {"bf16-mixed", "fp32", "fp64", "bf16-true"}) {
+      const MemoryPlan three = plan(precision, ranks, {.stage = 3});
+      const Precision p = precision_of(precision);
+      const auto word = [](DType type) { return static_cast<double>(size_of(type)); };
+      expect_share(of(three, {"parameters, master", "gradients, slice", "optimizer moments",
+                              "parameters, compute copy", "gradients"}),
+                   (word(p.master) + 3 * word(p.gradient)) * n / ranks, precision);
+      // Whole: embedding, the end, and two blocks of six.
+      const double block = (n - (256 + 8) * 128 - 256) / 6, live = n - 4 * block;
+      expect_share(of(three, {"parameters, whole buckets"}), word(p.compute) * live, "values");
+      expect_share(of(three, {"gradients, whole buckets"}), word(p.gradient) * live, "gradients");
+    }
+  }
+}
+
+TEST(ZeroMemory, GroupsHoldMore) {
+  const MemoryPlan all = plan("fp32", 8, {.stage = 3}),
+                   pairs = plan("fp32", 8, {.stage = 3, .group = 2});
+  EXPECT_EQ(4 * all.bytes_of("optimizer moments"), pairs.bytes_of("optimizer moments"));
+  // Planned as two nodes of four.
+  EngineOptions options = test::engine_options(model(), "fp32", 1);
+  options.zero = {.stage = 3, .group = ZeroOptions::kNode};
+  const MemoryPlan node = plan_step(options, Layout(1, 1, 8, 1), 5, 4, false).memory;
+  EXPECT_EQ(2 * all.bytes_of("optimizer moments"), node.bytes_of("optimizer moments"));
+  // Five ranks of four a node: nodes with unlike numbers of them.
+  EXPECT_THROW(plan_step(options, Layout(1, 1, 5, 1), 0, 4, false), DeckError);
+}
+
+TEST(ZeroMemory, PrefetchCostsABlockEach) {
+  const auto bytes = [](int prefetch) {
+    return plan("fp32", 4, {.stage = 3, .prefetch = prefetch})
+        .bytes_of("parameters, whole buckets");
+  };
+  EXPECT_EQ(bytes(2) - bytes(1), bytes(1) - bytes(0));
+  EXPECT_GT(bytes(1), bytes(0));
+  EXPECT_EQ(bytes(5), bytes(9)) << "no more slots than blocks";
+}
+
+TEST(ZeroMemory, EveryRankTheSame) {
+  for (const int stage : {0, 1, 2, 3})
+    for (int rank = 1; rank < 3; ++rank)
+      EXPECT_EQ(plan("fp32", 3, {.stage = stage}, rank).total(),
+                plan("fp32", 3, {.stage = stage}).total());
+}
+
+}  // namespace
+}  // namespace choir
