@@ -25,7 +25,7 @@ void to_floats(const TensorView& from, std::vector<float>& to) {
 struct Generator::Cache {
   explicit Cache(ModelInstance& instance) {
     const GptConfig& c = instance.model().config();
-    const auto layers = static_cast<std::size_t>(c.n_layer);
+    const auto layers = static_cast<std::size_t>(instance.model().layers_of_rank());
     const Shape shape{1, c.block_size, instance.model().kv_heads_of_rank(), c.head_width()};
     memory.reserve(2 * layers);
     for (std::size_t i = 0; i < layers; ++i) {
@@ -73,7 +73,8 @@ void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count
   instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
   pass.begin(Mode::generate,
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
-  const Tensor out = instance_.model().next_logits(pass, device_ids);
+  BucketHooks everything_resident;
+  const Tensor out = instance_.model().next_logits(pass, device_ids, everything_resident);
   cache.length += count;
   Device& device = instance_.device();
   if (device.kind() == DeviceKind::null) return;

@@ -47,7 +47,7 @@ class Speaker {
                              0);
       const TensorView view{
           const_cast<std::int32_t*>(ids.data() + at), DType::i32, {static_cast<std::int64_t>(n)}};
-      const Tensor out = instance_.model().next_logits(instance_.pass(), view);
+      const Tensor out = instance_.model().next_logits(instance_.pass(), view, hooks_);
       cache.length += static_cast<std::int64_t>(n);
       result.clear();
       for (std::int64_t i = 0; i < out.count(); ++i)
@@ -67,6 +67,7 @@ class Speaker {
   CpuDevice device_;
   test::SingleRank single_;
   ModelInstance instance_;
+  BucketHooks hooks_;
 };
 
 std::vector<GptConfig> shapes() {
