@@ -1,112 +1,156 @@
 #include "choir/model/gpt.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "choir/core/clock.hpp"
 #include "choir/device/profile_range.hpp"
-#include "choir/ops/copy_rows.hpp"
-#include "choir/ops/cross_entropy.hpp"
 #include "choir/ops/embedding.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/rope.hpp"
+#include "src/model/logits.hpp"
 
 namespace choir {
 namespace {
 
 constexpr double kInitStd = 0.02;
-// Bucket numbers: 0 the embedding, 1 + i block i, last the final norm (and an untied head).
-constexpr int kEmbeddingBucket = 0;
+
 // Columns of logits of a rank: rows begin at 16 bytes.
 ShardSpec vocabulary_shard() {
   return {.split_dim = 0, .alignment = 8};
 }
 
-/// The three calls and what is reduced between them.
-void parallel_cross_entropy(Pass& pass, ops::ParallelCrossEntropy call) {
-  const std::int64_t rows = pass.sequence().rows();
-  Communicator& ranks = *pass.tensor().communicator;
-  const Tensor local = pass.allocate_statistic({rows}, "maxima");
-  const Tensor maxima = pass.allocate_statistic({rows}, "maxima");
-  const Tensor sums = pass.allocate_statistic({rows, call.sums_per_row()}, "sums of exponentials");
-  call.local_maxima = local;
-  call.maxima = maxima;
-  call.sums = sums;
-  ops::cross_entropy_maxima(pass.stream(), call);
-  ranks.all_reduce(maxima.data, static_cast<std::size_t>(rows), maxima.dtype, ReduceOp::max);
-  ops::cross_entropy_sums(pass.stream(), call);
-  ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), sums.dtype, ReduceOp::sum,
-                   pass.tensor().order);
-  ops::cross_entropy_finish(pass.stream(), call);
+ResidualNorm::Options norm_options(const GptConfig& c) {
+  return {.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
 }
 
-/// [B, n] of each rank -> [B, ranks * n] on all of them.
-Tensor gather_columns(Pass& pass, const Tensor& part) {
-  const TensorAxis& axis = pass.tensor();
-  if (axis.size() == 1) return part;
-  const std::int64_t rows = part.shape.rows(), n = part.shape.back();
-  const Tensor parts = pass.allocate({axis.size() * rows, n}, "logits of all ranks");
-  ops::copy(pass.stream(), part, parts.slice(axis.rank() * rows, rows));
-  axis.communicator->all_gather(parts.data, static_cast<std::size_t>(part.count()), part.dtype);
-  if (rows == 1) return parts.reshaped({1, axis.size() * n});
-  Tensor whole = pass.allocate({rows, axis.size() * n}, "logits");
-  for (std::int64_t r = 0; r < axis.size(); ++r)
-    ops::copy_rows(pass.stream(), part.dtype, rows, n, {parts.slice(r * rows, rows).data, n},
-                   {static_cast<std::byte*>(whole.data) +
-                        static_cast<std::size_t>(r * n) * size_of(part.dtype),
-                    axis.size() * n});
-  return whole;
+/// The stream as the norm that reads it would add it up.
+Tensor joined(Pass& pass, ResidualStream stream) {
+  if (stream.delta.empty()) return std::move(stream.residual);
+  const Tensor sum = stream.delta.sole_owner()
+                         ? stream.delta
+                         : pass.allocate(stream.delta.shape, "residual between pieces");
+  ops::add(pass.stream(), stream.residual, stream.delta, sum);
+  return sum;
 }
 
 }  // namespace
 
-Gpt::Gpt(const GptConfig& c, ParameterSet& parameters)
+Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const GptCut& cut)
     : config_(c), parameters_(&parameters), embedding_dropout_("embedding.dropout", c.dropout) {
-  parameters.begin_bucket("embedding");
-  tokens_ = &parameters.add({.name = "embedding.tokens.weight",
-                             .shape = {c.vocab_size, c.n_embd},
-                             .init = Init::normal(kInitStd),
-                             .decay = true,
-                             .gradient_overwritten = c.tied,  // the head's GEMM comes first
-                             .shard = vocabulary_shard()});
-  if (c.position == Position::learned)
-    positions_ = &parameters.add({.name = "embedding.positions.weight",
-                                  .shape = {c.block_size, c.n_embd},
+  const int units = static_cast<int>(c.n_layer) + 2;
+  const std::vector<UnitRange> everything{{0, units}};
+  const std::vector<UnitRange>& ranges = cut.pieces.empty() ? everything : cut.pieces;
+  const auto resident = [&](int unit) {
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [&](const UnitRange& range) { return range.contains(unit); });
+  };
+  set_pieces(ranges);
+  shares_weight_ = c.tied && !cut.separate_tied && resident(0) && resident(units - 1);
+  add_embedding(resident(0));
+  for (std::int64_t i = 0; i < c.n_layer; ++i) add_block(i, resident(static_cast<int>(i) + 1));
+  add_head(resident(units - 1));
+}
+
+void Gpt::set_pieces(const std::vector<UnitRange>& ranges) {
+  const int units = static_cast<int>(config_.n_layer) + 2;
+  int end = 0, count = 0;
+  std::size_t block = 0;
+  for (const UnitRange& range : ranges) {
+    CHOIR_CHECK(range.count > 0 && range.first >= end && range.end() <= units,
+                "units {} to {} of {} as a piece after unit {}", range.first, range.end(), units,
+                end);
+    end = range.end();
+    count += range.count;
+    Piece piece{.embedding = range.first == 0, .head = end == units, .first_block = block};
+    block += static_cast<std::size_t>(range.count - piece.embedding - piece.head);
+    piece.end_block = block;
+    pieces_.push_back(piece);
+  }
+  whole_ = count == units;
+}
+
+void Gpt::add_embedding(bool resident) {
+  parameters_->begin_bucket("embedding.tokens", resident);
+  tokens_ = &parameters_->add({.name = "embedding.tokens.weight",
+                               .shape = {config_.vocab_size, config_.n_embd},
+                               .init = Init::normal(kInitStd),
+                               .decay = true,
+                               // by the head's GEMM, which comes first
+                               .gradient_overwritten = shares_weight_,
+                               .shard = vocabulary_shard()});
+  if (config_.position != Position::learned) return;
+  parameters_->begin_bucket("embedding.positions", resident);
+  positions_ = &parameters_->add({.name = "embedding.positions.weight",
+                                  .shape = {config_.block_size, config_.n_embd},
                                   .init = Init::normal(kInitStd),
                                   .decay = true});
+}
+
+void Gpt::add_block(std::int64_t layer, bool resident) {
+  const GptConfig& c = config_;
+  const std::string name = "blocks." + std::to_string(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
-  const ResidualNorm::Options norm{.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
-  for (std::int64_t i = 0; i < c.n_layer; ++i) {
-    const std::string name = "blocks." + std::to_string(i);
-    parameters.begin_bucket(name);
-    blocks_.push_back(std::make_unique<TransformerBlock>(
-        parameters, name, norm,
-        SelfAttention::Options{.width = c.n_embd,
-                               .heads = c.n_head,
-                               .kv_heads = c.n_kv_head,
-                               .bias = c.bias,
-                               .rope = c.position == Position::rope,
-                               .dropout = c.dropout,
-                               .output_init_std = output_std,
-                               .layer = static_cast<int>(i),
-                               .implementation = c.attention},
-        FeedForward::Options{.width = c.n_embd,
-                             .hidden = c.ffn_width,
-                             .activation = c.activation,
+  parameters_->begin_bucket(name, resident);
+  auto block = std::make_unique<TransformerBlock>(
+      *parameters_, name, norm_options(c),
+      SelfAttention::Options{.width = c.n_embd,
+                             .heads = c.n_head,
+                             .kv_heads = c.n_kv_head,
                              .bias = c.bias,
+                             .rope = c.position == Position::rope,
                              .dropout = c.dropout,
-                             .output_init_std = output_std}));
+                             .output_init_std = output_std,
+                             .layer = static_cast<int>(blocks_.size()),
+                             .implementation = c.attention},
+      FeedForward::Options{.width = c.n_embd,
+                           .hidden = c.ffn_width,
+                           .activation = c.activation,
+                           .bias = c.bias,
+                           .dropout = c.dropout,
+                           .output_init_std = output_std});
+  if (resident)
+    blocks_.push_back({std::move(block), static_cast<int>(parameters_->buckets().size()) - 1});
+}
+
+void Gpt::add_head(bool resident) {
+  parameters_->begin_bucket("final_norm", resident);
+  final_norm_ = std::make_unique<ResidualNorm>(*parameters_, "final_norm", config_.n_embd,
+                                               norm_options(config_));
+  const int buckets = static_cast<int>(parameters_->buckets().size());
+  final_norm_bucket_ = buckets - 1;
+  head_bucket_ = shares_weight_ ? tokens_->bucket : buckets;
+  if (shares_weight_) {
+    head_ = std::make_unique<Linear>(*tokens_);
+    return;
   }
-  parameters.begin_bucket("head");
-  final_norm_ = std::make_unique<ResidualNorm>(parameters, "final_norm", c.n_embd, norm);
-  head_ = c.tied ? std::make_unique<Linear>(*tokens_)
-                 : std::make_unique<Linear>(
-                       parameters, "head", c.n_embd, c.vocab_size,
-                       Linear::Options{.bias = false, .weight_shard = vocabulary_shard()});
+  parameters_->begin_bucket("head", resident);
+  if (!config_.tied) {
+    head_ = std::make_unique<Linear>(
+        *parameters_, "head", config_.n_embd, config_.vocab_size,
+        Linear::Options{.bias = false, .weight_shard = vocabulary_shard()});
+    return;
+  }
+  head_ = std::make_unique<Linear>(parameters_->add({.name = "head.weight",
+                                                     .shape = tokens_->shape,
+                                                     .init = tokens_->init,
+                                                     .decay = true,
+                                                     .gradient_overwritten = true,
+                                                     .shard = vocabulary_shard(),
+                                                     .tied_to = tokens_}));
+}
+
+const Gpt::Piece& Gpt::piece(int index) const {
+  CHOIR_CHECK(index >= 0 && index < pieces(), "piece {} of {}", index, pieces());
+  return pieces_[static_cast<std::size_t>(index)];
+}
+
+std::int64_t Gpt::first_id() const {
+  return tokens_->split.rank * tokens_->local[0];
 }
 
 Shape Gpt::rope_table_shape() const {
-  if (config_.position != Position::rope) return {0};
+  if (config_.position != Position::rope || blocks_.empty()) return {0};
   return {config_.block_size, config_.head_width()};
 }
 
@@ -116,10 +160,12 @@ void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
     ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
 }
 
-ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
+Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
   const bool adds_positions = positions_ != nullptr && pass.tensor().rank() == 0;
+  hooks.acquire(tokens_->bucket);
+  if (positions_) hooks.acquire(positions_->bucket);
   Tensor terms = allocate_terms(pass, config_.n_embd, "embedding");
   ops::embedding_forward(pass.stream(),
                          {.ids = ids,
@@ -130,88 +176,110 @@ ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
                           .out = terms,
                           .first_id = first_id(),
                           .vocabulary = config_.vocab_size});
+  if (positions_) hooks.release(positions_->bucket);
+  if (!keeps_shared_weight()) hooks.release(tokens_->bucket);
   Tensor x = RowSum(pass, std::move(terms)).wait();
   embedding_dropout_.forward(pass, x);
-  return {std::move(x), Tensor()};
+  return x;
 }
 
-Tensor Gpt::trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-  hooks.acquire(kEmbeddingBucket);
-  ResidualStream stream = embed(pass, ids);
-  if (!config_.tied) hooks.release(kEmbeddingBucket);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    const int bucket = static_cast<int>(i) + 1;
-    hooks.acquire(bucket);
-    stream = blocks_[i]->forward(pass, stream, rope_table_);
-    hooks.release(bucket);
+Tensor Gpt::forward(Pass& pass, int index, Tensor input, const GptBatch& batch,
+                    BucketHooks& hooks) {
+  const Piece& here = piece(index);
+  CHOIR_CHECK(here.embedding == input.empty(), "piece {} gets {} input", index,
+              input.empty() ? "no" : "an");
+  pass.begin_piece(index);
+  ResidualStream stream;
+  if (here.embedding) {
+    stream.residual = embed(pass, batch.ids, hooks);
+  } else {
+    CHOIR_CHECK(input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
+                to_string(input.shape), to_string(boundary_shape(pass)));
+    stream.residual = std::move(input);
   }
-  hooks.acquire(static_cast<int>(blocks_.size()) + 1);
-  return final_norm_->forward(pass, stream).normed;
+  for (std::size_t i = here.first_block; i < here.end_block; ++i) {
+    const Block& block = blocks_[i];
+    hooks.acquire(block.bucket);
+    stream = block.module->forward(pass, stream, rope_table_);
+    hooks.release(block.bucket);
+  }
+  return here.head ? head(pass, std::move(stream), batch, hooks) : joined(pass, std::move(stream));
 }
 
-Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
-                 BucketHooks& hooks, const double* device_scale) {
-  const Tensor normed = trunk(pass, ids, hooks);
+Tensor Gpt::head(Pass& pass, ResidualStream stream, const GptBatch& batch, BucketHooks& hooks) {
+  hooks.acquire(final_norm_bucket_);
+  if (!keeps_shared_weight()) hooks.acquire(head_bucket_);
+  const Tensor normed = final_norm_->forward(pass, stream).normed;
+  stream = {};
   const ProfileRange range(pass.stream(), "head and loss");
-  Tensor logits = head_->forward(pass, normed);
+  const bool generates = pass.mode() == Mode::generate;
+  const Tensor logits = head_->forward(pass, generates ? last_positions(pass, normed) : normed);
+  if (!keeps_head(pass)) release_head(hooks);
+  if (generates) return gather_columns(pass, logits);
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
-  if (pass.tensor().size() > 1)
-    parallel_cross_entropy(pass, {.logits = logits,
-                                  .targets = targets,
-                                  .losses = losses,
-                                  .vocabulary = config_.vocab_size,
-                                  .first_column = first_id(),
-                                  .scale = scale,
-                                  .device_scale = device_scale,
-                                  .write_gradient = pass.training()});
-  else
-    ops::cross_entropy(pass.stream(), {.logits = logits,
-                                       .targets = targets,
-                                       .losses = losses,
-                                       .vocabulary = config_.vocab_size,
-                                       .scale = scale,
-                                       .device_scale = device_scale,
-                                       .write_gradient = pass.training()});
+  token_losses(pass,
+               {.logits = logits,
+                .targets = batch.targets,
+                .losses = losses,
+                .vocabulary = config_.vocab_size,
+                .scale = batch.scale,
+                .device_scale = batch.device_scale,
+                .write_gradient = pass.training()},
+               first_id());
   pass.save(logits);  // now their gradient
-  if (!pass.training()) release_head(hooks);
   return losses;
 }
 
-// A tied head reads the embedding.
 void Gpt::release_head(BucketHooks& hooks) const {
-  hooks.release(static_cast<int>(blocks_.size()) + 1);
-  if (config_.tied) hooks.release(kEmbeddingBucket);
+  hooks.release(head_bucket_);
+  hooks.release(final_norm_bucket_);
 }
 
-std::int64_t Gpt::first_id() const {
-  return tokens_->split.rank * tokens_->local[0];
-}
-
-void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-  const int last = static_cast<int>(blocks_.size()) + 1;
-  Tensor d_stream;
-  hooks.begin_gradients(last);
-  if (config_.tied) hooks.begin_gradients(kEmbeddingBucket);
-  {
-    const ProfileRange range(pass.stream(), "head backward");
-    const Tensor d_normed = head_->backward(pass, pass.pop());
-    d_stream = final_norm_->backward(pass, d_normed, Tensor());
+Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const TensorView& ids,
+                     BucketHooks& hooks) {
+  const Piece& here = piece(index);
+  CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
+              d_output.empty() ? "no" : "a");
+  pass.begin_piece(index);
+  Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
+  for (std::size_t i = here.end_block; i-- > here.first_block;) {
+    const Block& block = blocks_[i];
+    hooks.acquire(block.bucket);
+    pass.begin_gradients(hooks, block.bucket);
+    d_stream = block.module->backward(pass, std::move(d_stream), rope_table_);
+    pass.gradients_ready(hooks, block.bucket);
+    hooks.release(block.bucket);
   }
-  hooks.gradients_ready(last);
+  if (!here.embedding) return d_stream;
+  embedding_backward(pass, d_stream, ids, hooks);
+  return {};
+}
+
+Tensor Gpt::head_backward(Pass& pass, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "head backward");
+  if (!keeps_head(pass)) {
+    hooks.acquire(head_bucket_);
+    hooks.acquire(final_norm_bucket_);
+  }
+  pass.begin_gradients(hooks, head_bucket_);
+  const Tensor d_normed = head_->backward(pass, pass.pop());
+  if (!shares_weight_) pass.gradients_ready(hooks, head_bucket_);
+  pass.begin_gradients(hooks, final_norm_bucket_);
+  Tensor d_stream = final_norm_->backward(pass, d_normed, Tensor());
+  pass.gradients_ready(hooks, final_norm_bucket_);
   release_head(hooks);
-  for (int bucket = last - 1; bucket > kEmbeddingBucket; --bucket) {
-    hooks.acquire(bucket);
-    hooks.begin_gradients(bucket);
-    d_stream = blocks_[static_cast<std::size_t>(bucket - 1)]->backward(pass, std::move(d_stream),
-                                                                       rope_table_);
-    hooks.gradients_ready(bucket);
-    hooks.release(bucket);
-  }
-  if (!config_.tied) hooks.begin_gradients(kEmbeddingBucket);
-  // Queued behind the tied head's, which overwrites what is in the gradient.
-  pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids),
-                        gather_rows(pass, embedding_dropout_.backward(pass, d_stream))});
-  hooks.gradients_ready(kEmbeddingBucket);
+  return d_stream;
+}
+
+void Gpt::embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+                             BucketHooks& hooks) {
+  const Tensor d_embedding = gather_rows(pass, embedding_dropout_.backward(pass, d_stream));
+  if (!shares_weight_) pass.begin_gradients(hooks, tokens_->bucket);
+  if (positions_) pass.begin_gradients(hooks, positions_->bucket);
+  // Behind the shared head's, which overwrites what is in the gradient.
+  pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids), d_embedding});
+  if (positions_) pass.gradients_ready(hooks, positions_->bucket);
+  pass.gradients_ready(hooks, tokens_->bucket);
 }
 
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
@@ -231,52 +299,31 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .workspace = workspace});
 }
 
+Tensor Gpt::through(Pass& pass, const GptBatch& batch, BucketHooks& hooks) {
+  CHOIR_CHECK(whole_, "this rank has {} pieces of the model, not all of it", pieces());
+  Tensor stream;
+  for (int i = 0; i < pieces(); ++i) stream = forward(pass, i, std::move(stream), batch, hooks);
+  return stream;
+}
+
+Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
+                 BucketHooks& hooks, const double* device_scale) {
+  return through(
+      pass, {.ids = ids, .targets = targets, .scale = scale, .device_scale = device_scale}, hooks);
+}
+
+void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+  Tensor d_stream;
+  for (int i = pieces() - 1; i >= 0; --i)
+    d_stream = backward(pass, i, std::move(d_stream), ids, hooks);
+}
+
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-  const Tensor normed = trunk(pass, ids, hooks);
-  const Sequence& sequence = pass.sequence();
-  const std::int64_t width = config_.n_embd;
-  Tensor last = pass.allocate({sequence.batch, width}, "last position");
-  auto* data = static_cast<std::byte*>(normed.data);
-  const std::int64_t first = (sequence.tokens - 1) * width;
-  ops::copy_rows(
-      pass.stream(), normed.dtype, sequence.batch, width,
-      {data + static_cast<std::size_t>(first) * size_of(normed.dtype), sequence.tokens * width},
-      {last.data, width});
-  const Tensor logits = head_->forward(pass, last);
-  release_head(hooks);
-  return gather_columns(pass, logits);
+  return through(pass, {.ids = ids}, hooks);
 }
 
 std::int64_t Gpt::kv_heads_of_rank() const {
   return SelfAttention::heads_of_rank(config_.n_kv_head, parameters_->tensor());
-}
-
-std::int64_t Gpt::parameters_without_positions() const {
-  return parameters_->count() - (positions_ ? positions_->count() : 0);
-}
-
-double Gpt::flops_per_token() const {
-  return 6.0 * static_cast<double>(parameters_without_positions()) +
-         12.0 * static_cast<double>(config_.n_layer * config_.n_embd * config_.block_size);
-}
-
-std::string Gpt::describe() const {
-  std::string text;
-  for (const Bucket& bucket : parameters_->buckets()) {
-    // Blocks are alike: the first one speaks for all.
-    if (bucket.name.starts_with("blocks.") && bucket.name != "blocks.0") continue;
-    std::int64_t count = 0;
-    for (const Parameter* p : bucket.parameters) count += p->count();
-    text += fmt::format("  {:<34} {:>14} parameters{}\n", bucket.name, format_count(count),
-                        bucket.name == "blocks.0" && config_.n_layer > 1
-                            ? fmt::format(" (and {} alike)", config_.n_layer - 1)
-                            : "");
-    for (const Parameter* p : bucket.parameters)
-      text += fmt::format("    {:<32} {:>14}  {}{}\n", p->name, to_string(p->shape),
-                          p->decay ? "decay" : "",
-                          config_.tied && p == tokens_ ? ", tied to the head" : "");
-  }
-  return text;
 }
 
 }  // namespace choir

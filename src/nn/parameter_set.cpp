@@ -43,7 +43,8 @@ void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, st
     for (const ShardRun& run : runs) std::fill_n(out + run.local, run.count, value);
     return;
   }
-  const PhiloxKey key = philox_key(seed, "init/" + parameter.name);
+  const PhiloxKey key =
+      philox_key(seed, "init/" + (parameter.tied_to ? *parameter.tied_to : parameter).name);
   const double std = parameter.init.std;
   const auto write = [&](const ShardRun& run, std::int64_t i) {
     const auto element = static_cast<std::uint64_t>(run.logical + i);
@@ -60,41 +61,76 @@ void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, st
 
 }  // namespace
 
-void ParameterSet::begin_bucket(std::string name) {
-  buckets_.push_back({});
-  buckets_.back().name = std::move(name);
+void ParameterSet::begin_bucket(std::string name, bool resident) {
+  std::vector<Bucket>& list = resident ? buckets_ : elsewhere_;
+  order_.push_back({resident, list.size()});
+  list.push_back({});
+  list.back().name = std::move(name);
 }
 
 Parameter& ParameterSet::add(Parameter parameter) {
-  CHOIR_CHECK(!buckets_.empty(), "parameter '{}' before the first bucket", parameter.name);
-  for (const Parameter& other : parameters_)
-    CHOIR_CHECK(other.name != parameter.name, "two parameters are called '{}'", other.name);
-  parameter.bucket = static_cast<int>(buckets_.size()) - 1;
+  CHOIR_CHECK(!order_.empty(), "parameter '{}' before the first bucket", parameter.name);
+  for (const auto* list : {&all_, &copies_})
+    for (const Parameter* other : *list)
+      CHOIR_CHECK(other->name != parameter.name, "two parameters are called '{}'", other->name);
+  const Place place = order_.back();
+  parameter.bucket = place.resident ? static_cast<int>(place.index) : -1;
   parameter.split = tensor_;
   parameter.local = local_shape(parameter.shape, parameter.shard, tensor_);
-  parameters_.push_back(std::move(parameter));
-  buckets_.back().parameters.push_back(&parameters_.back());
-  return parameters_.back();
+  auto& memory = place.resident ? parameters_ : described_;
+  memory.push_back(std::move(parameter));
+  Parameter& added = memory.back();
+  at(place).parameters.push_back(&added);
+  (added.tied_to ? copies_ : all_).push_back(&added);
+  return added;
+}
+
+const Bucket& ParameterSet::bucket_with(const Parameter* parameter) const {
+  for (const Place& place : order_) {
+    const auto& list = at(place).parameters;
+    if (std::find(list.begin(), list.end(), parameter) != list.end()) return at(place);
+  }
+  throw Error(ExitCode::other, fmt::format("'{}' is in no bucket", parameter->name));
+}
+
+std::vector<const Bucket*> ParameterSet::model_buckets() const {
+  std::vector<const Bucket*> list;
+  for (const Place& place : order_)
+    if (at(place).parameters.empty() || !at(place).parameters.front()->tied_to)
+      list.push_back(&at(place));
+  return list;
 }
 
 void ParameterSet::place(int data_ranks) {
   flat_size_ = 0;
   std::int64_t position = 0;
-  for (Bucket& bucket : buckets_) {
+  for (const Place& where : order_) {
+    Bucket& bucket = at(where);
     std::stable_partition(bucket.parameters.begin(), bucket.parameters.end(),
                           [](const Parameter* p) { return p->decay; });
-    std::int64_t at = 0;
+    std::int64_t end = 0;
     bucket.decayed = 0;
     for (Parameter* p : bucket.parameters) {
-      p->offset = at;
-      at += round_up(p->local_count(), kAlignment);
-      if (p->decay) bucket.decayed = at;
+      p->offset = end;
+      end += round_up(p->local_count(), kAlignment);
+      if (p->decay) bucket.decayed = end;
     }
-    bucket.size = round_up(at, kSliceAlignment * data_ranks);
+    bucket.position = position;
+    const bool copy = !bucket.parameters.empty() && bucket.parameters.front()->tied_to;
+    if (!copy) position += end;
+    if (!where.resident) continue;
+    bucket.size = round_up(end, kSliceAlignment * data_ranks);
     bucket.offset = flat_size_;
     flat_size_ += bucket.size;
-    bucket.position = position;
-    position += at;
+  }
+  for (const Parameter* copy : copies_) {
+    const Bucket& own = bucket_with(copy);
+    const Bucket& original = bucket_with(copy->tied_to);
+    CHOIR_CHECK(own.parameters.size() == 1 && original.parameters.size() == 1 &&
+                    copy->local == copy->tied_to->local && copy->decay == copy->tied_to->decay,
+                "'{}' and '{}' are not laid out alike", copy->name, copy->tied_to->name);
+    if (copy->resident())
+      buckets_[static_cast<std::size_t>(copy->bucket)].position = original.position;
   }
 }
 
@@ -124,13 +160,13 @@ void ParameterSet::bind_gradients(const Bucket& bucket, const TensorView& gradie
 
 std::int64_t ParameterSet::count() const {
   std::int64_t sum = 0;
-  for (const Parameter& p : parameters_) sum += p.count();
+  for (const Parameter* p : all_) sum += p->count();
   return sum;
 }
 
 std::int64_t ParameterSet::count_decayed() const {
   std::int64_t sum = 0;
-  for (const Parameter& p : parameters_) sum += p.decay ? p.count() : 0;
+  for (const Parameter* p : all_) sum += p->decay ? p->count() : 0;
   return sum;
 }
 

@@ -20,11 +20,13 @@ Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_
 void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
                  const std::int64_t* on_device) {
   CHOIR_CHECK(saved_.empty(), "{} tensors were saved and never used", saved_.size());
-  CHOIR_CHECK(postponed_.empty(), "{} weight gradients never ran", postponed_.size());
+  CHOIR_CHECK(postponed_.empty(), "{} weight gradients never ran",
+              postponed_.size() - next_postponed_);
   mode_ = mode;
   sequence_ = sequence;
   first_sample_ = first_sample;
   first_sample_on_device_ = on_device;
+  piece_ = 0;
 }
 
 Tensor Pass::allocate(const Shape& shape, const char* tag) {
@@ -52,16 +54,45 @@ Tensor Pass::pop() {
   return tensor;
 }
 
-void Pass::weight_gradient(WeightGradient work) {
-  if (!postpone_) return work.run(*this, work.module, work.input, work.d_output);
+void Pass::postpone(Postponed entry) {
   CHOIR_CHECK(postponed_.size() < kMaxPostponed, "more than {} weight gradients wait",
               kMaxPostponed);
-  postponed_.push_back(std::move(work));
+  postponed_.push_back(std::move(entry));
 }
 
-void Pass::run_weight_gradients() {
-  for (WeightGradient& work : postponed_) work.run(*this, work.module, work.input, work.d_output);
+void Pass::begin_gradients(BucketHooks& hooks, int bucket) {
+  if (!postpone_) return hooks.begin_gradients(bucket);
+  postpone({Postponed::Kind::begin_gradients, piece_, bucket, {}});
+}
+
+void Pass::weight_gradient(WeightGradient work) {
+  if (!postpone_) return work.run(*this, work.module, work.input, work.d_output);
+  postpone({Postponed::Kind::weight_gradient, piece_, -1, std::move(work)});
+}
+
+void Pass::gradients_ready(BucketHooks& hooks, int bucket) {
+  if (!postpone_) return hooks.gradients_ready(bucket);
+  postpone({Postponed::Kind::gradients_ready, piece_, bucket, {}});
+}
+
+void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
+  CHOIR_CHECK(next_postponed_ < postponed_.size(), "no weight gradient of piece {} waits", piece);
+  CHOIR_CHECK(postponed_[next_postponed_].piece == piece,
+              "weight gradients of piece {} wait before those of piece {}",
+              postponed_[next_postponed_].piece, piece);
+  for (; next_postponed_ < postponed_.size(); ++next_postponed_) {
+    Postponed& entry = postponed_[next_postponed_];
+    if (entry.piece != piece) return;
+    if (entry.kind == Postponed::Kind::begin_gradients) hooks.begin_gradients(entry.bucket);
+    if (entry.kind == Postponed::Kind::gradients_ready) hooks.gradients_ready(entry.bucket);
+    if (entry.kind == Postponed::Kind::weight_gradient) {
+      // Its tensors go when it has run.
+      const WeightGradient work = std::exchange(entry.work, {});
+      work.run(*this, work.module, work.input, work.d_output);
+    }
+  }
   postponed_.clear();
+  next_postponed_ = 0;
 }
 
 }  // namespace choir

@@ -25,7 +25,7 @@ void to_floats(const TensorView& from, std::vector<float>& to) {
 struct Generator::Cache {
   explicit Cache(ModelInstance& instance) {
     const GptConfig& c = instance.model().config();
-    const auto layers = static_cast<std::size_t>(c.n_layer);
+    const auto layers = static_cast<std::size_t>(instance.model().layers_of_rank());
     const Shape shape{1, c.block_size, instance.model().kv_heads_of_rank(), c.head_width()};
     memory.reserve(2 * layers);
     for (std::size_t i = 0; i < layers; ++i) {

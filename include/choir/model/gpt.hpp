@@ -1,70 +1,147 @@
 #pragma once
-// A decoder-only transformer language model: embedding, blocks, final norm, head, loss.
+// A decoder-only transformer language model: embedding, blocks, final norm, head, loss. A rank
+// holds all of it, or some pieces of consecutive units (a stage of a pipeline). What passes between
+// pieces is the residual stream as one tensor: cut anywhere, the results are those of the whole
+// model, bit by bit.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "choir/model/gpt_config.hpp"
+#include "choir/model/units.hpp"
 #include "choir/nn/bucket_hooks.hpp"
 #include "choir/nn/transformer_block.hpp"
 
 namespace choir {
 
+/// How a model is spread over the stages of a pipeline.
+struct GptCut {
+  /// Of this rank, in the order of the model; a piece may be the embedding or the head alone.
+  /// Empty: one piece with everything.
+  std::vector<UnitRange> pieces;
+  /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one
+  /// rank: sums of gradients then do not depend on where the model is cut.
+  bool separate_tied = false;
+};
+
+/// The tokens of a pass, as far as its pieces read them: ids with the embedding, the rest with the
+/// head, in training and evaluation. Device memory.
+struct GptBatch {
+  TensorView ids;                        ///< [B*T] i32
+  TensorView targets;                    ///< [B*T] i32, < 0 ignored
+  double scale = 1;                      ///< of the sum of losses whose gradient backward prepares
+  const double* device_scale = nullptr;  ///< device scalar that multiplies it; nullptr: 1
+};
+
 class Gpt {
  public:
-  /// Registers all parameters, one bucket for the embedding, one a block, one for the end.
-  /// Initialisation as nanoGPT: normal(0, 0.02), residual outputs 0.02/sqrt(2 L), norms 1, biases
-  /// 0.
-  Gpt(const GptConfig& config, ParameterSet& parameters);
+  /// Describes all parameters and registers those of this rank. Buckets: token embedding, learned
+  /// positions, one a block, final norm, head where its weight is its own. Initialisation as
+  /// nanoGPT: normal(0, 0.02), residual outputs 0.02/sqrt(2 L), norms 1, biases 0.
+  ///
+  /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
+  /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both
+  /// gradients are parts of one, to be added after they were reduced over data ranks.
+  Gpt(const GptConfig& config, ParameterSet& parameters, const GptCut& cut = {});
 
   const GptConfig& config() const { return config_; }
+  int pieces() const { return static_cast<int>(pieces_.size()); }
 
   /// Prepares tables on the device (rope). Call once, before any pass.
   void prepare(Pass& pass, const TensorView& rope_table);
   /// Elements of the table that prepare() wants, {0} without rope; in the statistics type.
   Shape rope_table_shape() const;
 
-  /// Training and evaluation: ids and targets [B*T] i32 (targets < 0 ignored) -> per-token losses
-  /// [B*T].
-  /// While training, the gradient of scale * (sum of losses) is prepared for backward(); a device
-  /// scalar `device_scale` multiplies the scale.
+  /// Of the residual stream between pieces, in the compute type: [rows, C], this rank's share of
+  /// the rows under sequence parallelism.
+  Shape boundary_shape(const Pass& pass) const { return {pass.share_rows(), config_.n_embd}; }
+
+  /// One piece. `input`: what the piece before returned, empty where the embedding is; kept for
+  /// backward. Returns the residual stream or, with the head, per-token losses [B*T]; when
+  /// generating, the logits of the last position [B, V'], of which columns at or beyond the
+  /// vocabulary are padding, and appends to the cache of the pass (layers_of_rank() layers).
+  Tensor forward(Pass& pass, int piece, Tensor input, const GptBatch& batch, BucketHooks& hooks);
+  /// Consumes what forward saved: of the pieces of a pass in reverse order. `d_output`: the
+  /// gradient of the stream returned, empty with the head; move it in, so that it can be updated in
+  /// place. Returns that of the input, empty with the embedding. Adds to the gradients of every
+  /// parameter, or leaves that to weight_gradients() where the pass postpones.
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const TensorView& ids,
+                  BucketHooks& hooks);
+  /// What backward of the piece has postponed; pieces in the order of their backward. Until then
+  /// the ids must live, and hooks hear nothing of gradients. Values are not needed.
+  void weight_gradients(Pass& pass, int piece, BucketHooks& hooks) {
+    pass.run_weight_gradients(piece, hooks);
+  }
+
+  /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
+  /// [B*T] -> per-token losses [B*T].
   Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
               BucketHooks& hooks, const double* device_scale = nullptr);
-  /// Consumes what loss() saved; adds to every parameter's gradient. With postponed weight
-  /// gradients the ids must live until those ran, and hooks hear gradients_ready() before they are.
   void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
-  /// Generation: ids [B*T] -> logits of the last position [B, V']; appends to the cache of the
-  /// pass. Columns at or beyond the vocabulary are padding.
+  /// Generation: ids [B*T] -> logits of the last position.
   Tensor next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks);
 
-  /// Heads of keys and values in the cache of this rank.
+  /// Heads of keys and values, and layers, in the cache of this rank.
   std::int64_t kv_heads_of_rank() const;
+  std::int64_t layers_of_rank() const { return static_cast<std::int64_t>(blocks_.size()); }
 
-  /// "embedding 65 x 768 ...", one module a line, with parameter counts.
+  /// Of the whole model: "embedding 65 x 768 ...", one module a line, with parameter counts.
   std::string describe() const;
   /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
   std::int64_t parameters_without_positions() const;
   /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
   double flops_per_token() const;
+  /// FLOPs of the forward of one micro-batch of `tokens` tokens in sequences of the block size:
+  /// products of matrices, of attention the half that a causal mask leaves, additions in the
+  /// embedding; for dealing units out to stages.
+  static ModelCosts unit_costs(const GptConfig& config, std::int64_t tokens);
 
  private:
+  struct Piece {
+    bool embedding = false, head = false;
+    std::size_t first_block = 0, end_block = 0;  ///< of blocks_
+  };
+  struct Block {
+    std::unique_ptr<TransformerBlock> module;
+    int bucket;
+  };
+
+  void set_pieces(const std::vector<UnitRange>& ranges);
+  void add_embedding(bool resident);
+  void add_block(std::int64_t layer, bool resident);
+  void add_head(bool resident);
+  const Piece& piece(int index) const;
   /// Where this rank's part of the vocabulary begins.
   std::int64_t first_id() const;
-  ResidualStream embed(Pass& pass, const TensorView& ids);
-  Tensor trunk(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+
+  // With the whole model in one piece backward follows forward: the head's weights are not given
+  // back in between, nor what it shares with the embedding.
+  bool keeps_shared_weight() const { return shares_weight_ && whole_ && pieces() == 1; }
+  bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
+
+  Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  Tensor head(Pass& pass, ResidualStream stream, const GptBatch& batch, BucketHooks& hooks);
+  Tensor through(Pass& pass, const GptBatch& batch, BucketHooks& hooks);
   void release_head(BucketHooks& hooks) const;
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+  void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+                          BucketHooks& hooks);
   static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
                                  const Tensor& d_embedding);
 
   GptConfig config_;
   ParameterSet* parameters_;
+  std::vector<Piece> pieces_;
+  bool whole_ = false;          ///< the pieces are the whole model
+  bool shares_weight_ = false;  ///< head and embedding use the same memory
   TensorView rope_table_;
-  Parameter* tokens_ = nullptr;
+  Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next
   Parameter* positions_ = nullptr;
   Dropout embedding_dropout_;
-  std::vector<std::unique_ptr<TransformerBlock>> blocks_;
+  std::vector<Block> blocks_;
   std::unique_ptr<ResidualNorm> final_norm_;
   std::unique_ptr<Linear> head_;
+  int final_norm_bucket_ = -1, head_bucket_ = -1;
 };
 
 }  // namespace choir

@@ -59,13 +59,17 @@ struct Parameter {
   /// zeroed before the step and everything adds.
   bool gradient_overwritten = false;
   ShardSpec shard;
+  /// Not nullptr: a copy of that parameter (a tied weight at another place of use, which may be on
+  /// another rank): begins with the same values and is never counted or stored. Its gradient is the
+  /// part of its place of use; who joins both parts keeps the copies equal.
+  const Parameter* tied_to = nullptr;
 
   // Set when the parameter is added.
   TensorSplit split;
   Shape local;  ///< what this rank holds, padding included
 
   // Set when the parameter is placed.
-  int bucket = -1;
+  int bucket = -1;          ///< among those of this rank; -1: not on this rank
   std::int64_t offset = 0;  ///< elements from the start of the bucket
   TensorView value;         ///< what the model computes with; this and the next two are local
   /// What the optimizer updates (value itself when the types agree); empty where no rank has it
@@ -74,6 +78,7 @@ struct Parameter {
   TensorView gradient;
   bool gradient_live = false;
 
+  bool resident() const { return bucket >= 0; }
   std::int64_t count() const { return shape.count(); }
   std::int64_t local_count() const { return local.count(); }
   /// True when the next contribution must be added; marks the gradient as written.
@@ -98,7 +103,8 @@ struct Bucket {
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
   std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
-  /// The same, without what is padded for the number of ranks: names elements in every layout.
+  /// Among all buckets of the model, without what is padded for the number of ranks: names elements
+  /// in every layout. Of copies: that of the bucket they are copies of.
   std::int64_t position = 0;
 };
 

@@ -1,5 +1,7 @@
 #pragma once
-// All parameters of a model, grouped into buckets in execution order.
+// All parameters of a model, grouped into buckets in execution order. Of those that other stages of
+// a pipeline hold there is the description alone: counts, and what names elements, are the same on
+// every rank.
 #include <deque>
 #include <string>
 #include <vector>
@@ -20,18 +22,28 @@ class ParameterSet {
   explicit ParameterSet(const TensorSplit& tensor = {}) : tensor_(tensor) {}
 
   const TensorSplit& tensor() const { return tensor_; }
-  /// Following parameters belong to a new bucket of this name.
-  void begin_bucket(std::string name);
-  /// The reference stays valid for the life of the set. Names are unique.
+  /// Following parameters belong to a new bucket of this name, in the order of the model on every
+  /// rank; not `resident`: another stage has it.
+  void begin_bucket(std::string name, bool resident = true);
+  /// The reference stays valid for the life of the set. Names are unique. A copy (tied_to) has a
+  /// bucket for itself, as what it is a copy of.
   Parameter& add(Parameter parameter);
   /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built.
   void place(int data_ranks);
 
+  /// What is resident, copies included.
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Elements of all buckets, padding included.
+  /// Every logical tensor of the model once, in the order of the model; resident or not.
+  const std::vector<const Parameter*>& all() const { return all_; }
+  /// Copies of tied weights, resident or not.
+  const std::vector<const Parameter*>& copies() const { return copies_; }
+  /// All buckets of the model but those of copies, resident or not. `size`, `offset` only of those
+  /// that are.
+  std::vector<const Bucket*> model_buckets() const;
+  /// Elements of all resident buckets, padding included.
   std::int64_t flat_size() const { return flat_size_; }
 
   /// Points every parameter into flat memory of flat_size() elements each; nullptr: nowhere (the
@@ -42,14 +54,27 @@ class ParameterSet {
   void bind_values(const Bucket& bucket, const TensorView& values);
   void bind_gradients(const Bucket& bucket, const TensorView& gradients);
 
-  /// Logical counts, padding not included.
+  /// Logical counts of the whole model, padding not included.
   std::int64_t count() const;
   std::int64_t count_decayed() const;
 
  private:
+  /// A bucket of the model: which of buckets_ or elsewhere_.
+  struct Place {
+    bool resident;
+    std::size_t index;
+  };
+  Bucket& at(const Place& place) { return (place.resident ? buckets_ : elsewhere_)[place.index]; }
+  const Bucket& at(const Place& place) const {
+    return (place.resident ? buckets_ : elsewhere_)[place.index];
+  }
+  const Bucket& bucket_with(const Parameter* parameter) const;
+
   TensorSplit tensor_;
-  std::deque<Parameter> parameters_;
-  std::vector<Bucket> buckets_;
+  std::deque<Parameter> parameters_, described_;
+  std::vector<const Parameter*> all_, copies_;
+  std::vector<Bucket> buckets_, elsewhere_;
+  std::vector<Place> order_;
   std::int64_t flat_size_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choir/device/arena.hpp"
+#include "choir/nn/bucket_hooks.hpp"
 #include "choir/nn/precision.hpp"
 #include "choir/nn/tensor_axis.hpp"
 
@@ -38,8 +39,9 @@ struct WeightGradient {
   Tensor input, d_output;
 };
 
-/// Reused from micro-batch to micro-batch; begin() starts the next one. Allocates nothing after
-/// construction.
+/// Any number of passes may be in flight at once, also on one arena: modules keep nothing between
+/// forward and backward but what they save here. Reused from micro-batch to micro-batch; begin()
+/// starts the next one. Allocates nothing after construction.
 class Pass {
  public:
   Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
@@ -81,12 +83,29 @@ class Pass {
   Tensor pop();
   std::size_t saved() const { return saved_.size(); }
 
-  /// Weight gradients run at once, or wait for run_weight_gradients() while postponed.
+  /// What follows belongs to this piece of the model.
+  void begin_piece(int piece) { piece_ = piece; }
+
+  /// Weight gradients run at once, or wait for run_weight_gradients() while postponed. Nothing else
+  /// writes to gradients, and what is said of a bucket is said in the order of the writing.
   void postpone_weight_gradients(bool yes) { postpone_ = yes; }
+  bool postpones_weight_gradients() const { return postpone_; }
+  void begin_gradients(BucketHooks& hooks, int bucket);
   void weight_gradient(WeightGradient work);
-  void run_weight_gradients();
+  void gradients_ready(BucketHooks& hooks, int bucket);
+  /// Runs what backward of `piece` has postponed, in its order; pieces in the order of their
+  /// backward. `hooks` hear of the buckets; the ids given to backward must still live.
+  void run_weight_gradients(int piece, BucketHooks& hooks);
 
  private:
+  struct Postponed {
+    enum class Kind { begin_gradients, weight_gradient, gradients_ready } kind;
+    int piece = 0;
+    int bucket = -1;  ///< of the hooks
+    WeightGradient work;
+  };
+  void postpone(Postponed entry);
+
   Stream stream_;
   Arena* arena_;
   Precision precision_;
@@ -97,8 +116,10 @@ class Pass {
   std::int64_t first_sample_ = 0;
   const std::int64_t* first_sample_on_device_ = nullptr;
   bool postpone_ = false;
+  int piece_ = 0;
   std::vector<Tensor> saved_;
-  std::vector<WeightGradient> postponed_;
+  std::vector<Postponed> postponed_;
+  std::size_t next_postponed_ = 0;
 };
 
 }  // namespace choir

@@ -3,15 +3,9 @@
 // of their own, so that a large vocabulary takes layers off the last stage. Pure and local.
 #include <vector>
 
-namespace choir {
+#include "choir/model/units.hpp"
 
-/// Consecutive units: [first, first + count). Unit 0 is the embedding, 1 ... L the layers, L + 1
-/// the head.
-struct UnitRange {
-  int first = 0;
-  int count = 0;
-  friend bool operator==(const UnitRange&, const UnitRange&) = default;
-};
+namespace choir {
 
 /// Cuts units of cost >= 0 into `parts` consecutive non-empty ranges such that the most expensive
 /// is as cheap as possible; among those cuts the one with the smallest sum of squares (the rest is
@@ -19,13 +13,6 @@ struct UnitRange {
 /// differ by less than 1e-9 of the total are equal. O(units^2 parts). Throws Error for parts
 /// outside [1, units] and for costs that are negative or not finite.
 std::vector<UnitRange> partition_units(const std::vector<double>& costs, int parts);
-
-/// Costs in any one unit, such as FLOPs or seconds for one micro-batch.
-struct ModelCosts {
-  double embedding = 0;
-  double layer = 1;
-  double head = 0;
-};
 
 /// [stages * virtual_stages]: what virtual stage `chunk * stages + stage` holds. An embedding or a
 /// head that weighs as much as a piece may stand alone. Throws DeckError if there are more virtual

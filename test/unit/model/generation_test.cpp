@@ -67,6 +67,7 @@ class Speaker {
   CpuDevice device_;
   test::SingleRank single_;
   ModelInstance instance_;
+  BucketHooks hooks_;
 };
 
 std::vector<GptConfig> shapes() {
