@@ -70,6 +70,10 @@ class PipelineExecutor {
   /// exchanges are complete at the end, on a device for what is queued later.
   void run(StageWork& work, std::string_view phase = {}, double timeout_seconds = 0);
 
+  /// Moves what is in flight on. MPI does so inside calls only: work may call it between layers, and
+  /// messages then go on beside a long computation.
+  void progress();
+
   /// Of the last run, in the order of the stage's list; empty without a clock. Waits for the
   /// device.
   std::span<const ActionTime> times();
@@ -103,8 +107,6 @@ class PipelineExecutor {
   void compute(std::size_t index, StageWork& work);
   Tensor perform(const Action& action, StageWork& work);
   void wait_for_input(const Action& action);
-  /// MPI works inside calls only.
-  void progress();
   void hand_over(const Action& action, Tensor result);
   void tell(const Action& action, bool waiting);
   void stamp_begin(std::size_t action);

@@ -2,6 +2,7 @@
 // A communicator that loses something it is told to send, until it is healed: for tests that want
 // to see a hang and go on behind it.
 #include <atomic>
+#include <chrono>
 #include <list>
 #include <thread>
 #include <vector>
@@ -63,17 +64,28 @@ class DeafCommunicator final : public Communicator {
  private:
   struct Request final : ExchangeRequest {
     void wait() override {
-      while (!late.empty() && !owner->healed_)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      if (!late.empty()) owner->inner_.start_exchange(late).wait();
+      while (!test()) pause();
       inner->wait();
+      if (found != nullptr) found->wait();
     }
-    void wait_received() override { inner->wait_received(); }
-    bool test() override { return late.empty() && inner->test(); }
+    void wait_received() override {
+      for (owner->find_again(); !inner->test(); owner->find_again()) pause();
+    }
+    bool test() override {
+      owner->find_again();
+      return inner->test() && (late.empty() || (found != nullptr && found->test()));
+    }
     DeafCommunicator* owner = nullptr;
-    ExchangeRequest* inner = nullptr;
+    ExchangeRequest *inner = nullptr, *found = nullptr;
     std::vector<Message> messages, late;
   };
+  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+  void find_again() {
+    if (!healed_) return;
+    for (Request& request : requests_)
+      if (!request.late.empty() && request.found == nullptr)
+        request.found = &inner_.start_exchange(request.late);
+  }
   bool lost(const Message& m) { return m.send && sends_left_ >= 0 && sends_left_-- == 0; }
   [[noreturn]] static void refuse() { throw CommError("not for this communicator"); }
 

@@ -140,12 +140,9 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
       const Simulation simulation = simulate(schedule, costs);
       EXPECT_NEAR(makespans[2], simulation.makespan, 0.1 * simulation.makespan)
           << name_of_case(kind, shape) << " " << name_of(exchange);
-      EXPECT_NEAR(bubbles[2], simulation.bubble_fraction(), 0.1)
+      const double bubble = simulation.bubble_fraction();
+      EXPECT_NEAR(bubbles[2], bubble, 0.1 * bubble + 0.01)  // one stage has none to be 10 % of
           << name_of_case(kind, shape) << " " << name_of(exchange);
-      if (rank == 0)
-        RecordProperty(name_of_case(kind, shape) + std::string(name_of(exchange)),
-                       fmt::format("{:.1f} ms, simulated {:.1f} ms", 1e3 * makespans[2],
-                                   1e3 * simulation.makespan));
     }
 }
 

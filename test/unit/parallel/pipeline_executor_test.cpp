@@ -86,11 +86,6 @@ TEST(PipelineExecutor, NeedsARankForEachStageAndAValidSchedule) {
   EXPECT_THROW(PipelineExecutor(broken, *comm), Error);
 }
 
-TEST(PipelineExecutor, PrefersWhatTheTransportIsGoodAt) {
-  EXPECT_EQ(exchange_for(DeviceKind::cpu), Exchange::buffered);
-  EXPECT_EQ(exchange_for(DeviceKind::cuda), Exchange::overlapped);
-}
-
 using Kind = ActionKind;
 
 TEST(PipelineTimes, MeansOfEachChunkAndKind) {
