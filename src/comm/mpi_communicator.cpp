@@ -6,6 +6,7 @@
 #include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/mpi_exchange.hpp"
 #include "src/comm/mpi_queue.hpp"
 #include "src/comm/private_buffer.hpp"
 #include "src/comm/traffic_timer.hpp"
@@ -60,6 +61,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
         label_(fmt::format("{} (rank {} of {})", name, rank(), size())),
         staged_(comm_, label_, rank(), size(), options.reduce_chunk_bytes),
         queue_(async_group_.comm, label_, rank(), size(), options, traffic_),
+        exchanges_(comm_, label_, options.max_chunk_bytes, traffic_),
         requests_(static_cast<std::size_t>(size()), MPI_REQUEST_NULL) {}
 
   const char* transport() const override { return "mpi"; }
@@ -207,6 +209,11 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     return start({MpiQueue::Kind::all_gather, data, count, dtype, ReduceOp::sum, false}, ranks());
   }
 
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    const TrafficTimer timer(traffic_, check_exchange(messages, kFirstReservedTag));
+    return exchanges_.start(messages);
+  }
+
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     return make_mpi_communicator(comm_, name, options_);
   }
@@ -289,6 +296,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   std::string label_;
   StagedReduce staged_;
   MpiQueue queue_;
+  MpiExchanges exchanges_;
   std::vector<MPI_Request> requests_;
 };
 

@@ -148,6 +148,16 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
         [&](Communicator& c) -> CommRequest& { return c.start_all_gather(data, count, dtype); });
   }
 
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    check_usable();
+    mpi_->reset_traffic();
+    ForwardedExchange& exchange = free_one(exchanges_);
+    exchange.owner = this;
+    exchange.inner = &mpi_->start_exchange(messages);
+    add_traffic();
+    return exchange;
+  }
+
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     check_usable();
     return make_node_communicator(comm_, name, options_);
@@ -180,6 +190,25 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     bool test() override { return inner == nullptr || inner->test(); }
     NodeCommunicator* owner = nullptr;
     CommRequest* inner = nullptr;
+  };
+  struct ForwardedExchange final : ExchangeRequest {
+    void wait() override {
+      complete([](ExchangeRequest& request) { request.wait(); });
+      inner = nullptr;
+    }
+    void wait_received() override {
+      complete([](ExchangeRequest& request) { request.wait_received(); });
+    }
+    bool test() override { return inner == nullptr || inner->test(); }
+    template <class F>
+    void complete(F&& f) {
+      CHOIR_CHECK(inner != nullptr, "waited for an exchange twice on {}", owner->label_);
+      const double from = now_seconds();
+      f(*inner);
+      owner->traffic_.seconds += now_seconds() - from;
+    }
+    NodeCommunicator* owner = nullptr;
+    ExchangeRequest* inner = nullptr;
   };
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
@@ -225,23 +254,30 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     check_usable();
     mpi_->reset_traffic();
     f(*mpi_);
+    add_traffic();
+  }
+  void add_traffic() {
     traffic_.calls += mpi_->traffic().calls;
     traffic_.bytes += mpi_->traffic().bytes;
     traffic_.seconds += mpi_->traffic().seconds;
+  }
+  template <class Slots>
+  typename Slots::value_type& free_one(Slots& slots) const {
+    const auto slot =
+        std::find_if(slots.begin(), slots.end(), [](const auto& w) { return w.inner == nullptr; });
+    CHOIR_CHECK(slot != slots.end(), "more than {} operations in flight on {}", kMaxInFlight,
+                label_);
+    return *slot;
   }
   template <class F>
   CommRequest& start_mpi(F&& f) {
     check_usable();
     mpi_->reset_traffic();
-    auto slot = std::find_if(forwarded_.begin(), forwarded_.end(),
-                             [](const Forwarded& w) { return w.inner == nullptr; });
-    CHOIR_CHECK(slot != forwarded_.end(), "more than {} operations in flight on {}", kMaxInFlight,
-                label_);
-    slot->owner = this;
-    slot->inner = &f(*mpi_);
-    traffic_.calls += mpi_->traffic().calls;
-    traffic_.bytes += mpi_->traffic().bytes;
-    return *slot;
+    Forwarded& slot = free_one(forwarded_);
+    slot.owner = this;
+    slot.inner = &f(*mpi_);
+    add_traffic();
+    return slot;
   }
 
   CommRequest& start(const NodeCall& call, std::size_t bytes) {
@@ -370,6 +406,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   std::vector<void*> outputs_;
   std::array<Operation, kMaxInFlight> ring_;
   std::array<Forwarded, kMaxInFlight> forwarded_;
+  std::array<ForwardedExchange, kMaxInFlight> exchanges_;
   std::uint64_t next_ = 1;    ///< number of the next window operation
   std::uint64_t oldest_ = 1;  ///< first that is not complete
   bool broken_ = false;

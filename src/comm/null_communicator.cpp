@@ -31,9 +31,12 @@ class ReservedBuffer final : public CommBuffer {
   std::size_t bytes_ = 0;
 };
 
-class DoneRequest final : public CommRequest {
+constexpr int kTags = 29999;  // the fewest of all communicators
+
+class DoneRequest final : public ExchangeRequest {
  public:
   void wait() override {}
+  void wait_received() override {}
   bool test() override { return true; }
 };
 
@@ -83,6 +86,10 @@ class NullCommunicator final : public Communicator {
   }
   CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
     all_gather(data, count, dtype);
+    return done_;
+  }
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    tally(check_exchange(messages, kTags));
     return done_;
   }
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {

@@ -5,6 +5,7 @@
 #include "choir/comm/chunks.hpp"
 #include "choir/comm/mpi_communicator.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/staged_exchange.hpp"
 #include "src/comm/staged_jobs.hpp"
 #include "src/comm/staged_pipe.hpp"
 
@@ -30,7 +31,8 @@ class StagedWorker final : public StagedJobs::Worker {
       : host_(std::move(host)),
         ranks_(static_cast<std::size_t>(host_->size())),
         mine_(static_cast<std::size_t>(host_->rank())),
-        pipe_(*host_, device, std::max(slot_bytes, 2 * ranks_ * kLeastBytes)) {}
+        pipe_(*host_, device, std::max(slot_bytes, 2 * ranks_ * kLeastBytes)),
+        exchange_(*host_, device, pipe_) {}
 
   void perform(const Work& work, const Event& ready, Event& done) override {
     pipe_.begin(ready);
@@ -54,6 +56,8 @@ class StagedWorker final : public StagedJobs::Worker {
         return broadcast(w);
       case Kind::all_to_all:
         return all_to_all(w);
+      case Kind::exchange:
+        return exchange_.run(w.messages);
       case Kind::send:
         return send(w.source, w.count, w.peer, w.tag);
       case Kind::receive:
@@ -235,6 +239,7 @@ class StagedWorker final : public StagedJobs::Worker {
   std::unique_ptr<Communicator> host_;
   std::size_t ranks_, mine_;
   StagedPipe pipe_;
+  StagedExchange exchange_;
 };
 
 class DeviceBuffer final : public CommBuffer {
@@ -367,13 +372,19 @@ class StagedCommunicator final : public Communicator {
                  count * size_of(dtype) * ranks());
   }
 
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    const std::size_t bytes = check_exchange(messages, kBlockTag);
+    return start({.kind = Kind::exchange, .messages = messages}, bytes);
+  }
+
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     return std::make_unique<StagedCommunicator>(host_, device_, name, options_);
   }
 
  private:
-  struct Nothing final : CommRequest {
+  struct Nothing final : ExchangeRequest {
     void wait() override {}
+    void wait_received() override {}
     bool test() override { return true; }
   };
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
@@ -383,7 +394,7 @@ class StagedCommunicator final : public Communicator {
   void check_tag(int tag) const {
     CHOIR_CHECK(tag >= 0 && tag < kBlockTag, "tag {} on {}", tag, name());
   }
-  CommRequest& start(const Work& work, std::size_t bytes) {
+  ExchangeRequest& start(const Work& work, std::size_t bytes) {
     CHOIR_CHECK(work.peer >= 0 && work.peer < size(), "rank {} does not exist in {}", work.peer,
                 name());
     ++traffic_.calls;

@@ -71,7 +71,7 @@ void StagedJobs::run_next(Shared& shared, std::unique_lock<std::mutex>& lock) {
   shared.changed.notify_all();
 }
 
-CommRequest& StagedJobs::start(const Work& work) {
+ExchangeRequest& StagedJobs::start(const Work& work) {
   const std::unique_lock lock(shared_->mutex);
   const std::size_t slot = shared_->started % kJobs;
   Job& job = ring_[slot];
@@ -85,7 +85,7 @@ CommRequest& StagedJobs::start(const Work& work) {
   return job;
 }
 
-void StagedJobs::wait(Job& job) {
+void StagedJobs::wait(Job& job, bool last) {
   CHOIR_CHECK(!job.free, "wait() called twice on {}", shared_->name);
   const double from = now_seconds();
   std::unique_lock lock(shared_->mutex);
@@ -93,7 +93,7 @@ void StagedJobs::wait(Job& job) {
     shared_->changed.wait(lock, [&] { return shared_->finished > job.sequence; });
   else
     while (shared_->finished <= job.sequence) run_next(*shared_, lock);
-  job.free = true;
+  job.free = last;
   if (shared_->failure) std::rethrow_exception(shared_->failure);
   compute_.wait(*shared_->done[job.sequence % kJobs]);
   traffic_.seconds += now_seconds() - from;

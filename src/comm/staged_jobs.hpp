@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "choir/comm/communicator.hpp"
@@ -25,6 +26,7 @@ class StagedJobs {
     scatter,
     gather,
     all_to_all,
+    exchange,
     send,
     receive,
     barrier
@@ -41,6 +43,7 @@ class StagedJobs {
     int tag = 0;
     const std::int64_t* counts = nullptr;
     const std::int64_t* offsets = nullptr;
+    std::span<const Message> messages = {};
   };
   /// Does the work of one job between its two events.
   class Worker {
@@ -56,12 +59,13 @@ class StagedJobs {
   StagedJobs(const StagedJobs&) = delete;
   StagedJobs& operator=(const StagedJobs&) = delete;
 
-  CommRequest& start(const Work& work);
+  ExchangeRequest& start(const Work& work);
 
  private:
   static constexpr std::uint64_t kJobs = Communicator::kMaxInFlight;
-  struct Job final : CommRequest {
-    void wait() override { owner->wait(*this); }
+  struct Job final : ExchangeRequest {
+    void wait() override { owner->wait(*this, true); }
+    void wait_received() override { owner->wait(*this, false); }
     bool test() override { return owner->test(*this); }
     StagedJobs* owner = nullptr;
     Work work;
@@ -83,7 +87,8 @@ class StagedJobs {
   };
   static void serve(const std::shared_ptr<Shared>& shared);
   static void run_next(Shared& shared, std::unique_lock<std::mutex>& lock);
-  void wait(Job& job);
+  /// `last`: no other wait for this job follows.
+  void wait(Job& job, bool last);
   bool test(const Job& job);
 
   std::shared_ptr<Shared> shared_;

@@ -41,6 +41,17 @@ class StagedPipe {
       slot.stored->record(up_.stream());
     }
   }
+  // All of the memory, 2 * slot_bytes(), for a use of another kind: between claim(), which waits
+  // until it is free, and release(), behind which copies from it may still be queued on up().
+  std::byte* memory() const { return slots_[0].data; }
+  const Stream& down() const { return down_.stream(); }
+  const Stream& up() const { return up_.stream(); }
+  void claim() {
+    for (const Slot& slot : slots_) slot.stored->synchronize();
+  }
+  void release() {
+    for (const Slot& slot : slots_) slot.stored->record(up_.stream());
+  }
   /// Marks the end of everything stored.
   void end(Event& done) { done.record(up_.stream()); }
 

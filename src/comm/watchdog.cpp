@@ -39,12 +39,20 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::beat(std::string_view phase, double timeout_seconds) {
+  begin(phase, timeout_seconds, false);
+}
+
+void Watchdog::await(std::string_view phase, double timeout_seconds) {
+  begin(phase, timeout_seconds, true);
+}
+
+void Watchdog::begin(std::string_view phase, double timeout_seconds, bool waiting) {
   if (!on()) return;
   const std::lock_guard lock(mutex_);
   const std::size_t length = std::min<std::size_t>(phase.size(), 120);
   std::memcpy(phase_, phase.data(), length);
   phase_[length] = '\0';
-  if (options_.board) options_.board->publish(phase_);
+  if (options_.board) options_.board->publish(phase_, waiting);
   beaten_at_ = now_seconds();
   allowed_ = timeout_seconds > 0 ? timeout_seconds : options_.timeout_seconds;
 }

@@ -19,7 +19,7 @@ void check_shape(ScheduleKind kind, const PipelineShape& shape) {
   at_least_one("parallel.pipeline", shape.stages);
   at_least_one("train.grad_accum", shape.micro_batches);
   at_least_one("parallel.virtual_stages", shape.chunks);
-  if (shape.chunks > 1 && kind != ScheduleKind::interleaved)
+  if (shape.chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::forward_only)
     throw DeckError(fmt::format("parallel.virtual_stages: {} with parallel.schedule \"{}\", which "
                                 "has one virtual stage per stage",
                                 shape.chunks, name_of(kind)),
@@ -60,26 +60,40 @@ int interleaved_warm_up(const PipelineShape& shape, int stage) {
   return 2 * (shape.stages - 1 - stage) + (shape.chunks - 1) * shape.stages;
 }
 
+/// Forwards of the interleaved order if its last group of p micro-batches were full.
+int positions(const PipelineShape& shape) {
+  return (shape.micro_batches + shape.stages - 1) / shape.stages * shape.virtual_stages();
+}
+
+/// Appends what stands at position k of the interleaved order, if there is anything.
+void add_at(ActionList& list, const PipelineShape& shape, Kind kind, int k) {
+  const int p = shape.stages, v = shape.chunks;
+  const int chunk = k / p % v, micro_batch = k / (p * v) * p + k % p;
+  if (k >= 0 && k < positions(shape) && micro_batch < shape.micro_batches)
+    list.push_back({kind, micro_batch, kind == Kind::forward ? chunk : v - 1 - chunk});
+}
+
 /// Micro-batches go in groups of p: all of a group through chunk 0, then all through chunk 1 ...;
 /// in backward the last chunk comes first. A last group that is not full is scheduled as if it were
 /// and the absent micro-batches are left out: the order of the others stays one that cannot
 /// deadlock.
 ActionList interleaved(const PipelineShape& shape, int stage) {
-  const int p = shape.stages, v = shape.chunks;
+  const int v = shape.chunks;
   if (v == 1) return one_f_one_b(shape, stage);
-  const int groups = (shape.micro_batches + p - 1) / p;
-  const int all = groups * p * v;
+  const int all = positions(shape);
   const int warm_up = std::min(interleaved_warm_up(shape, stage), all);
   ActionList list;
-  const auto add = [&](Kind kind, int k) {
-    const int chunk = k / p % v, micro_batch = k / (p * v) * p + k % p;
-    if (k >= 0 && k < all && micro_batch < shape.micro_batches)
-      list.push_back({kind, micro_batch, kind == Kind::forward ? chunk : v - 1 - chunk});
-  };
   for (int k = 0; k < all + warm_up; ++k) {
-    add(Kind::forward, k);
-    add(Kind::backward, k - warm_up);
+    add_at(list, shape, Kind::forward, k);
+    add_at(list, shape, Kind::backward, k - warm_up);
   }
+  return list;
+}
+
+/// The forwards of `interleaved`.
+ActionList forward_only(const PipelineShape& shape, int) {
+  ActionList list;
+  for (int k = 0; k < positions(shape); ++k) add_at(list, shape, Kind::forward, k);
   return list;
 }
 
@@ -98,7 +112,8 @@ std::string describe(const Action& action) {
 }
 
 std::string_view name_of(ScheduleKind kind) {
-  constexpr std::array<std::string_view, 4> kNames{"gpipe", "1f1b", "interleaved", "zb-h1"};
+  constexpr std::array<std::string_view, 5> kNames{"gpipe", "1f1b", "interleaved", "zb-h1",
+                                                   "forward-only"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -109,7 +124,7 @@ std::string_view name_of(Exchange exchange) {
 
 Schedule compute_order(ScheduleKind kind, const PipelineShape& shape, Exchange exchange) {
   check_shape(kind, shape);
-  constexpr std::array kGenerators{gpipe, one_f_one_b, interleaved, zb_h1};
+  constexpr std::array kGenerators{gpipe, one_f_one_b, interleaved, zb_h1, forward_only};
   Schedule schedule{kind, shape, exchange, {}};
   for (int stage = 0; stage < shape.stages; ++stage)
     schedule.actions.push_back(kGenerators[static_cast<std::size_t>(kind)](shape, stage));
@@ -132,6 +147,8 @@ int promised_live(ScheduleKind kind, const PipelineShape& shape, int stage) {
       [[fallthrough]];
     case ScheduleKind::one_f_one_b:
       return std::min(shape.stages - stage, all);
+    case ScheduleKind::forward_only:
+      return 0;
   }
   return all;
 }

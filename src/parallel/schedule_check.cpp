@@ -84,6 +84,11 @@ class StageCheck {
   [[noreturn]] void refuse_action(const Action& a, const std::string& reason) const {
     refuse(schedule_, stage_, describe(a) + " " + reason);
   }
+  bool trains() const { return schedule_.kind != ScheduleKind::forward_only; }
+  bool fits_kind(Kind kind) const {
+    return trains() || kind == Kind::forward || kind == Kind::send_activation ||
+           kind == Kind::receive_activation;
+  }
   bool has_before(int chunk) const { return shape_.virtual_stage(stage_, chunk) > 0; }
   bool has_behind(int chunk) const {
     return shape_.virtual_stage(stage_, chunk) + 1 < shape_.virtual_stages();
@@ -91,14 +96,18 @@ class StageCheck {
 
   bool belongs(int chunk, int product) const {
     switch (product) {
+      case kOutput:
+        return true;
       case kOutputSent:
-      case kGradientReceived:
         return shape_.stages > 1 && has_behind(chunk);
       case kInputReceived:
-      case kGradientSent:
         return shape_.stages > 1 && has_before(chunk);
+      case kGradientReceived:
+        return trains() && shape_.stages > 1 && has_behind(chunk);
+      case kGradientSent:
+        return trains() && shape_.stages > 1 && has_before(chunk);
       default:
-        return true;
+        return trains();
     }
   }
 
@@ -108,7 +117,9 @@ class StageCheck {
       refuse_action(a, "is outside the schedule");
     for (const Product product : products_of(a.kind)) {
       int& count = made_[static_cast<std::size_t>(a.chunk)][product];
-      if (!belongs(a.chunk, product)) refuse_action(a, "has no stage at the other end");
+      if (!belongs(a.chunk, product))
+        refuse_action(a, fits_kind(a.kind) ? "has no stage at the other end"
+                                           : "is no part of a forward-only schedule");
       if (a.micro_batch < count) refuse_action(a, "comes twice");
       if (a.micro_batch > count)
         refuse_action(a, fmt::format("comes where micro-batch {} is due", count));
@@ -165,6 +176,7 @@ class StageCheck {
   }
 
   void check_peak(const ActionList& list) const {
+    if (!trains()) return;
     const int promised = promised_live(schedule_.kind, shape_, stage_);
     int live = 0;
     for (const Action& a : list) {

@@ -124,7 +124,8 @@ std::vector<Message> all_messages(const Schedule& order, const Timeline& line) {
   for (int u = 0; u + 1 < shape.virtual_stages(); ++u)
     for (int j = 0; j < shape.micro_batches; ++j) {
       add(u, u + 1, j, Kind::send_activation, Kind::receive_activation, line.forward);
-      add(u + 1, u, j, Kind::send_gradient, Kind::receive_gradient, line.gradient);
+      if (order.kind != ScheduleKind::forward_only)
+        add(u + 1, u, j, Kind::send_gradient, Kind::receive_gradient, line.gradient);
     }
   std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) {
     return std::tie(a.instant, a.number) < std::tie(b.instant, b.number);

@@ -240,6 +240,10 @@ std::vector<int> peak_live(const Schedule& schedule) {
   std::vector<int> peaks;
   for (const ActionList& list : schedule.actions) {
     int live = 0, peak = 0;
+    if (schedule.kind == ScheduleKind::forward_only) {
+      peaks.push_back(0);
+      continue;
+    }
     for (const Action& a : list) {
       if (a.kind == Kind::forward) peak = std::max(peak, ++live);
       if (a.kind == Kind::backward || a.kind == Kind::backward_weight) --live;

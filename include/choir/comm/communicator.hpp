@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "choir/core/dtype.hpp"
@@ -45,6 +46,24 @@ class CommRequest {
   virtual ~CommRequest() = default;
   virtual void wait() = 0;
   virtual bool test() = 0;
+};
+
+/// One message of an exchange, from or into `data`.
+struct Message {
+  bool send = false;
+  void* data = nullptr;  ///< of what is sent: only read
+  std::size_t bytes = 0;
+  int peer = 0;  ///< another rank
+  int tag = 0;   ///< as of send() and receive()
+};
+
+/// An exchange in flight.
+class ExchangeRequest : public CommRequest {
+ public:
+  /// Completes what is received (on a device: all of it, for what is queued later); what is sent
+  /// may still be on its way. May be left out, and called for a later exchange first; wait() is due
+  /// all the same.
+  virtual void wait_received() = 0;
 };
 
 /// Bytes and calls, as nccl-tests counts them: `bytes` is the payload of one rank.
@@ -98,6 +117,16 @@ class Communicator {
   virtual CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                                             Summation order = Summation::fast) = 0;
   virtual CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) = 0;
+  /// Not collective: messages posted together, none of which waits for another of them, and counted
+  /// as one call. `messages` and their memory must stay untouched until wait(). What one rank sends
+  /// another must be received in the order in which it is sent, with the same bytes and tags, but
+  /// may be parted into exchanges differently. Communicators for host memory work on all exchanges
+  /// in flight (inside calls: MPI makes no progress by itself). Those for device memory work on one
+  /// after the other, beside the main stream, in the order of the starts: that order must be one in
+  /// which exchanges waited for at once would not wait for each other.
+  virtual ExchangeRequest& start_exchange(std::span<const Message> messages) = 0;
+  /// An exchange is with at most so many others.
+  static constexpr int kMaxPeers = 4;
 
   /// Collective: a communicator over the same ranks with its own message space, for another thread.
   virtual std::unique_ptr<Communicator> duplicate(const std::string& name) = 0;
@@ -109,6 +138,9 @@ class Communicator {
   Communicator(std::string name, int rank, int size)
       : name_(std::move(name)), rank_(rank), size_(size) {}
   CommTraffic traffic_;
+
+  /// Programmer's error unless everything in `messages` is as it has to be. Gives the bytes of all.
+  std::size_t check_exchange(std::span<const Message> messages, int tags) const;
 
  private:
   std::string name_;

@@ -36,11 +36,15 @@ class Watchdog {
   /// 120 bytes) begins: "forward", "step 12: all_reduce dp". `timeout_seconds` above 0 holds for
   /// this phase alone (the first step, a save), otherwise the usual one.
   void beat(std::string_view phase, double timeout_seconds = 0);
+  /// Local, as beat(): this rank stops in `phase` to wait for another one, which the board shows.
+  /// For phases in which ranks wait for each other differently often (a pipeline).
+  void await(std::string_view phase, double timeout_seconds = 0);
   /// Local: nothing is expected until the next beat.
   void rest();
 
  private:
   void watch();
+  void begin(std::string_view phase, double timeout_seconds, bool waiting);
 
   Options options_;
   std::mutex mutex_;

@@ -46,8 +46,9 @@ struct Action {
 /// "send_gradient of micro-batch 3, chunk 1"
 std::string describe(const Action& action);
 
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1 };
-/// As in the deck: "gpipe", "1f1b", "interleaved", "zb-h1".
+/// `forward_only` is for evaluation: no gradients, and nothing is kept for them.
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zb_h1, forward_only };
+/// As in the deck: "gpipe", "1f1b", "interleaved", "zb-h1"; and "forward-only".
 std::string_view name_of(ScheduleKind kind);
 
 struct PipelineShape {
@@ -80,17 +81,17 @@ struct Schedule {
 
 /// The whole schedule, with its communication. Any number of micro-batches works, also fewer than
 /// stages, also one that the stages do not divide. Throws DeckError for sizes below 1 and for
-/// several chunks where the schedule has one. `interleaved` with one chunk is 1F1B.
-/// Communication stands where it suits `exchange` best, and is right under every other.
+/// several chunks where the schedule has one (gpipe, 1f1b, zb-h1). `interleaved` with one chunk is
+/// 1F1B. Communication stands where it suits `exchange` best, and is right under every other.
 Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape,
                        Exchange exchange = Exchange::buffered);
-/// Only the forwards and backwards of it.
+/// Only its computations.
 Schedule compute_order(ScheduleKind kind, const PipelineShape& shape,
                        Exchange exchange = Exchange::buffered);
 
 /// Most activations that `stage` ever holds in a schedule of this kind, counted in forwards of one
 /// chunk and one micro-batch whose weight gradients are still to come: GPipe m, 1F1B p - stage,
-/// ZB-H1 p, interleaved p (v - 1) + 2 (p - stage) - 1; never more than m v.
+/// ZB-H1 p, interleaved p (v - 1) + 2 (p - stage) - 1; never more than m v. Forward-only 0.
 int promised_live(ScheduleKind kind, const PipelineShape& shape, int stage);
 
 }  // namespace choir

@@ -6,8 +6,9 @@ namespace choir {
 
 /// Throws Error that names the stage, the action and the reason unless:
 /// - every chunk does the forward and the backward (or B, and W behind it) of every micro-batch
-///   exactly once, in ascending order of micro-batches (the order in which gradients are summed),
-///   each behind what it needs: the receive of its input, its forward, its gradient;
+///   exactly once (of forward-only: the forward), in ascending order of micro-batches (the order in
+///   which gradients are summed), each behind what it needs: the receive of its input, its forward,
+///   its gradient;
 /// - every activation and gradient that another stage needs is sent once, behind its production,
 ///   and nothing else is;
 /// - what a stage sends to another arrives in the order in which that one receives;

@@ -1,6 +1,7 @@
 #include "choir/comm/nccl_communicator.hpp"
 
 #include <array>
+#include <climits>
 
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
@@ -188,14 +189,24 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    return queue(check_exchange(messages, INT_MAX), true, [&] {
+      group_.grouped([&] {
+        for (const Message& m : messages)
+          m.send ? send_to(m.data, m.bytes, m.peer) : receive_from(m.data, m.bytes, m.peer);
+      });
+    });
+  }
+
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     return std::make_unique<NcclCommunicator>(control_->duplicate(name), device_, name, options_,
                                               group_.library());
   }
 
  private:
-  struct Operation final : CommRequest {
+  struct Operation final : ExchangeRequest {
     void wait() override { owner->wait(*this); }
+    void wait_received() override { owner->wait_received(*this); }
     // wait() never holds up the host. The event must not be asked: it may belong to a graph.
     bool test() override {
       owner->group_.require_healthy();
@@ -275,7 +286,7 @@ class NcclCommunicator final : public Communicator {
 
   /// Runs f(), which queues on the side stream, between the two streams' events.
   template <class F>
-  CommRequest& queue(std::size_t bytes, bool any, const F& f) {
+  Operation& queue(std::size_t bytes, bool any, const F& f) {
     group_.require_healthy();
     Operation& operation = ring_[next_ % ring_.size()];
     CHOIR_CHECK(operation.free, "more than {} operations in flight on {}", ring_.size(), label_);
@@ -292,6 +303,11 @@ class NcclCommunicator final : public Communicator {
   void wait(Operation& operation) {
     CHOIR_CHECK(!operation.free, "wait() called twice on {}", label_);
     operation.free = true;
+    group_.require_healthy();
+    compute_.wait(*operation.done);
+  }
+  void wait_received(const Operation& operation) {
+    CHOIR_CHECK(!operation.free, "wait_received() after wait() on {}", label_);
     group_.require_healthy();
     compute_.wait(*operation.done);
   }

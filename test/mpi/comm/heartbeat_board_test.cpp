@@ -28,5 +28,28 @@ TEST(HeartbeatBoard, NamesTheRankWithTheFewestBeats) {
   mesh->world().barrier();
 }
 
+// Who has made the fewest beats is no culprit if it is known to wait for another one.
+TEST(HeartbeatBoard, LooksForTheRankThatDoesNotWait) {
+  const int ranks = test::world_size();
+  if (ranks == 1) return;
+  const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
+  HeartbeatBoard board(mesh->node(), mesh->rank());
+  board.publish("start");
+  if (mesh->rank() == 0) {
+    board.publish("forward");
+    board.publish("stuck here");
+  } else {
+    board.publish("waiting for 0", true);
+  }
+  mesh->world().barrier();
+  EXPECT_ALL_RANKS(board.behind() == "rank 0 is behind, in phase \"stuck here\"") << board.behind();
+  mesh->world().barrier();
+  if (mesh->rank() == 0) board.publish("waiting too", true);
+  mesh->world().barrier();
+  EXPECT_ALL_RANKS(board.behind().starts_with("rank 1 is behind, in phase \"waiting for 0\""))
+      << board.behind();
+  mesh->world().barrier();
+}
+
 }  // namespace
 }  // namespace choir

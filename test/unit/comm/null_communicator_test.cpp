@@ -28,6 +28,29 @@ TEST(NullCommunicator, CountsTrafficAndLeavesDataAlone) {
   EXPECT_EQ(comm->traffic().calls, 0);
 }
 
+TEST(NullCommunicator, CountsWhatIsExchanged) {
+  const auto comm = make_null_communicator("pp", 1, 3);
+  std::array<char, 8> data{};
+  const std::array messages{Message{true, data.data(), 5, 2, 0},
+                            Message{false, data.data(), 8, 0, 1}};
+  ExchangeRequest& request = comm->start_exchange(messages);
+  request.wait_received();
+  EXPECT_TRUE(request.test());
+  request.wait();
+  EXPECT_EQ(comm->traffic().calls, 1);
+  EXPECT_EQ(comm->traffic().bytes, 13.0);
+  const Message to_itself{true, data.data(), 5, 1, 0};
+  EXPECT_THROW(comm->start_exchange({&to_itself, 1}), Error);
+}
+
+TEST(NullCommunicator, ExchangesWithAFewOthers) {
+  const auto comm = make_null_communicator("pp", 0, 8);
+  std::array<Message, 5> messages;
+  for (int k = 0; k < 5; ++k) messages[static_cast<std::size_t>(k)] = {true, nullptr, 0, k + 1, 0};
+  EXPECT_THROW(comm->start_exchange(messages), Error);
+  comm->start_exchange({messages.data(), 4}).wait();
+}
+
 TEST(NullCommunicator, ReservesMoreThanTheMachineHas) {
   const auto comm = make_null_communicator("dp", 0, 4);
   const auto buffer = comm->allocate(std::size_t{1} << 42);

@@ -1,0 +1,98 @@
+#pragma once
+// A communicator that loses something it is told to send, until it is healed: for tests that want
+// to see a hang and go on behind it.
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "choir/comm/communicator.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir::test {
+
+class DeafCommunicator final : public Communicator {
+ public:
+  explicit DeafCommunicator(Communicator& inner)
+      : Communicator(inner.name(), inner.rank(), inner.size()), inner_(inner) {}
+
+  /// Send number `count` (from 0) does not leave before heal().
+  void lose_send(int count) { sends_left_ = count; }
+  /// From any thread.
+  void heal() { healed_ = true; }
+
+  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+    Request& request = requests_.emplace_back();
+    request.owner = this;
+    for (const Message& m : messages) (lost(m) ? request.late : request.messages).push_back(m);
+    request.inner = &inner_.start_exchange(request.messages);
+    return request;
+  }
+
+  const char* transport() const override { return inner_.transport(); }
+  std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
+    return inner_.allocate(bytes);
+  }
+  // The rest is not for this communicator.
+  void all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
+  void reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
+  void all_gather(void*, std::size_t, DType) override { refuse(); }
+  void broadcast(void*, std::size_t, int) override { refuse(); }
+  void reduce(void*, std::size_t, DType, ReduceOp, int) override { refuse(); }
+  void scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t,
+               int) override {
+    refuse();
+  }
+  void gather(const void*, std::size_t, void*, const std::int64_t*, const std::int64_t*,
+              int) override {
+    refuse();
+  }
+  void all_to_all(const void*, void*, std::size_t) override { refuse(); }
+  void send(const void*, std::size_t, int, int) override { refuse(); }
+  void receive(void*, std::size_t, int, int) override { refuse(); }
+  void barrier() override { refuse(); }
+  CommRequest& start_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override {
+    refuse();
+  }
+  CommRequest& start_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override {
+    refuse();
+  }
+  CommRequest& start_all_gather(void*, std::size_t, DType) override { refuse(); }
+  std::unique_ptr<Communicator> duplicate(const std::string&) override { refuse(); }
+
+ private:
+  struct Request final : ExchangeRequest {
+    void wait() override {
+      while (!test()) pause();
+      inner->wait();
+      if (found != nullptr) found->wait();
+    }
+    void wait_received() override {
+      for (owner->find_again(); !inner->test(); owner->find_again()) pause();
+    }
+    bool test() override {
+      owner->find_again();
+      return inner->test() && (late.empty() || (found != nullptr && found->test()));
+    }
+    DeafCommunicator* owner = nullptr;
+    ExchangeRequest *inner = nullptr, *found = nullptr;
+    std::vector<Message> messages, late;
+  };
+  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
+  void find_again() {
+    if (!healed_) return;
+    for (Request& request : requests_)
+      if (!request.late.empty() && request.found == nullptr)
+        request.found = &inner_.start_exchange(request.late);
+  }
+  bool lost(const Message& m) { return m.send && sends_left_ >= 0 && sends_left_-- == 0; }
+  [[noreturn]] static void refuse() { throw CommError("not for this communicator"); }
+
+  Communicator& inner_;
+  std::list<Request> requests_;
+  int sends_left_ = -1;
+  std::atomic<bool> healed_ = false;
+};
+
+}  // namespace choir::test
