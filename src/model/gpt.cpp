@@ -95,7 +95,8 @@ Gpt::Gpt(const GptConfig& c, ParameterSet& parameters)
                              .activation = c.activation,
                              .bias = c.bias,
                              .dropout = c.dropout,
-                             .output_init_std = output_std}));
+                             .output_init_std = output_std},
+        c.recompute));
   }
   parameters.begin_bucket("head");
   final_norm_ = std::make_unique<ResidualNorm>(parameters, "final_norm", c.n_embd, norm);
