@@ -108,7 +108,8 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
                            .activation = c.activation,
                            .bias = c.bias,
                            .dropout = c.dropout,
-                           .output_init_std = output_std});
+                           .output_init_std = output_std},
+      c.recompute);
   if (resident)
     blocks_.push_back({std::move(block), static_cast<int>(parameters_->buckets().size()) - 1});
 }

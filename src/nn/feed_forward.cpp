@@ -21,31 +21,56 @@ FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, cons
                .weight_shard = {.split_dim = 1}}),
       dropout_(name + ".dropout", options.dropout) {}
 
-Tensor FeedForward::activated(Pass& pass, const Tensor& x) {
-  if (options_.activation == ops::Activation::gelu_tanh) return input_.forward_gelu_tanh(pass, x);
-  const Tensor hidden = input_.forward(pass, x);
-  const std::int64_t width = hidden.shape.back() / ops::activation_inputs(options_.activation);
-  Tensor active = pass.allocate({hidden.shape.rows(), width}, "activation");
-  ops::activation_forward(pass.stream(), options_.activation, hidden, active);
-  pass.save(hidden);
+// A library on a GPU activates the exact sum of a product, of which only the rounded one is kept.
+bool FeedForward::remakes_activation(const Pass& pass, const ResidualNorm* source) const {
+  const bool fused = gelu_tanh() && pass.stream().device().plans_for() == DeviceKind::cuda;
+  return source != nullptr && !fused;
+}
+
+Tensor FeedForward::activate(Pass& pass, const Tensor& before) const {
+  const std::int64_t width = before.shape.back() / ops::activation_inputs(options_.activation);
+  Tensor active = pass.allocate({before.shape.rows(), width}, "activation");
+  ops::activation_forward(pass.stream(), options_.activation, before, active);
   return active;
 }
 
-Tensor FeedForward::forward(Pass& pass, const Tensor& x) {
-  Tensor y = output_.forward(pass, activated(pass, x));
+Tensor FeedForward::activated(Pass& pass, const Tensor& x, bool keep_input) {
+  if (gelu_tanh()) return input_.forward_gelu_tanh(pass, x, keep_input);
+  const Tensor before = input_.forward(pass, x, keep_input);
+  pass.save(before);
+  return activate(pass, before);
+}
+
+Tensor FeedForward::forward(Pass& pass, const Tensor& x, ResidualNorm* source) {
+  const Tensor active = activated(pass, x, source == nullptr);
+  Tensor y = output_.forward(pass, active, !remakes_activation(pass, source));
   dropout_.forward(pass, y);
   return y;
 }
 
-Tensor FeedForward::backward(Pass& pass, const Tensor& d_y) {
-  if (options_.activation == ops::Activation::gelu_tanh)
-    return input_.backward(pass, output_.backward_gelu_tanh(pass, dropout_.backward(pass, d_y)));
-  const Tensor d_active = output_.backward(pass, dropout_.backward(pass, d_y));
-  const Tensor hidden = pass.pop();
+void FeedForward::forward_again(Pass& pass, const Tensor& x) {
+  pass.save(activated(pass, x, true));
+}
+
+Tensor FeedForward::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+  if (remakes_activation(pass, source)) {
+    const Tensor before = pass.pop();
+    pass.save(before);
+    pass.save(activate(pass, before));
+  }
+  const Tensor d_before = backward_to_input(pass, dropout_.backward(pass, d_y));
+  if (source) pass.save(source->remake(pass));
+  return input_.backward(pass, d_before);
+}
+
+Tensor FeedForward::backward_to_input(Pass& pass, const Tensor& d_y) {
+  if (gelu_tanh()) return output_.backward_gelu_tanh(pass, d_y);
+  const Tensor d_active = output_.backward(pass, d_y);
+  const Tensor before = pass.pop();
   const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();
-  const Tensor d_hidden = in_place ? d_active : pass.allocate(hidden.shape, "activation gradient");
-  ops::activation_backward(pass.stream(), options_.activation, hidden, d_active, d_hidden);
-  return input_.backward(pass, d_hidden);
+  Tensor d_before = in_place ? d_active : pass.allocate(before.shape, "activation gradient");
+  ops::activation_backward(pass.stream(), options_.activation, before, d_active, d_before);
+  return d_before;
 }
 
 }  // namespace choir

@@ -31,18 +31,18 @@ TensorView Linear::bias(const Pass& pass) const {
   return bias_ && !elsewhere ? bias_->value : TensorView{};
 }
 
-Tensor Linear::forward(Pass& pass, const Tensor& x) {
+Tensor Linear::forward(Pass& pass, const Tensor& x, bool keep_input) {
   const ops::GemmOptions options{.transpose_b = true, .bias = bias(pass)};
   if (row()) {
     Tensor terms = allocate_terms(pass, outputs_, "linear output");
     ops::gemm(pass.stream(), x, weight_->value, terms, options);
-    pass.save(x);
+    if (keep_input) pass.save(x);
     return RowSum(pass, std::move(terms)).wait();
   }
   const Tensor rows = column() ? gather_rows(pass, x) : x;
   Tensor y = pass.allocate({rows.shape.rows(), outputs_}, "linear output");
   ops::gemm(pass.stream(), rows, weight_->value, y, options);
-  pass.save(x);
+  if (keep_input) pass.save(x);
   return y;
 }
 
@@ -64,7 +64,7 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
   return sum.wait();
 }
 
-Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x) {
+Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
   const Tensor rows = column() ? gather_rows(pass, x) : x;
   const Shape shape{rows.shape.rows(), outputs_};
   const Tensor before = pass.training() ? pass.allocate(shape, "pre-activation") : Tensor();
@@ -74,7 +74,7 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x) {
              .bias = bias(pass),
              .epilogue = ops::GemmEpilogue::gelu_tanh,
              .pre_activation = before});
-  pass.save(x);
+  if (keep_input) pass.save(x);
   pass.save(before);
   return y;
 }

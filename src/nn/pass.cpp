@@ -42,7 +42,7 @@ Tensor Pass::scratch(std::int64_t bytes, const char* tag) {
 }
 
 void Pass::save(const Tensor& tensor) {
-  if (!training()) return;
+  if (!training() || !saving_) return;
   CHOIR_CHECK(saved_.size() < kMaxSaved, "more than {} tensors saved", kMaxSaved);
   saved_.push_back(tensor);
 }

@@ -37,7 +37,8 @@ ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, st
                              .shard = shard_of(parameters)});
 }
 
-ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream) {
+ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream,
+                                           bool keep_statistics) {
   const std::int64_t rows = stream.residual.shape.rows();
   const bool centred = options_.kind == ops::Norm::layernorm;
   Output out;
@@ -57,9 +58,14 @@ ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& str
                                     .eps = options_.eps});
   if (stream.delta.empty()) out.sum = stream.residual;
   pass.save(out.sum);
+  const Pass::Unsaved sum_alone(pass, !keep_statistics);
   pass.save(rstd);
   if (centred) pass.save(mean);
   return out;
+}
+
+Tensor ResidualNorm::remake(Pass& pass) {
+  return forward(pass, {pass.pop(), Tensor()}).normed;
 }
 
 Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) {

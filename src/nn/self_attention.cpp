@@ -96,9 +96,10 @@ void SelfAttention::use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForwa
   store(cache.values[layer], call.v);
 }
 
-Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table) {
+Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                              ResidualNorm* source) {
   const Sequence& sequence = pass.sequence();
-  Tensor qkv = qkv_.forward(pass, x);
+  Tensor qkv = qkv_.forward(pass, x, source == nullptr);
   rotate(pass, qkv, rope_table, false);
   Tensor out = pass.allocate({sequence.rows(), options_.heads * head_width_}, "attention output");
   Tensor lse = pass.training()
@@ -125,7 +126,8 @@ Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rop
   return y;
 }
 
-Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table) {
+Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                               ResidualNorm* source) {
   const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
@@ -149,6 +151,7 @@ Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& 
                                             .workspace = workspace});
   }
   rotate(pass, d_qkv, rope_table, true);
+  if (source) pass.save(source->remake(pass));
   return qkv_.backward(pass, d_qkv);
 }
 

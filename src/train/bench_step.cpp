@@ -244,6 +244,7 @@ void Bench::gather() {
   result_.flops_per_token = engine_->instance().model().flops_per_token();
   const double rate = result_.flops_per_token * result_.tokens_per_second();
   result_.mfu = rate / result_.peak_flops;
+  result_.hfu_over_mfu = plan_.hfu_over_mfu();
   if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;
   result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
   const auto peak = static_cast<std::int64_t>(engine_->instance().arena().peak());

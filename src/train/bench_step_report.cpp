@@ -78,6 +78,9 @@ std::string mfu_line(const StepBench& b) {
   if (b.nominal_flops > 0)
     text += fmt::format("; {:.1f} % of {:.1f} TFLOP/s, the makers' figure", 100 * b.nominal_mfu,
                         b.nominal_flops / 1e12);
+  if (b.hfu_over_mfu > 1)
+    text +=
+        fmt::format("\nHFU, with what train.recompute runs again: {:.3f} x MFU", b.hfu_over_mfu);
   return text + "\n";
 }
 
@@ -163,6 +166,7 @@ std::string to_json(const StepBench& b) {
                               {"tokens_per_second", b.tokens_per_second()},
                               {"flops_per_token", b.flops_per_token},
                               {"mfu", b.mfu},
+                              {"hfu_over_mfu", b.hfu_over_mfu},
                               {"peak_flops", b.peak_flops},
                               {"nominal_mfu", b.nominal_mfu},
                               {"nominal_flops", b.nominal_flops},

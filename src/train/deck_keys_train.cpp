@@ -83,8 +83,12 @@ void add_train_keys(Table& table) {
       "reproducible", &Part::reproducible, "",
       "Bitwise the same weights for any split of a step's micro-batches into ranks and passes, "
       "both powers of two.");
-  train.add("recompute", &Part::recompute, "", "Activations that backward computes again.")
-      .one_of({"none"}, {"selective", "full"});
+  train
+      .add("recompute", &Part::recompute, "",
+           "What backward computes again instead of keeping it; changes no number. selective: "
+           "results of norms and activations; full: every block from its input, a quarter more "
+           "time or so.")
+      .one_of({"none", "selective", "full"});
   train
       .add("profile", &Part::profile, "steps",
            "Writes the steps k to l as a trace for Perfetto or chrome://tracing. Empty: no trace.")

@@ -62,9 +62,20 @@ ops::LossScaling loss_scaling_of(const Deck& deck) {
   return {.start = kFirstScale, .window = static_cast<double>(train.loss_scale_window)};
 }
 
+namespace {
+
+Recompute recompute_of(const std::string& name) {
+  if (name == "selective") return Recompute::selective;
+  return name == "full" ? Recompute::full : Recompute::none;
+}
+
+}  // namespace
+
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
-  return {.model = deck.model.gpt,
+  GptConfig model = deck.model.gpt;
+  model.recompute = recompute_of(deck.train.recompute);
+  return {.model = model,
           .precision = precision_of(deck.train.precision),
           .seed = static_cast<std::uint64_t>(deck.run.seed),
           .micro_batch_size = batch.micro,

@@ -137,8 +137,13 @@ std::string zero_report(Engine& engine) {
 }
 
 std::string memory_report(const StepPlan& plan) {
-  return fmt::format("memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP, {} touched",
-                     plan.memory.to_string(), plan.flops / 1e9, format_bytes(plan.bytes));
+  const std::string repeated =
+      plan.repeated_flops > 0
+          ? fmt::format(" (of it {:.2f} for train.recompute, which mfu does not count)",
+                        plan.repeated_flops / 1e9)
+          : "";
+  return fmt::format("memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
+                     plan.memory.to_string(), plan.flops / 1e9, repeated, format_bytes(plan.bytes));
 }
 
 }  // namespace choir

@@ -37,6 +37,17 @@ void plan_generation(ModelInstance& instance) {
   Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
 }
 
+/// FLOPs and bytes of one step.
+WorkCounter work_of_step(Engine& engine, const TokenBatch& batch) {
+  PhaseClock clock;
+  WorkCounter& work = engine.instance().work();
+  work = {};
+  engine.step(
+      0, [&](std::int64_t) { return batch; }, 1.0, clock);
+  engine.finish(clock);
+  return work;
+}
+
 /// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
 std::string largest_entries(const MemoryPlan& plan) {
   std::vector<MemoryPlan::Entry> entries = plan.entries;
@@ -57,15 +68,16 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
   const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
-  PhaseClock clock;
   StepPlan plan;
-  WorkCounter& work = engine.instance().work();
-  work = {};
-  engine.step(
-      0, [&](std::int64_t) { return planned.batch; }, 1.0, clock);
-  engine.finish(clock);
+  const WorkCounter work = work_of_step(engine, planned.batch);
   plan.flops = work.flops;
   plan.bytes = work.bytes;
+  if (options.model.recompute != Recompute::none) {
+    EngineOptions once = options;
+    once.model.recompute = Recompute::none;
+    Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
+    plan.repeated_flops = work.flops - work_of_step(keeps_all, planned.batch).flops;
+  }
   engine.instance().loss_sum(planned.batch);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();

@@ -100,6 +100,23 @@ TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
   }
 }
 
+TEST_F(CudaTraining, RecomputationChangesNoBit) {
+  GptConfig tanh = dropped_gpt();
+  tanh.activation = ops::Activation::gelu_tanh;
+  for (const GptConfig& model : {dropped_gpt(), tanh, tiny_llama()})
+    for (const char* precision : {"fp32", "bf16-mixed"}) {
+      EngineOptions options = engine_options(model, precision, 2);
+      const Trained kept = train(options, cuda_device());
+      for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+        options.model.recompute = recompute;
+        const Trained again = train(options, cuda_device());
+        EXPECT_TRUE(same_bits(kept.losses, again.losses)) << precision;
+        EXPECT_TRUE(same_bits(kept.norms, again.norms)) << precision;
+        EXPECT_TRUE(same_bits(kept.state, again.state)) << precision;
+      }
+    }
+}
+
 TEST_F(CudaTraining, AStepWithALossThatIsNotANumberChangesNothing) {
   const EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed", 1);
   SingleRank single;
@@ -113,11 +130,14 @@ TEST_F(CudaTraining, AStepWithALossThatIsNotANumberChangesNothing) {
 }
 
 TEST_F(CudaTraining, ThePlanIsWhatIsAllocated) {
-  const EngineOptions options = engine_options(tiny_llama(), "bf16-mixed", 2);
-  SingleRank single;
-  EngineRun run(options, *single.mesh, cuda_device());
-  run.step();
-  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    EngineOptions options = engine_options(tiny_llama(), "bf16-mixed", 2);
+    options.model.recompute = recompute;
+    SingleRank single;
+    EngineRun run(options, *single.mesh, cuda_device());
+    run.step();
+    EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // The shape of a decoder-only transformer. nanoGPT, GPT-2 and Llama are values of it.
 #include <cstdint>
 
+#include "choir/nn/recompute.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/attention.hpp"
 #include "choir/ops/norm.hpp"
@@ -27,6 +28,7 @@ struct GptConfig {
   Position position = Position::learned;
   double rope_theta = 10000;
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
+  Recompute recompute = Recompute::none;  ///< in every block, while training
 
   std::int64_t head_width() const { return n_embd / n_head; }
 };

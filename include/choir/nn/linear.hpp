@@ -23,14 +23,15 @@ class Linear {
   /// Shares the weight of another module (tied head); no bias.
   explicit Linear(Parameter& weight);
 
-  /// x [N, inputs] -> [N, outputs], both as this rank has them; keeps x.
-  Tensor forward(Pass& pass, const Tensor& x);
+  /// x [N, inputs] -> [N, outputs], both as this rank has them; keeps x, unless told that somebody
+  /// saves it again right before backward.
+  Tensor forward(Pass& pass, const Tensor& x, bool keep_input = true);
   /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
   Tensor backward(Pass& pass, const Tensor& d_y);
 
   /// The same with gelu_tanh on the output, one pass where the device offers it. Training keeps
   /// the pre-activation, saved after x.
-  Tensor forward_gelu_tanh(Pass& pass, const Tensor& x);
+  Tensor forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input = true);
   /// Of the layer after a forward_gelu_tanh(): d_y -> the gradient of that pre-activation, which
   /// was saved right before this layer's x.
   Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);

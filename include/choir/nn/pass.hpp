@@ -78,10 +78,25 @@ class Pass {
   Tensor allocate_statistic(const Shape& shape, const char* tag);
   Tensor scratch(std::int64_t bytes, const char* tag);
 
-  /// What forward leaves for backward, last in first out. save() keeps nothing unless training.
+  /// What forward leaves for backward, last in first out. save() keeps nothing unless training, and
+  /// nothing while an Unsaved lives.
   void save(const Tensor& tensor);
   Tensor pop();
   std::size_t saved() const { return saved_.size(); }
+  /// For a forward that backward will run again. Kernels are the same as in one that saves.
+  class Unsaved {
+   public:
+    explicit Unsaved(Pass& pass, bool yes = true) : pass_(&pass), before_(pass.saving_) {
+      if (yes) pass.saving_ = false;
+    }
+    ~Unsaved() { pass_->saving_ = before_; }
+    Unsaved(const Unsaved&) = delete;
+    Unsaved& operator=(const Unsaved&) = delete;
+
+   private:
+    Pass* pass_;
+    bool before_;
+  };
 
   /// What follows belongs to this piece of the model.
   void begin_piece(int piece) { piece_ = piece; }
@@ -115,6 +130,7 @@ class Pass {
   Sequence sequence_;
   std::int64_t first_sample_ = 0;
   const std::int64_t* first_sample_on_device_ = nullptr;
+  bool saving_ = true;
   bool postpone_ = false;
   int piece_ = 0;
   std::vector<Tensor> saved_;

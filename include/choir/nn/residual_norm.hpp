@@ -31,7 +31,11 @@ class ResidualNorm {
     Tensor sum;  ///< residual + delta: the stream from here on
     Tensor normed;
   };
-  Output forward(Pass& pass, const ResidualStream& stream);
+  /// Without `keep_statistics` only the sum is kept, and remake() goes before backward().
+  Output forward(Pass& pass, const ResidualStream& stream, bool keep_statistics = true);
+  /// The `normed` of a forward that kept its sum alone, on top of what is saved; everything is kept
+  /// now. The bits are the same: statistics are those of the rounded sum.
+  Tensor remake(Pass& pass);
   /// Returns d_sum + the gradient through the norm: the gradient of both residual and delta. An
   /// empty d_sum counts as zero; move it in, so that it can be updated in place.
   Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);

@@ -5,6 +5,7 @@
 
 #include "choir/nn/dropout.hpp"
 #include "choir/nn/linear.hpp"
+#include "choir/nn/residual_norm.hpp"
 #include "choir/ops/attention.hpp"
 
 namespace choir {
@@ -25,9 +26,12 @@ class SelfAttention {
   /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on.
-  Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table);
-  Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table);
+  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on. `source`, the same in
+  /// both calls: the norm that x came from and that makes it again for backward; x is not kept.
+  Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                 ResidualNorm* source = nullptr);
+  Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                  ResidualNorm* source = nullptr);
 
   /// Of `heads`: its part, or one that it holds with its neighbours.
   static std::int64_t heads_of_rank(std::int64_t heads, const TensorSplit& split);

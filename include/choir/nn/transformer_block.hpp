@@ -4,6 +4,7 @@
 #include <string>
 
 #include "choir/nn/feed_forward.hpp"
+#include "choir/nn/recompute.hpp"
 #include "choir/nn/residual_norm.hpp"
 #include "choir/nn/self_attention.hpp"
 
@@ -13,17 +14,24 @@ class TransformerBlock {
  public:
   TransformerBlock(ParameterSet& parameters, const std::string& name,
                    const ResidualNorm::Options& norm, const SelfAttention::Options& attention,
-                   const FeedForward::Options& feed_forward);
+                   const FeedForward::Options& feed_forward, Recompute recompute = Recompute::none);
 
   ResidualStream forward(Pass& pass, const ResidualStream& in, const TensorView& rope_table);
-  /// The gradient of the stream going in, from that of the stream going out.
+  /// The gradient of the stream going in, from that of the stream going out. With full
+  /// recomputation collective over the tensor axis as forward is, for forward runs in it.
   Tensor backward(Pass& pass, Tensor d_stream, const TensorView& rope_table);
 
  private:
+  void forward_again(Pass& pass, const TensorView& rope_table);
+  ResidualNorm* source(ResidualNorm& norm) const {
+    return recompute_ == Recompute::selective ? &norm : nullptr;
+  }
+
   ResidualNorm attention_norm_;
   SelfAttention attention_;
   ResidualNorm feed_forward_norm_;
   FeedForward feed_forward_;
+  Recompute recompute_;
 };
 
 }  // namespace choir

@@ -6,6 +6,7 @@
 //
 // Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models"
 // (2022), Table 2 and section 4.2. FLOPs: Narayanan et al. (2021), PaLM (2022).
+#include "choir/nn/recompute.hpp"
 #include "choir/parallel/schedule.hpp"
 
 namespace choir {
@@ -18,17 +19,12 @@ struct TransformerShape {
   double vocabulary = 0;
 };
 
-/// What backward computes again instead of keeping it.
-enum class Recompute {
-  none,
-  selective,  ///< the s^2 part of attention; also what attention without stored scores keeps
-  full,       ///< every layer from its input
-};
-
 struct ActivationSplit {
   double micro_batch = 1;          ///< b, sequences
   double tensor = 1;               ///< t
   bool sequence_parallel = false;  ///< norms, dropouts and layer inputs are split over t too
+  /// Of the paper: selective computes the s^2 part of attention again, which is also what attention
+  /// without stored scores keeps under none; full every layer from its input.
   Recompute recompute = Recompute::none;
 };
 

@@ -46,6 +46,7 @@ struct StepBench {
   double flops_per_token = 0;       ///< 6 N + 12 L H Q T, the convention of nanoGPT
   double peak_flops = 0;            ///< of that product, sum over ranks
   double mfu = 0;                   ///< FLOPs a second by that convention over peak_flops
+  double hfu_over_mfu = 1;          ///< above 1 with recomputation, which mfu does not count
   /// The makers' figure for the cards in use, dense, 16-bit; 0: unknown, or another type computes.
   double nominal_flops = 0;
   double nominal_mfu = 0;                 ///< over nominal_flops; 0 without it

@@ -57,8 +57,8 @@ struct TrainSection {
   int grad_accum = 0;
   std::int64_t max_steps = 1000;
   bool reproducible = false;
-  std::string recompute = "none";
-  std::string profile;  ///< "" or "k:l"
+  std::string recompute = "none";  ///< none | selective | full
+  std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze;
   std::string nan_policy = "stop";  ///< stop | skip
   int nan_skip_limit = 10;

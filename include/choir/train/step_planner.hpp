@@ -9,7 +9,12 @@ struct StepPlan {
   MemoryPlan memory;
   std::size_t arena_bytes = 0;  ///< what the activations entry of `memory` says
   double flops = 0;             ///< of one step on this rank, all micro-batches
+  double repeated_flops = 0;    ///< of them those of recomputation: no progress of the model
   double bytes = 0;             ///< touched by the ops of one step, caches ignored
+  /// Hardware FLOPs utilisation over model FLOPs utilisation: 1 without recomputation.
+  double hfu_over_mfu() const {
+    return repeated_flops > 0 ? flops / (flops - repeated_flops) : 1.0;
+  }
 };
 
 /// `generate`: also plan for sampling text while training. `target`: the device to

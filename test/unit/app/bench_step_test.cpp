@@ -214,6 +214,10 @@ TEST(StepBench, SaysWhatMfuIsMeasuredAgainst) {
   b.nominal_flops = 5e12, b.nominal_mfu = 0.2;
   EXPECT_NE(to_string(b).find("20.0 % of 5.0 TFLOP/s, the makers' figure"), std::string::npos);
   EXPECT_NE(to_string(b).find("MFU 20.0 %"), std::string::npos);
+  EXPECT_EQ(to_string(b).find("HFU"), std::string::npos);
+  b.hfu_over_mfu = 1.25;
+  EXPECT_NE(to_string(b).find("train.recompute runs again: 1.250 x MFU\n"), std::string::npos);
+  EXPECT_NE(to_string(b).find("MFU 20.0 %"), std::string::npos) << "which does not count it";
 }
 
 TEST(StepBench, ReportsEndInAVerdict) {

@@ -34,6 +34,22 @@ TEST_F(PassTest, MisuseIsCaught) {
   EXPECT_EQ(arena.live(), 0u);
 }
 
+TEST_F(PassTest, UnsavedKeepsNothingWhileItLives) {
+  pass.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
+  const Tensor tensor = pass.allocate({1}, "kept or not");
+  {
+    const Pass::Unsaved outer(pass);
+    pass.save(tensor);
+    const Pass::Unsaved inner(pass, false);
+    pass.save(tensor);
+    EXPECT_EQ(pass.saved(), 0u);
+  }
+  const Pass::Unsaved not_now(pass, false);
+  pass.save(tensor);
+  EXPECT_EQ(pass.saved(), 1u);
+  pass.pop();
+}
+
 int ran = 0;
 
 TEST_F(PassTest, PostponedWorkOwnsItsTensors) {

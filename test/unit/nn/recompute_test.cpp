@@ -1,0 +1,208 @@
+// Recomputation: no bit of the training changes, the kept bytes are those of a formula, and what is
+// computed again is counted apart.
+#include "choir/nn/recompute.hpp"
+
+#include <gtest/gtest.h>
+
+#include "choir/parallel/transformer_formulas.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr Recompute kAgain[] = {Recompute::selective, Recompute::full};
+
+GptConfig with_dropout(GptConfig c) {
+  c.dropout = 0.2;
+  return c;
+}
+
+GptConfig tanh_gpt() {
+  GptConfig c = test::tiny_gpt();
+  c.activation = ops::Activation::gelu_tanh;
+  return c;
+}
+
+/// RMSNorm, SwiGLU, rotary positions, grouped queries; and the switches that those leave out.
+std::vector<GptConfig> models() {
+  GptConfig relu = test::tiny_gpt();
+  relu.activation = ops::Activation::relu;
+  relu.position = Position::rope;
+  relu.n_kv_head = 1;
+  return {with_dropout(test::tiny_gpt()),   test::tiny_gpt(),
+          with_dropout(tanh_gpt()),         tanh_gpt(),
+          with_dropout(test::tiny_llama()), relu};
+}
+
+struct Trained {
+  std::vector<double> losses, norms, state;
+};
+
+Trained train(EngineOptions options, Recompute recompute) {
+  options.model.recompute = recompute;
+  test::SingleRank single;
+  test::EngineRun run(options, *single.mesh);
+  Trained result;
+  for (int i = 0; i < 3; ++i) {
+    const StepResult step = run.step();
+    EXPECT_TRUE(step.updated);
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.grad_norm);
+  }
+  result.state = run.state();
+  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
+  EXPECT_EQ(run.engine().instance().arena().live(), 0u);
+  return result;
+}
+
+TEST(Recompute, ChangesNoBitInAnyPrecision) {
+  int index = 0;
+  for (const GptConfig& model : models()) {
+    for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
+      const EngineOptions options = test::engine_options(model, precision, 2);
+      const Trained kept = train(options, Recompute::none);
+      for (const Recompute recompute : kAgain) {
+        const Trained again = train(options, recompute);
+        const std::string what = fmt::format("model {}, {}, {}", index, precision,
+                                             recompute == Recompute::full ? "full" : "selective");
+        EXPECT_TRUE(test::same_bits(kept.losses, again.losses)) << what;
+        EXPECT_TRUE(test::same_bits(kept.norms, again.norms)) << what;
+        EXPECT_TRUE(test::same_bits(kept.state, again.state))
+            << what << ": " << test::distance(kept.state, again.state);
+      }
+    }
+    ++index;
+  }
+}
+
+/// Gradients of three micro-batches that are in flight at once, as in a pipeline: all forward, then
+/// backward in order, with weight gradients at once or each a micro-batch later.
+std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
+                                        Recompute recompute, bool postponed) {
+  constexpr int kPasses = 3;
+  config.recompute = recompute;
+  test::SingleRank single;
+  test::EngineRun run(test::engine_options(config, precision, 1), *single.mesh, 1 << 20);
+  ModelInstance& instance = run.engine().instance();
+  std::vector<std::unique_ptr<Pass>> passes;
+  std::vector<std::vector<std::int32_t>> ids;
+  BucketHooks hooks;
+  instance.storage().begin_gradients(instance.stream());
+  const auto view = [](std::vector<std::int32_t>& v) {
+    return TensorView{v.data(), DType::i32, {static_cast<std::int64_t>(v.size())}};
+  };
+  for (int i = 0; i < kPasses; ++i) {
+    const TokenBatch batch = run.batch(i);
+    const auto* tokens = batch.inputs.as<std::int32_t>();
+    ids.emplace_back(tokens, tokens + batch.inputs.count());
+    passes.push_back(
+        std::make_unique<Pass>(instance.stream(), instance.arena(), precision_of(precision), 1337));
+    Pass& pass = *passes.back();
+    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
+               batch.first_sample);
+    pass.postpone_weight_gradients(postponed);
+    instance.model().loss(pass, view(ids.back()), batch.targets, 0.1, hooks);
+  }
+  for (int i = 0; i < kPasses; ++i) {
+    instance.model().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
+    if (i > 0) passes[i - 1]->run_weight_gradients();
+  }
+  passes.back()->run_weight_gradients();
+  EXPECT_EQ(instance.arena().live(), 0u);
+  return run.gradients();
+}
+
+TEST(Recompute, WorksWithPassesInFlightAndPostponedWeightGradients) {
+  for (const GptConfig& model : models())
+    for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
+      for (const bool postponed : {false, true}) {
+        const auto kept = gradients_in_flight(model, precision, Recompute::none, postponed);
+        for (const Recompute recompute : kAgain)
+          EXPECT_TRUE(
+              test::same_bits(kept, gradients_in_flight(model, precision, recompute, postponed)))
+              << precision << (postponed ? ", postponed" : "");
+      }
+}
+
+// What backward finds of a layer. e: bytes of an activation, s: of a statistic, N tokens.
+//   none       e N (2 C  both norms' input + 2 C  their output + Q  queries, keys, values
+//                   + C  attention's output + a F  before the activation + F  after it)
+//              + s N (2 or 4 statistics of norms + H  log-sum-exps)
+//   selective  e N (2 C + Q + C + a F) + s N H
+//   full       e N C
+double kept_bytes(const GptConfig& c, const Precision& p, Recompute recompute, double tokens) {
+  const auto e = static_cast<double>(size_of(p.compute));
+  const auto s = static_cast<double>(size_of(p.statistic));
+  const auto width = static_cast<double>(c.n_embd), hidden = static_cast<double>(c.ffn_width);
+  const auto qkv = static_cast<double>((c.n_head + 2 * c.n_kv_head) * c.head_width());
+  const double products = 2 * width + qkv + width + ops::activation_inputs(c.activation) * hidden;
+  const auto heads = static_cast<double>(c.n_head);
+  if (recompute == Recompute::full) return e * tokens * width;
+  if (recompute == Recompute::selective) return e * tokens * products + s * tokens * heads;
+  const double of_norms = c.norm == ops::Norm::layernorm ? 4 : 2;
+  return e * tokens * (products + 2 * width + hidden) + s * tokens * (of_norms + heads);
+}
+
+std::size_t planned(GptConfig model, const char* precision, std::int64_t layers,
+                    Recompute recompute, const Device* target = nullptr) {
+  model.n_layer = layers;
+  model.recompute = recompute;
+  return plan_step(test::engine_options(model, precision, 2), Layout(), 0, 1, false, target)
+      .arena_bytes;
+}
+
+TEST(Recompute, ALayerCostsWhatTheFormulaSays) {
+  constexpr double kTokens = 16;  // 64 bytes of statistics: nothing is rounded up
+  for (const GptConfig& model : models())
+    for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        const auto four = planned(model, precision, 4, recompute);
+        const auto twelve = planned(model, precision, 12, recompute);
+        EXPECT_EQ(static_cast<double>(twelve - four),
+                  8 * kept_bytes(model, precision_of(precision), recompute, kTokens))
+            << precision << ", " << static_cast<int>(recompute);
+      }
+}
+
+// The paper keeps two masks of dropout, which are drawn again here, and no statistics.
+TEST(Recompute, TheFormulaIsThatOfKorthikanti) {
+  GptConfig c = test::tiny_gpt();
+  c.ffn_width = 4 * c.n_embd;
+  const double tokens = 16, width = 32;
+  const TransformerShape shape{.width = width, .layers = 1, .heads = 4, .sequence = 8};
+  const Precision bf16 = precision_of("bf16-mixed");
+  const double masks = 2 * tokens * width, statistics = 4 * tokens * (4 + 4);
+  EXPECT_EQ(kept_bytes(c, bf16, Recompute::none, tokens),
+            layer_activation_bytes(shape, {.micro_batch = 2, .recompute = Recompute::selective}) -
+                masks + statistics);
+  EXPECT_EQ(kept_bytes(c, bf16, Recompute::full, tokens),
+            layer_activation_bytes(shape, {.micro_batch = 2, .recompute = Recompute::full}));
+}
+
+double repeated_flops(GptConfig model, Recompute recompute) {
+  model.recompute = recompute;
+  const StepPlan plan = plan_step(test::engine_options(model, "fp32", 3), Layout(), 0, 1, false);
+  GptConfig once = model;
+  once.recompute = Recompute::none;
+  const StepPlan kept = plan_step(test::engine_options(once, "fp32", 3), Layout(), 0, 1, false);
+  EXPECT_EQ(kept.repeated_flops, 0);
+  EXPECT_EQ(kept.hfu_over_mfu(), 1);
+  EXPECT_EQ(plan.flops - plan.repeated_flops, kept.flops) << "the work of the model is the same";
+  return plan.repeated_flops;
+}
+
+// A norm is counted as 8 operations a value, 9 with the addition before it; gelu as 30.
+TEST(Recompute, CountsWhatItRepeats) {
+  const GptConfig c = test::tiny_gpt();
+  const double layers = 2, tokens = 3 * 16, width = 32, hidden = 64;
+  EXPECT_EQ(repeated_flops(c, Recompute::selective), layers * tokens * (16 * width + 30 * hidden));
+  // Every product of a layer but the last. Attention has two, of which half or all is counted.
+  const double products = 2 * (4 * width * width + width * hidden);
+  const double others = 17 * width + 30 * hidden, scores = 4 * width * 8;
+  const double full = repeated_flops(c, Recompute::full);
+  EXPECT_GE(full, layers * tokens * (products + others + scores / 2));
+  EXPECT_LE(full, layers * tokens * (products + others + scores * 1.25));
+}
+
+}  // namespace
+}  // namespace choir
