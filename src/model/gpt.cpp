@@ -129,7 +129,8 @@ ResidualStream Gpt::embed(Pass& pass, const TensorView& ids) {
                           .first_position = sequence.first_position,
                           .out = terms,
                           .first_id = first_id(),
-                          .vocabulary = config_.vocab_size});
+                          .vocabulary = config_.vocab_size,
+                          .position_end = sequence.position_end()});
   Tensor x = RowSum(pass, std::move(terms)).wait();
   embedding_dropout_.forward(pass, x);
   return {std::move(x), Tensor()};
@@ -217,7 +218,9 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .tokens = pass.sequence().tokens,
                       .first_id = model.first_id(),
                       .vocabulary = model.config_.vocab_size,
-                      .workspace = workspace});
+                      .workspace = workspace,
+                      .first_position = pass.sequence().first_position,
+                      .position_end = pass.sequence().position_end()});
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids) {
