@@ -5,6 +5,7 @@
 #include "kernels/adamw.hpp"
 #include "kernels/attention.hpp"
 #include "kernels/bias_gradient.hpp"
+#include "kernels/copy_blocks.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
@@ -50,6 +51,9 @@ void bias_gradient(const Stream&, const TensorView&, const TensorView&, const Te
 void copy_rows(const Stream&, std::int64_t, std::int64_t, std::int64_t, const ops::RowBlock&,
                const ops::RowBlock&) {
   absent("copy_rows");
+}
+void copy_blocks(const Stream&, const ops::CopyBlocks&) {
+  absent("copy_blocks");
 }
 void norm_forward(const Stream&, const ops::NormForward&) {
   absent("norm_forward");

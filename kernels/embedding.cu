@@ -1,5 +1,7 @@
 #include "kernels/embedding.cuh"
 
+#include <algorithm>
+
 #include "kernels/embedding.hpp"
 #include "kernels/radix_sort.cuh"
 #include "kernels/types.cuh"
@@ -88,8 +90,10 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
   if (rows == 0 || width == 0) return;
   with_element(args.table.dtype, [&](auto t) {
     using T = decltype(t);
-    const T* positions =
-        args.positions.empty() ? nullptr : args.positions.as<T>() + args.first_position * width;
+    const std::int64_t first = ops::table_row(args.first_position, args.position_end);
+    const T* positions = args.positions.empty() ? nullptr : args.positions.as<T>() + first * width;
+    const auto last =
+        static_cast<std::uint32_t>(std::min(args.position_end - 1 - first, kMostItems));
     with_bool(can_pack<T>(width, args.table.data, positions, args.out.data), [&](auto packed) {
       constexpr bool kPacked = decltype(packed)::value;
       constexpr std::int64_t kMostBlocks = 16384;
@@ -98,7 +102,7 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
       launch(stream, "embedding", embedding_kernel<T, kPacked>,
              {static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), threads}, rows,
              width, args.table.shape.rows(), args.first_id, args.ids.as<std::int32_t>(),
-             args.table.as<T>(), positions, Divisor(args.tokens), args.out.as<T>());
+             args.table.as<T>(), positions, last, Divisor(args.tokens), args.out.as<T>());
     });
   });
 }
@@ -112,9 +116,11 @@ void embedding_backward(const Stream& stream, const ops::EmbeddingBackward& args
     const T* d_out = args.d_out.as<T>();
     add_rows(stream, plan, sort_rows(stream, plan, args.ids, args.first_id, args.workspace), d_out,
              args.d_table.as<float>(), args.workspace);
-    if (!args.d_positions.empty())
-      add_rows(stream, plan, RowsByPosition(plan.rows, args.tokens), d_out,
-               args.d_positions.as<float>(), args.workspace);
+    const std::int64_t real =
+        ops::real_positions(args.first_position, args.tokens, args.position_end);
+    if (!args.d_positions.empty() && real > 0)
+      add_rows(stream, plan, RowsByPosition(plan.rows, args.tokens, real), d_out,
+               args.d_positions.as<float>() + args.first_position * plan.width, args.workspace);
   });
 }
 

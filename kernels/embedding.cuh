@@ -20,12 +20,12 @@ namespace choir::cuda {
 constexpr int kRowThreads = 128;
 constexpr int kSegment = static_cast<int>(EmbeddingPlan::kSegment);
 
-/// Grid: rows over x. Threads: columns over x, rows over y.
+/// Grid: rows over x. Threads: columns over x, rows over y. Padding reads `last_position`.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
-                     const T* positions, Divisor tokens, T* out) {
+                     const T* positions, std::uint32_t last_position, Divisor tokens, T* out) {
   using Wide = Access<T, kPacked>;
   constexpr int kRows = 4;  // in flight
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.y;
@@ -43,9 +43,11 @@ __global__ void __launch_bounds__(kRowThreads)
         const std::int64_t r = first + k * stride;
         token[k] = position[k] = typename Wide::Raw{};
         if (id[k] >= 0 && id[k] < table_rows) token[k] = Wide::read(table + id[k] * width + c);
-        if (positions != nullptr && r < rows)
+        if (positions != nullptr && r < rows) {
+          const std::uint32_t at = tokens.remainder(static_cast<std::uint32_t>(r));
           position[k] =
-              Wide::read(positions + tokens.remainder(static_cast<std::uint32_t>(r)) * width + c);
+              Wide::read(positions + (at < last_position ? at : last_position) * width + c);
+        }
       }
 #pragma unroll
       for (int k = 0; k < kRows; ++k) {
@@ -76,15 +78,17 @@ struct SortedRows {
 /// The list of n rows by index within their sample: `longer` keys have one row more than the
 /// `samples` of the rest.
 struct RowsByPosition {
-  std::uint32_t limit;  ///< tokens
+  std::uint32_t limit;  ///< tokens that are no padding
+  std::uint32_t tokens;
   Divisor samples, samples_and_one;
   std::uint32_t longer;
 
-  RowsByPosition(std::int64_t n, std::int64_t tokens)
-      : limit(static_cast<std::uint32_t>(tokens)),
-        samples(n < tokens ? 1 : n / tokens),
-        samples_and_one(n / tokens + 1),
-        longer(static_cast<std::uint32_t>(n % tokens)) {}
+  RowsByPosition(std::int64_t n, std::int64_t per_sample, std::int64_t real)
+      : limit(static_cast<std::uint32_t>(real)),
+        tokens(static_cast<std::uint32_t>(per_sample)),
+        samples(n < per_sample ? 1 : n / per_sample),
+        samples_and_one(n / per_sample + 1),
+        longer(static_cast<std::uint32_t>(n % per_sample)) {}
   __device__ std::uint32_t key(std::int64_t i) const {
     const auto item = static_cast<std::uint32_t>(i);
     const std::uint32_t split = longer * samples_and_one.divisor;
@@ -95,7 +99,7 @@ struct RowsByPosition {
     const std::uint32_t split = longer * samples_and_one.divisor;
     const std::uint32_t sample =
         item < split ? samples_and_one.remainder(item) : samples.remainder(item - split);
-    return std::int64_t{sample} * limit + key(i);
+    return std::int64_t{sample} * tokens + key(i);
   }
 };
 

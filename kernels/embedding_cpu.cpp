@@ -28,9 +28,9 @@ void embedding_forward(const ops::EmbeddingForward& args) {
       const bool mine = id >= 0 && id < table_rows;
       T* y = out + r * width;
       const auto bytes = static_cast<std::size_t>(width) * sizeof(T);
-      const T* position = positions == nullptr
-                              ? nullptr
-                              : positions + (args.first_position + r % args.tokens) * width;
+      const std::int64_t row =
+          ops::table_row(args.first_position + r % args.tokens, args.position_end);
+      const T* position = positions == nullptr ? nullptr : positions + row * width;
       if (!mine && position == nullptr) {
         std::memset(static_cast<void*>(y), 0, bytes);
         continue;
@@ -57,6 +57,9 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
   auto* d_positions = static_cast<Sum<T>*>(args.d_positions.data);
   constexpr std::int64_t kColumns = 16;  // a cache line of f32
   const std::int64_t groups = (width + kColumns - 1) / kColumns;
+  const std::int64_t real =
+      d_positions ? ops::real_positions(args.first_position, args.tokens, args.position_end) : 0;
+  if (real > 0) d_positions += args.first_position * width;
   parallel_ranges(groups, kColumns * rows, [&](std::int64_t first, std::int64_t last) {
     const std::int64_t begin = first * kColumns;
     const std::int64_t end = last * kColumns < width ? last * kColumns : width;
@@ -65,7 +68,7 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
       const T* dy = d_out + r * width;
       const std::int64_t id = ids[r] - args.first_id;
       Sum<T>* token = id >= 0 && id < table_rows ? d_table + id * width : nullptr;
-      Sum<T>* position = d_positions ? d_positions + token_index * width : nullptr;
+      Sum<T>* position = token_index < real ? d_positions + token_index * width : nullptr;
       if (++token_index == args.tokens) token_index = 0;
       for_vectors<T>(begin, end, [&](std::int64_t c, auto access) {
         const Vec<T> g = access.load(dy + c);

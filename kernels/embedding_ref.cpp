@@ -9,8 +9,9 @@ void embedding_forward(const ops::EmbeddingForward& args) {
       const std::int64_t id = args.ids.as<std::int32_t>()[r] - args.first_id;
       const bool here = id >= 0 && id < args.table.shape.rows();
       double value = here ? args.table.as<double>()[id * width + c] : 0.0;
-      if (!args.positions.empty())
-        value += args.positions.as<double>()[(args.first_position + r % args.tokens) * width + c];
+      std::int64_t position = args.first_position + r % args.tokens;
+      if (position >= args.position_end) position = args.position_end - 1;
+      if (!args.positions.empty()) value += args.positions.as<double>()[position * width + c];
       args.out.as<double>()[r * width + c] = value;
     }
 }
@@ -22,8 +23,9 @@ void embedding_backward(const ops::EmbeddingBackward& args) {
       const double g = args.d_out.as<double>()[r * width + c];
       const std::int64_t id = args.ids.as<std::int32_t>()[r] - args.first_id;
       if (id >= 0 && id < args.d_table.shape.rows()) args.d_table.as<double>()[id * width + c] += g;
-      if (!args.d_positions.empty())
-        args.d_positions.as<double>()[r % args.tokens * width + c] += g;
+      const std::int64_t position = args.first_position + r % args.tokens;
+      if (!args.d_positions.empty() && position < args.position_end)
+        args.d_positions.as<double>()[position * width + c] += g;
     }
 }
 

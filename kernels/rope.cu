@@ -1,5 +1,6 @@
 #include "kernels/rope.cuh"
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/rope.hpp"
@@ -26,13 +27,16 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
   const std::int64_t per_row = units * args.heads;
   for_row_parts(
       args.x.shape.rows(), per_row, args.tokens, [&](std::int64_t first, std::int64_t rows) {
+        const std::int64_t position = args.first_position + first % args.tokens;
+        const auto last_row = static_cast<std::uint32_t>(
+            std::max<std::int64_t>(0, std::min(args.position_end - 1 - position, kMostItems)));
         launch(stream, "rope",
                halves ? rope_halves_kernel<T, kPacked> : rope_neighbours_kernel<T, kPacked>,
                {elementwise_blocks(rows * per_row), kElementwiseThreads},
                RopeArguments<T>{args.x.as<T>() + first * row_width,
                                 args.table.as<float>() +
-                                    (args.first_position + first % args.tokens) * args.head_width,
-                                row_width, static_cast<int>(args.head_width),
+                                    ops::table_row(position, args.position_end) * args.head_width,
+                                last_row, row_width, static_cast<int>(args.head_width),
                                 args.inverse ? -1.0f : 1.0f,
                                 static_cast<std::uint32_t>(rows * per_row), Divisor(units),
                                 Divisor(args.heads), Divisor(args.tokens)});

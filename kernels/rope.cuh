@@ -12,6 +12,7 @@ template <class T>
 struct RopeArguments {
   T* x;                    ///< first row
   const float* table;      ///< of first_position
+  std::uint32_t last_row;  ///< of the table, counted from there: what padding reads
   std::int64_t row_width;  ///< elements between rows
   int width;               ///< D
   float sign;              ///< -1: rotate back
@@ -30,7 +31,8 @@ struct RopePlace {
     const std::uint32_t in_order = a.units.quotient(item), row = a.heads.quotient(in_order);
     unit = static_cast<int>(a.units.remainder(item));
     head = a.x + row * a.row_width + std::int64_t{a.heads.remainder(in_order)} * a.width;
-    cosines = a.table + std::int64_t{a.tokens.remainder(row)} * a.width;
+    const std::uint32_t position = a.tokens.remainder(row);
+    cosines = a.table + std::int64_t{position < a.last_row ? position : a.last_row} * a.width;
     sines = cosines + a.width / 2;
   }
 };

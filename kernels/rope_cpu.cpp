@@ -63,7 +63,8 @@ void rope(const ops::Rope& args) {
       args.pairing == ops::RopePairing::half_split ? rotate_halves<T> : rotate_neighbours<T>;
   parallel_ranges(rows, args.heads * width, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
-      const Sum<T>* cosines = table + (args.first_position + r % args.tokens) * width;
+      const std::int64_t position = args.first_position + r % args.tokens;
+      const Sum<T>* cosines = table + ops::table_row(position, args.position_end) * width;
       T* x = static_cast<T*>(args.x.data) + r * row_width;
       for (std::int64_t h = 0; h < args.heads; ++h)
         rotate(x + h * width, cosines, cosines + half, sign, half);

@@ -11,7 +11,9 @@ void rope(const ops::Rope& args, double theta) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t h = 0; h < args.heads; ++h)
       for (std::int64_t i = 0; i < half; ++i) {
-        const auto position = static_cast<double>(args.first_position + r % args.tokens);
+        std::int64_t row = args.first_position + r % args.tokens;
+        if (row >= args.position_end) row = args.position_end - 1;
+        const auto position = static_cast<double>(row);
         const double angle =
             (args.inverse ? -1 : 1) * position *
             std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(width));

@@ -101,6 +101,15 @@ std::vector<std::vector<int>> Layout::groups(const std::vector<Axis>& axes) cons
   return all;
 }
 
+std::vector<int> Layout::replicas(int rank) const {
+  std::vector<int> members;
+  Coordinates at = coordinates(rank);
+  for (at[Axis::data] = 0; at[Axis::data] < size(Axis::data); ++at[Axis::data])
+    for (at[Axis::context] = 0; at[Axis::context] < size(Axis::context); ++at[Axis::context])
+      members.push_back(this->rank(at));
+  return members;
+}
+
 std::string Layout::to_string() const {
   return fmt::format("dp={} tp={} pp={} cp={}", size(Axis::data), size(Axis::tensor),
                      size(Axis::pipeline), size(Axis::context));

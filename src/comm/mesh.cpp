@@ -88,6 +88,8 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::strin
   return make_mpi_communicator(group, name);
 }
 
+constexpr const char* kReplicas = "dp-cp";
+
 }  // namespace
 
 std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport,
@@ -120,15 +122,20 @@ std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport
     MPI_Comm_size(node.comm, &on_node);
     mesh->node_ = make_communicator(node.comm, "node", transport != Transport::mpi && on_node > 1);
   }
-  for (int a = 0; a < kAxes; ++a) {
-    const auto axis = static_cast<Axis>(a);
-    const std::vector<int> members = layout.group(rank, {axis});
-    const SplitGroup group(MPI_COMM_WORLD, members.front(), mesh->coordinates_[axis]);
+  // The members in order, this rank at `index`.
+  const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
+    const SplitGroup group(MPI_COMM_WORLD, members.front(), index);
     const bool windows =
         transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
-    mesh->axes_[static_cast<std::size_t>(a)] =
-        make_communicator(group.comm, std::string(short_name(axis)), windows);
+    return make_communicator(group.comm, name, windows);
+  };
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    mesh->axes_[static_cast<std::size_t>(a)] = group_of(
+        layout.group(rank, {axis}), mesh->coordinates_[axis], std::string(short_name(axis)));
   }
+  if (layout.size(Axis::context) > 1)
+    mesh->replicas_ = group_of(mesh->replica_ranks(), mesh->replica_index(), kReplicas);
   return mesh;
 }
 
@@ -151,6 +158,9 @@ std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_pe
     mesh->axes_[static_cast<std::size_t>(a)] = make_null_communicator(
         std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
   }
+  if (layout.size(Axis::context) > 1)
+    mesh->replicas_ = make_null_communicator(kReplicas, mesh->replica_index(),
+                                             layout.size(Axis::data) * layout.size(Axis::context));
   return mesh;
 }
 

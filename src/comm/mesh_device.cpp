@@ -1,4 +1,6 @@
 // Mesh: communicators for device memory.
+#include <utility>
+
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/nccl_communicator.hpp"
@@ -34,18 +36,19 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
   world_->all_reduce(&able, 1, DType::i32, ReduceOp::min);
   if (wanted && able == 0)
     transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
+  const auto make = [&](Communicator& host, std::vector<int> ranks) {
+    if (able == 0 || host.size() == 1) return make_staged_communicator(host, device, host.name());
+    return make_nccl_communicator(host, device, host.name(),
+                                  {.timeout_seconds = transport.timeout_seconds,
+                                   .library = transport.nccl_library,
+                                   .ranks = std::move(ranks)});
+  };
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
-    Communicator& host = host_along(axis);
-    auto& made = device_axes_[static_cast<std::size_t>(a)];
-    if (able != 0 && host.size() > 1)
-      made = make_nccl_communicator(host, device, host.name(),
-                                    {.timeout_seconds = transport.timeout_seconds,
-                                     .library = transport.nccl_library,
-                                     .ranks = layout_.group(rank_, {axis})});
-    else
-      made = make_staged_communicator(host, device, host.name());
+    device_axes_[static_cast<std::size_t>(a)] =
+        make(host_along(axis), layout_.group(rank_, {axis}));
   }
+  if (replicas_) device_replicas_ = make(*replicas_, replica_ranks());
 }
 
 }  // namespace choir

@@ -176,7 +176,8 @@ Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
                           .first_position = sequence.first_position,
                           .out = terms,
                           .first_id = first_id(),
-                          .vocabulary = config_.vocab_size});
+                          .vocabulary = config_.vocab_size,
+                          .position_end = sequence.position_end()});
   if (positions_) hooks.release(positions_->bucket);
   if (!keeps_shared_weight()) hooks.release(tokens_->bucket);
   Tensor x = RowSum(pass, std::move(terms)).wait();
@@ -297,7 +298,9 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .tokens = pass.sequence().tokens,
                       .first_id = model.first_id(),
                       .vocabulary = model.config_.vocab_size,
-                      .workspace = workspace});
+                      .workspace = workspace,
+                      .first_position = pass.sequence().first_position,
+                      .position_end = pass.sequence().position_end()});
 }
 
 Tensor Gpt::through(Pass& pass, const GptBatch& batch, BucketHooks& hooks) {

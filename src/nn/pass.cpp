@@ -10,9 +10,22 @@ constexpr std::size_t kMaxPostponed = 1 << 12;
 
 }  // namespace
 
+Sequence share_of_sequences(std::int64_t batch, std::int64_t tokens, const ContextAxis& context) {
+  const PositionShare share = position_share(tokens, context.rank(), context.size());
+  return {.batch = batch,
+          .tokens = share.tokens,
+          .first_position = share.first,
+          .whole_tokens = tokens};
+}
+
 Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
-           const TensorAxis& tensor)
-    : stream_(stream), arena_(&arena), precision_(precision), seed_(seed), tensor_(tensor) {
+           const TensorAxis& tensor, const ContextAxis& context)
+    : stream_(stream),
+      arena_(&arena),
+      precision_(precision),
+      seed_(seed),
+      tensor_(tensor),
+      context_(context) {
   saved_.reserve(kMaxSaved);
   postponed_.reserve(kMaxPostponed);
 }
@@ -27,6 +40,12 @@ void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
   first_sample_ = first_sample;
   first_sample_on_device_ = on_device;
   piece_ = 0;
+  if (!shares_positions()) return;
+  const std::int64_t n = sequence.tokens, ranks = context_.size();
+  CHOIR_CHECK(sequence.whole_tokens > 0 && n * ranks >= sequence.whole_tokens &&
+                  sequence.first_position == context_.rank() * n,
+              "{} positions from {} of {} on rank {} of {}: not a share of sequences", n,
+              sequence.first_position, sequence.whole_tokens, context_.rank(), ranks);
 }
 
 Tensor Pass::allocate(const Shape& shape, const char* tag) {

@@ -1,6 +1,7 @@
 #include "choir/nn/self_attention.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "choir/ops/copy_rows.hpp"
 #include "choir/ops/rope.hpp"
@@ -40,12 +41,16 @@ std::int64_t SelfAttention::heads_of_rank(std::int64_t heads, const TensorSplit&
 ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
   const Sequence& sequence = pass.sequence();
   const std::int64_t earlier = sequence.cache ? sequence.cache->length : 0;
+  const int ranks = pass.shares_positions() ? pass.context().size() : 1;
+  const ContextHeads here = context_heads(options_.heads, options_.kv_heads, ranks);
+  // Padding behind the last position of all ranks is seen by padding only.
+  const std::int64_t tokens = ranks * sequence.tokens;
   return {.batch = sequence.batch,
-          .heads = options_.heads,
-          .kv_heads = options_.kv_heads,
+          .heads = here.heads,
+          .kv_heads = here.kv_heads,
           .head_width = head_width_,
-          .queries = sequence.tokens,
-          .keys = earlier + sequence.tokens,
+          .queries = tokens,
+          .keys = earlier + tokens,
           .causal = true,
           .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
           .dtype = pass.precision().compute,
@@ -57,7 +62,8 @@ ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t firs
   const std::int64_t row = qkv.shape.back();
   auto* data = static_cast<std::byte*>(qkv.data) +
                static_cast<std::size_t>(first_head * head_width_) * size_of(qkv.dtype);
-  return {.data = data, .batch_stride = pass.sequence().tokens * row, .position_stride = row};
+  const std::int64_t tokens = qkv.shape.rows() / pass.sequence().batch;
+  return {.data = data, .batch_stride = tokens * row, .position_stride = row};
 }
 
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
@@ -68,6 +74,7 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
                             .head_width = head_width_,
                             .tokens = pass.sequence().tokens,
                             .first_position = pass.sequence().first_position,
+                            .position_end = pass.sequence().position_end(),
                             .table = table,
                             .inverse = inverse});
 }
@@ -96,48 +103,49 @@ void SelfAttention::use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForwa
   store(cache.values[layer], call.v);
 }
 
-Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
-                              ResidualNorm* source) {
-  const Sequence& sequence = pass.sequence();
-  Tensor qkv = qkv_.forward(pass, x, source == nullptr);
-  rotate(pass, qkv, rope_table, false);
-  Tensor out = pass.allocate({sequence.rows(), options_.heads * head_width_}, "attention output");
-  Tensor lse = pass.training()
-                   ? pass.allocate_statistic({sequence.batch, options_.heads, sequence.tokens},
-                                             "attention lse")
-                   : Tensor();
-  ops::AttentionForward call{.problem = problem(pass),
+Tensor SelfAttention::attend(Pass& pass, Tensor qkv) const {
+  const ops::AttentionProblem shape = problem(pass);
+  const bool shared = pass.shares_positions();
+  if (shared) qkv = exchange(pass).to_heads(std::move(qkv), HeadExchange::Rows::qkv);
+  Tensor out =
+      pass.allocate({shape.batch * shape.queries, shape.heads * head_width_}, "attention output");
+  Tensor lse = pass.training() ? pass.allocate_statistic({shape.batch, shape.heads, shape.queries},
+                                                         "attention lse")
+                               : Tensor();
+  ops::AttentionForward call{.problem = shape,
                              .q = packed(qkv, 0, pass),
-                             .k = packed(qkv, options_.heads, pass),
-                             .v = packed(qkv, options_.heads + options_.kv_heads, pass),
+                             .k = packed(qkv, shape.heads, pass),
+                             .v = packed(qkv, shape.heads + shape.kv_heads, pass),
                              .out = packed(out, 0, pass),
                              .log_sum_exp = lse,
                              .workspace = {}};
-  if (sequence.cache) use_cache(pass, qkv, call);
-  const Tensor workspace = pass.scratch(
-      ops::attention_workspace(pass.stream(), call.problem, false), "attention workspace");
-  call.workspace = workspace;
-  ops::attention_forward(pass.stream(), call);
+  if (pass.sequence().cache) use_cache(pass, qkv, call);
+  {
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, false), "attention workspace");
+    call.workspace = workspace;
+    ops::attention_forward(pass.stream(), call);
+  }
   pass.save(qkv);
   pass.save(out);
   if (pass.training()) pass.save(lse);
-  Tensor y = output_.forward(pass, out);
-  dropout_.forward(pass, y);
-  return y;
+  if (!shared) return out;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(out), HeadExchange::Rows::queries);
 }
 
-Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
-                               ResidualNorm* source) {
-  const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));
+Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
+  const ops::AttentionProblem shape = problem(pass);
+  const bool shared = pass.shares_positions();
+  if (shared) d_out = exchange(pass).to_heads(std::move(d_out), HeadExchange::Rows::queries);
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
-  const Tensor qkv = pass.pop();
-  const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
-  const ops::AttentionProblem shape = problem(pass);
+  Tensor qkv = pass.pop();
+  Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
   {
     const Tensor workspace =
         pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
-    const std::int64_t k_head = options_.heads, v_head = options_.heads + options_.kv_heads;
+    const std::int64_t k_head = shape.heads, v_head = shape.heads + shape.kv_heads;
     ops::attention_backward(pass.stream(), {.problem = shape,
                                             .q = packed(qkv, 0, pass),
                                             .k = packed(qkv, k_head, pass),
@@ -150,6 +158,23 @@ Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& 
                                             .d_v = packed(d_qkv, v_head, pass),
                                             .workspace = workspace});
   }
+  if (!shared) return d_qkv;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
+}
+
+Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                              ResidualNorm* source) {
+  Tensor qkv = qkv_.forward(pass, x, source == nullptr);
+  rotate(pass, qkv, rope_table, false);
+  Tensor y = output_.forward(pass, attend(pass, std::move(qkv)));
+  dropout_.forward(pass, y);
+  return y;
+}
+
+Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                               ResidualNorm* source) {
+  const Tensor d_qkv = attend_backward(pass, output_.backward(pass, dropout_.backward(pass, d_y)));
   rotate(pass, d_qkv, rope_table, true);
   if (source) pass.save(source->remake(pass));
   return qkv_.backward(pass, d_qkv);

@@ -1,5 +1,7 @@
 #include "choir/ops/embedding.hpp"
 
+#include <algorithm>
+
 #include "kernels/embedding.hpp"
 #include "kernels/embedding_plan.hpp"
 #include "src/ops/dispatch.hpp"
@@ -19,6 +21,11 @@ std::int64_t positions_read(std::int64_t rows, std::int64_t tokens) {
   return rows < tokens ? rows : tokens;
 }
 
+void check_positions(std::int64_t tokens, std::int64_t first, std::int64_t end) {
+  CHOIR_CHECK(tokens >= 1 && first >= 0 && end >= 1, "{} tokens from position {}, real before {}",
+              tokens, first, end);
+}
+
 }  // namespace
 
 std::int64_t embedding_workspace(const Stream& stream, std::int64_t rows, std::int64_t vocabulary,
@@ -33,10 +40,10 @@ void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
   check_tensor(args.ids, DType::i32, rows, "ids");
   check_tensor(args.table, dtype, args.table.count(), "table");
   check_tensor(args.out, dtype, rows * width, "out");
-  CHOIR_CHECK(args.tokens >= 1 && args.first_position >= 0, "{} tokens from position {}",
-              args.tokens, args.first_position);
+  check_positions(args.tokens, args.first_position, args.position_end);
   if (!args.positions.empty()) {
-    const std::int64_t needed = args.first_position + positions_read(rows, args.tokens);
+    const std::int64_t needed =
+        std::min(args.first_position + positions_read(rows, args.tokens), args.position_end);
     check_tensor(args.positions, dtype, args.positions.count(), "positions");
     CHOIR_CHECK(args.positions.shape.back() == width && args.positions.shape.rows() >= needed,
                 "positions are {}: {} rows of {} needed", to_string(args.positions.shape), needed,
@@ -58,11 +65,13 @@ void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
   check_tensor(args.d_out, dtype, rows * width, "d_out");
   check_tensor(args.d_table, sums, args.d_table.count(), "d_table");
   CHOIR_CHECK(args.d_table.shape.back() == width, "d_table is {}", to_string(args.d_table.shape));
-  CHOIR_CHECK(args.tokens >= 1, "{} tokens", args.tokens);
+  check_positions(args.tokens, args.first_position, args.position_end);
   if (!args.d_positions.empty()) {
     check_tensor(args.d_positions, sums, args.d_positions.count(), "d_positions");
     CHOIR_CHECK(args.d_positions.shape.back() == width &&
-                    args.d_positions.shape.rows() >= positions_read(rows, args.tokens),
+                    args.d_positions.shape.rows() >=
+                        std::min(args.first_position + positions_read(rows, args.tokens),
+                                 args.position_end),
                 "d_positions is {}", to_string(args.d_positions.shape));
   }
   check_workspace(args.workspace,

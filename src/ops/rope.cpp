@@ -1,5 +1,7 @@
 #include "choir/ops/rope.hpp"
 
+#include <algorithm>
+
 #include "kernels/rope.hpp"
 #include "src/ops/dispatch.hpp"
 
@@ -23,9 +25,11 @@ void rope(const Stream& stream, const Rope& args) {
   CHOIR_CHECK(args.head_width % 2 == 0 && args.tokens >= 1, "head width {}, {} tokens",
               args.head_width, args.tokens);
   const std::int64_t rows = args.x.shape.rows();
-  const std::int64_t positions = args.first_position + (rows < args.tokens ? rows : args.tokens);
+  const std::int64_t tokens = rows < args.tokens ? rows : args.tokens;
+  const std::int64_t positions = std::min(args.first_position + tokens, args.position_end);
   CHOIR_CHECK(!args.table.empty() && args.table.shape.back() == args.head_width &&
-                  args.table.shape.rows() >= positions && args.first_position >= 0,
+                  args.table.shape.rows() >= positions && args.first_position >= 0 &&
+                  args.position_end >= 1,
               "table {} for positions below {} of width {}", to_string(args.table.shape), positions,
               args.head_width);
   check_tensor(args.table, sum_dtype_of(args.x.dtype), args.table.count(), "table");

@@ -41,6 +41,10 @@ class Layout {
   std::vector<int> group(int rank, const std::vector<Axis>& axes) const;
   /// All groups along `axes`, each ascending, ordered by their first rank.
   std::vector<std::vector<int>> groups(const std::vector<Axis>& axes) const;
+  /// Ranks that differ from `rank` only along data and context: those with the same parameters,
+  /// each with the gradient of other tokens. Data slower, context faster, in any order of the
+  /// layout.
+  std::vector<int> replicas(int rank) const;
   /// "dp=4 tp=1 pp=1 cp=1"
   std::string to_string() const;
 

@@ -1,5 +1,6 @@
 #pragma once
-// The communicators of one rank of a Layout: the world, the node, and one per axis.
+// The communicators of one rank of a Layout: the world, the node, one per axis, and one for the
+// ranks with the same parameters.
 #include <array>
 #include <memory>
 #include <string>
@@ -65,9 +66,23 @@ class Mesh {
   /// given coordinates along it (ascending; this rank among them).
   std::unique_ptr<Communicator> subgroup(Axis axis, const std::vector<int>& members,
                                          const std::string& name);
+  /// Layout::replicas() in this order, as along(): what gradients are summed over, what shares
+  /// optimizer state, what must agree on parameters. Without a context axis it is along(data);
+  /// otherwise another one than any axis has, so that gradients may travel while activations do.
+  Communicator& replicas() {
+    if (device_replicas_) return *device_replicas_;
+    return replicas_ ? *replicas_ : along(Axis::data);
+  }
+  /// The same ranks, for host memory.
+  Communicator& host_replicas() { return replicas_ ? *replicas_ : host_along(Axis::data); }
+  /// The world ranks of replicas().
+  std::vector<int> replica_ranks() const { return layout_.replicas(rank_); }
 
  private:
   Mesh() = default;
+  int replica_index() const {
+    return coordinates_[Axis::data] * layout_.size(Axis::context) + coordinates_[Axis::context];
+  }
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
@@ -76,6 +91,7 @@ class Mesh {
   bool planned_ = false;  // null communicators
   std::unique_ptr<Communicator> world_, node_;
   std::array<std::unique_ptr<Communicator>, kAxes> axes_, device_axes_;
+  std::unique_ptr<Communicator> replicas_, device_replicas_;  // with a context axis
   std::string transport_note_;
 };
 

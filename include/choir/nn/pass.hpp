@@ -6,8 +6,10 @@
 
 #include "choir/device/arena.hpp"
 #include "choir/nn/bucket_hooks.hpp"
+#include "choir/nn/context_axis.hpp"
 #include "choir/nn/precision.hpp"
 #include "choir/nn/tensor_axis.hpp"
+#include "choir/ops/positions.hpp"
 
 namespace choir {
 
@@ -20,15 +22,24 @@ struct KvCache {
   std::int64_t length = 0;  ///< positions already stored, before this pass
 };
 
-/// The tokens of this pass: `batch` rows of `tokens` positions starting at `first_position`.
+/// The tokens of this pass: `batch` rows of `tokens` positions starting at `first_position`. With a
+/// context axis this is the share of this rank: see share_of_sequences().
 struct Sequence {
   std::int64_t batch = 0;
   std::int64_t tokens = 0;
   std::int64_t first_position = 0;
-  KvCache* cache = nullptr;  ///< generate mode only
+  KvCache* cache = nullptr;       ///< generate mode only
+  std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
 
   std::int64_t rows() const { return batch * tokens; }
+  /// Positions from here on are padding.
+  std::int64_t position_end() const {
+    return whole_tokens > 0 ? whole_tokens : ops::kNoPositionEnd;
+  }
 };
+
+/// What a rank of the context axis has of `batch` sequences of `tokens` positions; on one rank all.
+Sequence share_of_sequences(std::int64_t batch, std::int64_t tokens, const ContextAxis& context);
 
 class Pass;
 
@@ -45,7 +56,7 @@ struct WeightGradient {
 class Pass {
  public:
   Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
-       const TensorAxis& tensor = {});
+       const TensorAxis& tensor = {}, const ContextAxis& context = {});
 
   /// `first_sample`, plus what `on_device` points at (nullptr: 0), is the global index of the first
   /// sequence: random numbers are functions of it.
@@ -60,6 +71,11 @@ class Pass {
   std::uint64_t seed() const { return seed_; }
   const Stream& stream() const { return stream_; }
   const Precision& precision() const { return precision_; }
+
+  const ContextAxis& context() const { return context_; }
+  /// Other ranks have the other positions of these sequences. Not in generation: there every rank
+  /// of the context axis has them all, and does what the others do.
+  bool shares_positions() const { return context_.size() > 1 && mode_ != Mode::generate; }
 
   const TensorAxis& tensor() const { return tensor_; }
   /// Norms, dropout and the residual stream hold share_rows() of the rows, from
@@ -126,6 +142,7 @@ class Pass {
   Precision precision_;
   std::uint64_t seed_;
   TensorAxis tensor_;
+  ContextAxis context_;
   Mode mode_ = Mode::evaluate;
   Sequence sequence_;
   std::int64_t first_sample_ = 0;

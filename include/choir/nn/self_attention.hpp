@@ -1,6 +1,6 @@
 #pragma once
 // Causal multi-head self-attention with grouped queries, rotary positions and a cache for
-// generation.
+// generation. Where ranks share positions (choir/nn/context_axis.hpp), attend() is where they meet.
 #include <string>
 
 #include "choir/nn/dropout.hpp"
@@ -37,10 +37,17 @@ class SelfAttention {
   static std::int64_t heads_of_rank(std::int64_t heads, const TensorSplit& split);
 
  private:
+  /// Rotated q | k | v of this rank's positions -> its rows of softmax(Q K^T) V, and back. Saves
+  /// what the latter needs. Collective over the context axis.
+  Tensor attend(Pass& pass, Tensor qkv) const;
+  Tensor attend_backward(Pass& pass, Tensor d_out) const;
   ops::AttentionProblem problem(const Pass& pass) const;
   void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
   /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
   ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
+  HeadExchange exchange(Pass& pass) const {
+    return {pass, options_.heads, options_.kv_heads, head_width_};
+  }
   /// Appends this pass's keys and values to the cache; afterwards they are read from there.
   void use_cache(Pass& pass, const Tensor& qkv, ops::AttentionForward& call) const;
 

@@ -2,6 +2,7 @@
 // Token (and learned position) embedding.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/positions.hpp"
 
 namespace choir::ops {
 
@@ -17,11 +18,14 @@ struct EmbeddingForward {
   /// Of a table divided among ranks: the id of its first row, and how many ids there are in all
   /// (0: the rows of the table). An id of another rank stands for a row of zeros.
   std::int64_t first_id = 0, vocabulary = 0;
+  /// Positions from here on are padding: they need no row of `positions`, and get the last one.
+  std::int64_t position_end = kNoPositionEnd;
 };
 
-/// d_table[ids[r]] += d_out[r]; d_positions[p] += sum over samples. Deterministic: on the cpu rows
-/// are added in ascending r whatever the number of threads, on cuda in segments of ascending r that
-/// the ids alone decide (kernels/embedding.cuh). Ids outside the table: as forward.
+/// d_table[ids[r]] += d_out[r]; d_positions[first_position + t] += sum over samples. Deterministic:
+/// on the cpu rows are added in ascending r whatever the number of threads, on cuda in segments of
+/// ascending r that the ids alone decide (kernels/embedding.cuh). Ids outside the table: as
+/// forward.
 struct EmbeddingBackward {
   TensorView ids, d_out;
   TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64)
@@ -29,6 +33,8 @@ struct EmbeddingBackward {
   std::int64_t tokens = 1;
   std::int64_t first_id = 0, vocabulary = 0;  ///< as forward; ids of other ranks: nothing
   TensorView workspace;                       ///< u8 [embedding_workspace()]
+  std::int64_t first_position = 0;
+  std::int64_t position_end = kNoPositionEnd;  ///< as forward; padding adds nothing to positions
 };
 
 /// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu.

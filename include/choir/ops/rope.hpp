@@ -2,6 +2,7 @@
 // Rotary position embedding (Su et al. 2021), in place.
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/positions.hpp"
 
 namespace choir::ops {
 
@@ -15,6 +16,8 @@ struct Rope {
   std::int64_t head_width = 0;  ///< D, even
   std::int64_t tokens = 1;      ///< row r holds position first_position + r % tokens
   std::int64_t first_position = 0;
+  /// Positions from here on are padding: they need no row of the table, and turn by the last one.
+  std::int64_t position_end = kNoPositionEnd;
   TensorView table;      ///< [positions, D] f32/f64: cos(0..D/2-1) then sin, from rope_table
   bool inverse = false;  ///< rotate back: the backward pass
 };
