@@ -25,8 +25,7 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
     throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
-  const double loss =
-      validation_loss(*loaded.instance, *data, place.mesh->host_along(Axis::data), &progress);
+  const double loss = validation_loss(*loaded.instance, *data, *place.mesh, &progress);
   log.plain(fmt::format(
       "checkpoint={} step={} val_loss={:.6f} perplexity={:.4f} tokens={} seconds={:.2f}",
       loaded.checkpoint.path, loaded.checkpoint.manifest.step, loss, std::exp(loss),

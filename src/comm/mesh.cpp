@@ -89,6 +89,17 @@ std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::strin
 }
 
 constexpr const char* kReplicas = "dp-cp";
+constexpr const char* kPeers = "peers";
+constexpr std::array kPeerAxes{Axis::tensor, Axis::context, Axis::pipeline};
+
+bool several_peer_axes(const Layout& layout) {
+  return std::count_if(kPeerAxes.begin(), kPeerAxes.end(),
+                       [&](Axis axis) { return layout.size(axis) > 1; }) > 1;
+}
+
+std::vector<int> peers_of(const Layout& layout, int rank) {
+  return layout.group(rank, {kPeerAxes.begin(), kPeerAxes.end()});
+}
 
 }  // namespace
 
@@ -136,6 +147,7 @@ std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport
   }
   if (layout.size(Axis::context) > 1)
     mesh->replicas_ = group_of(mesh->replica_ranks(), mesh->replica_index(), kReplicas);
+  if (several_peer_axes(layout)) mesh->peers_ = group_of(peers_of(layout, rank), rank, kPeers);
   return mesh;
 }
 
@@ -161,7 +173,19 @@ std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_pe
   if (layout.size(Axis::context) > 1)
     mesh->replicas_ = make_null_communicator(kReplicas, mesh->replica_index(),
                                              layout.size(Axis::data) * layout.size(Axis::context));
+  if (several_peer_axes(layout)) {
+    const std::vector<int> peers = peers_of(layout, rank);
+    const auto index = std::find(peers.begin(), peers.end(), rank) - peers.begin();
+    mesh->peers_ =
+        make_null_communicator(kPeers, static_cast<int>(index), static_cast<int>(peers.size()));
+  }
   return mesh;
+}
+
+Axis Mesh::peer_axis() const {
+  const auto found = std::find_if(kPeerAxes.begin(), kPeerAxes.end(),
+                                  [&](Axis axis) { return layout_.size(axis) > 1; });
+  return found == kPeerAxes.end() ? Axis::tensor : *found;
 }
 
 std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& members,

@@ -25,12 +25,14 @@ std::int64_t round_up(std::int64_t n) {
 
 GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact)
     : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
-  for (const Parameter& p : storage.parameters().parameters())
-    for (int rank = 0; rank < p.split.ranks; ++rank)
-      for (const LocalRange& range : owned_ranges(p, rank)) {
+  for (const Parameter* p : storage.parameters().all())
+    for (int rank = 0; rank < p->split.ranks; ++rank)
+      for (const LocalRange& range : owned_ranges(*p, rank)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;
-        parts_.push_back({&p, rank == p.split.rank, {range.first, range.count}, chunks, chunks_});
+        const bool mine = p->resident() && rank == p->split.rank;
+        parts_.push_back({p, mine, {range.first, range.count}, chunks, chunks_, mine_});
         chunks_ += chunks;
+        if (mine) mine_ += chunks;
       }
   const std::int64_t sums = places * chunks_;
   memory_ = Buffer(device, static_cast<std::size_t>(sums + 1) * sizeof(double));
@@ -60,40 +62,44 @@ void GradientNorm::find_cuts() {
   }
 }
 
-void GradientNorm::compute(const Stream& stream, Communicator& tensor, int place) {
+void GradientNorm::compute(const Stream& stream, std::span<Communicator* const> holders,
+                           int place) {
   const TensorView sums = partials(place);
   Communicator& data = storage_->sharding().data();
   // What a rank does not sum it leaves zero, so that the sum over ranks is exact (but for the
   // pieces of a cut chunk) and the tree below sees the same numbers whatever the number of ranks.
-  if (data.size() * tensor.size() > 1) ops::zero(stream, sums);
+  ops::zero(stream, sums);
   if (storage_->sharding().slices() == 1) {
     sum_shares(stream, sums);
   } else {
     if (storage_->sharding().replica() == 0) sum_slices(stream, sums);
     if (exact_) sum_cuts(stream, sums);
   }
-  for (Communicator* ranks : {&data, &tensor})
-    if (ranks->size() > 1)
-      ranks->all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
-                        ReduceOp::sum);
+  const auto sum_over = [&](Communicator& ranks) {
+    if (ranks.size() > 1)
+      ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
+                       ReduceOp::sum);
+  };
+  sum_over(data);
+  for (Communicator* ranks : holders) sum_over(*ranks);
   ops::tree_sum(stream, sums, square_sum_);
 }
 
-// Every data rank has the whole gradient: chunk i is read by rank i * ranks / chunks.
+// Every data rank has the whole gradient: they read a run of its chunks each.
 void GradientNorm::sum_shares(const Stream& stream, const TensorView& sums) const {
   const Communicator& data = storage_->sharding().data();
-  const std::int64_t total = sums.count();
-  const std::int64_t first = total * data.rank() / data.size();
-  const std::int64_t last = total * (data.rank() + 1) / data.size();
+  const std::int64_t first = mine_ * data.rank() / data.size();
+  const std::int64_t last = mine_ * (data.rank() + 1) / data.size();
   for (const Part& part : parts_) {
-    const std::int64_t begin = std::max(first, part.at);
-    const std::int64_t end = std::min(last, part.at + part.chunks);
+    // Chunks of the part.
+    const std::int64_t begin = std::max<std::int64_t>(0, first - part.turn);
+    const std::int64_t end = std::min(part.chunks, last - part.turn);
     if (begin >= end || !part.mine) continue;
-    const std::int64_t from = (begin - part.at) * kChunk;
-    const std::int64_t to = std::min(part.elements.count, (end - part.at) * kChunk);
+    const std::int64_t from = begin * kChunk;
+    const std::int64_t to = std::min(part.elements.count, end * kChunk);
     ops::sum_of_squares(stream,
                         own_gradient(*part.parameter).slice(part.elements.first + from, to - from),
-                        sums.slice(begin, end - begin));
+                        sums.slice(part.at + begin, end - begin));
   }
 }
 

@@ -38,11 +38,13 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
 void GradientReducer::begin_micro_batch(const Stream& stream, std::int64_t j) {
   stream_ = stream;
   current_ = j;
-  if (!ring_ && (j == 0 || reproducible_)) storage_->begin_gradients(stream);
 }
 
 void GradientReducer::begin_gradients(int index) {
-  if (!ring_) return;
+  if (!ring_) {
+    if (current_ == 0 || reproducible_) storage_->begin_gradients(stream_, bucket(index));
+    return;
+  }
   BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
   CHOIR_CHECK(slot != nullptr, "bucket {}: every slot for gradients is in use", bucket(index).name);
   ++slot->users;

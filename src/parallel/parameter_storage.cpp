@@ -114,10 +114,6 @@ void ParameterStorage::initialise(std::uint64_t seed) {
   }
 }
 
-void ParameterStorage::begin_gradients(const Stream& stream) {
-  for (const Bucket& bucket : parameters_->buckets()) begin_gradients(stream, bucket);
-}
-
 void ParameterStorage::begin_gradients(const Stream& stream, const Bucket& bucket) {
   for (Parameter* p : bucket.parameters) {
     p->gradient_live = !p->gradient_overwritten;

@@ -36,17 +36,25 @@ std::string divisors_of(int n) {
 }  // namespace
 
 Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
-    : options_(options), data_(&mesh.along(Axis::data)), group_(data_) {
+    : options_(options),
+      contexts_(mesh.layout().size(Axis::context)),
+      data_(&mesh.replicas()),
+      group_(data_) {
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
   const int size = group_size(mesh, options);
-  if (size < data_->size()) form_groups(mesh, size, device);
+  if (size < data_ranks()) form_groups(mesh, size, device);
 }
 
 int Sharding::group_size(const Mesh& mesh, const ZeroOptions& options) {
   const int all = mesh.layout().size(Axis::data);
   if (options.stage == 0 || options.group == ZeroOptions::kAll) return all;
   const int size = options.group == ZeroOptions::kNode ? ranks_of_node(mesh) : options.group;
+  if (size < all && mesh.layout().size(Axis::context) > 1)
+    throw DeckError(
+        fmt::format("parallel.zero_group = {} is not yet supported with parallel.context = {}",
+                    size, mesh.layout().size(Axis::context)),
+        "set parallel.zero_group to \"all\"");
   if (size < 1 || all % size != 0)
     throw DeckError(
         fmt::format("parallel.zero_group = {} does not divide the {} data-parallel "
@@ -81,8 +89,9 @@ Range Sharding::owned(const Bucket& bucket, const Parameter& p) const {
 }
 
 std::int64_t Sharding::first_micro_batch(std::int64_t per_rank) const {
-  if (!gradients_sharded()) return data_->rank() * per_rank;
-  return replica() * group_->size() * per_rank + group_->rank();
+  // The context ranks of a data rank are neighbours, and a group has all of them.
+  if (!gradients_sharded()) return data_->rank() / contexts_ * per_rank;
+  return replica() * (group_->size() / contexts_) * per_rank + group_->rank() / contexts_;
 }
 
 }  // namespace choir

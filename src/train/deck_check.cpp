@@ -5,52 +5,16 @@
 
 #include "choir/ops/attention.hpp"
 #include "deck_tables.hpp"
+#include "nearest_legal.hpp"
 
 namespace choir {
 namespace {
-
-/// The divisors of n next to `wish`: "3 or 4", or one where there is only one.
-std::string divisors_around(std::int64_t n, std::int64_t wish) {
-  std::int64_t below = 0, above = 0;
-  for (std::int64_t d = std::min(wish, n); d >= 1 && below == 0; --d)
-    if (n % d == 0) below = d;
-  for (std::int64_t d = wish; d <= n && above == 0; ++d)
-    if (n % d == 0) above = d;
-  if (below == 0 || above == 0 || below == above) return std::to_string(below + above);
-  return fmt::format("{} or {}", below, above);
-}
-
-std::string multiples_around(std::int64_t value, std::int64_t unit) {
-  const std::int64_t below = value / unit * unit;
-  return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
-}
 
 /// The fewest heads that divide n_embd and are not too wide.
 std::int64_t heads_from(const GptConfig& gpt) {
   std::int64_t heads = (gpt.n_embd + ops::kWidestHead - 1) / ops::kWidestHead;
   while (gpt.n_embd % heads != 0) ++heads;
   return heads;
-}
-
-std::int64_t ffn_width_of(const GptConfig& gpt) {
-  return gpt.ffn_width == 0 ? default_ffn_width(gpt) : gpt.ffn_width;
-}
-
-/// Each rank has heads of keys and values of its own, or several share one.
-bool divides_kv_heads(const GptConfig& gpt, std::int64_t ranks) {
-  const std::int64_t heads = gpt.n_kv_head == 0 ? gpt.n_head : gpt.n_kv_head;
-  return heads % ranks == 0 || ranks % heads == 0;
-}
-
-/// The sizes of parallel.tensor next to `wish` that this model allows.
-std::string tensor_sizes_around(const GptConfig& gpt, std::int64_t wish) {
-  std::int64_t below = 1, above = 0;
-  for (std::int64_t t = 1; t <= kMostTensorRanks; ++t) {
-    if (gpt.n_head % t != 0 || !divides_kv_heads(gpt, t) || ffn_width_of(gpt) % t != 0) continue;
-    if (t < wish) below = t;
-    if (t > wish && above == 0) above = t;
-  }
-  return above == 0 ? std::to_string(below) : fmt::format("{} or {}", below, above);
 }
 
 class Checks {
@@ -160,40 +124,6 @@ class Checks {
                       train.loss_scale_window));
   }
 
-  void tensor() {
-    const std::int64_t t = deck_.parallel.tensor;
-    const GptConfig& gpt = deck_.model.gpt;
-    if (deck_.parallel.sequence && t == 1)
-      add({"parallel.sequence", "parallel.tensor"},
-          "parallel.sequence = true divides tokens among tensor ranks, but parallel.tensor = 1; "
-          "nearest legal: sequence = false, or tensor = 2");
-    if (t == 1) return;
-    for (KeyProblem& problem : check_tensor_size(gpt, t))
-      add(std::move(problem.keys), std::move(problem.text));
-    // Sums of halves have no MPI type, and random rounding follows the layout of one rank.
-    const std::string& precision = deck_.train.precision;
-    if (precision == "fp16-mixed" || precision == "bf16-true")
-      add({"train.precision", "parallel.tensor"},
-          fmt::format("train.precision = \"{}\" is not yet supported with parallel.tensor = {}; "
-                      "legal now: fp64, fp32, bf16-mixed",
-                      precision, t));
-  }
-
-  void zero() {
-    const ParallelSection defaults;
-    const ParallelSection& parallel = deck_.parallel;
-    if (parallel.zero_group != defaults.zero_group && parallel.zero == 0)
-      add({"parallel.zero_group", "parallel.zero"},
-          fmt::format("parallel.zero_group = \"{}\" is for parallel.zero = 1, 2 or 3: with 0 every "
-                      "rank has everything",
-                      parallel.zero_group));
-    if (parallel.zero_prefetch != defaults.zero_prefetch && parallel.zero != 3)
-      add({"parallel.zero_prefetch", "parallel.zero"},
-          fmt::format("parallel.zero_prefetch = {} is for parallel.zero = 3, not {}: the others "
-                      "gather nothing ahead of its use",
-                      parallel.zero_prefetch, parallel.zero));
-  }
-
   void faults() {
     const FaultSection& fault = deck_.fault;
     const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
@@ -254,37 +184,16 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   return problems;
 }
 
-std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) {
-  std::vector<KeyProblem> problems;
-  const std::string legal = tensor_sizes_around(gpt, t);
-  const auto divides = [&](const char* key, std::int64_t value) {
-    if (value % t == 0) return true;
-    problems.push_back(
-        {{std::string("model.") + key, "parallel.tensor"},
-         fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
-                     "legal: {} = {}, or tensor = {}",
-                     key, value, t, key, multiples_around(value, t), legal)});
-    return false;
-  };
-  if (divides("n_head", gpt.n_head) && !divides_kv_heads(gpt, t))
-    problems.push_back({{"model.n_kv_head", "parallel.tensor"},
-                        fmt::format("model.n_kv_head = {} is neither a multiple nor a divisor of "
-                                    "parallel.tensor = {}; nearest legal: tensor = {}",
-                                    gpt.n_kv_head, t, legal)});
-  divides("ffn_width", ffn_width_of(gpt));
-  return problems;
-}
-
 std::vector<KeyProblem> deck::check(const Deck& deck) {
   Checks checks(deck);
   for (KeyProblem& problem : check_model(deck.model.gpt))
+    checks.add(std::move(problem.keys), std::move(problem.text));
+  for (KeyProblem& problem : deck::check_parallel(deck))
     checks.add(std::move(problem.keys), std::move(problem.text));
   checks.batch();
   checks.data();
   checks.schedule();
   checks.precision();
-  checks.tensor();
-  checks.zero();
   checks.device();
   checks.faults();
   return checks.take();

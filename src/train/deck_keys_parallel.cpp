@@ -10,8 +10,15 @@ void add_parallel_keys(Table& table) {
            "Ranks that share each layer: heads, feed-forward width and vocabulary are divided.")
       .at_least(1)
       .at_most(kMostTensorRanks);
-  parallel.add("pipeline", &Part::pipeline, "ranks", "Ranks that share the layers.").only(1);
-  parallel.add("context", &Part::context, "ranks", "Ranks that share each sequence.").only(1);
+  parallel
+      .add("pipeline", &Part::pipeline, "ranks",
+           "Stages that share the layers; embedding and head count as what they cost.")
+      .at_least(1);
+  parallel
+      .add("context", &Part::context, "ranks",
+           "Ranks that share each sequence: positions are divided, in attention heads are "
+           "(Ulysses).")
+      .at_least(1);
   parallel
       .add("data", &Part::data, "ranks",
            "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")
@@ -47,8 +54,11 @@ void add_parallel_keys(Table& table) {
       .at_least(0)
       .at_most(64);
   parallel.add("schedule", &Part::schedule, "", "Pipeline schedule; of no effect on one stage.")
-      .one_of({"1f1b"}, {"gpipe", "interleaved", "zb-h1"});
-  parallel.add("virtual_stages", &Part::virtual_stages, "", "Pipeline stages per rank.").only(1);
+      .one_of({"1f1b", "gpipe", "interleaved", "zb-h1"});
+  parallel
+      .add("virtual_stages", &Part::virtual_stages, "",
+           "Pieces of the model on each stage, for parallel.schedule = interleaved.")
+      .at_least(1);
   parallel.add("offload", &Part::offload, "", "What is kept in host memory.")
       .one_of({"none"}, {"optimizer", "all"});
   parallel.add("order", &Part::order, "", "Axes from the fastest varying rank on.")

@@ -16,5 +16,7 @@ std::vector<ForeignKey> foreign_keys();
 
 /// What no single key can show. Places are put in front by the caller.
 std::vector<KeyProblem> check(const Deck& deck);
+/// The part of it about parallel.*, which the number of ranks does not decide.
+std::vector<KeyProblem> check_parallel(const Deck& deck);
 
 }  // namespace choir::deck

@@ -16,15 +16,21 @@ constexpr std::int64_t kStepsBeforeGraph = 2;
 
 /// What MPI does to device memory happens on the host and cannot be recorded.
 bool recordable(Mesh& mesh) {
-  for (const Axis axis : {Axis::data, Axis::tensor})
-    if (mesh.along(axis).size() > 1 && std::string_view(mesh.along(axis).transport()) != "nccl")
-      return false;
+  for (int a = 0; a < kAxes; ++a) {
+    const Communicator& ranks = mesh.along(static_cast<Axis>(a));
+    if (ranks.size() > 1 && std::string_view(ranks.transport()) != "nccl") return false;
+  }
   return true;
 }
 
 /// Of sums over the tensor axis.
 Summation order_of(const EngineOptions& options) {
   return options.reproducible ? Summation::tree : Summation::fast;
+}
+
+Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& device) {
+  return training_schedule(options.pipeline, mesh.layout().size(Axis::pipeline),
+                           static_cast<int>(options.micro_batches), device.plans_for());
 }
 
 /// After a failure, of which there is more to say than of the half-recorded graph.
@@ -46,16 +52,20 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .training = true,
                  .sequence = options.sequence,
                  .zero = options.zero,
+                 .pipeline = options.pipeline,
+                 .separate_tied = options.reproducible,
                  .order = order_of(options),
                  .alter = options.alter},
                 device, mesh, arena_bytes),
+      schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
+      keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
+             mesh.layout().size(Axis::context) > 1),
       graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh)),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
       control_(device, sizeof(ops::StepControl)) {
-  Communicator& data = mesh.along(Axis::data);
   ParameterStorage& storage = instance_.storage();
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
@@ -63,17 +73,43 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   partial_ =
       std::make_unique<PartialGradients>(instance_.parameters(), device, options.precision.gradient,
                                          mesh.along(Axis::tensor), order_of(options), *reducer_);
+  Communicator& stages = instance_.stages();
+  tied_ = std::make_unique<TiedGradients>(storage, device, stages);
+  work_ = std::make_unique<TrainingWork>(
+      instance_, *reducer_, *partial_,
+      TrainingWork::Options{
+          .micro_batch_size = options.micro_batch_size,
+          .micro_batches = options.micro_batches,
+          .reproducible = options.reproducible,
+          .passes = promised_live(schedule_.kind, schedule_.shape, stages.rank())});
+  executor_ = std::make_unique<PipelineExecutor>(
+      schedule_, stages,
+      PipelineExecutor::Options{.watchdog = options.watchdog,
+                                .clock = options.time_actions ? &device : nullptr});
   norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
-  const std::int64_t sums = options.micro_batches * data.size() + 1;
+  const std::int64_t sums = options.micro_batches * storage.sharding().data_ranks() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
-  if (staged_) copies_ = std::make_unique<SideStream>(device);
-  const std::int64_t cells = options.micro_batch_size * options.model.block_size;
+  if (keeps_) copies_ = std::make_unique<SideStream>(device);
   for (int i = 0; i < lag_ + 1; ++i)
-    slots_.push_back(std::make_unique<StepSlot>(device, options.micro_batches, cells, staged_));
+    slots_.push_back(std::make_unique<StepSlot>(device, slot_options()));
   for (int i = 0; i < lag_ + 2; ++i) done_.push_back(std::make_unique<Event>(device));
-  spans_.reserve(2 * static_cast<std::size_t>(options.micro_batches) + 8);
+  spans_.reserve(slot_options().marks + 2);
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
+}
+
+// Of the step the reductions, the update, the gathers and what remains; two phases a computation.
+StepSlot::Options Engine::slot_options() const {
+  const ActionList& actions =
+      schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];
+  const ContextAxis& context = instance_.context();
+  const std::int64_t tokens = options_.model.block_size;
+  return {.micro_batches = options_.micro_batches,
+          .marks = staged_ ? 2 * actions.size() + 5 : 0,
+          .keeps_batches = keeps_,
+          .sequences = options_.micro_batch_size,
+          .whole_tokens = tokens,
+          .share = position_share(tokens, context.rank(), context.size())};
 }
 
 Engine::~Engine() {
@@ -96,7 +132,7 @@ void Engine::resume(const UpdateState& state) {
 
 std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const {
   const Sharding& sharding = instance_.storage().sharding();
-  return step * sharding.data().size() * options_.micro_batches +
+  return step * sharding.data_ranks() * options_.micro_batches +
          sharding.first_micro_batch(options_.micro_batches) + j * sharding.micro_batch_stride();
 }
 
@@ -110,7 +146,10 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   slot.alone = in_flight() == 0;
   slot.inputs().learning_rate = options_.schedule.at(step);
   slot.inputs().tokens = valid_tokens;
-  if (staged_) stage(slot, batch_of);
+  if (keeps_) {
+    if (!staged_) clock.enter(Phase::data);
+    stage(slot, batch_of);
+  }
   slot.host_seconds = now_seconds() - start;
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
   run(slot, [&] { queue_work(slot, batch_of, clock); });
@@ -155,28 +194,25 @@ void Engine::run(StepSlot& slot, const Work& work) {
   gatherer.forget();  // what was gathered for others between steps is gone
 }
 
+void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
+  staged_ ? slot.marks.enter(instance_.stream(), phase) : clock.enter(phase);
+}
+
 void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
   const Stream& stream = instance_.stream();
   slot.marks.begin();
-  const auto enter = [&](Phase phase) {
-    staged_ ? slot.marks.enter(stream, phase) : clock.enter(phase);
-  };
-  for (std::int64_t j = 0; j < options_.micro_batches; ++j) {
-    if (!staged_) clock.enter(Phase::data);
-    const TokenBatch batch = staged_ ? slot.staged(j) : batch_of(j);
-    enter(Phase::forward);
-    if (j == 0) {
-      ops::begin_step(stream, control());
-      ops::zero(stream, losses_);
-    }
-    forward_backward(j, batch, enter);
-  }
-  enter(Phase::comm);
+  enter(slot, clock, Phase::other);
+  ops::begin_step(stream, control());
+  ops::zero(stream, losses_);
+  forward_backward(slot, batch_of, clock);
+  enter(slot, clock, Phase::comm);
   reducer_->finish();
+  tied_->join(stream);
   reduce_losses();
-  enter(Phase::optimizer);
+  enter(slot, clock, Phase::optimizer);
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
-  norm_->compute(stream, mesh_->along(Axis::tensor), place);
+  Communicator* const holders[] = {&mesh_->along(Axis::tensor), &instance_.stages()};
+  norm_->compute(stream, holders, place);
   ops::end_step(stream, {.control = control(),
                          .square_sum = norm_->square_sum(),
                          .loss_sum = losses_.slice(losses_.count() - 1, 1),
@@ -186,38 +222,43 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .scaling = options_.loss_scaling});
   ParameterGatherer& gatherer = instance_.gatherer();
   optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
-  enter(Phase::comm);
+  enter(slot, clock, Phase::comm);
   gatherer.finish_update();
-  enter(Phase::other);
+  enter(slot, clock, Phase::other);
 }
 
-template <class Enter>
-void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter) {
-  Pass& pass = instance_.pass();
-  reducer_->begin_micro_batch(instance_.stream(), j);
-  // The reproducible tree takes every micro-batch by itself, and so does a rank that keeps slices.
-  const bool by_itself =
-      options_.reproducible || instance_.storage().sharding().gradients_sharded();
-  partial_->begin_micro_batch(instance_.stream(), by_itself || j + 1 == options_.micro_batches);
-  pass.begin(Mode::train,
-             {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
-             batch.first_sample, batch.first_sample_on_device);
-  {
-    const Tensor losses = instance_.model().loss(pass, batch.inputs, batch.targets, 1.0, *partial_,
-                                                 &control()->loss_factor);
-    ops::tree_sum(instance_.stream(), losses, losses_.slice(micro_batch_index(0, j), 1));
-  }
-  enter(Phase::backward);
-  instance_.model().backward(pass, batch.inputs, *partial_);
+void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
+  struct Here {
+    Engine& engine;
+    StepSlot& slot;
+    const BatchOf& batch_of;
+    PhaseClock& clock;
+  } here{*this, slot, batch_of, clock};
+  // One pointer each: nothing is allocated for them.
+  work_->begin(
+      {.batch_of =
+           [&here](std::int64_t j) {
+             if (here.engine.keeps_) return here.slot.staged(j);
+             here.clock.enter(Phase::data);
+             return here.batch_of(j);
+           },
+       .loss_factor = &control()->loss_factor,
+       .loss_sum =
+           [&here](std::int64_t j) {
+             return here.engine.losses_.slice(here.engine.micro_batch_index(0, j), 1);
+           },
+       .enter = [&here](Phase phase) { here.engine.enter(here.slot, here.clock, phase); }});
+  executor_->run(*work_, "training");
 }
 
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and
-// the tree over micro-batches does not know how they were distributed.
+// the tree over micro-batches does not know how they were distributed. Ranks of the context axis
+// share a place.
 void Engine::reduce_losses() {
-  Communicator& data = mesh_->along(Axis::data);
   const std::int64_t n = losses_.count() - 1;
-  if (data.size() > 1)
-    data.all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
+  for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
+    if (ranks->size() > 1)
+      ranks->all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
   ops::tree_sum(instance_.stream(), losses_.slice(0, n), losses_.slice(n, 1));
 }
 
@@ -260,6 +301,7 @@ MemoryPlan Engine::memory() const {
   optimizer_->add_to(plan);
   reducer_->add_to(plan);
   partial_->add_to(plan);
+  tied_->add_to(plan);
   norm_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());
   std::size_t batches = 0;

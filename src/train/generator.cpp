@@ -1,5 +1,7 @@
 #include "choir/train/generator.hpp"
 
+#include "choir/train/stage_chain.hpp"
+
 #include <algorithm>
 
 namespace choir {
@@ -57,32 +59,45 @@ std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, 
       cache.view.length = 0;
       fresh = std::max<std::size_t>(1, block / 2);
     }
-    feed(cache.view, tokens.data() + tokens.size() - fresh, static_cast<std::int64_t>(fresh),
-         logits);
-    tokens.push_back(chooser.choose(logits, i));
+    const bool chooses = feed(cache.view, tokens.data() + tokens.size() - fresh,
+                              static_cast<std::int64_t>(fresh), logits);
+    tokens.push_back(agreed(chooses ? chooser.choose(logits, i) : 0));
     fresh = 1;
     if (on_token) on_token(tokens.back());
   }
   return tokens;
 }
 
-void Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count,
+// The last stage has chosen.
+std::int32_t Generator::agreed(std::int32_t token) {
+  Communicator& stages = instance_.mesh().host_along(Axis::pipeline);
+  if (stages.size() > 1) stages.broadcast(&token, sizeof token, stages.size() - 1);
+  return token;
+}
+
+bool Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count,
                      std::vector<float>& logits) {
   Pass& pass = instance_.pass();
   const Tensor device_ids = instance_.arena().allocate(DType::i32, {count}, "prompt");
   instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
   pass.begin(Mode::generate,
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
-  const Tensor out = instance_.model().next_logits(pass, device_ids, instance_.hooks());
+  const Tensor out = forward_through_stages(instance_.model(), pass, {.ids = device_ids},
+                                            instance_.hooks(), instance_.stages());
   cache.length += count;
+  if (out.empty()) return false;
   Device& device = instance_.device();
-  if (device.kind() == DeviceKind::null) return;
-  if (device.host_visible()) return to_floats(out, logits);
+  if (device.kind() == DeviceKind::null) return true;
+  if (device.host_visible()) {
+    to_floats(out, logits);
+    return true;
+  }
   TensorView host = out;
   std::vector<std::byte> memory(out.bytes());
   device.copy_to_host(memory.data(), out.data, memory.size());
   host.data = memory.data();
   to_floats(host, logits);
+  return true;
 }
 
 }  // namespace choir

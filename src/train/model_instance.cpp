@@ -4,6 +4,7 @@
 
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
+#include "choir/train/stage_chain.hpp"
 
 namespace choir {
 namespace {
@@ -12,6 +13,17 @@ TensorSplit split_of(const ModelInstance::Options& options, const Communicator& 
   return {.rank = tensor.rank(),
           .ranks = tensor.size(),
           .sequence = options.sequence && tensor.size() > 1};
+}
+
+GptCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
+  return cut_of(options.model, options.pipeline, stages.size(), stages.rank(),
+                options.separate_tied);
+}
+
+TensorAxis tensor_axis(const ModelInstance::Options& options, Mesh& mesh) {
+  return {.communicator = &mesh.along(Axis::tensor),
+          .sequence = options.sequence,
+          .order = options.order};
 }
 
 ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
@@ -25,17 +37,17 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
                              std::size_t arena_bytes)
     : options_(options),
       device_(&device),
-      tensor_(&mesh.along(Axis::tensor)),
+      mesh_(&mesh),
       stream_(device, &work_),
-      parameters_(split_of(options, *tensor_)),
-      model_(options.model, parameters_),
+      parameters_(split_of(options, mesh.along(Axis::tensor))),
+      model_(options.model, parameters_, cut_for(options, mesh.along(Axis::pipeline))),
       storage_(std::make_unique<ParameterStorage>(altered(options, parameters_), options.precision,
                                                   device, Sharding(mesh, options.zero, device),
                                                   options.training)),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
-      pass_(stream_, arena_, options.precision, options.seed,
-            {.communicator = tensor_, .sequence = options.sequence, .order = options.order}),
+      pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
+            {.communicator = &mesh.along(Axis::context)}),
       scalar_(device, sizeof(double)) {
   const Shape table = model_.rope_table_shape();
   if (table.count() == 0) return;
@@ -49,12 +61,18 @@ void ModelInstance::initialise(std::uint64_t seed) {
   publish();
 }
 
+std::unique_ptr<Pass> ModelInstance::make_pass() {
+  return std::make_unique<Pass>(stream_, arena_, options_.precision, options_.seed, pass_.tensor(),
+                                pass_.context());
+}
+
 double ModelInstance::loss_sum(const TokenBatch& batch) {
-  pass_.begin(Mode::evaluate,
-              {.batch = batch.sequences, .tokens = batch.inputs.count() / batch.sequences},
+  pass_.begin(Mode::evaluate, share_of(batch.sequences, batch.inputs.count() / batch.sequences),
               batch.first_sample);
-  const Tensor inputs = on_device(batch.inputs), targets = on_device(batch.targets);
-  const Tensor losses = model_.loss(pass_, inputs, targets, 1.0, hooks());
+  const Tensor inputs = on_device(batch.inputs, 0), targets = on_device(batch.targets, -1);
+  const Tensor losses =
+      forward_through_stages(model_, pass_, {.ids = inputs, .targets = targets}, hooks(), stages());
+  if (losses.empty()) return 0;
   const TensorView total{scalar_.data(), DType::f64, {1}};
   ops::tree_sum(stream_, losses, total);
   double sum = 0;
@@ -62,10 +80,21 @@ double ModelInstance::loss_sum(const TokenBatch& batch) {
   return sum;
 }
 
-Tensor ModelInstance::on_device(const TensorView& host) {
-  if (device_->host_visible()) return Tensor().view(host);
-  Tensor there = arena_.allocate(host.dtype, host.shape, "evaluation batch");
-  device_->copy_from_host(there.data, host.data, host.bytes());
+Tensor ModelInstance::on_device(const TensorView& host, std::int32_t padding) {
+  TensorView mine = host;
+  if (pass_.shares_positions()) {
+    const ContextAxis& context = pass_.context();
+    const std::int64_t whole = pass_.sequence().whole_tokens;
+    mine.shape = {pass_.sequence().rows()};
+    cut_.resize(static_cast<std::size_t>(mine.count()));
+    cut_positions({host.as<std::int32_t>(), static_cast<std::size_t>(host.count())}, whole,
+                  position_share(whole, context.rank(), context.size()), padding, cut_);
+    mine.data = cut_.data();
+  } else if (device_->host_visible()) {
+    return Tensor().view(host);
+  }
+  Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
+  device_->copy_from_host(there.data, mine.data, mine.bytes());
   return there;
 }
 

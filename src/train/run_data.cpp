@@ -44,7 +44,7 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   for (auto* paths : {&config.train, &config.val})
     for (std::string& path : *paths)
       if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
-  config.peers = &mesh.host_along(Axis::tensor);
+  config.peers = &mesh.host_peers();
   return Dataset::open(mesh.host_along(Axis::data), config);
 }
 
@@ -65,8 +65,11 @@ TokenBatch token_batch(const Batch& batch) {
           .sequences = batch.inputs.shape[0]};
 }
 
-double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks,
-                       ProgressLine* progress) {
+double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
+  const Communicator& ranks = mesh.host_along(Axis::data);
+  Communicator& stages = mesh.host_along(Axis::pipeline);
+  // Of those that share a batch, one counts its tokens.
+  const bool counts = stages.rank() == 0 && mesh.coordinates()[Axis::context] == 0;
   const auto calls = static_cast<std::size_t>(data.eval_calls());
   const auto size = static_cast<std::size_t>(ranks.size());
   // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
@@ -79,9 +82,10 @@ double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ran
     if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
     const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
     sums[at] = instance.loss_sum(token_batch(batch));
-    sums[at + 1] = static_cast<double>(batch.valid);
+    sums[at + 1] = counts ? static_cast<double>(batch.valid) : 0;
   }
-  ranks.all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  for (Communicator* all : {&mesh.host_replicas(), &stages})
+    all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
   double loss = 0, tokens = 0;
   for (std::size_t i = 0; i < sums.size(); i += 2) loss += sums[i], tokens += sums[i + 1];
   return loss / tokens;

@@ -37,6 +37,16 @@ ZeroOptions zero_of(const Deck& deck) {
   return {.stage = p.zero, .group = group, .prefetch = p.zero_prefetch};
 }
 
+PipelineOptions pipeline_of(const Deck& deck) {
+  static const std::map<std::string, ScheduleKind> kKinds{
+      {"gpipe", ScheduleKind::gpipe},
+      {"1f1b", ScheduleKind::one_f_one_b},
+      {"interleaved", ScheduleKind::interleaved},
+      {"zb-h1", ScheduleKind::zb_h1}};
+  return {.schedule = kKinds.at(deck.parallel.schedule),
+          .virtual_stages = deck.parallel.virtual_stages};
+}
+
 LrSchedule schedule_of(const Deck& deck, int data_parallel) {
   static const std::map<std::string, LrSchedule::Kind> kKinds{
       {"constant", LrSchedule::Kind::constant},
@@ -83,6 +93,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .reproducible = deck.train.reproducible,
           .sequence = deck.parallel.sequence,
           .zero = zero_of(deck),
+          .pipeline = pipeline_of(deck),
           .adamw = {.beta1 = o.beta1,
                     .beta2 = o.beta2,
                     .epsilon = o.epsilon,

@@ -33,20 +33,20 @@ void StepMarks::spans_until(const Event& end, std::vector<PhaseSpan>& spans) con
   }
 }
 
-// Two phases a micro-batch; the reductions, the update, the gathers and what remains.
-StepSlot::StepSlot(Device& device, std::int64_t micro_batches, std::int64_t cells, bool staged)
-    : marks(device, staged ? 2 * static_cast<std::size_t>(micro_batches) + 4 : 0),
+StepSlot::StepSlot(Device& device, const Options& options)
+    : marks(device, options.marks),
       device_(&device),
-      cells_(cells),
-      stride_(batch_bytes(cells)),
+      options_(options),
+      cells_(options.sequences * options.share.tokens),
+      stride_(batch_bytes(cells_)),
       inputs_(device, sizeof(ops::StepControl)),
       results_(device, sizeof(ops::StepControl)),
       published_(device) {
-  if (!staged) return;
-  const std::size_t bytes = static_cast<std::size_t>(micro_batches) * stride_;
+  if (!options.keeps_batches) return;
+  const std::size_t bytes = static_cast<std::size_t>(options.micro_batches) * stride_;
   host_batches_ = HostBuffer(device, bytes);
   batches_ = Buffer(device, bytes);
-  sequences_.resize(static_cast<std::size_t>(micro_batches));
+  sequences_.resize(static_cast<std::size_t>(options.micro_batches));
 }
 
 StepSlot::~StepSlot() {
@@ -63,12 +63,18 @@ std::byte* StepSlot::at(const void* base, std::int64_t j) const {
 }
 
 void StepSlot::stage(const Stream& copies, std::int64_t j, const TokenBatch& batch) {
-  CHOIR_CHECK(batch.inputs.count() == cells_ && batch.targets.count() == cells_,
-              "a micro-batch of {} tokens where {} were planned", batch.inputs.count(), cells_);
+  const std::int64_t whole = options_.sequences * options_.whole_tokens;
+  CHOIR_CHECK(batch.inputs.count() == whole && batch.targets.count() == whole,
+              "a micro-batch of {} tokens where {} were planned", batch.inputs.count(), whole);
   std::byte* host = at(host_batches_.data(), j);
-  const std::size_t half = batch.inputs.bytes();
-  std::memcpy(host, batch.inputs.data, half);
-  std::memcpy(host + half, batch.targets.data, half);
+  const std::size_t half = static_cast<std::size_t>(cells_) * sizeof(std::int32_t);
+  const auto cut = [&](const TensorView& from, std::int32_t padding, std::byte* to) {
+    cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(whole)}, options_.whole_tokens,
+                  options_.share, padding,
+                  {reinterpret_cast<std::int32_t*>(to), static_cast<std::size_t>(cells_)});
+  };
+  cut(batch.inputs, 0, host);
+  cut(batch.targets, -1, host + half);
   std::memcpy(host + 2 * half, &batch.first_sample, sizeof batch.first_sample);
   copies.copy_from_host(at(batches_.data(), j), host, 2 * half + sizeof batch.first_sample);
   sequences_[static_cast<std::size_t>(j)] = batch.sequences;

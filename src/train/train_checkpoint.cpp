@@ -44,21 +44,48 @@ StoredTensor stored(const std::string& name, const Parameter& p, const TensorVie
   return result;
 }
 
-StoredTensor stored_master(ModelInstance& instance, const Parameter& p, const Share& share) {
+TensorView master_of(ModelInstance& instance, const Parameter& p) {
   const ParameterStorage& storage = instance.storage();
-  return stored("parameters/" + p.name, p,
-                storage.owned_part(storage.masters(storage.bucket_of(p)), p), instance, share);
+  return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+}
+
+/// What this rank has of a logical tensor of every parameter's kind ("parameters", "optimizer/m"):
+/// nothing where another stage holds it. Tied weights are stored once, and loaded into all copies.
+template <class ViewOf>
+void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const Parameter& p,
+                DType dtype, ModelInstance& instance, const Share& share, const ViewOf& view_of) {
+  StoredTensor tensor{.name = kind + "/" + p.name, .dtype = dtype, .shape = p.shape, .pieces = {}};
+  const auto add = [&](const Parameter& place) {
+    if (!place.resident()) return;
+    StoredTensor here = stored(tensor.name, place, view_of(place), instance, share);
+    tensor.device = here.device;
+    tensor.pieces.insert(tensor.pieces.end(), here.pieces.begin(), here.pieces.end());
+  };
+  add(p);
+  if (share.all)
+    for (const Parameter* copy : instance.parameters().copies())
+      if (copy->tied_to == &p) add(*copy);
+  list.push_back(std::move(tensor));
+}
+
+void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const Parameter& p,
+                const Share& share) {
+  add_stored(list, "parameters", p, instance.storage().precision().master, instance, share,
+             [&](const Parameter& place) { return master_of(instance, place); });
 }
 
 std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
                                       bool with_state) {
   std::vector<StoredTensor> list;
   ModelInstance& instance = engine.instance();
-  for (const Parameter& p : instance.parameters().parameters()) {
-    const AdamWOptimizer& adamw = engine.optimizer();
-    list.push_back(stored_master(instance, p, share));
-    list.push_back(stored("optimizer/m/" + p.name, p, adamw.first_moment(p), instance, share));
-    list.push_back(stored("optimizer/v/" + p.name, p, adamw.second_moment(p), instance, share));
+  const AdamWOptimizer& adamw = engine.optimizer();
+  const DType moment = instance.storage().precision().gradient;
+  for (const Parameter* p : instance.parameters().all()) {
+    add_master(list, instance, *p, share);
+    add_stored(list, "optimizer/m", *p, moment, instance, share,
+               [&](const Parameter& place) { return adamw.first_moment(place); });
+    add_stored(list, "optimizer/v", *p, moment, instance, share,
+               [&](const Parameter& place) { return adamw.second_moment(place); });
   }
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
@@ -126,8 +153,8 @@ std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
 
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
   std::vector<StoredTensor> list;
-  for (const Parameter& p : instance.parameters().parameters())
-    list.push_back(stored_master(instance, p, {.all = true}));
+  for (const Parameter* p : instance.parameters().all())
+    add_master(list, instance, *p, {.all = true});
   return list;
 }
 
@@ -137,7 +164,7 @@ void require_equal_parameters(Engine& engine, const std::string& what) {
   const std::uint64_t all = storage.digest(), shared = storage.digest(true);
   // Each compares with its own groups only, so after every comparison all ranks agree: a group that
   // has failed must not leave the next one waiting.
-  together(mesh.world(), [&] { require_equal(mesh.host_along(Axis::data), all, what); });
+  together(mesh.world(), [&] { require_equal(mesh.host_replicas(), all, what); });
   together(mesh.world(), [&] { require_equal(mesh.host_along(Axis::tensor), shared, what); });
 }
 

@@ -161,7 +161,7 @@ void Trainer::evaluate() {
   const double start = now_seconds();
   watchdog_.beat("evaluation");
   ProgressLine progress(log_, "evaluation");
-  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_.host_along(Axis::data), &progress);
+  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_, &progress);
   if (steps_since_evaluation_ > 0)
     train_loss_ = loss_since_evaluation_ / static_cast<double>(steps_since_evaluation_);
   loss_since_evaluation_ = 0;
@@ -179,7 +179,9 @@ void Trainer::write_sample() {
   if (deck_.eval.sample_tokens == 0) return;
   // Where parameters are sharded, all walk through the model with them.
   const bool all_walk = engine_->instance().storage().sharding().values_sharded();
-  if (mesh_.coordinates()[Axis::data] != 0 && !all_walk) return;
+  const bool first =
+      mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
+  if (!first && !all_walk) return;
   const Tokenizer* tokenizer = data_->tokenizer();
   if (tokenizer == nullptr) return;
   const double start = now_seconds();

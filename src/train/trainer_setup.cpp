@@ -68,12 +68,13 @@ void Trainer::open_run() {
 
 void Trainer::build() {
   const bool samples = deck_.eval.sample_tokens > 0;
-  const EngineOptions options = engine_options(deck_, batch_);
+  EngineOptions options = engine_options(deck_, batch_);
   together(mesh_.world(), [&] {
     plan_ =
         plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
     require_memory(plan_, mesh_.node().size(), device_);
   });
+  options.watchdog = &watchdog_;
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));

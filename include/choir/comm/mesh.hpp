@@ -75,11 +75,16 @@ class Mesh {
   }
   /// The same ranks, for host memory.
   Communicator& host_replicas() { return replicas_ ? *replicas_ : host_along(Axis::data); }
+  /// Ranks that share one part of the batch: those that differ from this one along any axis but
+  /// data, in the order of the world; for host memory.
+  Communicator& host_peers() { return peers_ ? *peers_ : host_along(peer_axis()); }
   /// The world ranks of replicas().
   std::vector<int> replica_ranks() const { return layout_.replicas(rank_); }
 
  private:
   Mesh() = default;
+  /// The only axis beside data that has several ranks, or any if none has.
+  Axis peer_axis() const;
   int replica_index() const {
     return coordinates_[Axis::data] * layout_.size(Axis::context) + coordinates_[Axis::context];
   }
@@ -92,6 +97,7 @@ class Mesh {
   std::unique_ptr<Communicator> world_, node_;
   std::array<std::unique_ptr<Communicator>, kAxes> axes_, device_axes_;
   std::unique_ptr<Communicator> replicas_, device_replicas_;  // with a context axis
+  std::unique_ptr<Communicator> peers_;                       // where no axis has just these ranks
   std::string transport_note_;
 };
 

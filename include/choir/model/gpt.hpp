@@ -46,6 +46,7 @@ class Gpt {
 
   const GptConfig& config() const { return config_; }
   int pieces() const { return static_cast<int>(pieces_.size()); }
+  bool has_head(int index) const { return piece(index).head; }
 
   /// Prepares tables on the device (rope). Call once, before any pass.
   void prepare(Pass& pass, const TensorView& rope_table);

@@ -1,14 +1,16 @@
 #pragma once
 // The Euclidean norm of the whole gradient: one number over unique elements.
 //
-// Every logical tensor is cut into fixed chunks; chunk sums (f64) are added in a fixed tree. What
-// ranks of the tensor axis own of a tensor is cut rank by rank; what several hold, one counts. The
-// result depends neither on data-parallel ranks nor on threads nor on buckets. Where those own
+// Every logical tensor of the model is cut into fixed chunks; chunk sums (f64) are added in a fixed
+// tree. What ranks of the tensor axis own of a tensor is cut rank by rank; what several hold, one
+// counts, and of tied weights one copy. The result depends neither on data-parallel ranks nor on
+// stages of a pipeline nor on threads nor on buckets. Where data-parallel ranks own
 // slices, each sums what it owns; a chunk cut by the border of a slice is the sum of its pieces,
 // which is as good but not the same bits. With `exact` the ranks show each other their pieces of
 // such chunks, at most one a border and a few at a time, and the sum is that of the whole chunk.
 // The chunk sums of the last few steps are kept, so that the tensors of a bad step can be named
 // after the next one was queued.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,10 +25,11 @@ class GradientNorm {
   /// Keeps the chunk sums of `places` steps.
   GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false);
 
-  /// Collective over the data ranks of the storage and over `tensor`, whose ranks hold parts; after
-  /// all reductions. Whole gradients are read by all data ranks together, slices by their owners.
-  /// Afterwards square_sum() holds the sum of squares, and `place` what it was made of.
-  void compute(const Stream& stream, Communicator& tensor, int place = 0);
+  /// Collective over the data ranks of the storage and over `holders`, the axes whose ranks hold
+  /// other parts of the model (tensor, pipeline); after all reductions. Whole gradients are read by
+  /// all data ranks together, slices by their owners. Afterwards square_sum() holds the sum of
+  /// squares, and `place` what it was made of.
+  void compute(const Stream& stream, std::span<Communicator* const> holders, int place = 0);
 
   /// Device scalar (f64).
   TensorView square_sum() const { return square_sum_; }
@@ -44,7 +47,8 @@ class GradientNorm {
     bool mine;  // of this rank
     Range elements;
     std::int64_t chunks;
-    std::int64_t at;  // the first of them, among those of all parts
+    std::int64_t at;    // the first of them, among those of all parts
+    std::int64_t turn;  // the same, among those of this rank
   };
   /// A chunk that has elements in several slices of this rank's group.
   struct Cut {
@@ -63,10 +67,11 @@ class GradientNorm {
   }
 
   const ParameterStorage* storage_;
-  std::vector<Part> parts_;  // of all ranks of the tensor axis
+  std::vector<Part> parts_;  // of the whole model
   Device* device_;
   bool exact_;
   std::int64_t chunks_ = 0;  // of all parts
+  std::int64_t mine_ = 0;    // of this rank's
   Buffer memory_, border_memory_;
   TensorView partials_;  // [places * chunks]
   TensorView square_sum_;

@@ -30,7 +30,8 @@ class GradientReducer final : public BucketHooks {
   GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
                   std::int64_t micro_batches, bool reproducible);
 
-  /// Local: before the forward of micro-batch j (0-based inside the rank).
+  /// Local: before the backward of micro-batch j (0-based inside the rank) through a piece of the
+  /// model; each piece sees them in order.
   void begin_micro_batch(const Stream& stream, std::int64_t j);
   /// Collective over the data ranks: start what is to be reduced, and gather what is to be read.
   void begin_gradients(int bucket) override;

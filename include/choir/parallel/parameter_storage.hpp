@@ -31,8 +31,7 @@ class ParameterStorage {
   /// Local: writes the initial masters. Equal in every layout by construction.
   void initialise(std::uint64_t seed);
   /// Local: zeroes the gradients that are added to, before the first contribution of a step (or of
-  /// a micro-batch). Stages 0 and 1: of all buckets.
-  void begin_gradients(const Stream& stream);
+  /// a micro-batch) to the bucket.
   void begin_gradients(const Stream& stream, const Bucket& bucket);
   /// A digest that is the same number on every data-parallel rank, unless weights that should be
   /// equal are not: stage 0 of all masters, 1 and 2 of all values, padding between tensors not

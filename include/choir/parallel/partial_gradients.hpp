@@ -20,8 +20,9 @@ class PartialGradients final : public BucketHooks {
   PartialGradients(ParameterSet& parameters, Device& device, DType gradient, Communicator& tensor,
                    Summation order, BucketHooks& then);
 
-  /// Local: before a micro-batch. `complete`: its gradients leave the rank when they are ready, so
-  /// they must be whole by then. Otherwise more micro-batches add to them first.
+  /// Local: before the backward of a micro-batch through a piece of the model. `complete`: its
+  /// gradients leave the rank when they are ready, so they must be whole by then. Otherwise more
+  /// micro-batches add to them first.
   void begin_micro_batch(const Stream& stream, bool complete);
 
   void acquire(int bucket) override { then_->acquire(bucket); }

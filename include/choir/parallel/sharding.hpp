@@ -42,7 +42,8 @@ class Sharding {
  public:
   /// Stage 0 over the ranks of `data`. Implicit: what knows no stages passes its communicator.
   Sharding(Communicator& data) : data_(&data), group_(&data) {}
-  /// Collective over the data axis. DeckError on every rank when the groups do not come out.
+  /// Over the replicas of the mesh, collectively. DeckError on every rank when the groups do not
+  /// come out.
   Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device);
 
   /// Local: ranks of a group of this mesh. DeckError as above.
@@ -53,8 +54,10 @@ class Sharding {
   bool values_sharded() const { return stage() == 3; }
   bool gradients_sharded() const { return stage() >= 2; }
 
-  /// All data-parallel ranks.
+  /// All ranks with these parameters: those of the data axis, times those of the context axis,
+  /// which work on other positions of the same micro-batches (see Mesh::replicas).
   Communicator& data() const { return *data_; }
+  int data_ranks() const { return data_->size() / contexts_; }
   /// Those that share one copy of the state.
   Communicator& group() const { return *group_; }
   /// Those with the same slice in other groups; nullptr: there is one group.
@@ -76,12 +79,15 @@ class Sharding {
   /// and 1 sum inside a rank first, so ranks own runs of them; 2 and 3 sum over the group first, so
   /// its ranks take turns. Either way the sums follow one tree over the micro-batches.
   std::int64_t first_micro_batch(std::int64_t per_rank) const;
-  std::int64_t micro_batch_stride() const { return gradients_sharded() ? group_->size() : 1; }
+  std::int64_t micro_batch_stride() const {
+    return gradients_sharded() ? group_->size() / contexts_ : 1;
+  }
 
  private:
   void form_groups(Mesh& mesh, int size, const Device& device);
 
   ZeroOptions options_;
+  int contexts_ = 1;
   Communicator* data_;
   Communicator* group_;
   std::unique_ptr<Communicator> own_group_, replicas_;

@@ -12,14 +12,18 @@
 #include <vector>
 
 #include "choir/comm/mesh.hpp"
+#include "choir/comm/watchdog.hpp"
 #include "choir/optim/adamw_optimizer.hpp"
 #include "choir/optim/gradient_norm.hpp"
 #include "choir/optim/lr_schedule.hpp"
 #include "choir/parallel/gradient_reducer.hpp"
 #include "choir/parallel/partial_gradients.hpp"
+#include "choir/parallel/pipeline_executor.hpp"
+#include "choir/parallel/tied_gradients.hpp"
 #include "choir/train/model_instance.hpp"
 #include "choir/train/phase_clock.hpp"
 #include "choir/train/step_slot.hpp"
+#include "choir/train/training_work.hpp"
 
 namespace choir {
 
@@ -32,6 +36,7 @@ struct EngineOptions {
   bool reproducible = false;
   bool sequence = false;  ///< sequence parallelism along the tensor axis
   ZeroOptions zero{};
+  PipelineOptions pipeline{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
@@ -39,6 +44,8 @@ struct EngineOptions {
   bool cuda_graph = true;                      ///< where the device records graphs
   std::function<void(ParameterSet&)> alter{};  ///< see ModelInstance::Options
   int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
+  Watchdog* watchdog = nullptr;  ///< is told what a stage of a pipeline waits for
+  bool time_actions = false;     ///< keep when each action of the pipeline schedule happened
 };
 
 /// Equal on every rank: sums are global.
@@ -65,7 +72,7 @@ class Engine {
   /// Waits for what is in flight: it uses memory that goes with this object.
   ~Engine();
 
-  /// j inside the rank; host memory that holds until the next call.
+  /// j inside the rank; whole sequences in host memory that holds until the next call.
   using BatchOf = std::function<TokenBatch(std::int64_t micro_batch)>;
   /// Collective. Queues `step` (from 0; it decides the learning rate). `valid_tokens`: of the
   /// global batch. At most lag() steps may be in flight before. Where work is done when the call
@@ -92,6 +99,10 @@ class Engine {
   const EngineOptions& options() const { return options_; }
   Mesh& mesh() { return *mesh_; }
 
+  /// Of the step last finished, with time_actions.
+  std::span<const ActionTime> action_times() { return executor_->times(); }
+  const Schedule& schedule() const { return schedule_; }
+
   /// Everything allocated so far, activations at their peak.
   MemoryPlan memory() const;
   /// Names of parameters whose gradient was not finite in the step last finished, for messages.
@@ -104,9 +115,10 @@ class Engine {
   template <class Work>
   void run(StepSlot& slot, const Work& work);
   void queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
-  template <class Enter>
-  void forward_backward(std::int64_t j, const TokenBatch& batch, const Enter& enter);
+  void forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
+  void enter(StepSlot& slot, PhaseClock& clock, Phase phase);
   void reduce_losses();
+  StepSlot::Options slot_options() const;
   void report_phases(const StepSlot& slot, PhaseClock& clock);
   StepSlot& slot_of(std::int64_t step) {
     return *slots_[static_cast<std::size_t>(step) % slots_.size()];
@@ -118,12 +130,17 @@ class Engine {
   EngineOptions options_;
   Mesh* mesh_;
   ModelInstance instance_;
+  Schedule schedule_;
   bool staged_;  // batches are copied to the device, which keeps its own time
+  bool keeps_;   // batches are kept for the whole step
   bool graphs_;  // the work of a step is recorded and replayed
   int lag_;
   std::unique_ptr<AdamWOptimizer> optimizer_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<PartialGradients> partial_;  // in front of the reducer
+  std::unique_ptr<TiedGradients> tied_;        // behind it
+  std::unique_ptr<TrainingWork> work_;
+  std::unique_ptr<PipelineExecutor> executor_;
   std::unique_ptr<GradientNorm> norm_;
   Buffer loss_memory_, control_;
   TensorView losses_;  // [micro-batches of all ranks] f64, then their sum

@@ -1,7 +1,7 @@
 #pragma once
 // Text from a model, token by token, with a KV cache. Collective over the tensor axis, whose ranks
-// all see the same logits and choose the same tokens; where parameters are sharded, every rank of
-// a group must ask for the same.
+// all see the same logits and choose the same tokens, and over the pipeline axis, whose last stage
+// chooses; where parameters are sharded, every rank of a group must ask for the same.
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -24,8 +24,9 @@ class Generator {
 
  private:
   struct Cache;
-  /// Logits of the last of `ids`, appended to the cache.
-  void feed(KvCache& cache, const std::int32_t* ids, std::int64_t count,
+  std::int32_t agreed(std::int32_t token);
+  /// Logits of the last of `ids`, appended to the cache. False: another stage has them.
+  bool feed(KvCache& cache, const std::int32_t* ids, std::int64_t count,
             std::vector<float>& logits);
 
   ModelInstance& instance_;

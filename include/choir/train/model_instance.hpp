@@ -9,6 +9,7 @@
 #include "choir/core/memory_plan.hpp"
 #include "choir/model/gpt.hpp"
 #include "choir/parallel/parameter_gatherer.hpp"
+#include "choir/train/pipeline_options.hpp"
 
 namespace choir {
 
@@ -30,6 +31,8 @@ class ModelInstance {
     bool training = false;  ///< with gradients
     bool sequence = false;  ///< sequence parallelism along the tensor axis
     ZeroOptions zero{};
+    PipelineOptions pipeline{};
+    bool separate_tied = false;         ///< see GptCut
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.
     /// For negative controls: tests that break a rule on purpose and must see the difference.
@@ -59,19 +62,32 @@ class ModelInstance {
   void initialise(std::uint64_t seed);
   void publish() { gatherer_->publish(stream_); }
 
-  /// Collective over the tensor axis: the sum of per-token losses of a batch in host memory, no
-  /// gradients. 0 on the null device. Where parameters are sharded, their ranks must call it
-  /// equally often.
+  /// The pipeline axis, for memory of the device.
+  Communicator& stages() const { return mesh_->along(Axis::pipeline); }
+  Mesh& mesh() const { return *mesh_; }
+  const ContextAxis& context() const { return pass_.context(); }
+  /// What this rank has of sequences of so many tokens: with a context axis a share of them.
+  Sequence share_of(std::int64_t sequences, std::int64_t tokens) const {
+    return share_of_sequences(sequences, tokens, pass_.context());
+  }
+  /// Another micro-batch in flight, on the same stream and arena.
+  std::unique_ptr<Pass> make_pass();
+
+  /// Collective over all axes but data: this rank's term of the sum of per-token losses of a batch
+  /// of whole sequences in host memory, no gradients. The sum is over the ranks of the context
+  /// and the pipeline axis (the last stage has all of it). 0 on the null device. Where parameters
+  /// are sharded, their ranks must call it equally often.
   double loss_sum(const TokenBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// `host` itself where the device sees it, else a copy.
-  Tensor on_device(const TensorView& host);
+  /// This rank's share of ids or targets [B*T] in host memory: itself where it is all and the
+  /// device sees it, else a copy.
+  Tensor on_device(const TensorView& host, std::int32_t padding);
 
   Options options_;
   Device* device_;
-  Communicator* tensor_;
+  Mesh* mesh_;
   WorkCounter work_;
   Stream stream_;
   ParameterSet parameters_;
@@ -81,6 +97,7 @@ class ModelInstance {
   Arena arena_;
   Pass pass_;
   Buffer tables_, scalar_;
+  std::vector<std::int32_t> cut_;  // a share of an evaluation batch
 };
 
 }  // namespace choir

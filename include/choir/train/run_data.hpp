@@ -29,8 +29,8 @@ inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 TokenBatch token_batch(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
-/// every number of ranks. Collective over the data and the tensor axis.
-double validation_loss(ModelInstance& instance, Dataset& data, Communicator& ranks,
+/// every number of them. Collective over the mesh.
+double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh,
                        ProgressLine* progress = nullptr);
 
 }  // namespace choir

@@ -12,6 +12,8 @@ Layout layout_of(const Deck& deck, int ranks);
 Transport transport_of(const Deck& deck);
 /// parallel.zero and what goes with it.
 ZeroOptions zero_of(const Deck& deck);
+/// parallel.schedule and parallel.virtual_stages.
+PipelineOptions pipeline_of(const Deck& deck);
 
 /// Learning rates scaled by optimizer.scale_lr (none, sqrt, linear in the data-parallel size).
 LrSchedule schedule_of(const Deck& deck, int data_parallel);

@@ -30,17 +30,25 @@ class StepMarks {
 
 class StepSlot {
  public:
-  /// `staged`: room for micro-batches of `cells` tokens in device memory.
-  StepSlot(Device& device, std::int64_t micro_batches, std::int64_t cells, bool staged);
+  struct Options {
+    std::int64_t micro_batches = 1;
+    std::size_t marks = 0;  ///< phases of a step, where the device keeps time itself
+    /// Room for the micro-batches in device memory: what this rank has of their positions.
+    bool keeps_batches = false;
+    std::int64_t sequences = 1, whole_tokens = 1;
+    PositionShare share{};
+  };
+  StepSlot(Device& device, const Options& options);
   ~StepSlot();
   StepSlot(const StepSlot&) = delete;
   StepSlot& operator=(const StepSlot&) = delete;
 
-  /// Queues the copy of micro-batch j from host memory, which is free again on return.
+  /// Queues the copy of micro-batch j of whole sequences from host memory, which is free again on
+  /// return.
   void stage(const Stream& copies, std::int64_t j, const TokenBatch& batch);
   /// After the last stage(): later work of `stream` sees the copies.
   void publish(const Stream& copies, const Stream& stream);
-  /// Micro-batch j in device memory.
+  /// This rank's share of micro-batch j in device memory.
   TokenBatch staged(std::int64_t j) const;
 
   /// Host memory: what the step is told, what it reports.
@@ -62,7 +70,8 @@ class StepSlot {
   std::byte* at(const void* base, std::int64_t j) const;
 
   Device* device_;
-  std::int64_t cells_;
+  Options options_;
+  std::int64_t cells_;  // positions of a micro-batch on this rank
   std::size_t stride_;  // bytes of a micro-batch: inputs, targets, first sample
   HostBuffer inputs_, results_, host_batches_;
   Buffer batches_;

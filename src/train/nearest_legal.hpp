@@ -1,0 +1,28 @@
+#pragma once
+// The legal values next to one that is not, in words.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include <fmt/core.h>
+
+namespace choir {
+
+/// The divisors of n next to `wish`: "3 or 4", or one where there is only one.
+inline std::string divisors_around(std::int64_t n, std::int64_t wish) {
+  std::int64_t below = 0, above = 0;
+  for (std::int64_t d = std::min(wish, n); d >= 1 && below == 0; --d)
+    if (n % d == 0) below = d;
+  for (std::int64_t d = wish; d <= n && above == 0; ++d)
+    if (n % d == 0) above = d;
+  if (below == 0 || above == 0 || below == above) return std::to_string(below + above);
+  return fmt::format("{} or {}", below, above);
+}
+
+/// "96 or 128": the multiples of `unit` next to `value`.
+inline std::string multiples_around(std::int64_t value, std::int64_t unit) {
+  const std::int64_t below = value / unit * unit;
+  return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
+}
+
+}  // namespace choir
