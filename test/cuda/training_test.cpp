@@ -1,5 +1,7 @@
 // A tiny GPT trains on the cuda device: step by step it stays as close to fp64 as the CPU does in
 // the same precision, and nothing about how a step is queued changes a bit.
+#include <functional>
+
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -115,6 +117,32 @@ TEST_F(CudaTraining, RecomputationChangesNoBit) {
         EXPECT_TRUE(same_bits(kept.state, again.state)) << precision;
       }
     }
+}
+
+// On one rank a stage shares nothing, but its steps gather, scatter and cast all the same. An
+// evaluation before the step that is recorded, and between those that are replayed, leaves
+// parameters in the slots of stage 3.
+TEST_F(CudaTraining, RecordedStepsOfAnyZeroStageSeeTheirOwnParameters) {
+  EngineOptions options = engine_options(dropped_gpt(), "bf16-mixed", 2);
+  const auto run_with_evaluations = [&](const std::function<std::unique_ptr<Device>()>& device) {
+    SingleRank single;
+    EngineRun run(options, *single.mesh, device());
+    std::vector<double> seen;
+    for (int i = 0; i < kSteps; ++i) {
+      seen.push_back(run.step().loss);
+      seen.push_back(run.engine().instance().loss_sum(run.batch(77)));
+    }
+    const std::vector<double> state = run.state();
+    seen.insert(seen.end(), state.begin(), state.end());
+    return seen;
+  };
+  options.cuda_graph = false;
+  const std::vector<double> whole = run_with_evaluations(cuda_device);
+  options.cuda_graph = true;
+  for (const int stage : {0, 1, 2, 3}) {
+    options.zero.stage = stage;
+    EXPECT_TRUE(same_bits(whole, run_with_evaluations(cuda_device))) << stage;
+  }
 }
 
 TEST_F(CudaTraining, AStepWithALossThatIsNotANumberChangesNothing) {

@@ -51,7 +51,9 @@ class DeviceTensorParallel : public testing::Test {
                 .first_sample = first,
                 .sequences = options.micro_batch_size};
       };
-      engine.step(step, batch_of, static_cast<double>(shape.count() * options.micro_batches),
+      engine.step(step, batch_of,
+                  static_cast<double>(shape.count() * options.micro_batches *
+                                      mesh.along(Axis::data).size()),
                   clock);
       list.push_back(engine.finish(clock).loss);
     }
@@ -81,6 +83,28 @@ TEST_F(DeviceTensorParallel, TrainsAsOneRankOnTheCpu) {
             << llama << ": " << distance(one, many);
       }
   }
+}
+
+TEST_F(DeviceTensorParallel, WithSlicesOfPartsToo) {
+  if (world_size() != 4) GTEST_SKIP() << "needs four ranks";
+  EngineOptions options = engine_options(model(true), "fp32", 2);
+  std::vector<double> one;
+  {
+    SingleRank single;
+    one = EngineRun(options, *single.mesh).losses(kSteps);
+  }
+  options.micro_batches = 1;
+  options.sequence = true;
+  for (const Way way : {Way::staged, Way::automatic})
+    for (const int stage : {1, 2, 3}) {
+      const auto mesh = Mesh::over_world(Layout(2, 1, 2, 1), Transport::automatic);
+      mesh->attach(*device_, {.way = way, .nccl_library = nccl_library()});
+      options.zero.stage = stage;
+      const std::vector<double> many = losses(options, *mesh);
+      EXPECT_ALL_RANKS(distance(one, many) <= 1e-4)
+          << mesh->along(Axis::data).transport() << " stage " << stage << ": "
+          << distance(one, many);
+    }
 }
 
 }  // namespace

@@ -34,6 +34,32 @@ cp stdout together.txt
 run 1 generate zero1 --tokens 20 --seed 3
 check "... writes what one rank writes" diff stdout together.txt
 
+# Slices of layers that are shared by ranks, too.
+model=(train.precision=fp64 model.n_head=4 model.dropout=0.1 optimizer.decay_steps=20)
+train 1 alone "${model[@]}"
+expect "one rank in fp64" 0 "summary:"
+for stage in 1 2 3; do
+  train 4 "both$stage" "${model[@]}" parallel.tensor=2 parallel.sequence=true parallel.zero=$stage train.max_steps=10
+  expect "stage $stage with tensor parallelism" 0 "tp=2" "zero: stage $stage" "in 2 slice(s)"
+done
+train 4 both1 "${model[@]}" parallel.tensor=4 parallel.zero=2
+expect "... goes on in another layout" 0 "resumed from both1/checkpoints/step_00000010" "20 (10 now)"
+train 2 both2 "${model[@]}" parallel.zero=3
+expect "... on two ranks with slices alone" 0 "resumed from both2/checkpoints/step_00000010" "20 (10 now)"
+train 1 both3 "${model[@]}"
+expect "... on one rank" 0 "resumed from both3/checkpoints/step_00000010" "20 (10 now)"
+for stage in 1 2 3; do
+  check "... as one rank all the way ($stage)" close_losses alone "both$stage" 1e-12
+done
+run 0 generate alone --tokens 20 --temperature 0
+cp stdout text
+train 4 shared "${model[@]}" parallel.tensor=2 parallel.zero=3
+expect "all the way with both" 0 "--- sample after 20 steps"
+check "... its losses" close_losses alone shared 1e-12
+run 4 generate shared --tokens 20 --temperature 0 --tensor 2
+expect "four ranks generate with slices of parts" 0
+check "... the same text" cmp text stdout
+
 train 2 no parallel.zero=4
 expect "stage 4" 2 "parallel.zero = 4 is out of range; legal: 0 <= value <= 3"
 train 2 no parallel.zero_group=2
