@@ -86,8 +86,8 @@ void add_train_keys(Table& table) {
   train
       .add("recompute", &Part::recompute, "",
            "What backward computes again instead of keeping it; changes no number. selective: "
-           "results of norms and activations; full: every block from its input, a quarter more "
-           "time or so.")
+           "results of norms and activations; full: every block from its input, with a quarter "
+           "more FLOPs.")
       .one_of({"none", "selective", "full"});
   train
       .add("profile", &Part::profile, "steps",
