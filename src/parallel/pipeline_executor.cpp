@@ -20,10 +20,6 @@ constexpr std::size_t kTags = 16384;
 
 }  // namespace
 
-Exchange exchange_for(DeviceKind device) {
-  return device == DeviceKind::cuda ? Exchange::overlapped : Exchange::buffered;
-}
-
 PipelineExecutor::PipelineExecutor(const Schedule& schedule, Communicator& comm,
                                    const Options& options)
     : shape_(schedule.shape),
