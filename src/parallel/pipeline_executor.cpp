@@ -20,6 +20,10 @@ constexpr std::size_t kTags = 16384;
 
 }  // namespace
 
+Exchange exchange_for(DeviceKind device) {
+  return device == DeviceKind::cuda ? Exchange::overlapped : Exchange::blocking;
+}
+
 PipelineExecutor::PipelineExecutor(const Schedule& schedule, Communicator& comm,
                                    const Options& options)
     : shape_(schedule.shape),

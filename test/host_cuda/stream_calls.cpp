@@ -96,13 +96,10 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(runtime().mutex);
-  static int fruitless = 0;
-  if (event->reached >= event->recorded) {
-    fruitless = 0;
-    return cudaSuccess;
-  }
+  if (event->reached >= event->recorded) return cudaSuccess;
+  static unsigned fruitless = 0;
   // A device does not stand still while somebody keeps asking.
-  constexpr int kPatience = 8;
+  constexpr unsigned kPatience = 8;
   if (++fruitless % kPatience == 0) advance(nullptr, [n = 0]() mutable { return n++ > 1; });
   return cudaErrorNotReady;
 }
