@@ -41,11 +41,11 @@ class StageWork {
 /// How an executor does best: blocking on host memory, overlapped on device memory. `device` is
 /// where the tensors are planned to be (Device::plans_for()). NCCL and the staging thread move
 /// messages beside the computation, if they are posted when they are produced. MPI moves large ones
-/// inside calls only. Measured on two ranks of a node, 64 KiB to 32 MiB a message: where the receiver
-/// copies from the sender's memory (CMA), overlapped makes steps shorter by up to 13 % (interleaved)
-/// and 26 % (GPipe), 1F1B alike; where both ends must be inside MPI, steps of 1F1B get longer by up
-/// to 43 %, for then a message lies still while one end computes. Blocking exchange stands where
-/// neither does, and holds the fewest tensors.
+/// inside calls only. Measured on two ranks of a node, 64 KiB to 32 MiB a message: where the
+/// receiver copies from the sender's memory (CMA), overlapped makes steps shorter by up to 13 %
+/// (interleaved) and 26 % (GPipe), 1F1B alike; where both ends must be inside MPI, steps of 1F1B
+/// get longer by up to 43 %, for then a message lies still while one end computes. Blocking
+/// exchange stands where neither does, and holds the fewest tensors.
 Exchange exchange_for(DeviceKind device);
 
 /// When an action happened, in seconds since the run began. Of a computation without the wait for
