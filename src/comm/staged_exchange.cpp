@@ -60,10 +60,10 @@ bool StagedExchange::more(Lane& lane, std::span<const Message> messages) {
 }
 
 bool StagedExchange::begin(Lane& lane, std::span<const Message> messages) {
+  if (lane.begun - lane.passed == lane.halves.size() || !more(lane, messages)) return false;
   Half& half = lane.half(lane.begun);
-  const bool free = half.state == State::idle ||
-                    (!lane.send && half.state == State::copying && half.copied->complete());
-  if (lane.begun - lane.passed == 2 || !free || !more(lane, messages)) return false;
+  const bool stored = !lane.send && half.state == State::copying && half.copied->complete();
+  if (half.state != State::idle && !stored) return false;
   const Message& m = messages[lane.message];
   half.target = static_cast<std::byte*>(m.data) + lane.offset;
   const std::size_t bytes = std::min(piece_bytes_, m.bytes - lane.offset);

@@ -21,7 +21,7 @@ constexpr std::size_t kTags = 16384;
 }  // namespace
 
 Exchange exchange_for(DeviceKind device) {
-  return device == DeviceKind::cuda ? Exchange::overlapped : Exchange::buffered;
+  return device == DeviceKind::cuda ? Exchange::overlapped : Exchange::blocking;
 }
 
 PipelineExecutor::PipelineExecutor(const Schedule& schedule, Communicator& comm,

@@ -38,10 +38,14 @@ class StageWork {
   virtual void backward_weight(int micro_batch, int chunk) = 0;
 };
 
-/// How an executor does best: buffered on host memory, overlapped on device memory. `device` is
-/// where the tensors are planned to be (Device::plans_for()). MPI moves large messages only while
-/// both ends are inside its calls: posted ahead of a computation they lie still until it ends, and
-/// hold up the end that is not computing. NCCL and the staging thread move them meanwhile.
+/// How an executor does best: blocking on host memory, overlapped on device memory. `device` is
+/// where the tensors are planned to be (Device::plans_for()). NCCL and the staging thread move
+/// messages beside the computation, if they are posted when they are produced. MPI moves large ones
+/// inside calls only. Measured on two ranks of a node, 64 KiB to 32 MiB a message: where the
+/// receiver copies from the sender's memory (CMA), overlapped makes steps shorter by up to 13 %
+/// (interleaved) and 26 % (GPipe), 1F1B alike; where both ends must be inside MPI, steps of 1F1B
+/// get longer by up to 43 %, for then a message lies still while one end computes. Blocking
+/// exchange stands where neither does, and holds the fewest tensors.
 Exchange exchange_for(DeviceKind device);
 
 /// When an action happened, in seconds since the run began. Of a computation without the wait for
@@ -70,8 +74,8 @@ class PipelineExecutor {
   /// exchanges are complete at the end, on a device for what is queued later.
   void run(StageWork& work, std::string_view phase = {}, double timeout_seconds = 0);
 
-  /// Moves what is in flight on. MPI does so inside calls only: work may call it between layers, and
-  /// messages then go on beside a long computation.
+  /// Moves what is in flight on. MPI does so inside calls only: work may call it between layers,
+  /// and messages then go on beside a long computation.
   void progress();
 
   /// Of the last run, in the order of the stage's list; empty without a clock. Waits for the

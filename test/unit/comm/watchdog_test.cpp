@@ -48,6 +48,15 @@ TEST(Watchdog, BeatsKeepItQuiet) {
   EXPECT_EQ(caught.count, 0);
 }
 
+TEST(Watchdog, WaitingForAnotherRankIsWatchedToo) {
+  Caught caught;
+  Watchdog dog(caught.options(100));
+  dog.beat("forward");
+  dog.await("waiting for stage 1", 0.1);
+  ASSERT_TRUE(caught.within(10));
+  EXPECT_NE(caught.report.find("\"waiting for stage 1\""), std::string::npos) << caught.report;
+}
+
 TEST(Watchdog, RestsUntilTheFirstBeatAndAfterRest) {
   Caught caught;
   Watchdog dog(caught.options(0.05));
