@@ -51,6 +51,18 @@ TEST_F(CudaEmbedding, AnyAlignment) {
   }
 }
 
+TEST_F(CudaEmbedding, PaddingNeedsNoPosition) {
+  // Positions 4 to 9: the last ones, or all of them, are padding.
+  for (const std::int64_t end : {10, 9, 5, 4, 3}) {
+    EmbeddingCase c{DType::bf16, 42, 6, 5, 24, true};
+    c.end = end;
+    c.check(device());
+    c.rows = 40;  // ends inside a sample
+    c.ids = HostTensor::integers({40}, 1, 5);
+    c.check(device());
+  }
+}
+
 TEST_F(CudaEmbedding, SegmentsTsan) {
   EmbeddingCase{DType::bf16, 300, 60, 4, 8, true}.check(device());
 }

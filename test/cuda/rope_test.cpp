@@ -26,6 +26,12 @@ TEST_F(CudaRope, AnyAlignment) {
       for (const int skew : {1, 2, 4}) check_rope(device(), dtype, pairing, 64, 8, skew);
 }
 
+TEST_F(CudaRope, PaddingNeedsNoRowOfTheTable) {
+  for (const std::int64_t end : {8, 7, 4, 3, 2})
+    for (const RopePairing pairing : kPairings)
+      check_rope(device(), DType::bf16, pairing, 32, 8, 0, end);
+}
+
 TEST_F(CudaRope, TheTableHasTheBitsOfTheCpu) {
   CpuBench cpu;
   HostTensor here(DType::f32, {300, 22}), there(DType::f32, {300, 22});

@@ -12,12 +12,14 @@ struct EmbeddingCase {
   bool positions;
   HostTensor ids = HostTensor::integers({rows}, 1, vocabulary);
   int skew = 0;
+  std::int64_t first = 4;  ///< position
+  std::int64_t end = ops::kNoPositionEnd;
 
   void check(Device& device) const {
     SCOPED_TRACE(fmt::format("{} {} rows of {}, {} ids, {} tokens, positions {} skew {}",
                              name_of(dtype), rows, width, vocabulary, tokens, positions, skew));
     const Stream stream(device);
-    const std::int64_t learned_rows = tokens + 4;
+    const std::int64_t learned_rows = std::min(tokens + first, end);
     const HostTensor table = HostTensor::normal(dtype, {vocabulary, width}, 2);
     const HostTensor learned = HostTensor::normal(dtype, {learned_rows, width}, 3);
     HostTensor out(dtype, {rows, width}), exact(DType::f64, {rows, width});
@@ -25,14 +27,19 @@ struct EmbeddingCase {
       Mirror mirror(device);
       ops::EmbeddingForward f;
       f.ids = mirror.in(ids), f.table = mirror.in(table, skew), f.out = mirror.io(out, skew);
-      f.tokens = tokens, f.first_position = 4;
+      f.tokens = tokens, f.first_position = first, f.position_end = end;
       if (positions) f.positions = mirror.in(learned, skew);
       ops::embedding_forward(stream, f);
       mirror.fetch();
     }
     const HostTensor table64 = table.to(DType::f64), learned64 = learned.to(DType::f64);
-    ref::embedding_forward(
-        {ids, table64, positions ? learned64.view() : TensorView{}, tokens, 4, exact});
+    ref::embedding_forward({.ids = ids,
+                            .table = table64,
+                            .positions = positions ? learned64.view() : TensorView{},
+                            .tokens = tokens,
+                            .first_position = first,
+                            .out = exact,
+                            .position_end = end});
     expect_close(out, exact, operation_roundoff(dtype), 0, "embedding");  // one sum
 
     const DType sums = sum_dtype(dtype);
@@ -46,6 +53,7 @@ struct EmbeddingCase {
       Mirror mirror(device);
       ops::EmbeddingBackward b;
       b.ids = mirror.in(ids), b.d_out = mirror.in(d_out, skew), b.tokens = tokens;
+      b.first_position = first, b.position_end = end;
       b.d_table = mirror.io(repeat ? again : d_table, skew);
       if (positions) b.d_positions = mirror.io(repeat ? again_positions : d_positions, skew);
       b.workspace = mirror.workspace(ops::embedding_workspace(stream, rows, vocabulary, width));
@@ -54,6 +62,7 @@ struct EmbeddingCase {
     }
     ops::EmbeddingBackward e;
     e.ids = ids, e.d_out = d_out64, e.d_table = d_table64, e.tokens = tokens;
+    e.first_position = first, e.position_end = end;
     if (positions) e.d_positions = d_positions64;
     ref::embedding_backward(e);
     // Numbers below 5: n additions, each rounding a partial sum below 5 n.

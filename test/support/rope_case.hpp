@@ -16,25 +16,27 @@ inline ops::Rope rope_arguments(const TensorView& x, const TensorView& table, st
   return r;
 }
 
-/// Forward, and back again; `others` features of a row are left alone.
+/// Forward, and back again; `others` features of a row are left alone. The table ends at `end`.
 inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, std::int64_t width,
-                       std::int64_t others, int skew = 0) {
+                       std::int64_t others, int skew = 0, std::int64_t end = ops::kNoPositionEnd) {
   SCOPED_TRACE(fmt::format("{} pairing {} D {} and {} others, skew {}", name_of(dtype),
-                           static_cast<int>(pairing), width, others, skew));
+                           static_cast<int>(pairing), width, others, skew) +
+               (end == ops::kNoPositionEnd ? "" : fmt::format(" end {}", end)));
   const Stream stream(device);
   const std::int64_t heads = 3, row_width = heads * width + others;
   const HostTensor before = HostTensor::normal(dtype, {10, row_width}, 1);
-  HostTensor x = before, exact = x.to(DType::f64), table(sum_dtype(dtype), {8, width});
+  HostTensor x = before, exact = x.to(DType::f64),
+             table(sum_dtype(dtype), {std::min<std::int64_t>(8, end), width});
   for (const bool inverse : {false, true}) {
     Mirror mirror(device);
     const TensorView angles = mirror.io(table);
     ops::rope_table(stream, 10000.0, angles);
     ops::Rope args = rope_arguments(mirror.io(x, skew), angles, heads, width, pairing);
-    args.inverse = inverse;
+    args.inverse = inverse, args.position_end = end;
     ops::rope(stream, args);
     mirror.fetch();
     args = rope_arguments(exact, table, heads, width, pairing);
-    args.inverse = inverse;
+    args.inverse = inverse, args.position_end = end;
     ref::rope(args, 10000.0);
     // Two products and a sum of terms below |a| + |b|, table entries rounded once: 4 roundings.
     const double u = unit_roundoff(sum_dtype(dtype));

@@ -47,6 +47,32 @@ TEST(OverWorld, GroupsAreThoseOfTheLayout) {
   }
 }
 
+TEST(OverWorld, ReplicasAreDataTimesContext) {
+  std::vector<Layout> layouts{Layout(1, world_size(), 1, 1), Layout(1, 1, world_size(), 1)};
+  if (world_size() == 4)
+    for (const char* order : {"tp-cp-dp-pp", "dp-cp-tp-pp", "dp-tp-cp-pp"})
+      layouts.insert(layouts.end(), {Layout(1, 2, 2, 1, order), Layout(2, 2, 1, 1, order),
+                                     Layout(2, 1, 2, 1, order)});
+  for (const Layout& layout : layouts)
+    for (const Transport transport : {Transport::automatic, Transport::mpi}) {
+      const auto mesh = Mesh::over_world(layout, transport);
+      Communicator& replicas = mesh->replicas();
+      EXPECT_ALL_RANKS(members(replicas, mesh->rank()) == layout.replicas(mesh->rank()));
+      EXPECT_EQ(&replicas, &mesh->host_replicas());
+      if (layout.size(Axis::context) == 1) {
+        EXPECT_EQ(&replicas, &mesh->along(Axis::data)) << "no second one";
+      } else {
+        EXPECT_NE(&replicas, &mesh->along(Axis::context)) << "they work at the same time";
+        EXPECT_EQ(replicas.name(), "dp-cp");
+      }
+      const bool windows = transport != Transport::mpi && replicas.size() > 1;
+      EXPECT_STREQ(replicas.transport(), windows ? "node" : "mpi");
+      const auto planned = Mesh::planned(layout, mesh->rank(), 1);
+      EXPECT_EQ(planned->replicas().size(), replicas.size());
+      EXPECT_EQ(planned->replicas().rank(), replicas.rank());
+    }
+}
+
 TEST(OverWorld, SeveralNodesRehearsedOnOne) {
   if (world_size() < 3) return;
   const Layout layout(1, 1, world_size(), 1);

@@ -35,6 +35,14 @@ TEST(Layout, RankIsTheFormula) {
         }
 }
 
+// Data slower, context faster, in any order of the layout.
+TEST(Layout, ReplicasHaveTheSameParameters) {
+  EXPECT_EQ(Layout(2, 2, 2, 1).replicas(5), (std::vector<int>{1, 3, 5, 7}));
+  EXPECT_EQ(Layout(2, 2, 2, 1, "dp-cp-tp-pp").replicas(5), (std::vector<int>{4, 6, 5, 7}));
+  EXPECT_EQ(Layout(2, 1, 2, 2).replicas(6), Layout(2, 1, 2, 2).group(6, {Axis::data}));
+  EXPECT_EQ(Layout(2, 1, 1, 2).replicas(3), (std::vector<int>{3}));
+}
+
 TEST(Layout, PipelineInsideData) {  // picotron's grid (dp, pp, cp, tp)
   const Layout layout(2, 1, 2, 2, "tp-cp-pp-dp");
   EXPECT_EQ(layout.groups({Axis::pipeline}), (Groups{{0, 2}, {1, 3}, {4, 6}, {5, 7}}));

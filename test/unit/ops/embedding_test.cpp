@@ -17,6 +17,19 @@ TEST(Embedding, MatchesTheReferenceForwardAndBackward) {
         test::EmbeddingCase{dtype, 42, 6, 5, width, positions}.check(cpu);
 }
 
+TEST(Embedding, PaddingNeedsNoPosition) {
+  CpuDevice cpu;
+  // Positions 4 to 9: the last ones, or all of them, are padding.
+  for (const std::int64_t end : {10, 9, 5, 4, 3}) {
+    test::EmbeddingCase c{DType::f32, 42, 6, 5, 24, true};
+    c.end = end;
+    c.check(cpu);
+    c.rows = 40;  // ends inside a sample
+    c.ids = HostTensor::integers({40}, 1, 5);
+    c.check(cpu);
+  }
+}
+
 TEST(Embedding, WorkspaceIsThatOfTheDeviceThatIsPlannedFor) {
   CpuDevice cpu;
   NullDevice like_cpu, like_cuda(DeviceKind::cuda);

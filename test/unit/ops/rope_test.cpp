@@ -51,11 +51,22 @@ TEST(Rope, ScoresDependOnDistanceOnly) {
   EXPECT_GT(std::fabs(score(9, 4) - score(9, 5)), 1e-6);
 }
 
+// Positions 3 to 7: the last ones, or all of them, are padding.
+TEST(Rope, PaddingNeedsNoRowOfTheTable) {
+  CpuDevice device;
+  for (const std::int64_t end : {8, 7, 4, 3, 2})
+    for (const DType dtype : kElementTypes)
+      check_rope(device, dtype, RopePairing::half_split, 12, 3, 0, end);
+}
+
 TEST(Rope, RefusesATableThatIsTooShort) {
   CpuBench cpu;
   const HostTensor x(DType::f32, {10, 24}), table(DType::f32, {7, 12});
   EXPECT_THROW(ops::rope(cpu.stream, rope_arguments(x, table, 2, 12, RopePairing::half_split)),
                Error);
+  auto args = rope_arguments(x, table, 2, 12, RopePairing::half_split);
+  args.position_end = 8;
+  EXPECT_THROW(ops::rope(cpu.stream, args), Error);
 }
 
 }  // namespace
