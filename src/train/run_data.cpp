@@ -51,7 +51,7 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
 MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
                                   std::int64_t first_sample) {
   return {.first_sample = first_sample,
-          .per_step = mine * sharding.data().size(),
+          .per_step = mine * sharding.data_ranks(),
           .rank_offset = sharding.first_micro_batch(mine),
           .per_rank = mine,
           .stride = sharding.micro_batch_stride()};
