@@ -61,11 +61,13 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   StepPlan plan;
   WorkCounter& work = engine.instance().work();
   work = {};
+  reset_traffic(*mesh);
   engine.step(
       0, [&](std::int64_t) { return planned.batch; }, 1.0, clock);
   engine.finish(clock);
   plan.flops = work.flops;
   plan.bytes = work.bytes;
+  plan.traffic = traffic_of(*mesh);
   engine.instance().loss_sum(planned.batch);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
@@ -88,13 +90,13 @@ StepPlan plan_inference(const ModelInstance::Options& options, const Layout& lay
   return plan;
 }
 
+double node_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device) {
   const cuda::Card* card = cuda::card_of(device);
-  // The driver keeps some of a card for itself.
-  constexpr double kUsable = 0.97;
-  const double has = card ? kUsable * static_cast<double>(card->memory)
-                          : static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                                static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double has = card ? kUsableOfCard * static_cast<double>(card->memory) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants <= has) return;

@@ -8,6 +8,7 @@
 #include "choir/comm/mpi_session.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
+#include "choir/train/layout_report.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
@@ -68,6 +69,7 @@ void Trainer::build() {
   const EngineOptions options = engine_options(deck_, batch_);
   plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
   together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size(), device_); });
+  log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(memory_report(plan_));
