@@ -1,5 +1,8 @@
 // choir plan DECK.json [key.path=value ...] [--ranks N] [--gpus-per-node G] [--memory GiB]
 #include <fmt/core.h>
+#include <omp.h>
+
+#include <cstdlib>
 
 #include <optional>
 
@@ -37,6 +40,13 @@ int ranks_per_node_of(const Request& request, int ranks, const PlanTarget& targe
   int usual = std::min(ranks, target.ranks_per_node);
   while (ranks % usual != 0) --usual;
   return usual;
+}
+
+/// Workspaces of the cpu grow with the threads of a rank: as many as it would have in training.
+void take_threads_of(const PlanCase& request) {
+  if (request.target.kind != DeviceKind::cpu || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int on_node = std::min(request.ranks, request.ranks_per_node);
+  omp_set_num_threads(std::max(1, usable_cores() / on_node));
 }
 
 PlanTarget target_of(const Request& request, const Deck& deck) {
@@ -107,6 +117,7 @@ int run(const Request& request, std::int64_t vocabulary) {
   wanted.ranks = ranks_of(request, wanted.deck);
   wanted.target = target_of(request, wanted.deck);
   wanted.ranks_per_node = ranks_per_node_of(request, wanted.ranks, wanted.target);
+  take_threads_of(wanted);
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
 

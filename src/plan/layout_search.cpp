@@ -63,6 +63,8 @@ class Search {
 
   LayoutSearch run() {
     for (const Shape& shape : shapes_of(request_)) visit(shape);
+    for (LayoutChoice& choice : found_.fitting) shorten(choice.changes);
+    if (found_.closest) shorten(found_.closest->changes);
     return std::move(found_);
   }
 
@@ -190,6 +192,17 @@ class Search {
       found = true;
       // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
       if (!shape.alone() || recomputes) break;
+    }
+  }
+
+  /// Without those that say what the deck says already.
+  void shorten(Changes& changes) {
+    const std::string wanted = deck_digest(variants_.with(changes));
+    for (std::size_t i = changes.size(); i-- > 0;) {
+      Changes fewer = changes;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      const std::optional<Deck> deck = variants_.legal_with(fewer);
+      if (deck && deck_digest(*deck) == wanted) changes = std::move(fewer);
     }
   }
 

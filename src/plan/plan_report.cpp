@@ -50,7 +50,7 @@ LayoutFacts facts_of(const LayoutPlan& plan) {
   LayoutFacts facts{.layout = plan.layout,
                     .node_of_rank = nodes_of_ranks(plan.layout.ranks(), plan.ranks_per_node),
                     .traffic = plan.roles.front().plan.traffic};
-  facts.transport.fill("planned");
+  facts.transport.fill("-");
   return facts;
 }
 
@@ -59,7 +59,7 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const Deck& deck = plan.deck;
   return fmt::format(
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n"
-      "{}\n",
+      "{}",
       number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
       deck.train.recompute, plan.batch.micro, plan.batch.accum, format_bytes(total_of(plan)),
       100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble, wrap(choice.reason, 100, 6));
@@ -82,9 +82,8 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
   std::string text = fmt::format("plan for {}: {}\n{}\n", target.name, batch_text(plan),
                                  layout_report(facts_of(plan)));
   for (const RoleGroup& group : group_roles(plan))
-    text += fmt::format("memory plan of {}:\n{}\n  work of one step: {:.2f} GFLOP, {} touched\n",
-                        describe(group, plan), group.plan->memory.to_string(),
-                        group.plan->flops / 1e9, format_bytes(group.plan->bytes));
+    text += fmt::format("memory plan of {}:\n{}\n  {}\n", describe(group, plan),
+                        group.roles.front()->plan.memory.to_string(), work_of(group));
   double memory = 0;
   for (const RolePlan& role : plan.roles)
     memory += static_cast<double>(role.plan.memory.total()) * plan.ranks_of_role();

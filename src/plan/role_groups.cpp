@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -30,7 +31,7 @@ std::string list_text(const std::set<int>& numbers) {
 
 }  // namespace
 
-bool equal(const StepPlan& a, const StepPlan& b) {
+bool same_memory_and_traffic(const StepPlan& a, const StepPlan& b) {
   const auto same_entry = [](const MemoryPlan::Entry& x, const MemoryPlan::Entry& y) {
     return x.name == y.name && x.bytes == y.bytes && x.shared == y.shared;
   };
@@ -40,21 +41,37 @@ bool equal(const StepPlan& a, const StepPlan& b) {
   return std::equal(a.memory.entries.begin(), a.memory.entries.end(), b.memory.entries.begin(),
                     b.memory.entries.end(), same_entry) &&
          std::equal(a.traffic.begin(), a.traffic.end(), b.traffic.begin(), same_traffic) &&
-         a.arena_bytes == b.arena_bytes && a.flops == b.flops && a.bytes == b.bytes;
+         a.arena_bytes == b.arena_bytes;
 }
 
 std::vector<RoleGroup> group_roles(const LayoutPlan& plan) {
   std::vector<RoleGroup> groups;
   for (const RolePlan& role : plan.roles) {
     const auto group = std::find_if(groups.begin(), groups.end(), [&](const RoleGroup& other) {
-      return equal(*other.plan, role.plan);
+      return same_memory_and_traffic(other.roles.front()->plan, role.plan);
     });
     if (group == groups.end())
-      groups.push_back({&role.plan, {&role}});
+      groups.push_back({{&role}});
     else
       group->roles.push_back(&role);
   }
   return groups;
+}
+
+std::string work_of(const RoleGroup& group) {
+  const auto range = [&](auto value, auto text) {
+    double least = value(group.roles.front()->plan), most = least;
+    for (const RolePlan* role : group.roles) {
+      least = std::min(least, value(role->plan));
+      most = std::max(most, value(role->plan));
+    }
+    const std::string high = text(most);
+    return text(least) == high ? high : text(least) + " to " + high;
+  };
+  return fmt::format("work of one step: {} GFLOP, {} touched",
+                     range([](const StepPlan& plan) { return plan.flops; },
+                           [](double flops) { return fmt::format("{:.2f}", flops / 1e9); }),
+                     range([](const StepPlan& plan) { return plan.bytes; }, format_bytes));
 }
 
 std::string describe(const RoleGroup& group, const LayoutPlan& plan) {

@@ -18,28 +18,36 @@ std::size_t index_of(Axis axis) {
   return static_cast<std::size_t>(axis);
 }
 
-/// "0-3" for neighbours, "0,4,8", "0,4,...,60".
-std::string members_text(const std::vector<int>& group) {
-  constexpr std::size_t kMost = 4;
+/// "0-3" for neighbours, "0,4,8", or with at most `most` numbers "0,4,...,60", "0,...,60".
+std::string members_text(const std::vector<int>& group, std::size_t most) {
   const auto last = static_cast<std::size_t>(group.back() - group.front());
   if (group.size() > 2 && last + 1 == group.size())
     return fmt::format("{}-{}", group.front(), group.back());
   std::vector<std::string> texts;
   for (const int rank : group) texts.push_back(std::to_string(rank));
-  if (texts.size() > kMost) texts = {texts[0], texts[1], "...", texts.back()};
+  if (texts.size() <= most) return join(texts, ",");
+  texts = {texts[0], texts[1], "...", texts.back()};
+  if (most < texts.size()) texts.erase(texts.begin() + 1);
   return join(texts, ",");
 }
 
-/// "{0-3} {4-7}", "{0,4} {1,5} ... {59,63}".
+/// "{0-3} {4-7}", "{0,4} {1,5} ... {59,63}": as much as there is room for.
 std::string groups_text(const std::vector<std::vector<int>>& groups) {
-  constexpr std::size_t kWidth = 40;
-  std::vector<std::string> texts;
-  for (const std::vector<int>& group : groups) texts.push_back("{" + members_text(group) + "}");
-  if (std::string all = join(texts, " "); all.size() <= kWidth) return all;
-  std::string text = texts[0];
-  const std::string tail = " ... " + texts.back();
-  if (text.size() + 1 + texts[1].size() + tail.size() <= kWidth) text += " " + texts[1];
-  return text + tail;
+  constexpr std::size_t kWidth = 36;
+  std::string text;
+  for (const std::size_t most : {4, 3}) {
+    std::vector<std::string> texts;
+    for (const auto& group : groups) texts.push_back("{" + members_text(group, most) + "}");
+    if (std::string all = join(texts, " "); all.size() <= kWidth) return all;
+    const std::string tail = texts.size() > 1 ? " ... " + texts.back() : "";
+    if (texts.size() > 2)
+      text = texts[0] + " " + texts[1] + tail;
+    else
+      text = join(texts, " ");
+    if (text.size() > kWidth) text = texts[0] + tail;
+    if (text.size() <= kWidth) break;
+  }
+  return text;
 }
 
 std::string crossing_text(const LayoutFacts& facts, Axis axis, std::size_t groups) {
@@ -109,7 +117,7 @@ std::string layout_report(const LayoutFacts& facts) {
   if (layout.ranks() == 1) return "layout: one rank, no neighbours";
   std::string text = fmt::format(
       "layout: {} on {} ranks, {}, order {}\n"
-      "  axis ranks  groups                                    crosses nodes "
+      "  axis ranks  groups                                crosses nodes "
       "transport  calls and bytes a step\n",
       layout.to_string(), layout.ranks(), nodes_text(facts), layout.order());
   std::string neighbours;
@@ -117,7 +125,7 @@ std::string layout_report(const LayoutFacts& facts) {
     if (layout.size(axis) == 1) continue;
     const auto groups = layout.groups({axis});
     const CommTraffic& traffic = facts.traffic[index_of(axis)];
-    text += fmt::format("  {:<4} {:>5}  {:<40}  {:<13} {:<9}  {} x, {}\n", short_name(axis),
+    text += fmt::format("  {:<4} {:>5}  {:<36}  {:<13} {:<9}  {} x, {}\n", short_name(axis),
                         layout.size(axis), groups_text(groups),
                         crossing_text(facts, axis, groups.size()), facts.transport[index_of(axis)],
                         format_count(traffic.calls), format_bytes(traffic.bytes));

@@ -1,8 +1,9 @@
 #pragma once
 // The plan of a whole layout, made on one process. Ranks that differ only along the data axis do
-// the same work on other samples and hold equal slices of equal size, so their plans are equal: one
-// rank of each role (stage, tensor rank, context rank) is planned, by the same real step on the
-// null device from which that rank allocates when it trains. Local.
+// the same on other samples and hold slices of equal size, so they need the same memory and send
+// the same messages (their work differs by their shares of the gradient norm): one rank of each
+// role (stage, tensor rank, context rank) is planned, by the same real step on the null device from
+// which that rank allocates when it trains. Local.
 #include <cstdint>
 #include <string>
 #include <vector>
