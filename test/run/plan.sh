@@ -3,8 +3,8 @@
 . "$(dirname "$0")/lib/common.sh"
 deck=("$debug" "${small[@]}" model.n_head=4 eval.interval=0 checkpoint.interval=0)
 
-# The lines of a memory plan, from the first "memory plan" to its total and work.
-memory_lines() { sed -n '/^memory plan/,/work of one step/p' "$1" | sed '1d' | sed '/work of one step/q'; }
+# The lines of the first memory plan, to its total. (Work follows: of one rank in train, of all of a role in plan.)
+memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
 equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on so many ranks, then plan for them
   local name=$1 ranks=$2
   shift 2

@@ -34,6 +34,8 @@ void expect_as_planned(const EngineOptions& options, const Layout& layout, Trans
                               real[a].calls, real[a].bytes);
   }
   EXPECT_ALL_RANKS(same) << difference << layout.to_string();
+  for (const Axis axis : {Axis::tensor, Axis::data})
+    EXPECT_ALL_RANKS((real[static_cast<std::size_t>(axis)].bytes > 0) == (layout.size(axis) > 1));
 }
 
 TEST(Traffic, IsAsPlanned) {
