@@ -69,10 +69,10 @@ void Trainer::build() {
   const EngineOptions options = engine_options(deck_, batch_);
   plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
   together(mesh_.world(), [&] { require_memory(plan_, mesh_.node().size(), device_); });
-  log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(memory_report(plan_));
+  log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
                                                  progress_, faults_, log_);
   // All ranks at once, as they will compute.
