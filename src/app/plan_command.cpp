@@ -93,7 +93,7 @@ std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, bool
 
 void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* search,
                  const PlanCase& request) {
-  if (search ? !search->fitting.empty() : plan && plan->fits()) return;
+  if (plan && plan->fits()) return;
   const LayoutPlan* closest =
       search && search->closest ? &search->closest->plan : (plan ? &*plan : nullptr);
   if (closest == nullptr)
@@ -127,9 +127,14 @@ int run(const Request& request, std::int64_t vocabulary) {
   if (searching) {
     search = search_layouts(wanted, variants);
     if (speaks) fmt::print("\n{}", to_string(*search, wanted));
-    if (!search->fitting.empty() && !(plan && plan->fits())) {
-      plan = planned(wanted, search->fitting.front(), variants);
-      if (speaks) fmt::print("\nthe first of them: {}", to_string(*plan, wanted.target));
+    if (!(plan && plan->fits())) {
+      // The table is an outline: what it offers first is planned rank by rank.
+      for (const LayoutChoice& choice : search->fitting) {
+        plan = planned(wanted, choice, variants);
+        if (plan->fits()) break;
+      }
+      if (speaks && !search->fitting.empty())
+        fmt::print("\nthe simplest of them: {}", to_string(*plan, wanted.target));
     }
   }
   const LayoutSearch* found = search ? &*search : nullptr;
