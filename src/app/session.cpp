@@ -30,11 +30,25 @@ std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
   return std::nullopt;
 }
 
-int choose_threads(Communicator& node) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+namespace {
+
+cpu_set_t own_cores() {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   sched_getaffinity(0, sizeof mine, &mine);
+  return mine;
+}
+
+}  // namespace
+
+int usable_cores() {
+  const cpu_set_t mine = own_cores();
+  return CPU_COUNT(&mine);
+}
+
+int choose_threads(Communicator& node) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  const cpu_set_t mine = own_cores();
   std::vector<cpu_set_t> all(static_cast<std::size_t>(node.size()));
   all[static_cast<std::size_t>(node.rank())] = mine;
   node.all_gather(all.data(), sizeof mine, DType::u8);

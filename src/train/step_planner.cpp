@@ -69,7 +69,9 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   Engine engine(options, device, *mesh, Arena::kUnbounded);
   const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
   StepPlan plan;
+  reset_traffic(*mesh);
   const WorkCounter work = work_of_step(engine, planned.batch);
+  plan.traffic = traffic_of(*mesh);
   plan.flops = work.flops;
   plan.bytes = work.bytes;
   if (options.model.recompute != Recompute::none) {
@@ -100,13 +102,13 @@ StepPlan plan_inference(const ModelInstance::Options& options, const Layout& lay
   return plan;
 }
 
+double node_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
 void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device) {
   const cuda::Card* card = cuda::card_of(device);
-  // The driver keeps some of a card for itself.
-  constexpr double kUsable = 0.97;
-  const double has = card ? kUsable * static_cast<double>(card->memory)
-                          : static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                                static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double has = card ? kUsableOfCard * static_cast<double>(card->memory) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants <= has) return;

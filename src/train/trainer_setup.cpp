@@ -8,6 +8,7 @@
 #include "choir/comm/mpi_session.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
+#include "choir/train/layout_report.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
@@ -79,6 +80,7 @@ void Trainer::build() {
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
   log_.plain(memory_report(plan_));
+  log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
                                                  progress_, faults_, log_);
   // All ranks at once, as they will compute.

@@ -11,6 +11,7 @@ int train_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);

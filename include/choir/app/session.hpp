@@ -24,6 +24,8 @@ namespace choir {
 /// Parses; on --help or an error prints it and returns the exit code to end with (0 or 2).
 std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
+/// Cores this process may run on.
+int usable_cores();
 /// Collective over the node. Without OMP_NUM_THREADS the ranks that share the same cores divide
 /// them; returns the number of threads chosen.
 int choose_threads(Communicator& node);

@@ -2,6 +2,7 @@
 // The memory plan and the work of one step, from the real step run on the null device. Local, on
 // any machine, for any rank of any layout.
 #include "choir/train/engine.hpp"
+#include "choir/train/step_traffic.hpp"
 
 namespace choir {
 
@@ -11,6 +12,7 @@ struct StepPlan {
   double flops = 0;             ///< of one step on this rank, all micro-batches
   double repeated_flops = 0;    ///< of them those of recomputation: no progress of the model
   double bytes = 0;             ///< touched by the ops of one step, caches ignored
+  StepTraffic traffic{};        ///< of one step of this rank on each axis; seconds stay 0
   /// Hardware FLOPs utilisation over model FLOPs utilisation: 1 without recomputation.
   double hfu_over_mfu() const {
     return repeated_flops > 0 ? flops / (flops - repeated_flops) : 1.0;
@@ -26,6 +28,11 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 /// generates.
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
                         std::int64_t batch, bool generate, const Device* target = nullptr);
+
+/// The driver keeps some of a card for itself: plans may use this part of it.
+inline constexpr double kUsableOfCard = 0.97;
+/// Bytes of memory this machine has.
+double node_memory();
 
 /// Local. DeckError when the plans of the ranks of this node need more than its whole memory.
 void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device);

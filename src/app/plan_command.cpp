@@ -1,0 +1,180 @@
+// choir plan DECK.json [key.path=value ...] [--ranks N] [--gpus-per-node G] [--memory GiB]
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <cstdlib>
+
+#include <optional>
+
+#include "choir/app/bench.hpp"
+#include "choir/app/session.hpp"
+#include "choir/core/json.hpp"
+#include "choir/plan/plan_report.hpp"
+#include "choir/train/run_data.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  Arguments words;
+  std::optional<int> ranks, ranks_per_node;
+  std::optional<double> memory_gib;
+  std::string target;
+  BenchFiles files;
+};
+
+/// --ranks, or what the deck's own sizes make.
+int ranks_of(const Request& request, const Deck& deck) {
+  if (request.ranks && *request.ranks < 1)
+    throw DeckError(fmt::format("--ranks {} is below 1", *request.ranks), "the least is 1 rank");
+  const ParallelSection& p = deck.parallel;
+  return request.ranks.value_or(std::max(1, p.data) * p.tensor * p.context * p.pipeline);
+}
+
+/// Asked for, or the most of the usual number that fill nodes.
+int ranks_per_node_of(const Request& request, int ranks, const PlanTarget& target) {
+  if (request.ranks_per_node) {
+    require_nodes(ranks, *request.ranks_per_node);
+    return *request.ranks_per_node;
+  }
+  int usual = std::min(ranks, target.ranks_per_node);
+  while (ranks % usual != 0) --usual;
+  return usual;
+}
+
+/// Workspaces of the cpu grow with the threads of a rank: as many as it would have in training.
+void take_threads_of(const PlanCase& request) {
+  if (request.target.kind != DeviceKind::cpu || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int on_node = std::min(request.ranks, request.ranks_per_node);
+  omp_set_num_threads(std::max(1, usable_cores() / on_node));
+}
+
+PlanTarget target_of(const Request& request, const Deck& deck) {
+  PlanTarget target = find_target(request.target, deck);
+  if (!request.memory_gib) return target;
+  if (!(*request.memory_gib > 0))
+    throw DeckError(fmt::format("--memory {} is not above 0", *request.memory_gib),
+                    "GiB that one rank may use, for example --memory 80");
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  target.memory = *request.memory_gib * kGiB;
+  target.node_memory = false;
+  return target;
+}
+
+/// What train would take from the data.
+std::int64_t vocabulary_of(Deck deck, MpiSession& session) {
+  if (session.size() > 1) {
+    DeckError error("choir plan works alone, on one process",
+                    "leave mpiexec out, and say --ranks N");
+    error.set_agreed_ranks(session.size());
+    throw error;
+  }
+  const auto mesh = Mesh::over_world(Layout(), Transport::mpi);
+  Logger quiet(false);
+  deck.train.global_batch_size = 1;
+  return open_data(deck, 1, *mesh, quiet)->vocab_size();
+}
+
+LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVariants& variants) {
+  request.deck = variants.with(choice.changes);
+  return plan_layout(request);
+}
+
+/// The deck's own layout; nothing, and why on the terminal, where it is not one of these ranks.
+std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, bool speaks) {
+  try {
+    return plan_layout(request);
+  } catch (const DeckError& error) {
+    if (!searching) throw;
+    if (speaks) fmt::print("the deck as it is: {}\n", describe(error));
+    return std::nullopt;
+  }
+}
+
+void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* search,
+                 const PlanCase& request) {
+  if (plan && plan->fits()) return;
+  const LayoutPlan* closest =
+      search && search->closest ? &search->closest->plan : (plan ? &*plan : nullptr);
+  if (closest == nullptr)
+    throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
+                    "another number of ranks, or a global batch that they divide");
+  throw DeckError(
+      fmt::format("nothing fits: {} needs {} a rank, {} has {}", closest->layout.to_string(),
+                  format_bytes(static_cast<double>(closest->fullest().plan.memory.total())),
+                  request.target.name, format_bytes(closest->memory_limit)),
+      "more ranks or more memory a rank; or lower train.micro_batch_size, model.block_size or the "
+      "size of the model");
+}
+
+int run(const Request& request, std::int64_t vocabulary) {
+  const BenchWords words = sort_words(request.words);
+  Arguments overrides = words.overrides;
+  if (!words.device.empty()) overrides.push_back("device=" + words.device);
+  const DeckVariants variants(read_deck_text(words.deck), words.deck, overrides, vocabulary);
+  request.files.require_writable();
+  PlanCase wanted{.deck = variants.with({})};
+  wanted.ranks = ranks_of(request, wanted.deck);
+  wanted.target = target_of(request, wanted.deck);
+  wanted.ranks_per_node = ranks_per_node_of(request, wanted.ranks, wanted.target);
+  take_threads_of(wanted);
+  const bool searching = wanted.deck.parallel.data == 0;
+  const bool speaks = request.files.table();
+
+  std::optional<LayoutPlan> plan = own_plan(wanted, searching, speaks);
+  if (plan && speaks) fmt::print("{}", to_string(*plan, wanted.target));
+  std::optional<LayoutSearch> search;
+  if (searching) {
+    search = search_layouts(wanted, variants);
+    if (speaks) fmt::print("\n{}", to_string(*search, wanted));
+    if (!(plan && plan->fits())) {
+      // The table is an outline: what it offers first is planned rank by rank.
+      for (const LayoutChoice& choice : search->fitting) {
+        plan = planned(wanted, choice, variants);
+        if (plan->fits()) break;
+      }
+      if (speaks && !search->fitting.empty())
+        fmt::print("\nthe simplest of them: {}", to_string(*plan, wanted.target));
+    }
+  }
+  const LayoutSearch* found = search ? &*search : nullptr;
+  request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
+  std::fflush(stdout);
+  require_fit(plan, found, wanted);
+  return 0;
+}
+
+/// Whether the vocabulary is to be looked up in the data.
+bool asks_data(const Request& request) {
+  const BenchWords words = sort_words(request.words);
+  if (words.deck.empty())
+    throw DeckError("no deck is named", "choir plan inputs/bench_d.json --ranks 8 --target h200");
+  return read_deck(words.deck, words.overrides).model.gpt.vocab_size == 0;
+}
+
+}  // namespace
+
+int plan_command(const Arguments& arguments) {
+  CLI::App app(
+      "Plans memory, messages and work of any layout on one process: what `train` would allocate. "
+      "With parallel.data = \"auto\" also lists the layouts that fit.",
+      "choir plan");
+  Request request;
+  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
+  app.add_option("--ranks", request.ranks, "of the job; without: the product of the deck's sizes");
+  app.add_option("--gpus-per-node", request.ranks_per_node, "ranks of one node");
+  app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
+  app.add_option("--target", request.target,
+                 "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
+  request.files.add_to(app, false);
+  if (const auto code = parse(app, arguments)) return *code;
+  bool asks = false;
+  if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
+  if (!asks) return without_mpi([&] { return run(request, 0); });
+  return with_mpi([&](MpiSession& session) {
+    const BenchWords words = sort_words(request.words);
+    return run(request, vocabulary_of(read_deck(words.deck, words.overrides), session));
+  });
+}
+
+}  // namespace choir

@@ -1,0 +1,228 @@
+#include "choir/plan/layout_search.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "choir/train/layout_report.hpp"
+#include "ladder_reason.hpp"
+
+namespace choir {
+namespace {
+
+using Changes = std::vector<std::string>;
+
+/// A micro-batch may take this share of the memory: room for what is not planned (the context of
+/// the driver, buffers of libraries).
+constexpr double kFull = 0.9;
+/// With fewer micro-batches a pipeline idles more than it need.
+constexpr std::int64_t kMicroBatchesPerStage = 4;
+
+/// Sizes of the axes; data parallelism takes the ranks that remain.
+struct Shape {
+  int tensor = 1, context = 1, pipeline = 1;
+  bool alone() const { return tensor * context * pipeline == 1; }
+  Changes changes() const {
+    return {"parallel.data=auto", fmt::format("parallel.tensor={}", tensor),
+            fmt::format("parallel.context={}", context),
+            fmt::format("parallel.pipeline={}", pipeline)};
+  }
+};
+
+std::vector<int> divisors(std::int64_t n) {
+  std::vector<int> all;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) all.push_back(static_cast<int>(d));
+  return all;
+}
+
+std::vector<Shape> shapes_of(const PlanCase& request) {
+  std::vector<Shape> shapes;
+  for (const int t : divisors(request.ranks))
+    for (const int c : divisors(request.ranks / t))
+      for (const int p : divisors(request.ranks / t / c)) shapes.push_back({t, c, p});
+  const auto step = [&](const Shape& s) {
+    return std::tuple(s.tensor > request.ranks_per_node, s.pipeline, s.context, s.tensor);
+  };
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [&](const Shape& a, const Shape& b) { return step(a) < step(b); });
+  return shapes;
+}
+
+Changes joined(Changes changes, const Changes& more) {
+  changes.insert(changes.end(), more.begin(), more.end());
+  return changes;
+}
+
+class Search {
+ public:
+  Search(const PlanCase& request, const DeckVariants& variants, std::size_t most)
+      : request_(request), variants_(variants), most_(most) {}
+
+  LayoutSearch run() {
+    for (const Shape& shape : shapes_of(request_)) visit(shape);
+    for (LayoutChoice& choice : found_.fitting) shorten(choice.changes);
+    if (found_.closest) shorten(found_.closest->changes);
+    return std::move(found_);
+  }
+
+ private:
+  /// The first of these that is legal, if any.
+  std::optional<Changes> legal_shape(const Shape& shape) {
+    Changes changes = shape.changes();
+    Changes divided = joined(changes, {"parallel.sequence=true"});
+    if (shape.tensor > 1 && legal(divided)) return divided;
+    changes.emplace_back("parallel.sequence=false");
+    if (legal(changes)) return changes;
+    return std::nullopt;
+  }
+
+  /// By the deck's checks, and those of layout and batch.
+  bool legal(const Changes& changes) {
+    try {
+      Deck deck = variants_.with(changes);
+      const Layout layout = layout_of(deck, request_.ranks);
+      resolve_batch(deck, layout.size(Axis::data));
+      return true;
+    } catch (const DeckError&) {
+      return false;
+    }
+  }
+
+  /// Legal ways to save memory, the cheapest first, from what the deck says on.
+  std::vector<Changes> savings(const Shape& shape, const Changes& base) {
+    constexpr std::array<const char*, 3> kRecompute{"none", "selective", "full"};
+    const auto* first =
+        std::find(kRecompute.begin(), kRecompute.end(), request_.deck.train.recompute);
+    const bool alone = request_.ranks == shape.tensor * shape.context * shape.pipeline;
+    std::vector<Changes> all;
+    for (const auto* recompute = first; recompute < kRecompute.end(); ++recompute)
+      for (int zero = 0; zero <= (alone ? 0 : 3); ++zero) {
+        const Changes changes = joined(base, {fmt::format("train.recompute={}", *recompute),
+                                              fmt::format("parallel.zero={}", zero)});
+        if (legal(changes)) all.push_back(changes);
+      }
+    return all;
+  }
+
+  std::optional<LayoutPlan> plan(const Changes& changes) {
+    PlanCase request = request_;
+    try {
+      request.deck = variants_.with(changes);
+      return plan_layout(request, Detail::outline);
+    } catch (const DeckError&) {  // what only the engine knows to be impossible
+      return std::nullopt;
+    }
+  }
+
+  /// Micro-batches that keep the global batch, ascending; {0}: the deck's own.
+  std::vector<int> micro_batches(const Shape& shape) {
+    const TrainSection& train = request_.deck.train;
+    const int data = request_.ranks / (shape.tensor * shape.context * shape.pipeline);
+    if (train.global_batch_size == 0 || train.reproducible) return {0};
+    std::vector<int> all = divisors(train.global_batch_size / data);
+    const auto few = [&](int micro) {
+      return train.global_batch_size / data / micro < kMicroBatchesPerStage * shape.pipeline;
+    };
+    if (shape.pipeline > 1 && !few(1)) std::erase_if(all, few);
+    return all;
+  }
+
+  static Changes with_micro(const Changes& changes, int micro) {
+    if (micro == 0) return changes;
+    return joined(changes, {fmt::format("train.micro_batch_size={}", micro), "train.grad_accum=0"});
+  }
+
+  static double share(const LayoutPlan& plan) {
+    return static_cast<double>(plan.fullest().plan.memory.total()) / plan.memory_limit;
+  }
+
+  /// The largest micro-batch that leaves the margin; `least` is known to fit.
+  LayoutChoice fill(const Changes& changes, const std::vector<int>& micros, LayoutPlan least) {
+    LayoutChoice choice{std::move(least), with_micro(changes, micros.front()), ""};
+    std::size_t low = 0, high = micros.size();
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      const Changes larger = with_micro(changes, micros[middle]);
+      std::optional<LayoutPlan> filled = plan(larger);
+      if (filled && share(*filled) <= kFull) {
+        choice.plan = std::move(*filled), choice.changes = larger;
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return choice;
+  }
+
+  void visit(const Shape& shape) {
+    const std::optional<Changes> base = legal_shape(shape);
+    if (!base) return;
+    const std::vector<Changes> ways = savings(shape, *base);
+    if (ways.empty()) return;
+    if (found_.fitting.size() >= most_) {
+      ++found_.further;
+      return;
+    }
+    const std::vector<int> micros = micro_batches(shape);
+    // What saves most decides whether it is worth looking at the others.
+    const std::optional<LayoutPlan> smallest = plan(with_micro(ways.back(), micros.front()));
+    if (!smallest) return;
+    if (!smallest->fits()) return keep_closest(*smallest, with_micro(ways.back(), micros.front()));
+    climb(shape, ways, micros);
+  }
+
+  void climb(const Shape& shape, const std::vector<Changes>& ways, const std::vector<int>& micros) {
+    std::optional<LayoutPlan> too_large;
+    bool found = false;
+    for (const Changes& way : ways) {
+      const bool recomputes = way.end()[-2] != "train.recompute=" + request_.deck.train.recompute;
+      if ((recomputes && found) || found_.fitting.size() >= most_) break;
+      std::optional<LayoutPlan> least = plan(with_micro(way, micros.front()));
+      if (!least) continue;
+      if (!least->fits()) {
+        too_large = std::move(least);
+        continue;
+      }
+      LayoutChoice choice = fill(way, micros, std::move(*least));
+      choice.reason = ladder_reason(choice.plan, too_large);
+      found_.fitting.push_back(std::move(choice));
+      found = true;
+      // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
+      if (!shape.alone() || recomputes) break;
+    }
+  }
+
+  /// Without those that say what the deck says already.
+  void shorten(Changes& changes) {
+    const std::string wanted = deck_digest(variants_.with(changes));
+    for (std::size_t i = changes.size(); i-- > 0;) {
+      Changes fewer = changes;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      const std::optional<Deck> deck = variants_.legal_with(fewer);
+      if (deck && deck_digest(*deck) == wanted) changes = std::move(fewer);
+    }
+  }
+
+  void keep_closest(const LayoutPlan& plan, const Changes& changes) {
+    ++found_.too_large;
+    if (!found_.closest || share(plan) < share(found_.closest->plan))
+      found_.closest = LayoutChoice{plan, changes, ""};
+  }
+
+  const PlanCase& request_;
+  const DeckVariants& variants_;
+  std::size_t most_;
+  LayoutSearch found_;
+};
+
+}  // namespace
+
+LayoutSearch search_layouts(const PlanCase& request, const DeckVariants& variants,
+                            std::size_t most) {
+  return Search(request, variants, most).run();
+}
+
+}  // namespace choir

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# choir plan: what train would allocate, said by one process without mpiexec, and which layouts fit.
+. "$(dirname "$0")/lib/common.sh"
+deck=("$debug" "${small[@]}" model.n_head=4 eval.interval=0 checkpoint.interval=0)
+
+# The lines of the first memory plan, to its total. (Work follows: of one rank in train, of all of a role in plan.)
+memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
+equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on so many ranks, then plan for them
+  local name=$1 ranks=$2
+  shift 2
+  run "$ranks" train "${deck[@]}" run.dir="run_$name" train.max_steps=2 "$@"
+  expect "$name: trains" 0 "summary:" "layout: " || return
+  memory_lines stdout >trained
+  run 0 plan "${deck[@]}" --ranks "$ranks" --gpus-per-node "$ranks" "$@"
+  expect "$name: is planned" 0 "FITS: " "all $ranks ranks: "
+  memory_lines stdout >planned
+  check "$name: the plan is what train printed" diff trained planned
+  check "$name: ... and not empty" has planned "total per rank"
+}
+equal_plans one 1
+equal_plans data 2
+equal_plans tensor 2 parallel.tensor=2
+equal_plans sequence 4 parallel.tensor=2 parallel.sequence=true train.precision=bf16-mixed
+# The control: another micro-batch is another plan.
+run 0 plan "${deck[@]}" --ranks 4 --gpus-per-node 4 parallel.tensor=2 parallel.sequence=true train.precision=fp32
+memory_lines stdout >other
+check "another precision, another plan" eval '! diff -q other planned'
+
+run 2 train "${deck[@]}" run.dir=report train.max_steps=1 parallel.tensor=2
+expect "train reports its layout" 0 "layout: dp=1 tp=2 pp=1 cp=1 on 2 ranks, one node" "  tp       2  {0,1}" \
+  "tp 0 of 2: previous rank 1, next rank 1"
+check "... once" test "$(grep -c '^layout:' stdout)" = 1
+
+# A large model on many cards, without mpiexec, data and GPUs.
+large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_head=48 model.block_size=2048
+  model.vocab_size=51200 train.precision=bf16-mixed train.micro_batch_size=1 train.global_batch_size=1024)
+start_time=$SECONDS
+run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
+expect "1024 cards" 0 "layouts of 1024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "to train so: "
+check "... within 10 seconds" test $((SECONDS - start_time)) -le 10
+check "... as JSON" has plan.json '"choices"'
+check "... in which something fits" matches plan.json '"fits": true'
+run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
+expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
+check "... and no others" lacks stdout "layouts of"
+run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=2 parallel.data=128
+expect "a fixed layout of other ranks" 2 "parallel.data"
+run 0 plan "${large[@]}" parallel.tensor=8 parallel.data=4 --memory 10
+expect "a fixed layout that is too large" 2 "TOO LARGE: " "nothing fits: dp=4 tp=8" "10.0 GiB"
+run 0 plan "${large[@]}" --ranks 8 --target a100-40
+expect "a model that is too large for all layouts" 2 "no layout of 8 ranks fits: " "Closest is " "nothing fits: "
+run 0 plan "${large[@]}" --ranks 8 --memory 0.000001
+expect "memory below the smallest plan" 2 "nothing fits: "
+run 0 plan "${large[@]}" --ranks 7 --target h200
+expect "ranks that divide nothing" 2 "the deck as it is: " "no layout of 7 ranks is legal"
+
+run 0 plan "${large[@]}" --ranks 0
+expect "no ranks" 2 "--ranks 0 is below 1"
+run 0 plan "${large[@]}" --ranks 1024 --gpus-per-node 24
+expect "nodes that are not full" 2 "1024 ranks do not fill nodes of --gpus-per-node 24" "nearest legal: --gpus-per-node 16 or 32"
+run 0 plan "${large[@]}" --ranks 8 --gpus-per-node 0
+expect "nodes of nothing" 2 "--gpus-per-node 0 is below 1"
+run 0 plan "${large[@]}" --ranks 8 --memory -3
+expect "negative memory" 2 "--memory -3 is not above 0"
+run 0 plan "${large[@]}" --ranks 8 --target h300
+expect "an unknown card" 2 "--target h300 is not known" "legal: a100, a100-40, h100, h200, cpu, here"
+run 0 plan "${large[@]}" --ranks eight
+expect "ranks in words" 2 "--ranks"
+run 0 plan
+expect "no deck" 2 "no deck is named"
+run 0 plan nowhere.json
+expect "no such deck" 2 "nowhere.json"
+run 0 plan "$debug" parallel.tenser=2
+expect "an unknown key" 2 "parallel.tenser"
+run 2 plan "${deck[@]}"
+expect "under mpiexec, where the data are asked" 2 "choir plan works alone"
+run 0 plan "$debug" 'data.train=["missing.txt"]'
+expect "a vocabulary that nobody knows" 3 "missing.txt"
