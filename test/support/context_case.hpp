@@ -143,12 +143,11 @@ struct AttentionContextCase {
   /// f(row of this rank, row among all [B*T]) for those that exist.
   template <class F>
   void each_row(const Pass& pass, const F& f) const {
-    const Sequence& sequence = pass.sequence();
+    const Sequence& held = pass.sequence();
     for (std::int64_t i = 0; i < pass.share_rows(); ++i) {
       const std::int64_t row = pass.first_share_row() + i;
-      const std::int64_t position = sequence.first_position + row % sequence.tokens;
-      if (row < sequence.rows() && position < tokens)
-        f(i, row / sequence.tokens * tokens + position);
+      const std::int64_t position = held.first_position + row % held.tokens;
+      if (row < held.rows() && position < tokens) f(i, row / held.tokens * tokens + position);
     }
   }
   /// Rows of this rank; what is padding holds `padding`.
