@@ -292,7 +292,8 @@ TEST(ContextGpt, GeneratesOnWholeSequences) {
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < kTokens; ++t) ids.push_back(id_at(0, t));
     pass.begin(Mode::generate, {.batch = 1, .tokens = kTokens}, 0);
-    return rank.get(model.next_logits(pass, {ids.data(), DType::i32, {kTokens}}));
+    BucketHooks hooks;
+    return rank.get(model.next_logits(pass, {ids.data(), DType::i32, {kTokens}}, hooks));
   };
   test::SingleRank single;
   const auto mesh = Mesh::over_world(Layout(1, test::world_size(), 1, 1), Transport::automatic);

@@ -63,7 +63,7 @@ double loss_over(Mesh& mesh) {
   config.vocab_size = options.model.vocab_size;
   config.eval_windows = 13;  // seven micro-batches, the last half full
   const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+  return validation_loss(run.engine().instance(), *data, mesh);
 }
 
 TEST(ValidationLoss, SameBitsOnAnyNumberOfRanks) {

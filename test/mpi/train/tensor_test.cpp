@@ -266,7 +266,7 @@ double validation(const EngineOptions& options, Mesh& mesh) {
   config.eval_windows = 13;
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+  return validation_loss(run.engine().instance(), *data, mesh);
 }
 
 TEST(TensorParallel, EvaluatesTheSame) {

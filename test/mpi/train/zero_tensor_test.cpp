@@ -192,7 +192,7 @@ double validation(const EngineOptions& options, Mesh& mesh) {
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+  return validation_loss(run.engine().instance(), *data, mesh);
 }
 
 TEST(ZeroTensor, EvaluatesAndGeneratesTheSame) {

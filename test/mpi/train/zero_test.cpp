@@ -229,7 +229,7 @@ double loss_over(Mesh& mesh, const ZeroOptions& zero) {
   config.vocab_size = options.model.vocab_size;
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh.along(Axis::data));
+  return validation_loss(run.engine().instance(), *data, mesh);
 }
 
 TEST(Zero, EvaluationAndGenerationDoNotSeeIt) {

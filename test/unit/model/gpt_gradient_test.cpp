@@ -54,7 +54,8 @@ class Model {
         instance_.model().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
     double sum = 0;
     for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
-    instance_.storage().begin_gradients(instance_.stream());
+    for (const Bucket& bucket : instance_.parameters().buckets())
+      instance_.storage().begin_gradients(instance_.stream(), bucket);
     instance_.model().backward(instance_.pass(), view(ids_), hooks_);
     return kScale * sum;
   }

@@ -84,7 +84,9 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
     // Numbers of another step lie in the gradients: the first contribution has to overwrite them.
     const TensorView flat = instance.storage().all_gradients();
     for (std::int64_t i = 0; micro_batch == 0 && i < flat.count(); ++i) flat.as<float>()[i] = 1e3f;
-    if (micro_batch == 0) instance.storage().begin_gradients(instance.stream());
+    if (micro_batch == 0)
+      for (const Bucket& bucket : instance.parameters().buckets())
+        instance.storage().begin_gradients(instance.stream(), bucket);
     const TokenBatch batch = run.batch(micro_batch);
     pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
                batch.first_sample);
