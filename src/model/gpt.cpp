@@ -158,7 +158,9 @@ Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, d
     parallel_cross_entropy(pass, {.logits = logits,
                                   .targets = targets,
                                   .losses = losses,
-                                  .vocabulary = config_.vocab_size,
+                                  .vocabulary = pass.breaks(NegativeControl::padding_leaks)
+                                                    ? logits.shape.back() * pass.tensor().size()
+                                                    : config_.vocab_size,
                                   .first_column = first_id(),
                                   .scale = scale,
                                   .device_scale = device_scale,

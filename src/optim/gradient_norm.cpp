@@ -7,11 +7,22 @@
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
-GradientNorm::GradientNorm(const ParameterSet& parameters, Device& device, int places)
+namespace {
+
+std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeControl control) {
+  const bool whole = p.shard.split_dim < 0;
+  if (whole && control == NegativeControl::replicated_twice) return {{0, p.count()}};
+  return owned_ranges(p, rank);
+}
+
+}  // namespace
+
+GradientNorm::GradientNorm(const ParameterSet& parameters, Device& device, int places,
+                           NegativeControl control)
     : device_(&device) {
   for (const Parameter& p : parameters.parameters())
     for (int rank = 0; rank < p.split.ranks; ++rank)
-      for (const LocalRange& range : owned_ranges(p, rank)) {
+      for (const LocalRange& range : counted_ranges(p, rank, control)) {
         const std::int64_t chunks = (range.count + ops::kNormChunk - 1) / ops::kNormChunk;
         parts_.push_back({&p, rank, range.first, range.count, chunks});
         chunks_ += chunks;

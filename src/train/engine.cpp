@@ -46,7 +46,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .training = true,
                  .sequence = options.sequence,
                  .order = order_of(options),
-                 .alter = options.alter},
+                 .alter = options.alter,
+                 .control = options.control},
                 device, mesh, arena_bytes),
       staged_(!device.host_visible()),
       graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh)),
@@ -59,10 +60,10 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, device, data, options.micro_batches,
                                                options.reproducible);
-  partial_ =
-      std::make_unique<PartialGradients>(instance_.parameters(), device, options.precision.gradient,
-                                         mesh.along(Axis::tensor), order_of(options), *reducer_);
-  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1);
+  partial_ = std::make_unique<PartialGradients>(
+      instance_.parameters(), device, options.precision.gradient, mesh.along(Axis::tensor),
+      order_of(options), *reducer_, options.control);
+  norm_ = std::make_unique<GradientNorm>(instance_.parameters(), device, lag_ + 1, options.control);
   const std::int64_t sums = options.micro_batches * data.size() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
@@ -208,7 +209,7 @@ void Engine::forward_backward(std::int64_t j, const TokenBatch& batch, const Ent
 void Engine::reduce_losses() {
   Communicator& data = mesh_->along(Axis::data);
   const std::int64_t n = losses_.count() - 1;
-  if (data.size() > 1)
+  if (data.size() > 1 && options_.control != NegativeControl::loss_unreduced)
     data.all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
   ops::tree_sum(instance_.stream(), losses_.slice(0, n), losses_.slice(n, 1));
 }

@@ -12,6 +12,11 @@ TensorSplit split_of(const ModelInstance::Options& options, const Communicator& 
           .sequence = options.sequence && tensor.size() > 1};
 }
 
+std::uint64_t pass_seed(const ModelInstance::Options& options, const Mesh& mesh) {
+  const bool own = options.control == NegativeControl::dropout_per_rank;
+  return options.seed + (own ? static_cast<std::uint64_t>(mesh.rank()) : 0);
+}
+
 ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
   if (options.alter) options.alter(parameters);
   return parameters;
@@ -31,9 +36,10 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
                                                   device, mesh.along(Axis::data),
                                                   options.training)),
       arena_(device, arena_bytes),
-      pass_(stream_, arena_, options.precision, options.seed,
+      pass_(stream_, arena_, options.precision, pass_seed(options, mesh),
             {.communicator = tensor_, .sequence = options.sequence, .order = options.order}),
       scalar_(device, sizeof(double)) {
+  pass_.inject(options.control);
   const Shape table = model_.rope_table_shape();
   if (table.count() == 0) return;
   const DType type = options.precision.statistic;

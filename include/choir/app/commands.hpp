@@ -12,6 +12,7 @@ int eval_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
+int verify_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
 

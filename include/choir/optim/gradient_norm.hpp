@@ -11,6 +11,7 @@
 
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter_set.hpp"
 
@@ -19,7 +20,8 @@ namespace choir {
 class GradientNorm {
  public:
   /// Keeps the chunk sums of `places` steps.
-  GradientNorm(const ParameterSet& parameters, Device& device, int places = 1);
+  GradientNorm(const ParameterSet& parameters, Device& device, int places = 1,
+               NegativeControl control = NegativeControl::none);
 
   /// Collective over `data`, whose ranks all hold the same reduced gradient and share the reading
   /// of it, and over `tensor`, whose ranks hold parts. Afterwards square_sum() holds the sum of

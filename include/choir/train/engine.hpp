@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choir/comm/mesh.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/optim/adamw_optimizer.hpp"
 #include "choir/optim/gradient_norm.hpp"
 #include "choir/optim/lr_schedule.hpp"
@@ -35,8 +36,9 @@ struct EngineOptions {
   LrSchedule schedule;
   double grad_clip = 1.0;
   ops::LossScaling loss_scaling{};
-  bool cuda_graph = true;                      ///< where the device records graphs
-  std::function<void(ParameterSet&)> alter{};  ///< see ModelInstance::Options
+  bool cuda_graph = true;                           ///< where the device records graphs
+  std::function<void(ParameterSet&)> alter{};       ///< see ModelInstance::Options
+  NegativeControl control = NegativeControl::none;  ///< a rule to break, for tests
   int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
 };
 
