@@ -82,6 +82,12 @@ class LaidOutRun {
   PhaseClock clock_;
 };
 
+/// What a place is made for.
+std::string key_of(const VerifyLayout& layout, const Deck& deck) {
+  const Layout ranks = layout_of(deck, layout.ranks());
+  return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
+}
+
 /// By the largest of each quantity.
 ByQuantity<double> largest(const RunRecord& reference, const RunDistance& distance) {
   ByQuantity<double> most{};
@@ -146,33 +152,36 @@ Verifier::~Verifier() = default;
 
 Communicator* Verifier::leading(int ranks) {
   auto& group = leading_[static_cast<std::size_t>(ranks)];
-  if (!group) group = make_leading_group(*world_, ranks);
-  return group.get();
+  if (!group) group = make_leading_group(*world_, ranks);  // nullptr where this rank is not in it
+  return group->get();
 }
 
-Verifier::Place& Verifier::place_for(const VerifyLayout& layout, const Deck& deck) {
-  const Layout mesh_layout = layout_of(deck, layout.ranks());
-  const std::string key =
-      fmt::format("{} {} {}", mesh_layout.to_string(), mesh_layout.order(), deck.device);
-  if (place_ && place_->key == key) return *place_;
-  place_.reset();
+// A place is left by all its ranks together, also by those that the next one does without.
+void Verifier::leave_place(const VerifyLayout& layout, const Deck& deck) {
+  if (place_ && place_->key != key_of(layout, deck)) place_.reset();
+}
+
+// Collective over the ranks of the layout.
+Workplace& Verifier::place_for(const VerifyLayout& layout, const Deck& deck) {
+  if (place_) return place_->work;
   place_ = std::make_unique<Place>();
-  place_->work.mesh = Mesh::over(*leading_[static_cast<std::size_t>(layout.ranks())], mesh_layout,
-                                 transport_of(deck));
+  place_->key = key_of(layout, deck);
+  place_->work.mesh =
+      Mesh::over(*leading(layout.ranks()), layout_of(deck, layout.ranks()), transport_of(deck));
   open_device(place_->work, deck);
-  place_->key = key;
-  return *place_;
+  return place_->work;
 }
 
 // Only rank 0 works, and the others must not spin meanwhile.
 RunRecord Verifier::record(const Deck& deck) {
   RunRecord record;
+  const Deck laid = laid_out(deck, VerifyLayout());
+  leave_place(VerifyLayout(), laid);
   leading(1);
   std::exception_ptr error;
   try {
     if (world_->rank() == 0) {
-      const Deck laid = laid_out(deck, VerifyLayout());
-      LaidOutRun run(laid, place_for(VerifyLayout(), laid).work, NegativeControl::none);
+      LaidOutRun run(laid, place_for(VerifyLayout(), laid), NegativeControl::none);
       for (int step = 0; step < options_.steps; ++step) {
         watchdog_.beat(fmt::format("one rank: step {}", step + 1));
         const StepResult result = run.step(step);
@@ -225,6 +234,7 @@ void Verifier::run_reference() {
 VerifyRow Verifier::run(const VerifyLayout& layout) {
   VerifyRow row{.layout = layout};
   const Deck laid = laid_out(deck_, layout);
+  leave_place(layout, laid);
   const bool works = leading(layout.ranks()) != nullptr;
   RunDistance distance(reference_);
   std::string failure;
@@ -235,7 +245,7 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
       if (works) {
         const std::string name = layout.to_string();
         watchdog_.beat(name + ": start");
-        run = std::make_unique<LaidOutRun>(laid, place_for(layout, laid).work, options_.control);
+        run = std::make_unique<LaidOutRun>(laid, place_for(layout, laid), options_.control);
         for (std::size_t step = 0; step < reference_.losses.size(); ++step) {
           watchdog_.beat(fmt::format("{}: step {}", name, step + 1));
           distance.add_step(reference_, step, run->step(static_cast<std::int64_t>(step)));

@@ -3,6 +3,7 @@
 // of the job, compared in every loss, norm, parameter, gradient and moment. A layout works on the
 // first ranks while the others sleep.
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,8 @@ class Verifier {
  private:
   struct Place;
   Communicator* leading(int ranks);
-  Place& place_for(const VerifyLayout& layout, const Deck& deck);
+  void leave_place(const VerifyLayout& layout, const Deck& deck);
+  Workplace& place_for(const VerifyLayout& layout, const Deck& deck);
   RunRecord record(const Deck& deck);
   void judge(const RunDistance& distance, VerifyRow& row) const;
   void wait_for_all(const VerifyLayout& layout, const std::string& failure);
@@ -61,8 +63,8 @@ class Verifier {
   Deck deck_;
   VerifyOptions options_;
   Communicator* world_;
-  std::vector<std::unique_ptr<Communicator>> leading_;  // by number of ranks
-  std::unique_ptr<Place> place_;                        // kept from layout to layout
+  std::vector<std::optional<std::unique_ptr<Communicator>>> leading_;  // by number of ranks
+  std::unique_ptr<Place> place_;                                       // kept from layout to layout
   RunRecord reference_;
   ByQuantity<double> tolerances_{};
   Watchdog watchdog_;

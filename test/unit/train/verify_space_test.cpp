@@ -135,8 +135,9 @@ TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {
     EXPECT_EQ(name.find("tp=3"), std::string::npos) << name;
     EXPECT_EQ(name.find("dp=5"), std::string::npos) << name;
     // What has no effect is no layout of its own.
-    if (name.find("tp=1 ") != std::string::npos)
+    if (name.find("tp=1 ") != std::string::npos) {
       EXPECT_EQ(name.find("sequence"), std::string::npos) << name;
+    }
   }
   EXPECT_EQ(legal_layouts(deck(), 1).size(), 4u) << "one rank: sizes of micro-batches";
 }
