@@ -8,6 +8,7 @@ const std::vector<Command>& commands() {
       {"eval", "loss of a checkpoint on its validation data", eval_command},
       {"generate", "text from a checkpoint", generate_command},
       {"prepare", "turn text into token files", prepare_command},
+      {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},
       {"inspect", "what is in a checkpoint", inspect_command},
       {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",

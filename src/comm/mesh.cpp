@@ -28,9 +28,9 @@ struct Nodes {
 
 // Ranks that can share memory, cut further when a rehearsal asks for it: the colour is the lowest
 // rank.
-int lowest_rank_on_node(int rank, int ranks_per_node) {
+int lowest_rank_on_node(MPI_Comm all, int rank, int ranks_per_node) {
   MPI_Comm node = MPI_COMM_NULL;
-  mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+  mpi_check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
             "MPI_Comm_split_type", "world");
   int inside = 0, size = 1;
   MPI_Comm_rank(node, &inside);
@@ -45,12 +45,11 @@ int lowest_rank_on_node(int rank, int ranks_per_node) {
   return members[static_cast<std::size_t>(first)];
 }
 
-Nodes find_nodes(int rank, int ranks, int ranks_per_node) {
+Nodes find_nodes(MPI_Comm all, int rank, int ranks, int ranks_per_node) {
   std::vector<int> lowest(static_cast<std::size_t>(ranks));
-  lowest[static_cast<std::size_t>(rank)] = lowest_rank_on_node(rank, ranks_per_node);
-  mpi_check(
-      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, MPI_COMM_WORLD),
-      "MPI_Allgather", "world");
+  lowest[static_cast<std::size_t>(rank)] = lowest_rank_on_node(all, rank, ranks_per_node);
+  mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, all),
+            "MPI_Allgather", "world");
   std::vector<int> leaders = lowest;
   std::sort(leaders.begin(), leaders.end());
   leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
@@ -105,17 +104,22 @@ std::vector<int> peers_of(const Layout& layout, int rank) {
 
 std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport,
                                        int ranks_per_node) {
-  int started = 0, rank = 0, ranks = 1;
+  int started = 0;
   MPI_Initialized(&started);
   CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return over(*make_mpi_communicator(MPI_COMM_WORLD, "started"), layout, transport, ranks_per_node);
+}
+
+std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout,
+                                 Transport transport, int ranks_per_node) {
+  const MPI_Comm all = mpi_handle(group);
+  const int rank = group.rank(), ranks = group.size();
   if (layout.ranks() != ranks)
     throw DeckError(
         fmt::format("parallel: the layout {} has {} ranks, but {} were started", layout.to_string(),
                     layout.ranks(), ranks),
         fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"", layout.ranks()));
-  const Nodes nodes = find_nodes(rank, ranks, ranks_per_node);
+  const Nodes nodes = find_nodes(all, rank, ranks, ranks_per_node);
   if (transport == Transport::node) refuse_split_groups(layout, nodes);
 
   std::unique_ptr<Mesh> mesh(new Mesh());
@@ -126,16 +130,16 @@ std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport
   mesh->nodes_ = nodes.count;
   mesh->node_of_rank_ = nodes.of_rank;
   mesh->transport_ = transport;
-  mesh->world_ = make_mpi_communicator(MPI_COMM_WORLD, "world");
+  mesh->world_ = make_mpi_communicator(all, "world");
   {
-    const SplitGroup node(MPI_COMM_WORLD, mesh->node_index_, rank);
+    const SplitGroup node(all, mesh->node_index_, rank);
     int on_node = 1;
     MPI_Comm_size(node.comm, &on_node);
     mesh->node_ = make_communicator(node.comm, "node", transport != Transport::mpi && on_node > 1);
   }
   // The members in order, this rank at `index`.
   const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
-    const SplitGroup group(MPI_COMM_WORLD, members.front(), index);
+    const SplitGroup group(all, members.front(), index);
     const bool windows =
         transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
     return make_communicator(group.comm, name, windows);

@@ -219,11 +219,14 @@ Tensor Gpt::head(Pass& pass, ResidualStream stream, const GptBatch& batch, Bucke
   if (!keeps_head(pass)) release_head(hooks);
   if (generates) return gather_columns(pass, logits);
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
+  const std::int64_t vocabulary = pass.breaks(NegativeControl::padding_leaks)
+                                      ? logits.shape.back() * pass.tensor().size()
+                                      : config_.vocab_size;
   token_losses(pass,
                {.logits = logits,
                 .targets = batch.targets,
                 .losses = losses,
-                .vocabulary = config_.vocab_size,
+                .vocabulary = vocabulary,
                 .scale = batch.scale,
                 .device_scale = batch.device_scale,
                 .write_gradient = pass.training()},

@@ -27,7 +27,8 @@ Linear::Linear(Parameter& weight)
     : weight_(&weight), inputs_(weight.local[1]), outputs_(weight.local[0]) {}
 
 TensorView Linear::bias(const Pass& pass) const {
-  const bool elsewhere = row() && pass.tensor().rank() > 0;
+  const bool elsewhere =
+      row() && pass.tensor().rank() > 0 && !pass.breaks(NegativeControl::bias_everywhere);
   return bias_ && !elsewhere ? bias_->value : TensorView{};
 }
 

@@ -21,13 +21,20 @@ std::int64_t round_up(std::int64_t n) {
   return round_down(n + kChunk - 1);
 }
 
+std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeControl control) {
+  const bool whole = p.shard.split_dim < 0;
+  if (whole && control == NegativeControl::replicated_twice) return {{0, p.local_count()}};
+  return owned_ranges(p, rank);
+}
+
 }  // namespace
 
-GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact)
+GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact,
+                           NegativeControl control)
     : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
   for (const Parameter* p : storage.parameters().all())
     for (int rank = 0; rank < p->split.ranks; ++rank)
-      for (const LocalRange& range : owned_ranges(*p, rank)) {
+      for (const LocalRange& range : counted_ranges(*p, rank, control)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;
         const bool mine = p->resident() && rank == p->split.rank;
         parts_.push_back({p, mine, {range.first, range.count}, chunks, chunks_, mine_});

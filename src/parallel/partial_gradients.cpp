@@ -8,13 +8,17 @@
 namespace choir {
 
 PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DType gradient,
-                                   Communicator& tensor, Summation order, BucketHooks& then)
+                                   Communicator& tensor, Summation order, BucketHooks& then,
+                                   NegativeControl control)
     : tensor_(&tensor), order_(order), then_(&then), stream_(device) {
   std::int64_t largest = 0;
   for (const Bucket& bucket : parameters.buckets()) {
     Message message;
     for (const Parameter* p : bucket.parameters)
       for (const PartialRun& run : partial_runs(*p)) {
+        if (control == (p->shard.split_dim < 0 ? NegativeControl::norm_unreduced
+                                               : NegativeControl::kv_unsummed))
+          continue;
         message.runs.push_back({p, run.local, run.count, message.size + run.place});
         message.size += run.size;
       }

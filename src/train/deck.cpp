@@ -24,6 +24,12 @@ deck::Table make_table() {
   return table;
 }
 
+/// For callers that ask often.
+const deck::Table& fixed_table() {
+  static const deck::Table table = make_table();
+  return table;
+}
+
 /// Members that follow from others. The run's name and directory count as defaults, not as derived:
 /// they must stay when a resolved deck is run again from another place.
 void derive(Deck& deck) {
@@ -88,6 +94,21 @@ Deck parse_deck(const std::string& text, const std::string& source,
   append_checks(result, problems);
   throw_problems(problems, source);
   derive(result);
+  return result;
+}
+
+std::string refusal_of(const std::string& key, const std::string& word) {
+  Deck deck;
+  std::vector<KeyProblem> problems;
+  fixed_table().override_with(deck, {key + "=" + word}, deck.origins, problems);
+  return problems.empty() ? "" : problems.front().text;
+}
+
+Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
+               std::vector<KeyProblem>& problems) {
+  Deck result = deck;
+  fixed_table().override_with(result, overrides, result.origins, problems);
+  append_checks(result, problems);
   return result;
 }
 

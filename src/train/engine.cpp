@@ -55,7 +55,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .pipeline = options.pipeline,
                  .separate_tied = options.reproducible,
                  .order = order_of(options),
-                 .alter = options.alter},
+                 .alter = options.alter,
+                 .control = options.control},
                 device, mesh, arena_bytes),
       schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
@@ -70,9 +71,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
                                                options.micro_batches, options.reproducible);
-  partial_ =
-      std::make_unique<PartialGradients>(instance_.parameters(), device, options.precision.gradient,
-                                         mesh.along(Axis::tensor), order_of(options), *reducer_);
+  partial_ = std::make_unique<PartialGradients>(
+      instance_.parameters(), device, options.precision.gradient, mesh.along(Axis::tensor),
+      order_of(options), *reducer_, options.control);
   Communicator& stages = instance_.stages();
   tied_ = std::make_unique<TiedGradients>(storage, device, stages);
   work_ = std::make_unique<TrainingWork>(
@@ -86,7 +87,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       schedule_, stages,
       PipelineExecutor::Options{.watchdog = options.watchdog,
                                 .clock = options.time_actions ? &device : nullptr});
-  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
+  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible,
+                                         options.control);
   const std::int64_t sums = options.micro_batches * storage.sharding().data_ranks() + 1;
   loss_memory_ = Buffer(device, static_cast<std::size_t>(sums) * sizeof(double));
   losses_ = {loss_memory_.data(), DType::f64, {sums}};
@@ -257,7 +259,7 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
 void Engine::reduce_losses() {
   const std::int64_t n = losses_.count() - 1;
   for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
-    if (ranks->size() > 1)
+    if (ranks->size() > 1 && options_.control != NegativeControl::loss_unreduced)
       ranks->all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
   ops::tree_sum(instance_.stream(), losses_.slice(0, n), losses_.slice(n, 1));
 }

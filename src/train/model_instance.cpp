@@ -26,6 +26,11 @@ TensorAxis tensor_axis(const ModelInstance::Options& options, Mesh& mesh) {
           .order = options.order};
 }
 
+std::uint64_t pass_seed(const ModelInstance::Options& options, const Mesh& mesh) {
+  const bool own = options.control == NegativeControl::dropout_per_rank;
+  return options.seed + (own ? static_cast<std::uint64_t>(mesh.rank()) : 0);
+}
+
 ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
   if (options.alter) options.alter(parameters);
   return parameters;
@@ -46,9 +51,10 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
                                                   options.training)),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
-      pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
-            {.communicator = &mesh.along(Axis::context)}),
+      pass_(stream_, arena_, options.precision, pass_seed(options, mesh),
+            tensor_axis(options, mesh), {.communicator = &mesh.along(Axis::context)}),
       scalar_(device, sizeof(double)) {
+  pass_.inject(options.control);
   const Shape table = model_.rope_table_shape();
   if (table.count() == 0) return;
   const DType type = options.precision.statistic;
@@ -62,8 +68,10 @@ void ModelInstance::initialise(std::uint64_t seed) {
 }
 
 std::unique_ptr<Pass> ModelInstance::make_pass() {
-  return std::make_unique<Pass>(stream_, arena_, options_.precision, options_.seed, pass_.tensor(),
-                                pass_.context());
+  auto pass = std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(),
+                                     pass_.tensor(), pass_.context());
+  pass->inject(options_.control);
+  return pass;
 }
 
 double ModelInstance::loss_sum(const TokenBatch& batch) {

@@ -98,6 +98,12 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   return list;
 }
 
+/// Ranks that hold the same elements share the writing.
+Share share_of_writing(const Sharding& sharding) {
+  return sharding.stage() == 0 ? Share{sharding.data().rank(), sharding.data().size()}
+                               : Share{sharding.replica(), sharding.replica_count()};
+}
+
 }  // namespace
 
 std::vector<State> Progress::states(bool dynamic_loss_scale) {
@@ -140,15 +146,25 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
 }
 
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress) {
-  // Ranks that hold the same elements share the writing.
-  const Sharding& sharding = engine.instance().storage().sharding();
-  const Share share = sharding.stage() == 0 ? Share{sharding.data().rank(), sharding.data().size()}
-                                            : Share{sharding.replica(), sharding.replica_count()};
-  return all_tensors(engine, progress, share, engine.mesh().rank() == 0);
+  return all_tensors(engine, progress, share_of_writing(engine.instance().storage().sharding()),
+                     engine.mesh().rank() == 0);
 }
 
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
   return all_tensors(engine, progress, {.all = true}, true);
+}
+
+std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only) {
+  ModelInstance& instance = engine.instance();
+  const ParameterStorage& storage = instance.storage();
+  const Share share = owned_only ? share_of_writing(storage.sharding()) : Share{.all = true};
+  std::vector<StoredTensor> list;
+  for (const Parameter* p : instance.parameters().all())
+    add_stored(list, "gradients", *p, storage.precision().gradient, instance, share,
+               [&](const Parameter& place) {
+                 return storage.owned_part(storage.gradients(storage.bucket_of(place)), place);
+               });
+  return list;
 }
 
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {

@@ -33,6 +33,10 @@ class Mesh {
   /// each node into several that are taken for different ones (to rehearse several nodes on one).
   static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport,
                                           int ranks_per_node = 0);
+  /// The same over the ranks of `ranks` (mpi or node; not kept), whose ranks become those of the
+  /// mesh: collective over them, others need not know of it.
+  static std::unique_ptr<Mesh> over(const Communicator& ranks, const Layout& layout,
+                                    Transport transport, int ranks_per_node = 0);
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
   static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
 

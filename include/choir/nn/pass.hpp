@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "choir/core/negative_control.hpp"
 #include "choir/device/arena.hpp"
 #include "choir/nn/bucket_hooks.hpp"
 #include "choir/nn/context_axis.hpp"
@@ -78,6 +79,9 @@ class Pass {
   bool shares_positions() const { return context_.size() > 1 && mode_ != Mode::generate; }
 
   const TensorAxis& tensor() const { return tensor_; }
+  /// A rule to break from now on; for tests.
+  void inject(NegativeControl control) { control_ = control; }
+  bool breaks(NegativeControl control) const { return control_ == control; }
   /// Norms, dropout and the residual stream hold share_rows() of the rows, from
   /// first_share_row() on. Not in generation, where there is next to nothing to share.
   bool shares_rows() const {
@@ -143,6 +147,7 @@ class Pass {
   std::uint64_t seed_;
   TensorAxis tensor_;
   ContextAxis context_;
+  NegativeControl control_ = NegativeControl::none;
   Mode mode_ = Mode::evaluate;
   Sequence sequence_;
   std::int64_t first_sample_ = 0;

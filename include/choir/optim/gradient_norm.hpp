@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
 #include "choir/parallel/parameter_storage.hpp"
 
@@ -23,7 +24,8 @@ namespace choir {
 class GradientNorm {
  public:
   /// Keeps the chunk sums of `places` steps.
-  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false);
+  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false,
+               NegativeControl control = NegativeControl::none);
 
   /// Collective over the data ranks of the storage and over `holders`, the axes whose ranks hold
   /// other parts of the model (tensor, pipeline); after all reductions. Whole gradients are read by

@@ -8,6 +8,7 @@
 
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/bucket_hooks.hpp"
 #include "choir/nn/parameter_set.hpp"
@@ -18,7 +19,8 @@ class PartialGradients final : public BucketHooks {
  public:
   /// Collective over `tensor`. `then` hears of every bucket after its gradients are whole.
   PartialGradients(ParameterSet& parameters, Device& device, DType gradient, Communicator& tensor,
-                   Summation order, BucketHooks& then);
+                   Summation order, BucketHooks& then,
+                   NegativeControl control = NegativeControl::none);
 
   /// Local: before the backward of a micro-batch through a piece of the model. `complete`: its
   /// gradients leave the rank when they are ready, so they must be whole by then. Otherwise more

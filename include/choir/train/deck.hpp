@@ -155,6 +155,14 @@ Deck read_deck(const std::string& path, const std::vector<std::string>& override
 Deck parse_deck(const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides);
 
+/// What the table alone says to a value of a key, or to a key it does not know; "" when it accepts
+/// it. `word` as in an override.
+std::string refusal_of(const std::string& key, const std::string& word);
+/// A copy with overrides, as parse_deck would have read it. Everything wrong with it (values, cross
+/// checks) is appended to `problems`; members that follow from others stay as they are.
+Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
+               std::vector<KeyProblem>& problems);
+
 /// The table of `--describe`, and a JSON schema (draft 2020-12) for editors.
 std::string describe_deck();
 std::string deck_schema();

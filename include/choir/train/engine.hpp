@@ -13,6 +13,7 @@
 
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/watchdog.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/optim/adamw_optimizer.hpp"
 #include "choir/optim/gradient_norm.hpp"
 #include "choir/optim/lr_schedule.hpp"
@@ -41,8 +42,9 @@ struct EngineOptions {
   LrSchedule schedule;
   double grad_clip = 1.0;
   ops::LossScaling loss_scaling{};
-  bool cuda_graph = true;                      ///< where the device records graphs
-  std::function<void(ParameterSet&)> alter{};  ///< see ModelInstance::Options
+  bool cuda_graph = true;                           ///< where the device records graphs
+  std::function<void(ParameterSet&)> alter{};       ///< see ModelInstance::Options
+  NegativeControl control = NegativeControl::none;  ///< a rule to break, for tests
   int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
   Watchdog* watchdog = nullptr;  ///< is told what a stage of a pipeline waits for
   bool time_actions = false;     ///< keep when each action of the pipeline schedule happened

@@ -37,6 +37,7 @@ class ModelInstance {
     /// Changes descriptions of parameters before anything but local shapes is derived from them.
     /// For negative controls: tests that break a rule on purpose and must see the difference.
     std::function<void(ParameterSet&)> alter{};
+    NegativeControl control = NegativeControl::none;
   };
   /// Collective over the mesh. `arena_bytes` as planned; Arena::kUnbounded on the null device.
   ModelInstance(const Options& options, Device& device, Mesh& mesh, std::size_t arena_bytes);

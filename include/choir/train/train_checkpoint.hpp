@@ -45,6 +45,9 @@ struct TrainMeta {
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
 /// ... and all that it holds for loading; ModelInstance::publish() must follow.
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);
+/// Local. Reduced gradients of the step last finished, likewise ("gradients/NAME"): what this rank
+/// holds, or what it answers for. For comparisons; not part of a checkpoint.
+std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only);
 /// The masters of a model without training state.
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance);
 

@@ -31,6 +31,7 @@ Flat reduced(std::int64_t micro_batches, bool reproducible) {
     reducer.begin_micro_batch(Stream(device), j);
     for (int b = static_cast<int>(set.buckets().size()) - 1; b >= 0; --b) {
       const Bucket& bucket = set.buckets()[static_cast<std::size_t>(b)];
+      reducer.begin_gradients(b);
       for (Parameter* p : bucket.parameters) {
         const bool add = p->accumulate();
         auto* g = p->gradient.as<float>();

@@ -1,0 +1,129 @@
+// choir verify DECK.json [key.path=value ...]
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "choir/app/session.hpp"
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+#include "choir/train/verify_report.hpp"
+#include "choir/train/verify_space.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  std::string deck, layouts = "all", precision = "fp64", json, control;
+  Arguments overrides;
+  VerifyOptions options;
+};
+
+/// Lines of JSON, on rank 0.
+class JsonLines {
+ public:
+  explicit JsonLines(const std::string& path) : path_(path) {
+    if (!path.empty()) file_.open(path);
+    check();
+  }
+  void write(const std::string& line) {
+    if (path_.empty()) return;
+    file_ << line << std::endl;
+    check();
+  }
+
+ private:
+  void check() const {
+    if (path_.empty() || file_) return;
+    throw StorageError(fmt::format("cannot write '{}': {}", path_, std::strerror(errno)),
+                       "name a file in a folder that exists and may be written");
+  }
+  std::string path_;
+  std::ofstream file_;
+};
+
+/// Rank 0 chooses, which may take a while; the others are told.
+LayoutChoice agree_on_layouts(Communicator& world, const Deck& deck, const std::string& wish) {
+  LayoutChoice choice;
+  together(world, [&] {
+    if (world.rank() == 0) choice = choose_layouts(deck, world.size(), wish);
+  });
+  std::vector<std::string> names;
+  for (const VerifyLayout& layout : choice.layouts) names.push_back(layout.to_string());
+  std::string text = join(names, ",");
+  share_text(world, text);
+  choice.layouts = parse_layouts(text);
+  return choice;
+}
+
+int verify(MpiSession& session, const Request& request) {
+  if (const auto wrong = wrong_launcher(session.size()))
+    throw CommError(*wrong, "`choir doctor` tells more");
+  const auto started = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  Communicator& world = started->world();
+  const std::string text = read_everywhere(world, request.deck);
+  Deck deck;
+  std::vector<std::string> notes;
+  VerifyOptions options = request.options;
+  std::unique_ptr<JsonLines> json;
+  together(world, [&] {
+    if (!request.control.empty()) options.control = negative_control_of(request.control);
+    deck = verify_deck(parse_deck(text, request.deck, request.overrides), request.precision, notes);
+    json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
+  });
+  choose_threads(started->node());
+  const LayoutChoice choice = agree_on_layouts(world, deck, request.layouts);
+  Logger log(session.rank() == 0);
+  log.to_stdout();
+  Verifier verifier(deck, options, world);
+  verifier.run_reference();
+  log.plain(
+      verify_header(deck, options, session.size(), choice.about, notes, verifier.tolerances()));
+  std::size_t width = 0;
+  for (const VerifyLayout& layout : choice.layouts)
+    width = std::max(width, layout.to_string().size());
+  std::vector<VerifyRow> rows;
+  for (const VerifyLayout& layout : choice.layouts) {
+    rows.push_back(verifier.run(layout));
+    log.plain(to_string(rows.back(), width));
+    log.flush();
+    together(world, [&] { json->write(to_json(rows.back())); });
+  }
+  log.plain(verdict(rows));
+  int good = valid(rows) ? 1 : 0;
+  world.broadcast(&good, sizeof good, 0);
+  return static_cast<int>(good != 0 ? ExitCode::done : ExitCode::numeric);
+}
+
+}  // namespace
+
+int verify_command(const Arguments& arguments) {
+  CLI::App app(
+      "Trains a few steps on one rank and in every layout, and compares every loss, norm,\n"
+      "parameter, gradient and moment. No data are read: tokens are random. Exit code 4 when a\n"
+      "layout differs.",
+      "choir verify");
+  Request request;
+  app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json")->required();
+  app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
+  app.add_option("--layouts", request.layouts,
+                 "all: every two values that go together, at least 150; quick: every value, at "
+                 "least 32; exhaustive; or a list, \"dp=2 tp=2,dp=4 sequence=true\"")
+      ->capture_default_str();
+  app.add_option("--steps", request.options.steps, "optimizer steps of each run")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--precision", request.precision, "fp64 (on the CPU), fp32 or bf16-mixed")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16-mixed"}))
+      ->capture_default_str();
+  app.add_option("--json", request.json, "also write a JSON object a layout to this file");
+  // For tests: the program must notice. Not in the help.
+  app.add_option("--break", request.control)->group("");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) { return verify(session, request); });
+}
+
+}  // namespace choir

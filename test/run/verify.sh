@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# choir verify: every layout trains as one rank does, every broken rule is seen, and nothing runs that was not
+# understood.
+. "$(dirname "$0")/lib/common.sh"
+deck=$root/inputs/verify_gpt.json
+limit=170
+last() { tail -n 1 stdout; }
+
+run 8 verify "$deck" --layouts quick --json rows.jsonl
+expect "at least 30 layouts, every value, on 8 ranks" 0 "precision  fp64" "with every value of every axis"
+check "... the last line says so" eval 'last | grep -qE "^VALID: [0-9]+ layouts train as one rank does"'
+check "... there are 30 rows" eval '[ "$(grep -c "^dp=.* ok$" stdout)" -ge 30 ]'
+check "... as many in the JSON lines" eval '[ "$(grep -c "^dp=" stdout)" = "$(grep -c "^{\"layout\":\"dp=.*\"ok\":true}$" rows.jsonl)" ]'
+check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
+
+# Rules broken on purpose, each in a layout where it matters, and in one where it does not.
+limit=60
+broken() {  # broken NAME LAYOUT HARMLESS
+  run 4 verify "$deck" --layouts "$2,$3" --break "$1"
+  expect "$1 is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"
+  check "... where it matters" eval 'grep -E "^dp=" stdout | head -n 1 | grep -q "FAIL$"'
+}
+broken norm-unreduced "dp=2 tp=2 sequence=true" "dp=2 tp=2"
+broken kv-unsummed "tp=4" "tp=2"
+broken replicated-twice "tp=2" "dp=2"
+broken mean-of-means "dp=4" "tp=4"
+broken padding-leaks "tp=2" "dp=2"
+broken bias-everywhere "tp=2 dp=2" "dp=4"
+broken dropout-per-rank "dp=2" "dp=1"
+broken loss-unreduced "dp=2 tp=2" "tp=2"
+broken batch-off "dp=2" "tp=2"
+run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,dp=2 tp=2,tp=4,tp=2,dp=2,dp=4,dp=1" --steps 20
+expect "without a break they are valid, after 20 steps too" 0 "VALID: 7 layouts"
+run 1 verify "$deck" --layouts dp=1 --break mean-of-moons
+expect "a rule nobody knows" 2 "there is no rule to break called 'mean-of-moons'" "legal: norm-unreduced"
+run 0 verify --help
+expect "help" 0 "--layouts" "--precision" "exhaustive"
+check "... does not tell how to break things" lacks out "--break"
+
+run 2 verify "$deck" --layouts "dp=2,tp=2 sequence=true" --precision fp32
+expect "fp32, by the rounding of one rank" 0 "4 x the distance of one rank in fp32" "VALID: 2 layouts"
+run 2 verify "$deck" --layouts "dp=2,tp=2 sequence=true" --precision bf16-mixed
+expect "bf16" 0 "VALID: 2 layouts"
+run 2 verify "$deck" --layouts "tp=2 sequence=true" --precision fp32 --break norm-unreduced
+expect "a broken rule is seen in fp32 too" 4 "INVALID: 1 of 1"
+
+run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
+expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"
+run 0 verify "$deck" --layouts quick --steps 1
+expect "without a launcher" 0 "on up to 1 rank" "VALID: 4 layouts"
+
+run 2 verify "$deck" --layouts "dp=2 speed=2"
+expect "an unknown word" 2 "unknown word 'speed'" "legal words: dp=, tp="
+run 2 verify "$deck" --layouts "tp=3"
+expect "a layout that is not legal" 2 "model.n_head = 8 cannot be divided among parallel.tensor = 3 ranks"
+run 2 verify "$deck" --layouts "dp=4"
+expect "more ranks than there are" 2 "start with mpiexec -n 4"
+run 2 verify "$deck" --precision fp16
+expect "another precision" 2 "--precision"
+run 2 verify "$deck" model.n_headz=2
+expect "a misspelt override" 2 "model.n_head"
+run 2 verify missing.json
+expect "no deck" 2 "cannot read the deck 'missing.json'"
+run 2 verify "$deck" --layouts dp=2 --json no/such/folder.json
+expect "a file that cannot be written" 6 "cannot write 'no/such/folder.json'"
