@@ -139,10 +139,10 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
   }
   // The members in order, this rank at `index`.
   const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
-    const SplitGroup group(all, members.front(), index);
+    const SplitGroup split(all, members.front(), index);
     const bool windows =
         transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
-    return make_communicator(group.comm, name, windows);
+    return make_communicator(split.comm, name, windows);
   };
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
