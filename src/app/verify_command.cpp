@@ -46,8 +46,8 @@ class JsonLines {
 };
 
 /// Rank 0 chooses, which may take a while; the others are told.
-LayoutChoice agree_on_layouts(Communicator& world, const Deck& deck, const std::string& wish) {
-  LayoutChoice choice;
+LayoutSelection agree_on_layouts(Communicator& world, const Deck& deck, const std::string& wish) {
+  LayoutSelection choice;
   together(world, [&] {
     if (world.rank() == 0) choice = choose_layouts(deck, world.size(), wish);
   });
@@ -75,7 +75,7 @@ int verify(MpiSession& session, const Request& request) {
     json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
   });
   choose_threads(started->node());
-  const LayoutChoice choice = agree_on_layouts(world, deck, request.layouts);
+  const LayoutSelection choice = agree_on_layouts(world, deck, request.layouts);
   Logger log(session.rank() == 0);
   log.to_stdout();
   Verifier verifier(deck, options, world);

@@ -227,9 +227,9 @@ void require_legal(const Deck& deck, int ranks, const VerifyLayout& layout) {
 
 }  // namespace
 
-LayoutChoice choose_layouts(const Deck& deck, int ranks, const std::string& wish) {
+LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& wish) {
   constexpr std::size_t kAll = 150, kQuick = 32;
-  LayoutChoice choice;
+  LayoutSelection choice;
   const bool all = wish == "all", quick = wish == "quick";
   if (all || quick || wish == "exhaustive") {
     choice.layouts = legal_layouts(deck, ranks);

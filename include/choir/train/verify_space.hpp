@@ -27,11 +27,11 @@ Covering covering_order(const std::vector<VerifyLayout>& legal, std::size_t most
 
 /// What a user asked for: "all" (at least 150 layouts, every pair), "quick" (at least 32 of them,
 /// every value), "exhaustive", or a list for parse_layouts().
-struct LayoutChoice {
+struct LayoutSelection {
   std::vector<VerifyLayout> layouts;  ///< neighbours use the same ranks where possible
   std::string about;                  ///< "32 of 96 legal ones: every value, ..."
 };
 /// Throws DeckError for a listed layout that is not legal or has more ranks.
-LayoutChoice choose_layouts(const Deck& deck, int ranks, const std::string& wish);
+LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& wish);
 
 }  // namespace choir

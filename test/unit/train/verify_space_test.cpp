@@ -161,15 +161,15 @@ TEST(VerifySpace, AllMeetsEveryTwoValuesThatGoTogether) {
 
 TEST(VerifySpace, SetsAreAsLargeAsTheySay) {
   const std::vector<VerifyLayout> legal = legal_layouts(deck(), 8);
-  const LayoutChoice all = choose_layouts(deck(), 8, "all");
+  const LayoutSelection all = choose_layouts(deck(), 8, "all");
   EXPECT_EQ(all.layouts.size(), std::min<std::size_t>(legal.size(), 150));
   EXPECT_EQ(pairs_of(all.layouts), pairs_of(legal));
-  const LayoutChoice quick = choose_layouts(deck(), 8, "quick");
+  const LayoutSelection quick = choose_layouts(deck(), 8, "quick");
   EXPECT_GE(quick.layouts.size(), 30u);
   EXPECT_LT(quick.layouts.size(), 60u);
   EXPECT_EQ(values_of(quick.layouts), values_of(legal));
   EXPECT_EQ(choose_layouts(deck(), 8, "exhaustive").layouts.size(), legal.size());
-  const LayoutChoice listed = choose_layouts(deck(), 8, "tp=2 sequence=true,dp=2");
+  const LayoutSelection listed = choose_layouts(deck(), 8, "tp=2 sequence=true,dp=2");
   ASSERT_EQ(listed.layouts.size(), 2u);
   EXPECT_EQ(listed.layouts[1].to_string(), "dp=2 tp=1 pp=1 cp=1") << "in the order given";
   EXPECT_THROW(choose_layouts(deck(), 8, "dp=5"), DeckError);
