@@ -11,13 +11,6 @@
 namespace choir {
 namespace {
 
-ScheduleKind schedule_kind(const std::string& name) {
-  for (const ScheduleKind kind : {ScheduleKind::gpipe, ScheduleKind::one_f_one_b,
-                                  ScheduleKind::interleaved, ScheduleKind::zb_h1})
-    if (name_of(kind) == name) return kind;
-  CHOIR_CHECK(false, "the schedule {}", name);
-}
-
 /// Along an axis of `size` ranks: all, or the two ends and the middle.
 std::vector<int> places(int size, Detail detail) {
   std::vector<int> all;
@@ -124,8 +117,7 @@ double bubble_fraction(const Deck& deck, std::int64_t micro_batches,
           .backward_input = (parts - 2) * forward,
           .backward_weight = forward};
     }
-  return simulate(make_schedule(schedule_kind(deck.parallel.schedule), shape), costs)
-      .bubble_fraction();
+  return simulate(make_schedule(pipeline_of(deck).schedule, shape), costs).bubble_fraction();
 }
 
 void require_nodes(int ranks, int ranks_per_node) {

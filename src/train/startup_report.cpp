@@ -76,8 +76,8 @@ std::string model_report(Engine& engine) {
   const ParameterSet& parameters = engine.instance().parameters();
   const EngineOptions& o = engine.options();
   std::int64_t decayed_tensors = 0;
-  for (const Parameter& p : parameters.parameters()) decayed_tensors += p.decay;
-  const auto tensors = static_cast<std::int64_t>(parameters.parameters().size());
+  for (const Parameter* p : parameters.all()) decayed_tensors += p->decay;
+  const auto tensors = static_cast<std::int64_t>(parameters.all().size());
   const std::int64_t ranks = engine.mesh().along(Axis::data).size();
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
   const TensorSplit& split = parameters.tensor();
@@ -90,8 +90,8 @@ std::string model_report(Engine& engine) {
       "  parameters                 {:>16}\n  without positions          {:>16}\n"
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
-      "  layers                     {:>16}\n"
-      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
+      "  tensor axis                {:>16}\n"
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} data ranks\n"
       "  tokens per iteration       {:>16}\n"
       "  GEMM                       {:>16}\n"
       "  results are read           {:>16}\n"
@@ -136,14 +136,22 @@ std::string zero_report(Engine& engine) {
   return text;
 }
 
-std::string memory_report(const StepPlan& plan) {
+std::string memory_report(const StepPlan& plan, Communicator& world) {
   const std::string repeated =
       plan.repeated_flops > 0
           ? fmt::format(" (of it {:.2f} for train.recompute, which mfu does not count)",
                         plan.repeated_flops / 1e9)
           : "";
-  return fmt::format("memory plan per rank:\n{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
-                     plan.memory.to_string(), plan.flops / 1e9, repeated, format_bytes(plan.bytes));
+  const auto mine = static_cast<double>(plan.memory.total());
+  double largest = mine, rank = world.rank();
+  world.all_reduce(&largest, 1, DType::f64, ReduceOp::max);
+  if (mine < largest) rank = world.size();
+  world.all_reduce(&rank, 1, DType::f64, ReduceOp::min);
+  const std::string fuller =
+      largest > mine ? fmt::format("\n  fullest rank: {}, {}", rank, format_bytes(largest)) : "";
+  return fmt::format("memory plan per rank:\n{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
+                     plan.memory.to_string(), fuller, plan.flops / 1e9, repeated,
+                     format_bytes(plan.bytes));
 }
 
 }  // namespace choir

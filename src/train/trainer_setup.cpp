@@ -9,6 +9,7 @@
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/layout_report.hpp"
+#include "choir/train/pipeline_report.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
@@ -79,7 +80,9 @@ void Trainer::build() {
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
-  log_.plain(memory_report(plan_));
+  if (mesh_.layout().size(Axis::pipeline) > 1)
+    log_.plain(pipeline_report(options, mesh_.layout().size(Axis::pipeline)));
+  log_.plain(memory_report(plan_, mesh_.world()));
   log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
                                                  progress_, faults_, log_);

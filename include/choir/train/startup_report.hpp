@@ -23,7 +23,8 @@ std::string model_report(Engine& engine);
 /// One line: what parallel.zero spreads over which ranks, and the bytes a rank moves in a step.
 std::string zero_report(Engine& engine);
 
-/// The plan with its exact arena, per rank. Local.
-std::string memory_report(const StepPlan& plan);
+/// The plan of this rank with its exact arena, and which rank has the largest. Collective over
+/// `world`.
+std::string memory_report(const StepPlan& plan, Communicator& world);
 
 }  // namespace choir
