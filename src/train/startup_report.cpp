@@ -91,7 +91,7 @@ std::string model_report(Engine& engine) {
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
       "  tensor axis                {:>16}\n"
-      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} data ranks\n"
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
       "  tokens per iteration       {:>16}\n"
       "  GEMM                       {:>16}\n"
       "  results are read           {:>16}\n"
