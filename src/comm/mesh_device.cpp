@@ -36,12 +36,15 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
   world_->all_reduce(&able, 1, DType::i32, ReduceOp::min);
   if (wanted && able == 0)
     transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
+  int groups = replicas_ ? 1 : 0;
+  for (int a = 0; a < kAxes; ++a) groups += layout_.size(static_cast<Axis>(a)) > 1;
   const auto make = [&](Communicator& host, std::vector<int> ranks) {
     if (able == 0 || host.size() == 1) return make_staged_communicator(host, device, host.name());
     return make_nccl_communicator(host, device, host.name(),
                                   {.timeout_seconds = transport.timeout_seconds,
                                    .library = transport.nccl_library,
-                                   .ranks = std::move(ranks)});
+                                   .ranks = std::move(ranks),
+                                   .communicators = groups});
   };
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);

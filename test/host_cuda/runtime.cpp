@@ -1,6 +1,7 @@
 // Queues of work and who takes the next turn.
 #include "test/host_cuda/runtime.hpp"
 
+#include <sched.h>
 #include <sys/mman.h>
 
 #include <chrono>
@@ -41,18 +42,23 @@ bool ready(const Operation& operation) {
   return operation.kind != Operation::Kind::wait || operation.event->reached >= operation.count;
 }
 
-void perform(Operation& operation) {
+/// False: it waits for another process.
+bool perform(Operation& operation) {
   switch (operation.kind) {
     case Operation::Kind::work:
       operation.work();
-      return;
+      return true;
+    case Operation::Kind::peers:
+      if (!operation.progress) operation.progress = operation.begin();
+      return operation.progress();
     case Operation::Kind::record:
       operation.event->reached = std::max(operation.event->reached, operation.count);
       operation.event->time = now();
-      return;
+      return true;
     case Operation::Kind::wait:
-      return;
+      return true;
   }
+  return true;
 }
 
 }  // namespace
@@ -84,25 +90,39 @@ HostCudaStream& stream_of(cudaStream_t stream) {
   return *stream;
 }
 
+std::size_t choose(std::size_t count) {
+  Runtime& r = runtime();
+  return r.seed == 0 ? 0 : draw(r) % count;
+}
+
+// A stream whose next operation waits for another process is left alone until no other can go on.
 void advance(HostCudaStream* wanted, const std::function<bool()>& done) {
   if (done()) return;
   Runtime& r = runtime();
   const Access access(r);
+  std::set<HostCudaStream*> stalled;
   while (!done()) {
     std::vector<HostCudaStream*> able;
     const auto consider = [&](HostCudaStream* stream) {
-      if (!stream->queue.empty() && ready(stream->queue.front())) able.push_back(stream);
+      if (!stream->queue.empty() && ready(stream->queue.front()) && !stalled.contains(stream))
+        able.push_back(stream);
     };
     if (r.seed == 0 && wanted) consider(wanted);
     if (able.empty()) {
       consider(&r.default_stream);
       for (cudaStream_t stream : r.streams) consider(stream);
     }
-    if (able.empty()) defect("DEADLOCK: every stream waits for an event of another");
-    HostCudaStream& chosen = *able[r.seed == 0 ? 0 : draw(r) % able.size()];
-    Operation operation = std::move(chosen.queue.front());
-    chosen.queue.pop_front();
-    perform(operation);
+    if (able.empty()) {
+      if (stalled.empty()) defect("DEADLOCK: every stream waits for an event of another");
+      stalled.clear();
+      sched_yield();
+      continue;
+    }
+    HostCudaStream& chosen = *able[choose(able.size())];
+    if (perform(chosen.queue.front()))
+      chosen.queue.pop_front();
+    else
+      stalled.insert(&chosen);
   }
 }
 
@@ -117,8 +137,11 @@ void drain_all() {
 
 cudaError_t enqueue(cudaStream_t stream, Operation operation) {
   HostCudaStream& s = stream_of(stream);
-  if (s.capture) {
-    s.capture->operations.push_back(std::move(operation));
+  if (Capture* capture = s.capture) {
+    Clock& known = capture->known[s.branch];
+    std::vector<Node>& branch = capture->branches[s.branch];
+    branch.push_back({std::move(operation), known, capture->calls++});
+    known[s.branch] = branch.size();
     return cudaSuccess;
   }
   s.queue.push_back(std::move(operation));
@@ -146,6 +169,13 @@ bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std
 void queue(cudaStream_t stream, std::function<void()> work) {
   const Lock lock(runtime().mutex);
   enqueue(stream, {Operation::Kind::work, std::move(work)});
+}
+
+void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin) {
+  const Lock lock(runtime().mutex);
+  Operation operation{.kind = Operation::Kind::peers};
+  operation.begin = std::move(begin);
+  enqueue(stream, std::move(operation));
 }
 
 }  // namespace host_cuda

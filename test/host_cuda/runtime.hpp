@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -15,17 +16,37 @@
 
 namespace host_cuda {
 
+/// Takes work that waits for other processes a little further; true when it is done.
+using Progress = std::function<bool()>;
+
 struct Operation {
-  enum class Kind { work, record, wait } kind = Kind::work;
+  /// `peers`: work that waits for other processes, and lets other streams go on meanwhile.
+  enum class Kind { work, peers, record, wait } kind = Kind::work;
   std::function<void()> work{};
   cudaEvent_t event = nullptr;
-  std::uint64_t count = 0;  ///< of records of the event
+  std::uint64_t count = 0;            ///< of records of the event
+  std::function<Progress()> begin{};  ///< of kind `peers`
+  Progress progress{};                ///< ... when it has begun
 };
 
-/// Operations in the order of the calls, which is one that the events allow.
+/// How many nodes of each branch of a graph; those that are not listed have none.
+using Clock = std::vector<std::size_t>;
+
+/// A node runs after those of `after` and after those before it in its branch.
+struct Node {
+  Operation operation;
+  Clock after{};
+  std::size_t call = 0;  ///< its place among all nodes
+};
+/// One for each stream that was captured.
+using Branches = std::vector<std::vector<Node>>;
+
 struct Capture {
-  std::vector<Operation> operations;
+  std::uint64_t id = 0;
+  Branches branches{};
+  std::vector<Clock> known{};  ///< by branch: what its next node comes after
   cudaStream_t origin = nullptr;
+  std::size_t calls = 0;
   bool invalid = false;
 };
 
@@ -35,11 +56,13 @@ struct HostCudaEvent {
   std::uint64_t recorded = 0, reached = 0;  ///< how often
   double time = 0;
   bool timing = true;
-  host_cuda::Capture* capture = nullptr;  ///< recorded inside a capture
+  std::uint64_t capture = 0;  ///< in which it was recorded last, 0: in none
+  host_cuda::Clock after;     ///< ... after which of its nodes
 };
 struct HostCudaStream {
   std::deque<host_cuda::Operation> queue;
   host_cuda::Capture* capture = nullptr;
+  std::size_t branch = 0;  ///< of the capture
 };
 
 namespace host_cuda {
@@ -67,6 +90,14 @@ double now();
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Operation operation);
+/// Queues work that waits for other processes.
+void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin);
+/// Work that runs the nodes of a graph, every time anew.
+std::function<Progress()> replay(std::shared_ptr<const Branches> graph);
+/// The stream joins the capture, or knows of more of it.
+void join(HostCudaStream& stream, Capture& capture, const Clock& after);
+/// One of `count`: the first, or drawn from the seed.
+std::size_t choose(std::size_t count);
 /// Runs queued work until `done` holds, work of `wanted` first where no seed says otherwise.
 void advance(HostCudaStream* wanted, const std::function<bool()>& done);
 void drain(HostCudaStream& stream);

@@ -5,20 +5,30 @@ using namespace host_cuda;
 
 namespace {
 
-void replay(const Operation& operation) {
-  if (operation.kind == Operation::Kind::work) return operation.work();
-  HostCudaEvent& event = *operation.event;
-  event.reached = ++event.recorded;
-  event.time = now();
+// Of NVIDIA's error codes.
+constexpr auto kUnjoined = static_cast<cudaError_t>(904);
+constexpr auto kIsolation = static_cast<cudaError_t>(905);
+
+// A graph that is being captured cannot depend on what is outside it, nor the other way round.
+cudaError_t isolated(Capture* capture) {
+  if (capture) capture->invalid = true;
+  return answer(kIsolation);
+}
+
+/// Whether the origin comes after everything that the other streams did.
+bool joined(const Capture& capture) {
+  for (std::size_t b = 0; b < capture.branches.size(); ++b)
+    if (capture.known[0][b] < capture.branches[b].size()) return false;
+  return true;
 }
 
 }  // namespace
 
 struct HostCudaGraph {
-  std::vector<Operation> operations;
+  std::shared_ptr<const Branches> branches;
 };
 struct HostCudaGraphExec {
-  std::vector<Operation> operations;
+  std::shared_ptr<const Branches> branches;
 };
 
 cudaError_t cudaDeviceSynchronize() {
@@ -53,11 +63,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  if (event->capture) {  // the stream joins the capture; order there is the order of the calls
-    stream_of(stream).capture = event->capture;
+  HostCudaStream& waiting = stream_of(stream);
+  if (event->capture != 0) {
+    if (!r.capturing || r.capturing->id != event->capture) return isolated(waiting.capture);
+    join(waiting, *r.capturing, event->after);
     return cudaSuccess;
   }
   if (event->recorded == 0) return cudaSuccess;
+  if (waiting.capture) return isolated(waiting.capture);
   return enqueue(stream, {Operation::Kind::wait, {}, event, event->recorded});
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
@@ -75,8 +88,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  event->capture = stream_of(stream).capture;
-  if (event->capture) return cudaSuccess;
+  const HostCudaStream& s = stream_of(stream);
+  event->capture = s.capture ? s.capture->id : 0;
+  if (s.capture) {
+    event->after = s.capture->known[s.branch];
+    return cudaSuccess;
+  }
   return enqueue(stream, {Operation::Kind::record, {}, event, ++event->recorded});
 }
 cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
@@ -117,9 +134,11 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   if (stream == nullptr || r.capturing) return answer(cudaErrorStreamCaptureUnsupported);
+  static std::uint64_t captures = 0;
   r.capturing = new Capture;
+  r.capturing->id = ++captures;
   r.capturing->origin = stream;
-  stream_of(stream).capture = r.capturing;
+  join(stream_of(stream), *r.capturing, {});
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
@@ -130,20 +149,24 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   for (cudaStream_t s : r.streams)
     if (s->capture == capture) s->capture = nullptr;
   r.capturing = nullptr;
-  *graph = capture->invalid ? nullptr : new HostCudaGraph{std::move(capture->operations)};
-  const bool invalid = capture->invalid;
+  const cudaError_t result = capture->invalid    ? cudaErrorStreamCaptureInvalidated
+                             : !joined(*capture) ? kUnjoined
+                                                 : cudaSuccess;
+  *graph = result != cudaSuccess
+               ? nullptr
+               : new HostCudaGraph{std::make_shared<const Branches>(std::move(capture->branches))};
   delete capture;
-  return answer(invalid ? cudaErrorStreamCaptureInvalidated : cudaSuccess);
+  return answer(result);
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new HostCudaGraphExec{graph->operations};
+  *exec = new HostCudaGraphExec{graph->branches};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const Lock lock(runtime().mutex);
-  return enqueue(stream, {Operation::Kind::work, [operations = exec->operations] {
-                            for (const Operation& operation : operations) replay(operation);
-                          }});
+  Operation operation{.kind = Operation::Kind::peers};
+  operation.begin = replay(exec->branches);
+  return enqueue(stream, std::move(operation));
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;

@@ -1,4 +1,6 @@
 // The mesh with a device: which transport it takes, and that the control plane stays with the host.
+#include <dlfcn.h>
+
 #include "choir/comm/axis_speed.hpp"
 #include "choir/comm/device_choice.hpp"
 #include "choir/core/error.hpp"
@@ -39,6 +41,23 @@ TEST_F(DeviceMesh, TakesNcclWhereItCan) {
   mesh_->along(Axis::data).all_reduce(memory.data(), 3, DType::f32, ReduceOp::sum);
   const auto n = static_cast<float>(world_size());
   EXPECT_ALL_RANKS((memory.read() == std::vector<float>{n, 2 * n, 3 * n}));
+}
+
+// What a kernel of each communicator may take of the GPU, should all wait for their peers at once.
+TEST_F(DeviceMesh, KernelsOfSeveralGroupsFitOnTheCardTogether) {
+  if (world_size() == 1 || world_size() == 3) return;
+  const int half = world_size() / 2;
+  // Two groups each: context and the ranks with the same parameters; tensor and pipeline.
+  for (const Layout& layout : {Layout(1, world_size(), 1, 1), Layout(2, 1, 1, half)}) {
+    const auto mesh = Mesh::over_world(layout, Transport::automatic);
+    mesh->attach(*device_, {.way = Way::nccl, .nccl_library = nccl_library()});
+    void* library = dlopen(nccl_library().c_str(), RTLD_NOW);
+    const auto blocks = reinterpret_cast<int (*)()>(dlsym(library, "nccl_fake_blocks"));
+    const bool several = layout.size(Axis::context) > 1 || half > 1;
+    const int card = cuda::card_of(*device_)->multiprocessors;
+    EXPECT_ALL_RANKS(several ? blocks() >= 2 && blocks() <= card : blocks() == 32) << blocks();
+    dlclose(library);
+  }
 }
 
 TEST_F(DeviceMesh, StagesWhereRanksShareACardAndSaysWhy) {

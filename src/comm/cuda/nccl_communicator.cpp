@@ -1,10 +1,12 @@
 #include "choir/comm/nccl_communicator.hpp"
 
+#include <algorithm>
 #include <array>
 #include <climits>
 
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
+#include "choir/device/cuda.hpp"
 #include "src/comm/cuda/nccl_tree.hpp"
 
 namespace choir {
@@ -47,6 +49,14 @@ class NcclBuffer final : public CommBuffer {
   std::size_t bytes_;
 };
 
+/// See "Room" in the header.
+int most_blocks(const Device& device, const NcclOptions& options) {
+  if (options.communicators <= 1) return 0;
+  const cuda::Card* card = cuda::card_of(device);
+  constexpr int kMostOfNccl = 32;
+  return std::clamp(card->multiprocessors * 3 / 4 / options.communicators, 1, kMostOfNccl);
+}
+
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> control, Device& device, const std::string& name,
@@ -59,7 +69,7 @@ class NcclCommunicator final : public Communicator {
         compute_(device),
         side_(device, true),
         begun_(device),
-        group_(*control_, label_, options, std::move(api)),
+        group_(*control_, label_, options, most_blocks(device, options), std::move(api)),
         tree_(group_, device, rank(), size()) {
     for (Operation& operation : ring_) {
       operation.owner = this;

@@ -10,11 +10,12 @@
 
 namespace choir::nccl {
 
-Group::Group(Communicator& control, std::string label, const NcclOptions& options,
+Group::Group(Communicator& control, std::string label, const NcclOptions& options, int most_blocks,
              std::shared_ptr<const Library> api)
     : api_(std::move(api)),
       label_(std::move(label)),
       timeout_(options.timeout_seconds),
+      most_blocks_(most_blocks),
       unwinding_(std::uncaught_exceptions()) {
   try {
     start(control);
@@ -36,6 +37,7 @@ void Group::start(Communicator& control) {
   together(control, [&] {
     Config config;
     config.blocking = 0;
+    if (most_blocks_ > 0) config.max_ctas = most_blocks_;
     settle(api_->comm_init(&comm_, control.size(), id, control.rank(), &config),
            "ncclCommInitRankConfig");
   });

@@ -11,8 +11,9 @@ namespace choir::nccl {
 
 class Group {
  public:
-  /// Collective over `control`. `label` is for messages.
-  Group(Communicator& control, std::string label, const NcclOptions& options,
+  /// Collective over `control`. `label` is for messages. `most_blocks`: thread blocks of a kernel,
+  /// 0: as NCCL likes.
+  Group(Communicator& control, std::string label, const NcclOptions& options, int most_blocks,
         std::shared_ptr<const Library> api);
   /// Collective, except while an exception unwinds or after a failure: then it aborts.
   ~Group();
@@ -48,6 +49,7 @@ class Group {
   std::shared_ptr<const Library> api_;
   std::string label_;
   double timeout_;
+  int most_blocks_;
   Comm comm_ = nullptr;
   bool broken_ = false;
   int unwinding_;

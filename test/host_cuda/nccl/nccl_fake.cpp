@@ -3,7 +3,6 @@
 // ranks; collectives are queued on the stream like kernels, and exchange everything with everybody.
 // Sums are taken from rank 0 upward, so that they differ in their bits from those of a tree.
 #include <fcntl.h>
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -52,6 +52,7 @@ struct Communicator {
   Shared* shared = nullptr;
   std::size_t size = 0;
   std::string name;
+  int most_blocks = 0;  ///< of a kernel
   bool ready = false, aborted = false;
 };
 
@@ -60,6 +61,7 @@ bool hold_init = false;
 Result failure = Result::success;
 int calls_in_group = -1;  // -1: no group is open
 std::vector<std::function<void()>> after_group;
+int blocks = 0;        // of all communicators, should they be at work at the same time
 int busy_answers = 0;  // so many times the next calls are "in progress"
 
 Channel& channel(Communicator& comm, int from, int to) {
@@ -85,22 +87,30 @@ void progress(Communicator& comm, Transfer& t) {
 }
 
 /// All at once; two between the same ranks in the same direction in the order of the calls.
-void exchange(Communicator& comm, std::vector<Transfer> transfers) {
-  bool busy = !comm.aborted;
-  while (busy) {
-    busy = false;
-    for (std::size_t i = 0; i < transfers.size(); ++i) {
+class Exchange {
+ public:
+  Exchange(Communicator& comm, std::vector<Transfer> transfers)
+      : comm_(&comm), transfers_(std::move(transfers)) {}
+  /// As far as it goes without waiting; true when it is done.
+  bool advance() {
+    if (comm_->aborted) return true;
+    bool busy = false;
+    for (std::size_t i = 0; i < transfers_.size(); ++i) {
+      Transfer& t = transfers_[i];
       bool earlier = false;
       for (std::size_t k = 0; k < i; ++k)
-        earlier |= transfers[k].peer == transfers[i].peer &&
-                   transfers[k].sends == transfers[i].sends &&
-                   transfers[k].done < transfers[k].bytes;
-      if (!earlier && transfers[i].done < transfers[i].bytes) progress(comm, transfers[i]);
-      busy |= transfers[i].done < transfers[i].bytes;
+        earlier |= transfers_[k].peer == t.peer && transfers_[k].sends == t.sends &&
+                   transfers_[k].done < transfers_[k].bytes;
+      if (!earlier && t.done < t.bytes) progress(*comm_, t);
+      busy |= t.done < t.bytes;
     }
-    if (busy) sched_yield();
+    return !busy;
   }
-}
+
+ private:
+  Communicator* comm_;
+  std::vector<Transfer> transfers_;
+};
 
 std::size_t bytes_of(Type type) {
   switch (type) {
@@ -150,13 +160,16 @@ void combine(char* sum, const char* more, std::size_t count, Type type, Op op) {
   }
 }
 
-/// My `bytes` at `mine` go to everybody; what everybody sent comes back, by rank.
-std::vector<std::vector<char>> share(Communicator& comm, const char* mine, std::size_t bytes) {
-  std::vector<std::vector<char>> all(static_cast<std::size_t>(comm.ranks),
-                                     std::vector<char>(bytes));
+using Parts = std::vector<std::vector<char>>;
+
+/// My `bytes` at `mine` go to everybody; `then` gets what everybody sent, by rank.
+host_cuda::Progress share(Communicator& comm, const char* mine, std::size_t bytes,
+                          std::function<void(Parts&)> then) {
+  const auto all =
+      std::make_shared<Parts>(static_cast<std::size_t>(comm.ranks), std::vector<char>(bytes));
   std::vector<Transfer> transfers;
   for (int p = 0; p < comm.ranks; ++p) {
-    char* target = all[static_cast<std::size_t>(p)].data();
+    char* target = (*all)[static_cast<std::size_t>(p)].data();
     if (p == comm.rank) {
       std::memcpy(target, mine, bytes);
       continue;
@@ -164,16 +177,21 @@ std::vector<std::vector<char>> share(Communicator& comm, const char* mine, std::
     transfers.push_back({.peer = p, .sends = true, .source = mine, .bytes = bytes});
     transfers.push_back({.peer = p, .target = target, .bytes = bytes});
   }
-  exchange(comm, std::move(transfers));
-  return all;
+  return [exchange = Exchange(comm, std::move(transfers)), all, then = std::move(then)]() mutable {
+    if (!exchange.advance()) return false;
+    then(*all);
+    return true;
+  };
 }
 
-std::vector<char> reduced(Communicator& comm, const void* data, std::size_t count, Type type,
-                          Op op) {
-  auto all = share(comm, static_cast<const char*>(data), count * bytes_of(type));
-  for (int p = 1; p < comm.ranks; ++p)
-    combine(all[0].data(), all[static_cast<std::size_t>(p)].data(), count, type, op);
-  return all[0];
+host_cuda::Progress reduced(Communicator& comm, const void* data, std::size_t count, Type type,
+                            Op op, std::function<void(const std::vector<char>&)> then) {
+  return share(comm, static_cast<const char*>(data), count * bytes_of(type),
+               [=, then = std::move(then)](Parts& all) {
+                 for (std::size_t p = 1; p < all.size(); ++p)
+                   combine(all[0].data(), all[p].data(), count, type, op);
+                 then(all[0]);
+               });
 }
 
 std::vector<Transfer> group_transfers;
@@ -186,8 +204,10 @@ Result answer() {
 }
 
 /// What is called in a group is queued when the group ends, as with the real one.
-Result queue(cudaStream_t stream, std::function<void()> work) {
-  const auto put = [stream, work = std::move(work)] { host_cuda::queue(stream, work); };
+Result queue(cudaStream_t stream, std::function<host_cuda::Progress()> begin) {
+  const auto put = [stream, begin = std::move(begin)] {
+    host_cuda::queue_for_peers(stream, begin);
+  };
   if (calls_in_group < 0) {
     put();
     return answer();
@@ -197,11 +217,17 @@ Result queue(cudaStream_t stream, std::function<void()> work) {
   return Result::success;
 }
 
+void queue_exchange(cudaStream_t stream, Communicator& comm, std::vector<Transfer> transfers) {
+  host_cuda::queue_for_peers(stream, [&comm, transfers = std::move(transfers)] {
+    return [exchange = Exchange(comm, transfers)]() mutable { return exchange.advance(); };
+  });
+}
+
 Result transfer(void* comm, cudaStream_t stream, const Transfer& t) {
   auto* c = static_cast<Communicator*>(comm);
   if (t.peer < 0 || t.peer >= c->ranks || t.peer == c->rank) return kInvalid;
   if (calls_in_group < 0) {
-    host_cuda::queue(stream, [c, t] { exchange(*c, {t}); });
+    queue_exchange(stream, *c, {t});
     return answer();
   }
   ++calls_in_group;
@@ -223,6 +249,10 @@ void nccl_fake_fail(int code) {
 }
 void nccl_fake_be_busy(int answers) {
   busy_answers = answers;
+}
+
+int nccl_fake_blocks() {
+  return blocks;
 }
 
 Result ncclGetVersion(int* version) {
@@ -248,6 +278,8 @@ Result ncclCommInitRankConfig(void** handle, int ranks, UniqueId id, int rank, C
   close(file);
   if (memory == MAP_FAILED) return kInvalid;
   comm->shared = static_cast<Shared*>(memory);  // fresh files are zero, which is a fresh Shared
+  constexpr int kUsual = 32;
+  blocks += comm->most_blocks = config->max_ctas > 0 ? config->max_ctas : kUsual;
   comm->shared->arrived.fetch_add(1);
   *handle = comm;
   return Result::in_progress;
@@ -273,6 +305,7 @@ Result ncclCommDestroy(void* handle) {
   auto* comm = static_cast<Communicator*>(handle);
   shm_unlink(comm->name.c_str());  // by the first; the others still have it mapped
   munmap(comm->shared, comm->size);
+  blocks -= comm->most_blocks;
   delete comm;
   return Result::success;
 }
@@ -282,6 +315,7 @@ Result ncclCommAbort(void* handle) {
   auto* comm = static_cast<Communicator*>(handle);
   shm_unlink(comm->name.c_str());
   comm->aborted = true;
+  blocks -= comm->most_blocks;
   return Result::success;
 }
 
@@ -310,8 +344,7 @@ Result ncclGroupEnd() {
   for (const auto& put : after_group) put();
   after_group.clear();
   if (!group_transfers.empty())
-    host_cuda::queue(group_stream,
-                     [c = group_comm, t = std::move(group_transfers)] { exchange(*c, t); });
+    queue_exchange(group_stream, *group_comm, std::move(group_transfers));
   group_transfers = {};
   return answer();
 }
@@ -320,45 +353,50 @@ Result ncclAllReduce(const void* send, void* receive, std::size_t count, Type ty
                      void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
   return queue(stream, [=] {
-    const std::vector<char> sum = reduced(*c, send, count, type, op);
-    std::memcpy(receive, sum.data(), sum.size());
+    return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
+      std::memcpy(receive, sum.data(), sum.size());
+    });
   });
 }
 Result ncclReduceScatter(const void* send, void* receive, std::size_t count, Type type, Op op,
                          void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
+  const auto ranks = static_cast<std::size_t>(c->ranks);
+  const std::size_t bytes = count * bytes_of(type);
   return queue(stream, [=] {
-    const auto ranks = static_cast<std::size_t>(c->ranks);
-    const std::vector<char> sum = reduced(*c, send, count * ranks, type, op);
-    const std::size_t bytes = count * bytes_of(type);
-    std::memcpy(receive, sum.data() + static_cast<std::size_t>(c->rank) * bytes, bytes);
+    return reduced(*c, send, count * ranks, type, op, [=](const std::vector<char>& sum) {
+      std::memcpy(receive, sum.data() + static_cast<std::size_t>(c->rank) * bytes, bytes);
+    });
   });
 }
 Result ncclAllGather(const void* send, void* receive, std::size_t count, Type type, void* comm,
                      cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
+  const std::size_t bytes = count * bytes_of(type);
   return queue(stream, [=] {
-    const std::size_t bytes = count * bytes_of(type);
-    const auto all = share(*c, static_cast<const char*>(send), bytes);
-    for (std::size_t p = 0; p < all.size(); ++p)
-      std::memcpy(static_cast<char*>(receive) + p * bytes, all[p].data(), bytes);
+    return share(*c, static_cast<const char*>(send), bytes, [=](const Parts& all) {
+      for (std::size_t p = 0; p < all.size(); ++p)
+        std::memcpy(static_cast<char*>(receive) + p * bytes, all[p].data(), bytes);
+    });
   });
 }
 Result ncclBroadcast(const void* send, void* receive, std::size_t count, Type type, int root,
                      void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
   return queue(stream, [=] {
-    const auto all = share(*c, static_cast<const char*>(send), count * bytes_of(type));
-    const auto& from = all[static_cast<std::size_t>(root)];
-    std::memcpy(receive, from.data(), from.size());
+    return share(*c, static_cast<const char*>(send), count * bytes_of(type), [=](const Parts& all) {
+      const auto& from = all[static_cast<std::size_t>(root)];
+      std::memcpy(receive, from.data(), from.size());
+    });
   });
 }
 Result ncclReduce(const void* send, void* receive, std::size_t count, Type type, Op op, int root,
                   void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
   return queue(stream, [=] {
-    const std::vector<char> sum = reduced(*c, send, count, type, op);
-    if (c->rank == root) std::memcpy(receive, sum.data(), sum.size());
+    return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
+      if (c->rank == root) std::memcpy(receive, sum.data(), sum.size());
+    });
   });
 }
 Result ncclSend(const void* data, std::size_t count, Type type, int peer, void* comm,

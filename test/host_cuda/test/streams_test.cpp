@@ -115,13 +115,117 @@ TEST_F(HostStreams, GraphsReplayWhatWasCapturedOverSeveralStreams) {
   device_->destroy(graph);
 }
 
+cudaStream_t native(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native());
+}
+
+/// Waits for `other` to become 1, as for another process.
+void queue_waiter(const Stream& stream, const int* other, int* turns) {
+  host_cuda::queue_for_peers(native(stream), [=] {
+    return [=] {
+      ++*turns;
+      return *other == 1;
+    };
+  });
+}
+
+TEST_F(HostStreams, WorkThatWaitsForOthersHoldsUpItsOwnStreamOnly) {
+  for (const bool recorded : {false, true})
+    for (std::uint64_t s = 0; s <= 20; ++s) {
+      seed(s);
+      const Buffer flag(*device_, sizeof(int)), sum(*device_, sizeof(int));
+      device_->zero(flag.data(), flag.bytes());
+      device_->zero(sum.data(), sum.bytes());
+      const Stream main(*device_);
+      const SideStream side(*device_);
+      Event fork(*device_), join(*device_);
+      auto* value = static_cast<int*>(flag.data());
+      int turns = 0;
+      if (recorded) device_->begin_capture(main.native());
+      fork.record(main);
+      side.stream().wait(fork);
+      queue_waiter(side.stream(), value, &turns);
+      launch(side.stream(), "add_to", add_to, {1, 1}, static_cast<const int*>(value),
+             static_cast<int*>(sum.data()));
+      join.record(side.stream());
+      launch(main, "fill", fill, {1, 1}, 1, value);  // what the other stream waits for
+      main.wait(join);
+      if (recorded) {
+        const NativeGraph graph = device_->end_capture(main.native());
+        device_->launch(graph, main.native());
+        main.synchronize();
+        device_->destroy(graph);
+      }
+      int seen = 0;
+      device_->copy_to_host(&seen, sum.data(), sizeof seen);
+      EXPECT_EQ(seen, 1) << "seed " << s;
+      EXPECT_GE(turns, 1);
+    }
+}
+
+// Branches of a graph are ordered by events alone, as streams are.
+TEST_F(HostStreams, AMissingEventInAGraphIsSeen) {
+  int right = 0;
+  for (std::uint64_t s = 1; s <= 40; ++s) {
+    seed(s);
+    const Buffer x(*device_, sizeof(int)), y(*device_, sizeof(int));
+    device_->zero(x.data(), x.bytes());
+    device_->zero(y.data(), y.bytes());
+    const Stream main(*device_);
+    const SideStream side(*device_);
+    Event fork(*device_), join(*device_);
+    device_->begin_capture(main.native());
+    fork.record(main);
+    side.stream().wait(fork);
+    launch(side.stream(), "fill", fill, {1, 1}, 5, static_cast<int*>(x.data()));
+    join.record(side.stream());
+    launch(main, "add_to", add_to, {1, 1}, static_cast<const int*>(x.data()),
+           static_cast<int*>(y.data()));
+    main.wait(join);  // too late
+    const NativeGraph graph = device_->end_capture(main.native());
+    device_->launch(graph, main.native());
+    int sum = 0;
+    device_->copy_to_host(&sum, y.data(), sizeof sum);
+    right += sum == 5;
+    device_->destroy(graph);
+  }
+  EXPECT_GT(right, 0);
+  EXPECT_LT(right, 40);
+}
+
+TEST_F(HostStreams, ACaptureThatIsNotJoinedIsRefused) {
+  const Stream main(*device_);
+  const SideStream side(*device_);
+  Event fork(*device_);
+  const Buffer x(*device_, sizeof(int));
+  CHOIR_CUDA(cudaStreamBeginCapture(native(main), cudaStreamCaptureModeGlobal));
+  fork.record(main);
+  side.stream().wait(fork);
+  launch(side.stream(), "fill", fill, {1, 1}, 5, static_cast<int*>(x.data()));
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native(main), &graph), static_cast<cudaError_t>(904));
+  EXPECT_EQ(graph, nullptr);
+  cudaGetLastError();
+}
+
+TEST_F(HostStreams, ACaptureDoesNotWaitForWhatIsOutsideIt) {
+  const Stream main(*device_);
+  const SideStream side(*device_);
+  Event outside(*device_);
+  outside.record(side.stream());
+  CHOIR_CUDA(cudaStreamBeginCapture(native(main), cudaStreamCaptureModeGlobal));
+  EXPECT_THROW(main.wait(outside), Error);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native(main), &graph), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
 TEST_F(HostStreams, WaitingInsideACaptureSpoilsIt) {
   const Stream main(*device_);
-  auto* native = static_cast<cudaStream_t>(main.native());
-  CHOIR_CUDA(cudaStreamBeginCapture(native, cudaStreamCaptureModeGlobal));
+  CHOIR_CUDA(cudaStreamBeginCapture(native(main), cudaStreamCaptureModeGlobal));
   EXPECT_THROW(main.synchronize(), Error);
   cudaGraph_t graph = nullptr;
-  EXPECT_EQ(cudaStreamEndCapture(native, &graph), cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(cudaStreamEndCapture(native(main), &graph), cudaErrorStreamCaptureInvalidated);
   cudaGetLastError();
 }
 

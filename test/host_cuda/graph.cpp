@@ -1,0 +1,86 @@
+// Captured graphs: nodes of different streams keep no order but that of the events between them.
+#include <algorithm>
+
+#include "test/host_cuda/runtime.hpp"
+
+namespace host_cuda {
+namespace {
+
+bool reached(const Clock& done, const Clock& after) {
+  for (std::size_t b = 0; b < after.size(); ++b)
+    if (done[b] < after[b]) return false;
+  return true;
+}
+
+/// One run of a graph.
+class Replay {
+ public:
+  explicit Replay(std::shared_ptr<const Branches> graph)
+      : graph_(std::move(graph)), done_(graph_->size()), progress_(graph_->size()) {}
+
+  /// Until every branch is at its end or waits for another process.
+  bool operator()() {
+    std::vector<bool> stalled(graph_->size());
+    for (;;) {
+      std::vector<std::size_t> able;
+      bool ended = true;
+      for (std::size_t b = 0; b < graph_->size(); ++b) {
+        if (done_[b] == (*graph_)[b].size()) continue;
+        ended = false;
+        if (!stalled[b] && reached(done_, next(b).after)) able.push_back(b);
+      }
+      if (ended) return true;
+      if (able.empty()) return false;
+      std::sort(able.begin(), able.end(),
+                [&](std::size_t a, std::size_t b) { return next(a).call < next(b).call; });
+      const std::size_t chosen = able[choose(able.size())];
+      if (perform(next(chosen).operation, progress_[chosen]))
+        ++done_[chosen];
+      else
+        stalled[chosen] = true;
+    }
+  }
+
+ private:
+  const Node& next(std::size_t branch) const { return (*graph_)[branch][done_[branch]]; }
+  static bool perform(const Operation& operation, Progress& progress) {
+    switch (operation.kind) {
+      case Operation::Kind::work:
+        operation.work();
+        return true;
+      case Operation::Kind::peers:
+        if (!progress) progress = operation.begin();
+        if (!progress()) return false;
+        progress = nullptr;
+        return true;
+      default:  // an event that is recorded once more in every run
+        operation.event->reached = ++operation.event->recorded;
+        operation.event->time = now();
+        return true;
+    }
+  }
+
+  std::shared_ptr<const Branches> graph_;
+  Clock done_;
+  std::vector<Progress> progress_;  // by branch, of the node that has begun
+};
+
+}  // namespace
+
+std::function<Progress()> replay(std::shared_ptr<const Branches> graph) {
+  return [graph = std::move(graph)] { return Progress(Replay(graph)); };
+}
+
+void join(HostCudaStream& stream, Capture& capture, const Clock& after) {
+  if (stream.capture != &capture) {
+    stream.capture = &capture;
+    stream.branch = capture.branches.size();
+    capture.branches.emplace_back();
+    capture.known.emplace_back();
+    for (Clock& known : capture.known) known.resize(capture.branches.size());
+  }
+  Clock& known = capture.known[stream.branch];
+  for (std::size_t b = 0; b < after.size(); ++b) known[b] = std::max(known[b], after[b]);
+}
+
+}  // namespace host_cuda
