@@ -35,13 +35,19 @@ std::string divisors_of(int n) {
 
 }  // namespace
 
-Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
+Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device,
+                   NegativeControl control)
     : options_(options),
+      control_(control),
       contexts_(mesh.layout().size(Axis::context)),
       data_(&mesh.replicas()),
       group_(data_) {
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
+  if (control == NegativeControl::context_unsummed) {
+    contexts_ = 1;
+    data_ = group_ = &mesh.along(Axis::data);
+  }
   const int size = group_size(mesh, options);
   if (size < data_ranks()) form_groups(mesh, size, device);
 }
@@ -79,6 +85,14 @@ void Sharding::form_groups(Mesh& mesh, int size, const Device& device) {
   std::vector<int> same_slice;
   for (int r = part; r < all; r += size) same_slice.push_back(r);
   replicas_ = mesh.subgroup(Axis::data, same_slice, "zero replicas");
+}
+
+std::int64_t Sharding::misplaced(const Bucket& bucket) const {
+  if (control_ == NegativeControl::slice_by_one) return group_->rank() > 0 ? 1 : 0;
+  if (control_ != NegativeControl::slice_by_padding) return 0;
+  std::int64_t end = 0;
+  for (const Parameter* p : bucket.parameters) end = std::max(end, p->offset + p->local_count());
+  return group_->rank() * (bucket.size / slices() - end / slices());
 }
 
 Range Sharding::owned(const Bucket& bucket, const Parameter& p) const {

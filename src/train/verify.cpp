@@ -37,13 +37,17 @@ class LaidOutRun {
                 options_.model.vocab_size),
         plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(),
                         place.mesh->node().size(), false, place.device.get())),
-        engine_(options_, *place.device, *place.mesh, plan_.arena_bytes) {
+        engine_(options_, *place.device, *place.mesh, plan_.arena_bytes),
+        throws_(control == NegativeControl::throws_everywhere ||
+                (control == NegativeControl::throws_alone &&
+                 place.mesh->rank() + 1 == place.mesh->world().size())) {
     engine_.instance().initialise(options_.seed);
   }
 
   Engine& engine() { return engine_; }
 
   StepResult step(std::int64_t step) {
+    if (throws_) throw NumericError("thrown on purpose", "leave out --break");
     engine_.step(
         step, [&](std::int64_t j) { return tokens_.micro_batch(micro_batch(step, j)); },
         valid_tokens(step), clock_);
@@ -79,6 +83,7 @@ class LaidOutRun {
   VerifyTokens tokens_;
   StepPlan plan_;
   Engine engine_;
+  bool throws_;
   PhaseClock clock_;
 };
 
@@ -274,11 +279,11 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
 // Where all ranks failed, all come here. One that failed alone has left the others in the middle of
 // something: it gives them a moment, and ends the job with the cause.
 void Verifier::wait_for_all(const VerifyLayout& layout, const std::string& failure) {
-  constexpr double kMoment = 10;
+  const double moment = std::min(10.0, deck_.parallel.timeout);
   watchdog_.rest();
   const double arrived = now_seconds();
   quiet_barrier(*world_, [&] {
-    if (failure.empty() || now_seconds() - arrived < kMoment) return;
+    if (failure.empty() || now_seconds() - arrived < moment) return;
     throw CommError(fmt::format("{}: this rank failed alone: {}", layout.to_string(), failure));
   });
 }
