@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "choir/nn/parameter_set.hpp"
 
 namespace choir {
 namespace {
@@ -88,11 +89,13 @@ void Sharding::form_groups(Mesh& mesh, int size, const Device& device) {
 }
 
 std::int64_t Sharding::misplaced(const Bucket& bucket) const {
-  if (control_ == NegativeControl::slice_by_one) return group_->rank() > 0 ? 1 : 0;
+  constexpr std::int64_t kStep = ParameterSet::kSliceAlignment;
+  if (group_->rank() == 0) return 0;
+  if (control_ == NegativeControl::slice_by_one) return kStep;
   if (control_ != NegativeControl::slice_by_padding) return 0;
   std::int64_t end = 0;
   for (const Parameter* p : bucket.parameters) end = std::max(end, p->offset + p->local_count());
-  return group_->rank() * (bucket.size / slices() - end / slices());
+  return std::min((bucket.size - end) / kStep * kStep, bucket.size / slices());
 }
 
 Range Sharding::owned(const Bucket& bucket, const Parameter& p) const {

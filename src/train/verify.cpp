@@ -93,6 +93,16 @@ std::string key_of(const VerifyLayout& layout, const Deck& deck) {
   return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
 }
 
+/// A row is a line.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const std::string& part : split(text, '\n')) {
+    if (!line.empty()) line += ' ';
+    line += trim(part);
+  }
+  return line;
+}
+
 /// By the largest of each quantity.
 ByQuantity<double> largest(const RunRecord& reference, const RunDistance& distance) {
   ByQuantity<double> most{};
@@ -258,7 +268,7 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
         distance.add_tensors(reference_, held_tensors(run->engine()), owned_tensors(run->engine()));
       }
     } catch (const std::exception& error) {
-      failure = describe(error);
+      failure = one_line(describe(error));
     }
     wait_for_all(layout, failure);
   }

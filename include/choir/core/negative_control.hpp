@@ -22,8 +22,8 @@ enum class NegativeControl {
   tied_twice,        ///< the clipping norm counts both copies of a tied weight
   local_norm,        ///< gradients are clipped by the norm of what this stage or tensor rank has
   slice_norm,        ///< ... of the slices of this data-parallel rank
-  slice_by_padding,  ///< ZeRO: borders of slices forget the padding behind the last parameter
-  slice_by_one,      ///< ... miss by an element
+  slice_by_padding,  ///< ZeRO: slices begin too early by the padding of their bucket
+  slice_by_one,      ///< ... by one step of their alignment
   stale_gather,      ///< ... ranks keep the values that others had before the update
   groups_unsummed,   ///< ... gradients are summed inside groups only
   micro_batch_lost,  ///< the second micro-batch overwrites the gradients of the first
