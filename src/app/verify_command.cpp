@@ -109,9 +109,11 @@ int verify_command(const Arguments& arguments) {
   Request request;
   app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json")->required();
   app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
-  app.add_option("--layouts", request.layouts,
-                 "all: every two values that go together, at least 150; quick: every value, at "
-                 "least 32; exhaustive; or a list, \"dp=2 tp=2,dp=4 sequence=true\"")
+  app.add_option(
+         "--layouts", request.layouts,
+         "all: every two values that go together, 150 or as many as that takes; quick: every "
+         "value, 32 or as many as that takes; exhaustive: every legal one; exhaustive:N: N "
+         "of them, spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\"")
       ->capture_default_str();
   app.add_option("--steps", request.options.steps, "optimizer steps of each run")
       ->check(CLI::Range(1, 1000))

@@ -76,6 +76,7 @@ void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows 
   const auto at = [](const Tensor& x, std::int64_t element) -> void* {
     return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
   };
+  const bool sums = back && !pass_->breaks(NegativeControl::copies_unsummed);
   std::int64_t first = 0, first_here = 0;
   for (const Section& section : sections(kind)) {
     const std::int64_t share = section.heads * section.copies / ranks;
@@ -95,7 +96,7 @@ void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows 
                                        .rows = count,
                                        .blocks = ranks * per_rank / (back ? section.copies : 1),
                                        .width = block,
-                                       .terms = back ? section.copies : 1,
+                                       .terms = sums ? section.copies : 1,
                                        .from = back ? there : here,
                                        .to = back ? here : there});
     first += section.heads * head_width_;

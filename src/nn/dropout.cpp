@@ -24,9 +24,8 @@ void run(Pass& pass, const PhiloxKey& key, double probability, const TensorView&
                 .first_position = pass.sequence().first_position + first_row % tokens});
 }
 
-void run(Pass& pass, const std::string& name, double probability, const Tensor& in,
+void run(Pass& pass, const PhiloxKey& key, double probability, const Tensor& in,
          const Tensor& out) {
-  const PhiloxKey key = philox_key(pass.seed(), name);
   const std::int64_t tokens = pass.sequence().tokens, first = pass.first_share_row();
   const std::int64_t last = std::min(first + pass.share_rows(), pass.sequence().rows());
   for (std::int64_t row = first; row < last;) {
@@ -50,13 +49,16 @@ void zero_padding(Pass& pass, const Tensor& x) {
 }  // namespace
 
 void Dropout::forward(Pass& pass, Tensor& x) const {
-  if (probability_ > 0 && pass.training()) run(pass, name_, probability_, x, x);
+  if (probability_ == 0 || !pass.training()) return;
+  // What is not saved is drawn again.
+  const bool other = pass.breaks(NegativeControl::mask_redrawn) && !pass.saves();
+  run(pass, philox_key(pass.seed() + (other ? 1 : 0), name_), probability_, x, x);
 }
 
 Tensor Dropout::backward(Pass& pass, const Tensor& d_y) const {
   if (probability_ == 0) return d_y;
   Tensor d_x = pass.allocate(d_y.shape, "dropout gradient");
-  run(pass, name_, probability_, d_y, d_x);
+  run(pass, philox_key(pass.seed(), name_), probability_, d_y, d_x);
   zero_padding(pass, d_x);
   return d_x;
 }

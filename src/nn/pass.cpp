@@ -46,6 +46,7 @@ void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
                   sequence.first_position == context_.rank() * n,
               "{} positions from {} of {} on rank {} of {}: not a share of sequences", n,
               sequence.first_position, sequence.whole_tokens, context_.rank(), ranks);
+  if (breaks(NegativeControl::positions_local)) sequence_.first_position = 0;
 }
 
 Tensor Pass::allocate(const Shape& shape, const char* tag) {
@@ -61,7 +62,7 @@ Tensor Pass::scratch(std::int64_t bytes, const char* tag) {
 }
 
 void Pass::save(const Tensor& tensor) {
-  if (!training() || !saving_) return;
+  if (!saves()) return;
   CHOIR_CHECK(saved_.size() < kMaxSaved, "more than {} tensors saved", kMaxSaved);
   saved_.push_back(tensor);
 }

@@ -27,12 +27,23 @@ std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeCon
   return owned_ranges(p, rank);
 }
 
+std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters,
+                                                 NegativeControl control) {
+  std::vector<const Parameter*> counted = parameters.all();
+  if (control == NegativeControl::tied_twice)
+    counted.insert(counted.end(), parameters.copies().begin(), parameters.copies().end());
+  return counted;
+}
+
 }  // namespace
 
 GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact,
                            NegativeControl control)
-    : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
-  for (const Parameter* p : storage.parameters().all())
+    : storage_(&storage),
+      device_(&device),
+      exact_(exact && storage.sharding().slices() > 1),
+      control_(control) {
+  for (const Parameter* p : counted_parameters(storage.parameters(), control))
     for (int rank = 0; rank < p->split.ranks; ++rank)
       for (const LocalRange& range : counted_ranges(*p, rank, control)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;
@@ -87,8 +98,9 @@ void GradientNorm::compute(const Stream& stream, std::span<Communicator* const> 
       ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
                        ReduceOp::sum);
   };
-  sum_over(data);
-  for (Communicator* ranks : holders) sum_over(*ranks);
+  if (control_ != NegativeControl::slice_norm) sum_over(data);
+  if (control_ != NegativeControl::local_norm)
+    for (Communicator* ranks : holders) sum_over(*ranks);
   ops::tree_sum(stream, sums, square_sum_);
 }
 

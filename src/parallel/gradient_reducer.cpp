@@ -15,12 +15,14 @@ constexpr int kGradientSlots = 2;
 }  // namespace
 
 GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer,
-                                 Device& device, std::int64_t micro_batches, bool reproducible)
+                                 Device& device, std::int64_t micro_batches, bool reproducible,
+                                 NegativeControl control)
     : storage_(&storage),
       gatherer_(&gatherer),
       stream_(device),
       micro_batches_(micro_batches),
-      reproducible_(reproducible) {
+      reproducible_(reproducible),
+      control_(control) {
   const Sharding& sharding = storage.sharding();
   const DType type = storage.precision().gradient;
   if (sharding.gradients_sharded()) {
@@ -42,7 +44,7 @@ void GradientReducer::begin_micro_batch(const Stream& stream, std::int64_t j) {
 
 void GradientReducer::begin_gradients(int index) {
   if (!ring_) {
-    if (current_ == 0 || reproducible_) storage_->begin_gradients(stream_, bucket(index));
+    if (starts_sum(current_) || reproducible_) storage_->begin_gradients(stream_, bucket(index));
     return;
   }
   BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
@@ -92,7 +94,7 @@ void GradientReducer::accumulate(int index) {
   const std::int64_t j = summed_[static_cast<std::size_t>(index)]++;
   if (reproducible_) {
     if (combine(j, fresh, b)) ops::copy(stream_, fresh, sum);
-  } else if (j == 0) {
+  } else if (starts_sum(j)) {
     ops::copy(stream_, fresh, sum);
   } else {
     ops::add(stream_, sum, fresh, sum);
@@ -130,7 +132,7 @@ double GradientReducer::finish() {
 
 void GradientReducer::reduce_replicas() {
   Communicator* replicas = storage_->sharding().replicas();
-  if (replicas == nullptr) return;
+  if (replicas == nullptr || control_ == NegativeControl::groups_unsummed) return;
   for (const Bucket& b : storage_->parameters().buckets()) {
     const TensorView sum = storage_->gradients(b);
     replica_queue_.start([&]() -> CommRequest& {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choir/core/error.hpp"
+#include "choir/nn/parameter_set.hpp"
 
 namespace choir {
 namespace {
@@ -35,13 +36,19 @@ std::string divisors_of(int n) {
 
 }  // namespace
 
-Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
+Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device,
+                   NegativeControl control)
     : options_(options),
+      control_(control),
       contexts_(mesh.layout().size(Axis::context)),
       data_(&mesh.replicas()),
       group_(data_) {
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
+  if (control == NegativeControl::context_unsummed) {
+    contexts_ = 1;
+    data_ = group_ = &mesh.along(Axis::data);
+  }
   const int size = group_size(mesh, options);
   if (size < data_ranks()) form_groups(mesh, size, device);
 }
@@ -79,6 +86,16 @@ void Sharding::form_groups(Mesh& mesh, int size, const Device& device) {
   std::vector<int> same_slice;
   for (int r = part; r < all; r += size) same_slice.push_back(r);
   replicas_ = mesh.subgroup(Axis::data, same_slice, "zero replicas");
+}
+
+std::int64_t Sharding::misplaced(const Bucket& bucket) const {
+  constexpr std::int64_t kStep = ParameterSet::kSliceAlignment;
+  if (group_->rank() == 0) return 0;
+  if (control_ == NegativeControl::slice_by_one) return kStep;
+  if (control_ != NegativeControl::slice_by_padding) return 0;
+  std::int64_t end = 0;
+  for (const Parameter* p : bucket.parameters) end = std::max(end, p->offset + p->local_count());
+  return std::min((bucket.size - end) / kStep * kStep, bucket.size / slices());
 }
 
 Range Sharding::owned(const Bucket& bucket, const Parameter& p) const {

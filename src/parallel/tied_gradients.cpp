@@ -7,8 +7,9 @@
 
 namespace choir {
 
-TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages)
-    : storage_(&storage), stages_(&stages) {
+TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages,
+                             NegativeControl control)
+    : storage_(&storage), stages_(&stages), control_(control) {
   std::size_t largest = 0;
   for (const Parameter* copy : storage.parameters().copies())
     if (copy->resident() != copy->tied_to->resident())
@@ -22,6 +23,7 @@ TensorView TiedGradients::slice(const Parameter& place) const {
 
 // The embedding is on the first stage, the head on the last.
 void TiedGradients::join(const Stream& stream) {
+  if (control_ == NegativeControl::tied_unjoined) return;
   for (const Parameter* copy : storage_->parameters().copies()) {
     const Parameter& original = *copy->tied_to;
     if (copy->resident() && original.resident()) {

@@ -70,12 +70,13 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   ParameterStorage& storage = instance_.storage();
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
-                                               options.micro_batches, options.reproducible);
+                                               options.micro_batches, options.reproducible,
+                                               options.control);
   partial_ = std::make_unique<PartialGradients>(
       instance_.parameters(), device, options.precision.gradient, mesh.along(Axis::tensor),
       order_of(options), *reducer_, options.control);
   Communicator& stages = instance_.stages();
-  tied_ = std::make_unique<TiedGradients>(storage, device, stages);
+  tied_ = std::make_unique<TiedGradients>(storage, device, stages, options.control);
   work_ = std::make_unique<TrainingWork>(
       instance_, *reducer_, *partial_,
       TrainingWork::Options{
@@ -223,9 +224,12 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
   ParameterGatherer& gatherer = instance_.gatherer();
-  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  const bool gathers = options_.control != NegativeControl::stale_gather;
+  optimizer_->step(stream, control(), [&](const Bucket& bucket) {
+    if (gathers) gatherer.updated(bucket);
+  });
   enter(slot, clock, Phase::comm);
-  gatherer.finish_update();
+  if (gathers) gatherer.finish_update();
   enter(slot, clock, Phase::other);
 }
 
@@ -259,7 +263,8 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
 void Engine::reduce_losses() {
   const std::int64_t n = losses_.count() - 1;
   for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
-    if (ranks->size() > 1 && options_.control != NegativeControl::loss_unreduced)
+    if (ranks->size() > 1 && options_.control != NegativeControl::loss_unreduced &&
+        (ranks != &instance_.stages() || options_.control != NegativeControl::stage_loss_kept))
       ranks->all_reduce(losses_.data, static_cast<std::size_t>(n), DType::f64, ReduceOp::sum);
   ops::tree_sum(instance_.stream(), losses_.slice(0, n), losses_.slice(n, 1));
 }

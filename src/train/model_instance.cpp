@@ -16,8 +16,11 @@ TensorSplit split_of(const ModelInstance::Options& options, const Communicator& 
 }
 
 GptCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
-  return cut_of(options.model, options.pipeline, stages.size(), stages.rank(),
-                options.separate_tied);
+  GptCut cut =
+      cut_of(options.model, options.pipeline, stages.size(), stages.rank(), options.separate_tied);
+  if (options.control == NegativeControl::layer_dropped && stages.size() > 1 && stages.rank() == 0)
+    --cut.pieces.front().count;
+  return cut;
 }
 
 TensorAxis tensor_axis(const ModelInstance::Options& options, Mesh& mesh) {
@@ -46,9 +49,9 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       stream_(device, &work_),
       parameters_(split_of(options, mesh.along(Axis::tensor))),
       model_(options.model, parameters_, cut_for(options, mesh.along(Axis::pipeline))),
-      storage_(std::make_unique<ParameterStorage>(altered(options, parameters_), options.precision,
-                                                  device, Sharding(mesh, options.zero, device),
-                                                  options.training)),
+      storage_(std::make_unique<ParameterStorage>(
+          altered(options, parameters_), options.precision, device,
+          Sharding(mesh, options.zero, device, options.control), options.training)),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, pass_seed(options, mesh),

@@ -32,7 +32,9 @@ Tensor TrainingWork::receive_buffer(bool gradient) {
 
 Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   TokenBatch& batch = batches_[static_cast<std::size_t>(micro_batch)];
-  if (chunk == 0) batch = step_.batch_of(micro_batch);
+  const bool again = micro_batch == 1 && exchanges_ &&
+                     instance_.options().control == NegativeControl::micro_batch_twice;
+  if (chunk == 0) batch = step_.batch_of(again ? 0 : micro_batch);
   step_.enter(Phase::forward);
   Pass& pass = take_pass(micro_batch, chunk);
   // Kept batches have a share of the positions.

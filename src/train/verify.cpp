@@ -37,13 +37,17 @@ class LaidOutRun {
                 options_.model.vocab_size),
         plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(),
                         place.mesh->node().size(), false, place.device.get())),
-        engine_(options_, *place.device, *place.mesh, plan_.arena_bytes) {
+        engine_(options_, *place.device, *place.mesh, plan_.arena_bytes),
+        throws_(control == NegativeControl::throws_everywhere ||
+                (control == NegativeControl::throws_alone &&
+                 place.mesh->rank() + 1 == place.mesh->world().size())) {
     engine_.instance().initialise(options_.seed);
   }
 
   Engine& engine() { return engine_; }
 
   StepResult step(std::int64_t step) {
+    if (throws_) throw NumericError("thrown on purpose", "leave out --break");
     engine_.step(
         step, [&](std::int64_t j) { return tokens_.micro_batch(micro_batch(step, j)); },
         valid_tokens(step), clock_);
@@ -79,6 +83,7 @@ class LaidOutRun {
   VerifyTokens tokens_;
   StepPlan plan_;
   Engine engine_;
+  bool throws_;
   PhaseClock clock_;
 };
 
@@ -86,6 +91,16 @@ class LaidOutRun {
 std::string key_of(const VerifyLayout& layout, const Deck& deck) {
   const Layout ranks = layout_of(deck, layout.ranks());
   return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
+}
+
+/// A row is a line.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const std::string& part : split(text, '\n')) {
+    if (!line.empty()) line += ' ';
+    line += trim(part);
+  }
+  return line;
 }
 
 /// By the largest of each quantity.
@@ -253,7 +268,7 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
         distance.add_tensors(reference_, held_tensors(run->engine()), owned_tensors(run->engine()));
       }
     } catch (const std::exception& error) {
-      failure = describe(error);
+      failure = one_line(describe(error));
     }
     wait_for_all(layout, failure);
   }
@@ -274,11 +289,11 @@ VerifyRow Verifier::run(const VerifyLayout& layout) {
 // Where all ranks failed, all come here. One that failed alone has left the others in the middle of
 // something: it gives them a moment, and ends the job with the cause.
 void Verifier::wait_for_all(const VerifyLayout& layout, const std::string& failure) {
-  constexpr double kMoment = 10;
+  const double moment = std::min(10.0, deck_.parallel.timeout);
   watchdog_.rest();
   const double arrived = now_seconds();
   quiet_barrier(*world_, [&] {
-    if (failure.empty() || now_seconds() - arrived < kMoment) return;
+    if (failure.empty() || now_seconds() - arrived < moment) return;
     throw CommError(fmt::format("{}: this rank failed alone: {}", layout.to_string(), failure));
   });
 }

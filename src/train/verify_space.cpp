@@ -77,9 +77,14 @@ bool has_effect(const VerifyLayout& layout, Axis axis) {
     case Axis::virtual_stages:
       return layout[Axis::schedule] == "interleaved";
     case Axis::order: {
+      // Of those that look the same the first.
       VerifyLayout other = layout;
-      other[axis] = name_of(axis).plain;
-      return visible_order(layout) != visible_order(other);
+      for (const std::string& order : candidates(axis)) {
+        if (order == layout[axis]) return true;
+        other[axis] = order;
+        if (visible_order(layout) == visible_order(other)) return false;
+      }
+      return true;
     }
     default:
       return true;
@@ -225,13 +230,29 @@ void require_legal(const Deck& deck, int ranks, const VerifyLayout& layout) {
                     fmt::format("start with mpiexec -n {}", layout.ranks()));
 }
 
+/// "exhaustive" or "exhaustive:N"; N goes to `sample`.
+bool wants_exhaustive(const std::string& wish, std::size_t& sample) {
+  constexpr std::string_view kWord = "exhaustive";
+  if (wish.rfind(kWord, 0) != 0) return false;
+  if (wish.size() == kWord.size()) return true;
+  const std::string count = wish.substr(std::min(wish.size(), kWord.size() + 1));
+  const bool number = !count.empty() && count.size() < 10 && count.front() != '0' &&
+                      count.find_first_not_of("0123456789") == std::string::npos;
+  if (wish[kWord.size()] != ':' || !number)
+    throw DeckError(fmt::format("--layouts: '{}' is no number of layouts", wish),
+                    "for example exhaustive:500");
+  sample = std::stoul(count);
+  return true;
+}
+
 }  // namespace
 
 LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& wish) {
   constexpr std::size_t kAll = 150, kQuick = 32;
   LayoutSelection choice;
   const bool all = wish == "all", quick = wish == "quick";
-  if (all || quick || wish == "exhaustive") {
+  std::size_t sample = 0;
+  if (all || quick || wants_exhaustive(wish, sample)) {
     choice.layouts = legal_layouts(deck, ranks);
     const std::size_t legal = choice.layouts.size();
     choice.about = fmt::format("every legal one, {}", legal);
@@ -258,6 +279,11 @@ LayoutSelection choose_layouts(const Deck& deck, int ranks, const std::string& w
   };
   std::stable_sort(choice.layouts.begin(), choice.layouts.end(),
                    [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  if (const std::size_t legal = choice.layouts.size(); sample > 0 && sample < legal) {
+    for (std::size_t i = 0; i < sample; ++i) choice.layouts[i] = choice.layouts[i * legal / sample];
+    choice.layouts.resize(sample);
+    choice.about = fmt::format("{} of {} legal ones, spread evenly", sample, legal);
+  }
   return choice;
 }
 

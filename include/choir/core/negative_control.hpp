@@ -18,6 +18,24 @@ enum class NegativeControl {
   dropout_per_rank,  ///< every rank draws random numbers from a stream of its own
   loss_unreduced,    ///< a rank reports the loss of its own part of the batch
   batch_off,         ///< ranks forget their gradient accumulation when they take turns in the batch
+  tied_unjoined,     ///< the places of use of a tied weight keep their own parts of the gradient
+  tied_twice,        ///< the clipping norm counts both copies of a tied weight
+  local_norm,        ///< gradients are clipped by the norm of what this stage or tensor rank has
+  slice_norm,        ///< ... of the slices of this data-parallel rank
+  slice_by_padding,  ///< ZeRO: slices begin too early by the padding of their bucket
+  slice_by_one,      ///< ... by one step of their alignment
+  stale_gather,      ///< ... ranks keep the values that others had before the update
+  groups_unsummed,   ///< ... gradients are summed inside groups only
+  micro_batch_lost,  ///< the second micro-batch overwrites the gradients of the first
+  micro_batch_twice,  ///< a pipeline takes the first micro-batch again in place of the second
+  layer_dropped,      ///< the last layer of the first stage is on no stage
+  stage_loss_kept,    ///< the last stage does not tell the others its loss
+  positions_local,    ///< every rank of the context axis counts positions from 0
+  context_unsummed,   ///< gradients and losses are not summed over the context axis
+  copies_unsummed,    ///< heads of keys and values copied for several ranks get the gradient of one
+  mask_redrawn,       ///< what backward computes again has another dropout mask than it had
+  throws_alone,       ///< no rule: the last rank of a layout throws, the others wait for it
+  throws_everywhere,  ///< ... all its ranks throw
 };
 
 /// "norm-unreduced" ..., without `none`.

@@ -103,6 +103,7 @@ class Pass {
   void save(const Tensor& tensor);
   Tensor pop();
   std::size_t saved() const { return saved_.size(); }
+  bool saves() const { return training() && saving_; }
   /// For a forward that backward will run again. Kernels are the same as in one that saves.
   class Unsaved {
    public:

@@ -72,6 +72,7 @@ class GradientNorm {
   std::vector<Part> parts_;  // of the whole model
   Device* device_;
   bool exact_;
+  NegativeControl control_;
   std::int64_t chunks_ = 0;  // of all parts
   std::int64_t mine_ = 0;    // of this rank's
   Buffer memory_, border_memory_;

@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "choir/core/negative_control.hpp"
 #include "choir/parallel/parameter_gatherer.hpp"
 
 namespace choir {
@@ -28,7 +29,8 @@ class GradientReducer final : public BucketHooks {
  public:
   /// `micro_batches` per rank and step. Collective from stage 2 on.
   GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
-                  std::int64_t micro_batches, bool reproducible);
+                  std::int64_t micro_batches, bool reproducible,
+                  NegativeControl control = NegativeControl::none);
 
   /// Local: before the backward of micro-batch j (0-based inside the rank) through a piece of the
   /// model; each piece sees them in order.
@@ -48,6 +50,10 @@ class GradientReducer final : public BucketHooks {
   const Bucket& bucket(int index) const {
     return storage_->parameters().buckets()[static_cast<std::size_t>(index)];
   }
+  /// The first micro-batch, or one that is taken for it.
+  bool starts_sum(std::int64_t j) const {
+    return j == 0 || (j == 1 && control_ == NegativeControl::micro_batch_lost);
+  }
   Summation order() const { return reproducible_ ? Summation::tree : Summation::fast; }
   TensorView level(std::size_t l, const Bucket& bucket) const;
   bool combine(std::int64_t j, const TensorView& fresh, const Bucket& bucket);
@@ -61,6 +67,7 @@ class GradientReducer final : public BucketHooks {
   std::int64_t micro_batches_;
   std::int64_t current_ = 0;
   bool reproducible_;
+  NegativeControl control_;
   std::vector<Buffer> levels_;        // level l holds the sum of 2^l micro-batches
   std::optional<BucketRing> ring_;    // stages 2 and 3: whole gradients
   std::vector<std::int64_t> summed_;  // micro-batches in the slice of each bucket, likewise

@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "choir/comm/mesh.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
 
@@ -44,7 +45,8 @@ class Sharding {
   Sharding(Communicator& data) : data_(&data), group_(&data) {}
   /// Over the replicas of the mesh, collectively. DeckError on every rank when the groups do not
   /// come out.
-  Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device);
+  Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device,
+           NegativeControl control = NegativeControl::none);
 
   /// Local: ranks of a group of this mesh. DeckError as above.
   static int group_size(const Mesh& mesh, const ZeroOptions& options);
@@ -69,7 +71,7 @@ class Sharding {
   int slices() const { return stage() == 0 ? 1 : group_->size(); }
   Range slice(const Bucket& bucket) const {
     const std::int64_t count = bucket.size / slices();
-    return {stage() == 0 ? 0 : group_->rank() * count, count};
+    return {stage() == 0 ? 0 : group_->rank() * count - misplaced(bucket), count};
   }
   /// What this rank owns of a parameter of the bucket, in local elements of the parameter (see
   /// Parameter::local); perhaps nothing.
@@ -85,8 +87,11 @@ class Sharding {
 
  private:
   void form_groups(Mesh& mesh, int size, const Device& device);
+  /// How many elements too early the slice of this rank begins; 0 unless a rule is broken.
+  std::int64_t misplaced(const Bucket& bucket) const;
 
   ZeroOptions options_;
+  NegativeControl control_ = NegativeControl::none;
   int contexts_ = 1;
   Communicator* data_;
   Communicator* group_;

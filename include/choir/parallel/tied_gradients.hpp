@@ -8,6 +8,7 @@
 // bytes of gradient and ZeRO over d ranks, G / d there and back.
 #include "choir/comm/communicator.hpp"
 #include "choir/core/memory_plan.hpp"
+#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
 #include "choir/parallel/parameter_storage.hpp"
 
@@ -16,7 +17,8 @@ namespace choir {
 class TiedGradients {
  public:
   /// Local. `stages`: the pipeline axis.
-  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages);
+  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages,
+                NegativeControl control = NegativeControl::none);
 
   /// Collective over the stages that hold a place of use, after all reductions over data ranks.
   void join(const Stream& stream);
@@ -30,6 +32,7 @@ class TiedGradients {
 
   ParameterStorage* storage_;
   Communicator* stages_;
+  NegativeControl control_;
   Buffer memory_;  ///< for the slice of the other stage
 };
 

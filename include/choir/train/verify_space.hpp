@@ -26,7 +26,8 @@ struct Covering {
 Covering covering_order(const std::vector<VerifyLayout>& legal, std::size_t most);
 
 /// What a user asked for: "all" (at least 150 layouts, every pair), "quick" (at least 32 of them,
-/// every value), "exhaustive", or a list for parse_layouts().
+/// every value), "exhaustive", "exhaustive:N" (N of them, spread evenly), or a list for
+/// parse_layouts().
 struct LayoutSelection {
   std::vector<VerifyLayout> layouts;  ///< neighbours use the same ranks where possible
   std::string about;                  ///< "32 of 96 legal ones: every value, ..."

@@ -116,30 +116,65 @@ TEST(VerifyLayout, IsAsLegalAsItsDeck) {
   EXPECT_NE(complaint("order=sideways").find("parallel.order"), std::string::npos);
 }
 
+/// Values the table takes, of axes that others may still be working on.
+std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
+  std::int64_t count = 1;  // the plain one, which needs no key
+  for (const std::string& value : values) count += refusal_of(key, value).empty() ? 1 : 0;
+  return count;
+}
+
+/// The layouts of the deck above by the rules in words: 8 heads are divided among tensor and
+/// context ranks, 4 layers among stages, 24 sequences among data ranks and micro-batches.
+std::int64_t legal_by_hand(int ranks) {
+  std::int64_t sum = 0;
+  for (const int tp : {1, 2, 4, 8})
+    for (const int cp : {1, 2, 4, 8})
+      for (int pp = 1; pp <= 4; ++pp)
+        for (const int dp : {1, 2, 3, 4, 6, 8}) {
+          if (tp * cp > 8 || tp * cp * pp * dp > ranks) continue;
+          std::int64_t micro = 0;
+          for (const int size : {1, 2, 3, 4}) micro += 24 % (dp * size) == 0 ? 1 : 0;
+          const int sequence = tp > 1 ? 2 : 1;
+          const bool pairs = dp > 2 && dp % 2 == 0 && cp == 1;  // groups of two, several of them
+          const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
+          // Four schedules, interleaved also with two pieces a stage.
+          const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
+          const int recompute = 3;
+          // Two axes can be put in two orders. Of three, with tp-cp-dp-pp, pp-dp-cp-tp and
+          // dp-tp-cp-pp, three are different unless dp is missing.
+          const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);
+          const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
+          sum += micro * sequence * zero * schedule * recompute * order;
+        }
+  return sum * accepted("parallel.offload", {"optimizer", "all"}) * accepted("model.tile", {"3"});
+}
+
 TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {
-  const std::vector<VerifyLayout> legal = legal_layouts(deck(), 8);
-  std::set<std::string> names;
-  for (const VerifyLayout& layout : legal) {
-    std::vector<KeyProblem> problems;
-    lay_out(deck(), layout, problems);
-    EXPECT_TRUE(problems.empty()) << layout.to_string() << ": " << problems.front().text;
-    EXPECT_LE(layout.ranks(), 8);
-    names.insert(layout.to_string());
-  }
-  EXPECT_EQ(names.size(), legal.size());
-  for (const char* layout :
-       {"dp=1 tp=1 pp=1 cp=1", "dp=8 tp=1 pp=1 cp=1 micro=3", "dp=3 tp=2 pp=1 cp=1 sequence=true",
-        "dp=2 tp=4 pp=1 cp=1 order=dp-tp-cp-pp", "dp=1 tp=8 pp=1 cp=1 sequence=true micro=4"})
-    EXPECT_TRUE(names.contains(layout)) << layout;
-  for (const std::string& name : names) {
-    EXPECT_EQ(name.find("tp=3"), std::string::npos) << name;
-    EXPECT_EQ(name.find("dp=5"), std::string::npos) << name;
-    // What has no effect is no layout of its own.
-    if (name.find("tp=1 ") != std::string::npos) {
-      EXPECT_EQ(name.find("sequence"), std::string::npos) << name;
+  for (const int ranks : {1, 2, 6, 8}) {
+    const std::vector<VerifyLayout> legal = legal_layouts(deck(), ranks);
+    EXPECT_EQ(static_cast<std::int64_t>(legal.size()), legal_by_hand(ranks)) << ranks;
+    std::set<std::string> names;
+    for (const VerifyLayout& layout : legal) {
+      EXPECT_LE(layout.ranks(), ranks) << layout.to_string();
+      names.insert(layout.to_string());
     }
+    EXPECT_EQ(names.size(), legal.size());
+    if (ranks < 8) continue;
+    for (const char* layout :
+         {"dp=1 tp=1 pp=1 cp=1", "dp=8 tp=1 pp=1 cp=1 micro=3", "dp=3 tp=2 pp=1 cp=1 sequence=true",
+          "dp=2 tp=2 pp=2 cp=1 zero=3 order=dp-tp-cp-pp", "dp=4 tp=1 pp=2 cp=1 zero=1 zero_group=2",
+          "dp=1 tp=2 pp=2 cp=2 schedule=interleaved virtual_stages=2 recompute=full"})
+      EXPECT_TRUE(names.contains(layout)) << layout;
   }
-  EXPECT_EQ(legal_layouts(deck(), 1).size(), 4u) << "one rank: sizes of micro-batches";
+}
+
+TEST(VerifySpace, SameMeshInAnotherOrderIsNoOtherLayout) {
+  std::set<std::string> orders;
+  for (const VerifyLayout& layout : legal_layouts(deck(), 4))
+    if (layout.size(LayoutAxis::data) == 2 && layout.size(LayoutAxis::tensor) == 2)
+      orders.insert(layout[LayoutAxis::order]);
+  EXPECT_EQ(orders, (std::set<std::string>{"tp-cp-dp-pp", "pp-dp-cp-tp"}))
+      << "dp-tp-cp-pp is the second one again";
 }
 
 TEST(VerifySpace, AllMeetsEveryTwoValuesThatGoTogether) {
@@ -162,13 +197,20 @@ TEST(VerifySpace, AllMeetsEveryTwoValuesThatGoTogether) {
 TEST(VerifySpace, SetsAreAsLargeAsTheySay) {
   const std::vector<VerifyLayout> legal = legal_layouts(deck(), 8);
   const LayoutSelection all = choose_layouts(deck(), 8, "all");
-  EXPECT_EQ(all.layouts.size(), std::min<std::size_t>(legal.size(), 150));
+  const std::size_t pairs = covering_order(legal, 0).layouts.size();
+  EXPECT_EQ(all.layouts.size(), std::max<std::size_t>(pairs, 150));
   EXPECT_EQ(pairs_of(all.layouts), pairs_of(legal));
   const LayoutSelection quick = choose_layouts(deck(), 8, "quick");
   EXPECT_GE(quick.layouts.size(), 30u);
   EXPECT_LT(quick.layouts.size(), 60u);
   EXPECT_EQ(values_of(quick.layouts), values_of(legal));
   EXPECT_EQ(choose_layouts(deck(), 8, "exhaustive").layouts.size(), legal.size());
+  const LayoutSelection sample = choose_layouts(deck(), 8, "exhaustive:97");
+  EXPECT_EQ(sample.layouts.size(), 97u);
+  EXPECT_GT(values_of(sample.layouts).size(), values_of(legal).size() * 3 / 4) << "spread";
+  EXPECT_EQ(choose_layouts(deck(), 8, "exhaustive:99999").layouts.size(), legal.size());
+  for (const char* wrong : {"exhaustive:", "exhaustive:0", "exhaustive:x", "exhaustive7"})
+    EXPECT_THROW(choose_layouts(deck(), 8, wrong), DeckError) << wrong;
   const LayoutSelection listed = choose_layouts(deck(), 8, "tp=2 sequence=true,dp=2");
   ASSERT_EQ(listed.layouts.size(), 2u);
   EXPECT_EQ(listed.layouts[1].to_string(), "dp=2 tp=1 pp=1 cp=1") << "in the order given";
