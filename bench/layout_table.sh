@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # layout_table.sh PRECISION [BUILD]: shape d on two ranks of one thread, the same 8 sequences a step, laid out in every
-# way. The variants take turns, ROUNDS (3) times with SECONDS (4) of timed steps each, so that whatever else the machine
+# way. The variants take turns, ROUNDS (3) times with SECONDS_EACH (4) of timed steps each, so that whatever else the machine
 # does hits all of them alike; of each variant the round of median tokens/s is shown. VARIANTS="dp2 zero1 ..." picks some.
-# Rows go to bench/results/DATE-layouts-PRECISION.csv, a column `variant` in front. LOCK is put before each round.
+# Rows go to bench/results/DATE-layouts-PRECISION.csv, a column `variant` in front.
 set -eu
 cd "$(dirname "$0")/.."
 precision=${1:?usage: layout_table.sh PRECISION [BUILD]} build=${2:-build}
