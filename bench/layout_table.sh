@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # layout_table.sh PRECISION [BUILD]: shape d on two ranks of one thread, the same 8 sequences a step, laid out in every
-# way. The variants take turns, ROUNDS (3) times with SECONDS_EACH (4) of timed steps each, so that whatever else the machine
-# does hits all of them alike; of each variant the round of median tokens/s is shown. VARIANTS="dp2 zero1 ..." picks some.
+# way. The variants take turns, ROUNDS (3) times with SECONDS_EACH (4) of timed steps each, so that whatever else the
+# machine does hits all of them alike; of each variant the round of median tokens/s is shown. VARIANTS="dp2 zero1 ..."
+# picks some, the first is what the others are held against; KEEP=1 adds to the rounds of a call before.
 # Rows go to bench/results/DATE-layouts-PRECISION.csv, a column `variant` in front.
 set -eu
 cd "$(dirname "$0")/.."
@@ -27,14 +28,17 @@ declare -A layout=(
   [dp2-full]="train.micro_batch_size=4 train.recompute=full"
 )
 read -ra variants <<<"${VARIANTS:-dp2 zero1 zero2 zero3 tp2 tp2-sp pp2-b1 pp2-b2 cp2 dp2-selective dp2-full}"
-work=$build/layout_table
+work=$build/layout_table/$precision
+[ -n "${KEEP:-}" ] || rm -rf "$work"
 mkdir -p bench/results "$work"
 column() { awk -F, -v name="$1" 'NR==1 {for (i = 1; i <= NF; ++i) if ($i == name) c = i} END {print $c}' "$2"; }
 
-for round in $(seq "${ROUNDS:-3}"); do
+for _ in $(seq "${ROUNDS:-3}"); do
   for variant in "${variants[@]}"; do
     read -ra keys <<<"${layout[$variant]}"
-    out=$work/$variant.$round
+    number=1
+    while [ -e "$work/$variant.$number.csv" ]; do number=$((number + 1)); done
+    out=$work/$variant.$number
     launch 2 "$build/choir" bench step inputs/bench_d.json train.precision="$precision" train.global_batch_size=8 \
       "${keys[@]}" --seconds "${SECONDS_EACH:-4}" --csv "$out.csv" --json "$out.json" >"$out.txt"
   done
@@ -43,11 +47,10 @@ done
 csv=bench/results/$(date +%F)-layouts-$precision.csv
 printf 'variant,%s\n' "$(head -n 1 "$work/${variants[0]}.1.csv")" >"$csv"
 printf '%-14s %10s %7s %9s %9s %9s %9s %8s\n' variant "tokens/s" ratio "tp ms" "cp ms" "dp ms" "pp ms" verdict
+rounds_of() { for row in "$work/$1".*.csv; do echo "$(column tok_s "$row") $row"; done | sort -g; }
 reference=
 for variant in "${variants[@]}"; do
-  # The round whose tokens/s is the median.
-  median=$(for r in $(seq "${ROUNDS:-3}"); do echo "$(column tok_s "$work/$variant.$r.csv") $work/$variant.$r.csv"; done |
-    sort -g | awk '{line[NR] = $2} END {print line[int((NR + 1) / 2)]}')
+  median=$(rounds_of "$variant" | awk '{line[NR] = $2} END {print line[int((NR + 1) / 2)]}')
   rate=$(column tok_s "$median")
   : "${reference:=$rate}"
   printf '%s,%s\n' "$variant" "$(tail -n 1 "$median")" >>"$csv"
