@@ -107,7 +107,6 @@ class Bench {
   void measure();
   void gather();
   void gather_traffic();
-  std::vector<std::pair<std::string, Communicator*>> communicators();
   double timed_step();
 
   Deck deck_;
@@ -122,6 +121,8 @@ class Bench {
   PhaseClock clock_;
   StepBench result_;
   std::array<std::vector<double>, kPhases> seconds_;
+  std::array<std::vector<double>, kAxes> exposed_;  // [axis][steps]
+  std::unique_ptr<PipelineRecorder> recorder_;
   double last_loss_ = 0;
   std::int64_t step_ = 0, base_ = 0, heap_ = 0;
 };
@@ -172,7 +173,10 @@ void Bench::measure_memory() {
 }
 
 void Bench::build() {
-  const EngineOptions options = engine_options(deck_, batch_);
+  EngineOptions options = engine_options(deck_, batch_);
+  // Inside a recorded graph events have no time.
+  options.time_actions =
+      mesh_.layout().size(Axis::pipeline) > 1 && (device_.host_visible() || !options.cuda_graph);
   together(world(), [&] {
     plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   });
@@ -186,6 +190,10 @@ void Bench::build() {
   result_.parameters = engine_->instance().parameters().count();
   result_.work = step_work(options.model, options.precision, batch_.micro * batch_.accum,
                            engine_->instance().storage().slices_size());
+  // The axes that part the work on a micro-batch, evenly if they can.
+  const double parts = world().size() / mesh_.along(Axis::data).size();
+  result_.work.gemm_flops /= parts;
+  result_.work.attention_flops /= parts;
 }
 
 double Bench::timed_step() {
@@ -212,7 +220,12 @@ void Bench::measure() {
   result_.step_seconds.reserve(kMost);
   result_.losses.reserve(kMost);
   for (auto& list : seconds_) list.reserve(kMost);
-  for (auto& [name, comm] : communicators()) comm->reset_traffic();
+  for (auto& list : exposed_) list.reserve(kMost);
+  if (engine_->options().time_actions)
+    recorder_ = std::make_unique<PipelineRecorder>(*engine_, kMost);
+  const Sharding& sharding = engine_->instance().storage().sharding();
+  reset_traffic(mesh_, sharding);
+  StepTraffic before;
   heap_ = heap_bytes();
   double spent = 0;
   std::size_t done = 0;
@@ -228,6 +241,11 @@ void Bench::measure() {
     result_.losses.push_back(last_loss_);
     for (int p = 0; p < kPhases; ++p)
       seconds_[static_cast<std::size_t>(p)].push_back(clock_.seconds(static_cast<Phase>(p)));
+    const StepTraffic now = traffic_of(mesh_, sharding);
+    for (std::size_t a = 0; a < kAxes; ++a)
+      exposed_[a].push_back(now[a].seconds - before[a].seconds);
+    before = now;
+    if (recorder_) recorder_->record();
   }
   heap_ = heap_bytes() - heap_;
 }
@@ -254,30 +272,22 @@ void Bench::gather() {
   result_.heap_growth = furthest(world(), heap_);
 }
 
-/// Every one that a step may use, by the name of its axis or group.
-std::vector<std::pair<std::string, Communicator*>> Bench::communicators() {
-  std::vector<std::pair<std::string, Communicator*>> list;
-  for (int a = 0; a < kAxes; ++a)
-    list.emplace_back(short_name(static_cast<Axis>(a)), &mesh_.along(static_cast<Axis>(a)));
-  const Sharding& sharding = engine_->instance().storage().sharding();
-  if (sharding.replicas() == nullptr) return list;
-  list.emplace_back("dp group", &sharding.group());
-  list.emplace_back("dp replicas", sharding.replicas());
-  return list;
-}
-
 void Bench::gather_traffic() {
   const auto steps = static_cast<double>(result_.step_seconds.size());
-  for (auto& [name, comm] : communicators()) {
-    if (comm->size() == 1) continue;
-    const CommTraffic& traffic = comm->traffic();
-    result_.traffic.push_back({.axis = name,
-                               .transport = comm->transport(),
-                               .ranks = comm->size(),
-                               .calls = static_cast<double>(traffic.calls) / steps,
-                               .bytes = traffic.bytes / steps,
-                               .exposed_seconds = max_over(world(), traffic.seconds / steps)});
+  const Sharding& sharding = engine_->instance().storage().sharding();
+  const StepTraffic traffic = traffic_of(mesh_, sharding);
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const Communicator& ranks = axis == Axis::data ? sharding.data() : mesh_.along(axis);
+    if (ranks.size() == 1) continue;
+    result_.traffic.push_back({.axis = std::string(short_name(axis)),
+                               .transport = ranks.transport(),
+                               .ranks = ranks.size(),
+                               .calls = static_cast<double>(traffic[a].calls) / steps,
+                               .bytes = traffic[a].bytes / steps,
+                               .exposed_seconds = max_over(world(), median_of(exposed_[a]))});
   }
+  if (recorder_) result_.pipeline = recorder_->gather(mesh_);
 }
 
 }  // namespace

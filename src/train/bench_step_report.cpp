@@ -84,6 +84,28 @@ std::string mfu_line(const StepBench& b) {
   return text + "\n";
 }
 
+nlohmann::ordered_json pipeline_json(const PipelineBench& b) {
+  nlohmann::ordered_json json{{"schedule", b.schedule},
+                              {"exchange", b.exchange},
+                              {"stages", b.shape.stages},
+                              {"virtual_stages", b.shape.chunks},
+                              {"micro_batches", b.shape.micro_batches},
+                              {"makespan_seconds", b.makespan},
+                              {"simulated_seconds", b.simulated},
+                              {"idle", b.idle()},
+                              {"bubble", b.bubble()},
+                              {"even_bubble", b.even_bubble()}};
+  for (const StageLoss& s : b.stages)
+    json["losses"].push_back(
+        {{"busy_seconds", s.busy}, {"bubble_seconds", s.bubble}, {"exposed_seconds", s.exposed}});
+  for (const ChunkCost& c : b.chunks)
+    json["costs"].push_back({{"forward", c.forward},
+                             {"backward", c.backward},
+                             {"backward_input", c.backward_input},
+                             {"backward_weight", c.backward_weight}});
+  return json;
+}
+
 }  // namespace
 
 double median_of(std::vector<double> values) {
@@ -91,6 +113,12 @@ double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t half = values.size() / 2;
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+double StepBench::exposed_seconds(Axis which) const {
+  for (const AxisTraffic& t : traffic)
+    if (t.axis == short_name(which)) return t.exposed_seconds;
+  return 0;
 }
 
 std::vector<std::string> complaints_of(const StepBench& b) {
@@ -131,6 +159,7 @@ std::string to_string(const StepBench& b) {
         "in {:.1f} calls\n",
         t.axis, t.transport, t.ranks, 1e3 * t.exposed_seconds,
         100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls);
+  text += to_string(b.pipeline);
   text += floor_table(b);
   text += fmt::format(
       "memory of a rank: {:.1f} MiB planned on the {}, of it the arena, peak {} bytes, planned {}; "
@@ -201,13 +230,16 @@ std::string to_json(const StepBench& b) {
                                      {"calls", t.calls},
                                      {"bytes", t.bytes},
                                      {"exposed_seconds", t.exposed_seconds}});
+  if (!b.pipeline.empty()) json["pipeline"] = pipeline_json(b.pipeline);
   return json.dump();
 }
 
 std::string csv_header() {
   return "deck,precision,device,ranks,threads,layout,micro_batch,accum,global_batch,tokens,params,"
          "steps,step_ms_med,step_ms_min,step_ms_max,tok_s,tok_s_rank,mfu,nominal_mfu,floor_ms,"
-         "floor_ratio,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,gemm_tflops,"
+         "floor_ratio,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,tp_ms,cp_ms,dp_"
+         "ms,"
+         "pp_ms,gemm_tflops,"
          "memory_gb_s,mem_mib,loss_end,valid";
 }
 
@@ -221,6 +253,8 @@ std::string to_csv(const StepBench& b) {
       1e3 * *slowest, b.tokens_per_second(), b.tokens_per_second() / b.ranks, b.mfu, b.nominal_mfu,
       1e3 * b.floor_seconds, b.floor_ratio());
   for (const Spread& s : b.phases) row += fmt::format(",{:.4f}", 1e3 * s.median);
+  for (int a = 0; a < kAxes; ++a)
+    row += fmt::format(",{:.4f}", 1e3 * b.exposed_seconds(static_cast<Axis>(a)));
   return row +
          fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{}", b.rates.flops_per_second / 1e12,
                      b.rates.bytes_per_second / 1e9,

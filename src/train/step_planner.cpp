@@ -69,9 +69,10 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   Engine engine(options, device, *mesh, Arena::kUnbounded);
   const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
   StepPlan plan;
-  reset_traffic(*mesh);
+  const Sharding& sharding = engine.instance().storage().sharding();
+  reset_traffic(*mesh, sharding);
   const WorkCounter work = work_of_step(engine, planned.batch);
-  plan.traffic = traffic_of(*mesh);
+  plan.traffic = traffic_of(*mesh, sharding);
   plan.flops = work.flops;
   plan.bytes = work.bytes;
   if (options.model.recompute != Recompute::none) {

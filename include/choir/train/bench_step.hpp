@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choir/core/log.hpp"
+#include "choir/train/bench_pipeline.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/phase_clock.hpp"
 #include "choir/train/step_floor.hpp"
@@ -54,13 +55,17 @@ struct StepBench {
   StepWork work;                          ///< of one rank
   double floor_seconds = 0;
 
+  /// Of a step; `exposed_seconds`: in which the host waits for others, be they slow or their
+  /// messages; the median over the steps of the rank that waits longest.
   struct AxisTraffic {
     std::string axis, transport;
     int ranks = 1;
-    double calls = 0, bytes = 0,
-           exposed_seconds = 0;  ///< a step; seconds: mean of the slowest rank
+    double calls = 0, bytes = 0, exposed_seconds = 0;
   };
   std::vector<AxisTraffic> traffic;  ///< axes of more than one rank
+  /// 0 for an axis that is not among them.
+  double exposed_seconds(Axis axis) const;
+  PipelineBench pipeline;  ///< empty with one stage, or where a step is a recorded graph
 
   std::int64_t planned_arena = 0, peak_arena = 0;  ///< of the rank with the largest difference
   std::int64_t planned_memory = 0;                 ///< everything in the plan, of a rank

@@ -16,13 +16,15 @@ std::vector<Layout> layouts() {
   return list;
 }
 
-void expect_as_planned(const EngineOptions& options, const Layout& layout, Transport transport) {
+void expect_as_planned(const EngineOptions& options, const Layout& layout, Transport transport,
+                       const std::string& what = "") {
   const auto mesh = Mesh::over_world(layout, transport);
   test::EngineRun run(options, *mesh);
+  const Sharding& sharding = run.engine().instance().storage().sharding();
   run.step();  // the first step does nothing more than others
-  reset_traffic(*mesh);
+  reset_traffic(*mesh, sharding);
   run.step();
-  const StepTraffic real = traffic_of(*mesh);
+  const StepTraffic real = traffic_of(*mesh, sharding);
   bool same = true;
   std::string difference;
   for (std::size_t a = 0; a < kAxes; ++a) {
@@ -33,9 +35,12 @@ void expect_as_planned(const EngineOptions& options, const Layout& layout, Trans
                               short_name(static_cast<Axis>(a)), plan.calls, plan.bytes,
                               real[a].calls, real[a].bytes);
   }
-  EXPECT_ALL_RANKS(same) << difference << layout.to_string();
-  for (const Axis axis : {Axis::tensor, Axis::data})
-    EXPECT_ALL_RANKS((real[static_cast<std::size_t>(axis)].bytes > 0) == (layout.size(axis) > 1));
+  EXPECT_ALL_RANKS(same) << difference << layout.to_string() << " " << what;
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline}) {
+    const int ranks = axis == Axis::data ? sharding.data().size() : layout.size(axis);
+    EXPECT_ALL_RANKS((real[static_cast<std::size_t>(axis)].bytes > 0) == (ranks > 1))
+        << short_name(axis) << " of " << layout.to_string() << " " << what;
+  }
 }
 
 TEST(Traffic, IsAsPlanned) {
@@ -51,6 +56,52 @@ TEST(Traffic, IsAsPlanned) {
           expect_as_planned(options, layout, transport);
         }
       }
+}
+
+// With the groups of hybrid sharding, whose traffic is that of the data axis.
+TEST(Traffic, IsAsPlannedAtEveryZeroStage) {
+  for (const int stage : {1, 2, 3})
+    for (int group = 1; group <= test::world_size(); ++group) {
+      if (test::world_size() % group != 0) continue;
+      EngineOptions options = test::engine_options(test::tiny_gpt(), "bf16-mixed", 3);
+      options.zero = {.stage = stage, .group = group};
+      expect_as_planned(options, Layout(1, 1, test::world_size(), 1), Transport::automatic,
+                        fmt::format("stage {}, groups of {}", stage, group));
+    }
+}
+
+// A tied weight travels between the first and the last stage.
+TEST(Traffic, IsAsPlannedInAPipeline) {
+  for (const int stages : {2, 4}) {
+    if (test::world_size() % stages != 0) continue;
+    const Layout layout(1, 1, test::world_size() / stages, stages);
+    for (GptConfig model : {test::tiny_gpt(), test::tiny_llama()}) {
+      model.n_layer = 2 * stages;
+      for (const ScheduleKind kind :
+           {ScheduleKind::gpipe, ScheduleKind::interleaved, ScheduleKind::zb_h1})
+        for (const int zero : {0, 1, 3}) {
+          EngineOptions options = test::engine_options(model, "fp32", 3);
+          options.pipeline = {.schedule = kind,
+                              .virtual_stages = kind == ScheduleKind::interleaved ? 2 : 1};
+          options.zero.stage = zero;
+          expect_as_planned(options, layout, Transport::automatic,
+                            fmt::format("{} zero {}", name_of(kind), zero));
+        }
+    }
+  }
+}
+
+// Gradients travel over the replicas: the ranks of the data and the context axis together.
+TEST(Traffic, IsAsPlannedWithAContextAxis) {
+  for (const int contexts : {2, 4}) {
+    if (test::world_size() % contexts != 0) continue;
+    for (const int zero : {0, 1, 2, 3}) {
+      EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
+      options.zero.stage = zero;
+      expect_as_planned(options, Layout(1, contexts, test::world_size() / contexts, 1),
+                        Transport::automatic, fmt::format("zero {}", zero));
+    }
+  }
 }
 
 TEST(Traffic, ReportKnowsTheNodesOfAllRanks) {

@@ -229,6 +229,43 @@ TEST(StepBench, ReportsEndInAVerdict) {
   EXPECT_TRUE(to_string(b).ends_with("\nINVALID: this; that"));
 }
 
+// 1F1B of 2 equal stages and 4 micro-batches, forward 2 and backward 4 ms: busy 24, makespan 30.
+TEST(StepBench, SaysWhereTheStagesOfAPipelineSpendAStep) {
+  StepBench b = good_bench();
+  EXPECT_EQ(to_string(b).find("pipeline"), std::string::npos);
+  EXPECT_FALSE(nlohmann::json::parse(to_json(b)).contains("pipeline"));
+  const Schedule schedule = make_schedule(ScheduleKind::one_f_one_b, {2, 4});
+  b.pipeline = {.schedule = "1f1b",
+                .exchange = "blocking",
+                .shape = schedule.shape,
+                .makespan = 0.036,
+                .simulated = 0.030,
+                .chunks = std::vector<ChunkCost>(2, {.forward = 0.002, .backward = 0.004})};
+  b.pipeline.stages = stage_losses(schedule, b.pipeline.chunks, b.pipeline.makespan);
+  EXPECT_NE(to_string(b).find("idle 33.3 % measured, 20.0 % simulated; (p - 1) / (m v + p - 1) is "
+                              "20.0 %"),
+            std::string::npos)
+      << to_string(b);
+  EXPECT_NE(to_string(b).find("  1          24.000      6.000      6.000\n"), std::string::npos)
+      << to_string(b);
+  const auto json = nlohmann::json::parse(to_json(b))["pipeline"];
+  EXPECT_DOUBLE_EQ(json["losses"][1]["bubble_seconds"], 0.006);
+  EXPECT_DOUBLE_EQ(json["costs"][0]["backward"], 0.004);
+}
+
+TEST(StepBench, SaysWhatEachAxisExposes) {
+  StepBench b = good_bench();
+  b.traffic = {{.axis = "tp", .transport = "node", .ranks = 2, .calls = 4, .exposed_seconds = 0.01},
+               {.axis = "dp", .transport = "mpi", .ranks = 3, .exposed_seconds = 0.002}};
+  EXPECT_NE(
+      to_string(b).find("exposed communication tp (node, 2 ranks): 10.000 ms a step (10.0 %)"),
+      std::string::npos)
+      << to_string(b);
+  EXPECT_EQ(b.exposed_seconds(Axis::data), 0.002);
+  EXPECT_EQ(b.exposed_seconds(Axis::pipeline), 0);
+  EXPECT_EQ(nlohmann::json::parse(to_json(b))["communication"][1]["exposed_seconds"], 0.002);
+}
+
 TEST(StepBench, CsvHasAValueForEveryColumn) {
   EXPECT_EQ(split(csv_header(), ',').size(), split(to_csv(good_bench()), ',').size());
 }
