@@ -10,8 +10,8 @@ namespace choir {
 const std::vector<std::string>& negative_control_names() {
   // In the order of the enumerators behind `none`.
   static const std::vector<std::string> kNames{
-      "norm-unreduced",  "kv-unsummed",      "replicated-twice", "mean-of-means", "padding-leaks",
-      "bias-everywhere", "dropout-per-rank", "loss-unreduced",   "batch-off"};
+      "norm-unreduced",  "kv-unsummed",     "replicated-twice", "mean-of-means",  "padding-leaks",
+      "local-smoothing", "bias-everywhere", "dropout-per-rank", "loss-unreduced", "batch-off"};
   return kNames;
 }
 

@@ -271,8 +271,8 @@ TEST(GptPieces, CopyOfATiedWeight) {
     EXPECT_EQ(head.name, "head");
     EXPECT_EQ(tokens.size, head.size);
     EXPECT_EQ(tokens.decayed, head.decayed);
-    EXPECT_EQ(tokens.position, head.position);
-    EXPECT_EQ(last.buckets().back().position, head.position);
+    EXPECT_EQ(tokens.parameters[0]->position, head.parameters[0]->position);
+    EXPECT_EQ(last.buckets().back().parameters[0]->position, head.parameters[0]->position);
     EXPECT_EQ(both.flat_size(), head.offset + head.size);
     std::vector<double> one(static_cast<std::size_t>(tokens.size)), other(one);
     const Parameter &a = *tokens.parameters[0], &b = *last.buckets().back().parameters[0];
