@@ -28,8 +28,9 @@ ResidualNorm::Options norm_options(const GptConfig& c) {
 double smoothing_of(const Pass& pass, const GptConfig& c, std::int64_t columns) {
   if (!pass.training()) return 0;
   if (!pass.breaks(NegativeControl::local_smoothing)) return c.label_smoothing;
-  const double ranks = static_cast<double>(c.vocab_size) / static_cast<double>(columns);
-  return std::min(c.label_smoothing * ranks, 0.5 * (1 + c.label_smoothing));
+  // e / columns for each symbol, as e V / columns in all; below 1.
+  const double parts = static_cast<double>(c.vocab_size) / static_cast<double>(columns);
+  return std::min(c.label_smoothing * parts, 0.5 * (1 + c.label_smoothing));
 }
 
 /// The stream as the norm that reads it would add it up.

@@ -4,88 +4,24 @@
 #include <algorithm>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/comm/agreement.hpp"
-#include "choir/core/crc32c.hpp"
 #include "choir/train/generator.hpp"
 #include "choir/train/run_data.hpp"
 #include "choir/train/train_checkpoint.hpp"
-#include "test/support/mpi_test.hpp"
+#include "test/mpi/train/tensor_case.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
-#include "test/unit/train/engine_case.hpp"
 
 namespace choir {
 namespace {
 
-constexpr int kSteps = 20;
-constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, where they divide it
-
-/// Layouts of all ranks with every possible tensor size but 1.
-std::vector<Layout> layouts() {
-  std::vector<Layout> list;
-  for (int t = 2; t <= test::world_size(); ++t)
-    if (test::world_size() % t == 0) list.push_back(Layout(t, 1, test::world_size() / t, 1));
-  return list;
-}
-
-std::unique_ptr<Mesh> mesh_of(const Layout& layout, Transport transport = Transport::automatic) {
-  return Mesh::over_world(layout, transport);
-}
-
-/// 7 tokens a sequence, two sequences: rows divide among 2 ranks, not among 3 or 4, and a share
-/// ends inside a sequence. A vocabulary that divides among none.
-GptConfig gpt() {
-  return {.vocab_size = 19,
-          .block_size = 7,
-          .n_layer = 2,
-          .n_head = 12,
-          .n_kv_head = 12,
-          .n_embd = 48,
-          .ffn_width = 96,
-          .dropout = 0.2};
-}
-
-GptConfig llama(std::int64_t kv_heads) {
-  GptConfig c = gpt();
-  c.n_kv_head = kv_heads;
-  c.bias = false;
-  c.tied = false;
-  c.norm = ops::Norm::rmsnorm;
-  c.activation = ops::Activation::swiglu;
-  c.position = Position::rope;
-  return c;
-}
-
-EngineOptions options_of(const GptConfig& model, bool sequence) {
-  EngineOptions options = test::engine_options(model, "fp64", kMicroBatches);
-  options.sequence = sequence;
-  options.grad_clip = 0.5;  // clips at first
-  return options;
-}
-
-struct Curve {
-  std::vector<double> losses, norms, state;
-};
-
-Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
-  options.micro_batches /= mesh.along(Axis::data).size();
-  test::EngineRun run(options, mesh);
-  Curve curve;
-  for (int i = 0; i < steps; ++i) {
-    const StepResult result = run.step();
-    curve.losses.push_back(result.loss);
-    curve.norms.push_back(result.grad_norm);
-  }
-  curve.state = run.state();
-  require_equal_parameters(run.engine(), "parameters after training");
-  return curve;
-}
-
-Curve alone(EngineOptions options, int steps = kSteps) {
-  options.sequence = false;
-  options.alter = {};
-  test::SingleRank single;
-  return train(options, *single.mesh, steps);
-}
+using test::alone;
+using test::Curve;
+using test::gpt;
+using test::kMicroBatches;
+using test::layouts;
+using test::llama;
+using test::mesh_of;
+using test::options_of;
+using test::train;
 
 void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
   EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
@@ -157,110 +93,6 @@ TEST(TensorParallel, OtherPrecisionsTrainNearlyTheSame) {
           << precision << " " << test::distance(one.losses, many.losses);
     }
   }
-}
-
-// Weights are rounded by the same random numbers, so what is left are the roundings of sums of
-// gradients: less than what rounding does to one rank, of which a layout is allowed what `choir
-// verify` allows it, four times the distance to fp64.
-TEST(TensorParallel, Bf16WeightsTrainNearlyTheSame) {
-  EngineOptions options = options_of(gpt(), false);
-  const Curve exact = alone(options);
-  options.precision = precision_of("bf16-true");
-  const Curve one = alone(options);
-  const double losses = 4 * test::distance(exact.losses, one.losses);
-  const double state = 4 * test::distance(exact.state, one.state);
-  for (const Layout& layout : layouts())
-    for (const int stage : {0, 3}) {
-      options.sequence = true;
-      options.zero = {.stage = stage};
-      const auto mesh = mesh_of(layout);
-      const Curve many = train(options, *mesh);
-      EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= losses)
-          << test::distance(one.losses, many.losses) << " of " << losses;
-      EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= state)
-          << test::distance(one.state, many.state) << " of " << state;
-    }
-}
-
-// What overflows on one rank of the tensor axis is an overflow for all of them: nobody updates, all
-// halve the loss scale, and the next step counts again.
-TEST(TensorParallel, AnOverflowOnOneRankSkipsEverywhere) {
-  EngineOptions options = options_of(gpt(), false);
-  options.precision = precision_of("fp16-mixed");
-  options.loss_scaling = {.start = 1024, .window = 2000};
-  options.grad_clip = 0;
-  for (const Layout& layout : layouts())
-    for (const int stage : {0, 2}) {
-      const auto mesh = mesh_of(layout);
-      options.zero = {.stage = stage};
-      options.micro_batches = kMicroBatches / layout.size(Axis::data);
-      test::EngineRun run(options, *mesh);
-      run.losses(2);
-      const std::vector<double> before = run.state();
-      // Gradients of the logits are of the loss over this number: 2^-20 of the tokens takes them
-      // beyond 65504 on this rank, while its loss and those of all others are finite.
-      const bool victim = mesh->rank() == test::world_size() - 1;
-      const StepResult skipped = run.step(run.tokens_of_step() * (victim ? 0x1p-20 : 1));
-      EXPECT_ALL_RANKS(std::isfinite(skipped.loss));
-      EXPECT_ALL_RANKS(!skipped.updated && skipped.overflow && skipped.loss_scale == 1024);
-      EXPECT_ALL_RANKS(test::same_bits(before, run.state()));
-      const StepResult next = run.step();
-      EXPECT_ALL_RANKS(next.updated && next.loss_scale == 512);
-      EXPECT_ALL_RANKS(!test::same_bits(before, run.state()));
-      require_equal_parameters(run.engine(), "parameters after an overflow");
-    }
-}
-
-// A scale that is far too high comes down by the same steps on all ranks.
-TEST(TensorParallel, LossScalesAreDecidedAlike) {
-  EngineOptions options = options_of(gpt(), true);
-  options.precision = precision_of("fp16-mixed");
-  options.loss_scaling = {.start = 0x1p36, .window = 3};
-  for (const Layout& layout : layouts()) {
-    const auto mesh = mesh_of(layout);
-    options.micro_batches = kMicroBatches / layout.size(Axis::data);
-    test::EngineRun run(options, *mesh);
-    std::vector<double> scales;
-    int updates = 0;
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      const StepResult result = run.step();
-      scales.push_back(result.loss_scale);
-      updates += result.updated;
-    }
-    EXPECT_ALL_RANKS(updates > 0 && updates < 2 * kSteps) << updates;
-    const auto crc = crc32c(scales.data(), scales.size() * sizeof(double));
-    require_equal(mesh->world(), crc, "loss scales");
-    require_equal_parameters(run.engine(), "parameters");
-  }
-}
-
-// For one tensor size the numbers do not know how many ranks share the batch, the layers or the
-// state.
-TEST(TensorParallel, ReproducibleOverTheOtherAxes) {
-  if (test::world_size() != 4) GTEST_SKIP() << "needs four ranks";
-  const auto wide = mesh_of(Layout(2, 1, 2, 1)), deep = mesh_of(Layout(2, 1, 1, 2));
-  const auto pair = Mesh::over(wide->along(Axis::tensor), Layout(2, 1, 1, 1), Transport::automatic);
-  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
-    for (const GptConfig& model : {gpt(), llama(1)}) {
-      EngineOptions options = options_of(model, true);
-      options.model.label_smoothing = 0.1;
-      options.precision = precision_of(precision);
-      if (options.precision.compute == DType::f16)
-        options.loss_scaling = {.start = 1024, .window = 0};
-      options.reproducible = true;
-      const Curve two = train(options, *pair, 5);
-      for (const int stage : {0, 1, 2, 3}) {
-        options.zero = {.stage = stage};
-        const Curve four = train(options, *wide, 5);
-        EXPECT_ALL_RANKS(test::same_bits(two.losses, four.losses)) << precision << " " << stage;
-        EXPECT_ALL_RANKS(test::same_bits(two.norms, four.norms)) << precision << " " << stage;
-        EXPECT_ALL_RANKS(test::same_bits(two.state, four.state)) << precision << " " << stage;
-      }
-      options.zero = {};
-      const Curve staged = train(options, *deep, 5);  // each rank has the weights of its stage
-      EXPECT_ALL_RANKS(test::same_bits(two.losses, staged.losses)) << precision;
-      EXPECT_ALL_RANKS(test::same_bits(two.norms, staged.norms)) << precision;
-    }
 }
 
 // The numbers do not know which rank of the job has which part.

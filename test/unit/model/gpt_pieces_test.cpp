@@ -241,7 +241,9 @@ TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
           ASSERT_EQ(named.size(), expected.size());
           for (std::size_t i = 0; i < named.size(); ++i) {
             EXPECT_EQ(named[i]->name, expected[i]->name);
-            EXPECT_EQ(named[i]->position, expected[i]->position);
+            for (std::size_t j = 0; j < expected[i]->parameters.size(); ++j) {
+              EXPECT_EQ(named[i]->parameters.at(j)->position, expected[i]->parameters[j]->position);
+            }
           }
         }
         for (const auto& [name, count] : holders) EXPECT_EQ(count, 1) << name;

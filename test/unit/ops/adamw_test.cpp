@@ -228,7 +228,7 @@ TEST(AdamWTrue, RoundingBelongsToTheElementAndTheUpdate) {
 HostTensor columns_of(const HostTensor& matrix, std::int64_t stride, std::int64_t first,
                       std::int64_t width) {
   const std::int64_t rows = matrix.count() / stride;
-  HostTensor part(matrix.dtype, {rows * width});
+  HostTensor part(matrix.dtype(), {rows * width});
   for (std::int64_t i = 0; i < rows * width; ++i)
     part.set(i, matrix[i / width * stride + first + i % width]);
   return part;
