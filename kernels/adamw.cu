@@ -6,6 +6,13 @@
 namespace choir::cuda {
 namespace {
 
+/// Packs have consecutive numbers and whole Philox calls.
+bool has_packs(const ops::ElementNumbers& e) {
+  const std::int64_t first = e.width == 0 ? e.first + e.column : e.first;
+  return first % 4 == 0 && e.stride % 4 == 0 && e.width % kAdamWWide == 0 &&
+         (e.width == 0 || e.column % kAdamWWide == 0);
+}
+
 template <class Master, class Copy>
 void run(const Stream& stream, const ops::AdamW& args) {
   const AdamWMemory<Master, Copy> at{args.master.as<Master>(),
@@ -14,10 +21,11 @@ void run(const Stream& stream, const ops::AdamW& args) {
                                      args.v.as<float>(),
                                      args.copy.empty() ? nullptr : args.copy.as<Copy>(),
                                      args.master.count(),
-                                     can_pack<float>(0, args.master.data, args.gradient.data,
-                                                     args.m.data, args.v.data, args.copy.data)};
-  const AdamWConstants constants{args.beta1,   args.beta2,    args.epsilon,      args.decay,
-                                 args.control, args.rounding, args.first_element};
+                                     (sizeof(Master) > 2 || has_packs(args.elements)) &&
+                                         can_pack<float>(0, args.master.data, args.gradient.data,
+                                                         args.m.data, args.v.data, args.copy.data)};
+  const AdamWConstants constants{args.beta1,   args.beta2,    args.epsilon, args.decay,
+                                 args.control, args.rounding, args.elements};
   launch(stream, "adamw", adamw_kernel<Master, Copy>,
          {elementwise_blocks(blocks_for(at.n, kAdamWWide)), kAdamWThreads}, at, constants);
 }

@@ -12,7 +12,6 @@ namespace choir::cuda {
 
 constexpr int kAdamWThreads = 256;
 constexpr int kAdamWWide = 8;
-static_assert(ops::kRoundingGroup % kAdamWWide == 0);
 
 /// The numbers of one step, as cpu::adamw() derives them.
 struct AdamWStep {
@@ -35,7 +34,7 @@ struct AdamWConstants {
   double beta1, beta2, epsilon, decay;
   const ops::StepControl* control;
   PhiloxKey rounding;
-  std::int64_t first_element;
+  ops::ElementNumbers elements;
 };
 
 __device__ inline AdamWStep adamw_step(const AdamWConstants& c) {
@@ -103,7 +102,7 @@ __device__ inline void update_values(const AdamWMemory<Master, Copy>& at, const 
 #pragma unroll
   for (int k = 0; k < kWide; ++k) update_parameter(step, x.gradient[k], x.m[k], x.v[k], x.w[k]);
   if constexpr (sizeof(Master) == 2) {
-    const auto element = static_cast<std::uint64_t>(c.first_element + i);
+    const auto element = static_cast<std::uint64_t>(c.elements.at(i));
     if constexpr (kWide == 1) {
       const PhiloxBlock words = philox_at(c.rounding, element / 4, step.update);
       std::uint32_t word = words[0];  // no array in memory for an index that is not constant

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <type_traits>
@@ -10,7 +11,7 @@
 namespace choir::cpu {
 namespace {
 
-static_assert(ops::kRoundingGroup % kWords == 0 && kFlatGroup % kWords == 0);
+static_assert(kFlatGroup % kWords == 0);
 
 template <class A>
 struct Step {
@@ -20,11 +21,26 @@ struct Step {
 /// What decides the random rounding of bf16 masters.
 struct Rounding {
   PhiloxKey key;
-  std::int64_t first_element;
+  ops::ElementNumbers elements;
   std::uint64_t update;
 
+  /// Those of kWords elements from i on. As many at a time as have consecutive numbers; a vector of
+  /// calls begins at a multiple of kWords, so that their numbers have the same upper half.
   void draw(std::int64_t i, std::uint32_t* words) const {
-    const auto call = static_cast<std::uint64_t>(first_element + i) / 4;
+    alignas(kVectorBytes) std::uint32_t some[kWords];
+    for (std::int64_t done = 0; done < kWords;) {
+      const std::int64_t element = elements.at(i + done), skip = element % kWords;
+      std::int64_t count = std::min(kWords - done, kWords - skip);
+      if (elements.width > 0)
+        count = std::min(count, elements.width - (elements.column + i + done) % elements.width);
+      draw_aligned(element - skip, count == kWords ? words : some);
+      if (count < kWords)
+        std::memcpy(words + done, some + skip, static_cast<std::size_t>(count) * sizeof *words);
+      done += count;
+    }
+  }
+  void draw_aligned(std::int64_t element, std::uint32_t* words) const {
+    const auto call = static_cast<std::uint64_t>(element) / 4;
     random_words(key, static_cast<std::uint32_t>(call), static_cast<std::uint32_t>(call >> 32),
                  update, words);
   }
@@ -89,7 +105,7 @@ void adamw(const ops::AdamW& args) {
                                    static_cast<const A*>(args.gradient.data),
                                    static_cast<A*>(args.m.data), static_cast<A*>(args.v.data),
                                    static_cast<Copy*>(args.copy.data)};
-  const Rounding rounding{args.rounding, args.first_element, static_cast<std::uint64_t>(c.updates)};
+  const Rounding rounding{args.rounding, args.elements, static_cast<std::uint64_t>(c.updates)};
   parallel_flat(
       args.master.count(),
       [&](std::int64_t first, std::int64_t last) {

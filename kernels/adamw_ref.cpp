@@ -30,7 +30,7 @@ void adamw(const ops::AdamW& args) {
     w -= c.learning_rate * (m_hat / (std::sqrt(v_hat) + args.epsilon) + args.decay * w);
     if (random)
       args.master.as<bf16>()[i] =
-          round_at_random(w, args.rounding, static_cast<std::uint64_t>(args.first_element + i),
+          round_at_random(w, args.rounding, static_cast<std::uint64_t>(args.elements.at(i)),
                           static_cast<std::uint64_t>(c.updates));
     else
       args.master.as<double>()[i] = w;

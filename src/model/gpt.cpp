@@ -24,6 +24,15 @@ ResidualNorm::Options norm_options(const GptConfig& c) {
   return {.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
 }
 
+/// Of the targets of this pass; `columns`: of the vocabulary, padding included, on this rank.
+double smoothing_of(const Pass& pass, const GptConfig& c, std::int64_t columns) {
+  if (!pass.training()) return 0;
+  if (!pass.breaks(NegativeControl::local_smoothing)) return c.label_smoothing;
+  // e / columns for each symbol, as e V / columns in all; below 1.
+  const double parts = static_cast<double>(c.vocab_size) / static_cast<double>(columns);
+  return std::min(c.label_smoothing * parts, 0.5 * (1 + c.label_smoothing));
+}
+
 /// The stream as the norm that reads it would add it up.
 Tensor joined(Pass& pass, ResidualStream stream) {
   if (stream.delta.empty()) return std::move(stream.residual);
@@ -229,7 +238,8 @@ Tensor Gpt::head(Pass& pass, ResidualStream stream, const GptBatch& batch, Bucke
                 .vocabulary = vocabulary,
                 .scale = batch.scale,
                 .device_scale = batch.device_scale,
-                .write_gradient = pass.training()},
+                .write_gradient = pass.training(),
+                .label_smoothing = smoothing_of(pass, config_, logits.shape.back())},
                first_id());
   pass.save(logits);  // now their gradient
   return losses;

@@ -114,10 +114,10 @@ void ParameterSet::place(int data_ranks) {
       p->offset = end;
       end += round_up(p->local_count(), kAlignment);
       if (p->decay) bucket.decayed = end;
+      if (p->tied_to) continue;
+      p->position = position;
+      position += round_up(p->count(), kAlignment);
     }
-    bucket.position = position;
-    const bool copy = !bucket.parameters.empty() && bucket.parameters.front()->tied_to;
-    if (!copy) position += end;
     if (!where.resident) continue;
     bucket.size = round_up(end, kSliceAlignment * data_ranks);
     bucket.offset = flat_size_;
@@ -129,8 +129,7 @@ void ParameterSet::place(int data_ranks) {
     CHOIR_CHECK(own.parameters.size() == 1 && original.parameters.size() == 1 &&
                     copy->local == copy->tied_to->local && copy->decay == copy->tied_to->decay,
                 "'{}' and '{}' are not laid out alike", copy->name, copy->tied_to->name);
-    if (copy->resident())
-      buckets_[static_cast<std::size_t>(copy->bucket)].position = original.position;
+    own.parameters.front()->position = copy->tied_to->position;
   }
 }
 

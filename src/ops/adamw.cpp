@@ -19,8 +19,11 @@ void adamw(const Stream& stream, const AdamW& args) {
   CHOIR_CHECK(args.control != nullptr, "adamw without a step control");
   CHOIR_CHECK(args.beta1 >= 0 && args.beta1 < 1 && args.beta2 >= 0 && args.beta2 < 1, "betas {} {}",
               args.beta1, args.beta2);
-  CHOIR_CHECK(args.first_element >= 0 && args.first_element % kRoundingGroup == 0,
-              "element {} is no multiple of {}", args.first_element, kRoundingGroup);
+  const ElementNumbers& e = args.elements;
+  CHOIR_CHECK(e.first >= 0 && e.column >= 0 && e.width >= 0 &&
+                  (e.width == 0 || (e.column < e.width && e.stride >= e.width)),
+              "elements from {}, column {} of rows of {} every {}", e.first, e.column, e.width,
+              e.stride);
   stream.count(14.0 * static_cast<double>(n),
                2 * as_bytes(args.master) + 5 * as_bytes(args.gradient) + as_bytes(args.copy));
   if (on_cuda(stream)) return cuda::adamw(stream, args);

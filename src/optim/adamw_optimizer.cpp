@@ -1,7 +1,5 @@
 #include "choir/optim/adamw_optimizer.hpp"
 
-#include <algorithm>
-
 #include "choir/device/profile_range.hpp"
 #include "choir/ops/adamw.hpp"
 
@@ -15,6 +13,10 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
   memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
   moments_ = {memory_.data(), type, {2 * n}};
   device.zero(memory_.data(), memory_.bytes());
+  const bool rounds = storage.precision().master == DType::bf16;
+  for (const Bucket& bucket : storage.parameters().buckets())
+    spans_.push_back(rounds ? element_spans(bucket)
+                            : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
 }
 
 TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const {
@@ -29,13 +31,14 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Bucket& bucket) cons
 void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
                           const std::function<void(const Bucket&)>& updated) {
   const ProfileRange range(stream, "adamw");
+  auto spans = spans_.begin();
   for (const Bucket& bucket : storage_->parameters().buckets()) {
     const Range mine = storage_->sharding().slice(bucket);
     const TensorView copies = storage_->copies(bucket);
-    const auto update = [&](std::int64_t from, std::int64_t end, double decay) {
-      from = std::max(from, mine.first), end = std::min(end, mine.end());
-      if (from >= end) return;
-      const std::int64_t first = from - mine.first, count = end - from;
+    const auto update = [&](const ElementSpan& span, const Range& part, double decay) {
+      const auto [from, count] = overlap(span.local, overlap(part, mine));
+      if (count == 0) return;
+      const std::int64_t first = from - mine.first;
       ops::adamw(stream, {.master = storage_->masters(bucket).slice(first, count),
                           .gradient = storage_->gradients(bucket).slice(first, count),
                           .m = moment(0, bucket).slice(first, count),
@@ -47,10 +50,12 @@ void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
                           .decay = decay,
                           .control = control,
                           .rounding = rounding_,
-                          .first_element = bucket.position + from});
+                          .elements = span.elements.behind(from - span.local.first)});
     };
-    update(0, bucket.decayed, options_.weight_decay);
-    update(bucket.decayed, bucket.size, 0.0);
+    for (const ElementSpan& span : *spans++) {
+      update(span, {0, bucket.decayed}, options_.weight_decay);
+      update(span, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
+    }
     if (updated) updated(bucket);
   }
 }

@@ -54,13 +54,6 @@ class ParallelChecks {
     if (t == 1) return;
     for (KeyProblem& problem : check_tensor_size(gpt, t))
       add(std::move(problem.keys), std::move(problem.text));
-    // Sums of halves have no MPI type, and random rounding follows the layout of one rank.
-    const std::string& precision = deck_.train.precision;
-    if (precision == "fp16-mixed" || precision == "bf16-true")
-      add({"train.precision", "parallel.tensor"},
-          fmt::format("train.precision = \"{}\" is not yet supported with parallel.tensor = {}; "
-                      "legal now: fp64, fp32, bf16-mixed",
-                      precision, t));
   }
 
   void zero() {

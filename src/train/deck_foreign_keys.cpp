@@ -113,6 +113,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"run_name", "run.name", hf},
       {"resume_from_checkpoint", "checkpoint.resume", hf},
       {"gradient_checkpointing", "train.recompute", hf},
+      {"label_smoothing_factor", "train.label_smoothing", hf},
   };
 }
 

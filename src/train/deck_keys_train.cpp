@@ -84,6 +84,12 @@ void add_train_keys(Table& table) {
       "Bitwise the same weights for any split of a step's micro-batches into ranks and passes, "
       "both powers of two.");
   train
+      .add("label_smoothing", &Part::label_smoothing, "",
+           "Share of each target given to all symbols of the vocabulary alike (Szegedy et al. "
+           "2016). The training loss has it; the validation loss is the plain cross-entropy.")
+      .at_least(0)
+      .below(1);
+  train
       .add("recompute", &Part::recompute, "",
            "What backward computes again instead of keeping it; changes no number. selective: "
            "results of norms and activations; full: every block from its input, with a quarter "

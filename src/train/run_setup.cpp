@@ -85,6 +85,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
   GptConfig model = deck.model.gpt;
   model.recompute = recompute_of(deck.train.recompute);
+  model.label_smoothing = deck.train.label_smoothing;
   return {.model = model,
           .precision = precision_of(deck.train.precision),
           .seed = static_cast<std::uint64_t>(deck.run.seed),

@@ -11,6 +11,7 @@ namespace {
 struct State {
   HostTensor master, gradient, m, v, copy;
   ops::StepControl control;
+  ops::ElementNumbers elements{.first = 640};
   State(DType type, std::int64_t n, DType copy_type)
       : master(HostTensor::normal(type, {n}, 1)),
         gradient(HostTensor::normal(DType::f32, {n}, 2)),
@@ -27,7 +28,7 @@ struct State {
   ops::AdamW args() const {
     ops::AdamW a;
     a.master = master, a.gradient = gradient, a.m = m, a.v = v, a.copy = copy;
-    a.decay = 0.1, a.rounding = philox_key(3, "rounding"), a.first_element = 640;
+    a.decay = 0.1, a.rounding = philox_key(3, "rounding"), a.elements = elements;
     a.control = &control;
     return a;
   }
@@ -95,6 +96,27 @@ TEST_F(CudaAdamW, RandomRoundingHasTheBitsOfTheCpu) {
       run(later);
       EXPECT_FALSE(n > 64 && later.same_bits(there)) << "the update counts";
     }
+}
+
+// Rows of columns that packs fit in and that they do not.
+TEST_F(CudaAdamW, PartsOfRowsHaveTheBitsOfTheCpu) {
+  CpuDevice cpu;
+  for (const ops::ElementNumbers& elements :
+       {ops::ElementNumbers{.first = 128, .width = 48, .stride = 96, .column = 16},
+        {.first = 126, .width = 48, .stride = 96},
+        {.first = 128, .width = 21, .stride = 42, .column = 3},
+        {.first = 1001, .width = 0, .stride = 0, .column = 2}}) {
+    State here(DType::bf16, 999, kNoCopy);
+    here.gradient = HostTensor::filled(DType::f32, {999}, 0);
+    here.m = here.gradient, here.elements = elements;
+    State there = here, usual = here;
+    usual.elements = {.first = 640};
+    ops::adamw(Stream(cpu), here.args());
+    ops::adamw(Stream(cpu), usual.args());
+    run(there);
+    EXPECT_TRUE(there.same_bits(here)) << elements.width << " from " << elements.first;
+    EXPECT_FALSE(here.same_bits(usual));
+  }
 }
 
 // Rounded from values some ulps of f32 apart, a few in 2^16 elements land on the other neighbour.

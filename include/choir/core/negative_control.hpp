@@ -14,6 +14,7 @@ enum class NegativeControl {
   replicated_twice,  ///< the clipping norm counts what every tensor rank holds once for each
   mean_of_means,     ///< losses are divided by the tokens of a rank, then by the ranks
   padding_leaks,     ///< logits of the padding behind the vocabulary take part in the softmax
+  local_smoothing,   ///< what smoothing takes from a target is spread over the symbols of one rank
   bias_everywhere,   ///< the bias of a row layer is added by every rank before the sum
   dropout_per_rank,  ///< every rank draws random numbers from a stream of its own
   loss_unreduced,    ///< a rank reports the loss of its own part of the batch

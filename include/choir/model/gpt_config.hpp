@@ -29,6 +29,7 @@ struct GptConfig {
   double rope_theta = 10000;
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
   Recompute recompute = Recompute::none;  ///< in every block, while training
+  double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
 
   std::int64_t head_width() const { return n_embd / n_head; }
 };

@@ -71,6 +71,9 @@ struct Parameter {
   // Set when the parameter is placed.
   int bucket = -1;          ///< among those of this rank; -1: not on this rank
   std::int64_t offset = 0;  ///< elements from the start of the bucket
+  /// Where it would begin among all elements of the model on one rank: position + i names element i
+  /// of the logical tensor in every layout. Of copies: that of what they are copies of.
+  std::int64_t position = 0;
   TensorView value;         ///< what the model computes with; this and the next two are local
   /// What the optimizer updates (value itself when the types agree); empty where no rank has it
   /// whole. Likewise value and gradient between their uses.
@@ -103,9 +106,6 @@ struct Bucket {
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
   std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
-  /// Among all buckets of the model, without what is padded for the number of ranks: names elements
-  /// in every layout. Of copies: that of the bucket they are copies of.
-  std::int64_t position = 0;
 };
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #pragma once
 // AdamW (Loshchilov & Hutter 2019) on a flat range of parameters.
+#include "choir/core/host_device.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
@@ -7,14 +8,33 @@
 
 namespace choir::ops {
 
+/// What the elements of a flat range are called, whoever has them: rows of consecutive numbers.
+struct ElementNumbers {
+  std::int64_t first = 0;   ///< of the row that holds element 0 of the range
+  std::int64_t width = 0;   ///< elements of a row; 0: there is one row without end
+  std::int64_t stride = 0;  ///< from row to row
+  std::int64_t column = 0;  ///< of element 0 of the range
+
+  CHOIR_HOST_DEVICE std::int64_t at(std::int64_t i) const {
+    const std::int64_t c = column + i;
+    return width == 0 ? first + c : first + c / width * stride + c % width;
+  }
+  /// Of the range without its first `count` elements.
+  ElementNumbers behind(std::int64_t count) const {
+    const std::int64_t c = column + count;
+    if (width == 0) return {first, 0, 0, c};
+    return {first + c / width * stride, width, stride, c % width};
+  }
+};
+
 /// With what `control` holds after end_step(): g = gradient * gradient_factor; m = b1 m + (1-b1) g;
 /// v = b2 v + (1-b2) g^2; w -= learning_rate * (m / correction1 / (sqrt(v / correction2) + eps) +
 /// decay * w); copy = w in the compute dtype. Nothing is written when the step is not applied.
 ///
 /// bf16 masters are rounded to one of their two neighbours at random, so that the mean is w itself:
 /// rounding to nearest would lose every update below half a bf16 step (2^-9 to 2^-8 of w). Element
-/// i adds the lower 16 bits of word i' % 4 of philox_at(rounding, i' / 4, control->updates), where
-/// i' = first_element + i, to the bits of w in f32 and keeps the upper 16.
+/// i adds the lower 16 bits of word e % 4 of philox_at(rounding, e / 4, control->updates), where e
+/// = elements.at(i), to the bits of w in f32 and keeps the upper 16.
 struct AdamW {
   TensorView master;    ///< [n] f64, f32 or bf16
   TensorView gradient;  ///< [n] f64 with f64 masters, else f32
@@ -23,9 +43,8 @@ struct AdamW {
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0;
   const StepControl* control = nullptr;  ///< device memory
   PhiloxKey rounding{};                  ///< bf16 masters only
-  std::int64_t first_element = 0;        ///< likewise; a multiple of kRoundingGroup
+  ElementNumbers elements{};             ///< likewise
 };
-inline constexpr std::int64_t kRoundingGroup = 64;
 
 /// 28 bytes per f32 parameter (30 with a 16-bit copy), 24 per bf16 one: bandwidth bound.
 void adamw(const Stream& stream, const AdamW& args);

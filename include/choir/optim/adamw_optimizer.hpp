@@ -2,10 +2,12 @@
 // AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
 // decayed range of each bucket only.
 #include <functional>
+#include <vector>
 
 #include "choir/core/memory_plan.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/ops/step_control.hpp"
+#include "choir/optim/element_spans.hpp"
 #include "choir/parallel/parameter_storage.hpp"
 
 namespace choir {
@@ -36,6 +38,7 @@ class AdamWOptimizer {
   ParameterStorage* storage_;
   Options options_;
   PhiloxKey rounding_;
+  std::vector<std::vector<ElementSpan>> spans_;  // of each bucket; see step()
   Buffer memory_;
   TensorView moments_;  // [2, slices of all buckets]
 };

@@ -57,6 +57,7 @@ struct TrainSection {
   int grad_accum = 0;
   std::int64_t max_steps = 1000;
   bool reproducible = false;
+  double label_smoothing = 0;
   std::string recompute = "none";  ///< none | selective | full
   std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze;

@@ -124,7 +124,7 @@ GptConfig wider() {
 
 // The order of sums over the tensor axis is that of its ranks; all else is that of one rank.
 TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
-  for (const char* precision : {"fp32", "bf16-mixed"})
+  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const Layout& layout : layouts()) {
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
       EngineOptions options = options_of(wider(), precision);

@@ -59,6 +59,18 @@ class Model {
     instance_.model().backward(instance_.pass(), view(ids_), hooks_);
     return kScale * sum;
   }
+  /// Of the same positions, all with the target `symbol`; < 0: with their own.
+  double evaluate(std::int32_t symbol) {
+    std::vector<std::int32_t> targets = targets_;
+    for (std::int32_t& target : targets)
+      if (target >= 0 && symbol >= 0) target = symbol;
+    instance_.pass().begin(Mode::evaluate, {.batch = kBatch, .tokens = kTokens}, 40);
+    const Tensor losses =
+        instance_.model().loss(instance_.pass(), view(ids_), view(targets), kScale, hooks_);
+    double sum = 0;
+    for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
+    return kScale * sum;
+  }
   std::size_t live() { return instance_.arena().live(); }
 
  private:
@@ -125,6 +137,31 @@ TEST(GptGradient, TanhWithDropout) {
   c.activation = ops::Activation::gelu_tanh;
   c.dropout = 0.25;
   check_gradients(c);
+}
+
+TEST(GptGradient, SmoothedLabels) {
+  for (const double smoothing : {0.1, 0.9}) {
+    GptConfig c = small_gpt();
+    c.label_smoothing = smoothing;
+    check_gradients(c);
+  }
+}
+
+// Smoothed targets are a mixture of targets, and so is the loss: 1 - e of it that of the token, e
+// the mean over all symbols. Evaluation knows nothing of it.
+TEST(GptGradient, OnlyTheTrainingLossIsSmoothed) {
+  constexpr double kSmoothing = 0.3;
+  GptConfig c = small_gpt();
+  Model plain(c);
+  c.label_smoothing = kSmoothing;
+  Model smooth(c);
+  const double own = plain.evaluate(-1);
+  double all = 0;
+  for (std::int32_t symbol = 0; symbol < c.vocab_size; ++symbol) all += plain.evaluate(symbol);
+  const double mean = all / static_cast<double>(c.vocab_size);
+  EXPECT_NEAR(smooth.loss(), (1 - kSmoothing) * own + kSmoothing * mean, 1e-14 * mean);
+  EXPECT_EQ(smooth.evaluate(-1), own);
+  EXPECT_EQ(plain.loss(), own);
 }
 
 TEST(GptGradient, ReluRopeNoBias) {

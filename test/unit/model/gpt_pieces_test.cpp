@@ -241,7 +241,9 @@ TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
           ASSERT_EQ(named.size(), expected.size());
           for (std::size_t i = 0; i < named.size(); ++i) {
             EXPECT_EQ(named[i]->name, expected[i]->name);
-            EXPECT_EQ(named[i]->position, expected[i]->position);
+            for (std::size_t j = 0; j < expected[i]->parameters.size(); ++j) {
+              EXPECT_EQ(named[i]->parameters.at(j)->position, expected[i]->parameters[j]->position);
+            }
           }
         }
         for (const auto& [name, count] : holders) EXPECT_EQ(count, 1) << name;
@@ -271,8 +273,8 @@ TEST(GptPieces, CopyOfATiedWeight) {
     EXPECT_EQ(head.name, "head");
     EXPECT_EQ(tokens.size, head.size);
     EXPECT_EQ(tokens.decayed, head.decayed);
-    EXPECT_EQ(tokens.position, head.position);
-    EXPECT_EQ(last.buckets().back().position, head.position);
+    EXPECT_EQ(tokens.parameters[0]->position, head.parameters[0]->position);
+    EXPECT_EQ(last.buckets().back().parameters[0]->position, head.parameters[0]->position);
     EXPECT_EQ(both.flat_size(), head.offset + head.size);
     std::vector<double> one(static_cast<std::size_t>(tokens.size)), other(one);
     const Parameter &a = *tokens.parameters[0], &b = *last.buckets().back().parameters[0];

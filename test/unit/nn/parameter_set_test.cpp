@@ -151,25 +151,32 @@ TEST(Initialise, Bf16IsTheNearest) {
         << i;
 }
 
-// What names an element must not know how many ranks there are, and may not be used twice.
+// What names an element must not know how many ranks there are, nor which of them this is, and may
+// not be used twice.
 TEST(ParameterSet, PositionsAreTheSameForAnyNumberOfRanks) {
   std::vector<std::int64_t> positions;
-  for (const int ranks : {1, 2, 3, 7}) {
-    ParameterSet set;
-    const Gpt model(odd_gpt(), set);
-    set.place(ranks);
-    std::vector<std::int64_t> found;
-    std::int64_t end = 0;
-    for (const Bucket& bucket : set.buckets()) {
-      EXPECT_GE(bucket.position, end);
-      found.push_back(bucket.position);
-      for (const Parameter* p : bucket.parameters)
-        end = std::max(end, bucket.position + p->offset + p->count());
+  GptConfig config = odd_gpt();
+  config.n_head = config.n_kv_head = 2, config.ffn_width = 26;
+  for (const int data_ranks : {1, 2, 3, 7})
+    for (const int tensor_ranks : {1, 2}) {
+      ParameterSet set({.rank = tensor_ranks - 1, .ranks = tensor_ranks});
+      const Gpt model(config, set);
+      set.place(data_ranks);
+      std::vector<std::int64_t> found;
+      std::int64_t end = 0;
+      for (const Bucket& bucket : set.buckets())
+        for (const Parameter* p : bucket.parameters) {
+          EXPECT_GE(p->position, end);
+          end = p->position + p->count();
+          found.push_back(p->position);
+          // Vectors of one rank's begin where they did in memory of whole tensors.
+          if (data_ranks == 1 && tensor_ranks == 1) {
+            EXPECT_EQ(p->position, bucket.offset + p->offset);
+          }
+        }
+      if (positions.empty()) positions = found;
+      EXPECT_EQ(found, positions) << data_ranks << " " << tensor_ranks;
     }
-    if (ranks == 1) positions = found;
-    EXPECT_EQ(found, positions) << ranks;
-    EXPECT_TRUE(ranks == 1 || set.buckets().back().offset >= set.buckets().back().position);
-  }
 }
 
 TEST(Initialise, IsNormal) {

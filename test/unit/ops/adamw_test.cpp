@@ -133,8 +133,13 @@ TEST(AdamW, RefusesWhatDoesNotFit) {
   args.control = nullptr;
   EXPECT_THROW(ops::adamw(cpu.stream, args), Error);
   args = s.args(1, 1);
-  args.first_element = 3;
-  EXPECT_THROW(ops::adamw(cpu.stream, args), Error);
+  for (const ops::ElementNumbers& elements : {ops::ElementNumbers{.first = -1},
+                                              {.column = -1},
+                                              {.width = 8, .stride = 7},
+                                              {.width = 8, .stride = 8, .column = 8}}) {
+    args.elements = elements;
+    EXPECT_THROW(ops::adamw(cpu.stream, args), Error);
+  }
   HostTensor halves(DType::bf16, {64});
   args = s.args(1, 1);
   args.master = halves;
@@ -148,7 +153,7 @@ struct TrueState : State {
   }
   ops::AdamW args(std::int64_t step, std::int64_t first_element = 0) {
     ops::AdamW a = State::args(step, 1);
-    a.rounding = philox_key(3, "rounding"), a.first_element = first_element;
+    a.rounding = philox_key(3, "rounding"), a.elements.first = first_element;
     return a;
   }
 };
@@ -217,6 +222,52 @@ TEST(AdamWTrue, RoundingBelongsToTheElementAndTheUpdate) {
   EXPECT_FALSE(later.master.same_bits(whole.master));
   ops::adamw(cpu.stream, shifted.args(1, 704));
   EXPECT_FALSE(shifted.master.same_bits(whole.master));
+}
+
+/// Columns [first, first + width) of the rows of a matrix.
+HostTensor columns_of(const HostTensor& matrix, std::int64_t stride, std::int64_t first,
+                      std::int64_t width) {
+  const std::int64_t rows = matrix.count() / stride;
+  HostTensor part(matrix.dtype(), {rows * width});
+  for (std::int64_t i = 0; i < rows * width; ++i)
+    part.set(i, matrix[i / width * stride + first + i % width]);
+  return part;
+}
+
+// Whoever has some columns of a matrix, or only the end of them, rounds each element as who has
+// all.
+TEST(AdamWTrue, PartsOfRowsAreRoundedAsTheWhole) {
+  CpuBench cpu;
+  for (const std::int64_t stride : {7, 48, 128, 400})
+    for (const std::int64_t parts : {1, 2, 3, 4})
+      for (const std::int64_t begin : {0, 640, 1003}) {
+        const std::int64_t width = stride / parts, rows = 9;
+        TrueState whole(stride * rows);
+        const TrueState before = whole;
+        ops::adamw(cpu.stream, whole.args(1, begin));
+        for (const std::int64_t first : {std::int64_t{0}, stride - width}) {
+          TrueState part(rows * width);
+          part.master = columns_of(before.master, stride, first, width);
+          part.gradient = columns_of(before.gradient, stride, first, width);
+          const TrueState fresh = part;
+          const ops::ElementNumbers elements{
+              .first = begin + first, .width = width, .stride = stride};
+          ops::AdamW args = part.args(1);
+          args.elements = elements;
+          ops::adamw(cpu.stream, args);
+          const HostTensor expected = columns_of(whole.master, stride, first, width);
+          EXPECT_TRUE(part.master.same_bits(expected)) << width << " of " << stride;
+          const std::int64_t cut = rows * width / 2;  // inside a row
+          TrueState end = fresh;
+          args = end.args(1);
+          args.elements = elements.behind(cut);
+          for (TensorView* x : {&args.master, &args.gradient, &args.m, &args.v})
+            *x = x->slice(cut, rows * width - cut);
+          ops::adamw(cpu.stream, args);
+          for (std::int64_t i = 0; i < rows * width; ++i)
+            ASSERT_EQ(end.master[i], i < cut ? fresh.master[i] : expected[i]) << i;
+        }
+      }
 }
 
 TEST(AdamWTrue, WhatIsExactStaysAndNanIsNotHidden) {

@@ -80,6 +80,77 @@ TEST(AdamWOptimizer, EqualsTheTextbook) {
   check("fp16-mixed", 5 * 10 * 4 * 0x1p-24);
 }
 
+/// Logical masters after five updates by gradients that are functions of the logical element, as
+/// one rank of a layout has them; NaN where it has nothing.
+std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& model,
+                                                           const Layout& layout, int rank,
+                                                           int stage) {
+  EngineOptions options = test::engine_options(model, "bf16-true", 1);
+  options.zero = {.stage = stage};
+  const auto mesh = Mesh::planned(layout, rank, layout.ranks());
+  test::EngineRun run(options, *mesh);
+  ModelInstance& instance = run.engine().instance();
+  const ParameterStorage& storage = instance.storage();
+  // f(logical element, index in what this rank owns) of what it owns.
+  const auto for_owned = [&](const Parameter& p, const auto& f) {
+    const Range owned = storage.owned(p);
+    for (const ShardRun& part : shard_runs(p)) {
+      const Range here = overlap({part.local, part.count}, owned);
+      for (std::int64_t i = here.first; i < here.end(); ++i)
+        f(part.logical + i - part.local, i - owned.first);
+    }
+  };
+  for (int t = 1; t <= 5; ++t) {
+    for (const Parameter& p : instance.parameters().parameters()) {
+      const TensorView gradient = storage.owned_part(storage.gradients(storage.bucket_of(p)), p);
+      const PhiloxKey key = philox_key(static_cast<std::uint64_t>(t), p.name);
+      for_owned(p, [&](std::int64_t element, std::int64_t i) {
+        gradient.as<float>()[i] =
+            static_cast<float>(normal_at(key, static_cast<std::uint64_t>(element)));
+      });
+    }
+    const ops::StepControl control = test::applied(t, kRate, 0.375, kBeta1, kBeta2);
+    run.engine().optimizer().step(instance.stream(), &control);
+  }
+  std::map<std::string, std::vector<double>> masters;
+  for (const Parameter& p : instance.parameters().parameters()) {
+    const TensorView own = storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+    std::vector<double>& logical = masters[p.name];
+    logical.assign(static_cast<std::size_t>(p.count()), NAN);
+    for_owned(p, [&](std::int64_t element, std::int64_t i) {
+      logical[static_cast<std::size_t>(element)] = read(own, i);
+    });
+  }
+  return masters;
+}
+
+// Where gradients are the same bits, so are the weights: which neighbour an update is rounded to
+// belongs to the element, whichever rank of whatever layout updates it.
+TEST(AdamWOptimizer, RandomRoundingKnowsNoLayout) {
+  GptConfig narrow = test::tiny_llama();
+  narrow.n_kv_head = 1, narrow.n_embd = 24, narrow.ffn_width = 20;
+  for (const GptConfig& model : {test::tiny_gpt(), narrow}) {
+    const auto one = rounded_masters(model, Layout(), 0, 0);
+    for (const Layout& layout : {Layout(2, 1, 1, 1), Layout(4, 1, 1, 1), Layout(1, 1, 3, 1),
+                                 Layout(2, 1, 2, 1), Layout(4, 1, 2, 1)})
+      for (const int stage : {0, 1, 2, 3}) {
+        std::map<std::string, std::vector<double>> seen = one;
+        for (auto& [name, values] : seen) values.assign(values.size(), NAN);
+        for (int rank = 0; rank < layout.ranks(); ++rank)
+          for (const auto& [name, values] : rounded_masters(model, layout, rank, stage))
+            for (std::size_t i = 0; i < values.size(); ++i) {
+              if (std::isnan(values[i])) continue;
+              seen[name][i] = values[i];
+              ASSERT_EQ(values[i], one.at(name)[i])
+                  << name << " " << i << " on rank " << rank << " of " << layout.to_string()
+                  << " stage " << stage;
+            }
+        for (const auto& [name, values] : seen)
+          EXPECT_TRUE(test::same_bits(values, one.at(name))) << name << ": every element is owned";
+      }
+  }
+}
+
 // Everything that is no element of a tensor stays zero through training: values, masters,
 // gradients.
 TEST(AdamWOptimizer, PaddingStaysZero) {

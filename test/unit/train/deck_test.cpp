@@ -243,9 +243,10 @@ TEST(Deck, WhatCannotBeDividedAmongTensorRanksIsRefused) {
   EXPECT_EQ(complaint({"parallel.sequence=true"}),
             "command line: parallel.sequence = true divides tokens among tensor ranks, but "
             "parallel.tensor = 1; nearest legal: sequence = false, or tensor = 2");
-  EXPECT_NE(complaint({"train.precision=bf16-true", "parallel.tensor=2"})
-                .find("not yet supported with parallel.tensor = 2; legal now: fp64, fp32"),
-            std::string::npos);
+  for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
+    EXPECT_EQ(
+        small({fmt::format("train.precision={}", precision), "parallel.tensor=2"}).parallel.tensor,
+        2);
   EXPECT_NE(complaint({"parallel.tensor=9"}).find("8"), std::string::npos);
   const Deck deck = small({"parallel.tensor=4", "parallel.sequence=true"});
   EXPECT_TRUE(deck.parallel.sequence);
