@@ -22,6 +22,46 @@ same_bits dropout model.dropout=0.1 model.norm=rmsnorm model.activation=swiglu m
 train 2 mpi train.reproducible=true train.global_batch_size=16 parallel.transport=mpi
 expect "fp32 over MPI" 0 "summary:"
 check "the transport changes no bit" same_weights fp32.1 mpi
+
+# Stages, schedules, ZeRO and accumulation change no bit either.
+deep=(train.reproducible=true train.global_batch_size=16 model.n_layer=4 model.dropout=0.1 optimizer.grad_clip=0.1 optimizer.decay_steps=20)
+for tied in true false; do
+  train 1 "tied.$tied" "${deep[@]}" model.tied=$tied
+  expect "tied=$tied on one rank" 0 "summary:"
+  while read -r ranks layout; do
+    name=$tied.$(echo "$layout" | tr -d ' ' | sed 's/parallel\.//g')
+    # shellcheck disable=SC2086
+    train "$ranks" "$name" "${deep[@]}" model.tied=$tied $layout
+    expect "$name on $ranks ranks" 0 "summary:"
+    check "... the losses of one rank, bit by bit" same_losses "tied.$tied" "$name"
+    check "... the weights of one rank, bit by bit" same_weights "tied.$tied" "$name"
+  done <<'END'
+2 parallel.pipeline=2
+2 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+4 parallel.pipeline=2 parallel.schedule=zb-h1 parallel.zero=2
+4 parallel.pipeline=2 parallel.schedule=gpipe parallel.zero=3
+4 parallel.pipeline=4 parallel.transport=mpi
+4 parallel.zero=3 parallel.zero_group=2
+END
+done
+# ... and may change on the way.
+train 2 moved "${deep[@]}" fault.stop_step=5 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+expect "a run begins on two stages" 75 "moved/checkpoints/step_00000005"
+train 4 moved "${deep[@]}" fault.stop_step=9 parallel.zero=3
+expect "... goes on on four data ranks" 75 "resumed from moved/checkpoints/step_00000005"
+train 4 moved "${deep[@]}" fault.stop_step=13 parallel.pipeline=2 parallel.zero=1 parallel.schedule=zb-h1
+expect "... on stages of two" 75 "resumed from moved/checkpoints/step_00000009"
+train 1 moved "${deep[@]}"
+expect "... ends on one rank" 0 "resumed from moved/checkpoints/step_00000013"
+check "... with its losses, bit by bit" same_losses tied.true moved
+check "... and its weights" same_weights tied.true moved
+# Of a given number of tensor ranks.
+train 2 tensor "${deep[@]}" parallel.tensor=2
+train 4 tensor_data "${deep[@]}" parallel.tensor=2 parallel.zero=2
+train 4 tensor_stages "${deep[@]}" parallel.tensor=2 parallel.pipeline=2
+check "two tensor ranks, data ranks: the same bits" same_weights tensor tensor_data
+check "two tensor ranks, stages: the same bits" same_weights tensor tensor_stages
+
 # The control: another order of summation must be seen.
 train 1 control train.reproducible=true train.global_batch_size=16 run.seed=1
 check "another seed, other weights" eval '! same_weights fp32.1 control'

@@ -1,0 +1,120 @@
+#pragma once
+// A training run in any layout of the ranks there are, and its whole state, which knows no layout.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "choir/train/train_checkpoint.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir::test {
+
+/// What an engine can be laid out in; the data axis gets the ranks that are left.
+struct GridLayout {
+  int pipeline = 1, tensor = 1, context = 1;
+  bool sequence = false;
+  ZeroOptions zero;
+  PipelineOptions cut;
+
+  int data() const { return world_size() / (pipeline * tensor * context); }
+  Layout layout() const { return Layout(tensor, context, data(), pipeline); }
+  std::string to_string() const {
+    return fmt::format("{} sequence={} zero={} group={} {} v={}", layout().to_string(), sequence,
+                       zero.stage, zero.group, name_of(cut.schedule), cut.virtual_stages);
+  }
+};
+
+/// Meshes of the world, made once each.
+class Meshes {
+ public:
+  Mesh& of(const GridLayout& grid) {
+    std::unique_ptr<Mesh>& mesh = meshes_[grid.layout().to_string()];
+    if (!mesh) mesh = Mesh::over_world(grid.layout(), Transport::automatic);
+    return *mesh;
+  }
+
+ private:
+  std::map<std::string, std::unique_ptr<Mesh>> meshes_;
+};
+
+/// `micro_batches`: of the global batch.
+inline EngineOptions laid_out(EngineOptions options, const GridLayout& grid,
+                              std::int64_t micro_batches) {
+  options.micro_batches = micro_batches / grid.data();
+  options.sequence = grid.sequence;
+  options.zero = grid.zero;
+  options.pipeline = grid.cut;
+  return options;
+}
+
+/// Logical tensors by name; values as doubles, which hold every type that is stored.
+using LogicalState = std::map<std::string, std::vector<double>>;
+
+/// Elements [piece.first, ...) of `tensor`, at `at`.
+inline void read_piece(const StoredTensor& tensor, const StoredPiece& piece, double* at) {
+  for (std::int64_t i = 0; i < piece.count; ++i) at[i] = ref::load(piece.data, tensor.dtype, i);
+}
+
+/// Masters and moments, of which every rank gives what it would store: collective over the mesh,
+/// the same on every rank. Host memory only.
+inline LogicalState logical_state(EngineRun& run) {
+  Progress progress;
+  LogicalState state;
+  for (const StoredTensor& tensor : tensors_to_save(run.engine(), progress)) {
+    if (tensor.name.starts_with("state/")) continue;
+    std::vector<double>& values = state[tensor.name];
+    values.assign(static_cast<std::size_t>(tensor.shape.count()), 0.0);
+    for (const StoredPiece& piece : tensor.pieces)
+      read_piece(tensor, piece, values.data() + piece.first);
+    // As integers: adding zeros then keeps every bit.
+    run.mesh().world().all_reduce(values.data(), values.size(), DType::i64, ReduceOp::sum);
+  }
+  return state;
+}
+
+/// Local: everything that this rank holds (copies, replicas) is what `state` says.
+inline bool holds(EngineRun& run, const LogicalState& state) {
+  Progress progress;
+  for (const StoredTensor& tensor : tensors_to_load(run.engine(), progress)) {
+    if (tensor.name.starts_with("state/")) continue;
+    const auto found = state.find(tensor.name);
+    if (found == state.end()) return false;
+    for (const StoredPiece& piece : tensor.pieces) {
+      std::vector<double> here(static_cast<std::size_t>(piece.count));
+      read_piece(tensor, piece, here.data());
+      if (std::memcmp(here.data(), found->second.data() + piece.first,
+                      here.size() * sizeof(double)) != 0)
+        return false;
+    }
+  }
+  return true;
+}
+
+/// The first tensor that differs in a bit, "" when none does.
+inline std::string first_difference(const LogicalState& a, const LogicalState& b) {
+  for (const auto& [name, values] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || !same_bits(values, found->second)) return name;
+  }
+  return a.size() == b.size() ? "" : "number of tensors";
+}
+
+inline double distance(const LogicalState& a, const LogicalState& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0;
+  for (const auto& [name, values] : a) {
+    const auto found = b.find(name);
+    if (found == b.end()) return INFINITY;
+    worst = std::max(worst, distance(values, found->second));
+  }
+  return worst;
+}
+
+}  // namespace choir::test

@@ -1,0 +1,205 @@
+// Reproducible mode: whatever the data, pipeline and ZeRO axes make of one global batch, the same
+// bits as on one rank; also when the layout changes in the middle.
+#include <gtest/gtest.h>
+
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/train/train_checkpoint.hpp"
+#include "test/mpi/train/layout_case.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
+
+namespace choir {
+namespace {
+
+using test::GridLayout;
+using test::LogicalState;
+
+constexpr std::int64_t kMicroBatches = 8;
+constexpr int kSteps = 3;
+
+bool power_of_two() {
+  return (test::world_size() & (test::world_size() - 1)) == 0;
+}
+
+/// Eight layers: four stages of two pieces. Vocabularies of several norm chunks, of which slices
+/// cut some.
+GptConfig deep(GptConfig c) {
+  c.n_layer = 8;
+  c.n_head = 2;
+  c.n_kv_head = std::min<std::int64_t>(c.n_kv_head, 2);
+  c.vocab_size = 1111;
+  c.dropout = 0.2;
+  return c;
+}
+
+EngineOptions options_of(const GptConfig& model, const char* precision) {
+  EngineOptions options = test::engine_options(model, precision, kMicroBatches, true);
+  options.grad_clip = 0.05;
+  return options;
+}
+
+std::vector<PipelineOptions> cuts_of(int stages) {
+  if (stages == 1) return {{}};
+  return {{ScheduleKind::one_f_one_b, 1},
+          {ScheduleKind::gpipe, 1},
+          {ScheduleKind::interleaved, 2},
+          {ScheduleKind::zb_h1, 1}};
+}
+
+/// DP x PP x ZeRO x schedule on this number of ranks, tensor and context axes as in `base`.
+std::vector<GridLayout> grid(const GridLayout& base = {}) {
+  std::vector<GridLayout> list;
+  const int ranks = test::world_size() / (base.tensor * base.context);
+  for (int stages = 1; stages <= ranks; stages *= 2)
+    for (const PipelineOptions& cut : cuts_of(stages))
+      for (const int stage : {0, 1, 2, 3})
+        for (int group = 1; group <= ranks / stages; group *= 2) {
+          if (stage == 0 && group > 1) continue;
+          GridLayout layout = base;
+          layout.pipeline = stages, layout.cut = cut;
+          layout.zero = {.stage = stage, .group = stage == 0 ? ZeroOptions::kAll : group};
+          list.push_back(layout);
+        }
+  return list;
+}
+
+/// What a run leaves.
+struct Trace {
+  std::vector<double> losses, norms;
+  LogicalState state;
+};
+
+void step(test::EngineRun& run, int steps, Trace& trace) {
+  for (int i = 0; i < steps; ++i) {
+    const StepResult result = run.step();
+    trace.losses.push_back(result.loss);
+    trace.norms.push_back(result.grad_norm);
+  }
+}
+
+Trace train(const EngineOptions& options, Mesh& mesh) {
+  test::EngineRun run(options, mesh);
+  Trace trace;
+  step(run, kSteps, trace);
+  trace.state = test::logical_state(run);
+  EXPECT_ALL_RANKS(test::holds(run, trace.state)) << "copies and replicas";
+  return trace;
+}
+
+void expect_same(const Trace& a, const Trace& b, const std::string& text) {
+  EXPECT_ALL_RANKS(test::same_bits(a.losses, b.losses)) << text;
+  EXPECT_ALL_RANKS(test::same_bits(a.norms, b.norms)) << text;
+  const std::string different = test::first_difference(a.state, b.state);
+  EXPECT_ALL_RANKS(different.empty()) << text << ": " << different;
+}
+
+class ReproducibleGrid : public testing::TestWithParam<const char*> {};
+
+TEST_P(ReproducibleGrid, SameBitsAsOnOneRank) {
+  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  test::Meshes meshes;
+  for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
+    const EngineOptions options = options_of(model, GetParam());
+    test::SingleRank single;
+    const Trace one = train(options, *single.mesh);
+    for (const double norm : one.norms)
+      EXPECT_ALL_RANKS(norm > options.grad_clip) << "clipping is at work";
+    for (const GridLayout& layout : grid())
+      expect_same(one, train(test::laid_out(options, layout, kMicroBatches), meshes.of(layout)),
+                  fmt::format("tied={} {}", model.tied, layout.to_string()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, ReproducibleGrid,
+                         testing::Values("fp32", "bf16-mixed", "bf16-true", "fp16-mixed"),
+                         [](const auto& precision) {
+                           std::string name = precision.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// The comparison must be able to fail: without the tree the order of sums follows the layout.
+TEST(ReproducibleLayouts, WithoutTheTreeBitsDiffer) {
+  if (!power_of_two() || test::world_size() == 1) GTEST_SKIP() << "needs 2, 4 ... ranks";
+  test::Meshes meshes;
+  EngineOptions options = options_of(deep(test::tiny_gpt()), "fp32");
+  options.reproducible = false;
+  test::SingleRank single;
+  const Trace one = train(options, *single.mesh);
+  const Trace many = train(test::laid_out(options, {}, kMicroBatches), meshes.of({}));
+  EXPECT_ALL_RANKS(!test::first_difference(one.state, many.state).empty());
+  EXPECT_ALL_RANKS(test::distance(one.state, many.state) < 1e-3) << "and in the last bits only";
+}
+
+// What ranks of the tensor axis add is added in another order than by one rank; for a given size of
+// the axis the rest of the layout still changes no bit.
+TEST(ReproducibleLayouts, TensorAxisOfOneSize) {
+  if (!power_of_two() || test::world_size() < 4) GTEST_SKIP() << "needs 4, 8 ... ranks";
+  test::Meshes meshes;
+  for (const char* precision : {"fp32", "bf16-mixed"})
+    for (const bool sequence : {false, true}) {
+      const EngineOptions options = options_of(deep(test::tiny_gpt()), precision);
+      const std::vector<GridLayout> layouts = grid({.tensor = 2, .sequence = sequence});
+      Trace first;
+      for (const GridLayout& layout : layouts) {
+        Trace trace = train(test::laid_out(options, layout, kMicroBatches), meshes.of(layout));
+        if (&layout == &layouts.front())
+          first = std::move(trace);
+        else
+          expect_same(first, trace, fmt::format("{} {}", precision, layout.to_string()));
+      }
+    }
+}
+
+std::string shared_folder(Communicator& world, std::unique_ptr<test::TemporaryDirectory>& folder) {
+  std::string path;
+  if (world.rank() == 0) {
+    folder = std::make_unique<test::TemporaryDirectory>();
+    path = folder->path() + "/checkpoints";
+  }
+  share_text(world, path);
+  return path;
+}
+
+// Each layout takes over from the one before it after a step, through a checkpoint.
+TEST(ReproducibleLayouts, LayoutChangesInTheMiddle) {
+  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  test::Meshes meshes;
+  std::unique_ptr<test::TemporaryDirectory> folder;
+  const std::string path = shared_folder(meshes.of({}).world(), folder);
+  const std::vector<GridLayout> layouts = grid();
+  std::int64_t saved = 0;
+  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true"})
+    for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
+      const EngineOptions options = options_of(model, precision);
+      test::SingleRank single;
+      test::EngineRun straight(options, *single.mesh);
+      Progress progress;
+      std::unique_ptr<Checkpoint> checkpoint;
+      for (const GridLayout& layout : layouts) {
+        Mesh& mesh = meshes.of(layout);
+        test::EngineRun run(test::laid_out(options, layout, kMicroBatches), mesh);
+        CheckpointStore store(path, mesh.world(), {.retention = {.keep_last = 1}});
+        if (checkpoint) {
+          store.load(*checkpoint, tensors_to_load(run.engine(), progress));
+          run.engine().instance().publish();
+          run.engine().resume(progress.update_state());
+          run.start_at(progress.step);
+        }
+        Trace here, there;
+        step(run, 1, here);
+        step(straight, 1, there);
+        here.state = test::logical_state(run);
+        there.state = test::logical_state(straight);
+        expect_same(there, here, fmt::format("{} {}", precision, layout.to_string()));
+        ++progress.step;
+        progress.updates = run.engine().update_state().updates;
+        ASSERT_ALL_RANKS(
+            store.save({.step = ++saved, .json = "{}"}, tensors_to_save(run.engine(), progress))
+                .saved);
+        checkpoint = std::make_unique<Checkpoint>(*store.find_newest_valid());
+      }
+    }
+}
+
+}  // namespace
+}  // namespace choir
