@@ -79,6 +79,7 @@ void Trainer::build() {
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
+  log_.plain(offload_report(*engine_));
   log_.plain(memory_report(plan_));
   log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
   checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
