@@ -28,9 +28,13 @@ TEST_F(CudaOffload, ChangesNoBit) {
         options.offload = offload_to_host();
         EXPECT_TRUE(same_bits(whole, train(options))) << what;
         options.offload = offload_to_host(true);
-        if (stage == 3) EXPECT_TRUE(same_bits(whole, train(options))) << what << ", all";
+        if (stage == 3) {
+          EXPECT_TRUE(same_bits(whole, train(options))) << what << ", all";
+        }
         options.offload = offload_to_file();
-        if (!recorded) EXPECT_TRUE(same_bits(whole, train(options))) << what << ", file";
+        if (!recorded) {
+          EXPECT_TRUE(same_bits(whole, train(options))) << what << ", file";
+        }
       }
     }
 }

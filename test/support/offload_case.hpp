@@ -1,5 +1,6 @@
 #pragma once
 // Training with and without offload, for tests on any device and number of ranks.
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 namespace choir::test {
 
 /// So short that every bucket of a tiny model has several chunks, and the last one is shorter.
-inline constexpr std::int64_t kShortChunk = 64 * 5;
+inline constexpr std::int64_t kShortChunk = 64 * 6;
 
 inline std::string temporary_directory() {
   const char* const named = std::getenv("TMPDIR");

@@ -53,7 +53,9 @@ void each_element_once(const OffloadOptions& options, Device& device) {
       stream->release();
     }
     stream->end();
-    if (round > 0 && device.host_visible()) EXPECT_EQ(test::allocations() - before, 0);
+    if (round > 0 && device.host_visible()) {
+      EXPECT_EQ(test::allocations() - before, 0);
+    }
   }
   for (const auto field : kFields)
     for (std::int64_t i = 0; i < kElements; ++i)
