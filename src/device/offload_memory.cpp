@@ -105,21 +105,20 @@ void OffloadMemory::open(const std::string& directory) {
   if (::unlink(name.c_str()) != 0) fail("unlink", directory, errno);
 }
 
-// The limit is asked for first: beyond it the system would not answer but end the program.
+// Asked for first: beyond the limit of the process the system would not answer but end the program,
+// and a disk too small would be filled before it is found to be.
 void OffloadMemory::reserve() const {
-  const std::string what =
-      fmt::format("reserve {} ({} free) for", format_bytes(static_cast<double>(bytes_)),
-                  format_bytes(free_bytes(descriptor_)));
+  const double free = free_bytes(descriptor_);
+  const std::string what = fmt::format(
+      "reserve {} ({} free) for", format_bytes(static_cast<double>(bytes_)), format_bytes(free));
   struct rlimit limit {};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
       limit.rlim_cur < bytes_)
     fail(what, directory_,
          fmt::format("files are limited to {} (ulimit -f)",
                      format_bytes(static_cast<double>(limit.rlim_cur))));
-  int error = 0;
-  do {
-    error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_));
-  } while (error == EINTR);
+  int error = free < static_cast<double>(bytes_) ? ENOSPC : EINTR;
+  while (error == EINTR) error = ::posix_fallocate(descriptor_, 0, static_cast<off_t>(bytes_));
   if (error != 0) fail(what, directory_, error);
 }
 

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::int64_t kElements = 1000;
 
-/// Chunks of 300, 300, 300 and 100 in fp64.
-std::vector<Range> chunks() {
-  return {{0, 300}, {300, 300}, {600, 300}, {900, 100}};
+const std::vector<Range>& chunks() {
+  static const std::vector<Range> list{{0, 300}, {300, 300}, {600, 300}, {900, 100}};
+  return list;
 }
 
 void each_element_once(const OffloadOptions& options, Device& device) {
