@@ -8,15 +8,31 @@ namespace choir {
 AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
                                std::uint64_t seed)
     : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
-  const std::int64_t n = storage.slices_size();
-  const DType type = storage.precision().gradient;
-  memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
-  moments_ = {memory_.data(), type, {2 * n}};
-  device.zero(memory_.data(), memory_.bytes());
   const bool rounds = storage.precision().master == DType::bf16;
   for (const Bucket& bucket : storage.parameters().buckets())
     spans_.push_back(rounds ? element_spans(bucket)
                             : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
+  if (const OffloadedState* outside = storage.offloaded()) {
+    moments_ = {outside->of(OffloadedState::first_moment),
+                outside->of(OffloadedState::second_moment)};
+    std::vector<Range> flat;
+    for (const Bucket& bucket : storage.parameters().buckets()) {
+      const std::int64_t begin = bucket.offset / storage.sharding().slices();
+      const std::int64_t size = storage.sharding().slice(bucket).count;
+      for (std::int64_t at = 0; at < size; at += outside->chunk()) {
+        chunks_.push_back({at, std::min(outside->chunk(), size - at)});
+        flat.push_back({begin + at, chunks_.back().count});
+      }
+    }
+    state_ = StateStream::make(*outside, device, std::move(flat));
+    return;
+  }
+  const std::int64_t n = storage.slices_size();
+  const DType type = storage.precision().gradient;
+  memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
+  const TensorView both{memory_.data(), type, {2 * n}};
+  moments_ = {both.slice(0, n), both.slice(n, n)};
+  device.zero(memory_.data(), memory_.bytes());
 }
 
 TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const {
@@ -24,39 +40,88 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const 
 }
 
 TensorView AdamWOptimizer::moment(std::int64_t which, const Bucket& bucket) const {
-  const std::int64_t n = storage_->slices_size();
-  return storage_->slice_of(moments_.slice(which * n, n), bucket);
+  return storage_->slice_of(moments_[static_cast<std::size_t>(which)], bucket);
+}
+
+const std::vector<ElementSpan>& AdamWOptimizer::spans_of(const Bucket& bucket) const {
+  return spans_[static_cast<std::size_t>(&bucket - storage_->parameters().buckets().data())];
+}
+
+void AdamWOptimizer::add_to(MemoryPlan& plan) const {
+  if (state_) return state_->add_to(plan);
+  plan.add("optimizer moments", memory_.bytes());
 }
 
 void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
                           const std::function<void(const Bucket&)>& updated) {
   const ProfileRange range(stream, "adamw");
-  auto spans = spans_.begin();
+  if (state_) state_->begin(stream);
+  std::size_t chunk = 0;
   for (const Bucket& bucket : storage_->parameters().buckets()) {
-    const Range mine = storage_->sharding().slice(bucket);
-    const TensorView copies = storage_->copies(bucket);
-    const auto update = [&](const ElementSpan& span, const Range& part, double decay) {
-      const auto [from, count] = overlap(span.local, overlap(part, mine));
-      if (count == 0) return;
-      const std::int64_t first = from - mine.first;
-      ops::adamw(stream, {.master = storage_->masters(bucket).slice(first, count),
-                          .gradient = storage_->gradients(bucket).slice(first, count),
-                          .m = moment(0, bucket).slice(first, count),
-                          .v = moment(1, bucket).slice(first, count),
-                          .copy = copies.empty() ? copies : copies.slice(first, count),
-                          .beta1 = options_.beta1,
-                          .beta2 = options_.beta2,
-                          .epsilon = options_.epsilon,
-                          .decay = decay,
-                          .control = control,
-                          .rounding = rounding_,
-                          .elements = span.elements.behind(from - span.local.first)});
-    };
-    for (const ElementSpan& span : *spans++) {
-      update(span, {0, bucket.decayed}, options_.weight_decay);
-      update(span, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
-    }
+    const std::int64_t size = storage_->sharding().slice(bucket).count;
+    if (state_)
+      for (std::int64_t end = 0; end < size; end = chunks_[chunk - 1].end())
+        update_outside(stream, control, bucket, chunks_[chunk++]);
+    else
+      update(stream, control,
+             {.bucket = &bucket,
+              .first = 0,
+              .count = size,
+              .master = storage_->masters(bucket),
+              .m = moment(0, bucket),
+              .v = moment(1, bucket),
+              .copy = storage_->copies(bucket)});
     if (updated) updated(bucket);
+  }
+  if (state_) state_->end();
+}
+
+// What is not outside is where it always is.
+void AdamWOptimizer::update_outside(const Stream& stream, const ops::StepControl* control,
+                                    const Bucket& bucket, const Range& chunk) {
+  const OffloadedState& outside = *storage_->offloaded();
+  const StateStream::Window window = state_->acquire();
+  const auto pick = [&](OffloadedState::Field field, const TensorView& resident) {
+    if (outside.has(field)) return window[static_cast<std::size_t>(field)];
+    return resident.empty() ? resident : resident.slice(chunk.first, chunk.count);
+  };
+  update(stream, control,
+         {.bucket = &bucket,
+          .first = chunk.first,
+          .count = chunk.count,
+          .master = pick(OffloadedState::master, storage_->masters(bucket)),
+          .m = pick(OffloadedState::first_moment, {}),
+          .v = pick(OffloadedState::second_moment, {}),
+          .copy = pick(OffloadedState::value, storage_->copies(bucket))});
+  state_->release();
+}
+
+// The decayed range of the bucket comes first.
+void AdamWOptimizer::update(const Stream& stream, const ops::StepControl* control,
+                            const Part& part) {
+  const Bucket& bucket = *part.bucket;
+  const Range mine{storage_->sharding().slice(bucket).first + part.first, part.count};
+  const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
+  const auto range = [&](const ElementSpan& span, const Range& half, double decay) {
+    const auto [from, count] = overlap(span.local, overlap(half, mine));
+    if (count == 0) return;
+    const std::int64_t first = from - mine.first;
+    ops::adamw(stream, {.master = part.master.slice(first, count),
+                        .gradient = gradient.slice(first, count),
+                        .m = part.m.slice(first, count),
+                        .v = part.v.slice(first, count),
+                        .copy = part.copy.empty() ? part.copy : part.copy.slice(first, count),
+                        .beta1 = options_.beta1,
+                        .beta2 = options_.beta2,
+                        .epsilon = options_.epsilon,
+                        .decay = decay,
+                        .control = control,
+                        .rounding = rounding_,
+                        .elements = span.elements.behind(from - span.local.first)});
+  };
+  for (const ElementSpan& span : spans_of(bucket)) {
+    range(span, {0, bucket.decayed}, options_.weight_decay);
+    range(span, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
   }
 }
 

@@ -11,12 +11,18 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
   if (sharding.values_sharded())
     ring_.emplace(storage.parameters(), storage.precision().compute, 1 + sharding.prefetch(),
                   device, sharding.group());
+  if (!storage.values_outside()) return;
+  fetches_ = std::make_unique<SideStream>(device);
+  free_ = std::make_unique<Event>(device);
+  for (std::size_t b = 0; b < storage.parameters().buckets().size(); ++b)
+    fetched_.push_back({.done = std::make_unique<Event>(device)});
 }
 
 void ParameterGatherer::acquire(int index) {
   if (!ring_) return;
   CHOIR_CHECK(gather(index), "bucket {}: every slot of its shape is in use", bucket(index).name);
   BucketRing::Slot& slot = *ring_->find(index);
+  fetched(index);
   queue_.finish(slot.ticket);
   ++slot.users;
   storage_->parameters().bind_values(bucket(index), slot.memory);
@@ -51,8 +57,9 @@ bool ParameterGatherer::gather(int index) {
   const Sharding& sharding = storage_->sharding();
   const Range mine = sharding.slice(b);
   const TensorView own = slot->memory.slice(mine.first, mine.count);
-  ops::cast(stream_, storage_->masters(b), own);
+  fill(index, own);
   if (sharding.slices() == 1) return true;
+  fetched(index);
   slot->ticket = queue_.start([&]() -> CommRequest& {
     return sharding.group().start_all_gather(slot->memory.data,
                                              static_cast<std::size_t>(mine.count), own.dtype);
@@ -60,12 +67,32 @@ bool ParameterGatherer::gather(int index) {
   return true;
 }
 
+// The slot is free when the main stream gets here: what had it has been queued before.
+void ParameterGatherer::fill(int index, const TensorView& own) {
+  const TensorView from = storage_->gathered_from(bucket(index));
+  if (!fetches_) return ops::cast(stream_, from, own);
+  Fetch& fetch = fetched_[static_cast<std::size_t>(index)];
+  free_->record(stream_);
+  fetches_->stream().wait(*free_);
+  fetches_->stream().copy_from_host(own.data, from.data, own.bytes());
+  fetch.done->record(fetches_->stream());
+  fetch.awaited = false;
+}
+
+void ParameterGatherer::fetched(int index) {
+  if (!fetches_) return;
+  Fetch& fetch = fetched_[static_cast<std::size_t>(index)];
+  if (!fetch.awaited) stream_.wait(*fetch.done);
+  fetch.awaited = true;
+}
+
+void ParameterGatherer::settle() {
+  for (std::size_t b = 0; b < fetched_.size(); ++b) fetched(static_cast<int>(b));
+}
+
 void ParameterGatherer::publish(const Stream& stream) {
-  for (const Bucket& b : storage_->parameters().buckets()) {
-    if (const TensorView copies = storage_->copies(b); !copies.empty())
-      ops::cast(stream, storage_->masters(b), copies);
-    updated(b);
-  }
+  storage_->refresh_copies(stream);
+  for (const Bucket& b : storage_->parameters().buckets()) updated(b);
   finish_update();
 }
 
@@ -82,7 +109,7 @@ void ParameterGatherer::updated(const Bucket& b) {
 double ParameterGatherer::finish_update() {
   const double start = now_seconds();
   queue_.finish_all();
-  if (ring_) ring_->forget();
+  forget();
   return now_seconds() - start;
 }
 

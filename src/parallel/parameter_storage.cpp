@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "choir/core/crc32c.hpp"
+#include "choir/device/cpu_device.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
 namespace {
 
-std::uint32_t crc_on(Device& device, const std::byte* data, std::size_t bytes, std::uint32_t crc) {
-  if (device.host_visible()) return crc32c(data, bytes, crc);
+std::uint32_t crc_on(Device& device, bool outside, const std::byte* data, std::size_t bytes,
+                     std::uint32_t crc) {
+  if (outside || device.host_visible()) return crc32c(data, bytes, crc);
   constexpr std::size_t kChunk = std::size_t{4} << 20;
   std::vector<std::byte> host(std::min(bytes, kChunk));
   for (std::size_t at = 0; at < bytes; at += kChunk) {
@@ -21,19 +23,20 @@ std::uint32_t crc_on(Device& device, const std::byte* data, std::size_t bytes, s
 }
 
 /// Two registers over the two halves, so that 64 bits mean something.
-std::uint64_t digest_of(Device& device, const TensorView& x, std::uint64_t digest) {
+std::uint64_t digest_of(Device& device, bool outside, const TensorView& x, std::uint64_t digest) {
   const auto* bytes = static_cast<const std::byte*>(x.data);
   const std::size_t half = x.bytes() / 2;
-  const auto low = crc_on(device, bytes, half, static_cast<std::uint32_t>(digest));
-  const auto high =
-      crc_on(device, bytes + half, x.bytes() - half, static_cast<std::uint32_t>(digest >> 32));
+  const auto low = crc_on(device, outside, bytes, half, static_cast<std::uint32_t>(digest));
+  const auto high = crc_on(device, outside, bytes + half, x.bytes() - half,
+                           static_cast<std::uint32_t>(digest >> 32));
   return (std::uint64_t{high} << 32) | low;
 }
 
 }  // namespace
 
 ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& precision,
-                                   Device& device, Sharding sharding, bool training)
+                                   Device& device, Sharding sharding, bool training,
+                                   const OffloadOptions& offloads, Communicator* world)
     : parameters_(&parameters),
       precision_(precision),
       device_(&device),
@@ -54,8 +57,14 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
     return TensorView{memory.data(), type, {n}};
   };
   const bool whole_values = !sharding_.values_sharded();
-  if (!masters_are_values() || sharding_.stage() == 0)
+  if (training && offloads.on(device).any()) offload(offloads, world ? *world : sharding_.data());
+  if (masters_outside())
+    masters_ = offloaded_->of(OffloadedState::master);
+  else if (!masters_are_values() || sharding_.stage() == 0)
     masters_ = own(master_memory_, mine, precision.master);
+  if (!whole_values && masters_outside() && precision.has_copy())
+    slice_values_ = parameters_outside_ ? offloaded_->of(OffloadedState::value)
+                                        : own(copy_memory_, mine, precision.compute);
   if (sharding_.stage() == 0)
     values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
   else if (whole_values)
@@ -72,6 +81,17 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
                   gradients_.data);
 }
 
+void ParameterStorage::offload(const OffloadOptions& options, Communicator& world) {
+  parameters_outside_ = options.parameters;
+  CHOIR_CHECK(!parameters_outside_ || sharding_.values_sharded(),
+              "parameters outside of the device with ZeRO stage {}", sharding_.stage());
+  offloaded_.emplace(
+      options, precision_,
+      OffloadedState::Contents{.masters = precision_.has_copy() || parameters_outside_,
+                               .values = precision_.has_copy() && parameters_outside_},
+      slices_size(), *device_, world);
+}
+
 TensorView ParameterStorage::masters(const Bucket& bucket) const {
   if (!masters_are_values()) return slice_of(masters_, bucket);
   const Range mine = sharding_.slice(bucket);
@@ -85,9 +105,41 @@ TensorView ParameterStorage::gradients(const Bucket& bucket) const {
 }
 
 TensorView ParameterStorage::copies(const Bucket& bucket) const {
+  if (!slice_values_.empty()) return slice_of(slice_values_, bucket);
   if (!precision_.has_copy() || sharding_.values_sharded()) return {};
   const Range mine = sharding_.slice(bucket);
   return part(values_, bucket).slice(mine.first, mine.count);
+}
+
+TensorView ParameterStorage::gathered_from(const Bucket& bucket) const {
+  const TensorView slices = copies(bucket);
+  return slices.empty() ? masters(bucket) : slices;
+}
+
+void ParameterStorage::refresh_copies(const Stream& stream) const {
+  if (offloaded_) stream.synchronize();  // the host may touch what it copies
+  for (const Bucket& bucket : parameters_->buckets()) {
+    const TensorView to = copies(bucket);
+    if (to.empty()) continue;
+    masters_outside() && !device_->host_visible() ? cast_outside(masters(bucket), to)
+                                                  : ops::cast(stream, masters(bucket), to);
+  }
+  if (offloaded_) offloaded_->memory().rest();
+}
+
+// Where the device does not see the masters, the host casts; all devices round alike.
+void ParameterStorage::cast_outside(const TensorView& from, const TensorView& to) const {
+  if (device_->kind() == DeviceKind::null) return;
+  CpuDevice cpu;
+  if (parameters_outside_) return ops::cast(Stream(cpu), from, to);
+  std::vector<std::byte> staged;
+  for (std::int64_t at = 0; at < from.count(); at += OffloadOptions::kChunk) {
+    const std::int64_t count = std::min(OffloadOptions::kChunk, from.count() - at);
+    const TensorView there = to.slice(at, count);
+    staged.resize(there.bytes());
+    ops::cast(Stream(cpu), from.slice(at, count), {staged.data(), to.dtype, {count}});
+    device_->copy_from_host(there.data, staged.data(), staged.size());
+  }
 }
 
 TensorView ParameterStorage::owned_part(const TensorView& slice, const Parameter& p) const {
@@ -104,7 +156,7 @@ void ParameterStorage::initialise(std::uint64_t seed) {
     const TensorView to = owned_part(masters(bucket_of(p)), p);
     const std::int64_t first = owned(p).first;
     if (to.count() == 0) continue;
-    if (device_->host_visible()) {
+    if (masters_outside() || device_->host_visible()) {
       choir::initialise(p, seed, to, first);
       continue;
     }
@@ -125,9 +177,11 @@ std::uint64_t ParameterStorage::digest(bool whole_only) const {
   if (device_->kind() == DeviceKind::null) return 0;
   std::uint64_t digest = 0;
   const bool sliced = sharding_.values_sharded();
+  const bool outside = masters_outside() && (sliced || sharding_.stage() == 0);
+  if (outside) device_->synchronize(device_->main_stream());
   for (const Parameter& p : parameters_->parameters()) {
     if (whole_only && p.shard.split_dim >= 0) continue;
-    digest = digest_of(*device_,
+    digest = digest_of(*device_, outside,
                        sliced                   ? owned_part(masters(bucket_of(p)), p)
                        : sharding_.stage() == 0 ? p.master
                                                 : p.value,
@@ -156,10 +210,22 @@ void ParameterStorage::add_to(MemoryPlan& plan) const {
   const std::string values =
       precision_.has_copy() ? "parameters, compute copy" : "parameters, master";
   if (copy_memory_.bytes() > 0) plan.add(values, copy_memory_.bytes());
+  if (offloaded_) add_outside_to(plan);
   if (value_memory_.bytes() > 0) plan.add(values, value_memory_.bytes(), value_memory_.shared());
   if (!gradients_.empty())
     plan.add("gradients", gradient_memory_.bytes(), gradient_memory_.shared());
   if (!slice_gradients_.empty()) plan.add("gradients, slice", slice_gradient_memory_.bytes());
+}
+
+void ParameterStorage::add_outside_to(MemoryPlan& plan) const {
+  const OffloadedState& state = *offloaded_;
+  const auto add = [&](const char* name, OffloadedState::Field field) {
+    if (state.has(field)) plan.add(name, state.of(field).bytes(), false, state.place());
+  };
+  add("parameters, master", OffloadedState::master);
+  add("parameters, compute copy", OffloadedState::value);
+  add("optimizer moments", OffloadedState::first_moment);
+  add("optimizer moments", OffloadedState::second_moment);
 }
 
 }  // namespace choir

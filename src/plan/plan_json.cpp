@@ -21,7 +21,10 @@ Json traffic_json(const StepTraffic& traffic) {
 Json memory_json(const MemoryPlan& memory) {
   Json json = Json::array();
   for (const MemoryPlan::Entry& entry : memory.entries)
-    json.push_back({{"name", entry.name}, {"bytes", entry.bytes}, {"shared", entry.shared}});
+    json.push_back({{"name", entry.name},
+                    {"bytes", entry.bytes},
+                    {"shared", entry.shared},
+                    {"place", name_of(entry.place)}});
   return json;
 }
 

@@ -33,7 +33,7 @@ std::string list_text(const std::set<int>& numbers) {
 
 bool same_memory_and_traffic(const StepPlan& a, const StepPlan& b) {
   const auto same_entry = [](const MemoryPlan::Entry& x, const MemoryPlan::Entry& y) {
-    return x.name == y.name && x.bytes == y.bytes && x.shared == y.shared;
+    return x.name == y.name && x.bytes == y.bytes && x.shared == y.shared && x.place == y.place;
   };
   const auto same_traffic = [](const CommTraffic& x, const CommTraffic& y) {
     return x.calls == y.calls && x.bytes == y.bytes;

@@ -126,6 +126,21 @@ class ParallelChecks {
                       deck_.parallel.zero_group, ranks));
   }
 
+  void offload() {
+    const ParallelSection& parallel = deck_.parallel;
+    if (parallel.offload == "all" && parallel.zero != 3)
+      add({"parallel.offload", "parallel.zero"},
+          fmt::format("parallel.offload = \"all\" brings parameters in around their use, as "
+                      "parallel.zero = 3 does, not {}; nearest legal: zero = 3 (on one rank, too), "
+                      "or offload = \"optimizer\"",
+                      parallel.zero));
+    if (!parallel.offload_dir.empty() && parallel.offload != "file")
+      add({"parallel.offload_dir", "parallel.offload"},
+          fmt::format("parallel.offload_dir = \"{}\" is for parallel.offload = \"file\", not "
+                      "\"{}\"",
+                      parallel.offload_dir, parallel.offload));
+  }
+
   std::vector<KeyProblem> take() { return std::move(problems_); }
 
  private:
@@ -166,6 +181,7 @@ std::vector<KeyProblem> deck::check_parallel(const Deck& deck) {
   checks.pipeline();
   checks.context();
   checks.zero();
+  checks.offload();
   return checks.take();
 }
 

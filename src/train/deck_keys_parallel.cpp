@@ -59,8 +59,16 @@ void add_parallel_keys(Table& table) {
       .add("virtual_stages", &Part::virtual_stages, "",
            "Pieces of the model on each stage, for parallel.schedule = interleaved.")
       .at_least(1);
-  parallel.add("offload", &Part::offload, "", "What is kept in host memory.")
-      .one_of({"none"}, {"optimizer", "all"});
+  parallel
+      .add("offload", &Part::offload, "",
+           "What is kept out of device memory and streamed through it. optimizer: moments, and "
+           "masters beside a compute copy, in host memory; all: parameters, too (parallel.zero = "
+           "3); file: as optimizer, but in a file on a local disk. The first two are of no effect "
+           "on the cpu, whose memory is host memory.")
+      .one_of({"none", "optimizer", "all", "file"});
+  parallel.add("offload_dir", &Part::offload_dir, "",
+               "parallel.offload = file: a directory on a disk of the node; each rank takes its "
+               "space there at the start and leaves nothing behind. Empty: TMPDIR, or /tmp.");
   parallel.add("order", &Part::order, "", "Axes from the fastest varying rank on.")
       .checked("a permutation of tp-cp-dp-pp", [](const KeyValue& value) -> std::string {
         const auto& order = std::get<std::string>(value);

@@ -53,6 +53,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .sequence = options.sequence,
                  .zero = options.zero,
                  .pipeline = options.pipeline,
+                 .offload = options.offload,
                  .separate_tied = options.reproducible,
                  .order = order_of(options),
                  .alter = options.alter,
@@ -62,7 +63,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       staged_(!device.host_visible()),
       keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
              mesh.layout().size(Axis::context) > 1),
-      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh)),
+      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh) &&
+              options.offload.place != MemoryPlace::file),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
@@ -224,6 +226,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
   ParameterGatherer& gatherer = instance_.gatherer();
+  gatherer.forget();  // nothing reads parameters while they change
   const bool gathers = options_.control != NegativeControl::stale_gather;
   optimizer_->step(stream, control(), [&](const Bucket& bucket) {
     if (gathers) gatherer.updated(bucket);
@@ -331,6 +334,8 @@ std::string Engine::graph_use() const {
   if (!options_.cuda_graph) return "off";
   if (!instance_.device().records_graphs())
     return fmt::format("of no effect on the {} device", name_of(instance_.device().kind()));
+  if (options_.offload.place == MemoryPlace::file)
+    return "not used: reading and writing a file cannot be recorded";
   return fmt::format("not used: steps with transport '{}' cannot be recorded",
                      mesh_->along(Axis::data).transport());
 }

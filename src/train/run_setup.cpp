@@ -1,6 +1,7 @@
 #include "choir/train/run_setup.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -35,6 +36,15 @@ ZeroOptions zero_of(const Deck& deck) {
                     : p.zero_group == "node" ? ZeroOptions::kNode
                                              : std::stoi(p.zero_group);
   return {.stage = p.zero, .group = group, .prefetch = p.zero_prefetch};
+}
+
+OffloadOptions offload_of(const Deck& deck) {
+  const ParallelSection& p = deck.parallel;
+  if (p.offload == "none") return {};
+  if (p.offload != "file") return {.place = MemoryPlace::host, .parameters = p.offload == "all"};
+  const char* const temporary = std::getenv("TMPDIR");
+  const std::string usual = temporary != nullptr && *temporary != 0 ? temporary : "/tmp";
+  return {.place = MemoryPlace::file, .directory = p.offload_dir.empty() ? usual : p.offload_dir};
 }
 
 PipelineOptions pipeline_of(const Deck& deck) {
@@ -95,6 +105,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .sequence = deck.parallel.sequence,
           .zero = zero_of(deck),
           .pipeline = pipeline_of(deck),
+          .offload = offload_of(deck),
           .adamw = {.beta1 = o.beta1,
                     .beta2 = o.beta2,
                     .epsilon = o.epsilon,

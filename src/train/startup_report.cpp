@@ -7,6 +7,7 @@
 
 #include "choir/comm/axis_speed.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/core/clock.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/gemm.hpp"
 
@@ -133,6 +134,31 @@ std::string zero_report(Engine& engine) {
                       format_bytes(values * (sharding.values_sharded() ? 2 * passes : 1)));
   if (sharding.replicas() != nullptr)
     text += fmt::format(", all-reduces {} between the groups", format_bytes(gradients / ranks));
+  return text;
+}
+
+std::string offload_report(Engine& engine) {
+  const OffloadOptions& options = engine.options().offload;
+  const ParameterStorage& storage = engine.instance().storage();
+  const OffloadedState* state = storage.offloaded();
+  if (!options.any()) return "offload: nothing";
+  if (state == nullptr)
+    return fmt::format(
+        "offload: of no effect: the memory of the {} device is host memory; parallel.offload = "
+        "\"file\" keeps the optimizer state on a disk",
+        name_of(engine.instance().device().kind()));
+  std::string what = state->has(OffloadedState::master) ? "masters and moments" : "moments";
+  if (storage.values_outside()) what = "parameters and moments";
+  const bool file = state->place() == MemoryPlace::file;
+  const std::string bytes = format_bytes(static_cast<double>(state->memory().bytes()));
+  std::string text =
+      fmt::format("offload: {} of each rank ({}) in {}; a step fetches and writes back as much",
+                  what, bytes, file ? "a file in " + options.directory : "host memory");
+  if (file && is_memory_file_system(options.directory))
+    text += fmt::format(
+        "; {} is memory itself, which saves nothing: set parallel.offload_dir to a "
+        "directory of a disk",
+        options.directory);
   return text;
 }
 

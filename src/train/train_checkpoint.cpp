@@ -16,11 +16,18 @@ struct Share {
   bool all = false;
 };
 
+/// Elements of a parameter's kind that this rank has, of the device or outside of it.
+struct Held {
+  TensorView view;
+  bool outside = false;
+};
+
 /// `mine` holds the local elements of a tensor like `p` that are in this rank's slice.
-StoredTensor stored(const std::string& name, const Parameter& p, const TensorView& mine,
+StoredTensor stored(const std::string& name, const Parameter& p, const Held& held,
                     ModelInstance& instance, const Share& share) {
+  const TensorView& mine = held.view;
   StoredTensor result{.name = name, .dtype = mine.dtype, .shape = p.shape, .pieces = {}};
-  if (!instance.device().host_visible()) result.device = &instance.device();
+  if (!held.outside && !instance.device().host_visible()) result.device = &instance.device();
   const Range slice = instance.storage().owned(p);
   std::vector<ShardRun> runs;
   std::int64_t n = 0, at = 0;
@@ -44,9 +51,14 @@ StoredTensor stored(const std::string& name, const Parameter& p, const TensorVie
   return result;
 }
 
-TensorView master_of(ModelInstance& instance, const Parameter& p) {
+Held master_of(ModelInstance& instance, const Parameter& p) {
   const ParameterStorage& storage = instance.storage();
-  return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+  return {storage.owned_part(storage.masters(storage.bucket_of(p)), p), storage.masters_outside()};
+}
+
+/// The host will look at what is outside: what is queued must have reached it.
+void settle(ModelInstance& instance) {
+  if (instance.storage().offloaded() != nullptr) instance.stream().synchronize();
 }
 
 /// What this rank has of a logical tensor of every parameter's kind ("parameters", "optimizer/m"):
@@ -80,12 +92,16 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   ModelInstance& instance = engine.instance();
   const AdamWOptimizer& adamw = engine.optimizer();
   const DType moment = instance.storage().precision().gradient;
+  const bool outside = instance.storage().offloaded() != nullptr;
+  settle(instance);
   for (const Parameter* p : instance.parameters().all()) {
     add_master(list, instance, *p, share);
-    add_stored(list, "optimizer/m", *p, moment, instance, share,
-               [&](const Parameter& place) { return adamw.first_moment(place); });
-    add_stored(list, "optimizer/v", *p, moment, instance, share,
-               [&](const Parameter& place) { return adamw.second_moment(place); });
+    add_stored(list, "optimizer/m", *p, moment, instance, share, [&](const Parameter& place) {
+      return Held{adamw.first_moment(place), outside};
+    });
+    add_stored(list, "optimizer/v", *p, moment, instance, share, [&](const Parameter& place) {
+      return Held{adamw.second_moment(place), outside};
+    });
   }
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
@@ -160,10 +176,11 @@ std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only) {
   const Share share = owned_only ? share_of_writing(storage.sharding()) : Share{.all = true};
   std::vector<StoredTensor> list;
   for (const Parameter* p : instance.parameters().all())
-    add_stored(list, "gradients", *p, storage.precision().gradient, instance, share,
-               [&](const Parameter& place) {
-                 return storage.owned_part(storage.gradients(storage.bucket_of(place)), place);
-               });
+    add_stored(
+        list, "gradients", *p, storage.precision().gradient, instance, share,
+        [&](const Parameter& place) {
+          return Held{storage.owned_part(storage.gradients(storage.bucket_of(place)), place)};
+        });
   return list;
 }
 

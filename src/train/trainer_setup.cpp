@@ -80,6 +80,7 @@ void Trainer::build() {
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
+  log_.plain(offload_report(*engine_));
   if (mesh_.layout().size(Axis::pipeline) > 1)
     log_.plain(pipeline_report(options, mesh_.layout().size(Axis::pipeline)));
   log_.plain(memory_report(plan_, mesh_.world()));

@@ -118,6 +118,10 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
   Deck base = deck;  // what one step is made of stays: accumulation follows
   base.train.grad_accum = 0;
   base.origins.erase("train.grad_accum");
+  if (layout[LayoutAxis::offload] != "file") {
+    base.parallel.offload_dir.clear();
+    base.origins.erase("parallel.offload_dir");
+  }
   const std::size_t before = problems.size();
   Deck result = vary_deck(base, overrides, problems);
   if (problems.size() > before) return result;

@@ -28,7 +28,7 @@ std::vector<std::string> candidates(Axis axis) {
     case Axis::recompute:
       return {"none", "selective", "full"};
     case Axis::offload:
-      return {"none", "optimizer", "all"};
+      return {"none", "file", "optimizer", "all"};
     case Axis::order:
       return {"tp-cp-dp-pp", "pp-dp-cp-tp", "dp-tp-cp-pp"};
     case Axis::tile:
@@ -166,6 +166,7 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     const LayoutAxisName& name = name_of(axis);
     std::vector<std::string> all = candidates(axis);
     if (axis == Axis::micro_batch) all = micro_batches(deck);
+    if (axis == Axis::offload && deck.device == "cpu") all.resize(2);  // its memory is host memory
     if (all.empty())
       for (int n = 1; n <= ranks; ++n) all.push_back(std::to_string(n));
     // A key that is not there yet can only be plain.

@@ -1,13 +1,17 @@
 #pragma once
 // AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
-// decayed range of each bucket only.
+// decayed range of each bucket only. With offloaded state the same updates in chunks, element by
+// element the same numbers.
+#include <array>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/ops/step_control.hpp"
 #include "choir/optim/element_spans.hpp"
+#include "choir/optim/state_stream.hpp"
 #include "choir/parallel/parameter_storage.hpp"
 
 namespace choir {
@@ -22,25 +26,40 @@ class AdamWOptimizer {
                  std::uint64_t seed);
 
   /// Local. What `control` (device memory) holds after ops::end_step() decides the update.
-  /// `updated` hears of each bucket when its update was queued; may be empty.
+  /// `updated` hears of each bucket when its update was queued; may be empty. With state in a file
+  /// the host waits for it, and StorageError says that the file failed.
   void step(const Stream& stream, const ops::StepControl* control,
             const std::function<void(const Bucket&)>& updated = {});
 
-  /// Moments of what this rank owns of a parameter, in the gradient's type, 1-D.
+  /// Moments of what this rank owns of a parameter, in the gradient's type, 1-D; in host memory
+  /// where ParameterStorage::offloaded().
   TensorView first_moment(const Parameter& parameter) const { return moment(0, parameter); }
   TensorView second_moment(const Parameter& parameter) const { return moment(1, parameter); }
-  void add_to(MemoryPlan& plan) const { plan.add("optimizer moments", memory_.bytes()); }
+  /// What is offloaded is the storage's.
+  void add_to(MemoryPlan& plan) const;
 
  private:
+  /// Of a slice of a bucket, elements [first, first + count), and what belongs to them.
+  struct Part {
+    const Bucket* bucket = nullptr;
+    std::int64_t first = 0, count = 0;
+    TensorView master, m, v, copy;
+  };
+  void update(const Stream& stream, const ops::StepControl* control, const Part& part);
+  void update_outside(const Stream& stream, const ops::StepControl* control, const Bucket& bucket,
+                      const Range& chunk);
+  const std::vector<ElementSpan>& spans_of(const Bucket& bucket) const;
   TensorView moment(std::int64_t which, const Parameter& parameter) const;
   TensorView moment(std::int64_t which, const Bucket& bucket) const;
 
   ParameterStorage* storage_;
   Options options_;
   PhiloxKey rounding_;
-  std::vector<std::vector<ElementSpan>> spans_;  // of each bucket; see step()
+  std::vector<std::vector<ElementSpan>> spans_;  // of each bucket
   Buffer memory_;
-  TensorView moments_;  // [2, slices of all buckets]
+  std::array<TensorView, 2> moments_;  // [slices of all buckets] each
+  std::unique_ptr<StateStream> state_;
+  std::vector<Range> chunks_;  // of the slice of its bucket, in the order of buckets
 };
 
 }  // namespace choir

@@ -9,9 +9,13 @@
 //                slot (the embedding and the head of a micro-batch, the blocks where it turns
 //                round)
 //
+// With offloaded parameters this rank's slice comes from host memory, on a stream of its own,
+// before it is gathered: floor a step and rank: the same bytes over the link of the host.
+//
 // Stage 0 has nothing to do. Every rank of a group must walk the same way: all calls that may
 // gather are collective over the group.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -38,6 +42,7 @@ class ParameterGatherer final : public BucketHooks {
   /// Local, between passes: what slots still have is not to be used. For who changes masters or
   /// slots without this object, as a replayed graph does.
   void forget() {
+    settle();
     if (ring_) ring_->forget();
   }
 
@@ -50,6 +55,10 @@ class ParameterGatherer final : public BucketHooks {
     return storage_->parameters().buckets()[static_cast<std::size_t>(index)];
   }
   bool gather(int index);
+  void fill(int index, const TensorView& own);
+  /// Waits for fetches, of the bucket or all of them.
+  void fetched(int index);
+  void settle();
   void prefetch(int index);
 
   ParameterStorage* storage_;
@@ -57,6 +66,14 @@ class ParameterGatherer final : public BucketHooks {
   CommQueue queue_;
   std::optional<BucketRing> ring_;
   int last_ = 0;  // acquired
+  // Values in host memory: the stream that fetches them, and what it has reached.
+  std::unique_ptr<SideStream> fetches_;
+  std::unique_ptr<Event> free_;
+  struct Fetch {
+    std::unique_ptr<Event> done;
+    bool awaited = true;
+  };
+  std::vector<Fetch> fetched_;  // of each bucket
 };
 
 }  // namespace choir

@@ -11,22 +11,30 @@
 //   3       slice              - (ParameterGatherer)   slice
 //
 // Without a separate compute copy the masters of stages 0 to 2 are the values (slices of them).
+//
+// With offload (OffloadedState) moments, and masters beside a compute copy, are outside of device
+// memory; stage 3 then keeps slices of the compute copy, on the device, or with them ("all", which
+// is for stage 3) in host memory.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
 #include "choir/nn/parameter_set.hpp"
 #include "choir/parallel/comm_memory.hpp"
+#include "choir/parallel/offloaded_state.hpp"
 #include "choir/parallel/sharding.hpp"
 
 namespace choir {
 
 class ParameterStorage {
  public:
-  /// Collective; places and binds the parameters. Gradients only when `training`.
+  /// Collective; places and binds the parameters. Gradients, and offload, only when `training`.
+  /// `world`: all ranks that do the same, for offload.
   ParameterStorage(ParameterSet& parameters, const Precision& precision, Device& device,
-                   Sharding sharding, bool training);
+                   Sharding sharding, bool training, const OffloadOptions& offload = {},
+                   Communicator* world = nullptr);
 
   /// Local: writes the initial masters. Equal in every layout by construction.
   void initialise(std::uint64_t seed);
@@ -54,6 +62,16 @@ class ParameterStorage {
   /// Where AdamW leaves what the model computes with; empty when those are the masters, or are made
   /// from them when they are gathered.
   TensorView copies(const Bucket& bucket) const;
+  /// Stage 3: what the slice of a whole bucket is made from.
+  TensorView gathered_from(const Bucket& bucket) const;
+  /// Local: makes the copies from the masters, after these were written from outside.
+  void refresh_copies(const Stream& stream) const;
+
+  /// nullptr: everything is on the device.
+  const OffloadedState* offloaded() const { return offloaded_ ? &*offloaded_ : nullptr; }
+  /// masters() are host memory, or copies() and gathered_from().
+  bool masters_outside() const { return offloaded_ && offloaded_->has(OffloadedState::master); }
+  bool values_outside() const { return parameters_outside_; }
   /// Any flat memory that has only the slices of all buckets, one after another.
   TensorView slice_of(const TensorView& slices, const Bucket& bucket) const {
     return slices.slice(bucket.offset / sharding_.slices(), bucket.size / sharding_.slices());
@@ -77,17 +95,23 @@ class ParameterStorage {
   static TensorView part(const TensorView& flat, const Bucket& bucket) {
     return flat.slice(bucket.offset, bucket.size);
   }
+  void add_outside_to(MemoryPlan& plan) const;
   std::uint64_t exchanged(std::uint64_t digest) const;
   bool masters_are_values() const { return !precision_.has_copy() && !sharding_.values_sharded(); }
+  void offload(const OffloadOptions& options, Communicator& world);
+  void cast_outside(const TensorView& from, const TensorView& to) const;
 
   ParameterSet* parameters_;
   Precision precision_;
   Device* device_;
   Sharding sharding_;
+  std::optional<OffloadedState> offloaded_;
+  bool parameters_outside_ = false;
   Buffer master_memory_, copy_memory_, slice_gradient_memory_;
   CommMemory value_memory_, gradient_memory_;
   // Flat, 1-D; empty where not kept.
   TensorView masters_, values_, gradients_, slice_gradients_;
+  TensorView slice_values_;  // stage 3 beside masters outside
 };
 
 }  // namespace choir

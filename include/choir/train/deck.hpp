@@ -89,7 +89,8 @@ struct ParallelSection {
   int zero_prefetch = 1;           ///< buckets
   std::string schedule = "1f1b";
   int virtual_stages = 1;
-  std::string offload = "none";
+  std::string offload = "none";  ///< none | optimizer | all | file
+  std::string offload_dir;       ///< "": TMPDIR, or /tmp
   std::string order = "tp-cp-dp-pp";
   std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
   bool share_device = false;

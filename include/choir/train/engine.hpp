@@ -38,6 +38,7 @@ struct EngineOptions {
   bool sequence = false;  ///< sequence parallelism along the tensor axis
   ZeroOptions zero{};
   PipelineOptions pipeline{};
+  OffloadOptions offload{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;

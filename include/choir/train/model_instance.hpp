@@ -32,6 +32,7 @@ class ModelInstance {
     bool sequence = false;  ///< sequence parallelism along the tensor axis
     ZeroOptions zero{};
     PipelineOptions pipeline{};
+    OffloadOptions offload{};
     bool separate_tied = false;         ///< see GptCut
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.

@@ -12,6 +12,8 @@ Layout layout_of(const Deck& deck, int ranks);
 Transport transport_of(const Deck& deck);
 /// parallel.zero and what goes with it.
 ZeroOptions zero_of(const Deck& deck);
+/// parallel.offload; its directory where none is named is the system's for temporary files.
+OffloadOptions offload_of(const Deck& deck);
 /// parallel.schedule and parallel.virtual_stages.
 PipelineOptions pipeline_of(const Deck& deck);
 

@@ -22,6 +22,8 @@ std::string transport_report(Mesh& mesh, Device& device);
 std::string model_report(Engine& engine);
 /// One line: what parallel.zero spreads over which ranks, and the bytes a rank moves in a step.
 std::string zero_report(Engine& engine);
+/// One line: what parallel.offload keeps where, or that it is of no effect, and what a step moves.
+std::string offload_report(Engine& engine);
 
 /// The plan of this rank with its exact arena, and which rank has the largest. Collective over
 /// `world`.

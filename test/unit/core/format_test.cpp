@@ -42,6 +42,21 @@ TEST(MemoryPlan, AddsUpByName) {
   EXPECT_NE(text.find("3.002 MiB"), std::string::npos) << text;
 }
 
+TEST(MemoryPlan, KeepsPlacesApart) {
+  MemoryPlan plan;
+  plan.add("moments", 1 << 20);
+  plan.add("moments", 2 << 20, false, MemoryPlace::host);
+  plan.add("moments", 4 << 20, false, MemoryPlace::file);
+  EXPECT_EQ(plan.entries.size(), 3u);
+  EXPECT_EQ(plan.total(), 1u << 20);
+  EXPECT_EQ(plan.total(MemoryPlace::host), 2u << 20);
+  EXPECT_EQ(plan.bytes_of("moments"), 7u << 20);
+  const std::string text = plan.to_string();
+  EXPECT_NE(text.find("2.000 MiB  host memory\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("4.000 MiB  file\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("file per rank                       4.000 MiB"), std::string::npos) << text;
+}
+
 TEST(Errors, CarryCodeHintAndPlace) {
   const StorageError error("no space", "free some");
   EXPECT_EQ(error.code(), ExitCode::storage);

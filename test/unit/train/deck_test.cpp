@@ -212,7 +212,20 @@ TEST(Deck, ZeroStagesAndWhatGoesWithThem) {
 
 TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
   EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);
-  EXPECT_NE(complaint({"parallel.offload=optimizer"}).find("not yet supported"), std::string::npos);
+}
+
+TEST(Deck, OffloadRules) {
+  for (const char* place : {"none", "optimizer", "file"})
+    EXPECT_EQ(complaint({std::string("parallel.offload=") + place}), "") << place;
+  EXPECT_EQ(complaint({"parallel.offload=all", "parallel.zero=3"}), "");
+  EXPECT_EQ(complaint({"parallel.offload=file", "parallel.offload_dir=/scratch"}), "");
+  EXPECT_NE(complaint({"parallel.offload=all"}).find("nearest legal: zero = 3 (on one rank, too)"),
+            std::string::npos);
+  EXPECT_NE(complaint({"parallel.offload=optimizer", "parallel.offload_dir=/scratch"})
+                .find("is for parallel.offload = \"file\", not \"optimizer\""),
+            std::string::npos);
+  EXPECT_NE(complaint({"parallel.offload=disk"}).find("none, optimizer, all, file"),
+            std::string::npos);
 }
 
 TEST(Deck, DeviceAndTransportMustGoTogether) {

@@ -152,11 +152,13 @@ class EngineRun {
     ModelInstance& instance = engine_.instance();
     const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
-    for (const Parameter& p : instance.parameters().parameters())
-      for (const TensorView& own :
-           {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
-            engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
-        append(p, own, storage.owned(p), all);
+    const bool offloaded = storage.offloaded() != nullptr;
+    for (const Parameter& p : instance.parameters().parameters()) {
+      append(p, storage.owned_part(storage.masters(storage.bucket_of(p)), p), storage.owned(p), all,
+             storage.masters_outside());
+      append(p, engine_.optimizer().first_moment(p), storage.owned(p), all, offloaded);
+      append(p, engine_.optimizer().second_moment(p), storage.owned(p), all, offloaded);
+    }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()
                                            : mesh().host_along(Axis::data),
@@ -177,9 +179,11 @@ class EngineRun {
   }
   // `view`: elements `range` of what this rank holds. Every element from the rank that owns it.
   void append(const Parameter& p, const TensorView& view, const Range& range,
-              std::vector<double>& all) {
+              std::vector<double>& all, bool outside = false) {
     std::vector<std::byte> host(view.bytes());
-    if (!host.empty()) device_->copy_to_host(host.data(), view.data, host.size());
+    if (!host.empty() && outside) device_->synchronize(device_->main_stream());
+    if (!host.empty() && outside) std::memcpy(host.data(), view.data, host.size());
+    if (!host.empty() && !outside) device_->copy_to_host(host.data(), view.data, host.size());
     std::vector<double> logical(static_cast<std::size_t>(p.count()), 0.0);
     for (const ShardRun& run : shard_runs(p)) {
       const Range here = overlap({run.local, run.count}, range);
