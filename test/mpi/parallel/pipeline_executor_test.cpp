@@ -4,8 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <ctime>
+#include <fstream>
+#include <numeric>
 #include <thread>
 
 #include "choir/comm/mesh.hpp"
@@ -99,13 +105,34 @@ double cost_of(const ChunkCost& cost, ActionKind kind) {
                                               : cost.backward_weight;
 }
 
+/// CPU time of everything on this machine, and what the hypervisor took; in ticks of 10 ms.
+double machine_seconds() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  std::array<double, 8> ticks{};  // user nice system idle iowait irq softirq steal
+  file >> word;
+  for (double& t : ticks) file >> t;
+  const double idle = ticks[3] + ticks[4];
+  return (std::accumulate(ticks.begin(), ticks.end(), 0.0) - idle) /
+         static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+double process_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 /// One run of a schedule whose work is sleep.
 struct TimedRun {
   double makespan = 0;
   double bubble = 0;  ///< idle over total time of all stages
-  /// What the worst rank slept longer than it asked for, over the makespan: how busy others keep
-  /// the machine, for a rank that waits for a message wakes up as late.
-  double disturbance = 0;
+  double late = 0;    ///< what the worst rank slept longer than it asked for, over the makespan
+  double others = 0;  ///< cores that were busy with anything but the ranks of this test
+
+  /// Ranks that wait for messages lose their core to others without sleeping late. Ticks are too
+  /// coarse to see less than a fifth of a core in a run.
+  bool quiet() const { return late <= 0.02 && others <= 0.2; }
 };
 
 class SleepingPipeline {
@@ -129,17 +156,22 @@ class SleepingPipeline {
     stage_.begin();
     late_ = 0;
     comm_.barrier();
+    const double from = now_seconds(), machine = machine_seconds(), own = process_seconds();
     executor_.run(stage_);
-    double last = 0, busy = 0, late = late_;
+    comm_.barrier();
+    const double seconds = now_seconds() - from;
+    std::array<double, 3> most{0, late_, machine_seconds() - machine};
+    std::array<double, 2> sums{0, process_seconds() - own};
     for (const ActionTime& t : executor_.times()) {
       EXPECT_LE(t.begin, t.end) << describe(t.action);
-      last = std::max(last, t.end);
-      if (!is_communication(t.action.kind)) busy += t.end - t.begin;
+      most[0] = std::max(most[0], t.end);
+      if (!is_communication(t.action.kind)) sums[0] += t.end - t.begin;
     }
-    comm_.all_reduce(&last, 1, DType::f64, ReduceOp::max);
-    comm_.all_reduce(&late, 1, DType::f64, ReduceOp::max);
-    comm_.all_reduce(&busy, 1, DType::f64, ReduceOp::sum);
-    return {last, 1 - busy / (last * comm_.size()), late / last};
+    comm_.all_reduce(most.data(), most.size(), DType::f64, ReduceOp::max);
+    comm_.all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+    std::array<double, 1> others{(most[2] - sums[1]) / seconds};
+    comm_.all_reduce(others.data(), others.size(), DType::f64, ReduceOp::max);
+    return {most[0], 1 - sums[0] / (most[0] * comm_.size()), most[1] / most[0], others[0]};
   }
 
  private:
@@ -149,20 +181,13 @@ class SleepingPipeline {
   double late_ = 0;
 };
 
-/// The five runs that were disturbed least. There are five, and as many more as it takes until five
-/// lost at most 2 % to others; at most 60.
+constexpr std::size_t kWanted = 5;
+
+/// Runs in which the machine had hardly anything else to do: kWanted, or fewer if it always had.
 std::vector<TimedRun> quiet_runs(SleepingPipeline& pipeline) {
-  constexpr std::size_t kWanted = 5, kMost = 60;
-  constexpr double kQuiet = 0.02;
   std::vector<TimedRun> runs;
-  std::size_t quiet = 0;
-  while (quiet < kWanted && runs.size() < kMost) {
-    runs.push_back(pipeline.run());
-    if (runs.back().disturbance <= kQuiet) ++quiet;
-  }
-  std::sort(runs.begin(), runs.end(),
-            [](const TimedRun& a, const TimedRun& b) { return a.disturbance < b.disturbance; });
-  runs.resize(kWanted);
+  for (int i = 0; i < 40 && runs.size() < kWanted; ++i)
+    if (const TimedRun run = pipeline.run(); run.quiet()) runs.push_back(run);
   return runs;
 }
 
@@ -173,12 +198,14 @@ double median(const std::vector<TimedRun>& runs, double TimedRun::*value) {
   return values[values.size() / 2];
 }
 
-// Sleeps stand for work, so that two cores serve four ranks.
+// Sleeps stand for work, so that two cores serve four ranks. Of a machine that others keep busy all
+// the time nothing is asked, and that is said.
 TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
   struct Case {
     ScheduleKind kind;
     int chunks;
   };
+  int disturbed = 0;
   for (const auto& [kind, chunks] :
        {Case{ScheduleKind::gpipe, 1}, Case{ScheduleKind::one_f_one_b, 1},
         Case{ScheduleKind::interleaved, 2}, Case{ScheduleKind::zb_h1, 1}})
@@ -194,14 +221,18 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
       const std::vector<TimedRun> runs = quiet_runs(pipeline);
       const Simulation simulation = simulate(schedule, costs);
       const double bubble = simulation.bubble_fraction();
-      const std::string what =
-          fmt::format("{} {}, others took up to {:.1f} % of a run", name_of_case(kind, shape),
-                      name_of(exchange), 100 * runs.back().disturbance);
+      const std::string what = fmt::format("{} {}", name_of_case(kind, shape), name_of(exchange));
+      if (runs.size() < kWanted) {
+        ++disturbed;
+        continue;
+      }
       EXPECT_NEAR(median(runs, &TimedRun::makespan), simulation.makespan, 0.1 * simulation.makespan)
           << what;
       // One stage has no bubble to be 10 % of.
       EXPECT_NEAR(median(runs, &TimedRun::bubble), bubble, 0.1 * bubble + 0.01) << what;
     }
+  if (disturbed > 0)
+    GTEST_SKIP() << disturbed << " of 12 cases had no five runs without other load or steal time";
 }
 
 TEST_F(Pipeline, SwappedMessagesAreRefused) {
