@@ -48,48 +48,29 @@ std::string to_json(const CollectiveBench& bench) {
                         {"copy", c.copy},
                         {"over_chunked", c.over_chunked()},
                         {"over_single", c.over_single()}};
-  for (const HalfComparison& h : bench.halves)
-    json["halves"].push_back({{"name", h.name},
-                              {"bytes", c.bytes},
-                              {"window", h.window},
-                              {"single", h.single},
-                              {"best_chunked", h.best_chunked},
-                              {"best_chunk_bytes", h.best_chunk_bytes},
-                              {"over_single", h.over_single()},
-                              {"over_chunked", h.over_chunked()}});
   json["provenance"] = nlohmann::ordered_json::parse(build_provenance());
   return json.dump();
 }
 
 std::string to_text(const CollectiveBench& bench) {
-  std::string text =
+  const std::string text =
       fmt::format("# {} ranks of one node, fp32, in place, median of the slowest rank\n{}",
                   bench.ranks, to_text(bench.rows));
   const AllReduceComparison& c = bench.comparison;
-  const auto line = [](const std::string& what, double seconds, double window) {
+  const auto line = [&](const std::string& what, double seconds) {
     return fmt::format("  {:<44} {:>9.2f} ms   {:>6.2f} x the window\n", what, 1e3 * seconds,
-                       seconds / window);
+                       seconds / c.window);
   };
-  const auto pieces = [](const char* call, std::size_t bytes) {
-    return fmt::format("{} in place, pieces of {}", call, format_bytes(static_cast<double>(bytes)));
-  };
-  text +=
-      fmt::format("all-reduce of {}, ways in turn:\n", format_bytes(static_cast<double>(c.bytes))) +
-      line("node-shared window", c.window, c.window) +
-      line(pieces("MPI_Allreduce", c.best_chunk_bytes), c.best_chunked, c.window) +
-      line("one MPI_Allreduce", c.single, c.window) +
-      line("one MPI_Allreduce in place", c.single_in_place, c.window) +
-      line("yardstick: every rank copies as many bytes", c.copy, c.window);
-  for (const HalfComparison& h : bench.halves) {
-    const bool reduce = h.name == "reduce_scatter";
-    text += fmt::format("{} of the same, ways in turn:\n", h.name) +
-            line("node-shared window", h.window, h.window) +
-            line(pieces(reduce ? "MPI_Reduce" : "MPI_Bcast", h.best_chunk_bytes), h.best_chunked,
-                 h.window) +
-            line(reduce ? "one MPI_Reduce_scatter_block in place" : "one MPI_Allgather in place",
-                 h.single, h.window);
-  }
-  return text;
+  return text +
+         fmt::format("all-reduce of {}, ways in turn:\n",
+                     format_bytes(static_cast<double>(c.bytes))) +
+         line("node-shared window", c.window) +
+         line(fmt::format("MPI_Allreduce in place, pieces of {}",
+                          format_bytes(static_cast<double>(c.best_chunk_bytes))),
+              c.best_chunked) +
+         line("one MPI_Allreduce", c.single) +
+         line("one MPI_Allreduce in place", c.single_in_place) +
+         line("yardstick: every rank copies as many bytes", c.copy);
 }
 
 struct DeviceBench {

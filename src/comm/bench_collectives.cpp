@@ -60,10 +60,8 @@ class SideBySide {
   std::vector<Way> ways_;
 };
 
-constexpr std::array<std::size_t, 3> kChunks{256 << 10, 1 << 20, 4 << 20};
-
-void check_mpi(int code, const char* call = "MPI_Allreduce") {
-  mpi_check(code, call, "bench");
+void check_mpi(int code) {
+  mpi_check(code, "MPI_Allreduce", "bench");
 }
 
 AllReduceComparison compare(Communicator& mpi, Communicator& node,
@@ -81,6 +79,7 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node,
   };
   ways.add(fresh(*window),
            [&] { node.all_reduce(window->data(), count, DType::f32, ReduceOp::sum); });
+  constexpr std::array<std::size_t, 3> kChunks{256 << 10, 1 << 20, 4 << 20};
   for (const std::size_t chunk : kChunks)
     ways.add(fresh(*plain), [&, chunk] {
       for_each_chunk(count, chunk / sizeof(float), [&](std::size_t offset, std::size_t length) {
@@ -107,53 +106,6 @@ AllReduceComparison compare(Communicator& mpi, Communicator& node,
   result.single_in_place = seconds[5];
   result.copy = seconds[6];
   return result;
-}
-
-/// Every piece of every block of `share` elements, by MPI_Reduce to the rank whose block it is, or
-/// by MPI_Bcast from there.
-void by_pieces(float* data, std::size_t share, std::size_t piece, bool reduce, Communicator& mpi) {
-  const MPI_Comm comm = mpi_handle(mpi);
-  for (int owner = 0; owner < mpi.size(); ++owner)
-    for_each_chunk(share, piece, [&](std::size_t offset, std::size_t length) {
-      float* at = data + static_cast<std::size_t>(owner) * share + offset;
-      const int n = static_cast<int>(length);
-      if (!reduce)
-        check_mpi(MPI_Bcast(at, n, MPI_FLOAT, owner, comm), "MPI_Bcast");
-      else if (owner == mpi.rank())
-        check_mpi(MPI_Reduce(MPI_IN_PLACE, at, n, MPI_FLOAT, MPI_SUM, owner, comm), "MPI_Reduce");
-      else
-        check_mpi(MPI_Reduce(at, nullptr, n, MPI_FLOAT, MPI_SUM, owner, comm), "MPI_Reduce");
-    });
-}
-
-HalfComparison compare_half(bool reduce, Communicator& mpi, Communicator& node,
-                            const CollectiveBenchOptions& options) {
-  const std::size_t share =
-      options.max_bytes / sizeof(float) / static_cast<std::size_t>(mpi.size());
-  const auto window = node.allocate(options.max_bytes), plain = mpi.allocate(options.max_bytes);
-  const auto run = [share, reduce](Communicator& comm, void* data) {
-    if (reduce)
-      comm.reduce_scatter(data, share, DType::f32, ReduceOp::sum);
-    else
-      comm.all_gather(data, share, DType::f32);
-  };
-  SideBySide ways(mpi, options.repeats);
-  const auto fresh = [&](const CommBuffer& buffer) {
-    return [&] { fill_random(buffer.data(), options.max_bytes / sizeof(float), mpi.rank()); };
-  };
-  ways.add(fresh(*window), [&] { run(node, window->data()); });
-  ways.add(fresh(*plain), [&] { run(mpi, plain->data()); });
-  for (const std::size_t chunk : kChunks)
-    ways.add(fresh(*plain), [&, chunk] {
-      by_pieces(static_cast<float*>(plain->data()), share, chunk / sizeof(float), reduce, mpi);
-    });
-  const std::vector<double> seconds = ways.medians();
-  const auto best = std::min_element(seconds.begin() + 2, seconds.end());
-  return {.name = reduce ? "reduce_scatter" : "all_gather",
-          .window = seconds[0],
-          .single = seconds[1],
-          .best_chunked = *best,
-          .best_chunk_bytes = kChunks[static_cast<std::size_t>(best - seconds.begin()) - 2]};
 }
 
 void add_rows(CollectiveBench& bench, Communicator& mpi, Communicator& node, std::size_t bytes,
@@ -199,8 +151,6 @@ CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& opti
   for (std::size_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= 4)
     add_rows(bench, *mpi, *node, bytes, options.repeats);
   bench.comparison = compare(*mpi, *node, options);
-  for (const bool reduce : {true, false})
-    bench.halves.push_back(compare_half(reduce, *mpi, *node, options));
   return bench;
 }
 

@@ -156,9 +156,10 @@ std::string to_string(const StepBench& b) {
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(
         "exposed communication {} ({}, {} ranks): {:.3f} ms a step ({:.1f} %), {:.1f} MiB "
-        "in {:.1f} calls\n",
+        "in {:.1f} calls{}\n",
         t.axis, t.transport, t.ranks, 1e3 * t.exposed_seconds,
-        100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls);
+        100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls,
+        t.axis == short_name(Axis::pipeline) ? ", the bubble included" : "");
   text += to_string(b.pipeline);
   text += floor_table(b);
   text += fmt::format(

@@ -32,24 +32,10 @@ struct AllReduceComparison {
   double over_single() const { return single / window; }
 };
 
-/// Reduce-scatter or all-gather of one size, fp32, in place, measured in turns.
-struct HalfComparison {
-  std::string name;  ///< "reduce_scatter", "all_gather"
-  double window = 0;
-  double single = 0;  ///< one MPI_Reduce_scatter_block or MPI_Allgather in place
-  /// Best of MPI_Reduce to the owner of each piece, or MPI_Bcast from it, in place, in pieces of
-  /// 256 KB, 1 MB, 4 MB: what MPI does without a second buffer.
-  double best_chunked = 0;
-  std::size_t best_chunk_bytes = 0;
-  double over_chunked() const { return best_chunked / window; }
-  double over_single() const { return single / window; }
-};
-
 struct CollectiveBench {
   int ranks = 1;  ///< of the node
   std::vector<CollectiveRow> rows;
   AllReduceComparison comparison;
-  std::vector<HalfComparison> halves;  ///< of as many bytes
 };
 
 struct CollectiveBenchOptions {
