@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "choir/ops/copy_blocks.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/reduce.hpp"
 #include "src/ops/bench_ops.hpp"
@@ -48,6 +49,45 @@ void adds(OpBench& bench) {
     agreement.add(data.read(out[0], w.first, w.count), sum, allowed_error(bench.dtype, 2));
   }
   bench.row("add", {n}, agreement, call);
+}
+
+/// Rows of `parts` blocks to a block of rows for each part, as heads leave for the ranks of the
+/// context axis; with two terms, pairs of blocks are added on the way.
+void block_copies(OpBench& bench, std::int64_t terms, const char* name) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
+  const std::int64_t parts = width % 4 == 0 ? 4 : terms, block = width / parts;
+  const std::int64_t targets = parts / terms;
+  BenchOperands data = bench.operands(2.0 * static_cast<double>(rows * width));
+  const Operand x = data.normal(bench.dtype, {rows, width}),
+                out = data.empty(bench.dtype, {targets, rows, block});
+  const auto call = [&](const Stream& s, std::int64_t i) {
+    copy_blocks(s,
+                {.dtype = bench.dtype,
+                 .rows = rows,
+                 .blocks = targets,
+                 .width = block,
+                 .terms = terms,
+                 .from = {.data = x[i].data, .row_stride = width, .group_stride = block},
+                 .to = {.data = out[i].data, .row_stride = block, .group_stride = rows * block}});
+  };
+  call(bench.stream, 0);
+  Agreement agreement;
+  for (const Window w : windows_of(rows, rows)) {
+    const std::vector<double> from = x.exact(w.first * width, w.count * width);
+    for (std::int64_t k = 0; k < targets; ++k) {
+      std::vector<double> sums;
+      for (std::int64_t e = 0; e < w.count * block; ++e) {
+        double sum = 0;
+        for (std::int64_t t = 0; t < terms; ++t)
+          sum += from[static_cast<std::size_t>(e / block * width + (k * terms + t) * block +
+                                               e % block)];
+        sums.push_back(sum);
+      }
+      agreement.add(data.read(out[0], (k * rows + w.first) * block, w.count * block), sums,
+                    allowed_error(bench.dtype, terms == 1 ? 0 : 2));
+    }
+  }
+  bench.row(name, {rows, width}, agreement, call);
 }
 
 void casts(OpBench& bench, DType from, DType to, const char* name) {
@@ -130,6 +170,8 @@ void adamws(OpBench& bench, DType type, const char* name) {
 void bench_flat(OpBench& bench) {
   bias_gradients(bench);
   adds(bench);
+  block_copies(bench, 1, "copy_blocks");
+  block_copies(bench, 2, "copy_blocks+add");
   if (bench.dtype != DType::f32) {
     casts(bench, DType::f32, bench.dtype, "cast from f32");
     casts(bench, bench.dtype, DType::f32, "cast to f32");

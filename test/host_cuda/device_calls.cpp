@@ -1,26 +1,41 @@
-// CUDA runtime: what device is there (one, of no make).
+// CUDA runtime: what devices are there: one, or as many as HOST_CUDA_CARDS says, of no make.
 #include <cstdio>
+#include <cstdlib>
 
 #include "test/host_cuda/runtime.hpp"
 
 using namespace host_cuda;
 
+namespace {
+
+// A process uses one of them; which one makes no difference to it.
+int current = 0;
+
+int cards() {
+  const char* text = std::getenv("HOST_CUDA_CARDS");
+  return text != nullptr ? std::atoi(text) : 1;
+}
+
+}  // namespace
+
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = cards();
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  return answer(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= cards()) return answer(cudaErrorInvalidDevice);
+  current = device;
+  return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
-  if (device != 0) return answer(cudaErrorInvalidDevice);
+  if (device < 0 || device >= cards()) return answer(cudaErrorInvalidDevice);
   *p = {};
   std::snprintf(p->name, sizeof p->name, "host execution");
-  p->uuid.bytes[15] = 1;
+  p->uuid.bytes[15] = static_cast<char>(1 + device);
   p->totalGlobalMem = kMemory;
   p->major = 9, p->minor = 0, p->multiProcessorCount = 4;
   p->sharedMemPerBlockOptin = host_cuda::kMaxSharedBytes;
@@ -33,8 +48,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
                                                          : int{host_cuda::kMaxSharedBytes};
   return cudaSuccess;
 }
-cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int) {
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:00:00.0");
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

@@ -111,7 +111,9 @@ Trained trained(const Case& c, bool llama, Way way, bool graph) {
   options.zero.stage = c.zero;
   options.cuda_graph = graph;
   EngineRun run(options, *mesh, std::move(device));
-  return trained(run);
+  Trained result = trained(run);
+  mesh.reset();  // before its device
+  return result;
 }
 
 TEST(DeviceLayouts, TrainAsOneRankOnTheCpu) {

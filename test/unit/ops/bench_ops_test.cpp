@@ -37,6 +37,8 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "cross_entropy",
                            "bias_gradient",
                            "add",
+                           "copy_blocks",
+                           "copy_blocks+add",
                            "cast from f32",
                            "cast to f32",
                            "sum_of_squares",
