@@ -83,6 +83,7 @@ void PipelineExecutor::run(StageWork& work, std::string_view phase, double timeo
   phase_ = phase;
   timeout_ = timeout_seconds;
   oldest_ = posted_ = 0;
+  running_ = true;
   if (start_) start_->record_time(*stream_);
   try {
     for (std::size_t k = 0; k < actions_.size();) {
@@ -95,6 +96,7 @@ void PipelineExecutor::run(StageWork& work, std::string_view phase, double timeo
       }
     }
     while (oldest_ < posted_) retire();
+    running_ = false;
   } catch (const CommError& error) {
     CommError named(fmt::format("{}: {}", text_, error.what()), error.hint());
     named.set_agreed_ranks(error.agreed_ranks());

@@ -16,6 +16,12 @@ void add_fault_keys(Table& table) {
       .at_least(-1);
   fault.add("throw_step", &Part::throw_step, "step", "... at this step. -1: off.").at_least(-1);
   fault
+      .add(
+          "phase", &Part::phase, "",
+          "Where in the step those three happen. start: before it; else when the rank first enters "
+          "that phase.")
+      .one_of({"start", "forward", "backward", "comm", "optimizer"});
+  fault
       .add("nan_step", &Part::nan_step, "step", "Test hook: the loss of this step is NaN. -1: off.")
       .at_least(-1);
   fault

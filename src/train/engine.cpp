@@ -157,6 +157,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   }
   slot.host_seconds = now_seconds() - start;
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
+  *fmt::format_to_n(name_, sizeof name_ - 1, "step {}", step + 1).out = 0;
   run(slot, [&] { queue_work(slot, batch_of, clock); });
   stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
   done(queued_).record(stream);
@@ -257,7 +258,7 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
              return here.engine.losses_.slice(here.engine.micro_batch_index(0, j), 1);
            },
        .enter = [&here](Phase phase) { here.engine.enter(here.slot, here.clock, phase); }});
-  executor_->run(*work_, "training");
+  executor_->run(*work_, name_);
 }
 
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and

@@ -12,13 +12,14 @@ constexpr unsigned kForever = 1u << 20;
 
 }  // namespace
 
-void Faults::before_step(std::int64_t step) const {
+void Faults::at(std::int64_t step, std::string_view place) const {
+  if (section_.phase != place) return;
   if (section_.kill_rank == rank_ && section_.kill_step == step) raise(SIGKILL);
   if (section_.hang_rank == rank_ && section_.hang_step == step) sleep(kForever);
   if (section_.throw_rank == rank_ && section_.throw_step == step)
-    throw Error(
-        ExitCode::communication,
-        fmt::format("rank {} throws before step {}, as fault.throw_step asks", rank_, step));
+    throw CommError(fmt::format("rank {} throws {} step {}, as fault.throw_step asks", rank_,
+                                place == "start" ? "before" : fmt::format("in {} of", place),
+                                step));
 }
 
 double Faults::valid_tokens(std::int64_t step, double tokens) const {

@@ -1,6 +1,7 @@
 // Trainer: from a deck to a model ready for its first step.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "choir/comm/agreement.hpp"
@@ -43,10 +44,16 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
   resume();
   clock_.listen([this](Phase ended, double start, double end, Phase next) {
     trace_.span(name_of(ended), start, end);
+    // A stage of a pipeline says more: which action of which micro-batch it is at.
+    std::string_view doing = engine_->doing();
     char text[64];
-    *fmt::format_to_n(text, sizeof text - 1, "step {}: {}", progress_.step + 1, name_of(next)).out =
-        0;
-    watchdog_.beat(text);
+    if (doing.empty()) {
+      const auto written =
+          fmt::format_to_n(text, sizeof text, "step {}: {}", progress_.step + 1, name_of(next));
+      doing = {text, std::min(written.size, sizeof text)};
+    }
+    watchdog_.beat(doing);
+    faults_.in_phase(progress_.step + 1, name_of(next));
   });
 }
 

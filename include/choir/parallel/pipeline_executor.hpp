@@ -74,6 +74,10 @@ class PipelineExecutor {
   /// exchanges are complete at the end, on a device for what is queued later.
   void run(StageWork& work, std::string_view phase = {}, double timeout_seconds = 0);
 
+  /// Local. During run() what this stage does or waits for: "step 12: stage 1 of 4, forward of
+  /// micro-batch 3, chunk 0"; otherwise empty.
+  std::string_view doing() const { return running_ ? text_ : ""; }
+
   /// Moves what is in flight on. MPI does so inside calls only: work may call it between layers,
   /// and messages then go on beside a long computation.
   void progress();
@@ -130,6 +134,7 @@ class PipelineExecutor {
   std::string_view phase_;
   double timeout_ = 0;
   char text_[160] = {};  ///< what is being done, for errors
+  bool running_ = false;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> start_;
   std::vector<std::unique_ptr<Stamps>> stamps_;  // [actions]

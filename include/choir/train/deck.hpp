@@ -125,6 +125,7 @@ struct FaultSection {
   std::int64_t kill_step = -1, hang_step = -1, throw_step = -1, nan_step = -1;
   std::int64_t disk_full_step = -1, stop_step = -1;
   std::string kill_in_save;
+  std::string phase = "start";  ///< start | forward | backward | comm | optimizer
 };
 
 struct Deck {

@@ -106,6 +106,12 @@ class Engine {
   std::span<const ActionTime> action_times() { return executor_->times(); }
   const Schedule& schedule() const { return schedule_; }
 
+  /// Local. Inside step() on a stage of a pipeline: "step 12: stage 1 of 4, forward of micro-batch
+  /// 3, chunk 0"; otherwise empty.
+  std::string_view doing() const {
+    return schedule_.shape.stages > 1 ? executor_->doing() : std::string_view();
+  }
+
   /// Everything allocated so far, activations at their peak.
   MemoryPlan memory() const;
   /// Names of parameters whose gradient was not finite in the step last finished, for messages.
@@ -153,6 +159,7 @@ class Engine {
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
   UpdateState state_;
+  char name_[32] = {};  ///< "step 12", for the executor
 };
 
 }  // namespace choir

@@ -168,37 +168,39 @@ TEST(ReproducibleLayouts, LayoutChangesInTheMiddle) {
   const std::string path = shared_folder(meshes.of({}).world(), folder);
   const std::vector<GridLayout> layouts = grid();
   std::int64_t saved = 0;
-  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true"})
-    for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
-      const EngineOptions options = options_of(model, precision);
-      test::SingleRank single;
-      test::EngineRun straight(options, *single.mesh);
-      Progress progress;
-      std::unique_ptr<Checkpoint> checkpoint;
-      for (const GridLayout& layout : layouts) {
-        Mesh& mesh = meshes.of(layout);
-        test::EngineRun run(test::laid_out(options, layout, kMicroBatches), mesh);
-        CheckpointStore store(path, mesh.world(), {.retention = {.keep_last = 1}});
-        if (checkpoint) {
-          store.load(*checkpoint, tensors_to_load(run.engine(), progress));
-          run.engine().instance().publish();
-          run.engine().resume(progress.update_state());
-          run.start_at(progress.step);
-        }
-        Trace here, there;
-        step(run, 1, here);
-        step(straight, 1, there);
-        here.state = test::logical_state(run);
-        there.state = test::logical_state(straight);
-        expect_same(there, here, fmt::format("{} {}", precision, layout.to_string()));
-        ++progress.step;
-        progress.updates = run.engine().update_state().updates;
-        ASSERT_ALL_RANKS(
-            store.save({.step = ++saved, .json = "{}"}, tensors_to_save(run.engine(), progress))
-                .saved);
-        checkpoint = std::make_unique<Checkpoint>(*store.find_newest_valid());
+  const GptConfig tied = deep(test::tiny_gpt()), untied = deep(test::tiny_llama());
+  const std::vector<std::pair<const char*, GptConfig>> cases{
+      {"fp32", tied}, {"bf16-mixed", untied}, {"bf16-true", tied}};
+  for (const auto& [precision, model] : cases) {
+    const EngineOptions options = options_of(model, precision);
+    test::SingleRank single;
+    test::EngineRun straight(options, *single.mesh);
+    Progress progress;
+    std::unique_ptr<Checkpoint> checkpoint;
+    for (const GridLayout& layout : layouts) {
+      Mesh& mesh = meshes.of(layout);
+      test::EngineRun run(test::laid_out(options, layout, kMicroBatches), mesh);
+      CheckpointStore store(path, mesh.world(), {.retention = {.keep_last = 1}});
+      if (checkpoint) {
+        store.load(*checkpoint, tensors_to_load(run.engine(), progress));
+        run.engine().instance().publish();
+        run.engine().resume(progress.update_state());
+        run.start_at(progress.step);
       }
+      Trace here, there;
+      step(run, 1, here);
+      step(straight, 1, there);
+      here.state = test::logical_state(run);
+      there.state = test::logical_state(straight);
+      expect_same(there, here, fmt::format("{} {}", precision, layout.to_string()));
+      ++progress.step;
+      progress.updates = run.engine().update_state().updates;
+      ASSERT_ALL_RANKS(
+          store.save({.step = ++saved, .json = "{}"}, tensors_to_save(run.engine(), progress))
+              .saved);
+      checkpoint = std::make_unique<Checkpoint>(*store.find_newest_valid());
     }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Layouts that cannot be: refused with the key, its value and the nearest that can, before anything is started.
+. "$(dirname "$0")/lib/common.sh"
+refused() {  # refused NAME RANKS "OVERRIDE ..." WORDS...
+  local name=$1 ranks=$2 overrides=$3
+  shift 3
+  # shellcheck disable=SC2086
+  train "$ranks" no $overrides
+  expect "$name" 2 "$@"
+  check "$name: nothing was started" absent no
+  check "$name: said once" test "$(grep -c '^choir: ' out)" = 1
+}
+refused "ranks that do not come out" 3 "parallel.pipeline=2" "3 ranks cannot be divided by parallel.tensor 1 x" \
+  "legal on 3 ranks:" "parallel.tensor=1 parallel.context=1 parallel.pipeline=1 (parallel.data 3)"
+refused "more ranks than there are" 2 "parallel.pipeline=2 parallel.tensor=2" "2 ranks cannot be divided" \
+  "parallel.tensor=2 parallel.context=1 parallel.pipeline=1 (parallel.data 1)" \
+  "parallel.tensor=1 parallel.context=1 parallel.pipeline=2 (parallel.data 1)"
+refused "a data axis of another size" 4 "parallel.data=3 parallel.pipeline=2 model.n_layer=4" "parallel.data is 3, but 4 ranks leave 2" \
+  "legal on 4 ranks (the nearest of 7):" "parallel.pipeline=2 (parallel.data 2)"
+refused "heads that cannot be divided" 2 "parallel.tensor=2 model.n_head=3 model.n_embd=48" \
+  "model.n_head = 3 cannot be divided among parallel.tensor = 2 ranks" "n_head = 2 or 4, or tensor = 1 or 3"
+refused "a width that cannot be divided" 3 "parallel.tensor=3 model.n_head=3 model.n_embd=48 model.ffn_width=128" \
+  "model.ffn_width = 128 cannot be divided among parallel.tensor = 3 ranks" "ffn_width = 126 or 129"
+refused "more stages than layers" 4 "parallel.pipeline=4" "parallel.pipeline = 4 is more than model.n_layer = 2" "nearest legal: pipeline = 2"
+refused "more pieces than layers" 2 "parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2" \
+  "model.n_layer = 2; nearest legal: virtual_stages = 1, or n_layer = 4"
+refused "virtual stages of another schedule" 2 "parallel.pipeline=2 parallel.virtual_stages=2 model.n_layer=4" \
+  "parallel.virtual_stages = 2 is for parallel.schedule = \"interleaved\"" "nearest legal: virtual_stages = 1"
+refused "virtual stages of one stage" 2 "parallel.schedule=interleaved parallel.virtual_stages=2" "parallel.virtual_stages = 2 shares layers"
+refused "an unknown schedule" 2 "parallel.pipeline=2 parallel.schedule=dualpipe" "parallel.schedule" "interleaved" "zb-h1"
+refused "context ranks and heads" 2 "parallel.context=2 model.n_head=1" "parallel.context = 2 does not divide the 1 heads" "legal: context = 1"
+refused "context ranks and tensor ranks" 4 "parallel.context=2 parallel.tensor=2" "parallel.context = 2 does not divide the 1 heads that each of parallel.tensor = 2 ranks has"
+refused "groups that do not divide the ranks" 2 "parallel.zero=1 parallel.zero_group=3" "parallel.zero_group = 3 does not divide the 2 data-parallel ranks"
+refused "groups of context ranks" 4 "parallel.zero=1 parallel.zero_group=2 parallel.context=2" "parallel.zero_group = \"2\" is not yet supported with parallel.context = 2"
+refused "sequence parallelism of one rank" 2 "parallel.sequence=true" "parallel.tensor = 1; nearest legal: sequence = false, or tensor = 2"
+refused "reproducible mode and context ranks" 2 "train.reproducible=true train.global_batch_size=16 parallel.context=2" \
+  "parallel.context = 2 divides; nearest legal: context = 1"
+refused "reproducible mode and three ranks" 3 "train.reproducible=true" "needs powers of two, but the data-parallel size is 3" "2 or 4 ranks"
+refused "reproducible mode and six micro-batches" 2 "train.reproducible=true parallel.pipeline=2" \
+  "needs powers of two, but train.grad_accum is 12" "train.grad_accum = 8 or 16"
