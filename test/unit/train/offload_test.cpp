@@ -176,6 +176,21 @@ TEST(Offload, CheckpointsKnowNoPlace) {
   }
 }
 
+TEST(Offload, MoreHostMemoryThanThereIsIsRefused) {
+  const CpuDevice cpu;
+  StepPlan plan;
+  plan.memory.add("optimizer moments", static_cast<std::size_t>(0.6 * node_memory()), false,
+                  MemoryPlace::host);
+  EXPECT_NO_THROW(require_memory(plan, 1, cpu));
+  try {
+    require_memory(plan, 2, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of host memory: 2 rank(s)"), std::string::npos);
+    EXPECT_NE(error.hint().find("parallel.offload to \"file\""), std::string::npos);
+  }
+}
+
 TEST(Offload, AllocatesNothingInTheStepLoop) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
   const auto allocations = [&] {

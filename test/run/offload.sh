@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# parallel.offload: state in a file trains the same weights and resumes as state in memory; what does not go is refused.
+. "$(dirname "$0")/lib/common.sh"
+
+fixed=(train.reproducible=true train.global_batch_size=16 optimizer.decay_steps=20)
+train 1 whole "${fixed[@]}"
+expect "state on the device" 0 "offload: nothing"
+mkdir disk
+for stage in 0 3; do
+  train 2 "file$stage" "${fixed[@]}" parallel.zero=$stage parallel.offload=file parallel.offload_dir=disk
+  expect "a file, stage $stage" 0 "in a file in disk" "file per rank"
+  check "a file, stage $stage: the weights, bit by bit" same_weights whole "file$stage"
+done
+check "nothing is left behind" test -z "$(ls -A disk)"
+
+train 2 moved "${fixed[@]}" parallel.offload=file train.max_steps=10
+expect "the first half with a file" 0 "moved/checkpoints/step_00000010"
+train 1 moved "${fixed[@]}" parallel.zero=1
+expect "the second without" 0 "resumed from moved/checkpoints/step_00000010" "20 (10 now)"
+check "moved: the weights of straight through, bit by bit" same_weights whole moved
+
+train 2 host device=cpu parallel.offload=optimizer
+expect "host memory beside the cpu" 0 "offload: of no effect"
+train 2 no parallel.offload=all
+expect "parameters without stage 3" 2 "nearest legal: zero = 3"
+train 2 no parallel.offload_dir=disk
+expect "a directory without a file" 2 "is for parallel.offload = \"file\""
+train 2 no parallel.offload=file parallel.offload_dir=/proc/no/such/place
+expect "no such place" 6 "parallel.offload: cannot make a file in /proc/no/such/place" "set parallel.offload_dir"
+
+# Small disks are found to be too small before the first step, and not by filling them.
+if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
+  mounted=$work/disk
+  train 2 full parallel.offload=file parallel.offload_dir=disk
+  expect "a disk too small" 6 "cannot reserve" "No space left on device" "set parallel.offload_dir"
+  check "... before anything was trained" absent full/checkpoints/step_00000010
+  train 2 small parallel.offload=file parallel.offload_dir=disk model.n_layer=1 model.n_head=1 model.n_embd=8
+  expect "a disk in memory is named" 0 "which saves nothing"
+  umount disk && mounted=""
+fi
