@@ -32,7 +32,10 @@ std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeCon
 GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact,
                            NegativeControl control)
     : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
+  std::vector<const Parameter*> tensors;  // and tiles of them
   for (const Parameter* p : storage.parameters().all())
+    for (; p != nullptr; p = p->next_tile) tensors.push_back(p);
+  for (const Parameter* p : tensors)
     for (int rank = 0; rank < p->split.ranks; ++rank)
       for (const LocalRange& range : counted_ranges(*p, rank, control)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;

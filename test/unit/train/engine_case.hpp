@@ -152,11 +152,17 @@ class EngineRun {
     ModelInstance& instance = engine_.instance();
     const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
-    for (const Parameter& p : instance.parameters().parameters())
-      for (const TensorView& own :
-           {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
-            engine_.optimizer().first_moment(p), engine_.optimizer().second_moment(p)})
-        append(p, own, storage.owned(p), all);
+    const auto append_of = [&](const Parameter& first, const auto& own) {
+      append(
+          first, own, [&](const Parameter& p) { return storage.owned(p); }, all);
+    };
+    for (const Parameter& first : instance.parameters().parameters()) {
+      append_of(first, [&](const Parameter& p) {
+        return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+      });
+      append_of(first, [&](const Parameter& p) { return engine_.optimizer().first_moment(p); });
+      append_of(first, [&](const Parameter& p) { return engine_.optimizer().second_moment(p); });
+    }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()
                                            : mesh().host_along(Axis::data),
@@ -167,7 +173,12 @@ class EngineRun {
   std::vector<double> gradients() {
     std::vector<double> all;
     for (const Parameter& p : engine_.instance().parameters().parameters())
-      append(p, p.gradient, {0, p.local_count()}, all);
+      append(
+          p, [](const Parameter& tile) { return tile.gradient; },
+          [](const Parameter& tile) {
+            return Range{0, tile.local_count()};
+          },
+          all);
     return all;
   }
 
@@ -175,17 +186,24 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
   }
-  // `view`: elements `range` of what this rank holds. Every element from the rank that owns it.
-  void append(const Parameter& p, const TensorView& view, const Range& range,
+  // The logical tensor of `first`, with its tiles; view(p): elements range(p) of what this rank
+  // holds of p. Every element from the rank that owns it.
+  template <class ViewOf, class RangeOf>
+  void append(const Parameter& first, const ViewOf& view_of, const RangeOf& range_of,
               std::vector<double>& all) {
-    std::vector<std::byte> host(view.bytes());
-    if (!host.empty()) device_->copy_to_host(host.data(), view.data, host.size());
-    std::vector<double> logical(static_cast<std::size_t>(p.count()), 0.0);
-    for (const ShardRun& run : shard_runs(p)) {
-      const Range here = overlap({run.local, run.count}, range);
-      for (std::int64_t i = here.first; run.owned && i < here.end(); ++i)
-        logical[static_cast<std::size_t>(run.logical + i - run.local)] =
-            ref::load(host.data(), view.dtype, i - range.first);
+    if (first.shard.tile > 0) return;
+    std::vector<double> logical(static_cast<std::size_t>(first.count()), 0.0);
+    for (const Parameter* p = &first; p != nullptr; p = p->next_tile) {
+      const TensorView view = view_of(*p);
+      const Range range = range_of(*p);
+      std::vector<std::byte> host(view.bytes());
+      if (!host.empty()) device_->copy_to_host(host.data(), view.data, host.size());
+      for (const ShardRun& run : shard_runs(*p)) {
+        const Range here = overlap({run.local, run.count}, range);
+        for (std::int64_t i = here.first; run.owned && i < here.end(); ++i)
+          logical[static_cast<std::size_t>(run.logical + i - run.local)] =
+              ref::load(host.data(), view.dtype, i - range.first);
+      }
     }
     add_up(mesh().host_along(Axis::tensor), logical);
     all.insert(all.end(), logical.begin(), logical.end());
