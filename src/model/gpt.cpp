@@ -101,6 +101,7 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
   const std::string name = "blocks." + std::to_string(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
   parameters_->begin_bucket(name, resident);
+  const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;  // tiles follow
   auto block = std::make_unique<TransformerBlock>(
       *parameters_, name, norm_options(c),
       SelfAttention::Options{.width = c.n_embd,
@@ -117,10 +118,10 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
                            .activation = c.activation,
                            .bias = c.bias,
                            .dropout = c.dropout,
-                           .output_init_std = output_std},
-      c.recompute);
-  if (resident)
-    blocks_.push_back({std::move(block), static_cast<int>(parameters_->buckets().size()) - 1});
+                           .output_init_std = output_std,
+                           .tiles = c.tile,
+                           .recompute = c.recompute});
+  if (resident) blocks_.push_back({std::move(block), bucket});
 }
 
 void Gpt::add_head(bool resident) {
@@ -211,7 +212,7 @@ Tensor Gpt::forward(Pass& pass, int index, Tensor input, const GptBatch& batch,
   for (std::size_t i = here.first_block; i < here.end_block; ++i) {
     const Block& block = blocks_[i];
     hooks.acquire(block.bucket);
-    stream = block.module->forward(pass, stream, rope_table_);
+    stream = block.module->forward(pass, stream, rope_table_, hooks);
     hooks.release(block.bucket);
   }
   return here.head ? head(pass, std::move(stream), batch, hooks) : joined(pass, std::move(stream));
@@ -261,7 +262,7 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const TensorView& i
     const Block& block = blocks_[i];
     hooks.acquire(block.bucket);
     pass.begin_gradients(hooks, block.bucket);
-    d_stream = block.module->backward(pass, std::move(d_stream), rope_table_);
+    d_stream = block.module->backward(pass, std::move(d_stream), rope_table_, hooks);
     pass.gradients_ready(hooks, block.bucket);
     hooks.release(block.bucket);
   }

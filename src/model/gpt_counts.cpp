@@ -29,18 +29,26 @@ ModelCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
 std::string Gpt::describe() const {
   std::string text;
   for (const Bucket* bucket : parameters_->model_buckets()) {
-    // Blocks are alike: the first one speaks for all.
-    if (bucket->name.starts_with("blocks.") && bucket->name != "blocks.0") continue;
+    // Blocks are alike: the first one speaks for all. Tensors in tiles count as its own.
+    if (bucket->tile > 0) continue;
+    const std::string inside = bucket->name + ".";
+    const bool block = bucket->name.starts_with("blocks.");
+    if (block && bucket->name != "blocks.0") continue;
+    std::vector<const Parameter*> tensors(bucket->parameters.begin(), bucket->parameters.end());
+    if (block)
+      for (const Parameter* p : parameters_->all())
+        if (p->shard.tiles > 1 && p->name.starts_with(inside)) tensors.push_back(p);
     std::int64_t count = 0;
-    for (const Parameter* p : bucket->parameters) count += p->count();
-    text += fmt::format("  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
-                        bucket->name == "blocks.0" && config_.n_layer > 1
-                            ? fmt::format(" (and {} alike)", config_.n_layer - 1)
-                            : "");
-    for (const Parameter* p : bucket->parameters)
-      text += fmt::format("    {:<32} {:>14}  {}{}\n", p->name, to_string(p->shape),
-                          p->decay ? "decay" : "",
-                          config_.tied && p == tokens_ ? ", tied to the head" : "");
+    for (const Parameter* p : tensors) count += p->count();
+    text += fmt::format(
+        "  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
+        block && config_.n_layer > 1 ? fmt::format(" (and {} alike)", config_.n_layer - 1) : "");
+    for (const Parameter* p : tensors)
+      text += fmt::format(
+          "    {:<32} {:>14}  {}{}{}\n", p->name, to_string(p->shape), p->decay ? "decay" : "",
+          config_.tied && p == tokens_ ? ", tied to the head" : "",
+          p->shard.tiles > 1 ? fmt::format("{}in {} tiles", p->decay ? ", " : "", p->shard.tiles)
+                             : "");
   }
   return text;
 }

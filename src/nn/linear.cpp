@@ -91,6 +91,17 @@ Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
   return d_before;
 }
 
+void Linear::multiply(Pass& pass, const TensorView& rows, const TensorView& y,
+                      bool accumulate) const {
+  ops::gemm(pass.stream(), rows, weight_->value, y,
+            {.transpose_b = true, .accumulate = accumulate, .bias = bias(pass)});
+}
+
+void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
+                           bool accumulate) const {
+  ops::gemm(pass.stream(), d_y, weight_->value, d_rows, {.accumulate = accumulate});
+}
+
 void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
   auto& layer = *static_cast<Linear*>(self);
   ops::GemmOptions options{.transpose_a = true, .accumulate = layer.weight_->accumulate()};

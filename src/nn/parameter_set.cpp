@@ -66,14 +66,27 @@ void ParameterSet::begin_bucket(std::string name, bool resident) {
   order_.push_back({resident, list.size()});
   list.push_back({});
   list.back().name = std::move(name);
+  base_ = current_ = order_.size() - 1;
+}
+
+void ParameterSet::begin_tile() {
+  CHOIR_CHECK(!order_.empty(), "a tile before the first bucket");
+  const Bucket& base = at(order_[base_]);
+  const int tile = at(order_[current_]).tile + 1;
+  const std::size_t kept = base_;
+  begin_bucket(fmt::format("{}.tile.{}", base.name, tile), order_[base_].resident);
+  base_ = kept;
+  at(order_[current_]).tile = tile;
 }
 
 Parameter& ParameterSet::add(Parameter parameter) {
   CHOIR_CHECK(!order_.empty(), "parameter '{}' before the first bucket", parameter.name);
+  const bool follows = parameter.shard.tile > 0;  // on a tile of the same name
   for (const auto* list : {&all_, &copies_})
-    for (const Parameter* other : *list)
-      CHOIR_CHECK(other->name != parameter.name, "two parameters are called '{}'", other->name);
-  const Place place = order_.back();
+    for (std::size_t i = 0; !follows && i < list->size(); ++i)
+      CHOIR_CHECK((*list)[i]->name != parameter.name, "two parameters are called '{}'",
+                  parameter.name);
+  const Place place = order_[current_];
   parameter.bucket = place.resident ? static_cast<int>(place.index) : -1;
   parameter.split = tensor_;
   parameter.local = local_shape(parameter.shape, parameter.shard, tensor_);
@@ -81,8 +94,24 @@ Parameter& ParameterSet::add(Parameter parameter) {
   memory.push_back(std::move(parameter));
   Parameter& added = memory.back();
   at(place).parameters.push_back(&added);
-  (added.tied_to ? copies_ : all_).push_back(&added);
+  if (follows)
+    join_tiles(memory);
+  else
+    (added.tied_to ? copies_ : all_).push_back(&added);
   return added;
+}
+
+// The tile before the last parameter lies close behind it, for tiles come layer by layer.
+void ParameterSet::join_tiles(std::deque<Parameter>& memory) {
+  Parameter& added = memory.back();
+  const auto last = std::find_if(memory.rbegin() + 1, memory.rend(), [&](const Parameter& p) {
+    return p.name == added.name && p.shard.tile + 1 == added.shard.tile;
+  });
+  CHOIR_CHECK(last != memory.rend() && last->next_tile == nullptr && last->shape == added.shape &&
+                  last->shard.tiles == added.shard.tiles && added.shard.tile < added.shard.tiles,
+              "'{}': tile {} of {} does not follow on the one before", added.name,
+              added.shard.tile + 1, added.shard.tiles);
+  last->next_tile = &added;
 }
 
 const Bucket& ParameterSet::bucket_with(const Parameter* parameter) const {

@@ -5,8 +5,8 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kMaxSaved = 1 << 14;
-constexpr std::size_t kMaxPostponed = 1 << 12;
+constexpr std::size_t kMaxSaved = 1 << 15;
+constexpr std::size_t kMaxPostponed = 1 << 14;
 
 }  // namespace
 

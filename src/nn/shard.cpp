@@ -14,7 +14,7 @@ struct Cut {
   std::int64_t part = 0, parts = 1;
 };
 
-Cut cut_section(const Section& section, std::int64_t alignment, const TensorSplit& split) {
+Cut cut_for_rank(const Section& section, std::int64_t alignment, const TensorSplit& split) {
   const std::int64_t ranks = split.ranks, rank = split.rank, extent = section.extent;
   if (ranks == 1) return {0, extent, extent, true, 0, 1};
   if (alignment > 0) {
@@ -32,6 +32,16 @@ Cut cut_section(const Section& section, std::int64_t alignment, const TensorSpli
   return {rank / copies * each, each, each, rank % copies == 0, rank / copies, parts};
 }
 
+Cut cut_section(const Section& section, const ShardSpec& spec, const TensorSplit& split) {
+  Cut cut = cut_for_rank(section, spec.alignment, split);
+  if (spec.tiles == 1) return cut;
+  CHOIR_CHECK(spec.alignment == 0 && cut.count % spec.tiles == 0,
+              "a rank's {} of a section of {} in {} tiles", cut.count, section.extent, spec.tiles);
+  cut.count = cut.padded = cut.count / spec.tiles;
+  cut.first += spec.tile * cut.count;
+  return cut;
+}
+
 std::vector<Section> sections_of(const Shape& logical, const ShardSpec& spec) {
   if (!spec.sections.empty()) return spec.sections;
   return {{.extent = logical[spec.split_dim], .parts = 0}};
@@ -47,10 +57,11 @@ std::int64_t product(const Shape& shape, int first, int last) {
 
 Shape local_shape(const Shape& logical, const ShardSpec& spec, const TensorSplit& split) {
   Shape shape = logical;
+  CHOIR_CHECK(spec.tiles == 1 || spec.split_dim >= 0, "tiles along no dim");
   if (spec.split_dim < 0) return shape;
   std::int64_t sum = 0, whole = 0;
   for (const Section& section : sections_of(logical, spec)) {
-    sum += cut_section(section, spec.alignment, split).padded;
+    sum += cut_section(section, spec, split).padded;
     whole += section.extent;
   }
   CHOIR_CHECK(whole == logical[spec.split_dim], "sections of {} in a dim of {}", whole,
@@ -71,7 +82,7 @@ std::vector<ShardRun> shard_runs(const Shape& logical, const ShardSpec& spec,
   for (std::int64_t o = 0; o < outer; ++o) {
     std::int64_t before = o * logical[spec.split_dim];
     for (const Section& section : sections) {
-      const Cut cut = cut_section(section, spec.alignment, split);
+      const Cut cut = cut_section(section, spec, split);
       if (cut.count > 0)
         runs.push_back({(before + cut.first) * inner, local, cut.count * inner, cut.owned});
       local += cut.padded * inner;
@@ -107,7 +118,7 @@ std::vector<PartialRun> partial_runs(const Parameter& p) {
   const std::int64_t inner = product(p.shape, p.shard.split_dim + 1, p.shape.rank());
   std::int64_t local = 0;
   for (const Section& section : sections_of(p.shape, p.shard)) {
-    const Cut cut = cut_section(section, p.shard.alignment, p.split);
+    const Cut cut = cut_section(section, p.shard, p.split);
     if (cut.parts < p.split.ranks) {
       CHOIR_CHECK(product(p.shape, 0, p.shard.split_dim) == 1, "copies of columns of '{}'", p.name);
       runs.push_back(

@@ -43,7 +43,10 @@ GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int 
       device_(&device),
       exact_(exact && storage.sharding().slices() > 1),
       control_(control) {
+  std::vector<const Parameter*> tensors;  // and tiles of them
   for (const Parameter* p : counted_parameters(storage.parameters(), control))
+    for (; p != nullptr; p = p->next_tile) tensors.push_back(p);
+  for (const Parameter* p : tensors)
     for (int rank = 0; rank < p->split.ranks; ++rank)
       for (const LocalRange& range : counted_ranges(*p, rank, control)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;

@@ -40,12 +40,24 @@ void ParameterGatherer::release(int index) {
 // backward ends above the first, whose values it has no use for.
 void ParameterGatherer::prefetch(int index) {
   const int end = static_cast<int>(storage_->parameters().buckets().size());
-  const bool forward = index == 0 || index > last_;
+  const bool forward = index == 0 || (index > last_ && index != below(last_));
   last_ = index;
+  int next = index;
   for (int ahead = 1; ahead <= storage_->sharding().prefetch(); ++ahead) {
-    const int next = forward ? index + ahead : index - ahead;
+    next = forward ? next + 1 : below(next);
     if (next <= 0 || next >= end || !gather(next)) return;
   }
+}
+
+int ParameterGatherer::below(int index) const {
+  const int end = static_cast<int>(storage_->parameters().buckets().size());
+  const auto tile = [&](int i) { return i >= 0 && i < end ? bucket(i).tile : 0; };
+  int last = index;  // of the tiles of this layer
+  while (tile(last + 1) > 0) ++last;
+  if (tile(index) == 0 && last > index) return last;
+  if (tile(index) > 1) return index - 1;
+  const int next = index - 1 - tile(index);  // the bucket before this layer
+  return next < 0 ? -1 : next - tile(next);
 }
 
 // False: no slot is free. What a slot still has is not gathered again.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choir/nn/context_axis.hpp"
+#include "choir/nn/feed_forward.hpp"
 #include "deck_tables.hpp"
 #include "nearest_legal.hpp"
 
@@ -40,6 +41,21 @@ std::string listed(const std::vector<std::int64_t>& values) {
   return text;
 }
 
+void check_tiles(const GptConfig& gpt, std::int64_t t, std::vector<KeyProblem>& problems) {
+  const std::int64_t width = ffn_width_of(gpt);
+  if (width / t % gpt.tile == 0) return;
+  const std::string of_rank =
+      t == 1 ? ""
+             : fmt::format(", of which each of parallel.tensor = {} ranks has {}", t, width / t);
+  problems.push_back(
+      {{"model.tile", "model.ffn_width", "parallel.tensor"},
+       fmt::format("model.tile = {} does not divide model.ffn_width = {}{}; nearest legal: tile = "
+                   "{}, or ffn_width = {}",
+                   gpt.tile, width, of_rank,
+                   divisors_around(width / t, gpt.tile, FeedForward::kMostTiles),
+                   multiples_around(width, t * gpt.tile))});
+}
+
 class ParallelChecks {
  public:
   explicit ParallelChecks(const Deck& deck) : deck_(deck) {}
@@ -51,7 +67,6 @@ class ParallelChecks {
       add({"parallel.sequence", "parallel.tensor"},
           "parallel.sequence = true divides tokens among tensor ranks, but parallel.tensor = 1; "
           "nearest legal: sequence = false, or tensor = 2");
-    if (t == 1) return;
     for (KeyProblem& problem : check_tensor_size(gpt, t))
       add(std::move(problem.keys), std::move(problem.text));
   }
@@ -171,7 +186,7 @@ std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) 
                         fmt::format("model.n_kv_head = {} is neither a multiple nor a divisor of "
                                     "parallel.tensor = {}; nearest legal: tensor = {}",
                                     gpt.n_kv_head, t, legal)});
-  divides("ffn_width", ffn_width_of(gpt));
+  if (divides("ffn_width", ffn_width_of(gpt))) check_tiles(gpt, t, problems);
   return problems;
 }
 

@@ -1,3 +1,4 @@
+#include "choir/nn/feed_forward.hpp"
 #include "deck_tables.hpp"
 
 namespace choir::deck {
@@ -62,6 +63,13 @@ void add_model_keys(Table& table) {
           "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
       .at_least(0)
       .at_most(16 * kMostWidth);
+  gpt.add("tile", &GptConfig::tile, "",
+          "Memory-centric tiling: the feed-forward layer of each block is run in so many tiles of "
+          "ffn_width, each with a bucket of parameters of its own; with parallel.zero = 3 only one "
+          "tile and those gathered ahead are whole. Divides ffn_width / parallel.tensor. Sums are "
+          "in another order, nothing else changes, also no checkpoint.")
+      .at_least(1)
+      .at_most(FeedForward::kMostTiles);
   gpt.add("bias", &GptConfig::bias, "", "Biases in linear layers and LayerNorm.");
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")

@@ -8,12 +8,13 @@
 
 namespace choir {
 
-/// The divisors of n next to `wish`: "3 or 4", or one where there is only one.
-inline std::string divisors_around(std::int64_t n, std::int64_t wish) {
+/// The divisors of n up to `most` (0: all) next to `wish`: "3 or 4", or one where there is only
+/// one.
+inline std::string divisors_around(std::int64_t n, std::int64_t wish, std::int64_t most = 0) {
   std::int64_t below = 0, above = 0;
   for (std::int64_t d = std::min(wish, n); d >= 1 && below == 0; --d)
     if (n % d == 0) below = d;
-  for (std::int64_t d = wish; d <= n && above == 0; ++d)
+  for (std::int64_t d = wish; d <= (most > 0 ? std::min(n, most) : n) && above == 0; ++d)
     if (n % d == 0) above = d;
   if (below == 0 || above == 0 || below == above) return std::to_string(below + above);
   return fmt::format("{} or {}", below, above);

@@ -62,7 +62,8 @@ void settle(ModelInstance& instance) {
 }
 
 /// What this rank has of a logical tensor of every parameter's kind ("parameters", "optimizer/m"):
-/// nothing where another stage holds it. Tied weights are stored once, and loaded into all copies.
+/// nothing where another stage holds it, pieces of all its tiles. Tied weights are stored once, and
+/// loaded into all copies.
 template <class ViewOf>
 void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const Parameter& p,
                 DType dtype, ModelInstance& instance, const Share& share, const ViewOf& view_of) {
@@ -73,7 +74,7 @@ void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const 
     tensor.device = here.device;
     tensor.pieces.insert(tensor.pieces.end(), here.pieces.begin(), here.pieces.end());
   };
-  add(p);
+  for (const Parameter* tile = &p; tile != nullptr; tile = tile->next_tile) add(*tile);
   if (share.all)
     for (const Parameter* copy : instance.parameters().copies())
       if (copy->tied_to == &p) add(*copy);

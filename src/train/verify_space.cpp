@@ -32,7 +32,7 @@ std::vector<std::string> candidates(Axis axis) {
     case Axis::order:
       return {"tp-cp-dp-pp", "pp-dp-cp-tp", "dp-tp-cp-pp"};
     case Axis::tile:
-      return {"1", "3"};
+      return {"1", "4"};
     default:
       return {};
   }

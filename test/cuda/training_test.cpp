@@ -85,6 +85,16 @@ TEST_F(CudaTraining, HalvesAgreeWithTheCpuStepByStep) {
   stays_as_close_as_the_cpu(tiny_llama(), "fp16-mixed", 0x1p-12);
 }
 
+TEST_F(CudaTraining, TilesAgreeWithTheCpuStepByStep) {
+  const auto tiled = [](GptConfig model) {
+    model.tile = 2;
+    return model;
+  };
+  stays_as_close_as_the_cpu(tiled(dropped_gpt()), "fp32", 0x1p-24);
+  stays_as_close_as_the_cpu(tiled(dropped_gpt()), "bf16-mixed", 0x1p-9);
+  stays_as_close_as_the_cpu(tiled(tiny_llama()), "bf16-mixed", 0x1p-9);
+}
+
 TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
   EngineOptions options = engine_options(dropped_gpt(), "bf16-mixed", 2);
   options.cuda_graph = false;
@@ -105,7 +115,9 @@ TEST_F(CudaTraining, ARecordedStepGivesTheBitsOfAQueuedOne) {
 TEST_F(CudaTraining, RecomputationChangesNoBit) {
   GptConfig tanh = dropped_gpt();
   tanh.activation = ops::Activation::gelu_tanh;
-  for (const GptConfig& model : {dropped_gpt(), tanh, tiny_llama()})
+  GptConfig tiled = dropped_gpt();
+  tiled.tile = 2;
+  for (const GptConfig& model : {dropped_gpt(), tanh, tiny_llama(), tiled})
     for (const char* precision : {"fp32", "bf16-mixed"}) {
       EngineOptions options = engine_options(model, precision, 2);
       const Trained kept = train(options, cuda_device());

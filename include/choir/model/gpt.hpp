@@ -36,8 +36,9 @@ struct GptBatch {
 class Gpt {
  public:
   /// Describes all parameters and registers those of this rank. Buckets: token embedding, learned
-  /// positions, one a block, final norm, head where its weight is its own. Initialisation as
-  /// nanoGPT: normal(0, 0.02), residual outputs 0.02/sqrt(2 L), norms 1, biases 0.
+  /// positions, one a block (and one for each tile of its feed-forward layer), final norm, head
+  /// where its weight is its own. Initialisation as nanoGPT: normal(0, 0.02), residual outputs
+  /// 0.02/sqrt(2 L), norms 1, biases 0.
   ///
   /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
   /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both

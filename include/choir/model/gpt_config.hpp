@@ -19,6 +19,7 @@ struct GptConfig {
   std::int64_t n_kv_head = 12;    ///< divides n_head
   std::int64_t n_embd = 768;      ///< C, a multiple of n_head
   std::int64_t ffn_width = 3072;  ///< F
+  int tile = 1;                   ///< tiles of the feed-forward layer, see FeedForward
   bool bias = true;               ///< in linear layers and layer norms
   double dropout = 0;             ///< on the embedding and on both branches of every block
   bool tied = true;               ///< head and token embedding share one matrix

@@ -4,6 +4,7 @@
 // rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
 // gathered again, whole rows are not. Communication of backward runs beside the other product.
 #include <string>
+#include <utility>
 
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
@@ -35,6 +36,24 @@ class Linear {
   /// Of the layer after a forward_gelu_tanh(): d_y -> the gradient of that pre-activation, which
   /// was saved right before this layer's x.
   Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
+
+  /// Of a layer without a bias: adds one that is in another bucket.
+  void use_bias(Parameter& bias) { bias_ = &bias; }
+
+  // Its products alone, for who runs the tiles of a layer: whole rows, nothing sent, nothing kept.
+  /// y (+)= rows W^T + b
+  void multiply(Pass& pass, const TensorView& rows, const TensorView& y,
+                bool accumulate = false) const;
+  /// d_rows (+)= d_y W
+  void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
+                     bool accumulate = false) const;
+  /// The weight and bias gradient, which may be postponed.
+  void add_gradients(Pass& pass, Tensor rows, Tensor d_y) {
+    pass.weight_gradient({&Linear::weight_gradient, this, std::move(rows), std::move(d_y)});
+  }
+  /// That of its weight, among those of this rank; -1: elsewhere.
+  int bucket() const { return weight_->bucket; }
+  std::int64_t outputs() const { return outputs_; }
 
  private:
   bool column() const { return weight_->shard.split_dim == 0; }

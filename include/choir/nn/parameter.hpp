@@ -36,6 +36,9 @@ struct ShardSpec {
   /// Not 0: an extent that need not divide. Every rank gets the same multiple of this, what lies
   /// beyond the extent is padding: zero, not counted, not stored.
   std::int64_t alignment = 0;
+  /// This parameter is one of `tiles` of the logical tensor (memory-centric tiling): the tile-th
+  /// equal part of each section as this rank has it, with a place and a bucket of its own.
+  int tile = 0, tiles = 1;
   /// Axes along which each rank holds only a part of the gradient, to be summed.
   std::vector<Axis> partial;
 };
@@ -63,6 +66,9 @@ struct Parameter {
   /// another rank): begins with the same values and is never counted or stored. Its gradient is the
   /// part of its place of use; who joins both parts keeps the copies equal.
   const Parameter* tied_to = nullptr;
+
+  // Set when the next tile of the same logical tensor is added; see ParameterSet::all().
+  const Parameter* next_tile = nullptr;
 
   // Set when the parameter is added.
   TensorSplit split;
@@ -102,6 +108,7 @@ struct State {
 /// Decayed parameters come first. Local sizes, in elements.
 struct Bucket {
   std::string name;
+  int tile = 0;  ///< from 1 on, in the buckets of tiles, which follow that of their layer
   std::vector<Parameter*> parameters;
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks

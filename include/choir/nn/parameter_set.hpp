@@ -25,8 +25,13 @@ class ParameterSet {
   /// Following parameters belong to a new bucket of this name, in the order of the model on every
   /// rank; not `resident`: another stage has it.
   void begin_bucket(std::string name, bool resident = true);
-  /// The reference stays valid for the life of the set. Names are unique. A copy (tied_to) has a
-  /// bucket for itself, as what it is a copy of.
+  /// Following parameters belong to a bucket for the next tile of layers of the current bucket,
+  void begin_tile();
+  /// ... and from here on to that bucket again.
+  void end_tiles() { current_ = base_; }
+  /// The reference stays valid for the life of the set. Names are unique, but for the tiles of one
+  /// tensor, which are added in their order. A copy (tied_to) has a bucket for itself, as what it
+  /// is a copy of.
   Parameter& add(Parameter parameter);
   /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built.
   void place(int data_ranks);
@@ -36,7 +41,8 @@ class ParameterSet {
   const std::deque<Parameter>& parameters() const { return parameters_; }
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  /// Every logical tensor of the model once, in the order of the model; resident or not.
+  /// Every logical tensor of the model once, in the order of the model; resident or not. Of tiles
+  /// the first, which leads to the others (Parameter::next_tile).
   const std::vector<const Parameter*>& all() const { return all_; }
   /// Copies of tied weights, resident or not.
   const std::vector<const Parameter*>& copies() const { return copies_; }
@@ -68,6 +74,7 @@ class ParameterSet {
   const Bucket& at(const Place& place) const {
     return (place.resident ? buckets_ : elsewhere_)[place.index];
   }
+  static void join_tiles(std::deque<Parameter>& memory);
   const Bucket& bucket_with(const Parameter* parameter) const;
 
   TensorSplit tensor_;
@@ -75,6 +82,7 @@ class ParameterSet {
   std::vector<const Parameter*> all_, copies_;
   std::vector<Bucket> buckets_, elsewhere_;
   std::vector<Place> order_;
+  std::size_t base_ = 0, current_ = 0;  // of order_: the last one begun that is no tile, this one
   std::int64_t flat_size_ = 0;
 };
 

@@ -1,15 +1,15 @@
 #pragma once
 // The Euclidean norm of the whole gradient: one number over unique elements.
 //
-// Every logical tensor of the model is cut into fixed chunks; chunk sums (f64) are added in a fixed
-// tree. What ranks of the tensor axis own of a tensor is cut rank by rank; what several hold, one
-// counts, and of tied weights one copy. The result depends neither on data-parallel ranks nor on
-// stages of a pipeline nor on threads nor on buckets. Where data-parallel ranks own
-// slices, each sums what it owns; a chunk cut by the border of a slice is the sum of its pieces,
-// which is as good but not the same bits. With `exact` the ranks show each other their pieces of
-// such chunks, at most one a border and a few at a time, and the sum is that of the whole chunk.
-// The chunk sums of the last few steps are kept, so that the tensors of a bad step can be named
-// after the next one was queued.
+// Every logical tensor of the model, or tile of one, is cut into fixed chunks; chunk sums (f64) are
+// added in a fixed tree. What ranks of the tensor axis own of a tensor is cut rank by rank; what
+// several hold, one counts, and of tied weights one copy. The result depends neither on
+// data-parallel ranks nor on stages of a pipeline nor on threads nor on buckets. Where
+// data-parallel ranks own slices, each sums what it owns; a chunk cut by the border of a slice is
+// the sum of its pieces, which is as good but not the same bits. With `exact` the ranks show each
+// other their pieces of such chunks, at most one a border and a few at a time, and the sum is that
+// of the whole chunk. The chunk sums of the last few steps are kept, so that the tensors of a bad
+// step can be named after the next one was queued.
 #include <span>
 #include <string>
 #include <vector>

@@ -2,7 +2,8 @@
 // Makes the values of sharded parameters whole again. Stages 1 and 2: after every update, all
 // buckets. Stage 3: a bucket at a time, into a slot that it keeps until another bucket needs it:
 // from acquire() on, and `prefetch` buckets ahead of it in the direction the model walks, so that
-// the gather of the next bucket overlaps the computation of this one. Bytes a step and rank:
+// the gather of the next bucket overlaps the computation of this one. Backward walks from a layer
+// to its last tile, down to its first, and on to the layer below. Bytes a step and rank:
 //
 //   stage 1, 2   the compute copy once
 //   stage 3      the compute copy for every forward and every backward, less what was still in its
@@ -60,6 +61,8 @@ class ParameterGatherer final : public BucketHooks {
   void fetched(int index);
   void settle();
   void prefetch(int index);
+  /// What backward acquires after a bucket; -1: nothing.
+  int below(int index) const;
 
   ParameterStorage* storage_;
   Stream stream_;

@@ -203,7 +203,7 @@ void require_reproducible(const BatchSizes& batch);
 /// may still be 0. Also of use for the models of checkpoints.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
 
-/// Every complaint about a model divided among `ranks` of the tensor axis, likewise.
+/// Every complaint about a model divided among `ranks` of the tensor axis, and about its tiles then.
 std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t ranks);
 
 /// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.

@@ -34,7 +34,7 @@ class Model {
     instance_.initialise(7);
     // Away from the symmetric start: norms not 1, biases not 0, larger weights.
     for (Parameter& p : instance_.parameters().parameters())
-      for (std::int64_t i = 0; i < p.count(); ++i)
+      for (std::int64_t i = 0; i < p.local_count(); ++i)
         p.master.as<double>()[i] +=
             0.3 * normal_at(philox_key(3, p.name), static_cast<std::uint64_t>(i));
     for (std::int64_t i = 0; i < kBatch * kTokens; ++i) {
@@ -93,7 +93,7 @@ void check_gradients(const GptConfig& config) {
   EXPECT_EQ(model.live(), 0u) << "tensors leaked from the pass";
   std::vector<std::vector<double>> analytic;
   for (const Parameter& p : model.parameters().parameters())
-    analytic.emplace_back(p.gradient.as<double>(), p.gradient.as<double>() + p.count());
+    analytic.emplace_back(p.gradient.as<double>(), p.gradient.as<double>() + p.local_count());
   // Central differences: truncation h^2 |f'''| / 6 and rounding eps |f| / h balance near h = 1e-5.
   constexpr double kStep = 1e-5;
   std::size_t index = 0;
@@ -102,7 +102,8 @@ void check_gradients(const GptConfig& config) {
     double norm = 0;
     for (const double g : expected) norm = std::max(norm, std::abs(g));
     EXPECT_GT(norm, 1e-6) << p.name << " has no gradient";
-    for (std::int64_t i = 0; i < p.count(); i += std::max<std::int64_t>(1, p.count() / 13)) {
+    for (std::int64_t i = 0; i < p.local_count();
+         i += std::max<std::int64_t>(1, p.local_count() / 13)) {
       double& w = p.master.as<double>()[i];
       const double kept = w;
       w = kept + kStep;
@@ -170,6 +171,22 @@ TEST(GptGradient, ReluRopeNoBias) {
   c.position = Position::rope;
   c.bias = false;
   check_gradients(c);
+}
+
+TEST(GptGradient, FeedForwardInTiles) {
+  GptConfig c = small_gpt();
+  for (const int tiles : {2, 3}) {
+    c.tile = tiles;
+    for (const ops::Activation activation :
+         {ops::Activation::gelu, ops::Activation::gelu_tanh, ops::Activation::swiglu}) {
+      c.activation = activation;
+      c.dropout = activation == ops::Activation::gelu ? 0.25 : 0;
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+        c.recompute = recompute;
+        check_gradients(c);
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -28,6 +28,11 @@ GptConfig llama() {
   c.n_layer = 3;
   return c;
 }
+GptConfig tiled(GptConfig c, int tiles, Recompute recompute) {
+  c.tile = tiles;
+  c.recompute = recompute;
+  return c;
+}
 GptConfig tied_rope() {
   GptConfig c = llama();
   c.tied = true;
@@ -106,6 +111,12 @@ TEST(GptPieces, EqualTheWholeModelInLowerPrecisions) {
   expect_same_everywhere(tied_rope(), "fp32");
 }
 
+TEST(GptPieces, EqualTheWholeModelInTiles) {
+  expect_same_everywhere(tiled(gpt(), 4, Recompute::none), "fp64");
+  expect_same_everywhere(tiled(llama(), 2, Recompute::selective), "fp64");
+  expect_same_everywhere(tiled(gpt(), 2, Recompute::full), "bf16-mixed");
+}
+
 TEST(GptPieces, EveryOrderInOnePiece) {
   for (const GptConfig& config : {gpt(), llama()})
     for (const bool separate : {false, true}) {
@@ -162,7 +173,7 @@ TEST(GptPieces, PartsOfTheTiedGradientAddUp) {
 }
 
 TEST(GptPieces, GradientsAreReadyInTheOrderOfBackward) {
-  for (const GptConfig& config : {gpt(), llama()})
+  for (const GptConfig& config : {gpt(), llama(), tiled(llama(), 4, Recompute::none)})
     for (const bool separate : {false, true}) {
       Chain plain(config, "fp64", uncut(config, separate), 1);
       Chain split(config, "fp64", uncut(config, separate), 1);
@@ -189,7 +200,9 @@ TEST(GptPieces, EvaluationKeepsNothing) {
 
 TEST(GptPieces, GenerationIsTheSame) {
   const std::vector<std::int32_t> ids{3, 1, 4, 1, 5, 9, 2};
-  for (const auto& [config, precision] : {std::pair{gpt(), "fp64"}, {llama(), "bf16-mixed"}}) {
+  for (const auto& [config, precision] : {std::pair{gpt(), "fp64"},
+                                          {llama(), "bf16-mixed"},
+                                          {tiled(gpt(), 2, Recompute::none), "fp64"}}) {
     Chain whole(config, precision, uncut(config), 1);
     std::map<std::size_t, std::vector<double>> expected;
     for (const std::size_t at_once : {1, 3, 7}) expected[at_once] = whole.generate(ids, at_once);
@@ -206,7 +219,7 @@ TEST(GptPieces, GenerationIsTheSame) {
 
 // Every stage counts the whole model and names elements alike.
 TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
-  for (const GptConfig& config : {gpt(), llama()})
+  for (const GptConfig& config : {gpt(), llama(), tiled(gpt(), 4, Recompute::none)})
     for (const TensorSplit split : {TensorSplit{}, TensorSplit{1, 2, true}})
       for (const Cut& cut : all_cuts(config)) {
         ParameterSet whole(split);
@@ -247,7 +260,7 @@ TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
           }
         }
         for (const auto& [name, count] : holders) EXPECT_EQ(count, 1) << name;
-        EXPECT_EQ(holders.size(), whole.parameters().size());
+        EXPECT_EQ(holders.size(), whole.all().size());
       }
 }
 

@@ -270,7 +270,10 @@ class Chain {
   std::map<std::string, std::vector<double>> gradients() {
     std::map<std::string, std::vector<double>> all;
     for (auto& stage : stages_)
-      for (const Parameter& p : stage->parameters().parameters()) all[p.name] = numbers(p.gradient);
+      for (const Parameter& p : stage->parameters().parameters()) {
+        const std::vector<double> part = numbers(p.gradient);  // of tiles one after another
+        all[p.name].insert(all[p.name].end(), part.begin(), part.end());
+      }
     return all;
   }
   void check_idle() const {

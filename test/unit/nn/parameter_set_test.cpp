@@ -8,6 +8,7 @@
 
 #include "choir/core/philox.hpp"
 #include "choir/model/gpt.hpp"
+#include "choir/nn/shard.hpp"
 
 namespace choir {
 namespace {
@@ -77,6 +78,64 @@ TEST(ParameterSet, RefusesMistakes) {
   set.begin_bucket("b");
   set.add({.name = "a", .shape = {1}});
   EXPECT_THROW(set.add({.name = "a", .shape = {2}}), Error) << "twice the same name";
+}
+
+TEST(ParameterSet, TilesAreBucketsOfTheSameTensors) {
+  GptConfig config = odd_gpt();
+  config.ffn_width = 24;
+  config.activation = ops::Activation::swiglu;
+  ParameterSet plain, tiled;
+  const Gpt one(config, plain);
+  config.tile = 3;
+  const Gpt three(config, tiled);
+  plain.place(2), tiled.place(2);
+  EXPECT_EQ(tiled.count(), plain.count());
+  EXPECT_EQ(tiled.count_decayed(), plain.count_decayed());
+  EXPECT_EQ(tiled.buckets().size(), plain.buckets().size() + 3u * 3);
+  ASSERT_EQ(tiled.all().size(), plain.all().size());
+  std::vector<float> values;
+  for (std::size_t i = 0; i < plain.all().size(); ++i) {
+    const Parameter& whole = *plain.all()[i];
+    EXPECT_EQ(tiled.all()[i]->name, whole.name) << "in the same order";
+    EXPECT_EQ(tiled.all()[i]->shape, whole.shape);
+    const auto count = static_cast<std::size_t>(whole.count());
+    std::vector<float> expected(count), gathered(count, NAN);
+    initialise(whole, 11, {expected.data(), DType::f32, whole.local});
+    int tiles = 0;
+    for (const Parameter* p = tiled.all()[i]; p != nullptr; p = p->next_tile, ++tiles) {
+      EXPECT_EQ(p->name, whole.name);
+      EXPECT_EQ(p->decay, whole.decay);
+      values.assign(static_cast<std::size_t>(p->local_count()), NAN);
+      initialise(*p, 11, {values.data(), DType::f32, p->local});
+      for (const ShardRun& run : shard_runs(*p))
+        std::copy_n(values.begin() + run.local, run.count, gathered.begin() + run.logical);
+      const Bucket& bucket = tiled.buckets()[static_cast<std::size_t>(p->bucket)];
+      EXPECT_EQ(bucket.tile, p->shard.tiles > 1 ? p->shard.tile + 1 : 0);
+    }
+    const bool cut = whole.name.find("feed_forward.") != std::string::npos &&
+                     whole.name.find("feed_forward.output.bias") == std::string::npos;
+    EXPECT_EQ(tiles, cut ? 3 : 1) << whole.name;
+    EXPECT_EQ(gathered, expected) << whole.name << ": the same elements, wherever they are";
+  }
+  EXPECT_NE(three.describe().find("in 3 tiles"), std::string::npos);
+}
+
+TEST(ParameterSet, TilesFollowOnEachOther) {
+  ParameterSet set;
+  set.begin_bucket("b");
+  set.begin_tile();
+  const auto tile = [](int index, const Shape& shape) {
+    return Parameter{.name = "w",
+                     .shape = shape,
+                     .init = {},
+                     .shard = {.split_dim = 0, .tile = index, .tiles = 3}};
+  };
+  set.add(tile(0, {6}));
+  EXPECT_THROW(set.add(tile(0, {6})), Error) << "twice";
+  EXPECT_THROW(set.add(tile(2, {6})), Error) << "one left out";
+  EXPECT_THROW(set.add(tile(1, {9})), Error) << "of another tensor";
+  set.end_tiles();
+  EXPECT_EQ(set.add({.name = "a", .shape = {1}}).bucket, 0) << "back in the bucket of the layer";
 }
 
 // The published run: 12 x 768, vocabulary 65, block 1024, no biases, tied.

@@ -75,6 +75,52 @@ TEST(Shard, PaddingIsInNoRun) {
   EXPECT_EQ(parameter({19, 2}, spec, 0, 1).local, (Shape{19, 2})) << "one rank pads nothing";
 }
 
+// Sections gate and up of 8 rows each: rank 1 of 2 has rows 4 to 7 of both, its tile 1 of 2 the
+// second half of either.
+TEST(Shard, ATileIsAPartOfEverySectionOfARank) {
+  ShardSpec spec{.split_dim = 0, .sections = {{8}, {8}}, .tile = 1, .tiles = 2};
+  const Parameter p = parameter({16, 3}, spec, 1, 2);
+  EXPECT_EQ(p.local, (Shape{4, 3}));
+  const auto runs = shard_runs(p);
+  ASSERT_EQ(runs.size(), 2u);
+  expect_run(runs[0], 6 * 3, 0, 6, true);
+  expect_run(runs[1], 14 * 3, 6, 6, true);
+  EXPECT_TRUE(partial_runs(p).empty());
+  spec = {.split_dim = 1, .tile = 2, .tiles = 3};  // columns 4 and 5 of rows of 6
+  const auto columns = shard_runs(parameter({2, 6}, spec, 0, 1));
+  ASSERT_EQ(columns.size(), 2u);
+  expect_run(columns[1], 6 + 4, 2, 2, true);
+}
+
+TEST(Shard, TilesOwnEveryElementOnce) {
+  const std::vector<std::pair<Shape, ShardSpec>> cases{
+      {{24, 5}, {.split_dim = 0}},
+      {{5, 24}, {.split_dim = 1}},
+      {{48, 2}, {.split_dim = 0, .sections = {{24}, {24}}}},
+      {{48}, {.split_dim = 0, .sections = {{24}, {24}}}}};
+  for (const auto& [shape, plain] : cases)
+    for (const int ranks : {1, 2, 3, 4})
+      for (const int tiles : {2, 3, 6}) {
+        if (24 / ranks % tiles != 0) continue;
+        std::vector<int> owners(static_cast<std::size_t>(shape.count()), 0);
+        std::int64_t counted = 0;
+        for (int rank = 0; rank < ranks; ++rank)
+          for (int tile = 0; tile < tiles; ++tile) {
+            ShardSpec spec = plain;
+            spec.tile = tile, spec.tiles = tiles;
+            const Parameter p = parameter(shape, spec, rank, ranks);
+            EXPECT_EQ(p.local_count(), shape.count() / ranks / tiles);
+            for (const ShardRun& run : shard_runs(p))
+              for (std::int64_t i = 0; run.owned && i < run.count; ++i)
+                ++owners[static_cast<std::size_t>(run.logical + i)];
+            for (const LocalRange& range : owned_ranges(p, rank)) counted += range.count;
+          }
+        EXPECT_EQ(counted, shape.count()) << to_string(shape) << " on " << ranks;
+        EXPECT_TRUE(std::all_of(owners.begin(), owners.end(), [](int n) { return n == 1; }))
+            << to_string(shape) << " on " << ranks << " in " << tiles;
+      }
+}
+
 TEST(Shard, EveryElementIsOwnedOnce) {
   const std::vector<std::pair<Shape, ShardSpec>> cases{
       {{24, 5}, {}},
@@ -107,6 +153,8 @@ TEST(Shard, WhatCannotBeCutIsRefused) {
   EXPECT_THROW(parameter({7}, {.split_dim = 0}, 0, 2), Error);
   EXPECT_THROW(parameter({6}, {.split_dim = 0, .sections = {{6, 2}}}, 0, 3), Error);
   EXPECT_THROW(parameter({6}, {.split_dim = 0, .sections = {{4}}}, 0, 2), Error);
+  EXPECT_THROW(parameter({12}, {.split_dim = 0, .tiles = 4}, 0, 2), Error) << "6 of a rank";
+  EXPECT_THROW(parameter({12}, {.tiles = 4}, 0, 1), Error) << "along no dim";
 }
 
 }  // namespace

@@ -63,6 +63,67 @@ TEST(ZeroMemory, EveryStageHoldsItsShare) {
   }
 }
 
+MemoryPlan tiled_plan(const char* precision, int ranks, int tiles, int prefetch,
+                      StepTraffic* traffic = nullptr) {
+  EngineOptions options = test::engine_options(model(), precision, 2);
+  options.zero = {.stage = 3, .prefetch = prefetch};
+  options.model.tile = tiles;
+  const StepPlan step = plan_step(options, Layout(1, 1, ranks, 1), 0, ranks, false);
+  if (traffic) *traffic = step.traffic;
+  return step.memory;
+}
+
+// Whole at a time, beside embedding, positions and the end: 1 + prefetch blocks. In tiles those
+// have their attention, norms and the last bias alone, and there are 1 + prefetch tiles, of all
+// that belongs to F / N of the hidden width.
+TEST(ZeroMemory, TilesShrinkWhatIsWhole) {
+  const double c = 128, h = 512, v = 256, t = 8;
+  const auto word = [](DType type) { return static_cast<double>(size_of(type)); };
+  for (const int ranks : {1, 4, 8})
+    for (const char* precision : {"bf16-mixed", "fp32", "fp64"})
+      for (const int prefetch : {0, 1, 2})
+        for (const int tiles : {1, 2, 4, 16}) {
+          const Precision p = precision_of(precision);
+          const MemoryPlan memory = tiled_plan(precision, ranks, tiles, prefetch);
+          const double feed_forward = 2 * c * h + h, rest = 4 * c * c + 4 * c + c + 4 * c;
+          const double ends = v * c + t * c + 2 * c;
+          // Alike are the tiles of all six blocks.
+          const auto live = [&](double slots) {
+            return ends + slots * (rest + feed_forward / tiles);
+          };
+          const auto expect = [&](const char* line, double elements, DType type) {
+            const double bytes = of(memory, {line});
+            EXPECT_GE(bytes, word(type) * elements) << line << ", " << tiles << " tiles";
+            // Padding: buckets to slices of 64 elements for each rank, tensors to 64.
+            const double buckets = 3 + 2 * 3, tensors = 3 + 3 * 15;
+            EXPECT_LE(bytes, word(type) * (elements + buckets * 64 * ranks + tensors * 64))
+                << line << ", " << tiles << " tiles";
+          };
+          expect("parameters, whole buckets", live(1 + prefetch), p.compute);
+          expect("gradients, whole buckets", live(2), p.gradient);
+        }
+}
+
+// What is gathered ahead is what comes next, in both directions: no bucket more often than without,
+// and at most once in each.
+TEST(ZeroMemory, TilesAreGatheredAheadInTheirOrder) {
+  const auto moved = [](int tiles, int prefetch) {
+    StepTraffic traffic;
+    tiled_plan("fp32", 4, tiles, prefetch, &traffic);
+    return traffic[static_cast<std::size_t>(Axis::data)];
+  };
+  for (const int tiles : {2, 4}) {
+    for (const int prefetch : {1, 2, 3}) {
+      EXPECT_LE(moved(tiles, prefetch).bytes, moved(tiles, 0).bytes) << tiles << ", " << prefetch;
+      EXPECT_LE(moved(tiles, prefetch).calls, moved(tiles, 0).calls) << tiles << ", " << prefetch;
+    }
+    // Two micro-batches: gathers in both directions and a reduce-scatter of every bucket, and what
+    // a step says to all once.
+    const auto buckets = static_cast<std::uint64_t>(3 + 6 * (1 + tiles));
+    EXPECT_LE(moved(tiles, 0).calls, 2 * 3 * buckets + 4);
+  }
+}
+
 TEST(ZeroMemory, GroupsHoldMore) {
   const MemoryPlan all = plan("fp32", 8, {.stage = 3}),
                    pairs = plan("fp32", 8, {.stage = 3, .group = 2});

@@ -265,6 +265,20 @@ TEST(Deck, WhatCannotBeDividedAmongTensorRanksIsRefused) {
   EXPECT_TRUE(deck.parallel.sequence);
 }
 
+TEST(Deck, TilesThatDoNotDivideAreRefused) {
+  EXPECT_EQ(complaint({"model.ffn_width=96", "model.tile=5"}),
+            "command line: model.tile = 5 does not divide model.ffn_width = 96; nearest legal: "
+            "tile = 4 or 6, or ffn_width = 95 or 100");
+  EXPECT_EQ(complaint({"model.ffn_width=96", "model.tile=32", "parallel.tensor=2"}),
+            "command line: model.tile = 32 does not divide model.ffn_width = 96, of which each of "
+            "parallel.tensor = 2 ranks has 48; nearest legal: tile = 24 or 48, or ffn_width = 64 "
+            "or 128");
+  EXPECT_NE(complaint({"model.tile=0"}).find("model.tile"), std::string::npos);
+  EXPECT_NE(complaint({"model.tile=65"}).find("64"), std::string::npos);
+  EXPECT_EQ(complaint({"model.ffn_width=96", "model.tile=3"}), "");
+  EXPECT_EQ(small({"model.ffn_width=96", "model.tile=3"}).model.gpt.tile, 3);
+}
+
 TEST(Deck, CrossChecksNameTheNearestLegalValues) {
   EXPECT_EQ(
       complaint({"model.n_embd=100", "model.n_head=12"}),
@@ -359,6 +373,7 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "model.block_size",
                           "model.vocab_size",
                           "model.bias",
+                          "model.tile",
                           "model.dropout",
                           "model.tied",
                           "model.norm",

@@ -153,11 +153,23 @@ class EngineRun {
     const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
     const bool offloaded = storage.offloaded() != nullptr;
-    for (const Parameter& p : instance.parameters().parameters()) {
-      append(p, storage.owned_part(storage.masters(storage.bucket_of(p)), p), storage.owned(p), all,
-             storage.masters_outside());
-      append(p, engine_.optimizer().first_moment(p), storage.owned(p), all, offloaded);
-      append(p, engine_.optimizer().second_moment(p), storage.owned(p), all, offloaded);
+    const auto append_of = [&](const Parameter& first, const auto& own, bool outside) {
+      append(
+          first, own, [&](const Parameter& p) { return storage.owned(p); }, all, outside);
+    };
+    for (const Parameter& first : instance.parameters().parameters()) {
+      append_of(
+          first,
+          [&](const Parameter& p) {
+            return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+          },
+          storage.masters_outside());
+      append_of(
+          first, [&](const Parameter& p) { return engine_.optimizer().first_moment(p); },
+          offloaded);
+      append_of(
+          first, [&](const Parameter& p) { return engine_.optimizer().second_moment(p); },
+          offloaded);
     }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()
@@ -169,7 +181,12 @@ class EngineRun {
   std::vector<double> gradients() {
     std::vector<double> all;
     for (const Parameter& p : engine_.instance().parameters().parameters())
-      append(p, p.gradient, {0, p.local_count()}, all);
+      append(
+          p, [](const Parameter& tile) { return tile.gradient; },
+          [](const Parameter& tile) {
+            return Range{0, tile.local_count()};
+          },
+          all);
     return all;
   }
 
@@ -177,19 +194,26 @@ class EngineRun {
   static std::size_t cells(const EngineOptions& o) {
     return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
   }
-  // `view`: elements `range` of what this rank holds. Every element from the rank that owns it.
-  void append(const Parameter& p, const TensorView& view, const Range& range,
+  // The logical tensor of `first`, with its tiles; view(p): elements range(p) of what this rank
+  // holds of p. Every element from the rank that owns it.
+  template <class ViewOf, class RangeOf>
+  void append(const Parameter& first, const ViewOf& view_of, const RangeOf& range_of,
               std::vector<double>& all, bool outside = false) {
-    std::vector<std::byte> host(view.bytes());
-    if (!host.empty() && outside) device_->synchronize(device_->main_stream());
-    if (!host.empty() && outside) std::memcpy(host.data(), view.data, host.size());
-    if (!host.empty() && !outside) device_->copy_to_host(host.data(), view.data, host.size());
-    std::vector<double> logical(static_cast<std::size_t>(p.count()), 0.0);
-    for (const ShardRun& run : shard_runs(p)) {
-      const Range here = overlap({run.local, run.count}, range);
-      for (std::int64_t i = here.first; run.owned && i < here.end(); ++i)
-        logical[static_cast<std::size_t>(run.logical + i - run.local)] =
-            ref::load(host.data(), view.dtype, i - range.first);
+    if (first.shard.tile > 0) return;
+    std::vector<double> logical(static_cast<std::size_t>(first.count()), 0.0);
+    for (const Parameter* p = &first; p != nullptr; p = p->next_tile) {
+      const TensorView view = view_of(*p);
+      const Range range = range_of(*p);
+      std::vector<std::byte> host(view.bytes());
+      if (!host.empty() && outside) device_->synchronize(device_->main_stream());
+      if (!host.empty() && outside) std::memcpy(host.data(), view.data, host.size());
+      if (!host.empty() && !outside) device_->copy_to_host(host.data(), view.data, host.size());
+      for (const ShardRun& run : shard_runs(*p)) {
+        const Range here = overlap({run.local, run.count}, range);
+        for (std::int64_t i = here.first; run.owned && i < here.end(); ++i)
+          logical[static_cast<std::size_t>(run.logical + i - run.local)] =
+              ref::load(host.data(), view.dtype, i - range.first);
+      }
     }
     add_up(mesh().host_along(Axis::tensor), logical);
     all.insert(all.end(), logical.begin(), logical.end());

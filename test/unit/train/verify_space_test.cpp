@@ -146,7 +146,7 @@ std::int64_t legal_by_hand(int ranks) {
           const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
           sum += micro * sequence * zero * schedule * recompute * order;
         }
-  return sum * accepted("parallel.offload", {"file"}) * accepted("model.tile", {"3"});
+  return sum * accepted("parallel.offload", {"file"}) * accepted("model.tile", {"4"});
 }
 
 TEST(VerifySpace, HoldsEveryLegalLayoutOnce) {

@@ -1,0 +1,143 @@
+// The feed-forward layer in tiles on many ranks: whatever the layout and the ZeRO stage, the
+// training of one rank that has it whole; a checkpoint knows no tiles.
+#include <gtest/gtest.h>
+
+#include "choir/checkpoint/collectives.hpp"
+#include "choir/train/train_checkpoint.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr std::int64_t kMicroBatches = 4;  // of all ranks together
+
+GptConfig model_of(bool llama) {
+  GptConfig c = llama ? test::tiny_llama() : test::tiny_gpt();
+  c.block_size = 7;  // rows do not divide evenly
+  c.n_layer = 3;
+  c.dropout = 0.2;
+  return c;
+}
+
+struct Curve {
+  std::vector<double> losses, norms, state;
+};
+
+Curve train(EngineOptions options, Mesh& mesh) {
+  options.micro_batches = kMicroBatches / mesh.along(Axis::data).size();
+  test::EngineRun run(options, mesh);
+  Curve curve;
+  for (int i = 0; i < kSteps; ++i) {
+    const StepResult result = run.step();
+    curve.losses.push_back(result.loss);
+    curve.norms.push_back(result.grad_norm);
+  }
+  // Of a pipeline every stage has its own.
+  if (mesh.layout().size(Axis::pipeline) == 1) curve.state = run.state();
+  require_equal_parameters(run.engine(), "parameters after training");
+  EXPECT_ALL_RANKS(run.engine().instance().arena().peak() == run.plan().arena_bytes);
+  return curve;
+}
+
+void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
+  EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12) << what;
+  EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12) << what;
+  if (many.state.empty()) return;
+  EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
+      << what << ": state " << test::distance(one.state, many.state);
+}
+
+TEST(Tile, TrainsAsOneRankWithTheWholeLayer) {
+  const int n = test::world_size();
+  if (n == 3) GTEST_SKIP() << "heads do not divide";
+  for (const bool llama : {false, true}) {
+    EngineOptions options = test::engine_options(model_of(llama), "fp64", kMicroBatches);
+    options.grad_clip = 0.5;
+    test::SingleRank single;
+    const Curve one = train(options, *single.mesh);
+    options.model.tile = 4;
+    for (const int t : {1, 2, 4})
+      for (const int p : {1, 2}) {
+        if (n % (t * p) != 0) continue;
+        const auto mesh = Mesh::over_world(Layout(t, 1, n / (t * p), p), Transport::automatic);
+        for (const ZeroOptions& zero :
+             {ZeroOptions{.stage = 0}, ZeroOptions{.stage = 1}, ZeroOptions{.stage = 2},
+              ZeroOptions{.stage = 3}, ZeroOptions{.stage = 3, .prefetch = 3}})
+          for (const bool sequence : {false, true})
+            for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+              if (sequence && t == 1) continue;
+              options.zero = zero;
+              options.sequence = sequence;
+              options.model.recompute = recompute;
+              expect_equal(one, train(options, *mesh),
+                           fmt::format("{} stage {} prefetch {}{}{}", mesh->layout().to_string(),
+                                       zero.stage, zero.prefetch, sequence ? " sequence" : "",
+                                       recompute == Recompute::full ? " full" : ""));
+            }
+      }
+  }
+}
+
+TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
+  const int n = test::world_size();
+  if (n == 3) GTEST_SKIP() << "its tree wants powers of two";
+  const auto mesh = Mesh::over_world(Layout(1, 1, n, 1), Transport::automatic);
+  EngineOptions options = test::engine_options(model_of(true), "bf16-mixed", 1, true);
+  options.model.tile = 2;
+  const Curve whole = train(options, *mesh);
+  for (const int stage : {1, 2, 3}) {
+    options.zero.stage = stage;
+    const Curve sliced = train(options, *mesh);
+    EXPECT_ALL_RANKS(test::same_bits(whole.losses, sliced.losses)) << stage;
+    EXPECT_ALL_RANKS(test::same_bits(whole.state, sliced.state)) << stage;
+  }
+}
+
+/// Saves a run of `from` tiles and loads it into one of `to` tiles of another stage.
+void carries_over(Mesh& mesh, const std::string& path, const char* precision, int from, int to) {
+  EngineOptions options = test::engine_options(model_of(true), precision, 1);
+  options.model.tile = from;
+  options.zero.stage = from == 1 ? 1 : 3;
+  test::EngineRun run(options, mesh);
+  run.losses(3);
+  Progress progress{.step = 3};
+  CheckpointStore store(path, mesh.world());
+  EXPECT_ALL_RANKS(
+      store.save({.step = 3, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
+  options.model.tile = to;
+  options.zero.stage = to == 1 ? 0 : 3;
+  options.seed = 99;
+  test::EngineRun other(options, mesh);
+  EXPECT_ALL_RANKS(!test::same_bits(run.state(), other.state())) << "before loading they differ";
+  Progress restored;
+  const auto found = store.find_newest_valid();
+  ASSERT_ALL_RANKS(found.has_value());
+  store.load(*found, tensors_to_load(other.engine(), restored));
+  EXPECT_ALL_RANKS(test::same_bits(run.state(), other.state())) << from << " to " << to;
+}
+
+TEST(Tile, ACheckpointKnowsNoTiles) {
+  const int n = test::world_size();
+  for (const int t : {1, 2}) {
+    if (n % t != 0) continue;
+    const auto mesh = Mesh::over_world(Layout(t, 1, n / t, 1), Transport::automatic);
+    for (const char* precision : {"fp64", "bf16-mixed"})
+      for (const auto& [from, to] : {std::pair{1, 4}, {4, 1}, {2, 8}}) {
+        std::unique_ptr<test::TemporaryDirectory> folder;
+        std::string path;
+        if (mesh->rank() == 0) {
+          folder = std::make_unique<test::TemporaryDirectory>();
+          path = folder->path() + "/checkpoints";
+        }
+        share_text(mesh->world(), path);
+        carries_over(*mesh, path, precision, from, to);
+        mesh->world().barrier();
+      }
+  }
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,128 @@
+// The feed-forward layer in tiles: the same training, and a hidden layer of which a tile is alive.
+#include <gtest/gtest.h>
+
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+constexpr Recompute kChoices[] = {Recompute::none, Recompute::selective, Recompute::full};
+
+std::vector<GptConfig> models() {
+  GptConfig tanh = test::tiny_gpt(), relu = test::tiny_llama();
+  tanh.activation = ops::Activation::gelu_tanh;
+  tanh.dropout = 0.2;
+  relu.activation = ops::Activation::relu;
+  return {test::tiny_gpt(), tanh, test::tiny_llama(), relu};
+}
+
+struct Trained {
+  std::vector<double> losses, norms, state;
+};
+
+Trained train(EngineOptions options, int tiles, Recompute recompute = Recompute::none) {
+  options.model.tile = tiles;
+  options.model.recompute = recompute;
+  test::SingleRank single;
+  test::EngineRun run(options, *single.mesh);
+  Trained result;
+  for (int i = 0; i < 4; ++i) {
+    const StepResult step = run.step();
+    EXPECT_TRUE(step.updated);
+    result.losses.push_back(step.loss);
+    result.norms.push_back(step.grad_norm);
+  }
+  result.state = run.state();
+  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
+  EXPECT_EQ(run.engine().instance().arena().live(), 0u);
+  return result;
+}
+
+TEST(TiledFeedForward, TrainsTheSameInFp64) {
+  for (const GptConfig& model : models())
+    for (const int stage : {0, 2, 3}) {
+      EngineOptions options = test::engine_options(model, "fp64", 2);
+      options.zero.stage = stage;
+      const Trained whole = train(options, 1);
+      for (const int tiles : {2, 4, 64}) {
+        const Trained tiled = train(options, tiles);
+        EXPECT_LE(test::distance(whole.losses, tiled.losses), 1e-12) << tiles;
+        EXPECT_LE(test::distance(whole.norms, tiled.norms), 1e-12) << tiles;
+        EXPECT_LE(test::distance(whole.state, tiled.state), 1e-12) << tiles;
+      }
+    }
+}
+
+TEST(TiledFeedForward, RecomputationChangesNoBit) {
+  for (const GptConfig& model : models())
+    for (const char* precision : {"fp64", "bf16-mixed"}) {
+      const EngineOptions options = test::engine_options(model, precision, 2);
+      const Trained kept = train(options, 4);
+      for (const Recompute recompute : kChoices) {
+        const Trained again = train(options, 4, recompute);
+        EXPECT_TRUE(test::same_bits(kept.losses, again.losses)) << precision;
+        EXPECT_TRUE(test::same_bits(kept.norms, again.norms)) << precision;
+        EXPECT_TRUE(test::same_bits(kept.state, again.state)) << precision;
+      }
+    }
+}
+
+// The sum over the hidden width is rounded once a tile: after N tiles the error against fp64 is
+// that of N roundings where the whole layer has one.
+TEST(TiledFeedForward, StaysAsCloseToFp64AsTheWholeLayer) {
+  for (const GptConfig& model : models())
+    for (const auto& [precision, roundoff] : {std::pair{"fp32", 0x1p-24}, {"bf16-mixed", 0x1p-9}}) {
+      const Trained exact = train(test::engine_options(model, "fp64", 2), 1);
+      const EngineOptions options = test::engine_options(model, precision, 2);
+      const double of_whole = test::distance(exact.losses, train(options, 1).losses);
+      EXPECT_LE(test::distance(exact.losses, train(options, 2).losses), 2 * of_whole + roundoff);
+    }
+}
+
+// All that is counted beside the same products: the norm adds up one chunk more for every tile of a
+// tensor but the first. Tensors and their tiles have no gaps, which AdamW would count, between them
+// and have at most one chunk.
+TEST(TiledFeedForward, DoesTheSameWork) {
+  constexpr int kTiles = 4;
+  for (GptConfig model : models())
+    for (const Recompute recompute : kChoices) {
+      model.recompute = recompute;
+      model.ffn_width = 64 * kTiles;
+      const auto planned = [&](int tiles) {
+        model.tile = tiles;
+        return plan_step(test::engine_options(model, "fp32", 2), Layout(), 0, 1, false);
+      };
+      const StepPlan whole = planned(1), tiled = planned(kTiles);
+      const auto chunks = static_cast<double>(model.n_layer * (kTiles - 1) * (model.bias ? 3 : 2));
+      EXPECT_EQ(tiled.flops, whole.flops + chunks);
+      EXPECT_EQ(tiled.repeated_flops, whole.repeated_flops);
+    }
+}
+
+std::size_t peak(GptConfig model, int tiles, Recompute recompute) {
+  model.n_layer = 1;
+  model.vocab_size = 8;  // small against the hidden layer
+  model.block_size = 64;
+  model.ffn_width = 4096;
+  model.tile = tiles;
+  model.recompute = recompute;
+  return plan_step(test::engine_options(model, "fp64", 1), Layout(), 0, 1, false).arena_bytes;
+}
+
+// Recomputed in full, a layer has alive of its hidden width what it reads, its activation and their
+// gradients: of a tile 1 / N. Otherwise all tiles keep what the whole layer keeps.
+TEST(TiledFeedForward, ATileOfTheHiddenLayerIsAlive) {
+  constexpr double kHidden = 8.0 * 128 * 4096;  // N F in fp64
+  for (const GptConfig& model : models()) {
+    const double inputs = ops::activation_inputs(model.activation);
+    const auto whole = static_cast<double>(peak(model, 1, Recompute::full));
+    const auto tiled = static_cast<double>(peak(model, 8, Recompute::full));
+    EXPECT_GE(whole, (1 + inputs) * kHidden);
+    EXPECT_LE(tiled, whole - (1 + inputs) * kHidden * 7 / 8 * 0.9);
+    EXPECT_LE(peak(model, 8, Recompute::none), peak(model, 1, Recompute::none));
+    EXPECT_LE(peak(model, 8, Recompute::selective), peak(model, 1, Recompute::selective));
+  }
+}
+
+}  // namespace
+}  // namespace choir
