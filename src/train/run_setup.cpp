@@ -64,8 +64,9 @@ DeckError no_layout(const std::string& what, const std::string& hint, const Deck
   const std::vector<LegalLayout> legal = legal_layouts_near(deck, ranks);
   std::string text = hint;
   if (!legal.empty())
-    text += fmt::format("; legal on {} ranks{}:", ranks,
-                        legal.size() > kLines ? ", of " + std::to_string(legal.size()) : "");
+    text +=
+        fmt::format("; legal on {} ranks{}:", ranks,
+                    legal.size() > kLines ? fmt::format(" (the nearest of {})", legal.size()) : "");
   for (std::size_t i = 0; i < std::min(kLines, legal.size()); ++i)
     text += fmt::format(
         "\n  parallel.tensor={} parallel.context={} parallel.pipeline={} (parallel.data {})",

@@ -77,7 +77,7 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
   EXPECT_EQ(refusal(6, {"parallel.tensor=4"}),
             "6 ranks cannot be divided by parallel.tensor 4 x parallel.context 1 x "
             "parallel.pipeline 1 = 4\n"
-            "start a multiple of 4 ranks; legal on 6 ranks, of 12:\n"
+            "start a multiple of 4 ranks; legal on 6 ranks (the nearest of 12):\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=1 (parallel.data 2)\n"
             "  parallel.tensor=6 parallel.context=1 parallel.pipeline=1 (parallel.data 1)\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=2 (parallel.data 1)\n"
