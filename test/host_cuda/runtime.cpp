@@ -4,8 +4,10 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 namespace host_cuda {
 namespace {
@@ -95,35 +97,70 @@ std::size_t choose(std::size_t count) {
   return r.seed == 0 ? 0 : draw(r) % count;
 }
 
-// A stream whose next operation waits for another process is left alone until no other can go on.
-void advance(HostCudaStream* wanted, const std::function<bool()>& done) {
-  if (done()) return;
+namespace {
+
+using Stalled = std::set<HostCudaStream*>;
+
+/// Lets one stream go on, `wanted` before others where no seed says otherwise. A stream whose next
+/// operation waits for another process is `stalled` from then on; false when all are or have to
+/// wait.
+bool take_turn(HostCudaStream* wanted, Stalled& stalled) {
   Runtime& r = runtime();
-  const Access access(r);
-  std::set<HostCudaStream*> stalled;
-  while (!done()) {
-    std::vector<HostCudaStream*> able;
-    const auto consider = [&](HostCudaStream* stream) {
-      if (!stream->queue.empty() && ready(stream->queue.front()) && !stalled.contains(stream))
-        able.push_back(stream);
-    };
-    if (r.seed == 0 && wanted) consider(wanted);
-    if (able.empty()) {
-      consider(&r.default_stream);
-      for (cudaStream_t stream : r.streams) consider(stream);
-    }
-    if (able.empty()) {
-      if (stalled.empty()) defect("DEADLOCK: every stream waits for an event of another");
-      stalled.clear();
-      sched_yield();
-      continue;
-    }
-    HostCudaStream& chosen = *able[choose(able.size())];
-    if (perform(chosen.queue.front()))
-      chosen.queue.pop_front();
-    else
-      stalled.insert(&chosen);
+  std::vector<HostCudaStream*> able;
+  const auto consider = [&](HostCudaStream* stream) {
+    if (!stream->queue.empty() && ready(stream->queue.front()) && !stalled.contains(stream))
+      able.push_back(stream);
+  };
+  if (r.seed == 0 && wanted) consider(wanted);
+  if (able.empty()) {
+    consider(&r.default_stream);
+    for (cudaStream_t stream : r.streams) consider(stream);
   }
+  if (able.empty()) return false;
+  HostCudaStream& chosen = *able[choose(able.size())];
+  if (perform(chosen.queue.front()))
+    chosen.queue.pop_front();
+  else
+    stalled.insert(&chosen);
+  return true;
+}
+
+// Peers wait for what this process has queued, and it may wait for them elsewhere, in MPI: a device
+// goes on by itself. Only then, so that elsewhere work stays queued until it is waited for.
+void look_after_peers() {
+  constexpr double kAway = 0.01;  // s
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    Runtime& r = runtime();
+    const Lock lock(r.mutex);
+    if (now() - r.last_call < kAway) continue;
+    const auto for_peers = [](const HostCudaStream* stream) {
+      return std::any_of(stream->queue.begin(), stream->queue.end(),
+                         [](const Operation& o) { return o.kind == Operation::Kind::peers; });
+    };
+    if (std::none_of(r.streams.begin(), r.streams.end(), for_peers)) continue;
+    const Access access(r);
+    Stalled stalled;
+    while (take_turn(nullptr, stalled)) {
+    }
+  }
+}
+
+}  // namespace
+
+void advance(HostCudaStream* wanted, const std::function<bool()>& done) {
+  Runtime& r = runtime();
+  r.last_call = now();
+  if (done()) return;
+  const Access access(r);
+  Stalled stalled;
+  while (!done()) {
+    if (take_turn(wanted, stalled)) continue;
+    if (stalled.empty()) defect("DEADLOCK: every stream waits for an event of another");
+    stalled.clear();
+    sched_yield();
+  }
+  r.last_call = now();
 }
 
 void drain(HostCudaStream& stream) {
@@ -137,6 +174,7 @@ void drain_all() {
 
 cudaError_t enqueue(cudaStream_t stream, Operation operation) {
   HostCudaStream& s = stream_of(stream);
+  runtime().last_call = now();
   if (Capture* capture = s.capture) {
     Clock& known = capture->known[s.branch];
     std::vector<Node>& branch = capture->branches[s.branch];
@@ -172,7 +210,10 @@ void queue(cudaStream_t stream, std::function<void()> work) {
 }
 
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin) {
-  const Lock lock(runtime().mutex);
+  Runtime& r = runtime();
+  const Lock lock(r.mutex);
+  if (!r.looked_after) std::thread(look_after_peers).detach();
+  r.looked_after = true;
   Operation operation{.kind = Operation::Kind::peers};
   operation.begin = std::move(begin);
   enqueue(stream, std::move(operation));

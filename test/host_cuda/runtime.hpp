@@ -77,7 +77,9 @@ struct Runtime {
   cudaError_t last = cudaSuccess;
   std::size_t used = 0;
   std::uint64_t seed = 0, state = 0;
-  bool open = false;  ///< device memory accessible
+  bool open = false;          ///< device memory accessible
+  bool looked_after = false;  ///< somebody looks after work for peers while the host is elsewhere
+  double last_call = 0;       ///< when the host queued or waited
   Capture* capturing = nullptr;
 };
 /// The one of this process.
@@ -90,7 +92,7 @@ double now();
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);
 cudaError_t enqueue(cudaStream_t stream, Operation operation);
-/// Queues work that waits for other processes.
+/// Queues work that waits for other processes; it goes on also while the host waits elsewhere.
 void queue_for_peers(cudaStream_t stream, std::function<Progress()> begin);
 /// Work that runs the nodes of a graph, every time anew.
 std::function<Progress()> replay(std::shared_ptr<const Branches> graph);
