@@ -227,8 +227,8 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
   ParameterGatherer& gatherer = instance_.gatherer();
-  gatherer.forget();  // nothing reads parameters while they change
   const bool gathers = options_.control != NegativeControl::stale_gather;
+  if (gathers) gatherer.forget();  // nothing reads parameters while they change
   optimizer_->step(stream, control(), [&](const Bucket& bucket) {
     if (gathers) gatherer.updated(bucket);
   });

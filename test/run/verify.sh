@@ -87,9 +87,9 @@ expect "a broken rule is seen in fp32 too" 4 "INVALID: 1 of 1"
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
 expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"
 run 0 verify "$deck" --layouts quick --steps 1
-expect "without a launcher" 0 "on up to 1 rank" "VALID: 12 layouts"
+expect "without a launcher" 0 "on up to 1 rank" "VALID: 32 layouts"
 run 0 verify "$deck" --layouts exhaustive:5 --steps 1
-expect "some of all" 0 "5 of 12 legal ones, spread evenly" "VALID: 5 layouts"
+expect "some of all" 0 "5 of 48 legal ones, spread evenly" "VALID: 5 layouts"
 
 run 2 verify "$deck" --layouts "dp=2 speed=2"
 expect "an unknown word" 2 "unknown word 'speed'" "legal words: dp=, tp="
