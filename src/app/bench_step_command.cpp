@@ -5,6 +5,7 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/train/bench_step.hpp"
+#include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/workplace.hpp"
 

@@ -4,6 +4,7 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/stop_request.hpp"
 #include "choir/train/trainer.hpp"

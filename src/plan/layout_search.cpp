@@ -1,4 +1,5 @@
 #include "choir/plan/layout_search.hpp"
+#include "choir/train/deck_layout.hpp"
 
 #include <fmt/core.h>
 

@@ -9,6 +9,7 @@
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
+#include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/verify_tokens.hpp"

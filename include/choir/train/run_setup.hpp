@@ -6,9 +6,6 @@
 
 namespace choir {
 
-/// The layout a deck asks for on `ranks` ranks. Throws DeckError when the product does not come
-/// out, with a table of the nearest that do.
-Layout layout_of(const Deck& deck, int ranks);
 Transport transport_of(const Deck& deck);
 /// parallel.zero and what goes with it.
 ZeroOptions zero_of(const Deck& deck);

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "choir/train/run_setup.hpp"
+#include "choir/train/deck_layout.hpp"
 
 namespace choir {
 namespace {
