@@ -210,13 +210,14 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 .PHONY: run-test run-test-long run-quickstart test-programs
+# TESTS=program: without the emulated kernels, which are the same objects with and without CUDA.
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
-  $(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address $(BUILD)/test_host_cuda_thread \
-  $(BUILD)/test_host_cuda_mpi $(BUILD)/choir_host_cuda
+  $(if $(filter program,$(TESTS)),,$(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address \
+  $(BUILD)/test_host_cuda_thread $(BUILD)/test_host_cuda_mpi) $(BUILD)/choir_host_cuda
 .PHONY: bundle-programs
 bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)
 run-test: layers style test-programs
-	@test/run_all.sh $(BUILD)
+	@test/run_all.sh $(BUILD) $(if $(filter program,$(TESTS)),--program)
 run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
 run-quickstart: $(BUILD)/choir

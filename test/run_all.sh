@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# run_all.sh BUILD [--long]: every test there is. One line a part with its time, the output of what failed, and as last
+# run_all.sh BUILD [--long|--program]: every test there is, with those that take long, or without the emulated kernels. One line a part with its time, the output of what failed, and as last
 # line "N passed, N failed". The exit code is 1 when anything failed, crashed, hung or was not there to be run.
 set -u
-build=${1:?usage: run_all.sh BUILD [--long]}
+build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
+emulated=yes
+[ "$long" != --program ] || emulated=""
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -50,7 +52,7 @@ gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
 gtest "unit" 1 "$build/test_unit"
 for ranks in 1 2 3 4; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
-for ranks in 2 3 4; do
+for ranks in ${emulated:+2 3 4}; do
   HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
 done
 # The kernels on the CPU, spread over the cores: in order of the source under the memory checkers, shuffled without them,
@@ -60,15 +62,19 @@ shards() {  # shards NAME VARIANT OPTION...
   shift 2
   part "$name" 600 "$here/host_cuda/run_shards.sh" "$program" "$@"
 }
-shards "kernels, ASan + UBSan" address
-HOST_CUDA_SEED=7 shards "kernels, shuffled" plain
-if [ "$long" = --long ]; then shards "kernels, TSan" thread; else shards "kernels, TSan" thread --gtest_filter='*Tsan*'; fi
+if [ -n "$emulated" ]; then
+  shards "kernels, ASan + UBSan" address
+  HOST_CUDA_SEED=7 shards "kernels, shuffled" plain
+  if [ "$long" = --long ]; then shards "kernels, TSan" thread
+  else shards "kernels, TSan" thread --gtest_filter='*Tsan*'; fi
+fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
 else echo "kernels, on a GPU: not run, there is none here"; fi
 
 scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 for script in "${scripts[@]}"; do
+  case $emulated:$script in :*/kernel_*|:*/host_cuda.sh) continue ;; esac
   limit=180
   case $script in */long/*) limit=3600 ;; esac
   part "run/$(basename "$script" .sh)" "$limit" "$script" "$build"

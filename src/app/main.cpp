@@ -18,14 +18,18 @@ void print_usage() {
   fmt::print("\nseveral ranks: mpiexec -n N choir train DECK.json [key.path=value ...]\n");
 }
 
+// With MPI, whose end waits for all ranks: a launcher ends the others as soon as one exits with an
+// error, perhaps before it was printed.
 int unknown(const std::string& name) {
-  return choir::without_mpi([&]() -> int {
+  return choir::with_mpi([&](choir::MpiSession& session) -> int {
     std::vector<std::string> names;
     for (const choir::Command& command : choir::commands()) names.emplace_back(command.name);
     const std::string nearest = choir::nearest_name(name, names);
-    throw choir::DeckError(fmt::format("there is no subcommand '{}'", name),
+    choir::DeckError error(fmt::format("there is no subcommand '{}'", name),
                            (nearest.empty() ? "" : "did you mean '" + nearest + "'? ") +
                                std::string("`choir --help` lists them all"));
+    error.set_agreed_ranks(session.size());
+    throw error;
   });
 }
 
