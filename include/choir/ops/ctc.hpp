@@ -1,0 +1,41 @@
+#pragma once
+// Connectionist temporal classification (Graves et al. 2006): the loss of label sequences without
+// an alignment, and its gradient, in log space.
+#include <cstdint>
+
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir::ops {
+
+/// losses[b] = -ln p(labels_b | logits_b), the softmax over the vocabulary in it; blank is the last
+/// symbol, vocabulary - 1. Where no path exists (frames < labels + repeats) the loss is infinite,
+/// or with zero_infinity 0, as its gradient. A row of 0 frames and 0 labels costs 0. With
+/// `write_gradient` the logits are overwritten by d(scale * sum of losses)/d logits = scale
+/// (softmax - occupation), 0 at frames that do not count and in columns of padding.
+struct Ctc {
+  TensorView logits;  ///< [B*T, V'] compute type; columns at or beyond `vocabulary` are padding
+  const std::int32_t* frame_lengths = nullptr;  ///< [B] device memory
+  TensorView labels;                            ///< [B, U] i32, < vocabulary - 1; padding -1
+  const std::int32_t* label_lengths = nullptr;  ///< [B] device memory
+  TensorView losses;                            ///< [B] f32 (f64 for f64)
+  std::int64_t vocabulary = 0;                  ///< symbols, blank included
+  double scale = 1.0;
+  const double* device_scale = nullptr;  ///< device scalar that multiplies `scale`; nullptr: 1
+  bool write_gradient = true;
+  bool zero_infinity = true;
+  TensorView workspace;  ///< u8, ctc_workspace bytes
+};
+
+std::int64_t ctc_workspace(const Stream& stream, std::int64_t batch, std::int64_t frames,
+                           std::int64_t labels, std::int64_t vocabulary);
+/// Deterministic. Sums in f32 (f64 for f64).
+void ctc(const Stream& stream, const Ctc& args);
+
+/// best[r] = the symbol of the largest logit of row r (the first of equals), i32 [N].
+void best_symbols(const Stream& stream, const TensorView& logits, std::int64_t vocabulary,
+                  const TensorView& best);
+/// In place: logits [N, V'] to log-probabilities over the first `vocabulary` columns.
+void log_softmax(const Stream& stream, const TensorView& logits, std::int64_t vocabulary);
+
+}  // namespace choir::ops

@@ -1,0 +1,66 @@
+#pragma once
+// Speech features: log-mel spectra of 16-bit audio, as the FastConformer recipes compute them, then
+// normalised per utterance and augmented. Always in f32 (f64 where the model computes in f64).
+#include <cstdint>
+
+#include "choir/core/philox.hpp"
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir::ops {
+
+struct MelOptions {
+  std::int64_t sample_rate = 16000;
+  std::int64_t window = 400;  ///< samples, symmetric Hann, centred in fft
+  std::int64_t hop = 160;     ///< samples
+  std::int64_t fft = 512;
+  std::int64_t mels = 80;  ///< F; Slaney scale and area norm, 0 Hz ... high
+  double high = 0;         ///< Hz; 0: sample_rate / 2
+  double preemphasis = 0.97;
+  double dither = 0;  ///< standard deviation, of audio in [-1, 1); training only
+};
+
+/// Frames that count of so many samples: samples / hop.
+constexpr std::int64_t mel_frames(const MelOptions& options, std::int64_t samples) {
+  return samples / options.hop;
+}
+
+/// out[b, t, m] = ln(2^-24 + sum over k of filter[m, k] |X[t, k]|^2), X the transform of the frame
+/// centred at sample t hop (zeros outside the utterance); 0 at frames >= lengths[b].
+/// audio / 32768, plus dither(sample id, sample index) n(0,1), then y[0] = x[0], y[n] = x[n] - p
+/// x[n - 1].
+struct LogMel {
+  MelOptions options;
+  TensorView audio;                             ///< [B, S] i16
+  const std::int32_t* audio_lengths = nullptr;  ///< [B] device memory
+  const std::int32_t* lengths = nullptr;        ///< [B] device memory, frames that count
+  TensorView tables;                            ///< mel_table_shape(), on the device
+  TensorView out;                               ///< [B, T, F] f32 or f64
+  PhiloxKey dither_key{};
+  const std::int64_t* sample_ids = nullptr;  ///< [B] device memory; needed with dither
+};
+
+/// f32 or f64 elements of the tables: window [window], then what the device wants of the filters.
+std::int64_t mel_table_size(const MelOptions& options);
+/// Written on the host and copied: `tables` [mel_table_size] on the device, f32 or f64.
+void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables);
+void log_mel(const Stream& stream, const LogMel& args);
+
+/// In place: per utterance and mel bin (x - mean) / (std + 1e-5) over frames that count, unbiased
+/// std (of one frame: 0); 0 at the others. x [B, T, F].
+void normalise_features(const Stream& stream, const TensorView& x, const std::int32_t* lengths);
+
+/// SpecAugment (Park et al. 2019): masks of time, then of frequency, in place; x [B, T, F] to 0.
+/// Mask i of row b from the words of philox(key, {i, 0 (time) or 1 (frequency), sample id}):
+/// time: width = floor(u0 * min(T_b, time_width < 1 ? time_width T_b : time_width)), start =
+/// floor(u1 * (T_b - width)), T_b = lengths[b]; frequency: width = floor(u0 * frequency_width),
+/// start = floor(u1 * (F - width)).
+struct SpecAugment {
+  std::int64_t time_masks = 10, frequency_masks = 2;
+  double time_width = 0.05;           ///< below 1: of the utterance; else frames
+  std::int64_t frequency_width = 27;  ///< bins
+};
+void spec_augment(const Stream& stream, const SpecAugment& options, const TensorView& x,
+                  const std::int32_t* lengths, const std::int64_t* sample_ids, PhiloxKey key);
+
+}  // namespace choir::ops
