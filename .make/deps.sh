@@ -6,7 +6,8 @@
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-          libhwloc-dev libgtest-dev bible-kjv)
+          libhwloc-dev libgtest-dev bible-kjv
+          libfftw3-dev libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng)
 missing=()
 if command -v dpkg-query >/dev/null 2>&1; then
   for p in "${packages[@]}"; do
