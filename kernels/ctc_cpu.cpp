@@ -19,12 +19,12 @@ V larger(V a, V b) {
 template <class S, class V>
 V log_add(V a, V b) {
   const V high = larger(a, b), low = a > b ? b : a;
-  return high == kNever<S> ? high : high + log(1 + exp(low - high));
+  return high == kNever<S> ? a + b : high + log(1 + exp(low - high));
 }
 template <class S, class V>
 V log_add(V a, V b, V c) {
   const V high = larger(larger(a, b), c);
-  return high == kNever<S> ? high : high + log(exp(a - high) + exp(b - high) + exp(c - high));
+  return high == kNever<S> ? a + b + c : high + log(exp(a - high) + exp(b - high) + exp(c - high));
 }
 template <class S>
 double log_add_one(S a, S b) {
