@@ -144,7 +144,7 @@ __device__ inline double run_lattice(const SharedStates& states, int count, int 
     float shift = 0;
     if (step > 0 && step % kCtcRescale == 0) {
       shift = block_reduce<Max, kCtcThreads>(largest, scratch);
-      if (!isfinite(shift)) shift = 0;
+      if (!(fabsf(shift) < INFINITY)) shift = 0;
       taken += static_cast<double>(shift);
     }
     const float *blanks = states.blanks(step - 1), *labels = states.labels(step - 1);

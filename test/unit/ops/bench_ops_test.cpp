@@ -35,6 +35,7 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "embedding_forward",
                            "embedding_backward",
                            "cross_entropy",
+                           "ctc",
                            "bias_gradient",
                            "add",
                            "copy_blocks",
