@@ -13,7 +13,7 @@
 //    gradient = scale (softmax - occupation of the symbol), label positions of equal symbols summed
 //    in their order.
 // Floor: logits read twice and written once where an utterance does not stay in a cache, else once
-// and once; 2 exp a logit, and a state and frame 2 x (3 exp + log) + exp.
+// and once; 2 exp a logit, and a state and frame 2 x (2 exp + log) + exp.
 #include "choir/ops/ctc.hpp"
 
 namespace choir {

@@ -23,8 +23,9 @@ V log_add(V a, V b) {
 }
 template <class S, class V>
 V log_add(V a, V b, V c) {
-  const V high = larger(larger(a, b), c);
-  return high == kNever<S> ? a + b + c : high + log(exp(a - high) + exp(b - high) + exp(c - high));
+  const V two = larger(a, b), low = a > b ? b : a;
+  const V high = larger(two, c), middle = two > c ? c : two;
+  return high == kNever<S> ? a + b + c : high + log(1 + exp(middle - high) + exp(low - high));
 }
 template <class S>
 double log_add_one(S a, S b) {

@@ -17,137 +17,169 @@ double log_add(double a, double b) {
   return b == kNever ? a : a + std::log1p(std::exp(b - a));
 }
 
-/// All prefixes met, as a tree: a prefix is a node, its labels those on the way to the root.
+/// A prefix: its labels are those on the way to the root.
 struct Node {
   std::int32_t parent, label;
   std::int64_t length;
 };
 
-/// Where the last label of a path was heard, and so on back; shared by paths that go on from it.
+/// Where the last label of a path was heard; `before`: the same of the label before it.
 struct Heard {
-  std::int32_t before;
-  std::int64_t first, last;
+  std::int32_t before = -1;
+  std::int64_t first = 0, last = 0;
 };
 
 /// Of one way to end (in blank or in the last label): ln p over all paths, and the likeliest of
 /// them.
 struct Ending {
   double all = kNever, best = kNever;
-  std::int32_t heard = -1;
+  Heard heard;
+  std::int32_t kept = -1;  ///< where `heard` lies, of prefixes in the beam
 };
 
 struct Prefix {
-  std::int32_t node;
-  Ending blank, label;
-  double all() const { return log_add(blank.all, label.all); }
+  std::int32_t parent, label;  ///< what it is known by: it may have no node yet
+  Ending blank, spoken;
+  std::int32_t node = -1;
+  double all() const { return log_add(blank.all, spoken.all); }
 };
 
 class BeamSearch {
  public:
   BeamSearch(std::int64_t vocabulary, const CtcBeamSearch& options)
-      : vocabulary_(vocabulary), options_(options) {
-    nodes_.push_back({-1, -1, 0});
-    beam_.push_back({0, {.all = 0, .best = 0}, {}});
+      : vocabulary_(vocabulary), options_(options), chosen_(static_cast<std::size_t>(vocabulary)) {
+    next_.push_back({-1, -1, {.all = 0, .best = 0}, {}});
+    keep(1);
   }
 
   void frame(std::int64_t t, std::span<const float> y) {
+    const auto p = [&y](std::int32_t c) {
+      return static_cast<double>(y[static_cast<std::size_t>(c)]);
+    };
     next_.clear(), place_.clear();
-    candidates_.clear();
-    for (std::int32_t c = 0; c + 1 < vocabulary_; ++c)
-      if (static_cast<double>(y[static_cast<std::size_t>(c)]) >= options_.least)
-        candidates_.push_back(c);
-    const double blank = static_cast<double>(y[static_cast<std::size_t>(vocabulary_ - 1)]);
+    choose(y);
+    const double blank = p(static_cast<std::int32_t>(vocabulary_) - 1);
     for (const Prefix& from : beam_) {
-      Prefix& same = at(from.node);
-      add(same.blank, from.blank, blank), add(same.blank, from.label, blank);
-      const std::int32_t last = nodes_[static_cast<std::size_t>(from.node)].label;
-      if (last >= 0 && from.label.all > kNever)
-        add(same.label, prolonged(from.label, t),
-            static_cast<double>(y[static_cast<std::size_t>(last)]));
-      for (const std::int32_t c : candidates_) {
-        const double p = static_cast<double>(y[static_cast<std::size_t>(c)]);
-        const bool repeats = c == last;
-        if (repeats && from.blank.all == kNever) continue;
-        Prefix& longer = at(child(from.node, c));
-        add(longer.label, begun(from.blank, t), p);
-        if (!repeats && from.label.all > kNever) add(longer.label, begun(from.label, t), p);
-      }
+      Prefix& same = at(from.parent, from.label);
+      add(same.blank, from.blank, blank), add(same.blank, from.spoken, blank);
+      if (from.spoken.all > kNever) add(same.spoken, prolonged(from.spoken, t), p(from.label));
+      for (const std::int32_t c : candidates_) extend(from, c, t, p(c));
+    }
+    // What is in the beam gets all that leads to it.
+    for (const Prefix& to : beam_) {
+      if (to.label < 0 || chosen_[static_cast<std::size_t>(to.label)]) continue;
+      for (const Prefix& from : beam_)
+        if (from.node == to.parent && p(to.label) >= options_.least)
+          extend(from, to.label, t, p(to.label));
     }
     keep(options_.beam);
   }
 
   std::vector<CtcHypothesis> results() {
-    next_ = beam_;
-    keep(options_.best);
     std::vector<CtcHypothesis> found;
-    for (const Prefix& prefix : beam_) found.push_back(hypothesis(prefix));
+    for (const Prefix& prefix : beam_)
+      if (static_cast<std::int64_t>(found.size()) < options_.best)
+        found.push_back(hypothesis(prefix));
     return found;
   }
 
  private:
-  /// The entry of a prefix in the next beam.
-  Prefix& at(std::int32_t node) {
-    const auto [place, added] = place_.try_emplace(node, next_.size());
-    if (added) next_.push_back({node, {}, {}});
-    return next_[place->second];
+  const Node& node(std::int32_t i) const { return nodes_[static_cast<std::size_t>(i)]; }
+  static std::uint64_t key(std::int32_t parent, std::int32_t label) {
+    return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(parent)) << 32) |
+           static_cast<std::uint32_t>(label);
   }
-  std::int32_t child(std::int32_t node, std::int32_t label) {
-    const auto key = (static_cast<std::uint64_t>(node) << 32) | static_cast<std::uint32_t>(label);
-    const auto [place, added] =
-        children_.try_emplace(key, static_cast<std::int32_t>(nodes_.size()));
-    if (added) nodes_.push_back({node, label, nodes_[static_cast<std::size_t>(node)].length + 1});
-    return place->second;
+  /// The symbols that may extend a prefix: of one prefix at most `beam` extensions stay, and the
+  /// one that repeats its label may be less likely than its symbol.
+  void choose(std::span<const float> y) {
+    for (const std::int32_t c : candidates_) chosen_[static_cast<std::size_t>(c)] = false;
+    candidates_.clear();
+    for (std::int32_t c = 0; c + 1 < vocabulary_; ++c)
+      if (static_cast<double>(y[static_cast<std::size_t>(c)]) >= options_.least)
+        candidates_.push_back(c);
+    const auto most = static_cast<std::size_t>(options_.beam) + 1;
+    if (candidates_.size() > most) {
+      std::partial_sort(candidates_.begin(),
+                        candidates_.begin() + static_cast<std::ptrdiff_t>(most), candidates_.end(),
+                        [&y](std::int32_t a, std::int32_t b) {
+                          const float of_a = y[static_cast<std::size_t>(a)],
+                                      of_b = y[static_cast<std::size_t>(b)];
+                          return of_a != of_b ? of_a > of_b : a < b;
+                        });
+      candidates_.resize(most);
+    }
+    for (const std::int32_t c : candidates_) chosen_[static_cast<std::size_t>(c)] = true;
+  }
+  void extend(const Prefix& from, std::int32_t label, std::int64_t t, double p) {
+    const bool repeats = label == from.label;
+    if (repeats && from.blank.all == kNever) return;
+    Prefix& longer = at(from.node, label);
+    add(longer.spoken, begun(from.blank, t), p);
+    if (!repeats) add(longer.spoken, begun(from.spoken, t), p);
+  }
+  /// The entry of a prefix in the next beam.
+  Prefix& at(std::int32_t parent, std::int32_t label) {
+    const auto [place, added] = place_.try_emplace(key(parent, label), next_.size());
+    if (added) next_.push_back({parent, label, {}, {}});
+    return next_[place->second];
   }
   static void add(Ending& to, const Ending& from, double p) {
     to.all = log_add(to.all, from.all + p);
     if (from.best + p > to.best) to.best = from.best + p, to.heard = from.heard;
   }
-  Ending begun(Ending from, std::int64_t t) {
-    if (from.all == kNever) return from;
-    heard_.push_back({from.heard, t, t});
-    from.heard = static_cast<std::int32_t>(heard_.size()) - 1;
+  static Ending begun(Ending from, std::int64_t t) {
+    from.heard = {from.kept, t, t};
     return from;
   }
-  Ending prolonged(Ending from, std::int64_t t) {
-    const Heard old = heard_[static_cast<std::size_t>(from.heard)];
-    heard_.push_back({old.before, old.first, t});
-    from.heard = static_cast<std::int32_t>(heard_.size()) - 1;
+  static Ending prolonged(Ending from, std::int64_t t) {
+    from.heard.last = t;
     return from;
   }
-  std::vector<std::int32_t> labels(std::int32_t node) const {
+  std::vector<std::int32_t> labels(const Prefix& prefix) const {
     std::vector<std::int32_t> list;
-    for (; node > 0; node = nodes_[static_cast<std::size_t>(node)].parent)
-      list.push_back(nodes_[static_cast<std::size_t>(node)].label);
+    if (prefix.label >= 0) list.push_back(prefix.label);
+    for (std::int32_t i = prefix.parent; i > 0; i = node(i).parent) list.push_back(node(i).label);
     std::reverse(list.begin(), list.end());
     return list;
   }
-  /// The likeliest `count` of next_, best first.
+  std::int64_t length(const Prefix& prefix) const {
+    return prefix.label < 0 ? 0 : node(prefix.parent).length + 1;
+  }
+  /// The likeliest `count` of next_ become the beam, best first; only they get nodes.
   void keep(std::int64_t count) {
     std::vector<std::pair<double, std::size_t>> order;
     for (std::size_t i = 0; i < next_.size(); ++i) order.emplace_back(next_[i].all(), i);
     const auto before = [this](const auto& a, const auto& b) {
       if (a.first != b.first) return a.first > b.first;
-      const std::int32_t x = next_[a.second].node, y = next_[b.second].node;
-      const std::int64_t lengths[2] = {nodes_[static_cast<std::size_t>(x)].length,
-                                       nodes_[static_cast<std::size_t>(y)].length};
-      return lengths[0] != lengths[1] ? lengths[0] < lengths[1] : labels(x) < labels(y);
+      const Prefix &x = next_[a.second], &y = next_[b.second];
+      return length(x) != length(y) ? length(x) < length(y) : labels(x) < labels(y);
     };
-    const auto kept =
-        static_cast<std::ptrdiff_t>(std::min(order.size(), static_cast<std::size_t>(count)));
-    std::partial_sort(order.begin(), order.begin() + kept, order.end(), before);
+    const std::size_t kept = std::min(order.size(), static_cast<std::size_t>(count));
+    std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                      before);
     beam_.clear();
-    for (std::ptrdiff_t i = 0; i < kept; ++i)
-      beam_.push_back(next_[order[static_cast<std::size_t>(i)].second]);
+    for (std::size_t i = 0; i < kept; ++i) {
+      Prefix prefix = next_[order[i].second];
+      const auto [place, added] = nodes_of_.try_emplace(key(prefix.parent, prefix.label),
+                                                        static_cast<std::int32_t>(nodes_.size()));
+      if (added) nodes_.push_back({prefix.parent, prefix.label, length(prefix)});
+      prefix.node = place->second;
+      for (Ending* ending : {&prefix.blank, &prefix.spoken}) {
+        if (ending->all == kNever || prefix.label < 0) continue;
+        ending->kept = static_cast<std::int32_t>(heard_.size());
+        heard_.push_back(ending->heard);
+      }
+      beam_.push_back(prefix);
+    }
   }
   CtcHypothesis hypothesis(const Prefix& prefix) const {
     CtcHypothesis found;
     found.log_probability = prefix.all();
-    const Ending& end = prefix.blank.best > prefix.label.best ? prefix.blank : prefix.label;
-    std::int32_t heard = end.heard;
-    for (std::int32_t node = prefix.node; node > 0;
-         node = nodes_[static_cast<std::size_t>(node)].parent) {
+    std::int32_t heard =
+        prefix.blank.best > prefix.spoken.best ? prefix.blank.kept : prefix.spoken.kept;
+    for (std::int32_t i = prefix.node; i > 0; i = node(i).parent) {
       const Heard& when = heard_[static_cast<std::size_t>(heard)];
-      found.labels.push_back({nodes_[static_cast<std::size_t>(node)].label, when.first, when.last});
+      found.labels.push_back({node(i).label, when.first, when.last});
       heard = when.before;
     }
     std::reverse(found.labels.begin(), found.labels.end());
@@ -156,12 +188,13 @@ class BeamSearch {
 
   std::int64_t vocabulary_;
   CtcBeamSearch options_;
-  std::vector<Node> nodes_;
-  std::vector<Heard> heard_;
-  std::unordered_map<std::uint64_t, std::int32_t> children_;
+  std::vector<Node> nodes_;   // of all prefixes that were in a beam; 0 is the empty one
+  std::vector<Heard> heard_;  // of all beams
+  std::unordered_map<std::uint64_t, std::int32_t> nodes_of_;
   std::vector<Prefix> beam_, next_;
-  std::unordered_map<std::int32_t, std::size_t> place_;
+  std::unordered_map<std::uint64_t, std::size_t> place_;
   std::vector<std::int32_t> candidates_;
+  std::vector<bool> chosen_;
 };
 
 }  // namespace
