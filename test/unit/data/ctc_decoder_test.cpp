@@ -85,6 +85,57 @@ TEST(CtcBeamSearch, IsExactWithAWideBeam) {
   }
 }
 
+/// Algorithm 1 of Hannun et al. as it stands: every symbol extends every prefix.
+std::vector<std::pair<double, std::vector<std::int32_t>>> plain_search(const std::vector<float>& y,
+                                                                       std::size_t symbols,
+                                                                       std::size_t beam) {
+  using Labels = std::vector<std::int32_t>;
+  struct Ends {
+    double blank = 0, label = 0;
+  };
+  std::map<Labels, Ends> kept = {{{}, {1, 0}}};
+  for (std::size_t t = 0; t < y.size() / symbols; ++t) {
+    std::map<Labels, Ends> next;
+    const auto p = [&](std::size_t c) { return std::exp(static_cast<double>(y[t * symbols + c])); };
+    for (const auto& [labels, ends] : kept) {
+      next[labels].blank += (ends.blank + ends.label) * p(symbols - 1);
+      if (!labels.empty())
+        next[labels].label += ends.label * p(static_cast<std::size_t>(labels.back()));
+      for (std::size_t c = 0; c + 1 < symbols; ++c) {
+        Labels longer = labels;
+        longer.push_back(static_cast<std::int32_t>(c));
+        const bool repeats = !labels.empty() && labels.back() == longer.back();
+        next[longer].label += (ends.blank + (repeats ? 0 : ends.label)) * p(c);
+      }
+    }
+    std::vector<std::pair<double, Labels>> order;
+    for (const auto& [labels, ends] : next) order.emplace_back(-(ends.blank + ends.label), labels);
+    std::sort(order.begin(), order.end());
+    kept.clear();
+    for (std::size_t i = 0; i < std::min(beam, order.size()); ++i)
+      kept[order[i].second] = next[order[i].second];
+  }
+  std::vector<std::pair<double, Labels>> found;
+  for (const auto& [labels, ends] : kept) found.emplace_back(-(ends.blank + ends.label), labels);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+// Symbols that no beam has room for are not tried: nothing is lost by it.
+TEST(CtcBeamSearch, IsThePlainSearch) {
+  for (const std::uint32_t seed : {4u, 5u, 6u})
+    for (const std::int64_t beam : {1, 2, 5, 12}) {
+      const std::vector<float> y = random_rows(25, 30, seed);
+      const auto wanted = plain_search(y, 30, static_cast<std::size_t>(beam));
+      const auto found = ctc_beam_search(y, 30, {.beam = beam, .best = beam, .least = -INFINITY});
+      ASSERT_EQ(found.size(), wanted.size());
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_EQ(found[i].ids(), wanted[i].second) << "beam " << beam << " place " << i;
+        EXPECT_NEAR(found[i].log_probability, std::log(-wanted[i].first), 1e-10);
+      }
+    }
+}
+
 TEST(CtcBeamSearch, TimesOfClearSpeech) {
   const double h = 0.97, l = 0.01;
   const std::vector<float> y = rows({{l, l, l, h},
