@@ -45,7 +45,7 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 
 }  // namespace
 
-Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const GptCut& cut)
+Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : config_(c), parameters_(&parameters), embedding_dropout_("embedding.dropout", c.dropout) {
   const int units = static_cast<int>(c.n_layer) + 2;
   const std::vector<UnitRange> everything{{0, units}};

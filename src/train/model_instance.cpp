@@ -15,8 +15,8 @@ TensorSplit split_of(const ModelInstance::Options& options, const Communicator& 
           .sequence = options.sequence && tensor.size() > 1};
 }
 
-GptCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
-  GptCut cut =
+ModelCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
+  ModelCut cut =
       cut_of(options.model, options.pipeline, stages.size(), stages.rank(), options.separate_tied);
   if (options.control == NegativeControl::layer_dropped && stages.size() > 1 && stages.rank() == 0)
     --cut.pieces.front().count;

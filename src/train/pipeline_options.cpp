@@ -5,9 +5,9 @@
 
 namespace choir {
 
-GptCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
-              bool separate_tied) {
-  GptCut cut{.pieces = {}, .separate_tied = separate_tied};
+ModelCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied) {
+  ModelCut cut{.pieces = {}, .separate_tied = separate_tied};
   if (stages == 1 && options.virtual_stages == 1) return cut;
   const ModelCosts costs = Gpt::unit_costs(model, model.block_size);
   const std::vector<UnitRange> ranges =

@@ -46,7 +46,7 @@ std::string pipeline_report(const EngineOptions& options, int stages) {
   std::string text;
   for (int stage = 0; stage < stages; ++stage) {
     std::string pieces;
-    const GptCut cut = cut_of(options.model, options.pipeline, stages, stage, false);
+    const ModelCut cut = cut_of(options.model, options.pipeline, stages, stage, false);
     for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
       const UnitRange& piece = cut.pieces[static_cast<std::size_t>(chunk)];
       pieces += (chunk == 0 ? "" : " | ") + units_of(piece, layers);

@@ -14,16 +14,6 @@
 
 namespace choir {
 
-/// How a model is spread over the stages of a pipeline.
-struct GptCut {
-  /// Of this rank, in the order of the model; a piece may be the embedding or the head alone.
-  /// Empty: one piece with everything.
-  std::vector<UnitRange> pieces;
-  /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one
-  /// rank: sums of gradients then do not depend on where the model is cut.
-  bool separate_tied = false;
-};
-
 /// The tokens of a pass, as far as its pieces read them: ids with the embedding, the rest with the
 /// head, in training and evaluation. Device memory.
 struct GptBatch {
@@ -43,7 +33,7 @@ class Gpt {
   /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
   /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both
   /// gradients are parts of one, to be added after they were reduced over data ranks.
-  Gpt(const GptConfig& config, ParameterSet& parameters, const GptCut& cut = {});
+  Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const GptConfig& config() const { return config_; }
   int pieces() const { return static_cast<int>(pieces_.size()); }

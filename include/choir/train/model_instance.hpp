@@ -33,7 +33,7 @@ class ModelInstance {
     ZeroOptions zero{};
     PipelineOptions pipeline{};
     OffloadOptions offload{};
-    bool separate_tied = false;         ///< see GptCut
+    bool separate_tied = false;         ///< see ModelCut
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.
     /// For negative controls: tests that break a rule on purpose and must see the difference.

@@ -12,9 +12,9 @@ struct PipelineOptions {
 };
 
 /// The pieces of `stage`: balanced by FLOPs, where embedding and head count as what they are.
-/// `separate_tied`: see GptCut. DeckError if there are more pieces than layers.
-GptCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
-              bool separate_tied);
+/// `separate_tied`: see ModelCut. DeckError if there are more pieces than layers.
+ModelCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied);
 
 /// What the stages do in a training step of `micro_batches`; on one stage every micro-batch goes
 /// forward and at once backward.

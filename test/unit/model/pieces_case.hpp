@@ -49,7 +49,7 @@ inline std::string to_string(const Cut& cut) {
 
 class Stage final : public BucketHooks {
  public:
-  Stage(const GptConfig& config, const Precision& precision, const GptCut& cut, int micro_batches,
+  Stage(const GptConfig& config, const Precision& precision, const ModelCut& cut, int micro_batches,
         const TensorAxis& tensor)
       : parameters_(TensorSplit{tensor.rank(), tensor.size(), tensor.sequence}),
         model_(config, parameters_, cut),
@@ -195,7 +195,7 @@ class Chain {
         const TensorAxis& tensor = {})
       : config_(config), pieces_(static_cast<int>(cut.pieces.size())) {
     for (int s = 0; s < cut.stages; ++s) {
-      GptCut own{.pieces = {}, .separate_tied = cut.separate_tied};
+      ModelCut own{.pieces = {}, .separate_tied = cut.separate_tied};
       for (int k = s; k < pieces_; k += cut.stages)
         own.pieces.push_back(cut.pieces[static_cast<std::size_t>(k)]);
       stages_.push_back(
