@@ -186,12 +186,16 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
 
 std::vector<KeyProblem> deck::check(const Deck& deck) {
   Checks checks(deck);
-  for (KeyProblem& problem : check_model(deck.model.gpt))
-    checks.add(std::move(problem.keys), std::move(problem.text));
-  for (KeyProblem& problem : deck::check_parallel(deck))
-    checks.add(std::move(problem.keys), std::move(problem.text));
-  checks.batch();
-  checks.data();
+  const auto add = [&](std::vector<KeyProblem> problems) {
+    for (KeyProblem& problem : problems)
+      checks.add(std::move(problem.keys), std::move(problem.text));
+  };
+  const bool speech = deck.model.speech();
+  add(deck::check_kind(deck));
+  add(speech ? deck::check_speech(deck) : check_model(deck.model.gpt));
+  add(deck::check_parallel(deck));
+  if (!speech) checks.batch();
+  if (!speech) checks.data();
   checks.schedule();
   checks.precision();
   checks.device();

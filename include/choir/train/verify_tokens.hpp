@@ -15,7 +15,7 @@ class VerifyTokens {
   VerifyTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens, std::int64_t vocabulary);
 
   /// Micro-batch of this global index; holds until the next call.
-  TokenBatch micro_batch(std::int64_t index);
+  ModelBatch micro_batch(std::int64_t index);
   /// Targets that count of samples [first, first + count).
   std::int64_t valid(std::int64_t first, std::int64_t count) const;
 
