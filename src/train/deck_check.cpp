@@ -92,6 +92,17 @@ class Checks {
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
   }
 
+  void warm_start() {
+    const CheckpointSection& checkpoint = deck_.checkpoint;
+    if (!checkpoint.init_from.empty()) return;
+    for (const auto& [key, patterns] : {std::pair("init_take", &checkpoint.init_take),
+                                        std::pair("init_skip", &checkpoint.init_skip)})
+      if (!patterns->empty())
+        add({std::string("checkpoint.") + key, "checkpoint.init_from"},
+            fmt::format("checkpoint.{} chooses from checkpoint.init_from, which is not given",
+                        key));
+  }
+
   void device() {
     const std::string& transport = deck_.parallel.transport;
     if (deck_.device == "cuda" && deck_.train.precision == "fp64")
@@ -197,6 +208,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   if (!speech) checks.batch();
   if (!speech) checks.data();
   checks.schedule();
+  checks.warm_start();
   checks.precision();
   checks.device();
   checks.faults();

@@ -14,6 +14,7 @@
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
+#include "choir/train/warm_start.hpp"
 
 namespace choir {
 
@@ -114,8 +115,11 @@ void Trainer::build() {
 
 void Trainer::resume() {
   watchdog_.beat("resume");
-  if (!checkpointer_->restore(data_->vocab_hash()))
+  if (!checkpointer_->restore(data_->vocab_hash())) {
     engine_->instance().initialise(engine_->options().seed);
+    if (!deck_.checkpoint.init_from.empty())
+      log_.plain(warm_start(engine_->instance(), deck_.checkpoint).to_string());
+  }
   require_equal_parameters(*engine_, "parameters at the start");
   first_step_ = progress_.step;
   together(mesh_.world(), [&] { data_->require_resumable(progress_.consumed_samples); });
