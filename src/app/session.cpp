@@ -110,6 +110,9 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
       words.push_back(elsewhere);
   }
   loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
+  if (loaded.deck.model.speech())
+    throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
+                    "use a checkpoint of model.type = \"gpt\"");
   loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())

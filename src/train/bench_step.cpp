@@ -128,6 +128,9 @@ class Bench {
 };
 
 void Bench::prepare() {
+  if (deck_.model.speech())
+    throw DeckError("`choir bench step` does not run model.type = \"fastconformer\"",
+                    "the log lines of `choir train` tell its speed");
   batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
   data_ = open_data(deck_, batch_.micro, mesh_, log_);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");

@@ -52,7 +52,11 @@ void abandon_capture(Device& device, NativeStream stream) {
 std::vector<BatchShape> shapes_of(const EngineOptions& options) {
   if (!options.model.is_speech())
     return {token_shape(options.model.gpt(), options.micro_batch_size)};
-  CHOIR_CHECK(!options.shapes.empty(), "no shape of micro-batches is given");
+  if (options.shapes.empty())
+    throw DeckError(
+        "model.type = \"fastconformer\": how large micro-batches of audio are is not "
+        "known here",
+        "`choir train` takes it from its data");
   return options.shapes;
 }
 
