@@ -108,6 +108,9 @@ Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
     held[f] = shared ? share_on_device(*froms[f], inputs ? 0 : -1) : on_device(*froms[f]);
     *tos[f] = held[f];
   }
+  // What the sequence points at is now where the model can read it.
+  pass_.begin(mode, model_->sequence_of(batch, context()), host.first_sample,
+              host.first_sample_on_device);
   return forward_through_stages(*model_, pass_, batch, hooks(), stages());
 }
 
