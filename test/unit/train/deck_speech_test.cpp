@@ -58,7 +58,7 @@ TEST(DeckSpeech, SharedKeysCountWhereGiven) {
 TEST(DeckSpeech, ResolvedDeckIsTheSameModel) {
   const Deck deck = speech({"model.n_layer=3", "model.hop=80"});
   const Deck again = parse_deck(resolved_json(deck), "again.json", {});
-  EXPECT_EQ(resolved_json(again), resolved_json(deck));
+  EXPECT_EQ(deck_digest(again), deck_digest(deck));
   EXPECT_EQ(model_of(again).n_layer(), 3);
   EXPECT_EQ(model_of(again).n_embd(), FastConformerConfig().n_embd);
   EXPECT_EQ(model_of(again).fastconformer().mel.hop, 80);
