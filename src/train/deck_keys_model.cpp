@@ -37,7 +37,8 @@ void add_run_keys(Table& table) {
 
 void add_model_keys(Table& table) {
   auto model = table.section("model", &Deck::model);
-  model.add("type", &ModelSection::type, "", "Family of the model.").one_of({"gpt"});
+  model.add("type", &ModelSection::type, "", "Family of the model.")
+      .one_of({"gpt", "fastconformer"});
 
   auto gpt =
       table.section<GptConfig>("model", [](Deck& deck) -> GptConfig& { return deck.model.gpt; });
