@@ -34,7 +34,8 @@ std::vector<AudioUnit> cut_into_units(std::vector<AudioEntry> entries, double sh
   double filled = shard_seconds;
   for (AudioEntry& entry : entries) {
     if (filled >= shard_seconds) {
-      units.emplace_back().shard = static_cast<int>(units.size()) - 1;
+      const auto shard = static_cast<int>(units.size());
+      units.emplace_back().shard = shard;
       filled = 0;
     }
     filled += entry.duration;
