@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "choir/core/text.hpp"
 #include "src/data/archive_reader.hpp"
@@ -68,11 +69,13 @@ class Reader {
       try {
         json = ManifestJson::parse(line);
       } catch (const nlohmann::json::exception& error) {
-        const std::string said = error.what();
+        // "[json.exception...] parse error at line 1, column 5: ...": the line is ours to name.
+        std::string said = error.what();
         const bool encoding = said.find("ill-formed UTF-8") != std::string::npos;
-        throw AudioError(encoding ? AudioFault::not_utf8 : AudioFault::not_json,
-                         fmt::format("{}: {}", encoding ? "not UTF-8" : "not JSON",
-                                     said.substr(said.find(']') + 2)));
+        for (const std::string_view front : {"] ", "parse error at line 1, "})
+          if (const auto at = said.find(front); at != std::string::npos)
+            said.erase(0, at + front.size());
+        throw AudioError(encoding ? AudioFault::not_utf8 : AudioFault::not_json, said);
       }
       if (!json.is_object()) throw AudioError(AudioFault::bad_line, "not a JSON object");
       if (json.contains("audio_filepath")) {

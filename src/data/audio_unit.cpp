@@ -165,17 +165,26 @@ class UnitDecoder {
       if (unit_.entries[who.front()].by_stem) continue;
       if (const std::string base = without_sub(name); base != name) second[base].push_back(name);
     }
-    try {
-      ArchiveReader archive(path);
-      while (!wanted.empty() && archive.next()) take(archive, path, wanted, second);
-    } catch (const AudioError& error) {
-      for (const auto& [name, who] : wanted)
-        for (const std::size_t i : who) attempt(i, [&] { throw AudioError(error); });
-      return;
+    std::optional<ArchiveReader> archive;
+    std::optional<AudioError> broken;
+    // Only what the archive itself throws: attempt() throws too, and that must pass.
+    const auto fine = [&](auto&& action) {
+      try {
+        return action();
+      } catch (const AudioError& error) {
+        broken = error;
+        return false;
+      }
+    };
+    bool more = fine([&] { return archive.emplace(path), true; });
+    while (more && !wanted.empty()) {
+      more = fine([&] { return archive->next(); });
+      if (more) take(*archive, path, wanted, second);
     }
     for (const auto& [name, who] : wanted)
       for (const std::size_t i : who)
         attempt(i, [&] {
+          if (broken) throw AudioError(*broken);
           throw AudioError(AudioFault::missing_member,
                            fmt::format("'{}' has no member '{}'", path, unit_.entries[i].member));
         });
@@ -215,9 +224,8 @@ class UnitDecoder {
         });
       return;
     }
-    auto bytes = archive.read();
     decode_all(who, [&] {
-      return AudioDecoder::from_memory(std::move(bytes), fmt::format("{}' member '{}", path, name));
+      return AudioDecoder::from_memory(archive.read(), fmt::format("{}' member '{}", path, name));
     });
   }
 
@@ -244,6 +252,7 @@ UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
       continue;
     }
     const auto samples = std::ssize(outcome.pcm.samples);
+    CHOIR_CHECK(samples > 0, "{} was neither decoded nor left out", entry.place);
     const auto place = writer.append(outcome.pcm.samples);
     const std::string line = entry.line(static_cast<double>(samples) / options.sample_rate);
     result.utterances.push_back({.shard = unit.shard,

@@ -53,7 +53,7 @@ wav corpus/wav/stereo.wav 16000 2 16000 9
 } >corpus/manifest.json
 
 prepare 0 corpus/manifest.json --out packed
-expect "a manifest of NeMo's" 0 "11 utterances" "in 1 shard" "left out    1 utterances" "1 _skipme" \
+expect "a manifest of NeMo's" 0 "11 utterances" "to 1 shard" "left out    1 utterances" "1 _skipme" \
   "resampled   1 utterances" "no text     1 utterances" "times real time" "written to  packed"
 check "the samples of a WAV pass as they are" diff <(sound corpus/wav/0.wav) <(packed packed 0 8000)
 # 8000, 8480, 8960, ... samples are multiples of 32: no gaps. The segments follow the 8 files.
@@ -77,7 +77,7 @@ expect "another rate into the same folder" 3 "holds packed speech of other manif
 # Many shards: any number of ranks writes the same.
 for ranks in 0 1 2 3; do
   prepare $ranks corpus/manifest.json --out ranks_$ranks --shard-minutes 0.03
-  expect "shards on $ranks ranks" 0 "in 4 shards"
+  expect "shards on $ranks ranks" 0 "4 shards at"
 done
 for ranks in 1 2 3; do check "... the same bytes on $ranks" equal_folders ranks_0 ranks_$ranks; done
 check "... the manifest is that of one shard" diff packed/manifest.jsonl ranks_0/manifest.jsonl
@@ -191,7 +191,7 @@ head -c 1000 text.txt >corpus/wav/text.wav
 bad "a line that is not JSON" '{"audio_filepath": "wav/0.wav", ' "not JSON"
 bad "a line that is no object" '[1, 2]' "bad line" "not a JSON object"
 bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither NeMo's"
-bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\\xff\\xfe"}' "not UTF-8"
+bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\xff\xfe"}' "not UTF-8"
 bad "a line without duration" '{"audio_filepath":"wav/0.wav","text":"x"}' "bad line" 'no "duration"'
 bad "a duration that is a word" "$(entry wav/0.wav '"long"')" "bad line" '"duration" is not a number'
 bad "a duration of zero" "$(entry wav/0.wav 0)" "zero length"
@@ -217,7 +217,7 @@ for kind in command url memory; do
     sed 's/"type":"file"/"type":"'$kind'"/; s/wav\/long.wav/touch ran/')" "refused kind" "source of type '$kind'"
 done
 check "no command was run" absent corpus/ran
-bad "a cut without recording" '{"id":"c","start":0,"duration":1,"type":"MonoCut","supervisions":[]}' 'no \\"recording\\"'
+bad "a cut without recording" '{"id":"c","start":0,"duration":1,"type":"MonoCut","supervisions":[]}' 'no "recording"'
 prepare 2 corpus/wav/../bad.json --out never --on-bad skip
 expect "more than the cap" 3 "1 of 3 utterances are bad, more than the 1 % that --bad-cap allows"
 
