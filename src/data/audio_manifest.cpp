@@ -75,6 +75,8 @@ class Reader {
         for (const std::string_view front : {"] ", "parse error at line 1, "})
           if (const auto at = said.find(front); at != std::string::npos)
             said.erase(0, at + front.size());
+        // What was read last has the very bytes that cannot be shown.
+        if (encoding) said.erase(std::min(said.size(), said.find("; last read")));
         throw AudioError(encoding ? AudioFault::not_utf8 : AudioFault::not_json, said);
       }
       if (!json.is_object()) throw AudioError(AudioFault::bad_line, "not a JSON object");

@@ -144,7 +144,10 @@ void remove_leftovers(const std::string& folder, int shards) {
 
 PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPlanFacts& facts) {
   const Joined all = join_parts(folder, facts);
-  write_whole_file(report_path(folder), report_of(all, facts).dump(1) + "\n");
+  // Names of files need not be UTF-8.
+  const std::string text =
+      report_of(all, facts).dump(1, ' ', false, Json::error_handler_t::replace);
+  write_whole_file(report_path(folder), text + "\n");
   sync_directory(folder);
   AudioCatalog::write(folder, facts.sample_rate, facts.shards, all.utterances, all.manifest_bytes,
                       all.manifest_crc);
