@@ -215,7 +215,6 @@ LabelFile LabelFile::from_image(std::string_view image, const std::string& sourc
   LabelFile labels;
   labels.vocab_size_ = static_cast<std::int64_t>(header.vocab_size);
   labels.tokenizer_hash_ = header.tokenizer_hash;
-  labels.offsets_.push_back(0);
   const char* at = image.data() + sizeof header;
   for (std::uint64_t i = 0; i < header.utterances; ++i, at += 4) {
     std::int32_t count = 0;
