@@ -20,7 +20,7 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
 #include "choir/data/token_file.hpp"
-#include "src/data/posix_file.hpp"
+#include "src/data/whole_file.hpp"
 
 namespace choir {
 namespace {
@@ -116,20 +116,6 @@ void check_ids(const std::vector<std::int32_t>& ids, std::int64_t vocab_size,
                                   utterance, vocab_size));
 }
 
-void replace_file(const std::string& path, const std::string& image) {
-  const std::string temporary = path + ".tmp";
-  {
-    PosixFile file = PosixFile::for_writing(temporary);
-    file.write_at(image.data(), image.size(), 0);
-    file.sync();
-  }
-  std::error_code failure;
-  std::filesystem::rename(temporary, path, failure);
-  if (failure)
-    throw StorageError(
-        fmt::format("cannot rename '{}' to '{}': {}", temporary, path, failure.message()));
-}
-
 std::uint64_t catalog_hash_of(std::string_view image) {
   Header header;
   std::memcpy(&header, image.data(), sizeof header);
@@ -156,9 +142,7 @@ LabelFile LabelFile::open(const std::string& folder, const std::string& name,
         fmt::format("there are no labels '{}'", source),
         fmt::format("write them with 'choir prepare tokens {} --tokenizer FILE --name {}'", folder,
                     name));
-  const PosixFile file = PosixFile::for_reading(source);
-  std::string image(static_cast<std::size_t>(file.size()), '\0');
-  file.read_at(image.data(), image.size(), 0);
+  const std::string image = read_whole_file(source);
   LabelFile labels = from_image(image, source);
   if (catalog_hash_of(image) != catalog_hash)
     refuse(source, "belongs to another state of the packed audio beside it");
@@ -187,7 +171,7 @@ void LabelFile::write(const std::string& folder, const std::string& name,
     counts.push_back(static_cast<std::int32_t>(utterances[i].size()));
     ids.insert(ids.end(), utterances[i].begin(), utterances[i].end());
   }
-  replace_file(path(folder, name), pack(header, counts, ids));
+  write_whole_file(path(folder, name), pack(header, counts, ids));
 }
 
 std::span<const std::int32_t> LabelFile::operator[](std::int64_t i) const {

@@ -64,8 +64,7 @@ pid_t spawn(const std::vector<std::string>& argv, const std::string& package, in
   posix_spawn_file_actions_adddup2(actions.get(), out, 1);
   posix_spawn_file_actions_adddup2(actions.get(), err, 2);
   pid_t pid = 0;
-  const int failure =
-      ::posix_spawnp(&pid, words[0], actions.get(), nullptr, words.data(), environ);
+  const int failure = ::posix_spawnp(&pid, words[0], actions.get(), nullptr, words.data(), environ);
   if (failure == ENOENT)
     throw DataError(fmt::format("there is no program '{}'", argv[0]),
                     fmt::format("apt-get install {}", package));

@@ -24,9 +24,10 @@ void check_format(std::string_view chunk, const std::string& source) {
   const auto format = read<std::uint16_t>(chunk, 0), channels = read<std::uint16_t>(chunk, 2),
              bits = read<std::uint16_t>(chunk, 14);
   if (format != 1 || channels != 1 || bits != 16)
-    throw DataError(fmt::format("'{}' has format {}, {} channels, {} bits; 16-bit PCM of one "
-                                "channel is expected",
-                                source, format, channels, bits));
+    throw DataError(
+        fmt::format("'{}' has format {}, {} channels, {} bits; 16-bit PCM of one "
+                    "channel is expected",
+                    source, format, channels, bits));
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/utf8.hpp"
-#include "src/data/posix_file.hpp"
 #include "src/data/subword_model.hpp"
+#include "src/data/whole_file.hpp"
 
 namespace choir {
 namespace {
@@ -78,9 +78,7 @@ TextUnits TextUnits::characters(Tokenizer tokenizer) {
 }
 
 TextUnits TextUnits::load(const std::string& path) {
-  const PosixFile file = PosixFile::for_reading(path);
-  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
-  file.read_at(bytes.data(), bytes.size(), 0);
+  std::string bytes = read_whole_file(path);
   if (bytes.empty())
     throw DataError(fmt::format("tokenizer '{}' is empty", path),
                     "'choir prepare tokenizer' again");
@@ -104,10 +102,10 @@ std::string TextUnits::to_json() const {
 }
 
 void TextUnits::save(const std::string& path) const {
-  const std::string text = to_json();
-  PosixFile file = PosixFile::for_writing(path);
-  file.write_at(text.data(), text.size(), 0);
-  file.sync();
+  const bool own_form = path.ends_with(".model");
+  CHOIR_CHECK(!own_form || !model_->sentencepiece_model().empty(),
+              "'{}': only SentencePiece models have the form of its tools", path);
+  write_whole_file(path, own_form ? model_->sentencepiece_model() : to_json());
 }
 
 std::string_view TextUnits::kind() const {
@@ -118,9 +116,6 @@ int TextUnits::vocab_size() const {
 }
 std::uint64_t TextUnits::hash() const {
   return model_->hash();
-}
-std::string TextUnits::sentencepiece_model() const {
-  return model_->sentencepiece_model();
 }
 TextUnits::Encoded TextUnits::encode(std::string_view text) const {
   return model_->encode(text);

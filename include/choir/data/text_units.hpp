@@ -25,6 +25,7 @@ class TextUnits {
   static TextUnits from_json(const std::string& json, const std::string& source);
   /// All there is to know of them, for files and checkpoints.
   std::string to_json() const;
+  /// The JSON; under a name that ends in ".model" a SentencePiece model as its own tools read it.
   /// Throws StorageError.
   void save(const std::string& path) const;
 
@@ -33,8 +34,6 @@ class TextUnits {
   int vocab_size() const;  ///< without the blank
   /// FNV-1a, 64 bits, never 0; characters have the hash of their Tokenizer.
   std::uint64_t hash() const;
-  /// The model as SentencePiece's own tools read it; "" for characters.
-  std::string sentencepiece_model() const;
 
   struct Encoded {
     std::vector<std::int32_t> ids;
