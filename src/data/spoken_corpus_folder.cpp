@@ -1,6 +1,7 @@
 // Manifests and the report of a corpus.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -104,9 +105,10 @@ CorpusReport finish_corpus(const std::string& folder, const std::string& request
   Json json;
   json["request"] = Json::parse(request);
   for (const CorpusSplit split : kSplits) {
-    const CorpusReport::Part& part = part_of(report, split);
+    CorpusReport::Part& part = part_of(report, split);
     const std::string& manifest = manifests[static_cast<std::size_t>(split)];
     if (!manifest.empty()) write_whole_file(manifest_path(folder, split), manifest);
+    part.seconds = std::round(part.seconds * 1000) / 1000;  // no dust of the sum
     json[name_of(split)] = {{"utterances", part.utterances}, {"seconds", part.seconds}};
   }
   write_whole_file(folder + kReport, json.dump(1) + "\n");
@@ -122,7 +124,7 @@ std::string CorpusReport::to_string(const std::string& folder) const {
                           format_count(part.utterances), part.seconds / 60,
                           manifest_path(folder, split));
   }
-  return text;
+  return note.empty() ? text : text + note + "\n";
 }
 
 }  // namespace choir

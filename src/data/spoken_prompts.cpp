@@ -33,9 +33,6 @@ CorpusSplit split_of(const std::string& text, std::uint64_t seed) {
 }
 
 CorpusEntry entry_of(const std::string& sound, const std::string& text, std::uint64_t seed) {
-  if (!fs::exists(sound))
-    throw DataError(fmt::format("there is a transcript of '{}', and no such file", sound),
-                    kInstall);
   const Wav wav = parse_wav(read_whole_file(sound), sound);
   CorpusEntry entry;
   entry.split = split_of(text, seed);
@@ -44,6 +41,25 @@ CorpusEntry entry_of(const std::string& sound, const std::string& text, std::uin
   entry.text = text;
   entry.speaker = "Allison";
   return entry;
+}
+
+/// Prompts that are transcribed but not installed are counted.
+std::vector<CorpusEntry> entries_of(const std::string& transcripts, const PromptOptions& options,
+                                    std::vector<std::string>& absent) {
+  std::vector<CorpusEntry> entries;
+  for (const std::string& line : split(transcripts, '\n')) {
+    const std::size_t colon = line.find(':');  // "digits/1: one"; "; comment"
+    if (line.empty() || line.front() == ';' || colon == std::string::npos) continue;
+    const std::string text = spoken_words(line.substr(colon + 1));
+    if (text.empty()) continue;  // tones and silences
+    const std::string name = line.substr(0, colon);
+    const std::string sound = options.sounds + "/" + name + ".wav";
+    if (fs::exists(sound))
+      entries.push_back(entry_of(sound, text, options.seed));
+    else
+      absent.push_back(name);
+  }
+  return entries;
 }
 
 }  // namespace
@@ -60,19 +76,17 @@ CorpusReport asterisk_corpus(const std::string& folder, const PromptOptions& opt
   const std::string transcripts = read_transcripts(options.transcripts);
   CorpusReport report;
   if (find_corpus(folder, asked.dump(), report)) return report;
-  std::vector<CorpusEntry> entries;
-  for (const std::string& line : split(transcripts, '\n')) {
-    const std::size_t colon = line.find(':');  // "digits/1: one"; "; comment"
-    if (line.empty() || line.front() == ';' || colon == std::string::npos) continue;
-    const std::string text = spoken_words(line.substr(colon + 1));
-    if (text.empty()) continue;  // tones and silences
-    entries.push_back(
-        entry_of(options.sounds + "/" + line.substr(0, colon) + ".wav", text, options.seed));
-  }
+  std::vector<std::string> absent;
+  const std::vector<CorpusEntry> entries = entries_of(transcripts, options, absent);
   if (entries.empty())
-    throw DataError(fmt::format("'{}' has no transcripts", options.transcripts),
-                    "its lines are 'name: text'");
-  return finish_corpus(folder, asked.dump(), entries);
+    throw DataError(
+        fmt::format("none of the sounds of '{}' are in '{}'", options.transcripts, options.sounds),
+        kInstall);
+  report = finish_corpus(folder, asked.dump(), entries);
+  if (!absent.empty())
+    report.note = fmt::format("{} prompts are transcribed but have no sound file: {}",
+                              absent.size(), join(absent, ", "));
+  return report;
 }
 
 }  // namespace choir

@@ -37,6 +37,7 @@ struct CorpusReport {
     friend bool operator==(const Part&, const Part&) = default;
   };
   Part parts[kCorpusSplits];
+  std::string note;  ///< what was left out, a line; often nothing
   bool made = true;  ///< false: it was there already
   std::string to_string(const std::string& folder) const;
 };

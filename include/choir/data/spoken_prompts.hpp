@@ -19,7 +19,8 @@ struct PromptOptions {
 
 /// Local. The corpus of what is speech; the manifests name the installed sound files. A tenth of
 /// the different texts validates, so prompts with the same words are in one part. Throws DataError:
-/// files missing (names the packages), a transcript without its sound.
+/// files missing (names the packages). Transcripts without a sound are left out and named in the
+/// note.
 CorpusReport asterisk_corpus(const std::string& folder, const PromptOptions& options);
 
 }  // namespace choir
