@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "choir/core/text.hpp"
@@ -50,6 +51,7 @@ class Reader {
     LineReader lines(path);
     const std::size_t before = manifest_.entries.size() + manifest_.left_out.size();
     std::string line;
+    of_id_.clear();
     while (lines.next(line)) {
       if (trim(line).empty()) continue;
       place.place = lines.place();
@@ -60,7 +62,7 @@ class Reader {
   }
 
  private:
-  void read_line(const std::string& line, const ManifestPlace& place) {
+  void read_line(const std::string& line, ManifestPlace& place) {
     ManifestJson json;
     try {
       try {
@@ -77,6 +79,7 @@ class Reader {
         add_nemo_line(json, place, manifest_);
       } else if (json.contains("recording") || json.contains("supervisions") ||
                  json.contains("type")) {
+        if (!place.shar.empty()) place.occurrence = of_id_[string_of(json, "id")]++;
         add_cut(json, place, options_.trim_to_supervisions, manifest_);
       } else {
         throw AudioError(AudioFault::bad_line,
@@ -100,6 +103,7 @@ class Reader {
 
   const ManifestOptions& options_;
   AudioManifest& manifest_;
+  std::map<std::string, int> of_id_;  // cuts of the Shar archive so far
 };
 
 std::string folder_of(const std::string& path) {

@@ -40,6 +40,13 @@ double number_of(const ManifestJson& json, const char* key, double otherwise) {
   return value->get<double>();
 }
 
+std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t otherwise) {
+  const double value = number_of(json, key, static_cast<double>(otherwise));
+  if (value != std::floor(value) || std::abs(value) > 1e15)
+    bad_line(fmt::format("\"{}\" is {}, not a whole number", key, value));
+  return static_cast<std::int64_t>(value);
+}
+
 std::string string_of(const ManifestJson& json, const char* key) {
   const auto value = json.find(key);
   if (value == json.end() || value->is_null()) return {};
@@ -117,8 +124,8 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
   }
   if (!json.contains("duration")) bad_line("it has no \"duration\"");
   check_times(entry.offset, entry.duration);
-  entry.rate = static_cast<int>(number_of(json, "sampling_rate", 0));
-  const auto shard = static_cast<std::int64_t>(number_of(json, "shard_id", -1));
+  entry.rate = static_cast<int>(integer_of(json, "sampling_rate", 0));
+  const std::int64_t shard = integer_of(json, "shard_id", -1);
   const std::string tar = place.tar ? place.tar(shard) : std::string();
   if (tar.empty()) {
     entry.path = resolve_audio_path(place.folder, file);

@@ -19,6 +19,7 @@ struct ManifestPlace {
   std::function<std::string(std::int64_t shard_id)> tar;
   /// Tar with the recordings of the Shar folder; "" outside of one.
   std::string shar;
+  int occurrence = 0;  ///< how many cuts of this id came before in the same Shar archive
 };
 
 /// Local. One line that holds an object. Both add to the manifest or throw AudioError.
@@ -28,6 +29,7 @@ void add_cut(const ManifestJson& json, const ManifestPlace& place, bool trim,
 
 /// Values of keys; AudioError{bad_line} for another type.
 double number_of(const ManifestJson& json, const char* key, double otherwise);
+std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t otherwise);
 std::string string_of(const ManifestJson& json, const char* key);
 
 /// `path` as seen from `folder`; AudioError{refused} for URLs and pipes.

@@ -26,6 +26,7 @@ struct AudioEntry {
   std::string path;               ///< of the audio file, or of the archive
   std::string member;             ///< file in the archive; "" for none
   bool by_stem = false;           ///< `member` is without extension (Shar)
+  int occurrence = 0;             ///< of the cuts with this id in this Shar archive: which
   bool whole = false;             ///< all of the recording, which must last `duration`
   double offset = 0;              ///< seconds
   double duration = 0;            ///< seconds
