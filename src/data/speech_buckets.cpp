@@ -42,13 +42,13 @@ void check_options(const SpeechBucketOptions& o) {
                                 o.buckets, o.label_buckets),
                     "at least one bucket each way");
   for (std::size_t i = 0; i < o.bins.size(); ++i) {
-    const bool ascends = i == 0 || o.bins[i - 1].seconds < o.bins[i].seconds ||
-                         (o.bins[i - 1].seconds == o.bins[i].seconds &&
-                          o.bins[i - 1].labels < o.bins[i].labels);
+    const bool ascends =
+        i == 0 || o.bins[i - 1].seconds < o.bins[i].seconds ||
+        (o.bins[i - 1].seconds == o.bins[i].seconds && o.bins[i - 1].labels < o.bins[i].labels);
     if (!ascends || !positive(o.bins[i].seconds) || o.bins[i].labels < 0)
-      throw DeckError(fmt::format("bucket {} ends at {} s, not above the one before", i + 1,
-                                  o.bins[i].seconds),
-                      "bins ascend by duration, those of equal duration by labels");
+      throw DeckError(
+          fmt::format("bucket {} ends at {} s, not above the one before", i + 1, o.bins[i].seconds),
+          "bins ascend by duration, those of equal duration by labels");
   }
   if (!o.sizes.empty() && o.sizes.size() != o.bins.size())
     throw DeckError(fmt::format("{} batch sizes for {} buckets", o.sizes.size(), o.bins.size()),

@@ -22,9 +22,9 @@ void check_level(const Inputs& inputs) {
   const auto weighted = std::count_if(inputs.begin(), inputs.end(),
                                       [](const SpeechInput& input) { return input.weight; });
   if (weighted != 0 && weighted != std::ssize(inputs))
-    throw DeckError(fmt::format("{} of {} speech inputs of one level have a weight", weighted,
-                                inputs.size()),
-                    "give all of them a weight, or none");
+    throw DeckError(
+        fmt::format("{} of {} speech inputs of one level have a weight", weighted, inputs.size()),
+        "give all of them a weight, or none");
   for (const auto& input : inputs) {
     if (input.folder.empty() == input.group.empty())
       throw DeckError("a speech input needs a folder or a group, one of the two");
@@ -61,8 +61,7 @@ class PoolMaker {
  private:
   static std::size_t count_leaves(const Inputs& inputs) {
     std::size_t count = 0;
-    for (const auto& input : inputs)
-      count += input.group.empty() ? 1 : count_leaves(input.group);
+    for (const auto& input : inputs) count += input.group.empty() ? 1 : count_leaves(input.group);
     return count;
   }
   std::int64_t utterances_from(std::size_t leaf, std::size_t count) const {

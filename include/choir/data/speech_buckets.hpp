@@ -2,7 +2,8 @@
 // Utterances of about one length go together, so that little of a micro-batch is padding. A bucket
 // holds utterances up to an upper edge of duration (1D), or of duration and of labels (2D); a
 // micro-batch takes utterances of one bucket while
-//   n * effective(longest of them) <= batch_duration,   effective(d) = d + d^2 / quadratic_duration,
+//   n * effective(longest of them) <= batch_duration,   effective(d) = d + d^2 /
+//   quadratic_duration,
 // n <= max_samples and, where given, n <= size of the bucket. Pure.
 #include <cstdint>
 #include <limits>
@@ -22,10 +23,11 @@ struct SpeechBin {
 };
 
 struct SpeechBucketOptions {
-  double batch_duration = 60;      ///< seconds
-  double quadratic_duration = 0;   ///< seconds; 0: no penalty
-  std::int64_t max_samples = 0;    ///< utterances in a micro-batch; 0: any number
-  std::int64_t buckets = 8;        ///< estimated, by duration ...
+  double batch_duration = 60;     ///< seconds
+  double quadratic_duration = 0;  ///< seconds; 0: no penalty
+  std::int64_t max_samples = 0;   ///< utterances in a micro-batch; 0: any number
+  /// Of 16 a twentieth to a tenth is padding, of 8 a tenth or more.
+  std::int64_t buckets = 16;       ///< estimated, by duration ...
   std::int64_t label_buckets = 1;  ///< ... each parted into so many by labels
   /// Ascending by duration, those of equal duration by labels. Empty: estimated, so that each holds
   /// an equal share of the total duration.

@@ -3,11 +3,11 @@
 // temperatures. Pure values.
 //
 // On each level either all entries have a weight or none has. With weights, an entry is drawn with
-// probability w_i^tau / sum_j w_j^tau, tau the temperature of the level (1: as given, 0: all alike);
-// the probability of a folder is the product over the levels. Entries without weights stand for
-// their number of utterances. Where a level and all below it have neither weights nor a temperature
-// other than 1, its folders are one pool with epochs of its own, in which every utterance occurs
-// once; else every folder is a pool.
+// probability w_i^tau / sum_j w_j^tau, tau the temperature of the level (1: as given, 0: all
+// alike); the probability of a folder is the product over the levels. Entries without weights stand
+// for their number of utterances. Where a level and all below it have neither weights nor a
+// temperature other than 1, its folders are one pool with epochs of its own, in which every
+// utterance occurs once; else every folder is a pool.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -20,9 +20,9 @@ namespace choir {
 
 /// A folder of packed speech, or a group of inputs.
 struct SpeechInput {
-  std::string folder;              ///< empty: a group
-  std::vector<SpeechInput> group;  ///< empty: a folder
-  std::optional<double> weight;    ///< above 0
+  std::string folder;                       ///< empty: a group
+  std::vector<SpeechInput> group;           ///< empty: a folder
+  std::optional<double> weight;             ///< above 0
   std::map<std::string, std::string> tags;  ///< those of a group hold for all in it
 };
 
