@@ -1,5 +1,7 @@
 #include "choir/data/speech_filter.hpp"
 
+#include <limits>
+
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 
@@ -71,7 +73,8 @@ bool SpeechSift::judge(const AudioCatalog& catalog, const LabelFile& labels, std
   };
   if (seconds < filter_.min_duration || frames_.frames(samples) == 0)
     return out(LeftOut::too_short, fmt::format(", {:.3f} s", seconds));
-  if (filter_.max_duration > 0 && seconds > filter_.max_duration)
+  const bool countable = samples <= std::numeric_limits<std::int32_t>::max();  // lengths are i32
+  if (!countable || (filter_.max_duration > 0 && seconds > filter_.max_duration))
     return out(LeftOut::too_long, fmt::format(", {:.2f} s", seconds));
   if (damaged) return out(LeftOut::damaged);
   if (labels.bad(i)) return out(LeftOut::bad_text);
