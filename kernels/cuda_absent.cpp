@@ -8,6 +8,7 @@
 #include "kernels/copy_blocks.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/ctc.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/norm.hpp"
@@ -94,6 +95,15 @@ void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
 }
 void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
   absent("cross_entropy_finish");
+}
+void ctc(const Stream&, const ops::Ctc&) {
+  absent("ctc");
+}
+void best_symbols(const Stream&, const TensorView&, std::int64_t, const TensorView&) {
+  absent("best_symbols");
+}
+void log_softmax(const Stream&, const TensorView&, std::int64_t) {
+  absent("log_softmax");
 }
 void adamw(const Stream&, const ops::AdamW&) {
   absent("adamw");
