@@ -12,7 +12,7 @@ SideGradient::SideGradient(Pass& pass, Parameter* parameter) : parameter_(parame
 
 TensorView SideGradient::view() const {
   if (!parameter_) return {};
-  return own_.empty() ? parameter_->gradient : own_;
+  return own_.empty() ? parameter_->gradient : static_cast<const TensorView&>(own_);
 }
 
 void SideGradient::finish(Pass& pass) {

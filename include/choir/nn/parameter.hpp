@@ -80,7 +80,7 @@ struct Parameter {
   /// Where it would begin among all elements of the model on one rank: position + i names element i
   /// of the logical tensor in every layout. Of copies: that of what they are copies of.
   std::int64_t position = 0;
-  TensorView value;  ///< what the model computes with; this and the next two are local
+  TensorView value;         ///< what the model computes with; this and the next two are local
   /// What the optimizer updates (value itself when the types agree); empty where no rank has it
   /// whole. Likewise value and gradient between their uses.
   TensorView master;
