@@ -4,17 +4,21 @@
 #include "kernels/activation.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/batch_norm.hpp"
 #include "kernels/bias_gradient.hpp"
 #include "kernels/copy_blocks.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
 #include "kernels/ctc.hpp"
+#include "kernels/depthwise_conv.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/glu.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/step_control.hpp"
+#include "kernels/strided_conv.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -119,6 +123,35 @@ void attention_forward(const Stream&, const ops::AttentionForward&) {
 }
 void attention_backward(const Stream&, const ops::AttentionBackward&) {
   absent("attention backward");
+}
+void strided_conv_forward(const Stream&, const ops::StridedConv&) {
+  absent("strided_conv_forward");
+}
+void strided_conv_backward(const Stream&, const ops::StridedConvBackward&) {
+  absent("strided_conv_backward");
+}
+void depthwise_conv_forward(const Stream&, const ops::DepthwiseConv&) {
+  absent("depthwise_conv_forward");
+}
+void depthwise_conv_backward(const Stream&, const ops::DepthwiseConvBackward&) {
+  absent("depthwise_conv_backward");
+}
+void glu_forward(const Stream&, const TensorView&, const TensorView&, const std::int32_t*,
+                 std::int64_t) {
+  absent("glu_forward");
+}
+void glu_backward(const Stream&, const TensorView&, const TensorView&, const TensorView&,
+                  const std::int32_t*, std::int64_t) {
+  absent("glu_backward");
+}
+void mask_frames(const Stream&, const TensorView&, const std::int32_t*, std::int64_t) {
+  absent("mask_frames");
+}
+void batch_norm_forward(const Stream&, const ops::BatchNorm&) {
+  absent("batch_norm_forward");
+}
+void batch_norm_backward(const Stream&, const ops::BatchNormBackward&) {
+  absent("batch_norm_backward");
 }
 
 }  // namespace choir::cuda
