@@ -10,9 +10,12 @@
 #include "kernels/cross_entropy.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/feature_statistics.hpp"
+#include "kernels/log_mel.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/spec_augment.hpp"
 #include "kernels/step_control.hpp"
 
 namespace choir::cuda {
@@ -94,6 +97,16 @@ void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
 }
 void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
   absent("cross_entropy_finish");
+}
+void log_mel(const Stream&, const ops::LogMel&) {
+  absent("log_mel");
+}
+void normalise_features(const Stream&, const TensorView&, const std::int32_t*) {
+  absent("normalise_features");
+}
+void spec_augment(const Stream&, const ops::SpecAugment&, const TensorView&, const std::int32_t*,
+                  const std::int64_t*, PhiloxKey) {
+  absent("spec_augment");
 }
 void adamw(const Stream&, const ops::AdamW&) {
   absent("adamw");
