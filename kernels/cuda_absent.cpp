@@ -14,9 +14,12 @@
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/glu.hpp"
+#include "kernels/feature_statistics.hpp"
+#include "kernels/log_mel.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/spec_augment.hpp"
 #include "kernels/step_control.hpp"
 #include "kernels/strided_conv.hpp"
 
@@ -108,6 +111,15 @@ void best_symbols(const Stream&, const TensorView&, std::int64_t, const TensorVi
 }
 void log_softmax(const Stream&, const TensorView&, std::int64_t) {
   absent("log_softmax");
+void log_mel(const Stream&, const ops::LogMel&) {
+  absent("log_mel");
+}
+void normalise_features(const Stream&, const TensorView&, const std::int32_t*) {
+  absent("normalise_features");
+}
+void spec_augment(const Stream&, const ops::SpecAugment&, const TensorView&, const std::int32_t*,
+                  const std::int64_t*, PhiloxKey) {
+  absent("spec_augment");
 }
 void adamw(const Stream&, const ops::AdamW&) {
   absent("adamw");
