@@ -6,6 +6,7 @@
 
 #include "choir/device/profile_range.hpp"
 #include "choir/ops/ctc.hpp"
+#include "choir/ops/depthwise_conv.hpp"
 #include "choir/ops/log_mel.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/relative_attention.hpp"
