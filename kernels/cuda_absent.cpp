@@ -13,11 +13,17 @@
 #include "kernels/depthwise_conv.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/feature_statistics.hpp"
 #include "kernels/glu.hpp"
+#include "kernels/log_mel.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/relative_attention.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/spec_augment.hpp"
+#include "kernels/split_norm.hpp"
 #include "kernels/step_control.hpp"
+#include "kernels/stochastic_depth.hpp"
 #include "kernels/strided_conv.hpp"
 
 namespace choir::cuda {
@@ -109,6 +115,16 @@ void best_symbols(const Stream&, const TensorView&, std::int64_t, const TensorVi
 void log_softmax(const Stream&, const TensorView&, std::int64_t) {
   absent("log_softmax");
 }
+void log_mel(const Stream&, const ops::LogMel&) {
+  absent("log_mel");
+}
+void normalise_features(const Stream&, const TensorView&, const std::int32_t*) {
+  absent("normalise_features");
+}
+void spec_augment(const Stream&, const ops::SpecAugment&, const TensorView&, const std::int32_t*,
+                  const std::int64_t*, PhiloxKey) {
+  absent("spec_augment");
+}
 void adamw(const Stream&, const ops::AdamW&) {
   absent("adamw");
 }
@@ -152,6 +168,45 @@ void batch_norm_forward(const Stream&, const ops::BatchNorm&) {
 }
 void batch_norm_backward(const Stream&, const ops::BatchNormBackward&) {
   absent("batch_norm_backward");
+}
+
+void relative_position_tables(const Stream&, std::int64_t, const TensorView&) {
+  absent("relative_position_tables");
+}
+void relative_positions(const Stream&, const TensorView&, const TensorView&) {
+  absent("relative_positions");
+}
+void relative_queries(const Stream&, const ops::RelativeQueries&) {
+  absent("relative_queries");
+}
+void relative_queries_backward(const Stream&, const ops::RelativeQueriesBackward&) {
+  absent("relative_queries_backward");
+}
+void unshift_scores(const Stream&, const TensorView&, const TensorView&) {
+  absent("unshift_scores");
+}
+void mask_scores(const Stream&, const ops::AttentionContext&, const TensorView&) {
+  absent("mask_scores");
+}
+void split_norm_moments(const Stream&, const TensorView&, const TensorView&) {
+  absent("split_norm_moments");
+}
+void split_norm_forward(const Stream&, const ops::SplitNormForward&) {
+  absent("split_norm_forward");
+}
+void split_norm_sums(const Stream&, const ops::SplitNormBackward&) {
+  absent("split_norm_sums");
+}
+void split_norm_backward(const Stream&, const ops::SplitNormBackward&) {
+  absent("split_norm_backward");
+}
+void stochastic_depth_forward(const Stream&, const ops::StochasticDepth&, const TensorView&,
+                              const TensorView&, const TensorView&) {
+  absent("stochastic_depth_forward");
+}
+void stochastic_depth_backward(const Stream&, const ops::StochasticDepth&, const TensorView&,
+                               const TensorView&, const TensorView&) {
+  absent("stochastic_depth_backward");
 }
 
 }  // namespace choir::cuda

@@ -11,11 +11,11 @@ namespace choir::ops {
 
 struct MelOptions {
   std::int64_t sample_rate = 16000;
-  std::int64_t window = 400;  ///< samples, symmetric Hann, centred in fft
-  std::int64_t hop = 160;     ///< samples
-  std::int64_t fft = 512;
-  std::int64_t mels = 80;  ///< F; Slaney scale and area norm, 0 Hz ... high
-  double high = 0;         ///< Hz; 0: sample_rate / 2
+  std::int64_t window = 400;  ///< samples, symmetric Hann, centred in fft; at most fft
+  std::int64_t hop = 160;     ///< samples, at most fft
+  std::int64_t fft = 512;     ///< 256, 512 or 1024
+  std::int64_t mels = 80;     ///< F; Slaney scale and area norm, 0 Hz ... high
+  double high = 0;            ///< Hz; 0: sample_rate / 2
   double preemphasis = 0.97;
   double dither = 0;  ///< standard deviation, of audio in [-1, 1); training only
 };
@@ -28,10 +28,13 @@ constexpr std::int64_t mel_frames(const MelOptions& options, std::int64_t sample
 /// out[b, t, m] = ln(2^-24 + sum over k of filter[m, k] |X[t, k]|^2), X the transform of the frame
 /// centred at sample t hop (zeros outside the utterance); 0 at frames >= lengths[b].
 /// audio / 32768, plus dither(sample id, sample index) n(0,1), then y[0] = x[0], y[n] = x[n] - p
-/// x[n - 1].
+/// x[n - 1]. Normal numbers 4i ... 4i + 3 of a sample are those of Box and Muller from the words of
+/// philox(key, {i, 0, sample id}): sqrt(-2 ln((w0 + 1) / 2^32)) times cosine and sine of 2 pi w1 /
+/// 2^32, then the same of w2, w3. A frame is a function of its utterance alone, bit for bit:
+/// whatever the padding, the batch and the threads.
 struct LogMel {
   MelOptions options;
-  TensorView audio;                             ///< [B, S] i16
+  TensorView audio;                             ///< [B, S] i16 PCM: the bits, in a tensor of u16
   const std::int32_t* audio_lengths = nullptr;  ///< [B] device memory
   const std::int32_t* lengths = nullptr;        ///< [B] device memory, frames that count
   TensorView tables;                            ///< mel_table_shape(), on the device
@@ -40,9 +43,12 @@ struct LogMel {
   const std::int64_t* sample_ids = nullptr;  ///< [B] device memory; needed with dither
 };
 
-/// f32 or f64 elements of the tables: window [window], then what the device wants of the filters.
+/// DeckError for options that are none: a size out of its range, `high` above half the rate.
+void check(const MelOptions& options);
+/// f32 or f64 elements of the tables: window, roots of unity, filters (kernels/mel_tables.hpp).
 std::int64_t mel_table_size(const MelOptions& options);
-/// Written on the host and copied: `tables` [mel_table_size] on the device, f32 or f64.
+/// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_size] on
+/// the device, f32 or f64.
 void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables);
 void log_mel(const Stream& stream, const LogMel& args);
 
@@ -53,12 +59,12 @@ void normalise_features(const Stream& stream, const TensorView& x, const std::in
 /// SpecAugment (Park et al. 2019): masks of time, then of frequency, in place; x [B, T, F] to 0.
 /// Mask i of row b from the words of philox(key, {i, 0 (time) or 1 (frequency), sample id}):
 /// time: width = floor(u0 * min(T_b, time_width < 1 ? time_width T_b : time_width)), start =
-/// floor(u1 * (T_b - width)), T_b = lengths[b]; frequency: width = floor(u0 * frequency_width),
-/// start = floor(u1 * (F - width)).
+/// floor(u1 * (T_b - width)), T_b = lengths[b], in f64 on every device; frequency: width = floor(u0
+/// * frequency_width), start = floor(u1 * (F - width)).
 struct SpecAugment {
   std::int64_t time_masks = 10, frequency_masks = 2;
   double time_width = 0.05;           ///< below 1: of the utterance; else frames
-  std::int64_t frequency_width = 27;  ///< bins
+  std::int64_t frequency_width = 27;  ///< bins, at most F
 };
 void spec_augment(const Stream& stream, const SpecAugment& options, const TensorView& x,
                   const std::int32_t* lengths, const std::int64_t* sample_ids, PhiloxKey key);

@@ -1,0 +1,37 @@
+#pragma once
+// Log-mel spectra. A transform of N real samples is one of N/2 complex ones (even samples are the
+// real parts) by decimation in frequency with factors of 4, and a last pass that takes the two
+// halves apart: with E, O the halves of Z[k] and conj(Z[N/2 - k]), X[k] = E + W^k O, X[N/2 - k] =
+// conj(E - W^k O). Magnitudes do not see where a frame begins, so it begins at 0 and its zeros are
+// all behind it. Floor per frame: 2 hop bytes read and 4 F written; about 2.5 N log2 N + 4 window
+// FLOP and 2 for every weight of a filter: 25k at 512, which limits both devices, not memory.
+#include <vector>
+
+#include "choir/ops/log_mel.hpp"
+
+namespace choir {
+
+/// Sizes of transforms there are kernels for, and what bounds their buffers.
+inline constexpr std::int64_t kMelTransforms[] = {256, 512, 1024};
+inline constexpr int kMostMelTransform = 1024;
+/// Added before the logarithm.
+inline constexpr double kMelGuard = 0x1p-24;
+
+namespace cpu {
+/// T: float or double.
+template <class T>
+void log_mel(const ops::LogMel& args);
+}  // namespace cpu
+
+namespace cuda {
+void log_mel(const Stream& stream, const ops::LogMel& args);
+}  // namespace cuda
+
+namespace ref {
+/// f64, from the definitions: no tables, no fast transform.
+void log_mel(const ops::LogMel& args);
+/// [mels, fft/2 + 1]
+std::vector<double> mel_filters(const ops::MelOptions& options);
+}  // namespace ref
+
+}  // namespace choir
