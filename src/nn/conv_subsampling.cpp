@@ -126,6 +126,7 @@ void ConvSubsampling::backward(Pass& pass, const Tensor& d_rows, const TensorVie
   Tensor d = output_.backward(pass, gather_rows(pass, dropout_.backward(pass, d_rows)));
   for (std::size_t k = stages_.size(); k-- > 0;) {
     Tensor y = pass.pop();
+    d = d.reshaped(y.shape);
     // In place: the product's gradient is nobody else's.
     ops::activation_backward(pass.stream(), ops::Activation::relu, y, d, d);
     const Shape shape = y.shape;
