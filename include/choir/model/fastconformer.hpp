@@ -15,6 +15,7 @@
 
 #include "choir/model/fastconformer_config.hpp"
 #include "choir/model/model.hpp"
+#include "choir/model/pieces.hpp"
 #include "choir/nn/conformer_block.hpp"
 #include "choir/nn/conv_subsampling.hpp"
 
@@ -30,8 +31,8 @@ class FastConformer final : public Model {
                 const ModelCut& cut = {});
 
   const FastConformerConfig& config() const { return config_; }
-  int pieces() const override { return static_cast<int>(pieces_.size()); }
-  bool has_head(int index) const override { return piece(index).head; }
+  int pieces() const override { return pieces_.count(); }
+  bool has_head(int index) const override { return pieces_[index].head; }
 
   std::size_t table_bytes(const Precision& precision) const override;
   void prepare(Pass& pass, void* memory) override;
@@ -58,23 +59,19 @@ class FastConformer final : public Model {
   std::int64_t encoder_parameters() const;
 
  private:
-  struct Piece {
-    bool input = false, head = false;
-    std::size_t first_block = 0, end_block = 0;  ///< of blocks_
-  };
   struct Block {
     std::unique_ptr<ConformerBlock> module;
     int bucket;
   };
 
-  void set_pieces(const std::vector<UnitRange>& ranges);
   void add_input(bool resident);
   void add_block(std::int64_t layer, bool resident);
   void add_head(bool resident);
-  const Piece& piece(int index) const;
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between.
-  bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
+  bool keeps_head(const Pass& pass) const {
+    return pass.training() && pieces_.whole() && pieces() == 1;
+  }
 
   /// [B, T, F] in the compute type: a function of the batch, without gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
@@ -87,8 +84,7 @@ class FastConformer final : public Model {
 
   FastConformerConfig config_;
   ParameterSet* parameters_;
-  std::vector<Piece> pieces_;
-  bool whole_ = false;  ///< the pieces are the whole model
+  ModelPieces pieces_;
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;
   std::vector<Block> blocks_;
