@@ -38,7 +38,7 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
               to_string(args.out.shape), o.mels);
   CHOIR_CHECK(args.audio.shape.rank() == 2, "audio is {}, not [B, S]", to_string(args.audio.shape));
   check_tensor(args.audio, DType::u16, batch * args.audio.shape.back(), "audio");
-  check_tensor(args.tables, args.out.dtype, mel_table_size(o), "tables");
+  check_tensor(args.tables, DType::u8, mel_table_bytes(o), "tables");
   CHOIR_CHECK(batch == 0 || args.audio_lengths != nullptr, "audio_lengths are missing");
   CHOIR_CHECK(o.dither == 0 || batch == 0 || args.sample_ids != nullptr,
               "dither without sample_ids");
@@ -49,9 +49,9 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
 }
 
 template <class T>
-void copy_tables(const Stream& stream, const std::vector<double>& exact, const TensorView& to) {
+void copy_tables(const Stream& stream, const std::vector<double>& exact, void* to) {
   const std::vector<T> rounded(exact.begin(), exact.end());
-  stream.copy_from_host(to.data, rounded.data(), to.bytes());
+  stream.copy_from_host(to, rounded.data(), rounded.size() * sizeof(T));
   stream.synchronize();
 }
 
@@ -74,19 +74,18 @@ void check(const MelOptions& o) {
   refuse(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
 }
 
-std::int64_t mel_table_size(const MelOptions& options) {
-  return mel_table_layout(options).size;
+std::int64_t mel_table_bytes(const MelOptions& options) {
+  return mel_table_layout(options).size * static_cast<std::int64_t>(sizeof(double));
 }
 
 void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables) {
   check(options);
-  check_real(tables, "tables");
-  check_tensor(tables, tables.dtype, mel_table_size(options), "tables");
+  check_tensor(tables, DType::u8, mel_table_bytes(options), "tables");
   stream.count(0, as_bytes(tables));
   if (!on_cuda(stream) && !computes(stream)) return;
   const std::vector<double> exact = mel_tables(options);
-  tables.dtype == DType::f64 ? copy_tables<double>(stream, exact, tables)
-                             : copy_tables<float>(stream, exact, tables);
+  on_cuda(stream) ? copy_tables<float>(stream, exact, tables.data)
+                  : copy_tables<double>(stream, exact, tables.data);
 }
 
 void log_mel(const Stream& stream, const LogMel& args) {
