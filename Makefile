@@ -2,6 +2,7 @@
 #
 #   make                 the program (CPU; CUDA is added when a toolkit is found)
 #   make quickstart      build, get a text, train a small GPT on 2 ranks, generate
+#   make quickstart-speech  build, make corpora of speech, pack them, write them in units
 #   make test            build and run every test; last line "N passed, N failed"
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
 #   make help            everything else
@@ -21,23 +22,28 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 
 # --- goals that must work before anything is installed ---------------------------------------------
-SETUP_GOALS := deps help clean data-shakespeare layers style quickstart test test-long bundle
+SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style quickstart quickstart-speech test \
+  test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
 endif
 
-.PHONY: all deps help clean features quickstart test test-long bundle layers style data-shakespeare
+.PHONY: all deps deps-speech help clean features quickstart quickstart-speech test test-long bundle layers style data-shakespeare
 help:
-	@sed -n '3,13p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,14p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
+	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
 	@echo "  make bundle          everything that another machine needs to run it, in one file"
 	@echo "  make layers style    the house rules: who may include whom; file sizes and names"
 	@echo "  make clean           removes $(BUILD)"
 
 deps:
 	@.make/deps.sh "$(PREFIX)"
+# Recorded speech for `choir prepare corpus asterisk`; make test does without it.
+deps-speech:
+	@.make/deps.sh --speech "$(PREFIX)"
 
-quickstart test test-long: %:
+quickstart quickstart-speech test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(MAKE) --no-print-directory -j$$(nproc) run-$*
 
@@ -209,7 +215,7 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
-.PHONY: run-test run-test-long run-quickstart test-programs
+.PHONY: run-test run-test-long run-quickstart run-quickstart-speech test-programs
 # TESTS=program: without the emulated kernels, which are the same objects with and without CUDA.
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
   $(if $(filter program,$(TESTS)),,$(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address \
@@ -222,6 +228,8 @@ run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
 run-quickstart: $(BUILD)/choir
 	@.make/quickstart.sh $(BUILD)
+run-quickstart-speech: $(BUILD)/choir
+	@.make/quickstart_speech.sh $(BUILD)
 
 data-shakespeare:
 	@.make/data_shakespeare.sh

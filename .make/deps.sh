@@ -3,11 +3,16 @@
 #   deps.sh               with apt (root)
 #   deps.sh PREFIX        unpacks the same packages below PREFIX, without root
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
+#   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
           libhwloc-dev libgtest-dev bible-kjv
-          libfftw3-dev libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng)
+          libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng)
+if [ "${1:-}" = --speech ]; then
+  packages=(asterisk-core-sounds-en asterisk-core-sounds-en-wav)
+  shift
+fi
 missing=()
 if command -v dpkg-query >/dev/null 2>&1; then
   for p in "${packages[@]}"; do

@@ -16,6 +16,8 @@ void with_function(ops::Activation kind, const F& f) {
       return f(GeluTanh<MathFor<T>>{});
     case ops::Activation::relu:
       return f(Relu<MathFor<T>>{});
+    case ops::Activation::silu:
+      return f(Silu<MathFor<T>>{});
     case ops::Activation::swiglu:
       break;
   }

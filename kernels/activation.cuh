@@ -74,6 +74,15 @@ struct GeluTanh {
 };
 
 template <class Math>
+struct Silu {
+  __device__ static float value(float x) { return x * sigmoid<Math>(x); }
+  __device__ static float slope(float x) {
+    const BelowAndDensity p = logistic<Math>(x);
+    return p.below + x * p.density;
+  }
+};
+
+template <class Math>
 struct Relu {
   __device__ static float value(float x) { return x < 0.0f ? 0.0f : x; }
   __device__ static float slope(float x) { return x > 0.0f ? 1.0f : 0.0f; }

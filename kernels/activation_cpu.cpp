@@ -1,6 +1,7 @@
 #include <type_traits>
 
 #include "kernels/activation.hpp"
+#include "kernels/logistic.hpp"
 #include "kernels/parallel.hpp"
 #include "kernels/vector_math.hpp"
 
@@ -65,6 +66,15 @@ struct Relu {
   template <class V>
   static V slope(V x) {
     return x > 0 ? V{} + 1 : V{};
+  }
+};
+
+template <class T>
+struct Silu {
+  static Vec<T> value(Vec<T> x) { return x * logistic_for<T>(x).below; }
+  static Vec<T> slope(Vec<T> x) {
+    const auto p = logistic_for<T>(x);
+    return p.below + x * p.density;
   }
 };
 
@@ -144,6 +154,8 @@ void activation_forward(ops::Activation kind, const TensorView& x, const TensorV
       return map<T, Relu>(x, y);
     case ops::Activation::swiglu:
       return swiglu<T>(x, y);
+    case ops::Activation::silu:
+      return map<T, Silu<T>>(x, y);
   }
 }
 
@@ -159,6 +171,8 @@ void activation_backward(ops::Activation kind, const TensorView& x, const Tensor
       return map_slope<T, Relu>(x, d_y, d_x);
     case ops::Activation::swiglu:
       return swiglu_slope<T>(x, d_y, d_x);
+    case ops::Activation::silu:
+      return map_slope<T, Silu<T>>(x, d_y, d_x);
   }
 }
 

@@ -18,6 +18,7 @@ double value(ops::Activation kind, double x) {
     case ops::Activation::relu:
       return x < 0 ? 0 : x;
     case ops::Activation::swiglu:
+    case ops::Activation::silu:
       return x * logistic(x);
   }
   return NAN;
@@ -36,6 +37,7 @@ double slope(ops::Activation kind, double x) {
     case ops::Activation::relu:
       return x > 0 ? 1 : 0;
     case ops::Activation::swiglu:
+    case ops::Activation::silu:
       return logistic(x) * (1 + x * (1 - logistic(x)));
   }
   return NAN;

@@ -4,19 +4,27 @@
 #include "kernels/activation.hpp"
 #include "kernels/adamw.hpp"
 #include "kernels/attention.hpp"
+#include "kernels/batch_norm.hpp"
 #include "kernels/bias_gradient.hpp"
 #include "kernels/copy_blocks.hpp"
 #include "kernels/copy_rows.hpp"
 #include "kernels/cross_entropy.hpp"
+#include "kernels/ctc.hpp"
+#include "kernels/depthwise_conv.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/feature_statistics.hpp"
+#include "kernels/glu.hpp"
 #include "kernels/log_mel.hpp"
 #include "kernels/norm.hpp"
 #include "kernels/reduce.hpp"
+#include "kernels/relative_attention.hpp"
 #include "kernels/rope.hpp"
 #include "kernels/spec_augment.hpp"
+#include "kernels/split_norm.hpp"
 #include "kernels/step_control.hpp"
+#include "kernels/stochastic_depth.hpp"
+#include "kernels/strided_conv.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -98,6 +106,15 @@ void cross_entropy_sums(const Stream&, const ops::ParallelCrossEntropy&) {
 void cross_entropy_finish(const Stream&, const ops::ParallelCrossEntropy&) {
   absent("cross_entropy_finish");
 }
+void ctc(const Stream&, const ops::Ctc&) {
+  absent("ctc");
+}
+void best_symbols(const Stream&, const TensorView&, std::int64_t, const TensorView&) {
+  absent("best_symbols");
+}
+void log_softmax(const Stream&, const TensorView&, std::int64_t) {
+  absent("log_softmax");
+}
 void log_mel(const Stream&, const ops::LogMel&) {
   absent("log_mel");
 }
@@ -122,6 +139,74 @@ void attention_forward(const Stream&, const ops::AttentionForward&) {
 }
 void attention_backward(const Stream&, const ops::AttentionBackward&) {
   absent("attention backward");
+}
+void strided_conv_forward(const Stream&, const ops::StridedConv&) {
+  absent("strided_conv_forward");
+}
+void strided_conv_backward(const Stream&, const ops::StridedConvBackward&) {
+  absent("strided_conv_backward");
+}
+void depthwise_conv_forward(const Stream&, const ops::DepthwiseConv&) {
+  absent("depthwise_conv_forward");
+}
+void depthwise_conv_backward(const Stream&, const ops::DepthwiseConvBackward&) {
+  absent("depthwise_conv_backward");
+}
+void glu_forward(const Stream&, const TensorView&, const TensorView&, const std::int32_t*,
+                 std::int64_t) {
+  absent("glu_forward");
+}
+void glu_backward(const Stream&, const TensorView&, const TensorView&, const TensorView&,
+                  const std::int32_t*, std::int64_t) {
+  absent("glu_backward");
+}
+void mask_frames(const Stream&, const TensorView&, const std::int32_t*, std::int64_t) {
+  absent("mask_frames");
+}
+void batch_norm_forward(const Stream&, const ops::BatchNorm&) {
+  absent("batch_norm_forward");
+}
+void batch_norm_backward(const Stream&, const ops::BatchNormBackward&) {
+  absent("batch_norm_backward");
+}
+
+void relative_position_tables(const Stream&, std::int64_t, const TensorView&) {
+  absent("relative_position_tables");
+}
+void relative_positions(const Stream&, const TensorView&, const TensorView&) {
+  absent("relative_positions");
+}
+void relative_queries(const Stream&, const ops::RelativeQueries&) {
+  absent("relative_queries");
+}
+void relative_queries_backward(const Stream&, const ops::RelativeQueriesBackward&) {
+  absent("relative_queries_backward");
+}
+void unshift_scores(const Stream&, const TensorView&, const TensorView&) {
+  absent("unshift_scores");
+}
+void mask_scores(const Stream&, const ops::AttentionContext&, const TensorView&) {
+  absent("mask_scores");
+}
+void split_norm_moments(const Stream&, const TensorView&, const TensorView&) {
+  absent("split_norm_moments");
+}
+void split_norm_forward(const Stream&, const ops::SplitNormForward&) {
+  absent("split_norm_forward");
+}
+void split_norm_sums(const Stream&, const ops::SplitNormBackward&) {
+  absent("split_norm_sums");
+}
+void split_norm_backward(const Stream&, const ops::SplitNormBackward&) {
+  absent("split_norm_backward");
+}
+void stochastic_depth_forward(const Stream&, const ops::StochasticDepth&, const TensorView&,
+                              const TensorView&, const TensorView&) {
+  absent("stochastic_depth_forward");
+}
+void stochastic_depth_backward(const Stream&, const ops::StochasticDepth&, const TensorView&,
+                               const TensorView&, const TensorView&) {
+  absent("stochastic_depth_backward");
 }
 
 }  // namespace choir::cuda

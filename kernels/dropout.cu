@@ -22,8 +22,9 @@ void dropout(const Stream& stream, const ops::Dropout& args) {
                        static_cast<int>(width), static_cast<std::uint32_t>(rows * groups),
                        Divisor(groups), Divisor(args.tokens), args.key,
                        dropout_threshold(args.probability),
-                       static_cast<float>(1 / (1 - args.probability)),
+                       static_cast<float>(args.factor / (1 - args.probability)),
                        args.first_sample + first / args.tokens, args.first_sample_on_device,
+                       args.sample_ids ? args.sample_ids + first / args.tokens : nullptr,
                        static_cast<std::uint32_t>(args.first_position + first % args.tokens)});
           });
     });

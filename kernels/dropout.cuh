@@ -17,9 +17,10 @@ struct DropoutArguments {
   Divisor tokens;
   PhiloxKey key;
   std::uint32_t threshold;
-  float factor;  ///< 1 / (1 - p)
+  float factor;  ///< factor / (1 - p)
   std::int64_t first_sample;
   const std::int64_t* first_sample_on_device;  ///< or nullptr
+  const std::int64_t* sample_ids;              ///< or nullptr: consecutive
   std::uint32_t first_position;
 };
 
@@ -35,7 +36,9 @@ __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArg
     const int column =
         static_cast<int>(a.groups.remainder(static_cast<std::uint32_t>(item))) * kGroup;
     const std::int64_t at = std::int64_t{row} * a.width + column;
-    const auto sample = static_cast<std::uint64_t>(first_sample + a.tokens.quotient(row));
+    const std::uint32_t sequence = a.tokens.quotient(row);
+    const auto sample = static_cast<std::uint64_t>(
+        a.sample_ids != nullptr ? a.sample_ids[sequence] : first_sample + sequence);
     float x[kGroup];
     if constexpr (kPacked) {
       Wide::load(a.in + at, x);

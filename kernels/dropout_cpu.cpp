@@ -29,19 +29,34 @@ void drop(const T* in, T* out, const std::uint32_t* words, std::int64_t n, std::
   });
 }
 
+/// Nothing is dropped.
+template <class T>
+void multiply(const ops::Dropout& args) {
+  const auto factor = static_cast<Sum<T>>(args.factor);
+  const T* in = static_cast<const T*>(args.in.data);
+  T* out = static_cast<T*>(args.out.data);
+  parallel_flat(args.in.count(), [&](std::int64_t first, std::int64_t last) {
+    for_vectors<T>(first, last, [&](std::int64_t i, auto access) {
+      access.store(out + i, access.load(in + i) * factor);
+    });
+  });
+}
+
 }  // namespace
 
 template <class T>
 void dropout(const ops::Dropout& args) {
+  if (args.probability == 0) return multiply<T>(args);
   const std::int64_t width = args.in.shape.back(), rows = args.in.shape.rows();
   const std::uint32_t threshold = dropout_threshold(args.probability);
-  const auto factor = static_cast<Sum<T>>(1 / (1 - args.probability));
+  const auto factor = static_cast<Sum<T>>(args.factor / (1 - args.probability));
   const std::int64_t first_sample =
       args.first_sample + (args.first_sample_on_device ? *args.first_sample_on_device : 0);
   parallel_ranges(rows, width * 4, [&](std::int64_t first, std::int64_t last) {
     alignas(64) std::uint32_t words[kWords];
     for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t sample = first_sample + r / args.tokens;
+      const std::int64_t sample =
+          args.sample_ids ? args.sample_ids[r / args.tokens] : first_sample + r / args.tokens;
       const auto position = static_cast<std::uint32_t>(args.first_position + r % args.tokens);
       const T* in = static_cast<const T*>(args.in.data) + r * width;
       T* out = static_cast<T*>(args.out.data) + r * width;

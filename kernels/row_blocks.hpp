@@ -10,11 +10,12 @@
 namespace choir::cpu {
 
 struct RowBlocks {
+  static constexpr std::int64_t kMost = 64;  ///< blocks
   std::int64_t rows = 0, rows_per_block = 0, count = 0;
 
   explicit RowBlocks(std::int64_t rows_in) : rows(rows_in) {
-    constexpr std::int64_t kMinRows = 16, kMaxBlocks = 64;
-    const std::int64_t even = (rows + kMaxBlocks - 1) / kMaxBlocks;
+    constexpr std::int64_t kMinRows = 16;
+    const std::int64_t even = (rows + kMost - 1) / kMost;
     rows_per_block = even > kMinRows ? even : kMinRows;
     count = (rows + rows_per_block - 1) / rows_per_block;
   }

@@ -139,13 +139,13 @@ void fill_tokens(std::vector<std::int32_t>& inputs, std::vector<std::int32_t>& t
 
 EngineOptions tiny_options() {
   EngineOptions options;
-  options.model = {.vocab_size = 64,
-                   .block_size = 32,
-                   .n_layer = 2,
-                   .n_head = 2,
-                   .n_kv_head = 2,
-                   .n_embd = 64,
-                   .ffn_width = 256};
+  options.model = GptConfig{.vocab_size = 64,
+                            .block_size = 32,
+                            .n_layer = 2,
+                            .n_head = 2,
+                            .n_kv_head = 2,
+                            .n_embd = 64,
+                            .ffn_width = 256};
   options.seed = 1;
   options.micro_batch_size = 8;
   options.schedule = {.kind = LrSchedule::Kind::constant, .peak = 5e-3};
@@ -212,17 +212,17 @@ Finding examine_training(Mesh& mesh) {
   const double start = now_seconds();
   Engine engine(options, *device, mesh, plan.arena_bytes);
   engine.instance().initialise(options.seed);
-  const std::int64_t tokens = options.micro_batch_size * options.model.block_size;
+  const std::int64_t tokens = options.micro_batch_size * options.model.gpt().block_size;
   std::vector<std::int32_t> inputs(static_cast<std::size_t>(tokens)), targets(inputs.size());
   std::vector<double> losses;
   PhaseClock clock;
   for (std::int64_t step = 0; step < 20; ++step) {
     const std::int64_t first = engine.micro_batch_index(step, 0) * options.micro_batch_size;
-    fill_tokens(inputs, targets, first, options.model.block_size, 64);
-    const TokenBatch batch{.inputs = {inputs.data(), DType::i32, {tokens}},
-                           .targets = {targets.data(), DType::i32, {tokens}},
+    fill_tokens(inputs, targets, first, options.model.gpt().block_size, 64);
+    const ModelBatch batch{.samples = options.micro_batch_size,
                            .first_sample = first,
-                           .sequences = options.micro_batch_size};
+                           .inputs = {inputs.data(), DType::i32, {tokens}},
+                           .targets = {targets.data(), DType::i32, {tokens}}};
     clock.begin();
     engine.step(
         step, [&](std::int64_t) { return batch; }, static_cast<double>(tokens * data.size()),

@@ -1,6 +1,8 @@
-// choir prepare text FILE|DIR ... --out DIR
+// choir prepare text FILE|DIR ... --out DIR, and the table of its sisters
 #include <fmt/core.h>
 
+#include "choir/app/prepare_audio.hpp"
+#include "choir/app/prepare_commands.hpp"
 #include "choir/app/session.hpp"
 #include "choir/data/prepare_text.hpp"
 
@@ -19,7 +21,14 @@ int prepare_command(const Arguments& arguments) {
   text->add_option("--train-fraction", options.train_fraction, "the rest validates")
       ->check(CLI::Range(0.0, 1.0));
   text->add_option("--tokens-per-shard", options.tokens_per_shard, "tokens in one file");
+  const PrepareAudioCommand audio(app);
+  PrepareAction chosen;
+  add_prepare_tokenizer(app, chosen);
+  add_prepare_tokens(app, chosen);
+  add_prepare_corpus(app, chosen);
   if (const auto code = parse(app, arguments)) return *code;
+  if (audio.chosen()) return audio.run();
+  if (chosen) return chosen();
   return without_mpi([&] {
     options.tokenizer = tokenizer_kind_of(tokenizer);
     fmt::print("{}\n", prepare_text(paths, out, options).to_string());

@@ -110,6 +110,9 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
       words.push_back(elsewhere);
   }
   loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
+  if (loaded.deck.model.speech())
+    throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
+                    "use a checkpoint of model.type = \"gpt\"");
   loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
@@ -129,8 +132,10 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
                                        .zero = zero};
   open_device(place, loaded.deck);
+  std::vector<BatchShape> shapes;
+  if (batch > 0) shapes.push_back(token_shape(loaded.deck.model.gpt, batch));
   const StepPlan plan =
-      plan_inference(options, mesh.layout(), mesh.rank(), batch, true, place.device.get());
+      plan_inference(options, mesh.layout(), mesh.rank(), shapes, true, place.device.get());
   loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh, plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");

@@ -15,7 +15,7 @@ void place(const MicroBatchOrder& order, std::int64_t call, std::int64_t rows, B
 }  // namespace
 
 StreamSource::StreamSource(Communicator& comm, const std::string& name, const TokenStream& stream,
-                           const ReaderOptions& options, const BatchShape& shape,
+                           const ReaderOptions& options, const RowShape& shape,
                            WindowOf window_of, const MicroBatchOrder& order)
     : stream_(stream),
       shape_(shape),
@@ -41,7 +41,7 @@ void StreamSource::fill(std::int64_t call, Batch& batch) {
 }
 
 SharedSource::SharedSource(Communicator& peers, const std::string& name,
-                           std::unique_ptr<BatchSource> reading, const BatchShape& shape,
+                           std::unique_ptr<BatchSource> reading, const RowShape& shape,
                            const MicroBatchOrder& order)
     : shape_(shape),
       order_(order),
@@ -74,7 +74,7 @@ void SharedSource::abandon() {
   if (reading_) reading_->abandon();
 }
 
-SyntheticSource::SyntheticSource(std::uint64_t seed, std::string name, const BatchShape& shape,
+SyntheticSource::SyntheticSource(std::uint64_t seed, std::string name, const RowShape& shape,
                                  const MicroBatchOrder& order, std::int64_t limit)
     : seed_(seed), name_(std::move(name)), shape_(shape), order_(order), limit_(limit) {}
 

@@ -11,7 +11,7 @@
 namespace choir {
 
 /// What a source needs to know besides where the tokens lie.
-struct BatchShape {
+struct RowShape {
   std::int64_t rows = 0, block_size = 0, vocab_size = 0;
 };
 
@@ -22,7 +22,7 @@ class StreamSource : public BatchSource {
   using WindowOf = std::function<TokenWindow(std::int64_t sample)>;
   /// Collective over `comm`.
   StreamSource(Communicator& comm, const std::string& name, const TokenStream& stream,
-               const ReaderOptions& options, const BatchShape& shape, WindowOf window_of,
+               const ReaderOptions& options, const RowShape& shape, WindowOf window_of,
                const MicroBatchOrder& order);
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
@@ -32,7 +32,7 @@ class StreamSource : public BatchSource {
 
  private:
   const TokenStream& stream_;
-  BatchShape shape_;
+  RowShape shape_;
   WindowOf window_of_;
   MicroBatchOrder order_;
   std::unique_ptr<Communicator> comm_;  // outlives the reader
@@ -46,14 +46,14 @@ class SharedSource : public BatchSource {
  public:
   /// Collective over `peers`. `reading` on rank 0, nullptr on the others.
   SharedSource(Communicator& peers, const std::string& name, std::unique_ptr<BatchSource> reading,
-               const BatchShape& shape, const MicroBatchOrder& order);
+               const RowShape& shape, const MicroBatchOrder& order);
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
   std::int64_t block_size() const override { return shape_.block_size; }
   void abandon() override;
 
  private:
-  BatchShape shape_;
+  RowShape shape_;
   MicroBatchOrder order_;
   std::unique_ptr<Communicator> comm_;  // outlives the group
   MpiGroup group_;
@@ -63,7 +63,7 @@ class SharedSource : public BatchSource {
 /// Random tokens. Samples from `limit` on are padding; 0: no limit.
 class SyntheticSource : public BatchSource {
  public:
-  SyntheticSource(std::uint64_t seed, std::string name, const BatchShape& shape,
+  SyntheticSource(std::uint64_t seed, std::string name, const RowShape& shape,
                   const MicroBatchOrder& order, std::int64_t limit);
   void fill(std::int64_t call, Batch& batch) override;
   std::int64_t rows() const override { return shape_.rows; }
@@ -73,7 +73,7 @@ class SyntheticSource : public BatchSource {
  private:
   std::uint64_t seed_;
   std::string name_;
-  BatchShape shape_;
+  RowShape shape_;
   MicroBatchOrder order_;
   std::int64_t limit_;
 };

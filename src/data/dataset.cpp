@@ -38,7 +38,7 @@ struct Dataset::State {
     if (!shares()) return source;
     return std::make_unique<SharedSource>(*config.peers, name, std::move(source), shape(), order);
   }
-  BatchShape shape() const { return {config.rows, config.block_size, vocab_size}; }
+  RowShape shape() const { return {config.rows, config.block_size, vocab_size}; }
   void open_files();
   void open_in_turn();
   void open_evaluation();

@@ -1,116 +1,58 @@
 #include "choir/data/prefetcher.hpp"
 
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <vector>
 
-#include "choir/core/clock.hpp"
-#include "choir/core/error.hpp"
+#include "choir/data/read_ahead.hpp"
 
 namespace choir {
+namespace {
+
+// The slots belong to what fills them: whichever outlives its reader, both do.
+class BatchSlots : public SlotSource {
+ public:
+  BatchSlots(std::unique_ptr<BatchSource> source, int slots) : source_(std::move(source)) {
+    for (int i = 0; i < slots; ++i)
+      slots_.push_back(std::make_unique<BatchBuffer>(source_->rows(), source_->block_size()));
+  }
+  void fill(std::int64_t call, int slot) override { source_->fill(call, batch(slot)); }
+  void abandon() override { source_->abandon(); }
+  Batch& batch(int slot) { return slots_[static_cast<std::size_t>(slot)]->batch; }
+
+ private:
+  std::unique_ptr<BatchSource> source_;
+  std::vector<std::unique_ptr<BatchBuffer>> slots_;
+};
+
+}  // namespace
 
 struct Prefetcher::State {
-  std::unique_ptr<BatchSource> source;
-  std::vector<std::unique_ptr<BatchBuffer>> slots;
-  bool threaded = true;
-  std::int64_t asked = 0;  // calls of next()
-  double waited = 0;
-  int unwinding = std::uncaught_exceptions();
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::int64_t filled = 0;   // under the mutex from here
-  std::int64_t allowed = 0;  // may be filled
-  bool stop = false;
-  bool ended = false;  // the thread returned
-  std::exception_ptr failure;
-  std::thread thread;
-
-  Batch& slot(std::int64_t call) {
-    return slots[static_cast<std::size_t>(call) % slots.size()]->batch;
-  }
-  // On `stop` what is allowed is still read: other ranks may be in the same read.
-  void run() {
-    std::unique_lock lock(mutex);
-    while (!failure) {
-      changed.wait(lock, [&] { return filled < allowed || stop; });
-      if (filled == allowed) break;
-      lock.unlock();
-      std::exception_ptr thrown;
-      try {
-        source->fill(filled, slot(filled));
-      } catch (...) {
-        thrown = std::current_exception();
-      }
-      lock.lock();
-      failure = thrown;
-      if (!failure) ++filled;
-      changed.notify_all();
-    }
-    ended = true;
-    changed.notify_all();
-  }
+  State(std::unique_ptr<BatchSlots> slots, bool threaded, int count)
+      : slots_there(*slots), ahead(std::move(slots), threaded, count) {}
+  BatchSlots& slots_there;  // of `ahead`
+  ReadAhead ahead;
 };
 
 Prefetcher::Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots)
-    : state_(std::make_unique<State>()) {
-  CHOIR_CHECK(slots >= (threaded ? 2 : 1), "{} slots: one is in use while another is filled",
-              slots);
-  State& s = *state_;
-  s.source = std::move(source);
-  s.threaded = threaded;
-  for (int i = 0; i < slots; ++i)
-    s.slots.push_back(std::make_unique<BatchBuffer>(s.source->rows(), s.source->block_size()));
-  s.allowed = slots - 1;
-  if (threaded) s.thread = std::thread([&s] { s.run(); });
-}
+    : slots_(slots),
+      state_(std::make_unique<State>(std::make_unique<BatchSlots>(std::move(source), slots),
+                                     threaded, slots)) {}
 
-Prefetcher::~Prefetcher() {
-  State& s = *state_;
-  if (!s.thread.joinable()) return;
-  std::unique_lock lock(s.mutex);
-  s.stop = true;
-  s.changed.notify_all();
-  const bool orderly = std::uncaught_exceptions() <= s.unwinding;
-  const std::chrono::duration<double> patience(orderly ? kPatience : 0);
-  const bool ended = s.changed.wait_for(lock, patience, [&] { return s.ended; });
-  if (!ended) s.source->abandon();
-  lock.unlock();
-  s.thread.join();
-  // Memory that an unfinished MPI call may still write to must not be freed.
-  if (!ended) static_cast<void>(s.source.release());
-}
+Prefetcher::~Prefetcher() = default;
 
 const Batch& Prefetcher::next() {
-  State& s = *state_;
-  const double begin = now_seconds();
-  const std::int64_t call = s.asked;
-  if (!s.threaded) {
-    s.source->fill(call, s.slot(call));
-  } else {
-    std::unique_lock lock(s.mutex);
-    s.changed.wait(lock, [&] { return s.filled > call || s.failure; });
-    if (s.filled <= call) std::rethrow_exception(s.failure);
-    s.allowed = call + static_cast<std::int64_t>(s.slots.size());
-    s.changed.notify_all();
-  }
-  ++s.asked;
-  s.waited += now_seconds() - begin;
-  return s.slot(call);
+  return state_->slots_there.batch(state_->ahead.next());
 }
 
 std::int64_t Prefetcher::calls() const {
-  return state_->asked;
+  return state_->ahead.calls();
 }
 double Prefetcher::wait_seconds() const {
-  return state_->waited;
+  return state_->ahead.wait_seconds();
 }
 
 std::size_t Prefetcher::bytes() const {
-  const auto& batch = state_->slots.front()->batch;
-  return state_->slots.size() * (batch.inputs.bytes() + batch.targets.bytes());
+  const Batch& batch = state_->slots_there.batch(0);
+  return static_cast<std::size_t>(slots_) * (batch.inputs.bytes() + batch.targets.bytes());
 }
 
 }  // namespace choir

@@ -125,6 +125,17 @@ TokenStream TokenStream::open(const std::vector<std::string>& paths, TokenFormat
   return stream;
 }
 
+TokenStream TokenStream::of_files(std::vector<TokenFile> files, int item_bytes) {
+  CHOIR_CHECK(item_bytes == 2 || item_bytes == 4, "items of {} bytes", item_bytes);
+  TokenStream stream;
+  stream.token_bytes_ = item_bytes;
+  for (TokenFile& file : files) {
+    file.first = stream.count();
+    stream.files_.push_back(std::move(file));
+  }
+  return stream;
+}
+
 void TokenStream::add(const std::string& path, TokenFormat format) {
   if (is_megatron_prefix(path)) return add(path + ".bin", TokenFormat::megatron);
   if (!fs::exists(path))

@@ -45,7 +45,7 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 
 }  // namespace
 
-Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const GptCut& cut)
+Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : config_(c), parameters_(&parameters), embedding_dropout_("embedding.dropout", c.dropout) {
   const int units = static_cast<int>(c.n_layer) + 2;
   const std::vector<UnitRange> everything{{0, units}};
@@ -165,10 +165,20 @@ Shape Gpt::rope_table_shape() const {
   return {config_.block_size, config_.head_width()};
 }
 
-void Gpt::prepare(Pass& pass, const TensorView& rope_table) {
-  rope_table_ = rope_table;
-  if (config_.position == Position::rope)
-    ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
+std::size_t Gpt::table_bytes(const Precision& precision) const {
+  return static_cast<std::size_t>(rope_table_shape().count()) * size_of(precision.statistic);
+}
+
+void Gpt::prepare(Pass& pass, void* memory) {
+  rope_table_ = {memory, pass.precision().statistic, rope_table_shape()};
+  if (rope_table_.count() > 0) ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
+}
+
+// A part does not tell how long the whole is.
+Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
+  return share_of_sequences(
+      batch.samples, context.size() > 1 ? config_.block_size : batch.inputs.count() / batch.samples,
+      context);
 }
 
 Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
@@ -195,7 +205,7 @@ Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   return x;
 }
 
-Tensor Gpt::forward(Pass& pass, int index, Tensor input, const GptBatch& batch,
+Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                     BucketHooks& hooks) {
   const Piece& here = piece(index);
   CHOIR_CHECK(here.embedding == input.empty(), "piece {} gets {} input", index,
@@ -203,7 +213,7 @@ Tensor Gpt::forward(Pass& pass, int index, Tensor input, const GptBatch& batch,
   pass.begin_piece(index);
   ResidualStream stream;
   if (here.embedding) {
-    stream.residual = embed(pass, batch.ids, hooks);
+    stream.residual = embed(pass, batch.inputs, hooks);
   } else {
     CHOIR_CHECK(input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
                 to_string(input.shape), to_string(boundary_shape(pass)));
@@ -218,7 +228,7 @@ Tensor Gpt::forward(Pass& pass, int index, Tensor input, const GptBatch& batch,
   return here.head ? head(pass, std::move(stream), batch, hooks) : joined(pass, std::move(stream));
 }
 
-Tensor Gpt::head(Pass& pass, ResidualStream stream, const GptBatch& batch, BucketHooks& hooks) {
+Tensor Gpt::head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks) {
   hooks.acquire(final_norm_bucket_);
   if (!keeps_shared_weight()) hooks.acquire(head_bucket_);
   const Tensor normed = final_norm_->forward(pass, stream).normed;
@@ -251,7 +261,7 @@ void Gpt::release_head(BucketHooks& hooks) const {
   hooks.release(final_norm_bucket_);
 }
 
-Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const TensorView& ids,
+Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                      BucketHooks& hooks) {
   const Piece& here = piece(index);
   CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
@@ -267,7 +277,7 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const TensorView& i
     hooks.release(block.bucket);
   }
   if (!here.embedding) return d_stream;
-  embedding_backward(pass, d_stream, ids, hooks);
+  embedding_backward(pass, d_stream, batch.inputs, hooks);
   return {};
 }
 
@@ -317,7 +327,7 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
                       .position_end = pass.sequence().position_end()});
 }
 
-Tensor Gpt::through(Pass& pass, const GptBatch& batch, BucketHooks& hooks) {
+Tensor Gpt::through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks) {
   CHOIR_CHECK(whole_, "this rank has {} pieces of the model, not all of it", pieces());
   Tensor stream;
   for (int i = 0; i < pieces(); ++i) stream = forward(pass, i, std::move(stream), batch, hooks);
@@ -326,18 +336,19 @@ Tensor Gpt::through(Pass& pass, const GptBatch& batch, BucketHooks& hooks) {
 
 Tensor Gpt::loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
                  BucketHooks& hooks, const double* device_scale) {
-  return through(
-      pass, {.ids = ids, .targets = targets, .scale = scale, .device_scale = device_scale}, hooks);
+  return through(pass,
+                 {.inputs = ids, .targets = targets, .scale = scale, .device_scale = device_scale},
+                 hooks);
 }
 
 void Gpt::backward(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   Tensor d_stream;
   for (int i = pieces() - 1; i >= 0; --i)
-    d_stream = backward(pass, i, std::move(d_stream), ids, hooks);
+    d_stream = backward(pass, i, std::move(d_stream), {.inputs = ids}, hooks);
 }
 
 Tensor Gpt::next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-  return through(pass, {.ids = ids}, hooks);
+  return through(pass, {.inputs = ids}, hooks);
 }
 
 std::int64_t Gpt::kv_heads_of_rank() const {

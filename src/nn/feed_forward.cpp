@@ -10,7 +10,7 @@ namespace {
 Linear::Options input_options(const FeedForward::Options& o) {
   ShardSpec rows{.split_dim = 0};
   if (ops::activation_inputs(o.activation) == 2) rows.sections = {{o.hidden}, {o.hidden}};
-  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
+  return {.bias = o.bias, .init_std = o.input_init_std, .weight_shard = rows, .bias_shard = rows};
 }
 
 class WholeFeedForward final : public FeedForward {
@@ -44,7 +44,7 @@ WholeFeedForward::WholeFeedForward(ParameterSet& parameters, const std::string& 
               {.bias = options.bias,
                .init_std = options.output_init_std,
                .weight_shard = {.split_dim = 1}}),
-      dropout_(name + ".dropout", options.dropout) {}
+      dropout_(name + ".dropout", options.dropout, options.factor) {}
 
 // A library on a GPU activates the exact sum of a product, of which only the rounded one is kept.
 bool WholeFeedForward::remakes_activation(const Pass& pass, const ResidualNorm* source) const {

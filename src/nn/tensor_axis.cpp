@@ -1,5 +1,6 @@
 #include "choir/nn/tensor_axis.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "choir/nn/pass.hpp"
@@ -33,6 +34,16 @@ Tensor RowGather::wait() {
   request_ = nullptr;
   const Tensor all = std::exchange(rows_, Tensor());
   return all.view(all.slice(0, count_));
+}
+
+Tensor own_rows(Pass& pass, const Tensor& rows) {
+  if (!pass.shares_rows()) return rows;
+  const std::int64_t n = pass.share_rows(), first = pass.first_share_row();
+  const std::int64_t real = std::clamp<std::int64_t>(pass.sequence().rows() - first, 0, n);
+  Tensor share = pass.allocate({n, rows.shape.back()}, "share of rows");
+  if (real > 0) ops::copy(pass.stream(), rows.slice(first, real), share.slice(0, real));
+  if (real < n) ops::zero(pass.stream(), share.slice(real, n - real));
+  return share;
 }
 
 Tensor allocate_terms(Pass& pass, std::int64_t width, const char* tag) {

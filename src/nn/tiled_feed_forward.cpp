@@ -15,7 +15,7 @@ ShardSpec tile_of(ShardSpec spec, int tile, int tiles) {
 
 TiledFeedForward::TiledFeedForward(ParameterSet& parameters, const std::string& name,
                                    const Options& options)
-    : options_(options), dropout_(name + ".dropout", options.dropout) {
+    : options_(options), dropout_(name + ".dropout", options.dropout, options.factor) {
   CHOIR_CHECK(options.tiles <= kMostTiles, "{} tiles", options.tiles);
   const int inputs = ops::activation_inputs(options.activation);
   ShardSpec rows{.split_dim = 0};
@@ -25,7 +25,10 @@ TiledFeedForward::TiledFeedForward(ParameterSet& parameters, const std::string& 
     const ShardSpec of_output = tile_of({.split_dim = 1}, t, options.tiles);
     parameters.begin_tile();
     Linear input(parameters, name + ".input", options.width, options.hidden * inputs,
-                 {.bias = options.bias, .weight_shard = of_input, .bias_shard = of_input});
+                 {.bias = options.bias,
+                  .init_std = options.input_init_std,
+                  .weight_shard = of_input,
+                  .bias_shard = of_input});
     Linear output(parameters, name + ".output", options.hidden, options.width,
                   {.bias = false, .init_std = options.output_init_std, .weight_shard = of_output});
     tiles_.push_back({std::move(input), std::move(output)});

@@ -44,6 +44,8 @@ std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double 
     bench_norms(bench);
     bench_activations(bench);
     bench_tokens(bench);
+    bench_ctc(bench);
+    bench_features(bench);
     bench_positions(bench);
     bench_flat(bench);
   }

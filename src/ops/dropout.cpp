@@ -1,5 +1,7 @@
 #include "choir/ops/dropout.hpp"
 
+#include <cmath>
+
 #include "kernels/dropout.hpp"
 #include "src/ops/dispatch.hpp"
 
@@ -11,6 +13,7 @@ void dropout(const Stream& stream, const Dropout& args) {
   // NaN is refused too. Above 1 - 2^-32 the threshold would not fit 32 bits.
   CHOIR_CHECK(args.probability >= 0 && args.probability <= 1 - 0x1p-32, "probability {}",
               args.probability);
+  CHOIR_CHECK(std::isfinite(args.factor), "factor {}", args.factor);
   CHOIR_CHECK(args.tokens >= 1 && args.first_sample >= 0 && args.first_position >= 0,
               "{} tokens from sample {}, position {}", args.tokens, args.first_sample,
               args.first_position);

@@ -110,7 +110,8 @@ void PipelineExecutor::post(std::size_t index, StageWork& work) {
   for (std::size_t k = group.begin; k < group.end; ++k) {
     const Action& a = actions_[k];
     Tensor& tensor = carried(a);
-    if (!is_send(a.kind)) tensor = work.receive_buffer(a.kind == Kind::receive_gradient);
+    if (!is_send(a.kind))
+      tensor = work.receive_buffer(a.micro_batch, a.kind == Kind::receive_gradient);
     Message& message = messages_[group.first_message + (k - group.begin)];
     message.data = tensor.data;
     message.bytes = tensor.bytes();

@@ -128,6 +128,9 @@ class Bench {
 };
 
 void Bench::prepare() {
+  if (deck_.model.speech())
+    throw DeckError("`choir bench step` does not run model.type = \"fastconformer\"",
+                    "the log lines of `choir train` tell its speed");
   batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
   data_ = open_data(deck_, batch_.micro, mesh_, log_);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
@@ -188,7 +191,7 @@ void Bench::build() {
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   engine_->instance().initialise(options.seed);
   result_.parameters = engine_->instance().parameters().count();
-  result_.work = step_work(options.model, options.precision, batch_.micro * batch_.accum,
+  result_.work = step_work(options.model.gpt(), options.precision, batch_.micro * batch_.accum,
                            engine_->instance().storage().slices_size());
   // The axes that part the work on a micro-batch, evenly if they can.
   const double parts = world().size() / mesh_.along(Axis::data).size();
@@ -259,7 +262,7 @@ void Bench::gather() {
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
-  result_.flops_per_token = engine_->instance().model().flops_per_token();
+  result_.flops_per_token = engine_->instance().gpt().flops_per_token();
   const double rate = result_.flops_per_token * result_.tokens_per_second();
   result_.mfu = rate / result_.peak_flops;
   result_.hfu_over_mfu = plan_.hfu_over_mfu();

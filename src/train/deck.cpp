@@ -16,6 +16,7 @@ deck::Table make_table() {
   deck::Table table;
   deck::add_run_keys(table);
   deck::add_model_keys(table);
+  deck::add_speech_keys(table);
   deck::add_data_keys(table);
   deck::add_train_keys(table);
   deck::add_parallel_keys(table);
@@ -36,6 +37,7 @@ void derive(Deck& deck) {
   if (deck.run.name.empty()) deck.run.name = std::filesystem::path(deck.source).stem().string();
   if (deck.run.name.empty()) deck.run.name = "run";
   if (deck.run.dir.empty()) deck.run.dir = "runs/" + deck.run.name;
+  if (deck.model.speech()) deck::show_speech(deck);
   GptConfig& gpt = deck.model.gpt;
   if (gpt.n_kv_head == 0) {
     gpt.n_kv_head = gpt.n_head;

@@ -89,6 +89,24 @@ std::string powers_around(std::int64_t n) {
   return fmt::format("{} or {}", below, 2 * below);
 }
 
+/// Reproducible mode takes the power of two above: then no layout changes the tree of sums.
+BatchSizes speech_batch(const TrainSection& train, int data_parallel) {
+  const std::int64_t all = train.micro_batches;
+  BatchSizes batch{.micro = 1,
+                   .accum = (all + data_parallel - 1) / data_parallel,
+                   .global = all,
+                   .data_parallel = data_parallel};
+  if (!train.reproducible) return batch;
+  if (!power_of_two(data_parallel))
+    throw DeckError(fmt::format("train.reproducible = true needs powers of two, but the "
+                                "data-parallel size is {}",
+                                data_parallel),
+                    fmt::format("nearest legal: {} ranks", powers_around(data_parallel)));
+  const auto padded = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(all)));
+  batch.accum = std::max<std::int64_t>(1, padded / data_parallel);
+  return batch;
+}
+
 }  // namespace
 
 BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
@@ -120,6 +138,7 @@ BatchSizes resolve_batch(Deck& deck, int data_parallel) {
                                 deck.parallel.data, data_parallel, plural(data_parallel)),
                     fmt::format("legal: \"auto\" or {}; or start it on {} {}", data_parallel,
                                 deck.parallel.data, plural(deck.parallel.data)));
+  if (deck.model.speech()) return speech_batch(deck.train, data_parallel);
   TrainSection& train = deck.train;
   const auto given = [&](const char* key, int value) {
     const auto origin = deck.origins.find(key);

@@ -92,6 +92,17 @@ class Checks {
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
   }
 
+  void warm_start() {
+    const CheckpointSection& checkpoint = deck_.checkpoint;
+    if (!checkpoint.init_from.empty()) return;
+    for (const auto& [key, patterns] : {std::pair("init_take", &checkpoint.init_take),
+                                        std::pair("init_skip", &checkpoint.init_skip)})
+      if (!patterns->empty())
+        add({std::string("checkpoint.") + key, "checkpoint.init_from"},
+            fmt::format("checkpoint.{} chooses from checkpoint.init_from, which is not given",
+                        key));
+  }
+
   void device() {
     const std::string& transport = deck_.parallel.transport;
     if (deck_.device == "cuda" && deck_.train.precision == "fp64")
@@ -186,13 +197,18 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
 
 std::vector<KeyProblem> deck::check(const Deck& deck) {
   Checks checks(deck);
-  for (KeyProblem& problem : check_model(deck.model.gpt))
-    checks.add(std::move(problem.keys), std::move(problem.text));
-  for (KeyProblem& problem : deck::check_parallel(deck))
-    checks.add(std::move(problem.keys), std::move(problem.text));
-  checks.batch();
-  checks.data();
+  const auto add = [&](std::vector<KeyProblem> problems) {
+    for (KeyProblem& problem : problems)
+      checks.add(std::move(problem.keys), std::move(problem.text));
+  };
+  const bool speech = deck.model.speech();
+  add(deck::check_kind(deck));
+  add(speech ? deck::check_speech(deck) : check_model(deck.model.gpt));
+  add(deck::check_parallel(deck));
+  if (!speech) checks.batch();
+  if (!speech) checks.data();
   checks.schedule();
+  checks.warm_start();
   checks.precision();
   checks.device();
   checks.faults();

@@ -67,6 +67,7 @@ class ParallelChecks {
       add({"parallel.sequence", "parallel.tensor"},
           "parallel.sequence = true divides tokens among tensor ranks, but parallel.tensor = 1; "
           "nearest legal: sequence = false, or tensor = 2");
+    if (deck_.model.speech()) return;
     for (KeyProblem& problem : check_tensor_size(gpt, t))
       add(std::move(problem.keys), std::move(problem.text));
   }
@@ -89,7 +90,8 @@ class ParallelChecks {
   void pipeline() {
     const ParallelSection& parallel = deck_.parallel;
     const std::int64_t stages = parallel.pipeline, chunks = parallel.virtual_stages;
-    const std::int64_t layers = deck_.model.gpt.n_layer;
+    const std::int64_t layers =
+        deck_.model.speech() ? speech_of(deck_).n_layer : deck_.model.gpt.n_layer;
     if (stages > layers)
       add({"parallel.pipeline", "model.n_layer"},
           fmt::format("parallel.pipeline = {} is more than model.n_layer = {}: a stage needs a "
@@ -116,7 +118,7 @@ class ParallelChecks {
   void context() {
     const std::int64_t ranks = deck_.parallel.context;
     const GptConfig& gpt = deck_.model.gpt;
-    if (ranks == 1) return;
+    if (ranks == 1 || deck_.model.speech()) return;
     const std::int64_t t = deck_.parallel.tensor;
     if (gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
       add({"parallel.context", "model.n_head", "parallel.tensor"},

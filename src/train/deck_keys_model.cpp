@@ -37,7 +37,8 @@ void add_run_keys(Table& table) {
 
 void add_model_keys(Table& table) {
   auto model = table.section("model", &Deck::model);
-  model.add("type", &ModelSection::type, "", "Family of the model.").one_of({"gpt"});
+  model.add("type", &ModelSection::type, "", "Family of the model.")
+      .one_of({"gpt", "fastconformer"});
 
   auto gpt =
       table.section<GptConfig>("model", [](Deck& deck) -> GptConfig& { return deck.model.gpt; });
@@ -80,7 +81,7 @@ void add_model_keys(Table& table) {
   gpt.add("norm_eps", &GptConfig::norm_eps, "", "Added to the variance.").above(0);
   gpt.add("activation", &GptConfig::activation, "",
           "Nonlinearity of the feed-forward layer; gelu is the exact (erf) form.")
-      .one_of({"gelu", "gelu_tanh", "relu", "swiglu"});
+      .one_of({"gelu", "gelu_tanh", "relu", "swiglu", "silu"});
   gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);

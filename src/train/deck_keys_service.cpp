@@ -77,6 +77,14 @@ void add_service_keys(Table& table) {
       .checked("auto | none | PATH", [](const KeyValue& value) -> std::string {
         return std::get<std::string>(value).empty() ? "expected auto, none or a path" : "";
       });
+  checkpoint.add(
+      "init_from", &CheckpointSection::init_from, "path",
+      "A run that does not resume begins with parameters of this checkpoint, by name and "
+      "equal shape. Empty: with random ones.");
+  checkpoint.add("init_take", &CheckpointSection::init_take, "patterns",
+                 "With init_from: names of the parameters to take, with * and ?. Empty: all.");
+  checkpoint.add("init_skip", &CheckpointSection::init_skip, "patterns",
+                 "With init_from: names of parameters to leave out.");
 
   auto log = table.section("log", &Deck::log);
   log.add("interval", &LogSection::interval, "steps",

@@ -76,6 +76,12 @@ void add_train_keys(Table& table) {
            "Passes of each rank per step. 0: from the other two.")
       .at_least(0);
   train
+      .add("micro_batches", &Part::micro_batches, "micro-batches",
+           "Speech: of a step, on all ranks together; each is one of data.batch_duration. Ranks "
+           "own equally many, of which some may be empty.")
+      .at_least(0)
+      .at_most(1 << 20);
+  train
       .add("max_steps", &Part::max_steps, "steps",
            "Steps of the whole run, resumed parts included.")
       .at_least(0);

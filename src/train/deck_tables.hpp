@@ -8,6 +8,7 @@ using Table = KeyTable<Deck>;
 
 void add_run_keys(Table& table);
 void add_model_keys(Table& table);
+void add_speech_keys(Table& table);
 void add_data_keys(Table& table);
 void add_train_keys(Table& table);
 void add_parallel_keys(Table& table);
@@ -16,6 +17,12 @@ std::vector<ForeignKey> foreign_keys();
 
 /// What no single key can show. Places are put in front by the caller.
 std::vector<KeyProblem> check(const Deck& deck);
+/// Keys of the kind of model that model.type does not name.
+std::vector<KeyProblem> check_kind(const Deck& deck);
+/// Of a speech model, parallel.tensor and parallel.context included.
+std::vector<KeyProblem> check_speech(const Deck& deck);
+/// Shared keys that are not given show what a speech model has.
+void show_speech(Deck& deck);
 /// The part of it about parallel.*, which the number of ranks does not decide.
 std::vector<KeyProblem> check_parallel(const Deck& deck);
 

@@ -6,6 +6,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/device/profile_range.hpp"
+#include "choir/model/host_batch.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -21,6 +22,11 @@ bool recordable(Mesh& mesh) {
     if (ranks.size() > 1 && std::string_view(ranks.transport()) != "nccl") return false;
   }
   return true;
+}
+
+/// Whether every step launches the same kernels.
+bool fixed_shape(const EngineOptions& options) {
+  return !options.model.is_speech();
 }
 
 /// Of sums over the tensor axis.
@@ -43,6 +49,17 @@ void abandon_capture(Device& device, NativeStream stream) {
 
 }  // namespace
 
+std::vector<BatchShape> shapes_of(const EngineOptions& options) {
+  if (!options.model.is_speech())
+    return {token_shape(options.model.gpt(), options.micro_batch_size)};
+  if (options.shapes.empty())
+    throw DeckError(
+        "model.type = \"fastconformer\": how large micro-batches of audio are is not "
+        "known here",
+        "`choir train` takes it from its data");
+  return options.shapes;
+}
+
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
     : options_(options),
       mesh_(&mesh),
@@ -63,8 +80,8 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       staged_(!device.host_visible()),
       keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
              mesh.layout().size(Axis::context) > 1),
-      graphs_(options.cuda_graph && device.records_graphs() && recordable(mesh) &&
-              options.offload.place != MemoryPlace::file),
+      graphs_(options.cuda_graph && fixed_shape(options) && device.records_graphs() &&
+              recordable(mesh) && options.offload.place != MemoryPlace::file),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
@@ -82,7 +99,6 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   work_ = std::make_unique<TrainingWork>(
       instance_, *reducer_, *partial_,
       TrainingWork::Options{
-          .micro_batch_size = options.micro_batch_size,
           .micro_batches = options.micro_batches,
           .reproducible = options.reproducible,
           .passes = promised_live(schedule_.kind, schedule_.shape, stages.rank())});
@@ -108,13 +124,20 @@ StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
       schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];
   const ContextAxis& context = instance_.context();
-  const std::int64_t tokens = options_.model.block_size;
-  return {.micro_batches = options_.micro_batches,
-          .marks = staged_ ? 2 * actions.size() + 5 : 0,
-          .keeps_batches = keeps_,
-          .sequences = options_.micro_batch_size,
-          .whole_tokens = tokens,
-          .share = position_share(tokens, context.rank(), context.size())};
+  StepSlot::Options slot{.micro_batches = options_.micro_batches,
+                         .marks = staged_ ? 2 * actions.size() + 5 : 0,
+                         .fixed = fixed_shape(options_)};
+  if (!keeps_) return slot;
+  for (BatchShape shape : shapes_of(options_)) {
+    if (context.size() > 1) {
+      slot.whole_tokens = shape.tokens;
+      slot.share = position_share(shape.tokens, context.rank(), context.size());
+      shape.tokens = slot.share.tokens;
+    }
+    slot.batch_bytes =
+        std::max(slot.batch_bytes, bytes_of_fields(fields_of(options_.model, shape)));
+  }
+  return slot;
 }
 
 Engine::~Engine() {
@@ -333,6 +356,8 @@ std::string Engine::graph_use() const {
     return fmt::format("a step is recorded after {} steps and then replayed as a whole",
                        kStepsBeforeGraph);
   if (!options_.cuda_graph) return "off";
+  if (!fixed_shape(options_))
+    return "not used: micro-batches differ in shape, and a recorded step has one";
   if (!instance_.device().records_graphs())
     return fmt::format("of no effect on the {} device", name_of(instance_.device().kind()));
   if (options_.offload.place == MemoryPlace::file)

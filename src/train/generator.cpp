@@ -26,9 +26,9 @@ void to_floats(const TensorView& from, std::vector<float>& to) {
 /// Keys and values of all layers, in the arena.
 struct Generator::Cache {
   explicit Cache(ModelInstance& instance) {
-    const GptConfig& c = instance.model().config();
-    const auto layers = static_cast<std::size_t>(instance.model().layers_of_rank());
-    const Shape shape{1, c.block_size, instance.model().kv_heads_of_rank(), c.head_width()};
+    const GptConfig& c = instance.gpt().config();
+    const auto layers = static_cast<std::size_t>(instance.gpt().layers_of_rank());
+    const Shape shape{1, c.block_size, instance.gpt().kv_heads_of_rank(), c.head_width()};
     memory.reserve(2 * layers);
     for (std::size_t i = 0; i < layers; ++i) {
       memory.push_back(instance.pass().allocate(shape, "key cache"));
@@ -48,7 +48,7 @@ std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, 
                                               const TokenChoice& choice,
                                               const std::function<void(std::int32_t)>& on_token) {
   CHOIR_CHECK(!tokens.empty(), "generation needs at least one token to start from");
-  const GptConfig& config = instance_.model().config();
+  const GptConfig& config = instance_.gpt().config();
   TokenChooser chooser(choice, config.vocab_size);
   std::vector<float> logits(static_cast<std::size_t>(config.vocab_size));
   Cache cache(instance_);
@@ -82,7 +82,7 @@ bool Generator::feed(KvCache& cache, const std::int32_t* ids, std::int64_t count
   instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
   pass.begin(Mode::generate,
              {.batch = 1, .tokens = count, .first_position = cache.length, .cache = &cache}, 0);
-  const Tensor out = forward_through_stages(instance_.model(), pass, {.ids = device_ids},
+  const Tensor out = forward_through_stages(instance_.model(), pass, {.inputs = device_ids},
                                             instance_.hooks(), instance_.stages());
   cache.length += count;
   if (out.empty()) return false;

@@ -18,6 +18,17 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.17g}", value) : "null";
 }
 
+/// What validation tells beside val_loss: "val_wer", and of sets with a name "val_loss/NAME".
+std::vector<std::pair<std::string, double>> more_of(const StepMetrics& m) {
+  std::vector<std::pair<std::string, double>> more;
+  for (const Validation& v : m.validations) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    if (!v.name.empty()) more.emplace_back("val_loss" + behind, v.loss);
+    for (const auto& [name, value] : v.metrics) more.emplace_back("val_" + name + behind, value);
+  }
+  return more;
+}
+
 std::int64_t step_of_line(const std::string& line) {
   const auto at = line.find("\"step\":");
   return at == std::string::npos ? -1 : std::atoll(line.c_str() + at + 7);
@@ -33,9 +44,11 @@ std::string format_line(const StepMetrics& m, int ranks) {
       "tps_per_gpu={:.0f} mfu={:.2f}",
       m.step, m.result.loss, m.dt, m.forward, m.backward, sps, sps / ranks, tps, tps / ranks,
       100 * m.mfu);
+  if (m.audio_seconds > 0) line += fmt::format(" rtfx={:.0f}", per_second(m.audio_seconds, m.dt));
   if (m.scaled) line += fmt::format(" loss_scale={:.0f}", m.result.loss_scale);
   if (m.train_loss) line += fmt::format(" train_loss={:.4f}", *m.train_loss);
   if (m.val_loss) line += fmt::format(" val_loss={:.4f}", *m.val_loss);
+  for (const auto& [name, value] : more_of(m)) line += fmt::format(" {}={:.4f}", name, value);
   if (!m.result.updated) line += " skipped";
   return line;
 }
@@ -51,6 +64,7 @@ std::string metrics_legend(const std::string& peak_text) {
          "                " +
          peak_text +
          "\n"
+         "  rtfx          seconds of audio a second, all ranks (speech)\n"
          "  loss_scale    factor on the loss of this step (fp16-mixed)\n"
          "  train_loss    mean training loss since the evaluation before\n"
          "  val_loss      mean over the validation data (lines with an evaluation)\n"
@@ -68,9 +82,12 @@ std::string to_json(const StepMetrics& m, int ranks) {
       number(m.dt), number(m.forward), number(m.backward), number(m.data), number(m.comm),
       number(m.optimizer), number(m.other), number(sps), number(sps / ranks), number(tps),
       number(tps / ranks), number(100 * m.mfu), m.memory, !m.result.updated);
+  if (m.audio_seconds > 0) text += ",\"rtfx\":" + number(per_second(m.audio_seconds, m.dt));
   if (m.scaled) text += ",\"loss_scale\":" + number(m.result.loss_scale);
   if (m.train_loss) text += ",\"train_loss\":" + number(*m.train_loss);
   if (m.val_loss) text += ",\"val_loss\":" + number(*m.val_loss);
+  for (const auto& [name, value] : more_of(m))
+    text += fmt::format(",\"{}\":{}", name, number(value));
   return text + "}";
 }
 

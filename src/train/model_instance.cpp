@@ -1,6 +1,7 @@
 #include "choir/train/model_instance.hpp"
 
-#include <utility>
+#include <array>
+#include <tuple>
 
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
@@ -15,8 +16,8 @@ TensorSplit split_of(const ModelInstance::Options& options, const Communicator& 
           .sequence = options.sequence && tensor.size() > 1};
 }
 
-GptCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
-  GptCut cut =
+ModelCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
+  ModelCut cut =
       cut_of(options.model, options.pipeline, stages.size(), stages.rank(), options.separate_tied);
   if (options.control == NegativeControl::layer_dropped && stages.size() > 1 && stages.rank() == 0)
     --cut.pieces.front().count;
@@ -34,6 +35,17 @@ std::uint64_t pass_seed(const ModelInstance::Options& options, const Mesh& mesh)
   return options.seed + (own ? static_cast<std::uint64_t>(mesh.rank()) : 0);
 }
 
+/// What a model cannot do is refused before anything is made.
+const ModelConfig& checked(const ModelInstance::Options& options, Mesh& mesh) {
+  const int context = mesh.along(Axis::context).size();
+  if (options.model.is_speech() && context > 1)
+    throw DeckError(fmt::format("parallel.context = {} shares tokens of a sequence, which "
+                                "model.type = \"fastconformer\" does not have",
+                                context),
+                    "set parallel.context to 1; parallel.tensor and parallel.pipeline divide it");
+  return options.model;
+}
+
 ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
   if (options.alter) options.alter(parameters);
   return parameters;
@@ -48,7 +60,8 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       mesh_(&mesh),
       stream_(device, &work_),
       parameters_(split_of(options, mesh.along(Axis::tensor))),
-      model_(options.model, parameters_, cut_for(options, mesh.along(Axis::pipeline))),
+      model_(make_model(checked(options, mesh), parameters_,
+                        cut_for(options, mesh.along(Axis::pipeline)))),
       storage_(std::make_unique<ParameterStorage>(
           altered(options, parameters_), options.precision, device,
           Sharding(mesh, options.zero, device, options.control), options.training, options.offload,
@@ -59,11 +72,15 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
             tensor_axis(options, mesh), {.communicator = &mesh.along(Axis::context)}),
       scalar_(device, sizeof(double)) {
   pass_.inject(options.control);
-  const Shape table = model_.rope_table_shape();
-  if (table.count() == 0) return;
-  const DType type = options.precision.statistic;
-  tables_ = Buffer(device, static_cast<std::size_t>(table.count()) * size_of(type));
-  model_.prepare(pass_, {tables_.data(), type, table});
+  const std::size_t bytes = model_->table_bytes(options.precision);
+  tables_ = Buffer(device, bytes);
+  model_->prepare(pass_, tables_.data());
+}
+
+Gpt& ModelInstance::gpt() {
+  auto* const gpt = dynamic_cast<Gpt*>(model_.get());
+  CHOIR_CHECK(gpt != nullptr, "this model generates no text");
+  return *gpt;
 }
 
 void ModelInstance::initialise(std::uint64_t seed) {
@@ -78,12 +95,27 @@ std::unique_ptr<Pass> ModelInstance::make_pass() {
   return pass;
 }
 
-double ModelInstance::loss_sum(const TokenBatch& batch) {
-  pass_.begin(Mode::evaluate, share_of(batch.sequences, batch.inputs.count() / batch.sequences),
-              batch.first_sample);
-  const Tensor inputs = on_device(batch.inputs, 0), targets = on_device(batch.targets, -1);
-  const Tensor losses =
-      forward_through_stages(model_, pass_, {.ids = inputs, .targets = targets}, hooks(), stages());
+Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
+  pass_.begin(mode, model_->sequence_of(host, context()), host.first_sample,
+              host.first_sample_on_device);
+  ModelBatch from = host, batch = host;
+  const auto froms = from.fields(), tos = batch.fields();
+  std::array<Tensor, std::tuple_size_v<decltype(froms)>> held;
+  for (std::size_t f = 0; f < froms.size(); ++f) {
+    if (froms[f]->empty()) continue;
+    const bool inputs = froms[f] == &from.inputs;
+    const bool shared = pass_.shares_positions() && (inputs || froms[f] == &from.targets);
+    held[f] = shared ? share_on_device(*froms[f], inputs ? 0 : -1) : on_device(*froms[f]);
+    *tos[f] = held[f];
+  }
+  // What the sequence points at is now where the model can read it.
+  pass_.begin(mode, model_->sequence_of(batch, context()), host.first_sample,
+              host.first_sample_on_device);
+  return forward_through_stages(*model_, pass_, batch, hooks(), stages());
+}
+
+double ModelInstance::loss_sum(const ModelBatch& batch) {
+  const Tensor losses = forward(Mode::evaluate, batch);
   if (losses.empty()) return 0;
   const TensorView total{scalar_.data(), DType::f64, {1}};
   ops::tree_sum(stream_, losses, total);
@@ -92,21 +124,23 @@ double ModelInstance::loss_sum(const TokenBatch& batch) {
   return sum;
 }
 
-Tensor ModelInstance::on_device(const TensorView& host, std::int32_t padding) {
+Tensor ModelInstance::share_on_device(const TensorView& host, std::int32_t padding) {
   TensorView mine = host;
-  if (pass_.shares_positions()) {
-    const ContextAxis& context = pass_.context();
-    const std::int64_t whole = pass_.sequence().whole_tokens;
-    mine.shape = {pass_.sequence().rows()};
-    cut_.resize(static_cast<std::size_t>(mine.count()));
-    cut_positions({host.as<std::int32_t>(), static_cast<std::size_t>(host.count())}, whole,
-                  position_share(whole, context.rank(), context.size()), padding, cut_);
-    mine.data = cut_.data();
-  } else if (device_->host_visible()) {
-    return Tensor().view(host);
-  }
+  const std::int64_t whole = pass_.sequence().whole_tokens;
+  mine.shape = {pass_.sequence().rows()};
+  cut_.resize(static_cast<std::size_t>(mine.count()));
+  cut_positions({host.as<std::int32_t>(), static_cast<std::size_t>(host.count())}, whole,
+                position_share(whole, context().rank(), context().size()), padding, cut_);
+  mine.data = cut_.data();
   Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
   device_->copy_from_host(there.data, mine.data, mine.bytes());
+  return there;
+}
+
+Tensor ModelInstance::on_device(const TensorView& host) {
+  if (device_->host_visible()) return Tensor().view(host);
+  Tensor there = arena_.allocate(host.dtype, host.shape, "evaluation batch");
+  device_->copy_from_host(there.data, host.data, host.bytes());
   return there;
 }
 

@@ -1,17 +1,17 @@
 #include "choir/train/pipeline_options.hpp"
 
+#include "choir/model/make_model.hpp"
 #include "choir/parallel/layer_partition.hpp"
 #include "choir/parallel/pipeline_executor.hpp"
 
 namespace choir {
 
-GptCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
-              bool separate_tied) {
-  GptCut cut{.pieces = {}, .separate_tied = separate_tied};
+ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied) {
+  ModelCut cut{.pieces = {}, .separate_tied = separate_tied};
   if (stages == 1 && options.virtual_stages == 1) return cut;
-  const ModelCosts costs = Gpt::unit_costs(model, model.block_size);
-  const std::vector<UnitRange> ranges =
-      partition_layers(static_cast<int>(model.n_layer), costs, stages, options.virtual_stages);
+  const std::vector<UnitRange> ranges = partition_layers(
+      static_cast<int>(model.n_layer()), unit_costs(model), stages, options.virtual_stages);
   for (int chunk = 0; chunk < options.virtual_stages; ++chunk)
     cut.pieces.push_back(ranges[static_cast<std::size_t>(chunk * stages + stage)]);
   return cut;

@@ -57,12 +57,12 @@ MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
           .stride = sharding.micro_batch_stride()};
 }
 
-TokenBatch token_batch(const Batch& batch) {
+ModelBatch token_batch(const Batch& batch) {
   const std::int64_t n = batch.inputs.count();
-  return {.inputs = batch.inputs.reshaped({n}),
-          .targets = batch.targets.reshaped({n}),
+  return {.samples = batch.inputs.shape[0],
           .first_sample = batch.first_sample,
-          .sequences = batch.inputs.shape[0]};
+          .inputs = batch.inputs.reshaped({n}),
+          .targets = batch.targets.reshaped({n})};
 }
 
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {

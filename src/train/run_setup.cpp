@@ -74,12 +74,16 @@ Recompute recompute_of(const std::string& name) {
 
 }  // namespace
 
+ModelConfig model_of(const Deck& deck) {
+  ModelConfig model = deck.model.speech() ? ModelConfig(speech_of(deck)) : deck.model.gpt;
+  model.set_recompute(recompute_of(deck.train.recompute));
+  if (!model.is_speech()) model.gpt().label_smoothing = deck.train.label_smoothing;
+  return model;
+}
+
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
-  GptConfig model = deck.model.gpt;
-  model.recompute = recompute_of(deck.train.recompute);
-  model.label_smoothing = deck.train.label_smoothing;
-  return {.model = model,
+  return {.model = model_of(deck),
           .precision = precision_of(deck.train.precision),
           .seed = static_cast<std::uint64_t>(deck.run.seed),
           .micro_batch_size = batch.micro,

@@ -4,7 +4,7 @@
 
 namespace choir {
 
-Tensor forward_through_stages(Gpt& model, Pass& pass, const GptBatch& batch, BucketHooks& hooks,
+Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch, BucketHooks& hooks,
                               Communicator& stages) {
   const int stage = stages.rank(), last = stages.size() - 1;
   const int before = stage == 0 ? last : stage - 1, behind = stage == last ? 0 : stage + 1;

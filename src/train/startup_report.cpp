@@ -72,37 +72,56 @@ std::string transport_report(Mesh& mesh, Device& device) {
   return "axes:" + text;
 }
 
+namespace {
+
+/// What a step consists of.
+std::string batch_report(Engine& engine, std::int64_t ranks) {
+  const EngineOptions& o = engine.options();
+  if (o.model.is_speech())
+    return fmt::format("  micro-batches a step       {:>16} = {} x {} ranks\n",
+                       o.micro_batches * ranks, o.micro_batches, ranks);
+  const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
+  return fmt::format(
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
+      "  tokens per iteration       {:>16}\n",
+      format_count(sequences), o.micro_batch_size, o.micro_batches, ranks,
+      format_count(sequences * o.model.gpt().block_size));
+}
+
+}  // namespace
+
 std::string model_report(Engine& engine) {
-  Gpt& model = engine.instance().model();
+  Model& model = engine.instance().model();
   const ParameterSet& parameters = engine.instance().parameters();
   const EngineOptions& o = engine.options();
   std::int64_t decayed_tensors = 0;
   for (const Parameter* p : parameters.all()) decayed_tensors += p->decay;
   const auto tensors = static_cast<std::int64_t>(parameters.all().size());
   const std::int64_t ranks = engine.mesh().along(Axis::data).size();
-  const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
   const TensorSplit& split = parameters.tensor();
   const std::string divided =
       split.ranks == 1 ? "not divided"
                        : fmt::format("over {} ranks{}", split.ranks,
                                      split.sequence ? ", with sequence parallelism" : "");
+  const std::string without_positions =
+      o.model.is_speech()
+          ? ""
+          : fmt::format("  without positions          {:>16}\n",
+                        format_count(engine.instance().gpt().parameters_without_positions()));
   return fmt::format(
       "model:\n{}"
-      "  parameters                 {:>16}\n  without positions          {:>16}\n"
+      "  parameters                 {:>16}\n{}"
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
       "  tensor axis                {:>16}\n"
-      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
-      "  tokens per iteration       {:>16}\n"
+      "{}"
       "  GEMM                       {:>16}\n"
       "  results are read           {:>16}\n"
       "  train.cuda_graph           {}",
-      model.describe(), format_count(parameters.count()),
-      format_count(model.parameters_without_positions()), format_count(parameters.count_decayed()),
-      decayed_tensors, format_count(parameters.count() - parameters.count_decayed()),
-      tensors - decayed_tensors, divided, format_count(sequences), o.micro_batch_size,
-      o.micro_batches, ranks, format_count(sequences * o.model.block_size),
-      ops::gemm_library(o.precision.compute),
+      model.describe(), format_count(parameters.count()), without_positions,
+      format_count(parameters.count_decayed()), decayed_tensors,
+      format_count(parameters.count() - parameters.count_decayed()), tensors - decayed_tensors,
+      divided, batch_report(engine, ranks), ops::gemm_library(o.precision.compute),
       engine.lag() == 0 ? "after each step" : fmt::format("{} step(s) later", engine.lag()),
       engine.graph_use());
 }

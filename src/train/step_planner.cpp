@@ -9,23 +9,14 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/philox.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/device/null_device.hpp"
+#include "choir/model/host_batch.hpp"
 #include "choir/train/generator.hpp"
 
 namespace choir {
 namespace {
-
-/// Nobody looks at the tokens, but some devices are sent a copy.
-struct PlannedBatch {
-  PlannedBatch(std::int64_t sequences, std::int64_t tokens)
-      : ids(static_cast<std::size_t>(sequences * tokens)) {
-    const TensorView view{ids.data(), DType::i32, {sequences * tokens}};
-    batch = {.inputs = view, .targets = view, .first_sample = 0, .sequences = sequences};
-  }
-  std::vector<std::int32_t> ids;
-  TokenBatch batch;
-};
 
 NullDevice null_device_for(const Device* target) {
   return target ? NullDevice(*target) : NullDevice();
@@ -33,20 +24,48 @@ NullDevice null_device_for(const Device* target) {
 
 // A full block first and half a block after it: the two largest contexts generation ever feeds.
 void plan_generation(ModelInstance& instance) {
-  const auto block = static_cast<std::size_t>(instance.model().config().block_size);
+  const auto block = static_cast<std::size_t>(instance.gpt().config().block_size);
   Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
 }
 
-/// FLOPs and bytes of one step.
-WorkCounter work_of_step(Engine& engine, const TokenBatch& batch) {
-  PhaseClock clock;
-  WorkCounter& work = engine.instance().work();
-  work = {};
-  engine.step(
-      0, [&](std::int64_t) { return batch; }, 1.0, clock);
-  engine.finish(clock);
-  return work;
-}
+/// FLOPs and bytes of one step. Micro-batch j is of `shapes[(first + j) % size]`; nobody looks at
+/// what is in it, but some devices are sent a copy.
+class PlannedSteps {
+ public:
+  PlannedSteps(const ModelConfig& model, const std::vector<BatchShape>& shapes) {
+    for (const BatchShape& shape : shapes)
+      batches_.push_back(std::make_unique<HostBatch>(model, shape));
+  }
+
+  /// All micro-batches alike.
+  WorkCounter work(Engine& engine, std::size_t shape) const {
+    return run(engine, [&](std::int64_t) { return shape; });
+  }
+  /// Shapes follow on one another by chance.
+  void mixed(Engine& engine, std::uint64_t draw) const {
+    const PhiloxKey key = philox_key(draw, "shapes to plan for");
+    run(engine, [&](std::int64_t j) {
+      return philox_at(key, static_cast<std::uint64_t>(j))[0] % batches_.size();
+    });
+  }
+  const ModelBatch& batch(std::size_t shape) const { return batches_[shape]->batch; }
+
+ private:
+  template <class ShapeOf>
+  WorkCounter run(Engine& engine, const ShapeOf& shape_of) const {
+    PhaseClock clock;
+    WorkCounter& work = engine.instance().work();
+    work = {};
+    engine.step(
+        0, [&](std::int64_t j) { return batch(shape_of(j)); }, 1.0, clock);
+    engine.finish(clock);
+    return work;
+  }
+  std::vector<std::unique_ptr<HostBatch>> batches_;
+};
+
+/// Draws of mixed shapes; see plan_step().
+constexpr std::uint64_t kDraws = 16;
 
 /// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
 std::string largest_entries(const MemoryPlan& plan) {
@@ -68,21 +87,35 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
-  const PlannedBatch planned(options.micro_batch_size, options.model.block_size);
+  const std::vector<BatchShape> shapes = shapes_of(options);
+  const PlannedSteps steps(options.model, shapes);
   StepPlan plan;
   const Sharding& sharding = engine.instance().storage().sharding();
-  reset_traffic(*mesh, sharding);
-  const WorkCounter work = work_of_step(engine, planned.batch);
-  plan.traffic = traffic_of(*mesh, sharding);
-  plan.flops = work.flops;
-  plan.bytes = work.bytes;
-  if (options.model.recompute != Recompute::none) {
-    EngineOptions once = options;
-    once.model.recompute = Recompute::none;
-    Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
-    plan.repeated_flops = work.flops - work_of_step(keeps_all, planned.batch).flops;
+  WorkCounter most;
+  std::size_t largest = 0;
+  for (std::size_t shape = 0; shape < shapes.size(); ++shape) {
+    reset_traffic(*mesh, sharding);
+    const WorkCounter work = steps.work(engine, shape);
+    if (shape > 0 && work.flops <= most.flops) continue;
+    most = work;
+    largest = shape;
+    plan.traffic = traffic_of(*mesh, sharding);
   }
-  engine.instance().loss_sum(planned.batch);
+  plan.flops = most.flops;
+  plan.bytes = most.bytes;
+  if (options.model.recompute() != Recompute::none) {
+    EngineOptions once = options;
+    once.model.set_recompute(Recompute::none);
+    Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
+    plan.repeated_flops = most.flops - steps.work(keeps_all, largest).flops;
+  }
+  // Where several are in flight, different ones leave holes between them.
+  const bool mixes = shapes.size() > 1 && engine.schedule().shape.virtual_stages() > 1;
+  for (std::uint64_t draw = 0; mixes && draw < kDraws; ++draw) steps.mixed(engine, draw);
+  for (std::size_t shape = 0; shape < shapes.size(); ++shape)
+    engine.instance().loss_sum(steps.batch(shape));
+  for (const BatchShape& shape : options.evaluation_shapes)
+    engine.instance().loss_sum(HostBatch(options.model, shape).batch);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
   plan.arena_bytes = engine.instance().arena().peak();
@@ -90,11 +123,12 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 }
 
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        std::int64_t batch, bool generate, const Device* target) {
+                        const std::vector<BatchShape>& shapes, bool generate,
+                        const Device* target) {
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, 1);
   ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  if (batch > 0) instance.loss_sum(PlannedBatch(batch, options.model.block_size).batch);
+  for (const BatchShape& shape : shapes) instance.loss_sum(HostBatch(options.model, shape).batch);
   if (generate) plan_generation(instance);
   StepPlan plan;
   plan.flops = instance.work().flops;

@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "choir/model/host_batch.hpp"
+
 namespace choir {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
-
-std::size_t batch_bytes(std::int64_t cells) {
-  const std::size_t bytes =
-      2 * static_cast<std::size_t>(cells) * sizeof(std::int32_t) + sizeof(std::int64_t);
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// The index of the first sample, where every field before the others begins.
+constexpr std::size_t kHeader = 64;
+static_assert(sizeof(std::int64_t) <= kHeader);
 
 }  // namespace
 
@@ -37,16 +35,15 @@ StepSlot::StepSlot(Device& device, const Options& options)
     : marks(device, options.marks),
       device_(&device),
       options_(options),
-      cells_(options.sequences * options.share.tokens),
-      stride_(batch_bytes(cells_)),
+      stride_(kHeader + options.batch_bytes),
       inputs_(device, sizeof(ops::StepControl)),
       results_(device, sizeof(ops::StepControl)),
       published_(device) {
-  if (!options.keeps_batches) return;
+  if (options.batch_bytes == 0) return;
   const std::size_t bytes = static_cast<std::size_t>(options.micro_batches) * stride_;
   host_batches_ = HostBuffer(device, bytes);
   batches_ = Buffer(device, bytes);
-  sequences_.resize(static_cast<std::size_t>(options.micro_batches));
+  staged_.resize(static_cast<std::size_t>(options.micro_batches));
 }
 
 StepSlot::~StepSlot() {
@@ -62,37 +59,51 @@ std::byte* StepSlot::at(const void* base, std::int64_t j) const {
   return static_cast<std::byte*>(const_cast<void*>(base)) + static_cast<std::size_t>(j) * stride_;
 }
 
-void StepSlot::stage(const Stream& copies, std::int64_t j, const TokenBatch& batch) {
-  const std::int64_t whole = options_.sequences * options_.whole_tokens;
-  CHOIR_CHECK(batch.inputs.count() == whole && batch.targets.count() == whole,
-              "a micro-batch of {} tokens where {} were planned", batch.inputs.count(), whole);
-  std::byte* host = at(host_batches_.data(), j);
-  const std::size_t half = static_cast<std::size_t>(cells_) * sizeof(std::int32_t);
-  const auto cut = [&](const TensorView& from, std::int32_t padding, std::byte* to) {
-    cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(whole)}, options_.whole_tokens,
-                  options_.share, padding,
-                  {reinterpret_cast<std::int32_t*>(to), static_cast<std::size_t>(cells_)});
-  };
-  cut(batch.inputs, 0, host);
-  cut(batch.targets, -1, host + half);
-  std::memcpy(host + 2 * half, &batch.first_sample, sizeof batch.first_sample);
-  copies.copy_from_host(at(batches_.data(), j), host, 2 * half + sizeof batch.first_sample);
-  sequences_[static_cast<std::size_t>(j)] = batch.sequences;
+TensorView StepSlot::share_of(const TensorView& field) const {
+  TensorView mine = field;
+  mine.shape = {field.count() / options_.whole_tokens * options_.share.tokens};
+  return mine;
+}
+
+void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& batch) {
+  std::byte* const host = at(host_batches_.data(), j);
+  std::byte* const device = at(batches_.data(), j);
+  ModelBatch whole = batch;
+  ModelBatch& there = staged_[static_cast<std::size_t>(j)];
+  there = batch;
+  there.first_sample = 0;
+  there.first_sample_on_device = reinterpret_cast<const std::int64_t*>(device);
+  std::memcpy(host, &batch.first_sample, sizeof batch.first_sample);
+  std::size_t used = kHeader;
+  const auto froms = whole.fields(), tos = there.fields();
+  for (std::size_t f = 0; f < froms.size(); ++f) {
+    const TensorView& from = *froms[f];
+    if (from.empty()) continue;
+    const bool tokens = froms[f] == &whole.inputs || froms[f] == &whole.targets;
+    const bool shared = tokens && options_.whole_tokens > 0;
+    TensorView& to = *tos[f];
+    if (shared) to = share_of(from);
+    CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
+                bytes_of_fields(batch), options_.batch_bytes);
+    if (shared)
+      cut_positions(
+          {from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, options_.whole_tokens,
+          options_.share, froms[f] == &whole.inputs ? 0 : -1,
+          {reinterpret_cast<std::int32_t*>(host + used), static_cast<std::size_t>(to.count())});
+    else
+      std::memcpy(host + used, from.data, from.bytes());
+    to.data = device + used;
+    used += padded_field_bytes(to);
+  }
+  CHOIR_CHECK(!options_.fixed || used == stride_,
+              "a micro-batch of {} bytes where all have {}: recorded work does not know it",
+              bytes_of_fields(batch), options_.batch_bytes);
+  copies.copy_from_host(device, host, used);
 }
 
 void StepSlot::publish(const Stream& copies, const Stream& stream) {
   published_.record(copies);
   stream.wait(published_);
-}
-
-TokenBatch StepSlot::staged(std::int64_t j) const {
-  std::byte* device = at(batches_.data(), j);
-  const std::size_t half = static_cast<std::size_t>(cells_) * sizeof(std::int32_t);
-  return {.inputs = {device, DType::i32, {cells_}},
-          .targets = {device + half, DType::i32, {cells_}},
-          .first_sample = 0,
-          .sequences = sequences_[static_cast<std::size_t>(j)],
-          .first_sample_on_device = reinterpret_cast<const std::int64_t*>(device + 2 * half)};
 }
 
 }  // namespace choir

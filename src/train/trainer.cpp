@@ -8,7 +8,6 @@
 #include "choir/core/process.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/build_info.hpp"
-#include "choir/train/generator.hpp"
 
 namespace choir {
 
@@ -18,6 +17,7 @@ ExitCode Trainer::run() {
   while (queued() < deck_.train.max_steps && stop == Stop::none) {
     best_ = false;
     train_loss_.reset();
+    validations_.clear();
     val_loss_.reset();  // kept after the last step: the final checkpoint is stored under it
     queue_step();
     take_results(settles(queued()) ? 0 : engine_->lag());
@@ -48,16 +48,10 @@ void Trainer::queue_step() {
   clock_.begin();
   if (engine_->in_flight() == 0) trace_.begin_step(step);
   faults_.before_step(step);
-  const auto tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
+  const StepContent content = data_->content(step - 1, engine_->instance().model());
   engine_->step(
-      step - 1,
-      [&](std::int64_t) {
-        const Batch& batch = data_->next();
-        CHOIR_CHECK(batch.valid == batch.targets.count(), "a training window of {} tokens",
-                    batch.valid);
-        return token_batch(batch);
-      },
-      faults_.valid_tokens(step, tokens), clock_);
+      step - 1, [&](std::int64_t) { return data_->next(); },
+      faults_.valid_tokens(step, content.targets), clock_);
 }
 
 void Trainer::take_results(int left) {
@@ -70,8 +64,11 @@ void Trainer::take_results(int left) {
 void Trainer::take_result() {
   trace_.begin_step(progress_.step + 1);
   last_ = engine_->finish(clock_);
+  const StepContent content = data_->content(progress_.step, engine_->instance().model());
   ++progress_.step;
-  progress_.consumed_samples += batch_.global;
+  progress_.consumed_samples += static_cast<std::int64_t>(content.samples);
+  content_since_log_.add(content);
+  all_content_.add(content);
   const UpdateState& state = engine_->update_state();
   progress_.updates = state.updates;
   progress_.loss_scale = state.loss_scale;
@@ -131,7 +128,8 @@ void Trainer::log_step() {
   if (first_line_ && !deck_.data.hints.empty())
     for (const auto& [key, value] : data_->hints()) log_.info("data hint {} = {}", key, value);
   first_line_ = false;
-  const double tokens = static_cast<double>(batch_.global * engine_->options().model.block_size);
+  const auto steps = static_cast<double>(since_log_.steps);
+  const StepContent& sum = content_since_log_;
   StepMetrics m{.step = progress_.step,
                 .result = last_,
                 .dt = since_log_.mean(),
@@ -141,15 +139,18 @@ void Trainer::log_step() {
                 .comm = since_log_.mean(Phase::comm),
                 .optimizer = since_log_.mean(Phase::optimizer),
                 .other = since_log_.mean(Phase::other),
-                .sequences = static_cast<double>(batch_.global),
-                .tokens = tokens,
+                .sequences = sum.samples / steps,
+                .tokens = sum.targets / steps,
+                .audio_seconds = sum.audio_seconds / steps,
                 .mfu = 0,
                 .memory = resident_bytes(),
                 .train_loss = train_loss_,
                 .val_loss = val_loss_,
+                .validations = validations_,
                 .scaled = deck_.train.precision == "fp16-mixed"};
-  m.mfu = engine_->instance().model().flops_per_token() * tokens / m.dt / peak_flops_;
+  m.mfu = sum.flops / steps / m.dt / peak_flops_;
   since_log_ = {};
+  content_since_log_ = {};
   if (mesh_.rank() != 0) return;
   log_.info("{}", format_line(m, mesh_.world().size()));
   if (!metrics_file_.write(to_json(m, mesh_.world().size())))
@@ -161,7 +162,8 @@ void Trainer::evaluate() {
   const double start = now_seconds();
   watchdog_.beat("evaluation");
   ProgressLine progress(log_, "evaluation");
-  val_loss_ = validation_loss(engine_->instance(), *data_, mesh_, &progress);
+  validations_ = data_->validate(engine_->instance(), &progress);
+  val_loss_ = validations_.front().loss;
   if (steps_since_evaluation_ > 0)
     train_loss_ = loss_since_evaluation_ / static_cast<double>(steps_since_evaluation_);
   loss_since_evaluation_ = 0;
@@ -174,44 +176,22 @@ void Trainer::evaluate() {
   progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);
 }
 
-// The ranks that share rank 0's layers generate with it.
 void Trainer::write_sample() {
-  if (deck_.eval.sample_tokens == 0) return;
-  // Where parameters are sharded, all walk through the model with them.
-  const bool all_walk = engine_->instance().storage().sharding().values_sharded();
-  const bool first =
-      mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
-  if (!first && !all_walk) return;
-  const Tokenizer* tokenizer = data_->tokenizer();
-  if (tokenizer == nullptr) return;
   const double start = now_seconds();
-  watchdog_.beat("text sample");
-  std::vector<std::int32_t> prompt;
-  try {
-    prompt = tokenizer->encode(deck_.eval.sample_prompt, "eval.sample_prompt");
-  } catch (const DataError& error) {
-    if (mesh_.rank() == 0) log_.warn("no text sample: {}", error.what());
-    return;
-  }
-  const auto tokens = Generator(engine_->instance())
-                          .generate(std::move(prompt), deck_.eval.sample_tokens,
-                                    {.temperature = deck_.eval.sample_temperature,
-                                     .top_k = deck_.eval.sample_top_k,
-                                     .seed = static_cast<std::uint64_t>(deck_.run.seed)});
-  if (mesh_.rank() != 0) return;
-  const std::string text = tokenizer->decode(tokens);
+  watchdog_.beat("sample");
+  const std::string text = data_->sample(engine_->instance());
+  evaluation_seconds_ += now_seconds() - start;
+  if (text.empty() || mesh_.rank() != 0) return;
   log_.plain(fmt::format("--- sample after {} steps ---\n{}\n---", progress_.step, text));
-  if (mesh_.rank() == 0 && !directory_.write_sample(progress_.step, text + "\n"))
+  if (!directory_.write_sample(progress_.step, text + "\n"))
     log_.error("cannot write a sample to {}: is the disk full? training goes on",
                directory_.samples());
-  evaluation_seconds_ += now_seconds() - start;
 }
 
 std::string Trainer::meta_json() const {
-  const Tokenizer* tokenizer = data_->tokenizer();
   return TrainMeta{.deck = resolved_json(deck_),
-                   .vocabulary = tokenizer ? tokenizer->to_json() : "",
-                   .vocab_size = deck_.model.gpt.vocab_size,
+                   .vocabulary = data_->vocabulary_json(),
+                   .vocab_size = engine_->options().model.vocab_size(),
                    .provenance = build_provenance()}
       .to_json();
 }

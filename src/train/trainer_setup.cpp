@@ -14,6 +14,7 @@
 #include "choir/train/run_setup.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
+#include "choir/train/warm_start.hpp"
 
 namespace choir {
 
@@ -68,7 +69,7 @@ void Trainer::open_run() {
     log_.plain(line);
   log_.plain(dist_info(mesh_, device_, device_reason_));
   log_.plain(transport_report(mesh_, device_));
-  data_ = open_data(deck_, batch_.micro, mesh_, log_);
+  data_ = open_training_data(deck_, batch_, mesh_, log_);
   together(mesh_.world(),
            [&] { resolve_vocabulary(deck_, data_->vocab_size(), "the training data"); });
   log_.plain(deck_listing(deck_));
@@ -76,8 +77,10 @@ void Trainer::open_run() {
 }
 
 void Trainer::build() {
-  const bool samples = deck_.eval.sample_tokens > 0;
+  const bool samples = deck_.eval.sample_tokens > 0 && !deck_.model.speech();
   EngineOptions options = engine_options(deck_, batch_);
+  options.shapes = data_->shapes();
+  options.evaluation_shapes = data_->validation_shapes();
   together(mesh_.world(), [&] {
     plan_ =
         plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
@@ -112,17 +115,14 @@ void Trainer::build() {
 
 void Trainer::resume() {
   watchdog_.beat("resume");
-  if (!checkpointer_->restore(data_->vocab_hash()))
+  if (!checkpointer_->restore(data_->vocab_hash())) {
     engine_->instance().initialise(engine_->options().seed);
+    if (!deck_.checkpoint.init_from.empty())
+      log_.plain(warm_start(engine_->instance(), deck_.checkpoint).to_string());
+  }
   require_equal_parameters(*engine_, "parameters at the start");
   first_step_ = progress_.step;
-  together(mesh_.world(), [&] {
-    if (progress_.consumed_samples % batch_.micro == 0) return;
-    throw DeckError(
-        fmt::format("the checkpoint has used {} sequences, which micro-batches of {} do not reach",
-                    progress_.consumed_samples, batch_.micro),
-        "continue with the train.micro_batch_size of before, or one that divides it");
-  });
+  together(mesh_.world(), [&] { data_->require_resumable(progress_.consumed_samples); });
   together(mesh_.world(), [&] {
     if (mesh_.rank() != 0) return;
     if (deck_.checkpoint.resume != "auto" && checkpointer_->newest_step() > progress_.step)
@@ -131,8 +131,8 @@ void Trainer::resume() {
     directory_.write_deck(resolved_json(deck_));
     metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
   });
-  data_->start_training(micro_batch_order(engine_->instance().storage().sharding(), batch_.accum,
-                                          progress_.consumed_samples));
+  data_->start_training(engine_->instance().storage().sharding(), batch_.accum, progress_.step,
+                        progress_.consumed_samples);
   log_.info("ready after {}", format_duration(now_seconds() - started_));
 }
 

@@ -30,24 +30,25 @@ std::string shares(const PhaseTotals& phases) {
 std::string Trainer::summary() const {
   const double wall = now_seconds() - started_;
   const double stepping = all_steps_.total();
-  const auto tokens = static_cast<double>((progress_.step - first_step_) * batch_.global *
-                                          engine_->options().model.block_size);
+  const bool speech = deck_.model.speech();
+  const double amount = speech ? all_content_.audio_seconds : all_content_.targets;
   const auto mib = [](std::size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
   std::string text = fmt::format(
       "summary:\n"
-      "  steps            {} ({} now), {} sequences used, {} updates\n"
+      "  steps            {} ({} now), {} {} used, {} updates\n"
       "  loss             {}\n"
       "  validation loss  {}\n"
       "  best validation  {}\n",
-      progress_.step, progress_.step - first_step_, progress_.consumed_samples, progress_.updates,
-      loss_text(last_.loss), loss_text(last_val_loss_), loss_text(progress_.best_val_loss));
+      progress_.step, progress_.step - first_step_, progress_.consumed_samples,
+      speech ? "utterances" : "sequences", progress_.updates, loss_text(last_.loss),
+      loss_text(last_val_loss_), loss_text(progress_.best_val_loss));
   text += fmt::format(
-      "  speed            {:.0f} tokens/s over {} of stepping\n"
+      "  speed            {:.0f} {} over {} of stepping\n"
       "  phases           {}\n"
       "  wall time        {} (evaluation and samples {:.1f} %, checkpoints {:.1f} %)\n",
-      stepping > 0 ? tokens / stepping : 0.0, format_duration(stepping), shares(all_steps_),
-      format_duration(wall), 100 * evaluation_seconds_ / wall,
-      100 * checkpointer_->seconds() / wall);
+      stepping > 0 ? amount / stepping : 0.0, speech ? "s of audio/s" : "tokens/s",
+      format_duration(stepping), shares(all_steps_), format_duration(wall),
+      100 * evaluation_seconds_ / wall, 100 * checkpointer_->seconds() / wall);
   text += fmt::format(
       "  memory           arena peak {} of {} planned, {} resident\n"
       "  run directory    {}\n"

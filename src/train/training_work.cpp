@@ -19,32 +19,31 @@ TrainingWork::TrainingWork(ModelInstance& instance, GradientReducer& reducer,
   const auto count = static_cast<std::size_t>(options.micro_batches);
   pass_of_.assign(count * static_cast<std::size_t>(instance.model().pieces()), -1);
   batches_.resize(count);
-  const std::int64_t block = instance.options().model.block_size;
-  Pass& any = *passes_.front();
-  any.begin(Mode::train, instance.share_of(options.micro_batch_size, block), 0);
-  boundary_ = instance.model().boundary_shape(any);
+  received_ = instance.make_pass();
 }
 
-Tensor TrainingWork::receive_buffer(bool gradient) {
-  return passes_.front()->allocate(boundary_,
-                                   gradient ? "gradient received" : "activation received");
+ModelBatch TrainingWork::batch_of(int micro_batch) const {
+  const bool again = micro_batch == 1 && exchanges_ &&
+                     instance_.options().control == NegativeControl::micro_batch_twice;
+  return step_.batch_of(again ? 0 : micro_batch);
+}
+
+Tensor TrainingWork::receive_buffer(int micro_batch, bool gradient) {
+  received_->begin(Mode::train, sequence_of(batch_of(micro_batch)), 0);
+  return received_->allocate(instance_.model().boundary_shape(*received_),
+                             gradient ? "gradient received" : "activation received");
 }
 
 Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
-  TokenBatch& batch = batches_[static_cast<std::size_t>(micro_batch)];
-  const bool again = micro_batch == 1 && exchanges_ &&
-                     instance_.options().control == NegativeControl::micro_batch_twice;
-  if (chunk == 0) batch = step_.batch_of(again ? 0 : micro_batch);
+  ModelBatch& batch = batches_[static_cast<std::size_t>(micro_batch)];
+  if (chunk == 0) {
+    batch = batch_of(micro_batch);
+    batch.device_scale = step_.loss_factor;
+  }
   step_.enter(Phase::forward);
   Pass& pass = take_pass(micro_batch, chunk);
-  // Kept batches have a share of the positions.
-  const std::int64_t tokens = pass.context().size() > 1 ? instance_.options().model.block_size
-                                                        : batch.inputs.count() / batch.sequences;
-  pass.begin(Mode::train, instance_.share_of(batch.sequences, tokens), batch.first_sample,
-             batch.first_sample_on_device);
-  Tensor output = instance_.model().forward(
-      pass, chunk, std::move(input),
-      {.ids = batch.inputs, .targets = batch.targets, .device_scale = step_.loss_factor}, partial_);
+  pass.begin(Mode::train, sequence_of(batch), batch.first_sample, batch.first_sample_on_device);
+  Tensor output = instance_.model().forward(pass, chunk, std::move(input), batch, partial_);
   if (instance_.model().has_head(chunk)) {
     ops::tree_sum(instance_.stream(), output, step_.loss_sum(micro_batch));
     output.reset();
@@ -58,9 +57,8 @@ Tensor TrainingWork::backward(int micro_batch, int chunk, Tensor d_output, bool 
   Pass& pass = pass_of(micro_batch, chunk);
   pass.postpone_weight_gradients(!with_weights);
   if (with_weights) begin_gradients_of(micro_batch);
-  Tensor d_input =
-      instance_.model().backward(pass, chunk, std::move(d_output),
-                                 batches_[static_cast<std::size_t>(micro_batch)].inputs, partial_);
+  Tensor d_input = instance_.model().backward(
+      pass, chunk, std::move(d_output), batches_[static_cast<std::size_t>(micro_batch)], partial_);
   if (with_weights) free_pass(micro_batch, chunk);
   leave();
   return d_input;

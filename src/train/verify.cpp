@@ -12,6 +12,7 @@
 #include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/step_planner.hpp"
+#include "choir/train/verify_speech.hpp"
 #include "choir/train/verify_tokens.hpp"
 
 namespace choir {
@@ -33,9 +34,9 @@ class LaidOutRun {
   LaidOutRun(const Deck& deck, Workplace& place, NegativeControl control)
       : data_ranks_(place.mesh->layout().size(Axis::data)),
         data_rank_(place.mesh->coordinates()[Axis::data]),
+        micro_batches_(deck.train.micro_batches),
         options_(options_of(deck, data_ranks_, control)),
-        tokens_(options_.seed, options_.micro_batch_size, options_.model.block_size,
-                options_.model.vocab_size),
+        batches_(batches_for(options_)),
         plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(),
                         place.mesh->node().size(), false, place.device.get())),
         engine_(options_, *place.device, *place.mesh, plan_.arena_bytes),
@@ -50,8 +51,7 @@ class LaidOutRun {
   StepResult step(std::int64_t step) {
     if (throws_) throw NumericError("thrown on purpose", "leave out --break");
     engine_.step(
-        step, [&](std::int64_t j) { return tokens_.micro_batch(micro_batch(step, j)); },
-        valid_tokens(step), clock_);
+        step, [&](std::int64_t j) { return micro_batch(step, j); }, valid_tokens(step), clock_);
     return engine_.finish(clock_);
   }
 
@@ -61,27 +61,45 @@ class LaidOutRun {
     EngineOptions options = engine_options(deck, resolve_batch(copy, data_ranks));
     options.control = control;
     options.lag = 0;
+    options.shapes = batches_for(options)->shapes();
     return options;
   }
-  std::int64_t micro_batch(std::int64_t step, std::int64_t j) const {
-    if (options_.control != NegativeControl::batch_off) return engine_.micro_batch_index(step, j);
-    return step * options_.micro_batches * data_ranks_ + data_rank_ + j;
+  static std::unique_ptr<VerifyBatches> batches_for(const EngineOptions& options) {
+    if (options.model.is_speech())
+      return std::make_unique<VerifySpeech>(options.seed, options.model.fastconformer());
+    const GptConfig& gpt = options.model.gpt();
+    return std::make_unique<VerifyTokens>(options.seed, options.micro_batch_size, gpt.block_size,
+                                          gpt.vocab_size);
+  }
+  /// Of a step on all ranks, those without work included.
+  std::int64_t places() const { return options_.micro_batches * data_ranks_; }
+  /// That count.
+  std::int64_t micro_batches() const { return micro_batches_ > 0 ? micro_batches_ : places(); }
+  /// Of this rank's j-th; -1: none is left for it.
+  std::int64_t index_of(std::int64_t step, std::int64_t j) const {
+    std::int64_t place = engine_.micro_batch_index(0, j);
+    if (options_.control == NegativeControl::batch_off) place = data_rank_ + j;
+    return place < micro_batches() ? step * micro_batches() + place : -1;
+  }
+  ModelBatch micro_batch(std::int64_t step, std::int64_t j) {
+    const std::int64_t index = index_of(step, j);
+    return index < 0 ? batches_->padding() : batches_->micro_batch(index);
   }
   /// Of the global batch.
   double valid_tokens(std::int64_t step) const {
-    const std::int64_t rows = options_.micro_batch_size;
-    const std::int64_t of_step = rows * options_.micro_batches * data_ranks_;
     if (options_.control != NegativeControl::mean_of_means)
-      return static_cast<double>(tokens_.valid(step * of_step, of_step));
+      return static_cast<double>(batches_->targets(step * micro_batches(), micro_batches()));
     std::int64_t mine = 0;
     for (std::int64_t j = 0; j < options_.micro_batches; ++j)
-      mine += tokens_.valid(engine_.micro_batch_index(step, j) * rows, rows);
+      if (const std::int64_t index = index_of(step, j); index >= 0)
+        mine += batches_->targets(index, 1);
     return static_cast<double>(mine * data_ranks_);
   }
 
   int data_ranks_, data_rank_;
+  std::int64_t micro_batches_;  // 0: what the layout makes of them
   EngineOptions options_;
-  VerifyTokens tokens_;
+  std::unique_ptr<VerifyBatches> batches_;
   StepPlan plan_;
   Engine engine_;
   bool throws_;
@@ -138,6 +156,10 @@ Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std
     result.model.gpt.vocab_size = kStandInVocabulary;
   }
   TrainSection& train = result.train;
+  if (result.model.speech()) {
+    laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
+    return result;
+  }
   const BatchSizes batch =
       resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
   train.micro_batch_size = static_cast<int>(batch.micro);

@@ -112,7 +112,10 @@ Deck lay_out(const Deck& deck, const VerifyLayout& layout, std::vector<KeyProble
   std::vector<std::string> overrides;
   for (std::size_t a = 0; a < kNames.size(); ++a) {
     const std::string& value = layout[static_cast<LayoutAxis>(a)];
-    if (value != kNames[a].plain || knows[a])
+    const bool plain = value == kNames[a].plain;
+    // Which only language models have.
+    if (static_cast<LayoutAxis>(a) == LayoutAxis::tile && plain && deck.model.speech()) continue;
+    if (!plain || knows[a])
       if (!value.empty()) overrides.push_back(fmt::format("{}={}", kNames[a].key, value));
   }
   Deck base = deck;  // what one step is made of stays: accumulation follows

@@ -20,7 +20,7 @@ std::int64_t VerifyTokens::length(std::int64_t sample) const {
   return static_cast<std::int64_t>(word[0] % static_cast<std::uint64_t>(tokens_ + 1));
 }
 
-TokenBatch VerifyTokens::micro_batch(std::int64_t index) {
+ModelBatch VerifyTokens::micro_batch(std::int64_t index) {
   const auto token = [&](std::int64_t sample, std::int64_t position) {
     const PhiloxBlock word = philox_at(tokens_key_, static_cast<std::uint64_t>(sample),
                                        static_cast<std::uint64_t>(position));
@@ -36,10 +36,10 @@ TokenBatch VerifyTokens::micro_batch(std::int64_t index) {
     }
   }
   const Shape shape{rows_ * tokens_};
-  return {.inputs = {inputs_.data(), DType::i32, shape},
-          .targets = {targets_.data(), DType::i32, shape},
+  return {.samples = rows_,
           .first_sample = first,
-          .sequences = rows_};
+          .inputs = {inputs_.data(), DType::i32, shape},
+          .targets = {targets_.data(), DType::i32, shape}};
 }
 
 std::int64_t VerifyTokens::valid(std::int64_t first, std::int64_t count) const {

@@ -18,7 +18,7 @@ class CudaActivation : public CudaTest {
 
 constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
 constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::swiglu};
+                               Activation::swiglu, Activation::silu};
 
 TEST_F(CudaActivation, MatchesTheReferenceForRaggedShapes) {
   for (const DType dtype : kTypes)
@@ -51,7 +51,7 @@ TEST_F(CudaActivation, MoreThanOnePassOfTheGrid) {
 
 TEST_F(CudaActivation, FarTailsAreFiniteAndRight) {
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
       HostTensor x(dtype, {4}), y(dtype, {4}), d(dtype, {4});
       const HostTensor one = HostTensor::filled(dtype, {4}, 1);
       x.set(0, 1e4), x.set(1, -1e4), x.set(2, 1e20), x.set(3, -1e20);
@@ -72,7 +72,8 @@ TEST_F(CudaActivation, FarTailsAreFiniteAndRight) {
 }
 
 TEST_F(CudaActivation, NaNStays) {
-  for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  for (const Activation kind :
+       {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
     HostTensor x = HostTensor::filled(DType::bf16, {8}, 1), y(DType::bf16, {8});
     x.set(3, NAN);
     Mirror mirror(device());
@@ -83,7 +84,8 @@ TEST_F(CudaActivation, NaNStays) {
 }
 
 TEST_F(CudaActivation, BackwardRunsInPlace) {
-  for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  for (const Activation kind :
+       {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
     const HostTensor x = HostTensor::normal(DType::bf16, {5, 33}, 1);
     HostTensor d = HostTensor::normal(DType::bf16, {5, 33}, 2), apart(DType::bf16, {5, 33});
     Mirror mirror(device());

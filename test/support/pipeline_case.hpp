@@ -43,7 +43,7 @@ class FakeStage final : public StageWork {
   /// How long a computation takes.
   std::function<void(const Action&)> spend = [](const Action&) {};
 
-  Tensor receive_buffer(bool gradient) override { return tensor(gradient); }
+  Tensor receive_buffer(int, bool gradient) override { return tensor(gradient); }
   Tensor forward(int j, int c, Tensor input) override {
     enter({ActionKind::forward, j, c}, input, before(c));
     keep(false, c, j, input);

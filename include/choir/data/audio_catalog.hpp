@@ -5,10 +5,12 @@
 //   audio_00000.pcm ...   64 bytes of header (magic "CHOIRPCM", version u32, sample rate u32,
 //                         samples u64, crc32c of the payload u32, zeros), then i16 samples, little
 //                         endian; utterances begin at multiples of 32 samples
-//   index.bin             header, one record an utterance, crc32c of all of it
-//   manifest.jsonl        one JSON line an utterance: id, text, duration, lang, what else its
-//   source
-//                         said; its byte range stands in the record
+//   index.bin             64 bytes of header (magic "CHOIRIDX", version u32, endianness mark u32,
+//                         sample rate u32, shards u32, utterances u64, bytes u64 and crc32c u32 of
+//                         the manifest, zeros), one record of 40 bytes an utterance (the fields of
+//                         Utterance in their order), crc32c u32 of all of that
+//   manifest.jsonl        one JSON line an utterance: id, text, duration, lang, and what else its
+//                         source said; its byte range stands in the record
 //   labels.NAME.bin       token ids made of the texts by a tokenizer (choir/data/label_file.hpp)
 //   report.json           hours, counts, everything left out and why
 #include <cstdint>
@@ -31,8 +33,14 @@ class AudioCatalog {
     friend bool operator==(const Utterance&, const Utterance&) = default;
   };
 
-  /// Local. Reads and checks the index (not the audio). Throws DataError.
+  /// Local. Reads and checks the index, and the length of the manifest (not the audio). Throws
+  /// DataError: missing (names `choir prepare audio`), truncated, damaged, of another version.
   static AudioCatalog open(const std::string& folder);
+  /// Local. Writes index.bin (temporary file, sync, rename): the last act of preparing a folder.
+  /// Throws StorageError.
+  static void write(const std::string& folder, int sample_rate, int shards,
+                    const std::vector<Utterance>& utterances, std::int64_t manifest_bytes,
+                    std::uint32_t manifest_crc);
 
   const std::string& folder() const { return folder_; }
   int sample_rate() const { return sample_rate_; }
@@ -46,7 +54,7 @@ class AudioCatalog {
   /// Of the index; names the state of the data in checkpoints and label files.
   std::uint64_t hash() const { return hash_; }
 
-  /// Local, reads the manifest: the line itself, and its text.
+  /// Local, reads the manifest: the line itself, and its text ("" where the source had none).
   std::string line(std::int64_t i) const;
   std::string text(std::int64_t i) const;
 

@@ -1,7 +1,6 @@
 #pragma once
 // Micro-batches read ahead by a thread of its own while the trainer works on the one before.
 #include <cstdint>
-#include <exception>
 #include <memory>
 
 #include "choir/data/batch.hpp"
@@ -20,15 +19,11 @@ class BatchSource {
   virtual void abandon() = 0;
 };
 
-/// Runs BatchSource::fill for calls 0, 1, 2 ... up to `slots` - 1 ahead of next(). How far ahead
-/// depends on the number of next() calls alone, so ranks that asked equally often have read equally
-/// often, and stopping leaves no rank waiting inside a collective read. Not `threaded` (one slot is
-/// enough then; without MPI_THREAD_MULTIPLE there is no choice) next() reads by itself.
+/// Batches filled ahead by a BatchSource; see ReadAhead for how far, and for what happens at the
+/// end.
 class Prefetcher {
  public:
   Prefetcher(std::unique_ptr<BatchSource> source, bool threaded, int slots = 2);
-  /// Waits for the reads under way, as they may involve other ranks, at most kPatience seconds and
-  /// not at all while an exception unwinds: then they are abandoned.
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -41,10 +36,9 @@ class Prefetcher {
   double wait_seconds() const;  ///< spent in next() so far
   std::size_t bytes() const;    ///< of the slots
 
-  static constexpr double kPatience = 10;
-
  private:
   struct State;
+  int slots_;
   std::unique_ptr<State> state_;
 };
 

@@ -38,6 +38,9 @@ class TokenStream {
   /// DataError: nothing there, a bad file, files of different token width or vocabulary, shards
   /// missing from a prepared folder.
   static TokenStream open(const std::vector<std::string>& paths, TokenFormat format, Split split);
+  /// Local. Items of `item_bytes` (2 or 4) in files that are known already, for readers alone:
+  /// packed audio is a stream of 16-bit items. TokenFile::first is filled in.
+  static TokenStream of_files(std::vector<TokenFile> files, int item_bytes);
 
   std::int64_t count() const {
     return files_.empty() ? 0 : files_.back().first + files_.back().count;

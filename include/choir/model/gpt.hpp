@@ -1,39 +1,16 @@
 #pragma once
-// A decoder-only transformer language model: embedding, blocks, final norm, head, loss. A rank
-// holds all of it, or some pieces of consecutive units (a stage of a pipeline). What passes between
-// pieces is the residual stream as one tensor: cut anywhere, the results are those of the whole
-// model, bit by bit.
+// A decoder-only transformer language model: embedding, blocks, final norm, head, loss.
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "choir/model/gpt_config.hpp"
-#include "choir/model/units.hpp"
-#include "choir/nn/bucket_hooks.hpp"
+#include "choir/model/model.hpp"
 #include "choir/nn/transformer_block.hpp"
 
 namespace choir {
 
-/// How a model is spread over the stages of a pipeline.
-struct GptCut {
-  /// Of this rank, in the order of the model; a piece may be the embedding or the head alone.
-  /// Empty: one piece with everything.
-  std::vector<UnitRange> pieces;
-  /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one
-  /// rank: sums of gradients then do not depend on where the model is cut.
-  bool separate_tied = false;
-};
-
-/// The tokens of a pass, as far as its pieces read them: ids with the embedding, the rest with the
-/// head, in training and evaluation. Device memory.
-struct GptBatch {
-  TensorView ids;                        ///< [B*T] i32
-  TensorView targets;                    ///< [B*T] i32, < 0 ignored
-  double scale = 1;                      ///< of the sum of losses whose gradient backward prepares
-  const double* device_scale = nullptr;  ///< device scalar that multiplies it; nullptr: 1
-};
-
-class Gpt {
+class Gpt final : public Model {
  public:
   /// Describes all parameters and registers those of this rank. Buckets: token embedding, learned
   /// positions, one a block (and one for each tile of its feed-forward layer), final norm, head
@@ -43,37 +20,30 @@ class Gpt {
   /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
   /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both
   /// gradients are parts of one, to be added after they were reduced over data ranks.
-  Gpt(const GptConfig& config, ParameterSet& parameters, const GptCut& cut = {});
+  Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const GptConfig& config() const { return config_; }
-  int pieces() const { return static_cast<int>(pieces_.size()); }
-  bool has_head(int index) const { return piece(index).head; }
+  int pieces() const override { return static_cast<int>(pieces_.size()); }
+  bool has_head(int index) const override { return piece(index).head; }
 
-  /// Prepares tables on the device (rope). Call once, before any pass.
-  void prepare(Pass& pass, const TensorView& rope_table);
-  /// Elements of the table that prepare() wants, {0} without rope; in the statistics type.
-  Shape rope_table_shape() const;
+  /// Rotary angles, with Position::rope.
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
 
-  /// Of the residual stream between pieces, in the compute type: [rows, C], this rank's share of
-  /// the rows under sequence parallelism.
-  Shape boundary_shape(const Pass& pass) const { return {pass.share_rows(), config_.n_embd}; }
-
-  /// One piece. `input`: what the piece before returned, empty where the embedding is; kept for
-  /// backward. Returns the residual stream or, with the head, per-token losses [B*T]; when
-  /// generating, the logits of the last position [B, V'], of which columns at or beyond the
-  /// vocabulary are padding, and appends to the cache of the pass (layers_of_rank() layers).
-  Tensor forward(Pass& pass, int piece, Tensor input, const GptBatch& batch, BucketHooks& hooks);
-  /// Consumes what forward saved: of the pieces of a pass in reverse order. `d_output`: the
-  /// gradient of the stream returned, empty with the head; move it in, so that it can be updated in
-  /// place. Returns that of the input, empty with the embedding. Adds to the gradients of every
-  /// parameter, or leaves that to weight_gradients() where the pass postpones.
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const TensorView& ids,
-                  BucketHooks& hooks);
-  /// What backward of the piece has postponed; pieces in the order of their backward. Until then
-  /// the ids must live, and hooks hear nothing of gradients. Values are not needed.
-  void weight_gradients(Pass& pass, int piece, BucketHooks& hooks) {
-    pass.run_weight_gradients(piece, hooks);
+  /// Where ranks share sequences the batch is of the block size; it may be this rank's part.
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  Shape boundary_shape(const Pass& pass) const override {
+    return {pass.share_rows(), config_.n_embd};
   }
+
+  /// Of the batch the inputs are read with the embedding, the targets with the head, in training
+  /// and evaluation, where losses are per token [B*T]. When generating, the logits of the last
+  /// position [B, V'], of which columns at or beyond the vocabulary are padding; appends to the
+  /// cache of the pass (layers_of_rank() layers).
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
+                 BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
 
   /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
@@ -87,12 +57,14 @@ class Gpt {
   std::int64_t kv_heads_of_rank() const;
   std::int64_t layers_of_rank() const { return static_cast<std::int64_t>(blocks_.size()); }
 
-  /// Of the whole model: "embedding 65 x 768 ...", one module a line, with parameter counts.
-  std::string describe() const;
+  std::string describe() const override;
   /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
   std::int64_t parameters_without_positions() const;
   /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
   double flops_per_token() const;
+  double flops(const BatchShape& shape) const override {
+    return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);
+  }
   /// FLOPs of the forward of one micro-batch of `tokens` tokens in sequences of the block size:
   /// products of matrices, of attention the half that a causal mask leaves, additions in the
   /// embedding; for dealing units out to stages.
@@ -113,6 +85,7 @@ class Gpt {
   void add_block(std::int64_t layer, bool resident);
   void add_head(bool resident);
   const Piece& piece(int index) const;
+  Shape rope_table_shape() const;
   /// Where this rank's part of the vocabulary begins.
   std::int64_t first_id() const;
 
@@ -122,8 +95,8 @@ class Gpt {
   bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
 
   Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks);
-  Tensor head(Pass& pass, ResidualStream stream, const GptBatch& batch, BucketHooks& hooks);
-  Tensor through(Pass& pass, const GptBatch& batch, BucketHooks& hooks);
+  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
+  Tensor through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
   void release_head(BucketHooks& hooks) const;
   Tensor head_backward(Pass& pass, BucketHooks& hooks);
   void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,

@@ -1,6 +1,7 @@
 #pragma once
-// What a model can be cut between: unit 0 is the embedding, 1 ... L the layers, L + 1 the final
-// norm with the head.
+// What a model can be cut between: unit 0 is the input layer (embedding, subsampling), 1 ... L the
+// blocks, L + 1 the head with what stands before it.
+#include <vector>
 
 namespace choir {
 
@@ -11,6 +12,16 @@ struct UnitRange {
   friend bool operator==(const UnitRange&, const UnitRange&) = default;
   int end() const { return first + count; }
   bool contains(int unit) const { return unit >= first && unit < end(); }
+};
+
+/// How a model is spread over the stages of a pipeline.
+struct ModelCut {
+  /// Of this rank, in the order of the model; a piece may be the input layer or the head alone.
+  /// Empty: one piece with everything.
+  std::vector<UnitRange> pieces;
+  /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one
+  /// rank: sums of gradients then do not depend on where the model is cut.
+  bool separate_tied = false;
 };
 
 /// Costs of units, in any one measure, such as FLOPs or seconds for one micro-batch.

@@ -29,8 +29,9 @@ class FeedForward {
     ops::Activation activation = ops::Activation::gelu;
     bool bias = true;
     double dropout = 0;  ///< on the output
-    double output_init_std = 0.02;
-    int tiles = 1;  ///< divides the hidden width of a rank
+    double input_init_std = 0.02, output_init_std = 0.02;
+    double factor = 1;  ///< of the output, behind dropout (0.5: half a residual step)
+    int tiles = 1;      ///< divides the hidden width of a rank
     Recompute recompute = Recompute::none;
   };
   /// Registers `name`.input [F or 2F, C] (rows gate | up for swiglu) and `name`.output [C, F]. In

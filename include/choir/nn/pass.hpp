@@ -31,6 +31,10 @@ struct Sequence {
   std::int64_t first_position = 0;
   KvCache* cache = nullptr;       ///< generate mode only
   std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
+  // Speech: sequences of different lengths, in device memory; nullptr: all of them count, and
+  // samples are consecutive.
+  const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
+  const std::int64_t* sample_ids = nullptr;  ///< [batch] what random numbers are functions of
 
   std::int64_t rows() const { return batch * tokens; }
   /// Positions from here on are padding.

@@ -41,6 +41,10 @@ inline Tensor gather_rows(Pass& pass, const Tensor& share) {
   return RowGather(pass, share).wait();
 }
 
+/// This rank's share of rows that every rank has whole; zeros past the end. Local. The gradient of
+/// the whole is gather_rows() of that of the share.
+Tensor own_rows(Pass& pass, const Tensor& rows);
+
 /// Uninitialised [N, width], to be written and passed to RowSum.
 Tensor allocate_terms(Pass& pass, std::int64_t width, const char* tag);
 

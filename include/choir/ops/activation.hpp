@@ -6,8 +6,9 @@
 namespace choir::ops {
 
 /// gelu is the exact (erf) form; gelu_tanh its approximation (Hendrycks & Gimpel 2016);
-/// swiglu is silu(gate) * up (Shazeer 2020).
-enum class Activation { gelu, gelu_tanh, relu, swiglu };
+/// silu is x sigmoid(x), also called Swish (Ramachandran et al. 2017); swiglu is silu(gate) * up
+/// (Shazeer 2020).
+enum class Activation { gelu, gelu_tanh, relu, swiglu, silu };
 
 /// Input columns per output column: 2 for swiglu, where row = [gate F | up F], else 1.
 constexpr int activation_inputs(Activation kind) {

@@ -12,7 +12,9 @@ namespace choir::ops {
 /// symbol, vocabulary - 1. Where no path exists (frames < labels + repeats) the loss is infinite,
 /// or with zero_infinity 0, as its gradient. A row of 0 frames and 0 labels costs 0. With
 /// `write_gradient` the logits are overwritten by d(scale * sum of losses)/d logits = scale
-/// (softmax - occupation), 0 at frames that do not count and in columns of padding.
+/// (softmax - occupation), 0 at frames that do not count and in columns of padding; where the loss
+/// is infinite and zero_infinity off, NaN at those that count. Labels and lengths beyond their
+/// range are refused where the host can see them, elsewhere the loss is NaN.
 struct Ctc {
   TensorView logits;  ///< [B*T, V'] compute type; columns at or beyond `vocabulary` are padding
   const std::int32_t* frame_lengths = nullptr;  ///< [B] device memory
@@ -27,12 +29,15 @@ struct Ctc {
   TensorView workspace;  ///< u8, ctc_workspace bytes
 };
 
+/// Enough for logits of `dtype`; the same on every device.
 std::int64_t ctc_workspace(const Stream& stream, std::int64_t batch, std::int64_t frames,
-                           std::int64_t labels, std::int64_t vocabulary);
-/// Deterministic. Sums in f32 (f64 for f64).
+                           std::int64_t labels, std::int64_t vocabulary, DType dtype = DType::f64);
+/// Deterministic, and an utterance's numbers do not depend on its padding or place. Sums in f32
+/// (f64 for f64). On a GPU at most 4096 labels an utterance (U).
 void ctc(const Stream& stream, const Ctc& args);
 
-/// best[r] = the symbol of the largest logit of row r (the first of equals), i32 [N].
+/// best[r] = the symbol of the largest logit of row r (the first of equals; a NaN is never the
+/// largest), i32 [N].
 void best_symbols(const Stream& stream, const TensorView& logits, std::int64_t vocabulary,
                   const TensorView& best);
 /// In place: logits [N, V'] to log-probabilities over the first `vocabulary` columns.

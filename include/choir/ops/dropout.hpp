@@ -7,18 +7,21 @@
 
 namespace choir::ops {
 
-/// out = in * keep / (1 - p). Element (r, c): keep when the 32-bit Philox word number c % 4 of
-/// counter {c / 4, position, sample low, sample high} is at least p * 2^32, with sample =
-/// first_sample + r / tokens and position = first_position + r % tokens. Backward is the same call
-/// on the gradient.
+/// out = in * keep * factor / (1 - p). Element (r, c): keep when the 32-bit Philox word number c %
+/// 4 of counter {c / 4, position, sample low, sample high} is at least p * 2^32, with sample =
+/// first_sample + r / tokens, or sample_ids[r / tokens] where ids are given, and position =
+/// first_position + r % tokens. Backward is the same call on the gradient.
 struct Dropout {
   TensorView in, out;  ///< [N, C], may be the same memory
   double probability = 0;
-  PhiloxKey key;  ///< of (seed, name of the layer)
+  double factor = 1;  ///< with probability 0: a product with it, nothing is drawn
+  PhiloxKey key;      ///< of (seed, name of the layer)
   std::int64_t first_sample = 0;
   /// Device scalar added to first_sample (nullptr: 0), for launches that are recorded once and
   /// replayed for other samples.
   const std::int64_t* first_sample_on_device = nullptr;
+  /// [rows / tokens] in device memory, in place of first_sample and what is added; nullptr: none.
+  const std::int64_t* sample_ids = nullptr;
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
 };

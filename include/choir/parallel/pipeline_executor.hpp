@@ -26,9 +26,9 @@ namespace choir {
 class StageWork {
  public:
   virtual ~StageWork() = default;
-  /// A tensor of the size of every message, [rows, C], for an activation or a gradient. Its content
-  /// does not matter.
-  virtual Tensor receive_buffer(bool gradient) = 0;
+  /// A tensor of the size of the messages of this micro-batch, [rows, C], for an activation or a
+  /// gradient. Its content does not matter.
+  virtual Tensor receive_buffer(int micro_batch, bool gradient) = 0;
   /// The output of the chunk; empty from the last virtual stage, as `input` is of the first.
   virtual Tensor forward(int micro_batch, int chunk, Tensor input) = 0;
   /// The gradient of the chunk's input; empty from the first virtual stage, as `d_output` is of the

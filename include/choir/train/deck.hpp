@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "choir/core/key_table.hpp"
-#include "choir/model/gpt_config.hpp"
+#include "choir/model/model_config.hpp"
 
 namespace choir {
 
@@ -30,8 +30,11 @@ inline GptConfig undetermined_gpt() {
 std::int64_t default_ffn_width(const GptConfig& gpt);
 
 struct ModelSection {
-  std::string type = "gpt";
+  std::string type = "gpt";  ///< gpt | fastconformer
   GptConfig gpt = undetermined_gpt();
+  /// What both kinds have is read into `gpt`; see speech_of().
+  FastConformerConfig fastconformer;
+  bool speech() const { return type == "fastconformer"; }
 };
 
 struct DataSection {
@@ -55,12 +58,13 @@ struct TrainSection {
   int micro_batch_size = 0;
   int global_batch_size = 0;
   int grad_accum = 0;
+  int micro_batches = 0;  ///< of a step, on all ranks; speech
   std::int64_t max_steps = 1000;
   bool reproducible = false;
   double label_smoothing = 0;
   std::string recompute = "none";  ///< none | selective | full
   std::string profile;             ///< "" or "k:l"
-  std::vector<std::string> freeze;
+  std::vector<std::string> freeze, unfreeze;
   std::string nan_policy = "stop";  ///< stop | skip
   int nan_skip_limit = 10;
 };
@@ -112,6 +116,8 @@ struct CheckpointSection {
   std::int64_t keep_every = 0;
   bool best = true;
   std::string resume = "auto";  ///< auto | none | a path
+  std::string init_from;        ///< "" or a path
+  std::vector<std::string> init_take, init_skip;
 };
 
 struct LogSection {
@@ -180,7 +186,8 @@ std::string deck_listing(const Deck& deck);
 /// from.
 std::string deck_digest(const Deck& deck);
 
-/// One optimizer step: global = micro * accum * data_parallel.
+/// One optimizer step: global = micro * accum * data_parallel. Of speech `global` is the number of
+/// micro-batches of a step, `accum` the largest share of a rank, and micro 1.
 struct BatchSizes {
   std::int64_t micro = 0, accum = 0, global = 0;
   int data_parallel = 1;
@@ -199,11 +206,15 @@ BatchSizes resolve_batch(Deck& deck, int data_parallel);
 /// powers of two. Throws DeckError with the nearest legal values.
 void require_reproducible(const BatchSizes& batch);
 
+/// The encoder that the deck describes: keys it shares with language models count where given.
+FastConformerConfig speech_of(const Deck& deck);
+
 /// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head
 /// may still be 0. Also of use for the models of checkpoints.
 std::vector<KeyProblem> check_model(const GptConfig& gpt);
 
-/// Every complaint about a model divided among `ranks` of the tensor axis, and about its tiles then.
+/// Every complaint about a model divided among `ranks` of the tensor axis, and about its tiles
+/// then.
 std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t ranks);
 
 /// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.

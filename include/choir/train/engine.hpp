@@ -29,11 +29,14 @@
 namespace choir {
 
 struct EngineOptions {
-  GptConfig model;
+  ModelConfig model;
   Precision precision;
   std::uint64_t seed = 0;
-  std::int64_t micro_batch_size = 1;  ///< B, sequences
-  std::int64_t micro_batches = 1;     ///< per rank and step
+  std::int64_t micro_batch_size = 1;  ///< B, sequences of tokens
+  /// Of speech: how large micro-batches may be, any of these; memory is planned for each.
+  std::vector<BatchShape> shapes;
+  std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
+  std::int64_t micro_batches = 1;             ///< per rank and step
   bool reproducible = false;
   bool sequence = false;  ///< sequence parallelism along the tensor axis
   ZeroOptions zero{};
@@ -51,9 +54,12 @@ struct EngineOptions {
   bool time_actions = false;     ///< keep when each action of the pipeline schedule happened
 };
 
+/// Those that micro-batches may have: of token models one.
+std::vector<BatchShape> shapes_of(const EngineOptions& options);
+
 /// Equal on every rank: sums are global.
 struct StepResult {
-  double loss = 0;       ///< mean over the valid tokens of the global batch
+  double loss = 0;       ///< mean over the valid targets of the global batch
   double grad_norm = 0;  ///< before clipping
   double learning_rate = 0;
   bool updated = true;    ///< false: loss or norm was not finite, nothing was changed
@@ -75,11 +81,12 @@ class Engine {
   /// Waits for what is in flight: it uses memory that goes with this object.
   ~Engine();
 
-  /// j inside the rank; whole sequences in host memory that holds until the next call.
-  using BatchOf = std::function<TokenBatch(std::int64_t micro_batch)>;
-  /// Collective. Queues `step` (from 0; it decides the learning rate). `valid_tokens`: of the
-  /// global batch. At most lag() steps may be in flight before. Where work is done when the call
-  /// returns, time goes to `clock`.
+  /// j inside the rank; whole sequences in host memory that holds until the next call. Within one
+  /// of the shapes of the options; a rank without work gives a batch of padding of the smallest.
+  using BatchOf = std::function<ModelBatch(std::int64_t micro_batch)>;
+  /// Collective. Queues `step` (from 0; it decides the learning rate). `valid_tokens`: targets that
+  /// count, of the global batch. At most lag() steps may be in flight before. Where work is done
+  /// when the call returns, time goes to `clock`.
   void step(std::int64_t step, const BatchOf& batch_of, double valid_tokens, PhaseClock& clock);
   /// Local. Waits for the oldest step in flight. Where the device keeps time itself, `clock`
   /// afterwards has the phases of that step.

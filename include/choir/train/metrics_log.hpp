@@ -7,6 +7,7 @@
 #include <string>
 
 #include "choir/train/engine.hpp"
+#include "choir/train/training_data.hpp"
 
 namespace choir {
 
@@ -16,11 +17,13 @@ struct StepMetrics {
   StepResult result;
   double dt = 0;  ///< seconds a step, all phases
   double forward = 0, backward = 0, data = 0, comm = 0, optimizer = 0, other = 0;
-  double sequences = 0;  ///< of the global batch
-  double tokens = 0;
-  double mfu = 0;           ///< fraction of `peak_flops` of all ranks; 0: peak unknown
-  std::int64_t memory = 0;  ///< resident bytes of this rank
+  double sequences = 0;      ///< of the global batch
+  double tokens = 0;         ///< targets that count
+  double audio_seconds = 0;  ///< of speech
+  double mfu = 0;            ///< fraction of `peak_flops` of all ranks; 0: peak unknown
+  std::int64_t memory = 0;   ///< resident bytes of this rank
   std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
+  std::vector<Validation> validations;         ///< all there is of it
   bool scaled = false;                         ///< result.loss_scale is worth showing
 };
 

@@ -8,24 +8,16 @@
 #include "choir/comm/mesh.hpp"
 #include "choir/core/memory_plan.hpp"
 #include "choir/model/gpt.hpp"
+#include "choir/model/make_model.hpp"
 #include "choir/parallel/parameter_gatherer.hpp"
 #include "choir/train/pipeline_options.hpp"
 
 namespace choir {
 
-/// One micro-batch: [B*T] i32 each; targets < 0 are ignored.
-struct TokenBatch {
-  TensorView inputs, targets;
-  std::int64_t first_sample = 0;  ///< global index of its first sequence
-  std::int64_t sequences = 0;
-  /// Device scalar added to first_sample; nullptr: 0.
-  const std::int64_t* first_sample_on_device = nullptr;
-};
-
 class ModelInstance {
  public:
   struct Options {
-    GptConfig model;
+    ModelConfig model;
     Precision precision;
     std::uint64_t seed = 0;
     bool training = false;  ///< with gradients
@@ -33,7 +25,7 @@ class ModelInstance {
     ZeroOptions zero{};
     PipelineOptions pipeline{};
     OffloadOptions offload{};
-    bool separate_tied = false;         ///< see GptCut
+    bool separate_tied = false;         ///< see ModelCut
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.
     /// For negative controls: tests that break a rule on purpose and must see the difference.
@@ -44,7 +36,9 @@ class ModelInstance {
   ModelInstance(const Options& options, Device& device, Mesh& mesh, std::size_t arena_bytes);
   ModelInstance(const ModelInstance&) = delete;
 
-  Gpt& model() { return model_; }
+  Model& model() { return *model_; }
+  /// What only language models have: caches and generation. Error for other models.
+  Gpt& gpt();
   Pass& pass() { return pass_; }
   Arena& arena() { return arena_; }
   Device& device() const { return *device_; }
@@ -68,24 +62,23 @@ class ModelInstance {
   Communicator& stages() const { return mesh_->along(Axis::pipeline); }
   Mesh& mesh() const { return *mesh_; }
   const ContextAxis& context() const { return pass_.context(); }
-  /// What this rank has of sequences of so many tokens: with a context axis a share of them.
-  Sequence share_of(std::int64_t sequences, std::int64_t tokens) const {
-    return share_of_sequences(sequences, tokens, pass_.context());
-  }
   /// Another micro-batch in flight, on the same stream and arena.
   std::unique_ptr<Pass> make_pass();
 
-  /// Collective over all axes but data: this rank's term of the sum of per-token losses of a batch
-  /// of whole sequences in host memory, no gradients. The sum is over the ranks of the context
-  /// and the pipeline axis (the last stage has all of it). 0 on the null device. Where parameters
-  /// are sharded, their ranks must call it equally often.
-  double loss_sum(const TokenBatch& batch);
+  /// Collective over all axes but data: through all stages without gradients, of a batch of whole
+  /// sequences in host memory. What the last piece returns (Model::forward) on the last stage,
+  /// empty on the others. Where parameters are sharded, their ranks must call it equally often.
+  Tensor forward(Mode mode, const ModelBatch& batch);
+  /// As forward(): this rank's term of the sum of the losses. The sum is over the ranks of the
+  /// context and the pipeline axis (the last stage has all of it). 0 on the null device.
+  double loss_sum(const ModelBatch& batch);
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// This rank's share of ids or targets [B*T] in host memory: itself where it is all and the
-  /// device sees it, else a copy.
-  Tensor on_device(const TensorView& host, std::int32_t padding);
+  /// A field of a batch in host memory: itself where the device sees it, else a copy.
+  Tensor on_device(const TensorView& host);
+  /// This rank's share of ids or targets [B*T] of the pass, likewise.
+  Tensor share_on_device(const TensorView& host, std::int32_t padding);
 
   Options options_;
   Device* device_;
@@ -93,7 +86,7 @@ class ModelInstance {
   WorkCounter work_;
   Stream stream_;
   ParameterSet parameters_;
-  Gpt model_;
+  std::unique_ptr<Model> model_;
   std::unique_ptr<ParameterStorage> storage_;
   std::unique_ptr<ParameterGatherer> gatherer_;
   Arena arena_;

@@ -1,7 +1,8 @@
 #pragma once
 // How the layers of a model are dealt out to the stages of a pipeline, and in which order those
 // work. Pure and local.
-#include "choir/model/gpt.hpp"
+#include "choir/model/model_config.hpp"
+#include "choir/model/units.hpp"
 #include "choir/parallel/schedule.hpp"
 
 namespace choir {
@@ -11,10 +12,10 @@ struct PipelineOptions {
   int virtual_stages = 1;  ///< pieces of the model on each stage
 };
 
-/// The pieces of `stage`: balanced by FLOPs, where embedding and head count as what they are.
-/// `separate_tied`: see GptCut. DeckError if there are more pieces than layers.
-GptCut cut_of(const GptConfig& model, const PipelineOptions& options, int stages, int stage,
-              bool separate_tied);
+/// The pieces of `stage`: balanced by FLOPs, where input layer and head count as what they are.
+/// `separate_tied`: see ModelCut. DeckError if there are more pieces than layers.
+ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied);
 
 /// What the stages do in a training step of `micro_batches`; on one stage every micro-batch goes
 /// forward and at once backward.

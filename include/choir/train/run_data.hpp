@@ -26,7 +26,7 @@ MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t per_ran
 inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 
 /// A batch as the engine takes it: the same host memory, flat.
-TokenBatch token_batch(const Batch& batch);
+ModelBatch token_batch(const Batch& batch);
 
 /// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
 /// every number of them. Collective over the mesh.

@@ -20,6 +20,9 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel);
 /// train.loss_scale and its window; no scaling but for fp16-mixed.
 ops::LossScaling loss_scaling_of(const Deck& deck);
 
+/// What the deck describes, with train.recompute and train.label_smoothing.
+ModelConfig model_of(const Deck& deck);
+
 /// The deck's model must know its vocabulary (model.vocab_size > 0) and the batch must be resolved.
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);
 

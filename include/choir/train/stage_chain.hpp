@@ -3,13 +3,13 @@
 // Passes that follow one another overlap by themselves: a stage begins the next one while those
 // behind it work on this one.
 #include "choir/comm/communicator.hpp"
-#include "choir/model/gpt.hpp"
+#include "choir/model/model.hpp"
 
 namespace choir {
 
-/// Collective over `stages`. What the last piece returns (see Gpt::forward) on the last stage,
+/// Collective over `stages`. What the last piece returns (see Model::forward) on the last stage,
 /// empty on the others.
-Tensor forward_through_stages(Gpt& model, Pass& pass, const GptBatch& batch, BucketHooks& hooks,
+Tensor forward_through_stages(Model& model, Pass& pass, const ModelBatch& batch, BucketHooks& hooks,
                               Communicator& stages);
 
 }  // namespace choir

@@ -19,15 +19,16 @@ struct StepPlan {
   }
 };
 
-/// `generate`: also plan for sampling text while training. `target`: the device to
-/// plan for; nullptr: a cpu.
+/// `generate`: also plan for sampling text while training. `target`: the device to plan for;
+/// nullptr: a cpu. Memory is that of the worst of shapes_of(options), all micro-batches alike or,
+/// where a pipeline has several in flight, mixed by chance; work and traffic of the largest.
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
                    bool generate, const Device* target = nullptr);
 
-/// As plan_step() for a model that only evaluates batches of `batch` sequences (0: none) and
-/// generates.
+/// As plan_step() for a model that only evaluates batches of these shapes, and generates.
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        std::int64_t batch, bool generate, const Device* target = nullptr);
+                        const std::vector<BatchShape>& shapes, bool generate,
+                        const Device* target = nullptr);
 
 /// The driver keeps some of a card for itself: plans may use this part of it.
 inline constexpr double kUsableOfCard = 0.97;

@@ -33,9 +33,12 @@ class StepSlot {
   struct Options {
     std::int64_t micro_batches = 1;
     std::size_t marks = 0;  ///< phases of a step, where the device keeps time itself
-    /// Room for the micro-batches in device memory: what this rank has of their positions.
-    bool keeps_batches = false;
-    std::int64_t sequences = 1, whole_tokens = 1;
+    /// Room for each micro-batch in device memory, bytes_of_fields() of the largest; 0: none is
+    /// kept.
+    std::size_t batch_bytes = 0;
+    bool fixed = false;  ///< every micro-batch is as large
+    /// Of the positions of sequences of tokens, where ranks share them: what this rank keeps.
+    std::int64_t whole_tokens = 0;  ///< 0: all
     PositionShare share{};
   };
   StepSlot(Device& device, const Options& options);
@@ -43,13 +46,13 @@ class StepSlot {
   StepSlot(const StepSlot&) = delete;
   StepSlot& operator=(const StepSlot&) = delete;
 
-  /// Queues the copy of micro-batch j of whole sequences from host memory, which is free again on
-  /// return.
-  void stage(const Stream& copies, std::int64_t j, const TokenBatch& batch);
+  /// Queues the copy of micro-batch j, all its fields, whole sequences, from host memory, which is
+  /// free again on return.
+  void stage(const Stream& copies, std::int64_t j, const ModelBatch& batch);
   /// After the last stage(): later work of `stream` sees the copies.
   void publish(const Stream& copies, const Stream& stream);
   /// This rank's share of micro-batch j in device memory.
-  TokenBatch staged(std::int64_t j) const;
+  const ModelBatch& staged(std::int64_t j) const { return staged_[static_cast<std::size_t>(j)]; }
 
   /// Host memory: what the step is told, what it reports.
   ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
@@ -68,15 +71,15 @@ class StepSlot {
 
  private:
   std::byte* at(const void* base, std::int64_t j) const;
+  TensorView share_of(const TensorView& field) const;
 
   Device* device_;
   Options options_;
-  std::int64_t cells_;  // positions of a micro-batch on this rank
-  std::size_t stride_;  // bytes of a micro-batch: inputs, targets, first sample
+  std::size_t stride_;  // bytes of a micro-batch: first sample, fields
   HostBuffer inputs_, results_, host_batches_;
   Buffer batches_;
   Event published_;
-  std::vector<std::int64_t> sequences_;
+  std::vector<ModelBatch> staged_;
 };
 
 }  // namespace choir

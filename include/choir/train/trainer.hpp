@@ -8,11 +8,11 @@
 #include "choir/comm/watchdog.hpp"
 #include "choir/train/checkpointer.hpp"
 #include "choir/train/metrics_log.hpp"
-#include "choir/train/run_data.hpp"
 #include "choir/train/run_directory.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/stop_request.hpp"
 #include "choir/train/trace.hpp"
+#include "choir/train/training_data.hpp"
 #include "choir/train/workplace.hpp"
 
 namespace choir {
@@ -62,7 +62,7 @@ class Trainer {
   RunDirectory directory_;
   Faults faults_;
   BatchSizes batch_;
-  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<TrainingData> data_;
   StepPlan plan_;
   std::unique_ptr<Engine> engine_;
   Progress progress_;
@@ -77,9 +77,11 @@ class Trainer {
 
   StepResult last_;
   PhaseTotals since_log_, all_steps_;
+  StepContent content_since_log_, all_content_;
   double loss_since_evaluation_ = 0;
   std::int64_t steps_since_evaluation_ = 0;
   std::optional<double> train_loss_, val_loss_;  // measured at the current step
+  std::vector<Validation> validations_;          // likewise
   double last_val_loss_ = 0;
   double evaluation_seconds_ = 0, slowest_evaluation_ = 0;
   std::int64_t first_step_ = 0;

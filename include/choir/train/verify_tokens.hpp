@@ -5,17 +5,20 @@
 #include <vector>
 
 #include "choir/core/philox.hpp"
-#include "choir/train/model_instance.hpp"
+#include "choir/train/verify_batches.hpp"
 
 namespace choir {
 
-class VerifyTokens {
+class VerifyTokens final : public VerifyBatches {
  public:
   /// Micro-batches of `rows` sequences of `tokens` tokens below `vocabulary`.
   VerifyTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens, std::int64_t vocabulary);
 
   /// Micro-batch of this global index; holds until the next call.
-  TokenBatch micro_batch(std::int64_t index);
+  ModelBatch micro_batch(std::int64_t index) override;
+  std::int64_t targets(std::int64_t first, std::int64_t count) const override {
+    return valid(first * rows_, count * rows_);
+  }
   /// Targets that count of samples [first, first + count).
   std::int64_t valid(std::int64_t first, std::int64_t count) const;
 

@@ -182,9 +182,8 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
   Gpt model(config, rank.parameters());
   rank.place();
   Pass& pass = rank.pass();
-  const Shape table = model.rope_table_shape();
-  const Buffer memory(device, static_cast<std::size_t>(table.count() + 1) * sizeof(double));
-  model.prepare(pass, {memory.data(), DType::f64, table});
+  const Buffer memory(device, model.table_bytes(pass.precision()));
+  model.prepare(pass, memory.data());
 
   Communicator& data = mesh.along(Axis::data);
   const std::int64_t batch = kBatch / data.size(), first = data.rank() * batch;
@@ -289,9 +288,8 @@ TEST(ContextGpt, GeneratesOnWholeSequences) {
     Gpt model(llama(2), rank.parameters());
     rank.place();
     Pass& pass = rank.pass();
-    const Shape table = model.rope_table_shape();
-    const Buffer memory(device, static_cast<std::size_t>(table.count()) * sizeof(double));
-    model.prepare(pass, {memory.data(), DType::f64, table});
+    const Buffer memory(device, model.table_bytes(pass.precision()));
+    model.prepare(pass, memory.data());
     std::vector<std::int32_t> ids;
     for (std::int64_t t = 0; t < kTokens; ++t) ids.push_back(id_at(0, t));
     pass.begin(Mode::generate, {.batch = 1, .tokens = kTokens}, 0);

@@ -58,9 +58,9 @@ double loss_over(Mesh& mesh) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.block_size;
+  config.block_size = options.model.gpt().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.vocab_size;
+  config.vocab_size = options.model.gpt().vocab_size;
   config.eval_windows = 13;  // seven micro-batches, the last half full
   const auto data = Dataset::open(mesh.along(Axis::data), config);
   return validation_loss(run.engine().instance(), *data, mesh);

@@ -129,7 +129,7 @@ TEST(TensorParallel, SharesShrinkWhatIsKept) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   const auto peak = [](const Layout& layout, bool sequence) {
     EngineOptions options = options_of(gpt(), sequence);
-    options.model.n_layer = 8;
+    options.model.gpt().n_layer = 8;
     return plan_step(options, layout, 0, 1, false).arena_bytes;
   };
   const Layout layout(test::world_size(), 1, 1, 1);
@@ -157,7 +157,7 @@ TEST(TensorParallel, PartialGradientsLeftUnsummedAreSeen) {
 TEST(TensorParallel, LocalLabelSmoothingIsSeen) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   EngineOptions options = options_of(gpt(), false);
-  options.model.label_smoothing = 0.05;
+  options.model.gpt().label_smoothing = 0.05;
   const Curve one = alone(options, 3);
   options.control = NegativeControl::local_smoothing;
   const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
@@ -222,9 +222,9 @@ double validation(const EngineOptions& options, Mesh& mesh) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.block_size;
+  config.block_size = options.model.gpt().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.vocab_size;
+  config.vocab_size = options.model.gpt().vocab_size;
   config.eval_windows = 13;
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);

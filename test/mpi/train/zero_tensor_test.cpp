@@ -186,9 +186,9 @@ double validation(const EngineOptions& options, Mesh& mesh) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.block_size;
+  config.block_size = options.model.gpt().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.vocab_size;
+  config.vocab_size = options.model.gpt().vocab_size;
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);

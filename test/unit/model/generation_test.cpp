@@ -26,7 +26,7 @@ class Speaker {
   ModelInstance& instance() { return instance_; }
 
   std::vector<double> logits(const std::vector<std::int32_t>& ids, std::size_t piece) {
-    const GptConfig& c = instance_.model().config();
+    const GptConfig& c = instance_.gpt().config();
     const Shape shape{1, c.block_size, c.n_kv_head, c.head_width()};
     std::vector<Tensor> memory;
     KvCache cache;
@@ -47,7 +47,7 @@ class Speaker {
                              0);
       const TensorView view{
           const_cast<std::int32_t*>(ids.data() + at), DType::i32, {static_cast<std::int64_t>(n)}};
-      const Tensor out = instance_.model().next_logits(instance_.pass(), view, instance_.hooks());
+      const Tensor out = instance_.gpt().next_logits(instance_.pass(), view, instance_.hooks());
       cache.length += static_cast<std::int64_t>(n);
       result.clear();
       for (std::int64_t i = 0; i < out.count(); ++i)

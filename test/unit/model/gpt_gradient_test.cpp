@@ -51,12 +51,12 @@ class Model {
   double loss() {
     begin();
     const Tensor losses =
-        instance_.model().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
+        instance_.gpt().loss(instance_.pass(), view(ids_), view(targets_), kScale, hooks_);
     double sum = 0;
     for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
-    instance_.model().backward(instance_.pass(), view(ids_), hooks_);
+    instance_.gpt().backward(instance_.pass(), view(ids_), hooks_);
     return kScale * sum;
   }
   /// Of the same positions, all with the target `symbol`; < 0: with their own.
@@ -66,7 +66,7 @@ class Model {
       if (target >= 0 && symbol >= 0) target = symbol;
     instance_.pass().begin(Mode::evaluate, {.batch = kBatch, .tokens = kTokens}, 40);
     const Tensor losses =
-        instance_.model().loss(instance_.pass(), view(ids_), view(targets), kScale, hooks_);
+        instance_.gpt().loss(instance_.pass(), view(ids_), view(targets), kScale, hooks_);
     double sum = 0;
     for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
     return kScale * sum;

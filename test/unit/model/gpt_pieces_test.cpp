@@ -227,7 +227,7 @@ TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
         whole.place(1);
         std::map<std::string, int> holders;
         for (int s = 0; s < cut.stages; ++s) {
-          GptCut own;
+          ModelCut own;
           for (std::size_t k = static_cast<std::size_t>(s); k < cut.pieces.size();
                k += static_cast<std::size_t>(cut.stages))
             own.pieces.push_back(cut.pieces[k]);

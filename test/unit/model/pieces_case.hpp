@@ -49,7 +49,7 @@ inline std::string to_string(const Cut& cut) {
 
 class Stage final : public BucketHooks {
  public:
-  Stage(const GptConfig& config, const Precision& precision, const GptCut& cut, int micro_batches,
+  Stage(const GptConfig& config, const Precision& precision, const ModelCut& cut, int micro_batches,
         const TensorAxis& tensor)
       : parameters_(TensorSplit{tensor.rank(), tensor.size(), tensor.sequence}),
         model_(config, parameters_, cut),
@@ -72,11 +72,8 @@ class Stage final : public BucketHooks {
       for (Parameter* p : bucket.parameters) p->value.data = nullptr;
     for (int i = 0; i < micro_batches; ++i)
       passes_.push_back(std::make_unique<Pass>(Stream(device_), arena_, precision, 7, tensor));
-    const Shape table = model_.rope_table_shape();
-    table_ =
-        Buffer(device_, static_cast<std::size_t>(table.count()) * size_of(precision.statistic));
-    if (table.count() > 0)
-      model_.prepare(*passes_.front(), {table_.data(), precision.statistic, table});
+    table_ = Buffer(device_, model_.table_bytes(precision));
+    model_.prepare(*passes_.front(), table_.data());
   }
 
   Gpt& model() { return model_; }
@@ -195,7 +192,7 @@ class Chain {
         const TensorAxis& tensor = {})
       : config_(config), pieces_(static_cast<int>(cut.pieces.size())) {
     for (int s = 0; s < cut.stages; ++s) {
-      GptCut own{.pieces = {}, .separate_tied = cut.separate_tied};
+      ModelCut own{.pieces = {}, .separate_tied = cut.separate_tied};
       for (int k = s; k < pieces_; k += cut.stages)
         own.pieces.push_back(cut.pieces[static_cast<std::size_t>(k)]);
       stages_.push_back(
@@ -217,17 +214,17 @@ class Chain {
       stage->pass(m).postpone_weight_gradients(postpone);
     }
     Batch& batch = batches_[static_cast<std::size_t>(m)];
-    losses_[static_cast<std::size_t>(m)] =
-        numbers(run(m, {.ids = view(batch.ids), .targets = view(batch.targets), .scale = 1.0 / 9}));
+    losses_[static_cast<std::size_t>(m)] = numbers(
+        run(m, {.inputs = view(batch.ids), .targets = view(batch.targets), .scale = 1.0 / 9}));
   }
   void backward(int m) {
-    const TensorView ids = view(batches_[static_cast<std::size_t>(m)].ids);
+    const ModelBatch batch{.inputs = view(batches_[static_cast<std::size_t>(m)].ids)};
     Tensor d_stream;
     for (int k = pieces_ - 1; k >= 0; --k) {
       Stage& stage = of(k);
       d_stream = hop(std::move(d_stream), stage);
       d_stream =
-          stage.model().backward(stage.pass(m), k / stages(), std::move(d_stream), ids, stage);
+          stage.model().backward(stage.pass(m), k / stages(), std::move(d_stream), batch, stage);
       stage.check();
     }
   }
@@ -260,7 +257,7 @@ class Chain {
                                    .first_position = static_cast<std::int64_t>(at),
                                    .cache = &caches[s]},
                                   0);
-      logits = numbers(run(0, {.ids = {ids.data() + at, DType::i32, {n}}}));
+      logits = numbers(run(0, {.inputs = {ids.data() + at, DType::i32, {n}}}));
       for (KvCache& cache : caches) cache.length += n;
     }
     return logits;
@@ -311,7 +308,7 @@ class Chain {
     std::memcpy(there.data, from.data, from.bytes());
     return there;
   }
-  Tensor run(int m, const GptBatch& batch) {
+  Tensor run(int m, const ModelBatch& batch) {
     Tensor stream;
     for (int k = 0; k < pieces_; ++k) {
       Stage& stage = of(k);

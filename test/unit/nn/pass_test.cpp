@@ -87,12 +87,12 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
     if (micro_batch == 0)
       for (const Bucket& bucket : instance.parameters().buckets())
         instance.storage().begin_gradients(instance.stream(), bucket);
-    const TokenBatch batch = run.batch(micro_batch);
-    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
+    const ModelBatch batch = run.batch(micro_batch);
+    pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.model().loss(pass, batch.inputs, batch.targets, 0.1, hooks);
-    instance.model().backward(pass, batch.inputs, hooks);
+    instance.gpt().loss(pass, batch.inputs, batch.targets, 0.1, hooks);
+    instance.gpt().backward(pass, batch.inputs, hooks);
     if (postponed) pass.run_weight_gradients(0, hooks);
   }
   EXPECT_EQ(instance.arena().live(), 0u);

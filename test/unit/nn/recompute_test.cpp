@@ -39,7 +39,7 @@ struct Trained {
 };
 
 Trained train(EngineOptions options, Recompute recompute) {
-  options.model.recompute = recompute;
+  options.model.gpt().recompute = recompute;
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   Trained result;
@@ -93,19 +93,19 @@ std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
     return TensorView{v.data(), DType::i32, {static_cast<std::int64_t>(v.size())}};
   };
   for (int i = 0; i < kPasses; ++i) {
-    const TokenBatch batch = run.batch(i);
+    const ModelBatch batch = run.batch(i);
     const auto* tokens = batch.inputs.as<std::int32_t>();
     ids.emplace_back(tokens, tokens + batch.inputs.count());
     passes.push_back(
         std::make_unique<Pass>(instance.stream(), instance.arena(), precision_of(precision), 1337));
     Pass& pass = *passes.back();
-    pass.begin(Mode::train, {.batch = batch.sequences, .tokens = config.block_size},
+    pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.model().loss(pass, view(ids.back()), batch.targets, 0.1, hooks);
+    instance.gpt().loss(pass, view(ids.back()), batch.targets, 0.1, hooks);
   }
   for (int i = 0; i < kPasses; ++i) {
-    instance.model().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
+    instance.gpt().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
     if (postponed && i > 0) passes[i - 1]->run_weight_gradients(0, hooks);
   }
   if (postponed) passes.back()->run_weight_gradients(0, hooks);

@@ -6,7 +6,7 @@ namespace {
 
 using ops::Activation;
 constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::swiglu};
+                               Activation::swiglu, Activation::silu};
 
 TEST(Activation, MatchesTheReferenceForRaggedShapesAndAllTypes) {
   CpuDevice device;
@@ -31,7 +31,7 @@ TEST(Activation, GoldenValues) {
 
 TEST(Activation, FarTailsAreFiniteAndRight) {
   CpuBench cpu;
-  for (const Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+  for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
     HostTensor x(DType::f32, {4}), y(DType::f32, {4}), d(DType::f32, {4});
     const HostTensor one = HostTensor::filled(DType::f32, {4}, 1);
     x.set(0, 1e4), x.set(1, -1e4), x.set(2, 1e20), x.set(3, -1e20);
@@ -67,7 +67,8 @@ TEST(Activation, GradientsAgreeWithFiniteDifferences) {
 }
 
 TEST(Activation, BackwardRunsInPlace) {
-  for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::relu}) {
+  for (const Activation kind :
+       {Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::silu}) {
     CpuBench cpu;
     const HostTensor x = HostTensor::normal(DType::bf16, {5, 33}, 1);
     HostTensor d = HostTensor::normal(DType::bf16, {5, 33}, 2), apart(DType::bf16, {5, 33});

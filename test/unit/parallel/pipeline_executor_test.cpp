@@ -30,8 +30,10 @@ TEST(PipelineExecutor, ChunksOfOneStageHandOverInMemory) {
 class ForgetfulStage final : public StageWork {
  public:
   explicit ForgetfulStage(Arena& arena) : arena_(arena) {}
-  Tensor receive_buffer(bool) override { return arena_.allocate(DType::f32, {4}, "message"); }
-  Tensor forward(int j, int, Tensor) override { return j == 1 ? Tensor() : receive_buffer(false); }
+  Tensor receive_buffer(int, bool) override { return arena_.allocate(DType::f32, {4}, "message"); }
+  Tensor forward(int j, int, Tensor) override {
+    return j == 1 ? Tensor() : receive_buffer(j, false);
+  }
   Tensor backward(int, int, Tensor, bool) override { return {}; }
   void backward_weight(int, int) override {}
 
@@ -54,7 +56,7 @@ TEST(PipelineExecutor, MissingOutputIsNamed) {
 /// Takes part in a collective that fails.
 class FailingStage final : public StageWork {
  public:
-  Tensor receive_buffer(bool) override { return {}; }
+  Tensor receive_buffer(int, bool) override { return {}; }
   Tensor forward(int j, int, Tensor) override {
     if (j == 2) throw CommError("all_reduce on tp failed", "look there");
     return {};

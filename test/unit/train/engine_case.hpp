@@ -108,20 +108,20 @@ class EngineRun {
   }
   int data_ranks() { return mesh().along(Axis::data).size(); }
 
-  TokenBatch batch(std::int64_t micro_batch) {
+  ModelBatch batch(std::int64_t micro_batch) {
     const EngineOptions& o = engine_.options();
     const std::int64_t first = micro_batch * o.micro_batch_size;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const std::int64_t sample = first + static_cast<std::int64_t>(i) / o.model.block_size;
-      const std::int64_t position = static_cast<std::int64_t>(i) % o.model.block_size;
-      inputs_[i] = token_at(sample, position, o.model.vocab_size);
-      targets_[i] = token_at(sample, position + 1, o.model.vocab_size);
+      const std::int64_t sample = first + static_cast<std::int64_t>(i) / o.model.gpt().block_size;
+      const std::int64_t position = static_cast<std::int64_t>(i) % o.model.gpt().block_size;
+      inputs_[i] = token_at(sample, position, o.model.gpt().vocab_size);
+      targets_[i] = token_at(sample, position + 1, o.model.gpt().vocab_size);
     }
     const Shape shape{static_cast<std::int64_t>(inputs_.size())};
-    return {.inputs = {inputs_.data(), DType::i32, shape},
-            .targets = {targets_.data(), DType::i32, shape},
+    return {.samples = o.micro_batch_size,
             .first_sample = first,
-            .sequences = o.micro_batch_size};
+            .inputs = {inputs_.data(), DType::i32, shape},
+            .targets = {targets_.data(), DType::i32, shape}};
   }
 
   /// The next step, and its result; collective. NaN `tokens` make the loss NaN.
@@ -192,7 +192,7 @@ class EngineRun {
 
  private:
   static std::size_t cells(const EngineOptions& o) {
-    return static_cast<std::size_t>(o.micro_batch_size * o.model.block_size);
+    return static_cast<std::size_t>(o.micro_batch_size * o.model.gpt().block_size);
   }
   // The logical tensor of `first`, with its tiles; view(p): elements range(p) of what this rank
   // holds of p. Every element from the rank that owns it.

@@ -56,7 +56,7 @@ TEST(StepPlanner, EqualsRealityToTheByte) {
 // causal).
 TEST(StepPlanner, CountsTheWork) {
   const EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 3);
-  const GptConfig& c = options.model;
+  const GptConfig& c = options.model.gpt();
   const StepPlan plan = plan_step(options, Layout(), 0, 1, false);
   const double tokens = 3.0 * 2 * 8;
   const double matrices = static_cast<double>(c.n_layer * (4 * 32 * 32 + 2 * 32 * 64) + 19 * 32);

@@ -249,7 +249,7 @@ TEST(StepGraph, RecordedOncePerSlotThenReplayed) {
             0,
             [&](std::int64_t) {
               ++batches;
-              return TokenBatch{.inputs = view, .targets = view, .first_sample = 0, .sequences = 2};
+              return ModelBatch{.samples = 2, .inputs = view, .targets = view};
             },
             16, clock);
         engine.finish(clock);

@@ -136,10 +136,10 @@ TEST(VerifyTokens, AreAFunctionOfTheSampleAndRagged) {
   VerifyTokens ones(7, 1, 12, 61), threes(7, 3, 12, 61);
   std::int64_t counted = 0, none = 0, whole = 0;
   for (std::int64_t m = 0; m < 40; ++m) {
-    const TokenBatch batch = threes.micro_batch(m);
+    const ModelBatch batch = threes.micro_batch(m);
     ASSERT_EQ(batch.first_sample, 3 * m);
     for (std::int64_t row = 0; row < 3; ++row) {
-      const TokenBatch one = ones.micro_batch(3 * m + row);
+      const ModelBatch one = ones.micro_batch(3 * m + row);
       std::int64_t valid = 0;
       for (std::int64_t t = 0; t < 12; ++t) {
         const std::int32_t input = batch.inputs.as<std::int32_t>()[12 * row + t];

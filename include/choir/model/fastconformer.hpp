@@ -1,0 +1,99 @@
+#pragma once
+// The FastConformer encoder with a CTC head (choir/model/fastconformer_config.hpp): audio in,
+// losses of utterances out. Units: 0 features and subsampling, 1 ... L the blocks, L + 1 the head.
+//
+// Nothing about an utterance depends on its padding or on the others of its batch but rounding:
+// frames that do not count are zeros before every convolution and hidden from attention, random
+// numbers are functions of (seed, sample id, frame, channel).
+//
+// Over the tensor axis blocks are divided; the input layer and the head are whole on every rank,
+// which all compute the same. Under sequence parallelism the stream holds a share of the rows of
+// all frames [B*T'].
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/model/fastconformer_config.hpp"
+#include "choir/model/model.hpp"
+#include "choir/nn/conformer_block.hpp"
+#include "choir/nn/conv_subsampling.hpp"
+
+namespace choir {
+
+class FastConformer final : public Model {
+ public:
+  /// Buckets: "encoder.subsampling", one a block "encoder.blocks.N", "head". Initialisation:
+  /// weights normal with the deviation of PyTorch's uniform default, 1/sqrt(3 inputs), the head's
+  /// with that of Xavier's, sqrt(2 / (C + V + 1)); biases, u and v 0, norms 1. DeckError for what
+  /// cannot be built.
+  FastConformer(const FastConformerConfig& config, ParameterSet& parameters,
+                const ModelCut& cut = {});
+
+  const FastConformerConfig& config() const { return config_; }
+  int pieces() const override { return static_cast<int>(pieces_.size()); }
+  bool has_head(int index) const override { return piece(index).head; }
+
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
+
+  /// Rows are frames after the subsampling, of padded audio.
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  Shape boundary_shape(const Pass& pass) const override {
+    return {pass.share_rows(), config_.n_embd};
+  }
+
+  /// With the head: losses [B]; in Mode::generate logits [B*T', V + 1], whole on every rank of the
+  /// tensor axis; those of frames that do not count mean nothing.
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
+                 BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
+
+  std::string describe() const override;
+  double flops(const BatchShape& shape) const override;
+  /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
+  static ModelCosts unit_costs(const FastConformerConfig& config, const BatchShape& shape);
+
+  /// Of the encoder, without the head.
+  std::int64_t encoder_parameters() const;
+
+ private:
+  struct Piece {
+    bool input = false, head = false;
+    std::size_t first_block = 0, end_block = 0;  ///< of blocks_
+  };
+  struct Block {
+    std::unique_ptr<ConformerBlock> module;
+    int bucket;
+  };
+
+  void set_pieces(const std::vector<UnitRange>& ranges);
+  void add_input(bool resident);
+  void add_block(std::int64_t layer, bool resident);
+  void add_head(bool resident);
+  const Piece& piece(int index) const;
+  // With the whole model in one piece backward follows forward: the head's weights are not given
+  // back in between.
+  bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
+
+  /// [B, T, F] in the compute type: a function of the batch, without gradient.
+  Tensor features(Pass& pass, const ModelBatch& batch) const;
+  Tensor input_layer(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
+  void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
+                      BucketHooks& hooks);
+  Tensor positions(Pass& pass) const;
+  Tensor head(Pass& pass, const Tensor& stream, const ModelBatch& batch, BucketHooks& hooks);
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+
+  FastConformerConfig config_;
+  ParameterSet* parameters_;
+  std::vector<Piece> pieces_;
+  bool whole_ = false;  ///< the pieces are the whole model
+  TensorView mel_tables_, position_tables_;
+  std::unique_ptr<ConvSubsampling> subsampling_;
+  std::vector<Block> blocks_;
+  std::unique_ptr<Linear> head_;
+  int input_bucket_ = -1, head_bucket_ = -1;
+};
+
+}  // namespace choir

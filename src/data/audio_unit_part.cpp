@@ -1,0 +1,152 @@
+// Units and their results as bytes.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <set>
+
+#include "choir/core/crc32c.hpp"
+#include "choir/data/audio_shard.hpp"
+#include "src/data/audio_unit.hpp"
+#include "src/data/byte_packer.hpp"
+#include "src/data/whole_file.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::uint64_t kPartVersion = 0x3130545241504843ull;  // "CHPART01"
+
+void put(BytePacker& packer, const AudioEntry& e) {
+  for (const std::string* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after})
+    packer.put(*text);
+  packer.put(e.by_stem);
+  packer.put(e.occurrence);
+  packer.put(e.whole);
+  packer.put(e.offset);
+  packer.put(e.duration);
+  packer.put(e.channel);
+  packer.put(e.rate);
+  packer.put(e.frames);
+  packer.put(e.text_letters);
+}
+
+void get(ByteUnpacker& packed, AudioEntry& e) {
+  for (std::string* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after})
+    packed.get(*text);
+  packed.get(e.by_stem);
+  packed.get(e.occurrence);
+  packed.get(e.whole);
+  packed.get(e.offset);
+  packed.get(e.duration);
+  packed.get(e.channel);
+  packed.get(e.rate);
+  packed.get(e.frames);
+  packed.get(e.text_letters);
+}
+
+std::uint64_t fnv(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull) {
+  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+}  // namespace
+
+std::string AudioUnit::pack() const {
+  BytePacker packer;
+  packer.put(shard);
+  packer.put(entries.size());
+  for (const AudioEntry& entry : entries) put(packer, entry);
+  return packer.bytes();
+}
+
+AudioUnit AudioUnit::unpack(const std::string& bytes) {
+  ByteUnpacker packed(bytes);
+  AudioUnit unit;
+  packed.get(unit.shard);
+  unit.entries.resize(packed.count());
+  for (AudioEntry& entry : unit.entries) get(packed, entry);
+  return unit;
+}
+
+std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options) {
+  BytePacker packer;
+  packer.put(kPartVersion);
+  packer.put(options.sample_rate);
+  packer.put(options.channel.value);
+  std::set<std::string> paths;
+  for (const AudioEntry& entry : unit.entries) paths.insert(entry.path);
+  for (const std::string& path : paths) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) status = {};
+    packer.put(status.st_size);
+    packer.put(status.st_mtim.tv_sec);
+    packer.put(status.st_mtim.tv_nsec);
+  }
+  return fnv(unit.pack(), fnv(packer.bytes()));
+}
+
+std::string unit_part_path(const std::string& folder, int shard) {
+  return fmt::format("{}/audio_{:05}.part", folder, shard);
+}
+
+void write_unit_part(const UnitResult& result, const std::string& folder, int shard) {
+  BytePacker packer;
+  packer.put(kPartVersion);
+  packer.put(result.fingerprint);
+  packer.put(result.shard_samples);
+  packer.put(result.payload_crc);
+  packer.put(result.utterances);
+  packer.put(result.lines);
+  packer.put(result.left_out.size());
+  for (const LeftOut& l : result.left_out) {
+    for (const std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint})
+      packer.put(*text);
+    packer.put(l.duration);
+    packer.put(l.bad);
+  }
+  packer.put(result.clipped);
+  packer.put(result.resampled);
+  std::string bytes = packer.bytes();
+  const std::uint32_t crc = crc32c(bytes.data(), bytes.size());
+  bytes.append(reinterpret_cast<const char*>(&crc), sizeof crc);
+  write_whole_file(unit_part_path(folder, shard), bytes);
+}
+
+std::optional<UnitResult> read_unit_part(const std::string& folder, int shard) {
+  const std::string path = unit_part_path(folder, shard);
+  if (!std::filesystem::exists(path)) return std::nullopt;
+  const std::string bytes = read_whole_file(path);
+  std::uint32_t crc = 0;
+  if (bytes.size() < sizeof crc) return std::nullopt;
+  std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);
+  if (crc != crc32c(bytes.data(), bytes.size() - sizeof crc)) return std::nullopt;
+  ByteUnpacker packed(std::string_view(bytes).substr(0, bytes.size() - sizeof crc));
+  std::uint64_t version = 0;
+  packed.get(version);
+  if (version != kPartVersion) return std::nullopt;
+  UnitResult result;
+  packed.get(result.fingerprint);
+  packed.get(result.shard_samples);
+  packed.get(result.payload_crc);
+  result.utterances.resize(packed.count());
+  for (auto& utterance : result.utterances) packed.get(utterance);
+  packed.get(result.lines);
+  result.left_out.resize(packed.count());
+  for (LeftOut& l : result.left_out) {
+    for (std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint}) packed.get(*text);
+    packed.get(l.duration);
+    packed.get(l.bad);
+  }
+  result.clipped.resize(packed.count());
+  for (std::string& id : result.clipped) packed.get(id);
+  packed.get(result.resampled);
+  try {
+    const AudioShardHeader header = read_audio_shard_header(audio_shard_path(folder, shard));
+    if (header.samples != result.shard_samples || header.payload_crc != result.payload_crc)
+      return std::nullopt;
+  } catch (const DataError&) {
+    return std::nullopt;  // it is made again
+  }
+  return result;
+}
+
+}  // namespace choir

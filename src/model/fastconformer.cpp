@@ -1,0 +1,300 @@
+#include "choir/model/fastconformer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "choir/device/profile_range.hpp"
+#include "choir/ops/ctc.hpp"
+#include "choir/ops/depthwise_conv.hpp"
+#include "choir/ops/log_mel.hpp"
+#include "choir/ops/reduce.hpp"
+#include "choir/ops/relative_attention.hpp"
+
+namespace choir {
+namespace {
+
+void check(const FastConformerConfig& c) {
+  const auto refuse = [](bool bad, const std::string& what, const std::string& cure) {
+    if (bad) throw DeckError(what, cure);
+  };
+  refuse(c.conv_norm == ConvNorm::batchnorm, "model.conv_norm: batchnorm is not built yet",
+         "use layernorm");
+  refuse(c.n_head < 1 || c.n_embd % c.n_head != 0,
+         fmt::format("model.n_head: {} does not divide model.n_embd {}", c.n_head, c.n_embd),
+         "use a divisor");
+  refuse(c.n_embd % 2 != 0, fmt::format("model.n_embd: {} is odd", c.n_embd),
+         fmt::format("use {}: positions are pairs of sine and cosine", c.n_embd + 1));
+  refuse(c.conv_kernel < 1 || c.conv_kernel % 2 == 0 || c.conv_kernel > ops::kWidestDepthwise,
+         fmt::format("model.conv_kernel: {} taps", c.conv_kernel),
+         fmt::format("use an odd number below {}", ops::kWidestDepthwise));
+  refuse(c.subsampling != 2 && c.subsampling != 4 && c.subsampling != 8,
+         fmt::format("model.subsampling: {}", c.subsampling), "use 2, 4 or 8");
+  refuse(c.context_style == ContextStyle::chunked && c.right_context < 0,
+         "model.right_context: chunks have right_context + 1 frames, it cannot be -1",
+         "use 0 or more");
+}
+
+ops::AttentionContext context_of(const FastConformerConfig& c) {
+  if (c.context_style == ContextStyle::regular)
+    return {.left = c.left_context, .right = c.right_context, .chunk = 0};
+  const std::int64_t chunk = c.right_context + 1;
+  return {.left = c.left_context < 0 ? -1 : c.left_context / chunk, .right = -1, .chunk = chunk};
+}
+
+/// Bytes of a table, so that the next one is aligned.
+std::size_t table_size(std::int64_t elements, DType type) {
+  constexpr std::size_t kAlign = Arena::kAlignment;
+  return (static_cast<std::size_t>(elements) * size_of(type) + kAlign - 1) / kAlign * kAlign;
+}
+
+const std::int32_t* integers(const TensorView& x) {
+  return static_cast<const std::int32_t*>(x.data);
+}
+
+}  // namespace
+
+FastConformer::FastConformer(const FastConformerConfig& c, ParameterSet& parameters,
+                             const ModelCut& cut)
+    : config_(c), parameters_(&parameters) {
+  check(c);
+  const int units = static_cast<int>(c.n_layer) + 2;
+  const std::vector<UnitRange> everything{{0, units}};
+  const std::vector<UnitRange>& ranges = cut.pieces.empty() ? everything : cut.pieces;
+  const auto resident = [&](int unit) {
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [&](const UnitRange& range) { return range.contains(unit); });
+  };
+  set_pieces(ranges);
+  add_input(resident(0));
+  for (std::int64_t i = 0; i < c.n_layer; ++i) add_block(i, resident(static_cast<int>(i) + 1));
+  add_head(resident(units - 1));
+}
+
+void FastConformer::set_pieces(const std::vector<UnitRange>& ranges) {
+  const int units = static_cast<int>(config_.n_layer) + 2;
+  int end = 0, count = 0;
+  std::size_t block = 0;
+  for (const UnitRange& range : ranges) {
+    CHOIR_CHECK(range.count > 0 && range.first >= end && range.end() <= units,
+                "units {} to {} of {} as a piece after unit {}", range.first, range.end(), units,
+                end);
+    end = range.end();
+    count += range.count;
+    Piece piece{.input = range.first == 0, .head = end == units, .first_block = block};
+    block += static_cast<std::size_t>(range.count - piece.input - piece.head);
+    piece.end_block = block;
+    pieces_.push_back(piece);
+  }
+  whole_ = count == units;
+}
+
+void FastConformer::add_input(bool resident) {
+  const FastConformerConfig& c = config_;
+  parameters_->begin_bucket("encoder.subsampling", resident);
+  if (resident) input_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
+  subsampling_ = std::make_unique<ConvSubsampling>(
+      *parameters_, "encoder.subsampling",
+      ConvSubsampling::Options{
+          .features = c.mel.mels,
+          .channels = c.subsampling_channels,
+          .width = c.n_embd,
+          .stages = c.stages(),
+          .causal = c.causal,
+          .factor = c.xscaling ? std::sqrt(static_cast<double>(c.n_embd)) : 1.0,
+          .dropout = c.dropout});
+}
+
+void FastConformer::add_block(std::int64_t layer, bool resident) {
+  const FastConformerConfig& c = config_;
+  const std::string name = "encoder.blocks." + std::to_string(layer);
+  parameters_->begin_bucket(name, resident);
+  const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;
+  const double last = static_cast<double>(std::max<std::int64_t>(1, c.n_layer - 1));
+  auto block = std::make_unique<ConformerBlock>(
+      *parameters_, name,
+      ConformerBlock::Options{
+          .width = c.n_embd,
+          .hidden = c.hidden(),
+          .heads = c.n_head,
+          .kernel = c.conv_kernel,
+          .causal = c.causal,
+          .context = context_of(c),
+          .dropout = c.dropout,
+          .stochastic_depth = c.stochastic_depth * static_cast<double>(layer) / last,
+          .norm_eps = c.norm_eps,
+          .recompute = c.recompute});
+  if (resident) blocks_.push_back({std::move(block), bucket});
+}
+
+void FastConformer::add_head(bool resident) {
+  const std::int64_t symbols = config_.vocab_size + 1;
+  parameters_->begin_bucket("head", resident);
+  if (resident) head_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
+  head_ = std::make_unique<Linear>(
+      *parameters_, "head", config_.n_embd, symbols,
+      Linear::Options{.init_std = std::sqrt(2.0 / static_cast<double>(config_.n_embd + symbols))});
+}
+
+const FastConformer::Piece& FastConformer::piece(int index) const {
+  CHOIR_CHECK(index >= 0 && index < pieces(), "piece {} of {}", index, pieces());
+  return pieces_[static_cast<std::size_t>(index)];
+}
+
+std::size_t FastConformer::table_bytes(const Precision& precision) const {
+  return table_size(ops::mel_table_bytes(config_.mel), DType::u8) +
+         table_size(ops::relative_position_table_size(config_.n_embd), precision.statistic);
+}
+
+void FastConformer::prepare(Pass& pass, void* memory) {
+  const DType type = pass.precision().statistic;
+  const std::int64_t mel = ops::mel_table_bytes(config_.mel);
+  const std::int64_t position = ops::relative_position_table_size(config_.n_embd);
+  mel_tables_ = {memory, DType::u8, {mel}};
+  position_tables_ = {
+      static_cast<std::byte*>(memory) + table_size(mel, DType::u8), type, {position}};
+  ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
+  ops::make_relative_position_tables(pass.stream(), config_.n_embd, position_tables_);
+}
+
+Sequence FastConformer::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
+  CHOIR_CHECK(context.size() == 1, "the frames of an utterance over {} ranks", context.size());
+  const std::int64_t samples = batch.audio.shape[1], frames = config_.frames(samples);
+  CHOIR_CHECK(frames > 0, "{} samples of audio are not one frame of {}", samples, config_.mel.hop);
+  return {.batch = batch.audio.shape[0],
+          .tokens = frames,
+          .lengths = integers(batch.frame_lengths.slice(config_.stages(), 1)),
+          .sample_ids = static_cast<const std::int64_t*>(batch.sample_ids.data)};
+}
+
+Tensor FastConformer::positions(Pass& pass) const {
+  Tensor table =
+      pass.allocate({2 * pass.sequence().tokens - 1, config_.n_embd}, "relative positions");
+  ops::relative_positions(pass.stream(), position_tables_, table);
+  return table;
+}
+
+Tensor FastConformer::features(Pass& pass, const ModelBatch& batch) const {
+  const ProfileRange range(pass.stream(), "features");
+  const std::int64_t frames = ops::mel_frames(config_.mel, batch.audio.shape[1]);
+  const std::int32_t* lengths = integers(batch.frame_lengths);
+  const auto* ids = static_cast<const std::int64_t*>(batch.sample_ids.data);
+  Tensor x =
+      pass.allocate_statistic({batch.audio.shape[0], frames, config_.mel.mels}, "log-mel features");
+  ops::LogMel call{.options = config_.mel,
+                   .audio = batch.audio,
+                   .audio_lengths = integers(batch.audio_lengths),
+                   .lengths = lengths,
+                   .tables = mel_tables_,
+                   .out = x,
+                   .dither_key = philox_key(pass.seed(), "dither"),
+                   .sample_ids = ids};
+  if (!pass.training()) call.options.dither = 0;
+  ops::log_mel(pass.stream(), call);
+  if (config_.normalise) ops::normalise_features(pass.stream(), x, lengths);
+  if (pass.training())
+    ops::spec_augment(pass.stream(), config_.augment, x, lengths, ids,
+                      philox_key(pass.seed(), "spec_augment"));
+  if (pass.precision().compute == x.dtype) return x;
+  Tensor narrow = pass.allocate(x.shape, "features");
+  ops::cast(pass.stream(), x, narrow);
+  return narrow;
+}
+
+Tensor FastConformer::input_layer(Pass& pass, const ModelBatch& batch, BucketHooks& hooks) {
+  const Tensor x = features(pass, batch);
+  const ProfileRange range(pass.stream(), "subsampling");
+  hooks.acquire(input_bucket_);
+  Tensor stream = subsampling_->forward(pass, x, batch.frame_lengths);
+  hooks.release(input_bucket_);
+  return stream;
+}
+
+void FastConformer::input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
+                                   BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "subsampling backward");
+  hooks.acquire(input_bucket_);
+  pass.begin_gradients(hooks, input_bucket_);
+  subsampling_->backward(pass, d_stream, batch.frame_lengths);
+  pass.gradients_ready(hooks, input_bucket_);
+  hooks.release(input_bucket_);
+}
+
+Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
+                              BucketHooks& hooks) {
+  const Piece& here = piece(index);
+  CHOIR_CHECK(here.input == input.empty(), "piece {} gets {} input", index,
+              input.empty() ? "no" : "an");
+  CHOIR_CHECK(here.input || input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
+              to_string(input.shape), to_string(boundary_shape(pass)));
+  pass.begin_piece(index);
+  Tensor stream = here.input ? input_layer(pass, batch, hooks) : std::move(input);
+  const Tensor table = here.end_block > here.first_block ? positions(pass) : Tensor();
+  for (std::size_t i = here.first_block; i < here.end_block; ++i) {
+    const Block& block = blocks_[i];
+    hooks.acquire(block.bucket);
+    stream = block.module->forward(pass, stream, table, hooks);
+    hooks.release(block.bucket);
+  }
+  return here.head ? head(pass, stream, batch, hooks) : stream;
+}
+
+Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& batch,
+                           BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "head and loss");
+  hooks.acquire(head_bucket_);
+  Tensor logits = head_->forward(pass, gather_rows(pass, stream));
+  if (!keeps_head(pass)) hooks.release(head_bucket_);
+  if (pass.mode() == Mode::generate) return logits;
+  const Sequence& sequence = pass.sequence();
+  const std::int64_t symbols = config_.vocab_size + 1;
+  Tensor losses = pass.allocate_statistic({sequence.batch}, "losses");
+  const Tensor workspace =
+      pass.scratch(ops::ctc_workspace(pass.stream(), sequence.batch, sequence.tokens,
+                                      batch.labels.shape[1], symbols),
+                   "ctc");
+  ops::ctc(pass.stream(), {.logits = logits,
+                           .frame_lengths = sequence.lengths,
+                           .labels = batch.labels,
+                           .label_lengths = integers(batch.label_lengths),
+                           .losses = losses,
+                           .vocabulary = symbols,
+                           .scale = batch.scale,
+                           .device_scale = batch.device_scale,
+                           .write_gradient = pass.training(),
+                           .workspace = workspace});
+  pass.save(logits);  // now their gradient
+  return losses;
+}
+
+Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
+                               BucketHooks& hooks) {
+  const Piece& here = piece(index);
+  CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
+              d_output.empty() ? "no" : "a");
+  pass.begin_piece(index);
+  Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
+  for (std::size_t i = here.end_block; i-- > here.first_block;) {
+    const Block& block = blocks_[i];
+    hooks.acquire(block.bucket);
+    pass.begin_gradients(hooks, block.bucket);
+    d_stream = block.module->backward(pass, std::move(d_stream), hooks);
+    pass.gradients_ready(hooks, block.bucket);
+    hooks.release(block.bucket);
+  }
+  if (!here.input) return d_stream;
+  input_backward(pass, d_stream, batch, hooks);
+  return {};
+}
+
+Tensor FastConformer::head_backward(Pass& pass, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "head backward");
+  if (!keeps_head(pass)) hooks.acquire(head_bucket_);
+  pass.begin_gradients(hooks, head_bucket_);
+  const Tensor d_stream = own_rows(pass, head_->backward(pass, pass.pop()));
+  pass.gradients_ready(hooks, head_bucket_);
+  hooks.release(head_bucket_);
+  return d_stream;
+}
+
+}  // namespace choir

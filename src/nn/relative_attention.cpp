@@ -1,0 +1,238 @@
+#include "choir/nn/relative_attention.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "choir/nn/side_gradient.hpp"
+#include "choir/ops/gemm.hpp"
+
+namespace choir {
+namespace {
+
+Linear::Options qkv_options(const RelativeAttention::Options& o) {
+  const Section third{o.width, o.heads};
+  const ShardSpec rows{.split_dim = 0, .sections = {third, third, third}};
+  return {.init_std = o.init_std, .weight_shard = rows, .bias_shard = rows};
+}
+
+Parameter position_parameter(const std::string& name, const RelativeAttention::Options& o) {
+  return {.name = name + ".position.weight",
+          .shape = {o.width, o.width},
+          .init = Init::normal(o.init_std),
+          .decay = true,
+          .gradient_overwritten = true,
+          .shard = {.split_dim = 0, .sections = {{o.width, o.heads}}}};
+}
+
+Parameter head_bias(const std::string& name, const RelativeAttention::Options& o) {
+  return {.name = name,
+          .shape = {o.heads, o.width / o.heads},
+          .init = Init::zeros(),
+          .shard = {.split_dim = 0}};
+}
+
+}  // namespace
+
+RelativeAttention::RelativeAttention(ParameterSet& parameters, const std::string& name,
+                                     const Options& options)
+    : options_(options),
+      head_width_(options.width / options.heads),
+      scale_(1.0 / std::sqrt(static_cast<double>(head_width_))),
+      qkv_(parameters, name + ".qkv", options.width, 3 * options.width, qkv_options(options)),
+      position_(&parameters.add(position_parameter(name, options))),
+      query_bias_(&parameters.add(head_bias(name + ".query_bias", options))),
+      position_bias_(&parameters.add(head_bias(name + ".position_bias", options))),
+      output_(parameters, name + ".output", options.width, options.width,
+              {.init_std = options.init_std, .weight_shard = {.split_dim = 1}}),
+      dropout_(name + ".dropout", options.dropout) {
+  options_.heads = query_bias_->local[0];
+}
+
+ops::AttentionProblem RelativeAttention::problem(const Pass& pass) const {
+  const Sequence& sequence = pass.sequence();
+  return {.batch = sequence.batch,
+          .heads = options_.heads,
+          .kv_heads = options_.heads,
+          .head_width = head_width_,
+          .queries = sequence.tokens,
+          .keys = sequence.tokens,
+          .causal = false,
+          .scale = scale_,
+          .dtype = pass.precision().compute,
+          .lengths = sequence.lengths,
+          .biased = true,
+          .implementation = options_.implementation};
+}
+
+ops::AttentionOperand RelativeAttention::packed(const Tensor& rows, std::int64_t first_head,
+                                                const Pass& pass) const {
+  const std::int64_t row = rows.shape.back();
+  auto* data = static_cast<std::byte*>(rows.data) +
+               static_cast<std::size_t>(first_head * head_width_) * size_of(rows.dtype);
+  return {.data = data, .batch_stride = pass.sequence().tokens * row, .position_stride = row};
+}
+
+ops::AttentionBias RelativeAttention::bias(const Tensor& scores, const Pass& pass) const {
+  const std::int64_t tokens = pass.sequence().tokens, matrix = tokens * (2 * tokens - 1);
+  return {.data = static_cast<const std::byte*>(scores.data) +
+                  static_cast<std::size_t>(tokens - 1) * size_of(scores.dtype),
+          .batch_stride = matrix,
+          .head_stride = pass.sequence().batch * matrix,
+          .query_stride = 2 * tokens - 2};
+}
+
+Tensor RelativeAttention::project(Pass& pass, const Tensor& positions) const {
+  const std::int64_t count = positions.shape[0];
+  Tensor projected =
+      pass.allocate({options_.heads, count, head_width_}, "projected relative positions");
+  for (std::int64_t h = 0; h < options_.heads; ++h)
+    ops::gemm(pass.stream(), positions, position_->value.slice(h * head_width_, head_width_),
+              projected.slice(h, 1).reshaped({count, head_width_}), {.transpose_b = true});
+  return projected;
+}
+
+Tensor RelativeAttention::position_scores(Pass& pass, const Tensor& shifted,
+                                          const Tensor& projected) const {
+  const std::int64_t tokens = pass.sequence().tokens, rows = pass.sequence().rows();
+  const std::int64_t count = 2 * tokens - 1;
+  Tensor scores = pass.allocate({options_.heads, rows, count}, "scores of relative positions");
+  for (std::int64_t h = 0; h < options_.heads; ++h)
+    ops::gemm(pass.stream(), shifted.slice(h, 1).reshaped({rows, head_width_}),
+              projected.slice(h, 1).reshaped({count, head_width_}),
+              scores.slice(h, 1).reshaped({rows, count}), {.transpose_b = true});
+  ops::mask_scores(
+      pass.stream(), options_.context,
+      scores.TensorView::reshaped({options_.heads * pass.sequence().batch, tokens, count}));
+  return scores;
+}
+
+Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& positions,
+                                  ResidualNorm* source) {
+  const ops::AttentionProblem shape = problem(pass);
+  const Tensor qkv = qkv_.forward(pass, x, source == nullptr);
+  const Tensor shifted =
+      pass.allocate({shape.heads, pass.sequence().rows(), head_width_}, "shifted queries");
+  ops::relative_queries(pass.stream(), {.rows = qkv,
+                                        .content = query_bias_->value,
+                                        .position = position_bias_->value,
+                                        .shifted = shifted,
+                                        .scale = scale_});
+  const Tensor projected = project(pass, positions);
+  const Tensor scores = position_scores(pass, shifted, projected);
+  Tensor out =
+      pass.allocate({pass.sequence().rows(), shape.heads * head_width_}, "attention output");
+  const Tensor lse =
+      pass.training()
+          ? pass.allocate_statistic({shape.batch, shape.heads, shape.queries}, "attention lse")
+          : Tensor();
+  {
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, false), "attention workspace");
+    ops::attention_forward(pass.stream(), {.problem = shape,
+                                           .q = packed(qkv, 0, pass),
+                                           .k = packed(qkv, shape.heads, pass),
+                                           .v = packed(qkv, 2 * shape.heads, pass),
+                                           .out = packed(out, 0, pass),
+                                           .log_sum_exp = lse,
+                                           .workspace = workspace,
+                                           .bias = bias(scores, pass)});
+  }
+  pass.save(qkv);
+  pass.save(shifted);
+  pass.save(projected);
+  pass.save(positions);
+  if (!source) pass.save(scores);
+  pass.save(out);
+  if (pass.training()) pass.save(lse);
+  Tensor y = output_.forward(pass, out);
+  dropout_.forward(pass, y);
+  return y;
+}
+
+Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
+  const ops::AttentionProblem shape = problem(pass);
+  const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));
+  const Tensor lse = pass.pop();
+  const Tensor out = pass.pop();
+  Tensor scores = source ? Tensor() : pass.pop();
+  const Tensor positions = pass.pop();
+  const Tensor projected = pass.pop();
+  const Tensor shifted = pass.pop();
+  Tensor qkv = pass.pop();
+  if (source) scores = position_scores(pass, shifted, projected);
+  const Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
+  Tensor d_bias =
+      pass.allocate({shape.batch, shape.heads, shape.queries, shape.keys}, "scores gradient");
+  {
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
+    ops::attention_backward(pass.stream(), {.problem = shape,
+                                            .q = packed(qkv, 0, pass),
+                                            .k = packed(qkv, shape.heads, pass),
+                                            .v = packed(qkv, 2 * shape.heads, pass),
+                                            .out = packed(out, 0, pass),
+                                            .d_out = packed(d_out, 0, pass),
+                                            .log_sum_exp = lse,
+                                            .d_q = packed(d_qkv, 0, pass),
+                                            .d_k = packed(d_qkv, shape.heads, pass),
+                                            .d_v = packed(d_qkv, 2 * shape.heads, pass),
+                                            .workspace = workspace,
+                                            .bias = bias(scores, pass),
+                                            .d_bias = d_bias});
+  }
+  scores.reset();
+  qkv.reset();
+  backward_positions(pass, std::move(d_bias), shifted, projected, positions, d_qkv);
+  if (source) pass.save(source->remake(pass));
+  return qkv_.backward(pass, d_qkv);
+}
+
+void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tensor& shifted,
+                                           const Tensor& projected, const Tensor& positions,
+                                           const Tensor& d_qkv) {
+  const std::int64_t rows = pass.sequence().rows(), count = positions.shape[0];
+  Tensor d_scores = pass.allocate({options_.heads, rows, count}, "gradient of scores of positions");
+  ops::unshift_scores(pass.stream(), d_bias, d_scores);
+  d_bias.reset();
+  const Tensor d_shifted = pass.allocate(shifted.shape, "shifted queries gradient");
+  const Tensor d_projected = pass.allocate(projected.shape, "relative positions gradient");
+  for (std::int64_t h = 0; h < options_.heads; ++h) {
+    const auto head = [&](const Tensor& x, const Shape& shape) {
+      return x.slice(h, 1).reshaped(shape);
+    };
+    const TensorView d = head(d_scores, {rows, count});
+    ops::gemm(pass.stream(), d, head(projected, {count, head_width_}),
+              head(d_shifted, {rows, head_width_}));
+    ops::gemm(pass.stream(), d, head(shifted, {rows, head_width_}),
+              head(d_projected, {count, head_width_}), {.transpose_a = true});
+  }
+  d_scores.reset();
+  pass.weight_gradient({&RelativeAttention::position_gradient, this, positions, d_projected});
+  SideGradient content(pass, query_bias_), position(pass, position_bias_);
+  {
+    const Tensor workspace = pass.scratch(
+        ops::relative_queries_workspace(pass.stream(), rows, options_.heads * head_width_),
+        "head bias gradient");
+    ops::relative_queries_backward(pass.stream(), {.d_rows = d_qkv,
+                                                   .d_shifted = d_shifted,
+                                                   .d_content = content.view(),
+                                                   .d_position = position.view(),
+                                                   .workspace = workspace,
+                                                   .scale = scale_});
+  }
+  content.finish(pass);
+  position.finish(pass);
+}
+
+void RelativeAttention::position_gradient(Pass& pass, void* self, const Tensor& positions,
+                                          const Tensor& d_projected) {
+  auto& layer = *static_cast<RelativeAttention*>(self);
+  const std::int64_t width = layer.head_width_;
+  const bool accumulate = layer.position_->accumulate();
+  for (std::int64_t h = 0; h < layer.options_.heads; ++h)
+    ops::gemm(pass.stream(), d_projected.slice(h, 1).reshaped({positions.shape[0], width}),
+              positions, layer.position_->gradient.slice(h * width, width),
+              {.transpose_a = true, .accumulate = accumulate});
+}
+
+}  // namespace choir
