@@ -125,15 +125,17 @@ void spec_augment(const Stream& stream, const SpecAugment& options, const Tensor
   CHOIR_CHECK(options.frequency_masks == 0 ||
                   (options.frequency_width >= 0 && options.frequency_width <= x.shape.back()),
               "masks of {} of {} bins", options.frequency_width, x.shape.back());
-  // At most what the masks can cover; widths are half of that on average.
+  // What the masks leave: each spares on average all but half of its widest.
   const auto frames = static_cast<double>(x.shape[0] * x.shape[1]);
   const auto bins = static_cast<double>(x.shape.back());
-  const double time = options.time_width < 1 ? options.time_width * frames
-                                             : options.time_width * static_cast<double>(x.shape[0]);
-  const double covered = static_cast<double>(options.time_masks) * std::min(time, frames) * bins +
-                         static_cast<double>(options.frequency_masks) *
-                             static_cast<double>(options.frequency_width) * frames;
-  stream.count(0, std::min(covered / 2, frames * bins) * static_cast<double>(size_of(x.dtype)));
+  const double time = options.time_width < 1
+                          ? options.time_width
+                          : std::min(1.0, options.time_width / static_cast<double>(x.shape[1]));
+  const double spared = std::pow(1 - time / 2, options.time_masks) *
+                        std::pow(1 - static_cast<double>(options.frequency_width) / bins / 2,
+                                 options.frequency_masks);
+  if (x.count() > 0)
+    stream.count(0, (1 - spared) * frames * bins * static_cast<double>(size_of(x.dtype)));
   if (x.count() == 0) return;
   if (on_cuda(stream)) return cuda::spec_augment(stream, options, x, lengths, sample_ids, key);
   if (!computes(stream)) return;
