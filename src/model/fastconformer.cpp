@@ -112,16 +112,17 @@ void FastConformer::add_head(bool resident) {
 }
 
 std::size_t FastConformer::table_bytes(const Precision& precision) const {
-  return table_size(ops::mel_table_size(config_.mel), precision.statistic) +
+  return table_size(ops::mel_table_bytes(config_.mel), DType::u8) +
          table_size(ops::relative_position_table_size(config_.n_embd), precision.statistic);
 }
 
 void FastConformer::prepare(Pass& pass, void* memory) {
   const DType type = pass.precision().statistic;
-  const std::int64_t mel = ops::mel_table_size(config_.mel);
+  const std::int64_t mel = ops::mel_table_bytes(config_.mel);
   const std::int64_t position = ops::relative_position_table_size(config_.n_embd);
-  mel_tables_ = {memory, type, {mel}};
-  position_tables_ = {static_cast<std::byte*>(memory) + table_size(mel, type), type, {position}};
+  mel_tables_ = {memory, DType::u8, {mel}};
+  position_tables_ = {
+      static_cast<std::byte*>(memory) + table_size(mel, DType::u8), type, {position}};
   ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
   ops::make_relative_position_tables(pass.stream(), config_.n_embd, position_tables_);
 }
