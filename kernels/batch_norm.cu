@@ -8,11 +8,13 @@ namespace {
 
 BatchNormRows rows_of(const RowSumPlan& plan, const TensorView& x, const std::int32_t* lengths,
                       std::int64_t tokens, const TensorView& workspace) {
+  CHOIR_CHECK(x.shape.rows() <= kMostItems, "batch norm of {} rows, at most {}", x.shape.rows(),
+              kMostItems);
   return {x.shape.rows(),
           plan.rows_per_block,
           x.shape.back(),
-          tokens,
           plan.stride,
+          Divisor(tokens),
           lengths,
           static_cast<float*>(workspace.data)};
 }

@@ -14,18 +14,27 @@ template <class T, bool kPacked>
 constexpr int kBatchNormTile = kWarp* Access<T, kPacked>::kWide;
 
 struct BatchNormRows {
-  std::int64_t rows, rows_per_block, width, tokens, stride;
+  std::int64_t rows, rows_per_block, width, stride;
+  Divisor tokens;
   const std::int32_t* lengths;
   float* partials;  ///< [blocks][2][stride], then [2][stride]
 
+  __device__ std::int64_t sample(std::int64_t row) const {
+    return tokens.quotient(static_cast<std::uint32_t>(row));
+  }
   __device__ bool counts(std::int64_t row) const {
-    return lengths == nullptr || row % tokens < frames_of(lengths, row / tokens, tokens);
+    return lengths == nullptr || tokens.remainder(static_cast<std::uint32_t>(row)) <
+                                     frames_of(lengths, sample(row), tokens.divisor);
   }
   /// First row from `row` on that counts, or `last`.
   __device__ std::int64_t first_counted(std::int64_t row, std::int64_t last) const {
     if (lengths == nullptr) return row;
-    while (row < last && !counts(row)) row = (row / tokens + 1) * tokens;
+    while (row < last && !counts(row)) row = (sample(row) + 1) * tokens.divisor;
     return row < last ? row : last;
+  }
+  /// How many of rows [first, last) count.
+  __device__ std::int64_t counted(std::int64_t first, std::int64_t last) const {
+    return counted_rows(lengths, tokens.divisor, sample(first), first, last);
   }
 };
 
@@ -81,7 +90,7 @@ __global__ void __launch_bounds__(kBatchNormThreads)
     }
   }
   join_warps<kWide>(sum, squares, shared);
-  const auto n = static_cast<float>(counted_rows(a.lengths, a.tokens, first, last));
+  const auto n = static_cast<float>(a.counted(first, last));
   float* const partials = a.partials + blockIdx.y * 2 * a.stride;
   for (int t = static_cast<int>(threadIdx.x); t < kTile; t += kBatchNormThreads) {
     const std::int64_t column =
@@ -109,8 +118,7 @@ __global__ void __launch_bounds__(kWarp)
   double n = 0, mean = 0, squares = 0;
   for (std::int64_t b = 0; b < to.blocks; ++b) {
     const std::int64_t first = b * a.rows_per_block;
-    const auto rows = static_cast<double>(
-        counted_rows(a.lengths, a.tokens, first, min(first + a.rows_per_block, a.rows)));
+    const auto rows = static_cast<double>(a.counted(first, min(first + a.rows_per_block, a.rows)));
     if (rows == 0) continue;
     const double away = a.partials[2 * b * a.stride + c] - mean;
     squares += a.partials[(2 * b + 1) * a.stride + c] + away * away * n * rows / (n + rows);
@@ -226,7 +234,7 @@ __global__ void __launch_bounds__(kBatchNormThreads)
   if (c >= a.width) return;
   const std::int64_t first = blockIdx.y * a.rows_per_block;
   const std::int64_t last = min(first + a.rows_per_block, a.rows);
-  const std::int64_t n = counted_rows(a.lengths, a.tokens, 0, a.rows);
+  const std::int64_t n = a.counted(0, a.rows);
   const float over_n = n > 0 ? 1.0f / static_cast<float>(n) : 0.0f;
   const float* const totals = a.partials + 2 * blocks * a.stride + c;
   for (std::int64_t r = first + warp; r < last; r += kBatchNormWarps) {

@@ -12,19 +12,22 @@ constexpr std::int64_t frames_of(const std::int32_t* lengths, std::int64_t sampl
   return n < 0 ? 0 : n < tokens ? n : tokens;
 }
 
-/// How many of rows [first, last) count: row r is frame r % tokens of sample r / tokens.
+/// How many of rows [first, last) count: row r is frame r % tokens of sample r / tokens, `first` of
+/// `sample`.
 constexpr std::int64_t counted_rows(const std::int32_t* lengths, std::int64_t tokens,
-                                    std::int64_t first, std::int64_t last) {
+                                    std::int64_t sample, std::int64_t first, std::int64_t last) {
   if (lengths == nullptr) return last - first;
   std::int64_t n = 0;
-  for (std::int64_t r = first; r < last;) {
-    const std::int64_t sample = r / tokens, start = sample * tokens;
-    const std::int64_t stop = start + tokens < last ? start + tokens : last;
+  for (std::int64_t start = sample * tokens; start < last; start += tokens, ++sample) {
+    const std::int64_t from = start > first ? start : first;
     const std::int64_t end = start + frames_of(lengths, sample, tokens);
-    if (end > r) n += (end < stop ? end : stop) - r;
-    r = stop;
+    if (end > from) n += (end < last ? end : last) - from;
   }
   return n;
+}
+constexpr std::int64_t counted_rows(const std::int32_t* lengths, std::int64_t tokens,
+                                    std::int64_t first, std::int64_t last) {
+  return counted_rows(lengths, tokens, first / tokens, first, last);
 }
 
 }  // namespace choir

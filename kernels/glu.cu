@@ -6,14 +6,16 @@
 namespace choir::cuda {
 namespace {
 
-/// f(first row, FramePacks) for parts of all rows that 32 bits can index.
+/// f(first row, FramePacks) for parts of all rows that 32 bits can index: whole samples, or a part
+/// of one.
 template <class T, bool kPacked, class F>
 void for_parts(std::int64_t rows, std::int64_t width, const std::int32_t* lengths,
                std::int64_t tokens, const F& f) {
   const std::int64_t per_row = width / Access<T, kPacked>::kWide;
-  for_row_parts(rows, per_row, 1, [&](std::int64_t first, std::int64_t count) {
-    f(first, FramePacks{static_cast<std::uint32_t>(count * per_row), Divisor(per_row), lengths,
-                        first, tokens});
+  for_row_parts(rows, per_row, tokens, [&](std::int64_t first, std::int64_t count) {
+    f(first, FramePacks{static_cast<std::uint32_t>(count * per_row), Divisor(per_row),
+                        Divisor(tokens), lengths == nullptr ? nullptr : lengths + first / tokens,
+                        static_cast<std::uint32_t>(first % tokens)});
   });
 }
 

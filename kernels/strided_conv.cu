@@ -9,9 +9,15 @@ namespace {
 
 template <class T>
 StridedArguments<T> sizes_of(const Shape& x, const Shape& y, bool causal) {
+  CHOIR_CHECK(y[0] * y[1] <= kMostItems, "strided convolution to {} frames, at most {}",
+              y[0] * y[1], kMostItems);
+  CHOIR_CHECK(x[2] <= kMostItems / y[3], "strided convolution of {} frequencies to {} channels",
+              x[2], y[3]);
   StridedArguments<T> a{};
-  a.frames = x[1], a.frequencies = x[2];
-  a.out_rows = y[0] * y[1], a.out_frames = y[1], a.out_frequencies = y[2], a.channels = y[3];
+  a.out_frames = Divisor(y[1]);
+  a.frames = x[1], a.frequencies = static_cast<int>(x[2]);
+  a.out_rows = y[0] * y[1], a.out_frequencies = static_cast<int>(y[2]);
+  a.channels = static_cast<int>(y[3]);
   a.pad = causal ? 2 : 1, a.narrow = x[3] == 1;
   return a;
 }
@@ -25,9 +31,13 @@ dim3 tiles(const StridedArguments<T>& a, std::int64_t rows) {
 
 template <class T>
 void input_gradient(const Stream& stream, const StridedArguments<T>& a, std::int64_t inputs) {
-  if (a.narrow)
+  if (a.narrow) {
+    CHOIR_CHECK(inputs <= kMostItems, "strided convolution of {} values, at most {}", inputs,
+                kMostItems);
     return launch(stream, "strided_conv_narrow_input", strided_conv_narrow_input_kernel<T>,
-                  {elementwise_blocks(inputs * kWarp), kStridedThreads}, inputs, a);
+                  {elementwise_blocks(inputs * kWarp), kStridedThreads},
+                  static_cast<std::uint32_t>(inputs), Divisor(a.frequencies), Divisor(a.frames), a);
+  }
   with_bool(can_pack<T>(a.channels, a.d_y, a.y, a.d_x), [&](auto packed) {
     constexpr bool kPacked = decltype(packed)::value;
     launch(stream, "strided_conv_input", strided_conv_input_kernel<T, kPacked>,

@@ -23,19 +23,22 @@ struct StridedArguments {
   const T *x, *weight, *bias, *d_y;  ///< forward: no d_y; backward: no bias
   T *y, *d_x;                        ///< backward: y only with relu
   const std::int32_t *in_lengths, *out_lengths;
-  std::int64_t frames, frequencies;  ///< of x
-  std::int64_t out_rows, out_frames, out_frequencies, channels;
-  std::int64_t rows_per_block, stride;  ///< of the sums
-  float* partials;                      ///< [blocks][kStridedLines][stride]
+  std::int64_t frames, out_rows;
+  int frequencies, out_frequencies, channels;  ///< a frame's elements fit 32 bits
+  Divisor out_frames{1};                       ///< of rows
+  std::int64_t rows_per_block, stride;         ///< of the sums
+  float* partials;                             ///< [blocks][kStridedLines][stride]
   int pad;
   bool narrow, relu;  ///< x has one channel
 
-  __device__ std::int64_t in_width() const { return narrow ? 1 : channels; }
+  __device__ std::int64_t sample(std::int64_t out_row) const {
+    return out_frames.quotient(static_cast<std::uint32_t>(out_row));
+  }
 };
 
 /// The taps of a tile of channels as 9 lines.
 template <class T, int kTile>
-__device__ inline void fill_taps(const StridedArguments<T>& a, std::int64_t tile, float* lines) {
+__device__ inline void fill_taps(const StridedArguments<T>& a, int tile, float* lines) {
   for (int i = static_cast<int>(threadIdx.x); i < 9 * kTile; i += static_cast<int>(blockDim.x))
     if (tile + i / 9 < a.channels) lines[i % 9 * kTile + i / 9] = to_float(a.weight[tile * 9 + i]);
   __syncthreads();
@@ -46,21 +49,21 @@ __global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedAr
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>, kRun = kStridedRun;
   CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
-  const std::int64_t tile = std::int64_t{blockIdx.y} * kTile;
+  const int tile = static_cast<int>(blockIdx.y) * kTile;
   fill_taps<T, kTile>(a, tile, lines);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t c = tile + lane * kWide, width = kNarrow ? 1 : a.channels;
+  const int c = tile + lane * kWide, width = kNarrow ? 1 : a.channels;
   if (c >= a.channels) return;
   float bias[kWide];
   Wide::load(a.bias + c, bias);
   for (std::int64_t n = 0; n < kStridedRows; ++n) {
     const std::int64_t r = std::int64_t{blockIdx.x} * kStridedRows + n;
     if (r >= a.out_rows) return;
-    const std::int64_t b = r / a.out_frames, t = r % a.out_frames;
-    const bool counts = t < frames_of(a.out_lengths, b, a.out_frames);
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    const bool counts = t < frames_of(a.out_lengths, b, a.out_frames.divisor);
     const std::int64_t valid = frames_of(a.in_lengths, b, a.frames);
-    for (std::int64_t f = warp * kRun; f < a.out_frequencies; f += kStridedWarps * kRun) {
+    for (int f = warp * kRun; f < a.out_frequencies; f += kStridedWarps * kRun) {
       float sum[kRun][kWide];
 #pragma unroll
       for (int q = 0; q < kRun; ++q)
@@ -78,7 +81,7 @@ __global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedAr
           float scalar[kRun] = {};
 #pragma unroll
           for (int q = 0; q < kRun; ++q) {
-            const std::int64_t column = 2 * (f + q) + j - a.pad;
+            const int column = 2 * (f + q) + j - a.pad;
             if (column < 0 || column >= a.frequencies) continue;
             if constexpr (kNarrow)
               scalar[q] = to_float(from[column]);
@@ -111,14 +114,14 @@ __global__ void __launch_bounds__(kStridedThreads) strided_conv_kernel(StridedAr
 /// counts.
 template <class T, bool kPacked>
 __device__ inline void strided_gradient(const StridedArguments<T>& a, std::int64_t b,
-                                        std::int64_t t, std::int64_t valid, std::int64_t f,
-                                        std::int64_t c, float* g) {
+                                        std::int64_t t, std::int64_t valid, int f, int c,
+                                        float* g) {
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
 #pragma unroll
   for (int k = 0; k < kWide; ++k) g[k] = 0;
   if (t >= valid || f >= a.out_frequencies) return;
-  const std::int64_t at = ((b * a.out_frames + t) * a.out_frequencies + f) * a.channels + c;
+  const std::int64_t at = ((b * a.out_frames.divisor + t) * a.out_frequencies + f) * a.channels + c;
   Wide::load(a.d_y + at, g);
   if (!a.relu) return;
   float y[kWide];
@@ -136,20 +139,20 @@ __global__ void __launch_bounds__(kStridedThreads)
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide, kTile = kStridedTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, lines, 9 * kTile);
-  const std::int64_t tile = std::int64_t{blockIdx.y} * kTile;
+  const int tile = static_cast<int>(blockIdx.y) * kTile;
   fill_taps<T, kTile>(a, tile, lines);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t c = tile + lane * kWide;
+  const int c = tile + lane * kWide;
   if (c >= a.channels) return;
   const int single = a.pad == 1 ? 0 : 1;  // which of two, and the output that reads it
   for (std::int64_t n = 0; n < kStridedRows; ++n) {
     const std::int64_t r = std::int64_t{blockIdx.x} * kStridedRows + n;
     if (r >= a.out_rows) return;
-    const std::int64_t b = r / a.out_frames, t = r % a.out_frames;
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
     const std::int64_t valid = frames_of(a.in_lengths, b, a.frames);
-    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames);
-    for (std::int64_t k = warp; k < a.out_frequencies; k += kStridedWarps) {
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
+    for (int k = warp; k < a.out_frequencies; k += kStridedWarps) {
       float g[2][2][kWide];
 #pragma unroll
       for (int u = 0; u < 2; ++u)
@@ -160,7 +163,8 @@ __global__ void __launch_bounds__(kStridedThreads)
       for (int u = 0; u < 2; ++u)
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
-          const std::int64_t row = 2 * t + u, column = 2 * k + v;
+          const std::int64_t row = 2 * t + u;
+          const int column = 2 * k + v;
           if (row >= a.frames || column >= a.frequencies) continue;
           float sum[kWide] = {};
           if (row < valid) {
@@ -186,19 +190,22 @@ __global__ void __launch_bounds__(kStridedThreads)
 /// d_x of the layer with one input channel: a warp for every input, its lanes share the channels.
 template <class T>
 __global__ void __launch_bounds__(kStridedThreads)
-    strided_conv_narrow_input_kernel(std::int64_t inputs, StridedArguments<T> a) {
+    strided_conv_narrow_input_kernel(std::uint32_t inputs, Divisor frequencies, Divisor frames,
+                                     StridedArguments<T> a) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (std::int64_t n = global_thread() / kWarp; n < inputs; n += global_threads() / kWarp) {
-    const std::int64_t f = n % a.frequencies, row = n / a.frequencies % a.frames;
-    const std::int64_t b = n / a.frequencies / a.frames;
-    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames);
+  const std::uint32_t step = gridDim.x * (blockDim.x / kWarp);
+  for (auto n = static_cast<std::uint32_t>(global_thread() / kWarp); n < inputs; n += step) {
+    const std::uint32_t frame = frequencies.quotient(n), b = frames.quotient(frame);
+    const int f = static_cast<int>(frequencies.remainder(n));
+    const auto row = static_cast<int>(frames.remainder(frame));
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
     float sum = 0;
     if (row < frames_of(a.in_lengths, b, a.frames)) {
       for (int i = 0; i < 3; ++i)
         for (int j = 0; j < 3; ++j) {
-          const std::int64_t t = row + a.pad - i, k = f + a.pad - j;
+          const int t = row + a.pad - i, k = f + a.pad - j;
           if (t % 2 != 0 || k % 2 != 0 || t < 0 || k < 0) continue;
-          for (std::int64_t c = lane; c < a.channels; c += kWarp) {
+          for (int c = lane; c < a.channels; c += kWarp) {
             float g;
             strided_gradient<T, false>(a, b, t / 2, out_valid, k / 2, c, &g);
             sum += g * to_float(a.weight[9 * c + 3 * i + j]);
@@ -219,23 +226,24 @@ __global__ void __launch_bounds__(kStridedLines* kWarp)
   constexpr int kWide = Wide::kWide;
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             line = static_cast<int>(threadIdx.x) / kWarp;
-  const std::int64_t c = std::int64_t{blockIdx.y} * kStridedTile<T, kPacked> + lane * kWide;
+  const int c = static_cast<int>(blockIdx.y) * kStridedTile<T, kPacked> + lane * kWide;
   if (c >= a.channels) return;
-  const std::int64_t width = kNarrow ? 1 : a.channels;
+  const int width = kNarrow ? 1 : a.channels;
   const std::int64_t first = blockIdx.x * a.rows_per_block;
   const std::int64_t last = min(first + a.rows_per_block, a.out_rows);
   const bool tap = line < 9;
   float sum[kWide] = {};
   for (std::int64_t r = first; r < last; ++r) {
-    const std::int64_t b = r / a.out_frames, t = r % a.out_frames;
-    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames);
-    const std::int64_t row = 2 * t + line / 3 - a.pad, shift = line % 3 - a.pad;
+    const std::int64_t b = a.sample(r), t = r - b * a.out_frames.divisor;
+    const std::int64_t out_valid = frames_of(a.out_lengths, b, a.out_frames.divisor);
+    const std::int64_t row = 2 * t + line / 3 - a.pad;
+    const int shift = line % 3 - a.pad;
     if (t >= out_valid) continue;
     if (tap && (row < 0 || row >= frames_of(a.in_lengths, b, a.frames))) continue;
     const T* const x = a.x + (b * a.frames + row) * a.frequencies * width;
 #pragma unroll 2
-    for (std::int64_t f = 0; f < a.out_frequencies; ++f) {
-      const std::int64_t column = 2 * f + shift;
+    for (int f = 0; f < a.out_frequencies; ++f) {
+      const int column = 2 * f + shift;
       if (tap && (column < 0 || column >= a.frequencies)) continue;
       float g[kWide], v[kWide];
       strided_gradient<T, kPacked>(a, b, t, out_valid, f, c, g);

@@ -36,9 +36,25 @@ struct BatchNormTensors {
     lengths = mixed_lengths(c.batch, c.frames);
     poison_padding(x, lengths, c.frames), poison_padding(d_y, lengths, c.frames);
   }
+  /// Makes the workspace.
+  ops::BatchNorm forward(const Stream& stream, const BatchNormCase& c) {
+    workspace = HostTensor(DType::u8, {ops::batch_norm_workspace(stream, shape[0], c.width)});
+    ops::BatchNorm f{.x = x, .y = y, .weight = weight, .bias = bias, .mean = mean, .rstd = rstd};
+    f.running_mean = running_mean, f.running_variance = running_variance;
+    f.lengths = host_lengths(lengths), f.tokens = c.frames, f.training = c.training;
+    f.workspace = workspace;
+    return f;
+  }
+  /// After forward().
+  ops::BatchNormBackward backward(const BatchNormCase& c) const {
+    ops::BatchNormBackward b{.x = x, .d_y = d_y, .weight = weight, .mean = mean, .rstd = rstd};
+    b.d_x = d_x, b.d_weight = d_weight, b.d_bias = d_bias, b.workspace = workspace;
+    b.lengths = host_lengths(lengths), b.tokens = c.frames;
+    return b;
+  }
   Shape shape;
   HostTensor x, weight, bias, y, d_y, d_x, mean, rstd, running_mean, running_variance;
-  HostTensor d_weight, d_bias, lengths;
+  HostTensor d_weight, d_bias, lengths, workspace;
 };
 
 inline void check_batch_norm(Device& device, const BatchNormCase& c) {

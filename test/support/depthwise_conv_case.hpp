@@ -30,8 +30,21 @@ struct DepthwiseConvTensors {
     lengths = mixed_lengths(c.batch, c.frames);
     poison_padding(x, lengths, c.frames), poison_padding(d_y, lengths, c.frames);
   }
+  ops::DepthwiseConv forward(const DepthwiseConvCase& c) const {
+    ops::DepthwiseConv f{.x = x, .weight = weight, .bias = bias, .y = y};
+    f.lengths = host_lengths(lengths), f.left = c.left, f.history = history;
+    return f;
+  }
+  /// Makes the workspace.
+  ops::DepthwiseConvBackward backward(const Stream& stream, const DepthwiseConvCase& c) {
+    workspace = HostTensor(DType::u8, {ops::depthwise_conv_workspace(stream, shape, c.taps)});
+    ops::DepthwiseConvBackward b{.x = x, .weight = weight, .d_y = d_y, .d_x = d_x};
+    b.d_weight = d_weight, b.d_bias = d_bias, b.workspace = workspace;
+    b.lengths = host_lengths(lengths), b.left = c.left;
+    return b;
+  }
   Shape shape;
-  HostTensor x, weight, y, d_y, d_x, d_weight, bias, d_bias, history, lengths;
+  HostTensor x, weight, y, d_y, d_x, d_weight, bias, d_bias, history, lengths, workspace;
 };
 
 inline void check_depthwise_conv(Device& device, const DepthwiseConvCase& c) {

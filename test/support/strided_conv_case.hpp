@@ -36,9 +36,24 @@ struct StridedConvTensors {
     poison_padding(x, in_lengths, c.frames);
     poison_padding(d_y, out_lengths, y_shape[1]);
   }
+  ops::StridedConv forward(const StridedConvCase& c) const {
+    ops::StridedConv f{.x = x, .weight = weight, .bias = bias, .y = y};
+    f.in_lengths = host_lengths(in_lengths), f.out_lengths = host_lengths(out_lengths);
+    f.causal = c.causal, f.relu = c.relu;
+    return f;
+  }
+  /// Makes the workspace.
+  ops::StridedConvBackward backward(const Stream& stream, const StridedConvCase& c) {
+    workspace = HostTensor(DType::u8, {ops::strided_conv_workspace(stream, y_shape)});
+    ops::StridedConvBackward b{.x = x, .weight = weight, .y = y, .d_y = d_y, .d_x = d_x};
+    b.d_weight = d_weight, b.d_bias = d_bias, b.workspace = workspace;
+    b.in_lengths = host_lengths(in_lengths), b.out_lengths = host_lengths(out_lengths);
+    b.causal = c.causal, b.relu = c.relu;
+    return b;
+  }
   Shape x_shape, y_shape;
   HostTensor x, weight, bias, y, d_y, d_x, d_weight, d_bias;
-  HostTensor in_lengths, out_lengths;
+  HostTensor in_lengths, out_lengths, workspace;
 };
 
 inline void check_strided_conv(Device& device, const StridedConvCase& c) {

@@ -37,8 +37,8 @@ struct BatchNormBackward {
 };
 
 std::int64_t batch_norm_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
-/// Deterministic: sums over fixed blocks of rows, added in order; f32 sums of f32 and narrower are
-/// of values shifted by the first row that counts (no cancellation).
+/// Deterministic: blocks of rows of a fixed size, each with its own mean and sum of squares around
+/// it, joined in order as Chan, Golub & LeVeque 1983 do: a mean far from 0 cancels nothing.
 void batch_norm_forward(const Stream& stream, const BatchNorm& args);
 void batch_norm_backward(const Stream& stream, const BatchNormBackward& args);
 
