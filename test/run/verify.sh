@@ -58,10 +58,11 @@ run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,tp=4,dp=4 zero=1,dp=4 ze
 expect "without a break they are valid, after 20 steps too" 0 "VALID: 7 layouts"
 run 1 verify "$deck" --layouts dp=1 --break mean-of-moons
 expect "a rule nobody knows" 2 "there is no rule to break called 'mean-of-moons'" "legal: norm-unreduced"
+of_speech="inner-norm-unsummed ids-by-position empty-counted mask-left-out"  # verify_asr.sh breaks them
 all_broken() {
   local rule
   for rule in $(sed -n 's/.*legal: //p' out | tr -d ,); do
-    case "$controls throws-alone throws-everywhere " in *" $rule "*) ;; *) echo "$rule was not"; return 1 ;; esac
+    case "$controls throws-alone throws-everywhere $of_speech " in *" $rule "*) ;; *) echo "$rule was not"; return 1 ;; esac
   done
 }
 check "every other rule has been broken above" all_broken

@@ -1,7 +1,7 @@
 #pragma once
-// Utterances of `choir verify`: noise of different loudness and length with random transcripts, as
-// a function of the micro-batch. Micro-batches are of three shapes, rows of all lengths; some
-// utterances have no transcript.
+// Utterances of `choir verify` and of data.format = "synthetic": noise of different loudness and
+// length with random transcripts, as a function of the micro-batch. Micro-batches are of three
+// shapes, rows of all lengths; some utterances have no transcript.
 #include <array>
 
 #include "choir/core/philox.hpp"
@@ -12,12 +12,18 @@ namespace choir {
 
 class VerifySpeech final : public VerifyBatches {
  public:
+  /// Utterance r of micro-batch i has the id i * kMostRows + r.
+  static constexpr std::int64_t kMostRows = 3;
+
   VerifySpeech(std::uint64_t seed, const FastConformerConfig& config);
 
   ModelBatch micro_batch(std::int64_t index) override;
   std::int64_t targets(std::int64_t first, std::int64_t count) const override;
   ModelBatch padding() override;
   std::vector<BatchShape> shapes() const override;
+  /// Of one micro-batch, and its samples of audio that are no padding.
+  BatchShape shape(std::int64_t index) const;
+  std::int64_t audio_samples(std::int64_t index) const;
 
  private:
   struct Row {
