@@ -35,8 +35,9 @@ enum class NegativeControl {
   context_unsummed,   ///< gradients and losses are not summed over the context axis
   copies_unsummed,    ///< heads of keys and values copied for several ranks get the gradient of one
   mask_redrawn,       ///< what backward computes again has another dropout mask than it had
-  throws_alone,       ///< no rule: the last rank of a layout throws, the others wait for it
-  throws_everywhere,  ///< ... all its ranks throw
+  statistics_unreduced,  ///< running statistics follow the micro-batches of a rank alone
+  throws_alone,          ///< no rule: the last rank of a layout throws, the others wait for it
+  throws_everywhere,     ///< ... all its ranks throw
 };
 
 /// "norm-unreduced" ..., without `none`.
