@@ -11,6 +11,7 @@
 #include "choir/core/json.hpp"
 #include "choir/plan/plan_report.hpp"
 #include "choir/train/run_data.hpp"
+#include "choir/train/training_data.hpp"
 
 namespace choir {
 namespace {
@@ -62,7 +63,12 @@ PlanTarget target_of(const Request& request, const Deck& deck) {
 }
 
 /// What train would take from the data.
-std::int64_t vocabulary_of(Deck deck, MpiSession& session) {
+struct DataFacts {
+  std::int64_t vocabulary = 0;
+  std::vector<BatchShape> shapes, evaluation_shapes;  // of speech
+};
+
+DataFacts facts_of(Deck deck, MpiSession& session) {
   if (session.size() > 1) {
     DeckError error("choir plan works alone, on one process",
                     "leave mpiexec out, and say --ranks N");
@@ -71,8 +77,13 @@ std::int64_t vocabulary_of(Deck deck, MpiSession& session) {
   }
   const auto mesh = Mesh::over_world(Layout(), Transport::mpi);
   Logger quiet(false);
-  deck.train.global_batch_size = 1;
-  return open_data(deck, 1, *mesh, quiet)->vocab_size();
+  if (!deck.model.speech()) {
+    deck.train.global_batch_size = 1;
+    return {.vocabulary = open_data(deck, 1, *mesh, quiet)->vocab_size()};
+  }
+  deck.parallel.data = 0;  // utterances are the same on any number of ranks
+  const auto data = open_training_data(deck, resolve_batch(deck, 1), *mesh, quiet);
+  return {data->vocab_size(), data->shapes(), data->validation_shapes()};
 }
 
 LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVariants& variants) {
@@ -107,13 +118,15 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
       "size of the model");
 }
 
-int run(const Request& request, std::int64_t vocabulary) {
+int run(const Request& request, const DataFacts& data) {
   const BenchWords words = sort_words(request.words);
   Arguments overrides = words.overrides;
   if (!words.device.empty()) overrides.push_back("device=" + words.device);
-  const DeckVariants variants(read_deck_text(words.deck), words.deck, overrides, vocabulary);
+  const DeckVariants variants(read_deck_text(words.deck), words.deck, overrides, data.vocabulary);
   request.files.require_writable();
   PlanCase wanted{.deck = variants.with({})};
+  wanted.shapes = data.shapes;
+  wanted.evaluation_shapes = data.evaluation_shapes;
   wanted.ranks = ranks_of(request, wanted.deck);
   wanted.target = target_of(request, wanted.deck);
   wanted.ranks_per_node = ranks_per_node_of(request, wanted.ranks, wanted.target);
@@ -144,12 +157,13 @@ int run(const Request& request, std::int64_t vocabulary) {
   return 0;
 }
 
-/// Whether the vocabulary is to be looked up in the data.
+/// Whether the data are to be asked: for their vocabulary, how long utterances are.
 bool asks_data(const Request& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
     throw DeckError("no deck is named", "choir plan inputs/bench_d.json --ranks 8 --target h200");
-  return read_deck(words.deck, words.overrides).model.gpt.vocab_size == 0;
+  const Deck deck = read_deck(words.deck, words.overrides);
+  return deck.model.speech() || deck.model.gpt.vocab_size == 0;
 }
 
 }  // namespace
@@ -170,10 +184,10 @@ int plan_command(const Arguments& arguments) {
   if (const auto code = parse(app, arguments)) return *code;
   bool asks = false;
   if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
-  if (!asks) return without_mpi([&] { return run(request, 0); });
+  if (!asks) return without_mpi([&] { return run(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);
-    return run(request, vocabulary_of(read_deck(words.deck, words.overrides), session));
+    return run(request, facts_of(read_deck(words.deck, words.overrides), session));
   });
 }
 

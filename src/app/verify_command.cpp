@@ -103,8 +103,8 @@ int verify(MpiSession& session, const Request& request) {
 int verify_command(const Arguments& arguments) {
   CLI::App app(
       "Trains a few steps on one rank and in every layout, and compares every loss, norm,\n"
-      "parameter, gradient and moment. No data are read: tokens are random. Exit code 4 when a\n"
-      "layout differs.",
+      "parameter, gradient and moment. No data are read: tokens or utterances are random. Exit code\n"
+      "4 when a layout differs.",
       "choir verify");
   Request request;
   app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json")->required();

@@ -88,9 +88,11 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   plan.ranks_per_node = std::min(request.ranks, request.ranks_per_node);
   plan.memory_limit = request.target.memory_of_rank(plan.ranks_per_node);
   EngineOptions options = engine_options(plan.deck, plan.batch);
+  options.shapes = request.shapes;
+  options.evaluation_shapes = request.evaluation_shapes;
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
-  const bool samples = plan.deck.eval.sample_tokens > 0;
+  const bool samples = plan.deck.eval.sample_tokens > 0 && !plan.deck.model.speech();
   for (const int rank : representatives(plan.layout, detail))
     plan.roles.push_back(
         {.rank = rank,

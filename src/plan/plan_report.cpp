@@ -23,6 +23,9 @@ std::string share_text(const LayoutPlan& plan) {
 }
 
 std::string batch_text(const LayoutPlan& plan) {
+  if (plan.deck.model.speech())
+    return fmt::format("{} micro-batches, {} on each of {} ranks", plan.batch.global,
+                       plan.batch.accum, plan.batch.data_parallel);
   return fmt::format("{} sequences = {} x {} micro-batches x {} ranks", plan.batch.global,
                      plan.batch.micro, plan.batch.accum, plan.batch.data_parallel);
 }

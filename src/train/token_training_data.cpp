@@ -2,6 +2,7 @@
 
 #include "choir/train/generator.hpp"
 #include "choir/train/run_data.hpp"
+#include "synthetic_speech_data.hpp"
 
 namespace choir {
 
@@ -75,6 +76,8 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
 
 std::unique_ptr<TrainingData> open_training_data(const Deck& deck, const BatchSizes& batch,
                                                  Mesh& mesh, Logger& log) {
+  if (deck.model.speech() && deck.data.format == "synthetic")
+    return std::make_unique<SyntheticSpeechData>(deck);
   if (deck.model.speech())
     throw DeckError("model.type = \"fastconformer\": `choir train` does not read audio yet",
                     "set model.type = \"gpt\"");

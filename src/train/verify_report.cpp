@@ -9,13 +9,31 @@
 namespace choir {
 namespace {
 
+std::string describe_speech(const FastConformerConfig& c) {
+  return fmt::format(
+      "{} blocks of {}, {} heads, {} taps, subsampling {} with {} channels, {} symbols and the "
+      "blank, dropout {}, stochastic depth {}, {} and {} masks of SpecAugment, dither {}",
+      c.n_layer, c.n_embd, c.n_head, c.conv_kernel, c.subsampling, c.subsampling_channels,
+      c.vocab_size, c.dropout, c.stochastic_depth, c.augment.frequency_masks, c.augment.time_masks,
+      c.mel.dither);
+}
+
 std::string describe_model(const Deck& deck) {
+  if (deck.model.speech()) return describe_speech(speech_of(deck));
   const GptConfig& gpt = deck.model.gpt;
   return fmt::format(
       "{} layers of {}, {} heads ({} of keys and values), vocabulary {}, blocks of "
       "{}, dropout {}, {}",
       gpt.n_layer, gpt.n_embd, gpt.n_head, gpt.n_kv_head, gpt.vocab_size, gpt.block_size,
       gpt.dropout, gpt.tied ? "tied" : "not tied");
+}
+
+std::string describe_batch(const Deck& deck) {
+  if (deck.model.speech())
+    return fmt::format("{} micro-batches of random utterances a step, of unequal length and number",
+                       deck.train.micro_batches);
+  return fmt::format("{} sequences of random tokens a step, some of their targets ignored",
+                     deck.train.global_batch_size);
 }
 
 std::string describe_tolerances(const Deck& deck, const ByQuantity<double>& tolerances) {
@@ -43,12 +61,12 @@ std::string verify_header(const Deck& deck, const VerifyOptions& options, int ra
   std::string text = fmt::format(
       "verify     {}: every layout against one rank\n"
       "model      {}\n"
-      "batch      {} sequences of random tokens a step, some of their targets ignored\n"
+      "batch      {}\n"
       "steps      {}\n"
       "precision  {}\n"
       "tolerance  {}\n"
       "layouts    {}, on up to {} rank{}",
-      deck.source, describe_model(deck), deck.train.global_batch_size, options.steps,
+      deck.source, describe_model(deck), describe_batch(deck), options.steps,
       deck.train.precision, describe_tolerances(deck, tolerances), layouts, ranks,
       ranks == 1 ? "" : "s");
   for (const std::string& note : notes) text += "\nnote       " + note;

@@ -169,9 +169,10 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
     if (axis == Axis::offload && deck.device == "cpu") all.resize(2);  // its memory is host memory
     if (all.empty())
       for (int n = 1; n <= ranks; ++n) all.push_back(std::to_string(n));
-    // A key that is not there yet can only be plain.
+    // A key that is not there yet, or not for this model, can only be plain.
+    const bool fixed = deck.model.speech() && (axis == Axis::context || axis == Axis::tile);
     for (const std::string& value : all)
-      if (value == name.plain || refusal_of(name.key, value).empty())
+      if (value == name.plain || (!fixed && refusal_of(name.key, value).empty()))
         values[static_cast<std::size_t>(a)].push_back(value);
   }
   std::vector<VerifyLayout> legal;

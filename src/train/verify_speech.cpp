@@ -39,13 +39,23 @@ std::vector<BatchShape> VerifySpeech::shapes() const {
   return list;
 }
 
+BatchShape VerifySpeech::shape(std::int64_t index) const {
+  return shape_of(config_, kKinds[kind(index)]);
+}
+
+std::int64_t VerifySpeech::audio_samples(std::int64_t index) const {
+  std::int64_t sum = 0;
+  for (std::int64_t at = 0; at < kKinds[kind(index)].rows; ++at) sum += row(index, at).samples;
+  return sum;
+}
+
 std::size_t VerifySpeech::kind(std::int64_t index) const {
   return philox_at(shape_key_, static_cast<std::uint64_t>(index), kMostRows)[0] % kKinds.size();
 }
 
 // With half as many labels as frames a path exists, whatever repeats.
 VerifySpeech::Row VerifySpeech::row(std::int64_t index, std::int64_t row) const {
-  const BatchShape shape = shape_of(config_, kKinds[kind(index)]);
+  const BatchShape shape = this->shape(index);
   const PhiloxBlock word =
       philox_at(shape_key_, static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(row));
   const auto below = [](std::uint32_t w, std::int64_t n) {

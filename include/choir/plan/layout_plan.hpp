@@ -20,6 +20,7 @@ struct PlanCase {
   int ranks = 1;
   int ranks_per_node = 1;
   PlanTarget target;
+  std::vector<BatchShape> shapes, evaluation_shapes;  ///< of speech, see EngineOptions
 };
 
 struct RolePlan {

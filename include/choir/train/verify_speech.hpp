@@ -1,6 +1,6 @@
 #pragma once
-// Utterances of `choir verify`: noise of different loudness and length with random transcripts, as
-// a function of the micro-batch. Micro-batches are of three shapes, rows of all lengths; some
+// Utterances of `choir verify` and of data.format = "synthetic": noise of different loudness and
+// length with random transcripts, as a function of the micro-batch. Micro-batches are of three shapes, rows of all lengths; some
 // utterances have no transcript.
 #include <array>
 
@@ -18,6 +18,9 @@ class VerifySpeech final : public VerifyBatches {
   std::int64_t targets(std::int64_t first, std::int64_t count) const override;
   ModelBatch padding() override;
   std::vector<BatchShape> shapes() const override;
+  /// Of one micro-batch, and its samples of audio that are no padding.
+  BatchShape shape(std::int64_t index) const;
+  std::int64_t audio_samples(std::int64_t index) const;
 
  private:
   struct Row {
