@@ -44,7 +44,8 @@ Tensor ChannelBatchNorm::forward(Pass& pass, const Tensor& x, const Statistics& 
   const Tensor unrecorded =
       recorded ? Tensor() : pass.allocate_statistic({2, channels}, "norm, not recorded");
   const TensorView record =
-      recorded ? running_->records.slice(pass.record(), 1).reshaped({2, channels}) : unrecorded;
+      (recorded ? running_->records.slice(pass.record(), 1) : TensorView(unrecorded))
+          .reshaped({2, channels});
   call.running_mean = record.slice(0, 1);
   call.running_variance = record.slice(1, 1);
   if (recorded) call.frames = running_->frames.slice(pass.record(), 1);
