@@ -128,7 +128,9 @@ Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
   const Sequence& sequence = pass.sequence();
   const Shape frames{sequence.batch, sequence.tokens, gated.shape.back()};
   Tensor d_gated = pass.allocate(gated.shape, "convolution gradient");
-  SideGradient d_weight(pass, weight_), d_bias(pass, bias_);
+  // What is added to every frame that counts batch normalisation takes away again: the gradient of
+  // the bias is 0, where a sum would give rounding for AdamW to blow up.
+  SideGradient d_weight(pass, weight_), d_bias(pass, options_.batch_norm ? nullptr : bias_);
   {
     const Tensor workspace =
         pass.scratch(ops::depthwise_conv_workspace(pass.stream(), frames, options_.kernel),

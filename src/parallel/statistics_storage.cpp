@@ -95,7 +95,6 @@ void StatisticsStorage::record(const Sharding& sharding, std::int64_t micro_batc
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact.
 TensorView StatisticsStorage::gathered(const Stream& stream, const TensorView& own,
                                        const TensorView& all) const {
-  if (sharding_->data_ranks() == 1 || control_ == NegativeControl::statistics_unreduced) return own;
   ops::zero(stream, all);
   const std::int64_t first = sharding_->first_micro_batch(micro_batches_);
   const std::int64_t stride = sharding_->micro_batch_stride();
@@ -111,15 +110,21 @@ TensorView StatisticsStorage::gathered(const Stream& stream, const TensorView& o
 void StatisticsStorage::update(const Stream& stream, const ops::StepControl* step) {
   if (resident_ == 0) return;
   CHOIR_CHECK(sharding_ != nullptr, "running statistics of micro-batches without records");
+  const bool alone =
+      sharding_->data_ranks() == 1 || control_ == NegativeControl::statistics_unreduced;
   const std::int64_t all = micro_batches_ * sharding_->data_ranks();
   TensorView frames;
   for (RunningStatistics& norm : parameters_->running_statistics()) {
     if (!norm.weight->resident()) continue;
-    Allotment memory(shared_.data(), type_);
-    const TensorView all_frames = memory.take({all});
-    if (frames.empty()) frames = gathered(stream, norm.frames, all_frames);
-    const TensorView records =
-        gathered(stream, norm.records, memory.take({all, 2, norm.mean.count()}));
+    TensorView records = norm.records;
+    if (alone) {
+      frames = norm.frames;
+    } else {
+      Allotment memory(shared_.data(), type_);
+      const TensorView all_frames = memory.take({all});
+      if (frames.empty()) frames = gathered(stream, norm.frames, all_frames);
+      records = gathered(stream, norm.records, memory.take({all, 2, norm.mean.count()}));
+    }
     ops::update_running_statistics(stream, {.records = records,
                                             .frames = frames,
                                             .mean = norm.mean,
