@@ -43,7 +43,8 @@ void batch_norm_forward(const Stream& stream, const ops::BatchNorm& args) {
                                args.running_mean.as<float>(),
                                args.running_variance.as<float>(),
                                plan.blocks,
-                               args.eps};
+                               args.eps,
+                               args.frames.empty() ? nullptr : args.frames.as<float>()};
   with_element(args.x.dtype, [&](auto t) {
     using T = decltype(t);
     const BatchNormApply<T> p{args.x.as<T>(), nullptr, args.weight.as<T>(), args.bias.as<T>(),

@@ -107,6 +107,7 @@ struct BatchNormStatistics {
   float *mean, *rstd, *running_mean, *running_variance;
   std::int64_t blocks;
   double eps;
+  float* frames;  ///< nullptr: not wanted
 };
 
 /// One column a thread, blocks in order, in double.
@@ -128,6 +129,7 @@ __global__ void __launch_bounds__(kWarp)
   to.mean[c] = to.running_mean[c] = static_cast<float>(mean);
   to.rstd[c] = static_cast<float>(1 / sqrt((n > 0 ? squares / n : 0) + to.eps));
   to.running_variance[c] = static_cast<float>(n > 1 ? squares / (n - 1) : 0);
+  if (c == 0 && to.frames != nullptr) *to.frames = static_cast<float>(n);
 }
 
 /// Evaluation: the given statistics.

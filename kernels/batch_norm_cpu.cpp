@@ -75,6 +75,7 @@ void join_moments(const ops::BatchNorm& args, const RowBlocks& blocks, const Sum
   const std::int64_t width = args.x.shape.back();
   const auto total =
       static_cast<double>(counted_rows(args.lengths, args.tokens, 0, args.x.shape.rows()));
+  if (!args.frames.empty()) *args.frames.as<Sum<T>>() = static_cast<Sum<T>>(total);
   const auto count = [&](std::int64_t b) {
     return static_cast<double>(
         counted_rows(args.lengths, args.tokens, blocks.first(b), blocks.last(b)));

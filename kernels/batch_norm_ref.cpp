@@ -21,6 +21,7 @@ void batch_norm_forward(const ops::BatchNorm& args) {
       for (std::int64_t r = 0; r < rows; ++r)
         if (counts(args.lengths, args.tokens, r)) n += 1, sum += x[r * width + c];
       const double mean = n > 0 ? sum / n : 0;
+      if (!args.frames.empty()) *args.frames.as<double>() = n;
       for (std::int64_t r = 0; r < rows; ++r)
         if (counts(args.lengths, args.tokens, r)) squares += std::pow(x[r * width + c] - mean, 2);
       args.mean.as<double>()[c] = mean;

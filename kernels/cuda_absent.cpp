@@ -20,6 +20,7 @@
 #include "kernels/reduce.hpp"
 #include "kernels/relative_attention.hpp"
 #include "kernels/rope.hpp"
+#include "kernels/running_statistics.hpp"
 #include "kernels/spec_augment.hpp"
 #include "kernels/split_norm.hpp"
 #include "kernels/step_control.hpp"
@@ -168,6 +169,10 @@ void batch_norm_forward(const Stream&, const ops::BatchNorm&) {
 }
 void batch_norm_backward(const Stream&, const ops::BatchNormBackward&) {
   absent("batch_norm_backward");
+}
+
+void update_running_statistics(const Stream&, const ops::RunningUpdate&) {
+  absent("update_running_statistics");
 }
 
 void relative_position_tables(const Stream&, std::int64_t, const TensorView&) {

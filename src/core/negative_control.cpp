@@ -10,14 +10,15 @@ namespace choir {
 const std::vector<std::string>& negative_control_names() {
   // In the order of the enumerators behind `none`.
   static const std::vector<std::string> kNames{
-      "norm-unreduced",  "kv-unsummed",     "replicated-twice",    "mean-of-means",
-      "padding-leaks",   "local-smoothing", "bias-everywhere",     "dropout-per-rank",
-      "loss-unreduced",  "batch-off",       "tied-unjoined",       "tied-twice",
-      "local-norm",      "slice-norm",      "slice-by-padding",    "slice-by-one",
-      "stale-gather",    "groups-unsummed", "micro-batch-lost",    "micro-batch-twice",
-      "layer-dropped",   "stage-loss-kept", "positions-local",     "context-unsummed",
-      "copies-unsummed", "mask-redrawn",    "inner-norm-unsummed", "ids-by-position",
-      "empty-counted",   "mask-left-out",   "throws-alone",        "throws-everywhere"};
+      "norm-unreduced",   "kv-unsummed",     "replicated-twice",     "mean-of-means",
+      "padding-leaks",    "local-smoothing", "bias-everywhere",      "dropout-per-rank",
+      "loss-unreduced",   "batch-off",       "tied-unjoined",        "tied-twice",
+      "local-norm",       "slice-norm",      "slice-by-padding",     "slice-by-one",
+      "stale-gather",     "groups-unsummed", "micro-batch-lost",     "micro-batch-twice",
+      "layer-dropped",    "stage-loss-kept", "positions-local",      "context-unsummed",
+      "copies-unsummed",  "mask-redrawn",    "inner-norm-unsummed",  "ids-by-position",
+      "empty-counted",    "mask-left-out",   "statistics-unreduced", "throws-alone",
+      "throws-everywhere"};
   return kNames;
 }
 

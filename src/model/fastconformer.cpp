@@ -18,8 +18,6 @@ void check(const FastConformerConfig& c) {
   const auto refuse = [](bool bad, const std::string& what, const std::string& cure) {
     if (bad) throw DeckError(what, cure);
   };
-  refuse(c.conv_norm == ConvNorm::batchnorm, "model.conv_norm: batchnorm is not built yet",
-         "use layernorm");
   refuse(c.n_head < 1 || c.n_embd % c.n_head != 0,
          fmt::format("model.n_head: {} does not divide model.n_embd {}", c.n_head, c.n_embd),
          "use a divisor");
@@ -98,6 +96,7 @@ void FastConformer::add_block(std::int64_t layer, bool resident) {
           .dropout = c.dropout,
           .stochastic_depth = c.stochastic_depth * static_cast<double>(layer) / last,
           .norm_eps = c.norm_eps,
+          .batch_norm = c.conv_norm == ConvNorm::batchnorm,
           .recompute = c.recompute});
   if (resident) blocks_.push_back({std::move(block), bucket});
 }

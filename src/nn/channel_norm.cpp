@@ -19,7 +19,7 @@ ChannelNorm::ChannelNorm(ParameterSet& parameters, const std::string& name, std:
                              .init = Init::zeros(),
                              .shard = {.split_dim = 0}})) {}
 
-ChannelNorm::Statistics ChannelNorm::statistics(Pass& pass, const Tensor& x) const {
+ChannelNorm::Statistics ChannelLayerNorm::statistics(Pass& pass, const Tensor& x) const {
   const std::int64_t rows = x.shape.rows();
   Statistics s{.mean = pass.allocate_statistic({rows}, "norm mean"),
                .rstd = pass.allocate_statistic({rows}, "norm rstd"),
@@ -33,7 +33,7 @@ ChannelNorm::Statistics ChannelNorm::statistics(Pass& pass, const Tensor& x) con
   return s;
 }
 
-Tensor ChannelNorm::forward(Pass& pass, const Tensor& x, const Statistics& statistics) const {
+Tensor ChannelLayerNorm::forward(Pass& pass, const Tensor& x, const Statistics& statistics) const {
   Tensor out = pass.allocate(x.shape, "norm of channels");
   if (statistics.moments.empty())
     ops::norm_forward(pass.stream(), {.residual = x,
@@ -55,8 +55,8 @@ Tensor ChannelNorm::forward(Pass& pass, const Tensor& x, const Statistics& stati
   return out;
 }
 
-Tensor ChannelNorm::backward(Pass& pass, const Tensor& x, const Statistics& statistics,
-                             const Tensor& d_out) {
+Tensor ChannelLayerNorm::backward(Pass& pass, const Tensor& x, const Statistics& statistics,
+                                  const Tensor& d_out) {
   const std::int64_t rows = x.shape.rows();
   Tensor d_x = pass.allocate(x.shape, "gradient of a norm of channels");
   SideGradient d_weight(pass, weight_), d_bias(pass, bias_);

@@ -50,6 +50,7 @@ ConformerBlock::ConformerBlock(ParameterSet& parameters, const std::string& name
                     .kernel = options.kernel,
                     .causal = options.causal,
                     .norm_eps = options.norm_eps,
+                    .batch_norm = options.batch_norm,
                     .dropout = options.dropout,
                     .init_std = init_std(options.width)}),
       second_norm_(parameters, name + ".feed_forward_2_norm", options.width, norm(options)),

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "choir/nn/channel_batch_norm.hpp"
 #include "choir/nn/side_gradient.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/depthwise_conv.hpp"
@@ -13,6 +14,13 @@ namespace {
 Linear::Options input_options(const ConvolutionModule::Options& o) {
   const ShardSpec rows{.split_dim = 0, .sections = {{o.width}, {o.width}}};
   return {.init_std = o.init_std, .weight_shard = rows, .bias_shard = rows};
+}
+
+std::unique_ptr<ChannelNorm> make_norm(ParameterSet& parameters, const std::string& name,
+                                       const ConvolutionModule::Options& o) {
+  if (o.batch_norm)
+    return std::make_unique<ChannelBatchNorm>(parameters, name, o.width, o.norm_eps);
+  return std::make_unique<ChannelLayerNorm>(parameters, name, o.width, o.norm_eps);
 }
 
 }  // namespace
@@ -31,7 +39,7 @@ ConvolutionModule::ConvolutionModule(ParameterSet& parameters, const std::string
                              .shape = {options.width},
                              .init = Init::zeros(),
                              .shard = {.split_dim = 0}})),
-      norm_(parameters, name + ".norm", options.width, options.norm_eps),
+      norm_(make_norm(parameters, name + ".norm", options)),
       output_(parameters, name + ".output", options.width, options.width,
               {.init_std = options.init_std, .weight_shard = {.split_dim = 1}}),
       dropout_(name + ".dropout", options.dropout) {}
@@ -70,8 +78,8 @@ Tensor ConvolutionModule::forward(Pass& pass, const Tensor& x, ResidualNorm* sou
   if (!source) pass.save(gated);
   const Tensor convolved = convolve(pass, gated);
   gated.reset();
-  const ChannelNorm::Statistics statistics = norm_.statistics(pass, convolved);
-  Tensor normed = norm_.forward(pass, convolved, statistics);
+  const ChannelNorm::Statistics statistics = norm_->statistics(pass, convolved);
+  Tensor normed = norm_->forward(pass, convolved, statistics);
   pass.save(convolved);
   pass.save(statistics.mean);
   pass.save(statistics.rstd);
@@ -93,7 +101,7 @@ Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* 
   statistics.mean = pass.pop();
   const Tensor convolved = pass.pop();
   if (source) {
-    normed = norm_.forward(pass, convolved, statistics);
+    normed = norm_->forward(pass, convolved, statistics);
     active = activate(pass, normed);
   }
   pass.save(active);
@@ -101,7 +109,7 @@ Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* 
   Tensor d = output_.backward(pass, dropout_.backward(pass, d_y));
   ops::activation_backward(pass.stream(), ops::Activation::silu, normed, d, d);
   normed.reset();
-  d = norm_.backward(pass, convolved, statistics, d);
+  d = norm_->backward(pass, convolved, statistics, d);
   Tensor gated = source ? Tensor() : pass.pop();
   const Tensor wide = pass.pop();
   if (source) gated = gate(pass, wide);
@@ -120,7 +128,9 @@ Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
   const Sequence& sequence = pass.sequence();
   const Shape frames{sequence.batch, sequence.tokens, gated.shape.back()};
   Tensor d_gated = pass.allocate(gated.shape, "convolution gradient");
-  SideGradient d_weight(pass, weight_), d_bias(pass, bias_);
+  // What is added to every frame that counts batch normalisation takes away again: the gradient of
+  // the bias is 0, where a sum would give rounding for AdamW to blow up.
+  SideGradient d_weight(pass, weight_), d_bias(pass, options_.batch_norm ? nullptr : bias_);
   {
     const Tensor workspace =
         pass.scratch(ops::depthwise_conv_workspace(pass.stream(), frames, options_.kernel),

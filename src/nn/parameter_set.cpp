@@ -101,6 +101,15 @@ Parameter& ParameterSet::add(Parameter parameter) {
   return added;
 }
 
+RunningStatistics& ParameterSet::add_running_statistics(const std::string& name,
+                                                        const Parameter& weight) {
+  CHOIR_CHECK(weight.shape.rank() == 1, "running statistics of '{}' {}", weight.name,
+              to_string(weight.shape));
+  running_.push_back(
+      {.name = name, .weight = &weight, .mean = {}, .variance = {}, .records = {}, .frames = {}});
+  return running_.back();
+}
+
 // The tile before the last parameter lies close behind it, for tiles come layer by layer.
 void ParameterSet::join_tiles(std::deque<Parameter>& memory) {
   Parameter& added = memory.back();

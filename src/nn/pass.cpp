@@ -40,6 +40,7 @@ void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
   first_sample_ = first_sample;
   first_sample_on_device_ = on_device;
   piece_ = 0;
+  record_ = -1;
   if (!shares_positions()) return;
   const std::int64_t n = sequence.tokens, ranks = context_.size();
   CHOIR_CHECK(sequence.whole_tokens > 0 && n * ranks >= sequence.whole_tokens &&

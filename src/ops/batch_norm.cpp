@@ -32,6 +32,7 @@ void batch_norm_forward(const Stream& stream, const BatchNorm& args) {
   check_tensor(args.rstd, stats, width, "rstd");
   check_tensor(args.running_mean, stats, width, "running_mean");
   check_tensor(args.running_variance, stats, width, "running_variance");
+  check_optional(args.frames, stats, 1, "frames");
   if (args.training)
     check_workspace(args.workspace, batch_norm_workspace(stream, args.x.shape.rows(), width));
   stream.count((args.training ? 8.0 : 4.0) * static_cast<double>(n),

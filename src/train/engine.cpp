@@ -90,6 +90,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       control_(device, sizeof(ops::StepControl)) {
   instance_.arena().set_requests(options.arena_requests);
   ParameterStorage& storage = instance_.storage();
+  instance_.statistics().record(storage.sharding(), options.micro_batches, options.control);
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
   reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
                                                options.micro_batches, options.reproducible,
@@ -252,6 +253,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.adamw.beta1,
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
+  instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
   const bool gathers = options_.control != NegativeControl::stale_gather;
   if (gathers) gatherer.forget();  // nothing reads parameters while they change

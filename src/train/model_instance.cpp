@@ -66,6 +66,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
           altered(options, parameters_), options.precision, device,
           Sharding(mesh, options.zero, device, options.control), options.training, options.offload,
           &mesh.world())),
+      statistics_(parameters_, options.precision, device),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, pass_seed(options, mesh),
@@ -85,6 +86,7 @@ Gpt& ModelInstance::gpt() {
 
 void ModelInstance::initialise(std::uint64_t seed) {
   storage_->initialise(seed);
+  statistics_.initialise();
   publish();
 }
 
@@ -146,6 +148,7 @@ Tensor ModelInstance::on_device(const TensorView& host) {
 
 void ModelInstance::add_to(MemoryPlan& plan) const {
   storage_->add_to(plan);
+  statistics_.add_to(plan);
   gatherer_->add_to(plan);
   const std::size_t products = ops::gemm_device_bytes(device_->plans_for());
   if (products > 0) plan.add("matrix products", products);

@@ -87,6 +87,30 @@ void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const 
              [&](const Parameter& place) { return master_of(instance, place); });
 }
 
+/// Running statistics of norms, logical tensors as the weight of the norm: what this rank has of
+/// them, on load; on save the first of the ranks that have the same.
+void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bool load) {
+  const bool mine = load || instance.storage().sharding().data().rank() == 0;
+  for (const RunningStatistics& norm : instance.parameters().running_statistics()) {
+    const Parameter& weight = *norm.weight;
+    for (const bool mean : {true, false}) {
+      StoredTensor tensor{.name = std::string(kRunningStatistics) + norm.name +
+                                  (mean ? ".running_mean" : ".running_variance"),
+                          .dtype = instance.storage().precision().statistic,
+                          .shape = weight.shape,
+                          .pieces = {}};
+      if (!instance.device().host_visible()) tensor.device = &instance.device();
+      const TensorView& values = mean ? norm.mean : norm.variance;
+      if (weight.resident() && mine)
+        for (const ShardRun& run : shard_runs(weight))
+          if (run.owned || load)
+            tensor.pieces.push_back(
+                {run.logical, run.count, values.slice(run.local, run.count).data});
+      list.push_back(std::move(tensor));
+    }
+  }
+}
+
 std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
                                       bool with_state) {
   std::vector<StoredTensor> list;
@@ -104,6 +128,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
       return Held{adamw.second_moment(place), outside};
     });
   }
+  add_statistics(list, instance, share.all);
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
     StoredTensor tensor{.name = "state/" + state.name,
                         .dtype = state.value.dtype,
@@ -189,6 +214,7 @@ std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
   std::vector<StoredTensor> list;
   for (const Parameter* p : instance.parameters().all())
     add_master(list, instance, *p, {.all = true});
+  add_statistics(list, instance, true);
   return list;
 }
 

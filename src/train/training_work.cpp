@@ -43,6 +43,7 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   step_.enter(Phase::forward);
   Pass& pass = take_pass(micro_batch, chunk);
   pass.begin(Mode::train, sequence_of(batch), batch.first_sample, batch.first_sample_on_device);
+  pass.record_in(micro_batch);
   Tensor output = instance_.model().forward(pass, chunk, std::move(input), batch, partial_);
   if (instance_.model().has_head(chunk)) {
     ops::tree_sum(instance_.stream(), output, step_.loss_sum(micro_batch));

@@ -40,7 +40,9 @@ void for_each(const StoredTensor& tensor, const Visit& visit) {
 
 std::vector<StoredTensor> with_gradients(std::vector<StoredTensor> tensors,
                                          std::vector<StoredTensor> more) {
-  std::erase_if(tensors, [](const StoredTensor& t) { return t.name.starts_with("state/"); });
+  std::erase_if(tensors, [](const StoredTensor& t) {
+    return t.name.starts_with("state/") && !t.name.starts_with(kRunningStatistics);
+  });
   for (StoredTensor& tensor : more) tensors.push_back(std::move(tensor));
   return tensors;
 }
@@ -70,8 +72,8 @@ void share(Communicator& ranks, std::vector<double>& values) {
 }  // namespace
 
 std::string_view name_of(Quantity quantity) {
-  constexpr std::array<std::string_view, kQuantities> kNames{"loss", "gradient norm", "parameter",
-                                                             "gradient", "moment"};
+  constexpr std::array<std::string_view, kQuantities> kNames{
+      "loss", "gradient norm", "parameter", "gradient", "moment", "state"};
   return kNames[static_cast<std::size_t>(quantity)];
 }
 
@@ -87,6 +89,7 @@ std::vector<StoredTensor> owned_tensors(Engine& engine) {
 
 Quantity quantity_of(const RunRecord::Tensor& tensor) {
   if (tensor.name.starts_with("parameters/")) return Quantity::parameter;
+  if (tensor.name.starts_with(kRunningStatistics)) return Quantity::state;
   return tensor.name.starts_with("gradients/") ? Quantity::gradient : Quantity::moment;
 }
 
@@ -111,7 +114,8 @@ void RunRecord::take(Engine& engine) {
   };
   constexpr double kSmall = 1e-3;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (quantity_of(tensors[i]) == Quantity::parameter) {
+    const Quantity quantity = quantity_of(tensors[i]);
+    if (quantity == Quantity::parameter || quantity == Quantity::state) {
       tensors[i].scale = std::max(1.0, largest[i]);
       continue;
     }

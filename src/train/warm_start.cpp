@@ -13,16 +13,17 @@
 namespace choir {
 namespace {
 
-constexpr std::string_view kKind = "parameters/";
-
-std::string parameter_of(const std::string& stored) {
-  return stored.substr(kKind.size());
+/// What a checkpoint's tensor is called in the model; "": nothing that belongs to a model.
+std::string name_in_model(const std::string& stored) {
+  for (const std::string_view kind : {std::string_view("parameters/"), kRunningStatistics})
+    if (stored.starts_with(kind)) return stored.substr(kind.size());
+  return {};
 }
 
 /// Why this tensor is not taken; "" if it is.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
                      const CheckpointSection& wish) {
-  const std::string name = parameter_of(tensor.name);
+  const std::string name = name_in_model(tensor.name);
   if (!wish.init_take.empty() && !matches_any(wish.init_take, name))
     return "not in checkpoint.init_take";
   if (matches_any(wish.init_skip, name)) return "in checkpoint.init_skip";
@@ -44,8 +45,7 @@ std::string listed(const std::vector<std::string>& lines) {
 }  // namespace
 
 std::string WarmStart::to_string() const {
-  std::string text =
-      fmt::format("warm start from {}: {} parameter tensors taken", path, taken.size());
+  std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
   if (!fresh.empty()) text += fmt::format("\n  {} begin anew:{}", fresh.size(), listed(fresh));
   if (!unused.empty())
     text += fmt::format("\n  {} of the checkpoint are not used:{}", unused.size(), listed(unused));
@@ -60,11 +60,11 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   std::vector<StoredTensor> wanted;
   together(world, [&] {
     std::vector<std::string> names;
-    for (const StoredTensor& tensor : all) names.push_back(parameter_of(tensor.name));
+    for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
     require_matches("checkpoint.init_take", wish.init_take, names);
     require_matches("checkpoint.init_skip", wish.init_skip, names);
     for (const StoredTensor& tensor : all) {
-      const std::string name = parameter_of(tensor.name);
+      const std::string name = name_in_model(tensor.name);
       const std::string why = obstacle(tensor, checkpoint, wish);
       if (why.empty()) {
         wanted.push_back(tensor);
@@ -73,11 +73,12 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
         result.fresh.push_back(name + ": " + why);
       }
     }
-    for (const TensorRecord& record : checkpoint.manifest.tensors)
-      if (record.name.starts_with(kKind) &&
-          std::find(result.taken.begin(), result.taken.end(), parameter_of(record.name)) ==
-              result.taken.end())
-        result.unused.push_back(parameter_of(record.name));
+    for (const TensorRecord& record : checkpoint.manifest.tensors) {
+      const std::string name = name_in_model(record.name);
+      if (!name.empty() &&
+          std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
+        result.unused.push_back(name);
+    }
     if (wanted.empty())
       throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
                                   checkpoint.path, listed(result.fresh)),

@@ -26,6 +26,7 @@ struct BatchNormTensors {
         rstd(sum_dtype(c.dtype), {c.width}),
         running_mean(sum_dtype(c.dtype), {c.width}),
         running_variance(sum_dtype(c.dtype), {c.width}),
+        frames(sum_dtype(c.dtype), {1}),
         d_weight(HostTensor::normal(sum_dtype(c.dtype), {c.width}, 5)),
         d_bias(HostTensor::normal(sum_dtype(c.dtype), {c.width}, 6)) {
     if (!c.training)
@@ -53,7 +54,7 @@ struct BatchNormTensors {
     return b;
   }
   Shape shape;
-  HostTensor x, weight, bias, y, d_y, d_x, mean, rstd, running_mean, running_variance;
+  HostTensor x, weight, bias, y, d_y, d_x, mean, rstd, running_mean, running_variance, frames;
   HostTensor d_weight, d_bias, lengths, workspace;
 };
 
@@ -69,6 +70,7 @@ inline void check_batch_norm(Device& device, const BatchNormCase& c) {
   f.weight = mirror.in(t.weight, c.skew), f.bias = mirror.in(t.bias, c.skew);
   f.mean = mirror.io(t.mean), f.rstd = mirror.io(t.rstd);
   f.running_mean = mirror.io(t.running_mean), f.running_variance = mirror.io(t.running_variance);
+  if (c.training) f.frames = mirror.io(t.frames);
   f.lengths = mirrored_lengths(mirror, t.lengths), f.tokens = c.frames, f.training = c.training;
   const std::int64_t bytes = ops::batch_norm_workspace(stream, c.batch * c.frames, c.width);
   f.workspace = mirror.workspace(bytes);
@@ -90,7 +92,12 @@ inline void check_batch_norm(Device& device, const BatchNormCase& c) {
   ops::BatchNorm exact{.x = x64, .y = y, .weight = w64, .bias = bias64, .mean = mean};
   exact.rstd = rstd, exact.running_mean = running_mean, exact.running_variance = running_variance;
   exact.lengths = host_lengths(t.lengths), exact.tokens = c.frames, exact.training = c.training;
+  HostTensor frames(DType::f64, {1});
+  exact.frames = frames;
   ref::batch_norm_forward(exact);
+  if (c.training) {
+    EXPECT_EQ(t.frames[0], frames[0]);
+  }
 
   const DType sums = sum_dtype(c.dtype);
   const double u = unit_roundoff(sums), rows = static_cast<double>(c.batch * c.frames);

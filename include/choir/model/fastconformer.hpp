@@ -4,7 +4,8 @@
 //
 // Nothing about an utterance depends on its padding or on the others of its batch but rounding:
 // frames that do not count are zeros before every convolution and hidden from attention, random
-// numbers are functions of (seed, sample id, frame, channel).
+// numbers are functions of (seed, sample id, frame, channel). Batch normalisation (conv_norm)
+// ties the utterances of a micro-batch together, in training alone.
 //
 // Over the tensor axis blocks are divided; the input layer and the head are whole on every rank,
 // which all compute the same. Under sequence parallelism the stream holds a share of the rows of

@@ -24,6 +24,7 @@ class ConformerBlock {
     ops::AttentionContext context{};
     double dropout = 0, stochastic_depth = 0;
     double norm_eps = 1e-5;
+    bool batch_norm = false;  ///< inside the convolution module
     Recompute recompute = Recompute::none;
   };
   ConformerBlock(ParameterSet& parameters, const std::string& name, const Options& options);

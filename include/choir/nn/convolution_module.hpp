@@ -1,8 +1,10 @@
 #pragma once
 // The convolution module of a conformer block (Gulati et al. 2020): C -> 2C, GLU with frames that
-// do not count at zero, depthwise convolution over time, norm over the channels, Swish, C -> C.
-// Over the tensor axis channels are divided: both halves of the GLU alike, so that what lies
-// between the products is local but for the norm.
+// do not count at zero, depthwise convolution over time, norm (of every frame over its channels, or
+// of every channel over the frames of the micro-batch), Swish, C -> C. Over the tensor axis
+// channels are divided: both halves of the GLU alike, so that what lies between the products is
+// local but for the norm over channels.
+#include <memory>
 #include <string>
 
 #include "choir/nn/channel_norm.hpp"
@@ -19,7 +21,8 @@ class ConvolutionModule {
     std::int64_t kernel = 9;
     bool causal = false;  ///< sees no future; else as much of it as of the past
     double norm_eps = 1e-5;
-    double dropout = 0;  ///< on the output
+    bool batch_norm = false;  ///< the norm is over frames, not over channels
+    double dropout = 0;       ///< on the output
     double init_std = 0.02;
   };
   /// Registers `name`.input [2C, C], `name`.depthwise [C, K], `name`.norm and `name`.output [C, C]
@@ -40,7 +43,7 @@ class ConvolutionModule {
   Options options_;
   Linear input_;
   Parameter *weight_, *bias_;
-  ChannelNorm norm_;
+  std::unique_ptr<ChannelNorm> norm_;
   Linear output_;
   Dropout dropout_;
 };

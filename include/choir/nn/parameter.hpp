@@ -98,7 +98,8 @@ struct Parameter {
   }
 };
 
-/// What persists but is not trained: counters, running statistics, loss scale. Lives on the host.
+/// What persists but is not trained: counters, loss scale. Lives on the host; what the device has
+/// of the kind is in choir/nn/running_statistics.hpp.
 struct State {
   std::string name;
   TensorView value;

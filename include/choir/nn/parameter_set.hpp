@@ -8,6 +8,7 @@
 
 #include "choir/nn/parameter.hpp"
 #include "choir/nn/precision.hpp"
+#include "choir/nn/running_statistics.hpp"
 
 namespace choir {
 
@@ -33,6 +34,9 @@ class ParameterSet {
   /// tensor, which are added in their order. A copy (tied_to) has a bucket for itself, as what it
   /// is a copy of.
   Parameter& add(Parameter parameter);
+  /// The channels of `weight` [C], added before, have running statistics. The reference stays
+  /// valid.
+  RunningStatistics& add_running_statistics(const std::string& name, const Parameter& weight);
   /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built.
   void place(int data_ranks);
 
@@ -46,6 +50,9 @@ class ParameterSet {
   const std::vector<const Parameter*>& all() const { return all_; }
   /// Copies of tied weights, resident or not.
   const std::vector<const Parameter*>& copies() const { return copies_; }
+  /// Those of every such norm of the model, in its order; resident or not (see `weight`).
+  std::deque<RunningStatistics>& running_statistics() { return running_; }
+  const std::deque<RunningStatistics>& running_statistics() const { return running_; }
   /// All buckets of the model but those of copies, resident or not. `size`, `offset` only of those
   /// that are.
   std::vector<const Bucket*> model_buckets() const;
@@ -79,6 +86,7 @@ class ParameterSet {
 
   TensorSplit tensor_;
   std::deque<Parameter> parameters_, described_;
+  std::deque<RunningStatistics> running_;
   std::vector<const Parameter*> all_, copies_;
   std::vector<Bucket> buckets_, elsewhere_;
   std::vector<Place> order_;

@@ -74,6 +74,10 @@ class Pass {
   std::int64_t first_sample() const { return first_sample_; }
   const std::int64_t* first_sample_on_device() const { return first_sample_on_device_; }
   std::uint64_t seed() const { return seed_; }
+  /// Statistics of this micro-batch are recorded in this place (RunningStatistics::records) until
+  /// the next begin(); -1: nowhere.
+  void record_in(std::int64_t place) { record_ = place; }
+  std::int64_t record() const { return record_; }
   const Stream& stream() const { return stream_; }
   const Precision& precision() const { return precision_; }
 
@@ -157,6 +161,7 @@ class Pass {
   Sequence sequence_;
   std::int64_t first_sample_ = 0;
   const std::int64_t* first_sample_on_device_ = nullptr;
+  std::int64_t record_ = -1;
   bool saving_ = true;
   bool postpone_ = false;
   int piece_ = 0;

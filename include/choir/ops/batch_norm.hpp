@@ -19,6 +19,7 @@ struct BatchNorm {
   /// [C] each, as mean. Training: written, the mean, the *unbiased* variance (n / (n - 1); of one
   /// row 0) for running statistics. Evaluation: read.
   TensorView running_mean, running_variance;
+  TensorView frames;                      ///< [1] as mean; training: n, written where wanted
   const std::int32_t* lengths = nullptr;  ///< [B] device memory; nullptr: all count
   std::int64_t tokens = 1;
   double eps = 1e-5;

@@ -10,6 +10,7 @@
 #include "choir/model/gpt.hpp"
 #include "choir/model/make_model.hpp"
 #include "choir/parallel/parameter_gatherer.hpp"
+#include "choir/parallel/statistics_storage.hpp"
 #include "choir/train/pipeline_options.hpp"
 
 namespace choir {
@@ -47,6 +48,7 @@ class ModelInstance {
   const ParameterSet& parameters() const { return parameters_; }
   ParameterStorage& storage() { return *storage_; }
   const ParameterStorage& storage() const { return *storage_; }
+  StatisticsStorage& statistics() { return statistics_; }
   ParameterGatherer& gatherer() { return *gatherer_; }
   /// For passes that need no gradients.
   BucketHooks& hooks() { return *gatherer_; }
@@ -88,6 +90,7 @@ class ModelInstance {
   ParameterSet parameters_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ParameterStorage> storage_;
+  StatisticsStorage statistics_;
   std::unique_ptr<ParameterGatherer> gatherer_;
   Arena arena_;
   Pass pass_;

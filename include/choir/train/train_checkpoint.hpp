@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "choir/checkpoint/store.hpp"
@@ -40,15 +41,19 @@ struct TrainMeta {
   static TrainMeta parse(const std::string& json, const std::string& path);
 };
 
-/// Parameters, moments and progress; this rank's pieces for saving (ranks that hold the same share
-/// the writing) ...
+/// What the names of running statistics begin with: then that of the norm, then ".running_mean" or
+/// ".running_variance".
+inline constexpr std::string_view kRunningStatistics = "state/running/";
+
+/// Parameters, moments, running statistics and progress; this rank's pieces for saving (ranks that
+/// hold the same share the writing) ...
 std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress);
 /// ... and all that it holds for loading; ModelInstance::publish() must follow.
 std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress);
 /// Local. Reduced gradients of the step last finished, likewise ("gradients/NAME"): what this rank
 /// holds, or what it answers for. For comparisons; not part of a checkpoint.
 std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only);
-/// The masters of a model without training state.
+/// The masters and running statistics of a model without training state.
 std::vector<StoredTensor> parameters_to_load(ModelInstance& instance);
 
 /// Collective over the mesh: ranks that hold the same elements hold the same values, or every rank

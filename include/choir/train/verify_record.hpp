@@ -13,8 +13,8 @@
 namespace choir {
 
 /// What is compared, each with a tolerance of its own.
-enum class Quantity { loss, gradient_norm, parameter, gradient, moment };
-inline constexpr int kQuantities = 5;
+enum class Quantity { loss, gradient_norm, parameter, gradient, moment, state };
+inline constexpr int kQuantities = 6;
 std::string_view name_of(Quantity quantity);
 template <class T>
 struct ByQuantity : std::array<T, kQuantities> {
@@ -22,7 +22,8 @@ struct ByQuantity : std::array<T, kQuantities> {
   const T& operator[](Quantity q) const { return this->at(static_cast<std::size_t>(q)); }
 };
 
-/// Local: what this rank holds of parameters, moments and gradients of the last step ...
+/// Local: what this rank holds of parameters, moments, running statistics and gradients of the last
+/// step ...
 std::vector<StoredTensor> held_tensors(Engine& engine);
 /// ... and what it answers for: over all ranks of the mesh every element once.
 std::vector<StoredTensor> owned_tensors(Engine& engine);
@@ -38,9 +39,9 @@ struct RunRecord {
   std::vector<Tensor> tensors;
   std::vector<double> values;
 
-  /// Local: tensors, as held by an engine of one rank, and their scales: of parameters max(1,
-  /// max|a|), of gradients and moments max|a|, but not below 1/1000 of the largest of its kind
-  /// (a gradient that is nothing but rounding has no digits to compare).
+  /// Local: tensors, as held by an engine of one rank, and their scales: of parameters and states
+  /// max(1, max|a|), of gradients and moments max|a|, but not below 1/1000 of the largest of its
+  /// kind (a gradient that is nothing but rounding has no digits to compare).
   void take(Engine& engine);
   /// Collective: as rank 0 has it.
   void share(Communicator& ranks);

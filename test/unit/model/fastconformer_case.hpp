@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "choir/device/cpu_device.hpp"
 #include "choir/model/fastconformer.hpp"
 #include "choir/nn/shard.hpp"
+#include "choir/parallel/statistics_storage.hpp"
 #include "kernels/ref_element.hpp"
 
 namespace choir::test {
@@ -106,6 +108,8 @@ class TinyModel : public BucketHooks {
       for (const ShardRun& run : shard_runs(p))
         for (std::int64_t i = 0; i < run.count; ++i)
           ref::store(p.value.data, p.value.dtype, run.local + i, simple_value(p, run.logical + i));
+    statistics_ = std::make_unique<StatisticsStorage>(parameters_, precision_, device_);
+    statistics_->initialise();
     tables_ = Buffer(device_, model_.table_bytes(precision_));
     model_.prepare(pass_, tables_.data());
   }
@@ -153,6 +157,7 @@ class TinyModel : public BucketHooks {
   FastConformer model_;
   Pass pass_;
   Buffer masters_, values_, gradients_, tables_;
+  std::unique_ptr<StatisticsStorage> statistics_;
 };
 
 }  // namespace choir::test

@@ -1,0 +1,78 @@
+#pragma once
+// A small training run of a FastConformer with the utterances of `choir verify`, for tests of the
+// engine on one rank and on several.
+#include <memory>
+#include <vector>
+
+#include "choir/train/verify_speech.hpp"
+#include "test/unit/model/fastconformer_case.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir::test {
+
+/// `micro_batches`: per rank.
+inline EngineOptions speech_options(const FastConformerConfig& model, const char* precision,
+                                    std::int64_t micro_batches, bool reproducible = false) {
+  EngineOptions options = engine_options(tiny_gpt(), precision, micro_batches, reproducible);
+  options.model = model;
+  options.shapes = VerifySpeech(options.seed, model).shapes();
+  options.lag = 0;
+  return options;
+}
+
+inline FastConformerConfig batch_normed() {
+  FastConformerConfig c = tiny_conformer();
+  c.conv_norm = ConvNorm::batchnorm;
+  c.dropout = 0.1;
+  return c;
+}
+
+class SpeechRun {
+ public:
+  /// `work`: micro-batches of a step that are not empty; 0: all.
+  SpeechRun(const EngineOptions& options, Mesh& mesh, std::int64_t work = 0)
+      : speech_(options.seed, options.model.fastconformer()),
+        plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false, &device_)),
+        engine_(options, device_, mesh, plan_.arena_bytes),
+        work_(work > 0 ? work : options.micro_batches * mesh.along(Axis::data).size()) {
+    engine_.instance().initialise(options.seed);
+  }
+
+  Engine& engine() { return engine_; }
+  const StepPlan& plan() const { return plan_; }
+  VerifySpeech& speech() { return speech_; }
+  ParameterSet& parameters() { return engine_.instance().parameters(); }
+
+  StepResult step() { return step(static_cast<double>(speech_.targets(step_ * work_, work_))); }
+  StepResult step(double targets) {
+    engine_.step(
+        step_,
+        [&](std::int64_t j) {
+          const std::int64_t place = engine_.micro_batch_index(0, j);
+          return place < work_ ? speech_.micro_batch(step_ * work_ + place) : speech_.padding();
+        },
+        targets, clock_);
+    ++step_;
+    return engine_.finish(clock_);
+  }
+
+  /// Running means and variances of the norms of this rank, its channels.
+  std::vector<double> running() {
+    std::vector<double> all;
+    for (const RunningStatistics& norm : parameters().running_statistics())
+      if (norm.weight->resident())
+        for (const TensorView& x : {norm.mean, norm.variance})
+          for (std::int64_t i = 0; i < x.count(); ++i) all.push_back(ref::load(x.data, x.dtype, i));
+    return all;
+  }
+
+ private:
+  CpuDevice device_;
+  VerifySpeech speech_;
+  StepPlan plan_;
+  Engine engine_;
+  std::int64_t work_, step_ = 0;
+  PhaseClock clock_;
+};
+
+}  // namespace choir::test
