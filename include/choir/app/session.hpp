@@ -57,9 +57,8 @@ LoadedModel open_model(const std::string& path, const std::string& precision, Me
 /// shapes and, with `generate`, writes text.
 void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
                    Workplace& place);
-/// Both, of a language model. Collective. Opens the device too: that of the overrides, else `auto`; what the model was trained
-/// on does not matter. `path` as open_checkpoint; `precision` "" for the one it was trained in;
-/// `batch` sequences for evaluation, 0 for none; `overrides` of its deck.
+/// Both, of a language model. Collective. Opens the device too: that of the overrides, else `auto`;
+/// what the model was trained on does not matter. `batch` sequences for evaluation, 0 for none.
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
                        Workplace& place, const Arguments& overrides = {});
 
