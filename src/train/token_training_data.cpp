@@ -2,6 +2,7 @@
 
 #include "choir/train/generator.hpp"
 #include "choir/train/run_data.hpp"
+#include "speech_training_data.hpp"
 #include "synthetic_speech_data.hpp"
 
 namespace choir {
@@ -30,8 +31,8 @@ void TokenTrainingData::require_resumable(std::int64_t consumed_samples) const {
 }
 
 void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
-                                       std::int64_t, std::int64_t consumed_samples) {
-  data_->start_training(micro_batch_order(sharding, per_rank, consumed_samples));
+                                       const Position& from) {
+  data_->start_training(micro_batch_order(sharding, per_rank, from.consumed_samples));
 }
 
 ModelBatch TokenTrainingData::next() {
@@ -40,7 +41,7 @@ ModelBatch TokenTrainingData::next() {
   return token_batch(batch);
 }
 
-StepContent TokenTrainingData::content(std::int64_t, const Model& model) const {
+StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
   return {.samples = static_cast<double>(batch_.global),
           .targets = static_cast<double>(batch_.global * block_size_),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
@@ -78,9 +79,7 @@ std::unique_ptr<TrainingData> open_training_data(const Deck& deck, const BatchSi
                                                  Mesh& mesh, Logger& log) {
   if (deck.model.speech() && deck.data.format == "synthetic")
     return std::make_unique<SyntheticSpeechData>(deck);
-  if (deck.model.speech())
-    throw DeckError("model.type = \"fastconformer\": `choir train` does not read audio yet",
-                    "set model.type = \"gpt\"");
+  if (deck.model.speech()) return std::make_unique<SpeechTrainingData>(deck, batch, mesh, log);
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
 }
 
