@@ -41,7 +41,6 @@ broken slice-norm "dp=2 zero=1" "tp=2 pp=2"
 broken slice-by-one "dp=2 zero=2" "dp=2"
 broken stale-gather "dp=2 zero=1" "dp=2"
 broken groups-unsummed "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
-broken micro-batch-lost "dp=2 zero=2" "tp=1"
 broken micro-batch-twice "pp=2" "tp=2"
 broken layer-dropped "pp=2" "tp=2"
 broken stage-loss-kept "pp=2" "dp=2"
@@ -49,6 +48,8 @@ broken mask-redrawn "recompute=full" "recompute=selective"
 broken inner-norm-unsummed "tp=2" "dp=2"
 broken ids-by-position "dp=2" "tp=2"
 broken empty-counted "dp=3" "dp=2"
+run 4 verify "$deck" train.micro_batches=4 --steps 2 --layouts "dp=2 zero=2,dp=4 zero=2" --break micro-batch-lost
+expect "micro-batch-lost is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"
 run 2 verify "$deck" --steps 2 --layouts "dp=1,tp=2" --break mask-left-out
 expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
 
