@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kTile = 32;     // frames
 constexpr std::int64_t kGroup = 8;     // frames whose sums stay in registers
 constexpr std::int64_t kTapGroup = 9;  // taps whose sums stay in registers
-constexpr std::int64_t kWide = 4;      // vectors of channels
+constexpr std::int64_t kWide = 16;     // vectors of channels
 constexpr std::int64_t kTaps = ops::kWidestDepthwise;
 constexpr std::int64_t kBuffer = kTile + kGroup + kTaps + kTapGroup;
 
@@ -91,6 +91,17 @@ void correlate_tile(const V* x, const V* g, std::int64_t frames, std::int64_t ta
   access.store(at, access.load(at) + bias);
 }
 
+/// Asks for rows [first, first + count) below `end`, those of the next tile: a tile walks down
+/// columns, which the hardware does not foresee.
+template <int kWrite, class T>
+void fetch_rows(const T* x, std::int64_t first, std::int64_t count, std::int64_t end,
+                std::int64_t width) {
+  const std::int64_t last = first + count < end ? first + count : end;
+  const auto *from = reinterpret_cast<const char*>(x + first * width),
+             *to = reinterpret_cast<const char*>(x + last * width);
+  for (; from < to; from += 64) __builtin_prefetch(from, kWrite);
+}
+
 /// body(sample, first frame, frames) for tiles of rows [first, last) that lie in one sample.
 template <class Body>
 void for_tiles(std::int64_t first, std::int64_t last, std::int64_t tokens, const Body& body) {
@@ -150,6 +161,11 @@ void depthwise_conv_forward(const ops::DepthwiseConv& args) {
       const TapTile<T> weight(static_cast<const T*>(args.weight.data), taps, tile, width, false);
       for_tiles(first, last, tokens, [&](std::int64_t b, std::int64_t t, std::int64_t n) {
         const std::int64_t valid = frames_of(args.lengths, b, tokens);
+        const std::int64_t next = b * tokens + t + n;
+        if (tile == 0) {
+          fetch_rows<0>(x, next, kTile, last, width);
+          fetch_rows<1>(static_cast<T*>(args.y.data), next, kTile, last, width);
+        }
         for_tile_vectors<T>(tile, width, [&](std::int64_t v, std::int64_t c, auto access) {
           const Source<T> source{x + b * tokens * width + c,
                                  history == nullptr ? nullptr : history + b * left * width + c,
@@ -188,6 +204,12 @@ void depthwise_conv_backward(const ops::DepthwiseConvBackward& args) {
                   [&](std::int64_t b, std::int64_t t, std::int64_t n) {
                     const std::int64_t valid = frames_of(args.lengths, b, tokens);
                     const std::int64_t at = b * tokens * width;
+                    if (const std::int64_t next = b * tokens + t + n; tile == 0) {
+                      fetch_rows<0>(d_y, next, kTile, blocks.rows, width);
+                      if (sums) fetch_rows<0>(x, next, kTile, blocks.rows, width);
+                      fetch_rows<1>(static_cast<T*>(args.d_x.data), next, kTile, blocks.rows,
+                                    width);
+                    }
                     for_tile_vectors<T>(tile, width, [&](auto v, std::int64_t c, auto access) {
                       const Source<T> g{d_y + at + c, nullptr, 0, valid, width};
                       widen(g, t - right, n + kGroup + taps - 1, access, gradient);

@@ -1,6 +1,7 @@
 #pragma once
 // What forward and backward of the strided convolution share on the CPU: weights as lines of
 // channels, input frames with zeros where none count, windows that slide along the frequencies.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/frames.hpp"
@@ -68,13 +69,20 @@ struct NarrowWindow {
 
   NarrowWindow(const T* sample, std::int64_t frames, std::int64_t in, std::int64_t top,
                std::int64_t first, std::int64_t count) {
+    const std::int64_t columns = 2 * count + 1, from = first < 0 ? -first : 0,
+                       to = first + columns < in ? columns : in - first;
     for (int i = 0; i < 3; ++i) {
       const std::int64_t frame = top + i;
-      for (std::int64_t k = 0; k < 2 * count + 1; ++k) {
-        const std::int64_t f = first + k;
-        const bool inside = frame >= 0 && frame < frames && f >= 0 && f < in;
-        x[i][k] = inside ? static_cast<Sum<T>>(sample[frame * in + f]) : Sum<T>(0);
+      Sum<T>* const line = x[i];
+      if (frame < 0 || frame >= frames) {
+        std::fill(line, line + columns, Sum<T>(0));
+        continue;
       }
+      std::fill(line, line + from, Sum<T>(0));
+      for_vectors<T>(from, to, [&](std::int64_t k, auto access) {
+        access.store(line + k, access.load(sample + frame * in + first + k));
+      });
+      std::fill(line + to, line + columns, Sum<T>(0));
     }
   }
 };

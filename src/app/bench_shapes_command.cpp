@@ -103,9 +103,11 @@ struct Bench {
 };
 
 void measure_ops(Bench& b) {
-  // cpu: shape a of the decks; gpu: GPT-2 124M, 64 sequences of 1024.
-  ops::BenchShape shape{.parameters = 804096};
-  if (b.large()) shape = {65536, 768, 3072, 50304, 1024, 64, 124475904};
+  // cpu: shape a of the decks, two minutes of speech; gpu: GPT-2 124M, 64 sequences of 1024, and
+  // 8 minutes of speech for a large FastConformer.
+  ops::BenchShape shape{.parameters = 804096, .speech = {.samples = 8}};
+  if (b.large())
+    shape = {65536, 768, 3072, 50304, 1024, 64, 124475904, {32, 1500, 80, 256, 512, 8, 9}};
   if (b.subject.deck) {
     const GptConfig& model = b.subject.deck->model.gpt;
     ParameterSet parameters;

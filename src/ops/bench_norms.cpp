@@ -167,6 +167,7 @@ void bench_activations(OpBench& bench) {
   activation(bench, Activation::gelu_tanh, "gelu_tanh");
   activation(bench, Activation::relu, "relu");
   activation(bench, Activation::swiglu, "swiglu");
+  activation(bench, Activation::silu, "silu");
 }
 
 }  // namespace choir::ops

@@ -46,6 +46,7 @@ std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double 
     bench_tokens(bench);
     bench_ctc(bench);
     bench_features(bench);
+    bench_convolutions(bench);
     bench_positions(bench);
     bench_flat(bench);
   }

@@ -1,5 +1,7 @@
 #include "test/support/dropout_case.hpp"
 
+#include <array>
+
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {
@@ -45,6 +47,25 @@ TEST_F(CudaDropout, AddsTheSampleThatLiesOnTheDevice) {
   mirror.fetch();
   EXPECT_TRUE(recorded.same_bits(direct));
   EXPECT_FALSE(recorded.same_bits(unmoved));
+}
+
+TEST_F(CudaDropout, SampleIdsHaveTheBitsOfTheCpu) {
+  CpuBench cpu;
+  std::array<std::int64_t, 3> ids{(std::int64_t{1} << 40) + 7, 0, 12345};
+  for (const DType dtype : kTypes)
+    for (const std::int64_t width : {7, 40}) {
+      const HostTensor in = HostTensor::normal(dtype, {12, width}, 1);
+      HostTensor out(dtype, in.shape()), here(dtype, in.shape());
+      auto args = dropout_arguments(in, here, 0.4);
+      args.sample_ids = ids.data(), args.factor = 0.5;
+      ops::dropout(cpu.stream, args);
+      Mirror mirror(device());
+      args.in = mirror.in(in), args.out = mirror.io(out);
+      args.sample_ids = mirror.object(ids)->data();
+      ops::dropout(stream(), args);
+      mirror.fetch();
+      EXPECT_TRUE(out.same_bits(here)) << name_of(dtype) << " " << width;
+    }
 }
 
 }  // namespace

@@ -7,12 +7,20 @@
 
 namespace choir::ops {
 
+/// What a FastConformer adds: a micro-batch of features, its subsampling to an eighth, the width of
+/// its blocks.
+struct SpeechBenchShape {
+  std::int64_t samples = 0;  ///< 0 leaves its ops out
+  std::int64_t frames = 1500, mels = 80, channels = 32, width = 144, heads = 4, taps = 9;
+};
+
 /// The shapes of a bench: rows are tokens of a micro-batch.
 struct BenchShape {
   std::int64_t rows = 768, width = 128, hidden = 512, vocabulary = 65;
   std::int64_t tokens = 64;      ///< of a sequence; divides or exceeds nothing, rows may be ragged
   std::int64_t head_width = 32;  ///< divides width
   std::int64_t parameters = 0;   ///< AdamW and sums run over this many; 0 leaves them out
+  SpeechBenchShape speech{};
 };
 
 /// Every op at `shape` in f32 and what `device` has of bf16 and f16. Normal random operands, cold

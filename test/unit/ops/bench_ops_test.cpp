@@ -13,7 +13,8 @@ namespace {
 
 TEST(BenchOps, EveryOpIsValidAndTimed) {
   CpuDevice device;
-  const auto rows = ops::bench_ops(device, {65, 64, 96, 33, 16, 32, 20000}, 1e-4, 1e9);
+  const auto rows =
+      ops::bench_ops(device, {65, 64, 96, 33, 16, 32, 20000, {2, 33, 10, 20, 24, 2, 5}}, 1e-4, 1e9);
   std::set<std::string> names;
   for (const auto& row : rows) {
     names.insert(row.name);
@@ -36,6 +37,17 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "embedding_backward",
                            "cross_entropy",
                            "ctc",
+                           "silu_forward",
+                           "strided_conv_first_forward",
+                           "strided_conv_first_backward",
+                           "strided_conv_forward",
+                           "strided_conv_backward",
+                           "depthwise_conv_forward",
+                           "depthwise_conv_backward",
+                           "glu_forward",
+                           "glu_backward",
+                           "batch_norm_forward",
+                           "batch_norm_backward",
                            "bias_gradient",
                            "add",
                            "copy_blocks",
