@@ -16,7 +16,8 @@ const std::vector<std::string>& negative_control_names() {
       "local-norm",       "slice-norm",      "slice-by-padding",     "slice-by-one",
       "stale-gather",     "groups-unsummed", "micro-batch-lost",     "micro-batch-twice",
       "layer-dropped",    "stage-loss-kept", "positions-local",      "context-unsummed",
-      "copies-unsummed",  "mask-redrawn",    "statistics-unreduced", "throws-alone",
+      "copies-unsummed",  "mask-redrawn",    "inner-norm-unsummed",  "ids-by-position",
+      "empty-counted",    "mask-left-out",   "statistics-unreduced", "throws-alone",
       "throws-everywhere"};
   return kNames;
 }

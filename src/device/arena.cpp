@@ -61,7 +61,7 @@ Arena::~Arena() = default;
 Tensor Arena::allocate(DType dtype, const Shape& shape, const char* tag) {
   const std::size_t wanted = static_cast<std::size_t>(shape.count()) * size_of(dtype);
   const std::size_t bytes =
-      std::max(kAlignment, (wanted + kAlignment - 1) / kAlignment * kAlignment);
+      bytes_in_sequence(std::max(kAlignment, (wanted + kAlignment - 1) / kAlignment * kAlignment));
   std::int32_t block = take_hole(bytes);
   if (block < 0) block = extend_top(bytes, tag);
   at(block).references = 1;
@@ -74,6 +74,24 @@ Tensor Arena::allocate(DType dtype, const Shape& shape, const char* tag) {
   tensor.dtype = dtype;
   tensor.shape = shape;
   return tensor;
+}
+
+std::size_t Arena::bytes_in_sequence(std::size_t bytes) {
+  if (request_ == kNoSequence) return bytes;
+  const std::size_t k = request_++;
+  const bool plans = device_->kind() == DeviceKind::null;
+  if (k == requests_.size() && plans) requests_.push_back(bytes);
+  if (k >= requests_.size()) return bytes;
+  if (plans) requests_[k] = std::max(requests_[k], bytes);
+  return std::max(requests_[k], bytes);
+}
+
+void Arena::end_sequence() {
+  const bool plans = device_->kind() == DeviceKind::null;
+  CHOIR_CHECK(!plans || request_ == kNoSequence || request_ == requests_.size(),
+              "{} tensors in a step of one shape, {} in that of another", request_,
+              requests_.size());
+  request_ = kNoSequence;
 }
 
 // The smallest hole that fits, always before the free space on top: the choice must not depend on

@@ -89,8 +89,9 @@ Tensor ChannelLayerNorm::backward(Pass& pass, const Tensor& x, const Statistics&
                                       .d_bias = d_bias.view(),
                                       .workspace = workspace};
     ops::split_norm_sums(pass.stream(), call);
-    pass.tensor().communicator->all_reduce(sums.data, static_cast<std::size_t>(sums.count()),
-                                           sums.dtype, ReduceOp::sum, pass.tensor().order);
+    if (!pass.breaks(NegativeControl::inner_norm_unsummed))
+      pass.tensor().communicator->all_reduce(sums.data, static_cast<std::size_t>(sums.count()),
+                                             sums.dtype, ReduceOp::sum, pass.tensor().order);
     ops::split_norm_backward(pass.stream(), call);
   }
   d_weight.finish(pass);

@@ -23,7 +23,8 @@ std::int64_t frequencies_after(const ConvSubsampling::Options& o) {
   return f;
 }
 
-const std::int32_t* lengths_at(const TensorView& frame_lengths, int stage) {
+const std::int32_t* lengths_at(const Pass& pass, const TensorView& frame_lengths, int stage) {
+  if (stage == 1 && pass.breaks(NegativeControl::mask_left_out)) return nullptr;
   return static_cast<const std::int32_t*>(frame_lengths.data) + stage * frame_lengths.shape.back();
 }
 
@@ -63,14 +64,15 @@ Tensor ConvSubsampling::convolve(Pass& pass, const Conv& conv, const Tensor& x,
   const auto half = [&](int dim) { return ops::strided_size(x.shape[dim], options_.causal); };
   Tensor y =
       pass.allocate({x.shape[0], half(1), half(2), options_.channels}, "subsampling convolution");
-  ops::strided_conv_forward(pass.stream(), {.x = x,
-                                            .weight = conv.weight->value,
-                                            .bias = conv.bias->value,
-                                            .y = y,
-                                            .in_lengths = lengths_at(frame_lengths, stage),
-                                            .out_lengths = lengths_at(frame_lengths, stage + 1),
-                                            .causal = options_.causal,
-                                            .relu = stage == 0});
+  ops::strided_conv_forward(pass.stream(),
+                            {.x = x,
+                             .weight = conv.weight->value,
+                             .bias = conv.bias->value,
+                             .y = y,
+                             .in_lengths = lengths_at(pass, frame_lengths, stage),
+                             .out_lengths = lengths_at(pass, frame_lengths, stage + 1),
+                             .causal = options_.causal,
+                             .relu = stage == 0});
   return y;
 }
 
@@ -104,18 +106,19 @@ Tensor ConvSubsampling::convolve_backward(Pass& pass, const Conv& conv, const Te
   {
     const Tensor workspace =
         pass.scratch(ops::strided_conv_workspace(pass.stream(), d_y.shape), "subsampling gradient");
-    ops::strided_conv_backward(pass.stream(), {.x = x,
-                                               .weight = conv.weight->value,
-                                               .y = y,
-                                               .d_y = d_y,
-                                               .d_x = d_x,
-                                               .d_weight = d_weight.view(),
-                                               .d_bias = d_bias.view(),
-                                               .in_lengths = lengths_at(frame_lengths, stage),
-                                               .out_lengths = lengths_at(frame_lengths, stage + 1),
-                                               .causal = options_.causal,
-                                               .relu = stage == 0,
-                                               .workspace = workspace});
+    ops::strided_conv_backward(pass.stream(),
+                               {.x = x,
+                                .weight = conv.weight->value,
+                                .y = y,
+                                .d_y = d_y,
+                                .d_x = d_x,
+                                .d_weight = d_weight.view(),
+                                .d_bias = d_bias.view(),
+                                .in_lengths = lengths_at(pass, frame_lengths, stage),
+                                .out_lengths = lengths_at(pass, frame_lengths, stage + 1),
+                                .causal = options_.causal,
+                                .relu = stage == 0,
+                                .workspace = workspace});
   }
   d_weight.finish(pass);
   d_bias.finish(pass);

@@ -80,12 +80,15 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       staged_(!device.host_visible()),
       keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
              mesh.layout().size(Axis::context) > 1),
+      mixes_(options.model.is_speech() && options.shapes.size() > 1 &&
+             schedule_.shape.virtual_stages() > 1),
       graphs_(options.cuda_graph && fixed_shape(options) && device.records_graphs() &&
               recordable(mesh) && options.offload.place != MemoryPlace::file),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
                             : 0),
       control_(device, sizeof(ops::StepControl)) {
+  instance_.arena().set_requests(options.arena_requests);
   ParameterStorage& storage = instance_.storage();
   instance_.statistics().record(storage.sharding(), options.micro_batches, options.control);
   optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
@@ -283,7 +286,9 @@ void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseCloc
              return here.engine.losses_.slice(here.engine.micro_batch_index(0, j), 1);
            },
        .enter = [&here](Phase phase) { here.engine.enter(here.slot, here.clock, phase); }});
+  if (mixes_) instance_.arena().begin_sequence();
   executor_->run(*work_, name_);
+  instance_.arena().end_sequence();
 }
 
 // Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and

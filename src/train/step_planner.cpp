@@ -9,7 +9,6 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/core/philox.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/model/host_batch.hpp"
@@ -28,8 +27,8 @@ void plan_generation(ModelInstance& instance) {
   Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
 }
 
-/// FLOPs and bytes of one step. Micro-batch j is of `shapes[(first + j) % size]`; nobody looks at
-/// what is in it, but some devices are sent a copy.
+/// FLOPs and bytes of one step. Nobody looks at what is in a micro-batch, but some devices are sent
+/// a copy.
 class PlannedSteps {
  public:
   PlannedSteps(const ModelConfig& model, const std::vector<BatchShape>& shapes) {
@@ -39,33 +38,19 @@ class PlannedSteps {
 
   /// All micro-batches alike.
   WorkCounter work(Engine& engine, std::size_t shape) const {
-    return run(engine, [&](std::int64_t) { return shape; });
-  }
-  /// Shapes follow on one another by chance.
-  void mixed(Engine& engine, std::uint64_t draw) const {
-    const PhiloxKey key = philox_key(draw, "shapes to plan for");
-    run(engine, [&](std::int64_t j) {
-      return philox_at(key, static_cast<std::uint64_t>(j))[0] % batches_.size();
-    });
-  }
-  const ModelBatch& batch(std::size_t shape) const { return batches_[shape]->batch; }
-
- private:
-  template <class ShapeOf>
-  WorkCounter run(Engine& engine, const ShapeOf& shape_of) const {
     PhaseClock clock;
     WorkCounter& work = engine.instance().work();
     work = {};
     engine.step(
-        0, [&](std::int64_t j) { return batch(shape_of(j)); }, 1.0, clock);
+        0, [&](std::int64_t) { return batch(shape); }, 1.0, clock);
     engine.finish(clock);
     return work;
   }
+  const ModelBatch& batch(std::size_t shape) const { return batches_[shape]->batch; }
+
+ private:
   std::vector<std::unique_ptr<HostBatch>> batches_;
 };
-
-/// Draws of mixed shapes; see plan_step().
-constexpr std::uint64_t kDraws = 16;
 
 /// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
 std::string largest_entries(const MemoryPlan& plan) {
@@ -109,9 +94,9 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
     Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
     plan.repeated_flops = most.flops - steps.work(keeps_all, largest).flops;
   }
-  // Where several are in flight, different ones leave holes between them.
-  const bool mixes = shapes.size() > 1 && engine.schedule().shape.virtual_stages() > 1;
-  for (std::uint64_t draw = 0; mixes && draw < kDraws; ++draw) steps.mixed(engine, draw);
+  // Now with the largest size of every tensor.
+  if (engine.mixes_shapes())
+    for (std::size_t shape = 0; shape < shapes.size(); ++shape) steps.work(engine, shape);
   for (std::size_t shape = 0; shape < shapes.size(); ++shape)
     engine.instance().loss_sum(steps.batch(shape));
   for (const BatchShape& shape : options.evaluation_shapes)
@@ -119,6 +104,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
   plan.arena_bytes = engine.instance().arena().peak();
+  plan.arena_requests = engine.instance().arena().requests();
   return plan;
 }
 

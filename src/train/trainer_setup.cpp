@@ -86,6 +86,7 @@ void Trainer::build() {
         plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
     require_memory(plan_, mesh_.node().size(), device_);
   });
+  options.arena_requests = plan_.arena_requests;
   options.watchdog = &watchdog_;
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));

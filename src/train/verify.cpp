@@ -39,7 +39,7 @@ class LaidOutRun {
         batches_(batches_for(options_)),
         plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(),
                         place.mesh->node().size(), false, place.device.get())),
-        engine_(options_, *place.device, *place.mesh, plan_.arena_bytes),
+        engine_(with_requests(options_, plan_), *place.device, *place.mesh, plan_.arena_bytes),
         throws_(control == NegativeControl::throws_everywhere ||
                 (control == NegativeControl::throws_alone &&
                  place.mesh->rank() + 1 == place.mesh->world().size())) {
@@ -64,6 +64,10 @@ class LaidOutRun {
     options.shapes = batches_for(options)->shapes();
     return options;
   }
+  static EngineOptions with_requests(EngineOptions options, const StepPlan& plan) {
+    options.arena_requests = plan.arena_requests;
+    return options;
+  }
   static std::unique_ptr<VerifyBatches> batches_for(const EngineOptions& options) {
     if (options.model.is_speech())
       return std::make_unique<VerifySpeech>(options.seed, options.model.fastconformer());
@@ -75,6 +79,10 @@ class LaidOutRun {
   std::int64_t places() const { return options_.micro_batches * data_ranks_; }
   /// That count.
   std::int64_t micro_batches() const { return micro_batches_ > 0 ? micro_batches_ : places(); }
+  /// What they count for, if a rule is broken.
+  std::int64_t empty_ones() const {
+    return options_.control == NegativeControl::empty_counted ? places() - micro_batches() : 0;
+  }
   /// Of this rank's j-th; -1: none is left for it.
   std::int64_t index_of(std::int64_t step, std::int64_t j) const {
     std::int64_t place = engine_.micro_batch_index(0, j);
@@ -83,12 +91,19 @@ class LaidOutRun {
   }
   ModelBatch micro_batch(std::int64_t step, std::int64_t j) {
     const std::int64_t index = index_of(step, j);
-    return index < 0 ? batches_->padding() : batches_->micro_batch(index);
+    if (index < 0) return batches_->padding();
+    ModelBatch batch = batches_->micro_batch(index);
+    if (options_.control == NegativeControl::ids_by_position && !batch.sample_ids.empty())
+      for (std::int64_t row = 0; row < batch.samples; ++row)
+        batch.sample_ids.as<std::int64_t>()[row] -=
+            (index - step * micro_batches() - j) * VerifySpeech::kMostRows;
+    return batch;
   }
   /// Of the global batch.
   double valid_tokens(std::int64_t step) const {
     if (options_.control != NegativeControl::mean_of_means)
-      return static_cast<double>(batches_->targets(step * micro_batches(), micro_batches()));
+      return static_cast<double>(batches_->targets(step * micro_batches(), micro_batches()) +
+                                 empty_ones());
     std::int64_t mine = 0;
     for (std::int64_t j = 0; j < options_.micro_batches; ++j)
       if (const std::int64_t index = index_of(step, j); index >= 0)

@@ -11,7 +11,6 @@ struct Kind {
   std::int64_t rows, frames;
 };
 constexpr std::array<Kind, 3> kKinds{{{3, 6}, {2, 9}, {1, 14}}};
-constexpr std::int64_t kMostRows = 3;
 
 BatchShape shape_of(const FastConformerConfig& config, const Kind& kind) {
   return {.samples = kind.rows,

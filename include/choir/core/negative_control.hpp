@@ -35,6 +35,11 @@ enum class NegativeControl {
   context_unsummed,   ///< gradients and losses are not summed over the context axis
   copies_unsummed,    ///< heads of keys and values copied for several ranks get the gradient of one
   mask_redrawn,       ///< what backward computes again has another dropout mask than it had
+  inner_norm_unsummed,  ///< a norm over divided channels: backward takes its own channels for all
+  ids_by_position,  ///< random numbers of an utterance follow from its place on the rank, not its
+                    ///< id
+  empty_counted,    ///< micro-batches of padding count as a target each
+  mask_left_out,    ///< the second stage of the subsampling reads the padding of the first
   statistics_unreduced,  ///< running statistics follow the micro-batches of a rank alone
   throws_alone,          ///< no rule: the last rank of a layout throws, the others wait for it
   throws_everywhere,     ///< ... all its ranks throw

@@ -5,6 +5,7 @@
 // to reserve. Nothing here calls the system allocator after construction. Not thread safe: one
 // arena per rank.
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "choir/core/tensor.hpp"
@@ -50,6 +51,18 @@ class Arena {
   /// Uninitialised. `tag` (a literal) names the tensor when memory runs out.
   Tensor allocate(DType dtype, const Shape& shape, const char* tag);
 
+  /// Where the same tensors are asked for in the same order again and again, but not always of the
+  /// same size (a pipeline with micro-batches of several shapes in flight), holes between them
+  /// would depend on the order of sizes. Between begin_sequence() and end_sequence() request k
+  /// takes requests()[k] bytes if that is more than it needs; a planning arena raises that to the
+  /// largest it has seen. So offsets and peak are the same for all sizes, once a plan has seen
+  /// each.
+  void begin_sequence() { request_ = 0; }
+  void end_sequence();
+  const std::vector<std::size_t>& requests() const { return requests_; }
+  /// From the plan.
+  void set_requests(std::vector<std::size_t> requests) { requests_ = std::move(requests); }
+
   std::size_t capacity() const { return capacity_; }
   std::size_t live() const { return live_; }
   /// Highest address ever used: what must be reserved.
@@ -67,6 +80,7 @@ class Arena {
   };
   void retain(std::int32_t block) { ++blocks_[static_cast<std::size_t>(block)].references; }
   void release(std::int32_t block) noexcept;
+  std::size_t bytes_in_sequence(std::size_t bytes);
   std::int32_t take_hole(std::size_t bytes);
   std::int32_t extend_top(std::size_t bytes, const char* tag);
   std::int32_t new_node();
@@ -80,6 +94,9 @@ class Arena {
   std::vector<Block> blocks_;
   std::vector<std::int32_t> spare_;  // unused nodes of blocks_
   std::int32_t first_ = -1, last_ = -1;
+  static constexpr std::size_t kNoSequence = SIZE_MAX;
+  std::vector<std::size_t> requests_;
+  std::size_t request_ = kNoSequence;  // the next one
   std::size_t top_ = 0, live_ = 0, peak_ = 0, peak_live_ = 0;
 };
 

@@ -36,6 +36,7 @@ struct EngineOptions {
   /// Of speech: how large micro-batches may be, any of these; memory is planned for each.
   std::vector<BatchShape> shapes;
   std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
+  std::vector<std::size_t> arena_requests;    ///< as planned: see StepPlan and Arena::requests
   std::int64_t micro_batches = 1;             ///< per rank and step
   bool reproducible = false;
   bool sequence = false;  ///< sequence parallelism along the tensor axis
@@ -112,6 +113,8 @@ class Engine {
   /// Of the step last finished, with time_actions.
   std::span<const ActionTime> action_times() { return executor_->times(); }
   const Schedule& schedule() const { return schedule_; }
+  /// Micro-batches of different shapes are in flight together.
+  bool mixes_shapes() const { return mixes_; }
 
   /// Local. Inside step() on a stage of a pipeline: "step 12: stage 1 of 4, forward of micro-batch
   /// 3, chunk 0"; otherwise empty.
@@ -149,6 +152,7 @@ class Engine {
   Schedule schedule_;
   bool staged_;  // batches are copied to the device, which keeps its own time
   bool keeps_;   // batches are kept for the whole step
+  bool mixes_;   // micro-batches of different shapes are in flight together
   bool graphs_;  // the work of a step is recorded and replayed
   int lag_;
   std::unique_ptr<AdamWOptimizer> optimizer_;

@@ -8,11 +8,12 @@ namespace choir {
 
 struct StepPlan {
   MemoryPlan memory;
-  std::size_t arena_bytes = 0;  ///< what the activations entry of `memory` says
-  double flops = 0;             ///< of one step on this rank, all micro-batches
-  double repeated_flops = 0;    ///< of them those of recomputation: no progress of the model
-  double bytes = 0;             ///< touched by the ops of one step, caches ignored
-  StepTraffic traffic{};        ///< of one step of this rank on each axis; seconds stay 0
+  std::size_t arena_bytes = 0;              ///< what the activations entry of `memory` says
+  std::vector<std::size_t> arena_requests;  ///< for EngineOptions, where shapes mix in a pipeline
+  double flops = 0;                         ///< of one step on this rank, all micro-batches
+  double repeated_flops = 0;  ///< of them those of recomputation: no progress of the model
+  double bytes = 0;           ///< touched by the ops of one step, caches ignored
+  StepTraffic traffic{};      ///< of one step of this rank on each axis; seconds stay 0
   /// Hardware FLOPs utilisation over model FLOPs utilisation: 1 without recomputation.
   double hfu_over_mfu() const {
     return repeated_flops > 0 ? flops / (flops - repeated_flops) : 1.0;
@@ -20,8 +21,9 @@ struct StepPlan {
 };
 
 /// `generate`: also plan for sampling text while training. `target`: the device to plan for;
-/// nullptr: a cpu. Memory is that of the worst of shapes_of(options), all micro-batches alike or,
-/// where a pipeline has several in flight, mixed by chance; work and traffic of the largest.
+/// nullptr: a cpu. Memory is that of the worst of shapes_of(options) or, where a pipeline has
+/// several in flight, of any mixture of them, given that the engine gets `arena_requests`; work and
+/// traffic of the largest.
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
                    bool generate, const Device* target = nullptr);
 

@@ -1,7 +1,7 @@
 #pragma once
 // Utterances of `choir verify` and of data.format = "synthetic": noise of different loudness and
-// length with random transcripts, as a function of the micro-batch. Micro-batches are of three shapes, rows of all lengths; some
-// utterances have no transcript.
+// length with random transcripts, as a function of the micro-batch. Micro-batches are of three
+// shapes, rows of all lengths; some utterances have no transcript.
 #include <array>
 
 #include "choir/core/philox.hpp"
@@ -12,6 +12,9 @@ namespace choir {
 
 class VerifySpeech final : public VerifyBatches {
  public:
+  /// Utterance r of micro-batch i has the id i * kMostRows + r.
+  static constexpr std::int64_t kMostRows = 3;
+
   VerifySpeech(std::uint64_t seed, const FastConformerConfig& config);
 
   ModelBatch micro_batch(std::int64_t index) override;

@@ -16,6 +16,18 @@ for precision in fp32 bf16-mixed; do
   tail -n 1 stdout
 done
 
+# Speech.
+speech=$root/inputs/verify_asr.json
+run 8 verify "$speech" --layouts all
+expect "all layouts of a speech model" 0 "VALID:" "and every two values that go together"
+tail -n 1 stdout
+run 8 verify "$speech" --layouts quick --steps 20
+expect "... after 20 steps" 0 "VALID:"
+for precision in fp32 bf16-mixed; do
+  run 8 verify "$speech" --layouts quick --precision "$precision"
+  expect "... in $precision" 0 "VALID:"
+done
+
 # Another family, and sizes that come out even less: sequences shorter than there are context ranks, a vocabulary of
 # which some ranks have nothing.
 run 8 verify "$deck" --layouts all model.position=rope model.norm=rmsnorm model.activation=swiglu model.tied=false \

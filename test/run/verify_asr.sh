@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# choir verify, plan and reproducible training of a speech model: every layout trains as one rank does, micro-batches of
+# several shapes and of padding included, and broken rules are seen. test/run/long/verify.sh runs more.
+. "$(dirname "$0")/lib/common.sh"
+deck=$root/inputs/verify_asr.json
+limit=120
+
+run 4 verify "$deck" --layouts quick --json rows.jsonl
+expect "speech: every value of every axis on 4 ranks" 0 "precision  fp64" "random utterances" "with every value of every axis"
+check "... the last line says so" eval 'tail -n 1 stdout | grep -qE "^VALID: [0-9]+ layouts train as one rank does"'
+check "... there are at least 32 rows" eval '[ "$(grep -c "^dp=.* ok$" stdout)" -ge 32 ]'
+check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
+check "... ranks without a context axis or tiles" eval '! grep -E "cp=[2-9]|tile=" rows.jsonl'
+# Three ranks share eight micro-batches: one has a batch of padding.
+run 4 verify "$deck" --steps 20 --layouts \
+  "dp=3,dp=3 zero=3,dp=4 zero=2,tp=4 sequence=true,pp=4 schedule=gpipe recompute=full,pp=2 schedule=interleaved virtual_stages=2 dp=2,pp=2 schedule=zb-h1 tp=2 sequence=true"
+expect "... after 20 steps too" 0 "VALID: 7 layouts"
+run 4 verify "$deck" train.micro_batches=3 --layouts \
+  "dp=4,dp=4 zero=1,dp=4 zero=3 zero_group=2,dp=2 pp=2 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2"
+expect "a rank that has padding only" 0 "VALID: 5 layouts"
+run 4 verify "$deck" model.causal=true model.normalise=false model.subsampling=8 model.context_style=chunked \
+  model.left_context=4 model.right_context=1 --layouts "tp=2 dp=2,pp=2 recompute=selective,dp=3 zero=2,tp=4 sequence=true"
+expect "a model for streaming" 0 "VALID: 4 layouts"
+# Statistics are of global micro-batches, and running ones are state; three ranks: one has padding.
+run 4 verify "$deck" model.conv_norm=batchnorm --steps 5 --layouts \
+  "dp=2 tp=2 sequence=true,pp=2 dp=2,pp=2 tp=2,dp=4 zero=3,dp=3,dp=2 zero=2 recompute=full,recompute=selective"
+expect "batch normalisation" 0 "state 1e-12" "VALID: 7 layouts"
+run 4 verify "$deck" model.conv_norm=batchnorm --layouts "dp=2,tp=2" --break statistics-unreduced
+expect "statistics-unreduced is seen" 4 "INVALID: 1 of 2 layouts differ from one rank" "state/running/"
+
+# Rules broken on purpose, each in a layout where it matters, and in one where it does not.
+limit=60
+broken() {  # broken NAME LAYOUT HARMLESS
+  run 4 verify "$deck" --steps 2 --layouts "$2,$3" --break "$1"
+  expect "$1 is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"
+  check "... where it matters" eval 'grep -E "^dp=" stdout | head -n 1 | grep -q "FAIL$"'
+}
+broken norm-unreduced "dp=2 tp=2 sequence=true" "dp=2 tp=2"
+broken replicated-twice "tp=2" "dp=2"
+broken mean-of-means "dp=4" "tp=4"
+broken bias-everywhere "tp=2 dp=2" "dp=4"
+broken dropout-per-rank "dp=2" "dp=1"
+broken loss-unreduced "dp=2 tp=2" "tp=2"
+broken batch-off "dp=2" "tp=2"
+broken local-norm "pp=2" "dp=2"
+broken slice-norm "dp=2 zero=1" "tp=2 pp=2"
+broken slice-by-one "dp=2 zero=2" "dp=2"
+broken stale-gather "dp=2 zero=1" "dp=2"
+broken groups-unsummed "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
+broken micro-batch-lost "dp=2 zero=2" "tp=1"
+broken micro-batch-twice "pp=2" "tp=2"
+broken layer-dropped "pp=2" "tp=2"
+broken stage-loss-kept "pp=2" "dp=2"
+broken mask-redrawn "recompute=full" "recompute=selective"
+broken inner-norm-unsummed "tp=2" "dp=2"
+broken ids-by-position "dp=2" "tp=2"
+broken empty-counted "dp=3" "dp=2"
+run 2 verify "$deck" --steps 2 --layouts "dp=1,tp=2" --break mask-left-out
+expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
+
+few="dp=3 zero=3,tp=2 sequence=true,pp=2 recompute=full,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
+for precision in fp32 bf16-mixed; do
+  run 4 verify "$deck" --layouts "$few" --precision "$precision"
+  expect "$precision, by the rounding of one rank" 0 "4 x the distance of one rank in $precision" "VALID: 5 layouts"
+done
+
+# What speech does not have is refused by name.
+run 2 verify "$deck" --layouts "cp=2"
+expect "a context axis" 2 "parallel.context = 2 shares tokens of a sequence" "legal: 1"
+run 2 verify "$deck" --layouts "tile=4"
+expect "tiles" 2 'model.tile is for model.type = "gpt"'
+run 2 verify "$deck" --layouts "micro=2"
+expect "sequences of a micro-batch" 2 'train.micro_batch_size is for model.type = "gpt"'
+run 1 verify "$deck" train.label_smoothing=0.1
+expect "label smoothing" 2 'train.label_smoothing is for model.type = "gpt"'
+run 4 verify "$deck" --layouts "tp=3"
+expect "heads that do not divide" 2 "model.n_head = 4 cannot be divided among parallel.tensor = 3 ranks"
+
+# The plan is what training allocates.
+train_asr() {  # train_asr RANKS NAME OVERRIDE...
+  local ranks=$1 name=$2
+  shift 2
+  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval=3 \
+    log.interval=1 "$@"
+}
+memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
+equal_plans() {  # equal_plans NAME RANKS OVERRIDE...
+  local name=$1 ranks=$2
+  shift 2
+  train_asr "$ranks" "plan_$name" "$@"
+  expect "$name: trains" 0 "summary:" || return
+  memory_lines stdout >trained
+  run 0 plan "$deck" train.precision=fp32 --ranks "$ranks" --gpus-per-node "$ranks" "$@"
+  expect "$name: is planned" 0 "FITS: " "all $ranks ranks: "
+  memory_lines stdout >planned
+  check "$name: the plan is what train printed" diff trained planned
+}
+equal_plans one 1
+equal_plans tensor 2 parallel.tensor=2 parallel.sequence=true
+equal_plans data 2 parallel.zero=2
+equal_plans batch_norm 2 model.conv_norm=batchnorm
+run 0 plan "$deck" --ranks 8 --target cpu
+expect "layouts of a speech model" 0 "layouts of 8 ranks" "to train so: "
+
+# train.reproducible: the same bits for every data-parallel size, pipeline, ZeRO stage; 5 micro-batches leave ranks empty.
+same=(train.reproducible=true train.micro_batches=5)
+train_asr 1 repro.1 "${same[@]}"
+expect "reproducible on one rank" 0 "summary:"
+while read -r ranks layout; do
+  name=repro.$(echo "$layout" | tr -d ' ' | sed 's/parallel\.//g')
+  # shellcheck disable=SC2086
+  train_asr "$ranks" "$name" "${same[@]}" $layout
+  expect "$name on $ranks ranks" 0 "summary:"
+  check "... the losses of one rank, bit by bit" same_losses repro.1 "$name"
+  check "... the weights of one rank, bit by bit" same_weights repro.1 "$name"
+done <<'END'
+2 parallel.data=2
+4 parallel.zero=3
+2 parallel.pipeline=2
+4 parallel.pipeline=2 parallel.schedule=zb-h1 parallel.zero=2
+4 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+4 parallel.zero=1 parallel.zero_group=2
+END
+train_asr 1 repro.other "${same[@]}" run.seed=1
+check "the control: another seed, other weights" eval '! same_weights repro.1 repro.other'
