@@ -21,6 +21,12 @@ expect "a rank that has padding only" 0 "VALID: 5 layouts"
 run 4 verify "$deck" model.causal=true model.normalise=false model.subsampling=8 model.context_style=chunked \
   model.left_context=4 model.right_context=1 --layouts "tp=2 dp=2,pp=2 recompute=selective,dp=3 zero=2,tp=4 sequence=true"
 expect "a model for streaming" 0 "VALID: 4 layouts"
+# Statistics are of global micro-batches, and running ones are state; three ranks: one has padding.
+run 4 verify "$deck" model.conv_norm=batchnorm --steps 5 --layouts \
+  "dp=2 tp=2 sequence=true,pp=2 dp=2,pp=2 tp=2,dp=4 zero=3,dp=3,dp=2 zero=2 recompute=full,recompute=selective"
+expect "batch normalisation" 0 "state 1e-12" "VALID: 7 layouts"
+run 4 verify "$deck" model.conv_norm=batchnorm --layouts "dp=2,tp=2" --break statistics-unreduced
+expect "statistics-unreduced is seen" 4 "INVALID: 1 of 2 layouts differ from one rank" "state/running/"
 
 # Rules broken on purpose, each in a layout where it matters, and in one where it does not.
 limit=60
@@ -93,6 +99,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...
 equal_plans one 1
 equal_plans tensor 2 parallel.tensor=2 parallel.sequence=true
 equal_plans data 2 parallel.zero=2
+equal_plans batch_norm 2 model.conv_norm=batchnorm
 run 0 plan "$deck" --ranks 8 --target cpu
 expect "layouts of a speech model" 0 "layouts of 8 ranks" "to train so: "
 
