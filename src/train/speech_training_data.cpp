@@ -13,11 +13,34 @@ namespace {
 
 constexpr std::size_t kPairs = 3;
 
+/// What to tell before a training where CTC has too few frames for some utterances; else "".
+std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
+                           std::int64_t subsampling) {
+  const std::int64_t count = sift.count(LeftOut::ctc_impossible);
+  if (count == 0) return {};
+  const std::string all = sift.to_string();
+  // Its last line: with which subsampling fewer are, and that larger units cure it.
+  return fmt::format(
+      "{}: {} of {} utterances ({:.2f} %) have more labels than model.subsampling = "
+      "{} leaves frames; {}",
+      what, count, sift.total(),
+      100 * static_cast<double>(count) / static_cast<double>(sift.total()), subsampling,
+      all.substr(all.rfind('\n') + 1));
+}
+
 }  // namespace
 
 SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                        Logger& log)
     : batch_(batch), mesh_(mesh), log_(log), data_(open_speech(deck, mesh, true)) {
+  std::vector<std::string> lines{
+      ctc_warning_of(data_.set->sift(), "training", deck.model.fastconformer.subsampling)};
+  for (int set = 0; set < data_.set->eval_sets(); ++set)
+    lines.push_back(ctc_warning_of(data_.set->eval_sift(set),
+                                   fmt::format("validation '{}'", data_.set->eval_name(set)),
+                                   deck.model.fastconformer.subsampling));
+  for (const std::string& line : lines)
+    if (!line.empty() && mesh.rank() == 0) log.warn("data: {}", line);
   if (!has_validation() && mesh.rank() == 0)
     log.warn(
         "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
