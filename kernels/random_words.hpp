@@ -50,7 +50,7 @@ template <int kPlaces>
 inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* places,
                          std::uint32_t* words) {
   struct Counters {
-    Words c0, c1, c2, c3;
+    Words c0{}, c1{}, c2{}, c3{};
   };
   Counters all[kPlaces];
   for (int p = 0; p < kPlaces; ++p) {
