@@ -50,12 +50,14 @@ template <int kPlaces>
 inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* places,
                          std::uint32_t* words) {
   struct Counters {
-    Words c0{}, c1{}, c2{}, c3{};
+    Words c0, c1, c2, c3;
   };
+  Words lanes = Words{} + first;
+  for (std::uint32_t i = 0; i < kCounters; ++i) lanes[i] += i;
   Counters all[kPlaces];
   for (int p = 0; p < kPlaces; ++p) {
     Counters& c = all[p];
-    for (std::uint32_t i = 0; i < kCounters; ++i) c.c0[i] = first + i;
+    c.c0 = lanes;
     c.c1 = Words{} + places[p].second;
     c.c2 = Words{} + static_cast<std::uint32_t>(places[p].third);
     c.c3 = Words{} + static_cast<std::uint32_t>(places[p].third >> 32);
