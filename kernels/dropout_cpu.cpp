@@ -52,18 +52,27 @@ void dropout(const ops::Dropout& args) {
   const auto factor = static_cast<Sum<T>>(args.factor / (1 - args.probability));
   const std::int64_t first_sample =
       args.first_sample + (args.first_sample_on_device ? *args.first_sample_on_device : 0);
+  const auto place_of = [&](std::int64_t r) -> WordsPlace {
+    const std::int64_t sample =
+        args.sample_ids ? args.sample_ids[r / args.tokens] : first_sample + r / args.tokens;
+    return {static_cast<std::uint32_t>(args.first_position + r % args.tokens),
+            static_cast<std::uint64_t>(sample)};
+  };
+  const T* in = static_cast<const T*>(args.in.data);
+  T* out = static_cast<T*>(args.out.data);
   parallel_ranges(rows, width * 4, [&](std::int64_t first, std::int64_t last) {
-    alignas(64) std::uint32_t words[kWords];
-    for (std::int64_t r = first; r < last; ++r) {
-      const std::int64_t sample =
-          args.sample_ids ? args.sample_ids[r / args.tokens] : first_sample + r / args.tokens;
-      const auto position = static_cast<std::uint32_t>(args.first_position + r % args.tokens);
-      const T* in = static_cast<const T*>(args.in.data) + r * width;
-      T* out = static_cast<T*>(args.out.data) + r * width;
+    alignas(64) std::uint32_t words[2 * kWords];
+    const auto drop_row = [&](std::int64_t r, std::int64_t c, const std::uint32_t* from) {
+      const std::int64_t at = r * width + c;
+      drop(in + at, out + at, from, std::min<std::int64_t>(kWords, width - c), threshold, factor);
+    };
+    for (std::int64_t r = first; r < last; r += 2) {
+      const bool two = r + 1 < last;
+      const WordsPlace places[2] = {place_of(r), place_of(two ? r + 1 : r)};
       for (std::int64_t c = 0; c < width; c += kWords) {
-        random_words(args.key, static_cast<std::uint32_t>(c / 4), position,
-                     static_cast<std::uint64_t>(sample), words);
-        drop(in + c, out + c, words, std::min<std::int64_t>(kWords, width - c), threshold, factor);
+        random_words<2>(args.key, static_cast<std::uint32_t>(c / 4), places, words);
+        drop_row(r, c, words);
+        if (two) drop_row(r + 1, c, words + kWords);
       }
     }
   });

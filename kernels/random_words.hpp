@@ -39,23 +39,51 @@ inline Words zip(Words a, Words b) {
   return __builtin_shuffle(a, b, order);
 }
 
-/// kWords words: philox(key, {first + i, second, third low, third high}) for i = 0, 1 ..., in
-/// order.
-inline void random_words(PhiloxKey key, std::uint32_t first, std::uint32_t second,
-                         std::uint64_t third, std::uint32_t* words) {
-  Words c0, c1 = Words{} + second, c2 = Words{} + static_cast<std::uint32_t>(third);
-  Words c3 = Words{} + static_cast<std::uint32_t>(third >> 32);
-  for (std::uint32_t i = 0; i < kCounters; ++i) c0[i] = first + i;
+/// kWords words for each place: philox(key, {first + i, second, third low, third high}) for
+/// i = 0, 1 ..., in order.
+struct WordsPlace {
+  std::uint32_t second;
+  std::uint64_t third;
+};
+/// Several places at once: a round waits for the one before, so that their rounds take turns.
+template <int kPlaces>
+inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* places,
+                         std::uint32_t* words) {
+  struct Counters {
+    Words c0, c1, c2, c3;
+  };
+  Words lanes = Words{} + first;
+  for (std::uint32_t i = 0; i < kCounters; ++i) lanes[i] += i;
+  Counters all[kPlaces];
+  for (int p = 0; p < kPlaces; ++p) {
+    Counters& c = all[p];
+    c.c0 = lanes;
+    c.c1 = Words{} + places[p].second;
+    c.c2 = Words{} + static_cast<std::uint32_t>(places[p].third);
+    c.c3 = Words{} + static_cast<std::uint32_t>(places[p].third >> 32);
+  }
   for (int round = 0; round < 10; ++round) {
-    const Product p0 = multiply(c0, 0xD2511F53u), p1 = multiply(c2, 0xCD9E8D57u);
-    c0 = p1.high ^ c1 ^ key.k0, c1 = p1.low;
-    c2 = p0.high ^ c3 ^ key.k1, c3 = p0.low;
+    for (int p = 0; p < kPlaces; ++p) {
+      Counters& c = all[p];
+      const Product p0 = multiply(c.c0, 0xD2511F53u), p1 = multiply(c.c2, 0xCD9E8D57u);
+      c.c0 = p1.high ^ c.c1 ^ key.k0, c.c1 = p1.low;
+      c.c2 = p0.high ^ c.c3 ^ key.k1, c.c3 = p0.low;
+    }
     key.k0 += 0x9E3779B9u;
     key.k1 += 0xBB67AE85u;
   }
-  const Words a = zip<0>(c0, c2), b = zip<0>(c1, c3), c = zip<1>(c0, c2), d = zip<1>(c1, c3);
-  const Words in_order[4] = {zip<0>(a, b), zip<1>(a, b), zip<0>(c, d), zip<1>(c, d)};
-  std::memcpy(words, in_order, sizeof in_order);
+  for (int p = 0; p < kPlaces; ++p) {
+    const auto& [c0, c1, c2, c3] = all[p];
+    const Words a = zip<0>(c0, c2), b = zip<0>(c1, c3), c = zip<1>(c0, c2), d = zip<1>(c1, c3);
+    const Words in_order[4] = {zip<0>(a, b), zip<1>(a, b), zip<0>(c, d), zip<1>(c, d)};
+    std::memcpy(words + p * kWords, in_order, sizeof in_order);
+  }
+}
+
+inline void random_words(PhiloxKey key, std::uint32_t first, std::uint32_t second,
+                         std::uint64_t third, std::uint32_t* words) {
+  const WordsPlace place{second, third};
+  random_words<1>(key, first, &place, words);
 }
 
 }  // namespace choir::cpu

@@ -53,12 +53,22 @@ int run(MpiSession& session, const Request& request) {
 
 int bench_step_command(const Arguments& arguments) {
   CLI::App app(
-      "Times the training step of a deck: the real engine and data, no evaluation, no checkpoints.",
+      "Times the training step of a deck: the real engine and data (of speech models: synthetic "
+      "utterances), no evaluation, no checkpoints.",
       "choir bench step");
   Request request;
   app.add_option("words", request.words, "the deck, and key.path=value (device=auto|cpu|cuda)");
   app.add_option("--seconds", request.options.max_seconds, "at most so many seconds of timed steps")
       ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  SyntheticSpeech::Options& speech = request.options.speech;
+  app.add_option("--batch-duration", speech.batch_duration, "speech: seconds of a micro-batch")
+      ->capture_default_str();
+  app.add_option("--shortest", speech.shortest, "speech: seconds of the shortest utterance")
+      ->capture_default_str();
+  app.add_option("--longest", speech.longest, "speech: seconds of the longest utterance")
+      ->capture_default_str();
+  app.add_option("--labels", speech.labels_per_second, "speech: labels a second")
       ->capture_default_str();
   request.files.add_to(app);
   if (const auto code = parse(app, arguments)) return *code;

@@ -11,8 +11,8 @@
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
-#include "choir/train/run_data.hpp"
 #include "choir/train/run_setup.hpp"
+#include "src/train/bench_batches.hpp"
 
 namespace choir {
 namespace {
@@ -115,7 +115,7 @@ class Bench {
   Logger& log_;
   StepBenchOptions options_;
   BatchSizes batch_;
-  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<BenchBatches> data_;
   std::unique_ptr<Engine> engine_;
   StepPlan plan_;
   PhaseClock clock_;
@@ -128,11 +128,8 @@ class Bench {
 };
 
 void Bench::prepare() {
-  if (deck_.model.speech())
-    throw DeckError("`choir bench step` does not run model.type = \"fastconformer\"",
-                    "the log lines of `choir train` tell its speed");
   batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
-  data_ = open_data(deck_, batch_.micro, mesh_, log_);
+  data_ = open_bench_batches(deck_, batch_, mesh_, log_, options_.speech);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
   result_.deck = deck_.source;
   result_.precision = deck_.train.precision;
@@ -146,7 +143,6 @@ void Bench::prepare() {
   result_.micro = batch_.micro;
   result_.accum = batch_.accum;
   result_.global = batch_.global;
-  result_.tokens = batch_.global * deck_.model.gpt.block_size;
 }
 
 // All ranks at once, as they will compute. Called before the steps, which also starts the threads
@@ -177,13 +173,14 @@ void Bench::measure_memory() {
 
 void Bench::build() {
   EngineOptions options = engine_options(deck_, batch_);
+  options.shapes = data_->shapes();
   // Inside a recorded graph events have no time.
   options.time_actions =
       mesh_.layout().size(Axis::pipeline) > 1 && (device_.host_visible() || !options.cuda_graph);
   together(world(), [&] {
     plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   });
-  data_->start_training(micro_batch_order(Sharding(mesh_, options.zero, device_), batch_.accum, 0));
+  data_->start(Sharding(mesh_, options.zero, device_));
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();
@@ -191,19 +188,16 @@ void Bench::build() {
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   engine_->instance().initialise(options.seed);
   result_.parameters = engine_->instance().parameters().count();
-  result_.work = step_work(options.model.gpt(), options.precision, batch_.micro * batch_.accum,
-                           engine_->instance().storage().slices_size());
   // The axes that part the work on a micro-batch, evenly if they can.
   const double parts = world().size() / mesh_.along(Axis::data).size();
-  result_.work.gemm_flops /= parts;
-  result_.work.attention_flops /= parts;
+  result_.work = data_->work(options, engine_->instance(), parts);
 }
 
 double Bench::timed_step() {
   clock_.begin();
   engine_->step(
-      step_, [&](std::int64_t) { return token_batch(data_->next()); },
-      static_cast<double>(result_.tokens), clock_);
+      step_, [&](std::int64_t j) { return data_->micro_batch(step_, j); }, data_->targets(step_),
+      clock_);
   const StepResult step = engine_->finish(clock_);
   clock_.end();
   ++step_;
@@ -230,7 +224,7 @@ void Bench::measure() {
   reset_traffic(mesh_, sharding);
   StepTraffic before;
   heap_ = heap_bytes();
-  double spent = 0;
+  double spent = 0, targets = 0;
   std::size_t done = 0;
   const auto enough = [&] {
     if (done < 3) return false;
@@ -238,6 +232,9 @@ void Bench::measure() {
     return done >= kTimedSteps && spent >= options_.min_seconds;
   };
   for (; !enough(); ++done) {
+    targets += data_->targets(step_);
+    result_.audio_seconds += data_->audio_seconds(step_);
+    result_.step_flops += data_->flops(step_, engine_->instance());
     const double seconds = timed_step();
     spent += seconds;
     result_.step_seconds.push_back(seconds);
@@ -251,6 +248,10 @@ void Bench::measure() {
     if (recorder_) recorder_->record();
   }
   heap_ = heap_bytes() - heap_;
+  const auto steps = static_cast<double>(done);
+  result_.tokens = std::llround(targets / steps);
+  result_.audio_seconds /= steps;
+  result_.step_flops /= steps;
 }
 
 void Bench::gather() {
@@ -262,8 +263,7 @@ void Bench::gather() {
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
-  result_.flops_per_token = engine_->instance().gpt().flops_per_token();
-  const double rate = result_.flops_per_token * result_.tokens_per_second();
+  const double rate = result_.step_flops / result_.median_seconds;
   result_.mfu = rate / result_.peak_flops;
   result_.hfu_over_mfu = plan_.hfu_over_mfu();
   if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;

@@ -57,10 +57,12 @@ std::string floor_table(const StepBench& b) {
              "rank, all ranks at once, same run\n",
              rate / 1e12, b.precision, b.product_extent, copy / 1e9, b.copy_rate / 1e9,
              b.update_rate / 1e9) +
-         line("6 x weights in products x tokens", b.work.gemm_flops, "GFLOP",
-              b.work.gemm_flops / rate) +
-         line("12 D x causal pairs x heads x layers", b.work.attention_flops, "GFLOP",
-              b.work.attention_flops / rate) +
+         (b.speech() ? line("3 x forward of frames that count", b.work.gemm_flops, "GFLOP",
+                            b.work.gemm_flops / rate)
+                     : line("6 x weights in products x tokens", b.work.gemm_flops, "GFLOP",
+                            b.work.gemm_flops / rate) +
+                           line("12 D x causal pairs x heads x layers", b.work.attention_flops,
+                                "GFLOP", b.work.attention_flops / rate)) +
          line("AdamW: 7 words a parameter, and the copy", b.work.optimizer_bytes, "GB",
               b.work.optimizer_bytes / copy) +
          line("gradient norm: 1 word a parameter", b.work.norm_bytes, "GB",
@@ -69,12 +71,23 @@ std::string floor_table(const StepBench& b) {
                      1e3 * b.floor_seconds);
 }
 
+std::string batch_text(const StepBench& b) {
+  if (!b.speech())
+    return fmt::format("micro-batch {} x accumulation {}, {} tokens a step", b.micro, b.accum,
+                       b.tokens);
+  return fmt::format("{} micro-batches, {:.0f} s of synthetic speech with {} labels a step",
+                     b.global, b.audio_seconds, b.tokens);
+}
+
 /// "MFU: 6 N + 12 L C T = 0.62 GFLOP a token (nanoGPT's convention); 12.3 % of ..."
 std::string mfu_line(const StepBench& b) {
-  std::string text = fmt::format(
-      "MFU: 6 N + 12 L C T = {:.4f} GFLOP a token (nanoGPT's convention): {:.1f} % of {:.2f} "
-      "TFLOP/s, the measured product",
-      b.flops_per_token / 1e9, 100 * b.mfu, b.peak_flops / 1e12);
+  std::string text =
+      b.speech()
+          ? fmt::format("MFU: {:.4f} GFLOP a second of audio", b.step_flops / b.audio_seconds / 1e9)
+          : fmt::format("MFU: 6 N + 12 L C T = {:.4f} GFLOP a token (nanoGPT's convention)",
+                        b.flops_per_token() / 1e9);
+  text += fmt::format(": {:.1f} % of {:.2f} TFLOP/s, the measured product", 100 * b.mfu,
+                      b.peak_flops / 1e12);
   if (b.nominal_flops > 0)
     text += fmt::format("; {:.1f} % of {:.1f} TFLOP/s, the makers' figure", 100 * b.nominal_mfu,
                         b.nominal_flops / 1e12);
@@ -144,14 +157,11 @@ std::vector<std::string> complaints_of(const StepBench& b) {
 std::string to_string(const StepBench& b) {
   const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
   std::string text = fmt::format(
-      "bench step {} {} on {}: {} ranks x {} threads, {}, micro-batch {} x accumulation {}, {} "
-      "tokens a step, {} parameters\n{} steps timed after {} of warm-up: median {:.3f} ms, {:.3f} "
-      "to {:.3f} "
-      "(slowest "
-      "rank's)\n",
-      b.deck, b.precision, b.device_description, b.ranks, b.threads, b.layout, b.micro, b.accum,
-      b.tokens, format_count(b.parameters), b.step_seconds.size(), b.warmup_steps,
-      1e3 * b.median_seconds, 1e3 * *fastest, 1e3 * *slowest);
+      "bench step {} {} on {}: {} ranks x {} threads, {}, {}, {} parameters\n{} steps timed after "
+      "{} of warm-up: median {:.3f} ms, {:.3f} to {:.3f} (slowest rank's)\n",
+      b.deck, b.precision, b.device_description, b.ranks, b.threads, b.layout, batch_text(b),
+      format_count(b.parameters), b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds,
+      1e3 * *fastest, 1e3 * *slowest);
   text += phase_table(b);
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(
@@ -169,8 +179,11 @@ std::string to_string(const StepBench& b) {
       static_cast<double>(b.planned_memory) / kMiB, b.device, b.peak_arena, b.planned_arena,
       static_cast<double>(b.grown_memory) / kMiB, b.heap_growth, b.losses.front(), b.losses.back());
   text += mfu_line(b);
-  text += fmt::format("{:.0f} tokens/s   {:.0f} per rank   MFU {:.1f} %   {:.2f} x the floor\n",
-                      b.tokens_per_second(), b.tokens_per_second() / b.ranks,
+  text += b.speech() ? fmt::format("{:.0f} x real time   {:.0f} per rank", b.real_time(),
+                                   b.real_time() / b.ranks)
+                     : fmt::format("{:.0f} tokens/s   {:.0f} per rank", b.tokens_per_second(),
+                                   b.tokens_per_second() / b.ranks);
+  text += fmt::format("   MFU {:.1f} %   {:.2f} x the floor\n",
                       100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
   return text + (b.valid() ? "VALID" : "INVALID: " + join(b.complaints, "; "));
 }
@@ -194,7 +207,10 @@ std::string to_json(const StepBench& b) {
                               {"losses", b.losses},
                               {"median_seconds", b.median_seconds},
                               {"tokens_per_second", b.tokens_per_second()},
-                              {"flops_per_token", b.flops_per_token},
+                              {"flops_per_token", b.flops_per_token()},
+                              {"audio_seconds", b.audio_seconds},
+                              {"real_time", b.real_time()},
+                              {"step_flops", b.step_flops},
                               {"mfu", b.mfu},
                               {"hfu_over_mfu", b.hfu_over_mfu},
                               {"peak_flops", b.peak_flops},
@@ -241,7 +257,7 @@ std::string csv_header() {
          "floor_ratio,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,tp_ms,cp_ms,dp_"
          "ms,"
          "pp_ms,gemm_tflops,"
-         "memory_gb_s,mem_mib,loss_end,valid";
+         "memory_gb_s,mem_mib,loss_end,real_time,valid";
 }
 
 std::string to_csv(const StepBench& b) {
@@ -257,10 +273,10 @@ std::string to_csv(const StepBench& b) {
   for (int a = 0; a < kAxes; ++a)
     row += fmt::format(",{:.4f}", 1e3 * b.exposed_seconds(static_cast<Axis>(a)));
   return row +
-         fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{}", b.rates.flops_per_second / 1e12,
+         fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{:.1f},{}", b.rates.flops_per_second / 1e12,
                      b.rates.bytes_per_second / 1e9,
                      static_cast<double>(b.host_visible ? b.grown_memory : b.planned_memory) / kMiB,
-                     b.losses.back(), b.valid() ? "VALID" : "INVALID");
+                     b.losses.back(), b.real_time(), b.valid() ? "VALID" : "INVALID");
 }
 
 }  // namespace choir

@@ -11,13 +11,15 @@
 #include "choir/train/phase_clock.hpp"
 #include "choir/train/step_floor.hpp"
 #include "choir/train/step_planner.hpp"
+#include "choir/train/synthetic_speech.hpp"
 
 namespace choir {
 
 struct StepBenchOptions {
-  double warmup_seconds = 2;  ///< at least kWarmupSteps, at most 10 when they take longer
-  double min_seconds = 5;     ///< of timed steps, and at least kTimedSteps of them
-  double max_seconds = 20;    ///< ends the timing; at least 3 steps whatever they take
+  double warmup_seconds = 2;          ///< at least kWarmupSteps, at most 10 when they take longer
+  double min_seconds = 5;             ///< of timed steps, and at least kTimedSteps of them
+  double max_seconds = 20;            ///< ends the timing; at least 3 steps whatever they take
+  SyntheticSpeech::Options speech{};  ///< what speech models are fed
 };
 inline constexpr int kWarmupSteps = 2;
 inline constexpr int kTimedSteps = 10;
@@ -33,8 +35,10 @@ struct StepBench {
   std::string device, device_description;  ///< "cuda", "NVIDIA H200 ..."
   bool host_visible = true;                ///< device memory is memory of the process
   int ranks = 1, threads = 1;
-  std::int64_t micro = 0, accum = 0, global = 0;  ///< sequences
-  std::int64_t tokens = 0;                        ///< of a step, all ranks
+  /// Sequences; of speech micro-batches: 1, of a rank, of all.
+  std::int64_t micro = 0, accum = 0, global = 0;
+  std::int64_t tokens = 0;   ///< targets of a step, all ranks; of speech the mean over the steps
+  double audio_seconds = 0;  ///< of a step, all ranks, the mean, without padding; 0: no speech
   std::int64_t parameters = 0;
   std::int64_t warmup_steps = 0;
   /// Timed: for each step the slowest rank's wall time, in order, and the loss.
@@ -44,7 +48,7 @@ struct StepBench {
 
   StepRates rates;                  ///< per rank, all ranks at once; the slowest rank's
   std::int64_t product_extent = 0;  ///< n of the n x n x n product behind `rates`
-  double flops_per_token = 0;       ///< 6 N + 12 L H Q T, the convention of nanoGPT
+  double step_flops = 0;            ///< of the model, the mean over the steps
   double peak_flops = 0;            ///< of that product, sum over ranks
   double mfu = 0;                   ///< FLOPs a second by that convention over peak_flops
   double hfu_over_mfu = 1;          ///< above 1 with recomputation, which mfu does not count
@@ -78,7 +82,12 @@ struct StepBench {
 
   std::vector<std::string> complaints;  ///< empty: VALID
   bool valid() const { return complaints.empty(); }
+  bool speech() const { return audio_seconds > 0; }
   double tokens_per_second() const { return static_cast<double>(tokens) / median_seconds; }
+  /// Seconds of audio a second.
+  double real_time() const { return audio_seconds / median_seconds; }
+  /// 6 N + 12 L H Q T, the convention of nanoGPT.
+  double flops_per_token() const { return step_flops / static_cast<double>(tokens); }
   double floor_ratio() const { return median_seconds / floor_seconds; }
 };
 

@@ -12,6 +12,8 @@
 //
 //   floor = FLOPs / GEMM rate + bytes / memory rate
 //
+// Speech: forward FLOPs of products, convolutions and attention, three times; frames that count.
+//
 // Activations are not counted: they may stay in caches. Nor is communication: it may be hidden.
 // Kernels that skip masked work or parameters that fit a cache can pass the floor slightly.
 #include <cstdint>
@@ -43,6 +45,9 @@ std::int64_t matmul_weights(const GptConfig& config);
 /// `sequences` of `config.block_size` tokens on this rank; `parameters` updated by it.
 StepWork step_work(const GptConfig& config, const Precision& precision, std::int64_t sequences,
                    std::int64_t parameters);
+
+/// Of the parameters alone.
+StepWork update_work(const Precision& precision, std::int64_t parameters);
 
 double floor_seconds(const StepWork& work, const StepRates& rates);
 

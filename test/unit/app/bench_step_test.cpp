@@ -207,8 +207,8 @@ TEST(StepBench, MemoryOfAGpuIsNotTheProcesses) {
 
 TEST(StepBench, SaysWhatMfuIsMeasuredAgainst) {
   StepBench b = good_bench();
-  b.flops_per_token = 1e8, b.peak_flops = 4e12;
-  b.mfu = b.flops_per_token * b.tokens_per_second() / b.peak_flops;
+  b.step_flops = 1e8 * static_cast<double>(b.tokens), b.peak_flops = 4e12;
+  b.mfu = b.flops_per_token() * b.tokens_per_second() / b.peak_flops;
   EXPECT_NE(to_string(b).find("25.0 % of 4.00 TFLOP/s, the measured product\n"), std::string::npos)
       << to_string(b);
   b.nominal_flops = 5e12, b.nominal_mfu = 0.2;
@@ -218,6 +218,18 @@ TEST(StepBench, SaysWhatMfuIsMeasuredAgainst) {
   b.hfu_over_mfu = 1.25;
   EXPECT_NE(to_string(b).find("train.recompute runs again: 1.250 x MFU\n"), std::string::npos);
   EXPECT_NE(to_string(b).find("MFU 20.0 %"), std::string::npos) << "which does not count it";
+}
+
+TEST(StepBench, SpeechIsMeasuredAgainstRealTime) {
+  StepBench b = good_bench();
+  EXPECT_EQ(to_string(b).find("real time"), std::string::npos);
+  b.audio_seconds = 300 * b.median_seconds;
+  const std::string text = to_string(b);
+  EXPECT_NE(text.find(fmt::format("\n300 x real time   {:.0f} per rank", 300.0 / b.ranks)),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find("tokens"), std::string::npos) << text;
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(to_json(b))["real_time"], 300);
 }
 
 TEST(StepBench, ReportsEndInAVerdict) {

@@ -207,5 +207,23 @@ TEST(Gemm, RepeatsBitwise) {
   }
 }
 
+// Of more shapes than plans are kept; products of integers are exact.
+TEST(Gemm, EverNewShapes) {
+  CpuBench cpu;
+  constexpr std::int64_t kMost = 2100, kInner = 3;
+  HostTensor a(DType::f32, {kMost, kInner}), b(DType::f32, {kInner, 2}), c(DType::f32, {kMost, 2});
+  for (std::int64_t i = 0; i < kMost * kInner; ++i) a.set(i, static_cast<double>(i % 17));
+  for (std::int64_t i = 0; i < 2 * kInner; ++i) b.set(i, static_cast<double>(i + 1));
+  for (std::int64_t round = 0; round < 2; ++round)
+    for (std::int64_t m = 1; m <= kMost; ++m) {
+      const std::int64_t row = m - 1;
+      c.set(2 * row + 1, -1);
+      ops::gemm(cpu.stream, a.view().slice(0, m), b, c.view().slice(0, m));
+      double sum = 0;
+      for (std::int64_t k = 0; k < kInner; ++k) sum += a[row * kInner + k] * b[2 * k + 1];
+      ASSERT_EQ(c[2 * row + 1], sum) << m;
+    }
+}
+
 }  // namespace
 }  // namespace choir
