@@ -15,6 +15,7 @@
 
 #include "choir/model/fastconformer_config.hpp"
 #include "choir/model/model.hpp"
+#include "choir/model/trained_units.hpp"
 #include "choir/nn/conformer_block.hpp"
 #include "choir/nn/conv_subsampling.hpp"
 
@@ -48,6 +49,7 @@ class FastConformer final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
+  bool trains(int index) const override { return trained_.reach(piece(index).last_unit); }
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
@@ -61,10 +63,12 @@ class FastConformer final : public Model {
   struct Piece {
     bool input = false, head = false;
     std::size_t first_block = 0, end_block = 0;  ///< of blocks_
+    int last_unit = 0;
   };
   struct Block {
     std::unique_ptr<ConformerBlock> module;
     int bucket;
+    int unit;
   };
 
   void set_pieces(const std::vector<UnitRange>& ranges);
@@ -88,6 +92,7 @@ class FastConformer final : public Model {
   FastConformerConfig config_;
   ParameterSet* parameters_;
   std::vector<Piece> pieces_;
+  TrainedUnits trained_;
   bool whole_ = false;  ///< the pieces are the whole model
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;

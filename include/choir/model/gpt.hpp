@@ -6,6 +6,7 @@
 
 #include "choir/model/gpt_config.hpp"
 #include "choir/model/model.hpp"
+#include "choir/model/trained_units.hpp"
 #include "choir/nn/transformer_block.hpp"
 
 namespace choir {
@@ -44,6 +45,7 @@ class Gpt final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
+  bool trains(int index) const override { return trained_.reach(piece(index).last_unit); }
 
   /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
@@ -74,10 +76,12 @@ class Gpt final : public Model {
   struct Piece {
     bool embedding = false, head = false;
     std::size_t first_block = 0, end_block = 0;  ///< of blocks_
+    int last_unit = 0;
   };
   struct Block {
     std::unique_ptr<TransformerBlock> module;
     int bucket;
+    int unit;
   };
 
   void set_pieces(const std::vector<UnitRange>& ranges);
@@ -107,6 +111,7 @@ class Gpt final : public Model {
   GptConfig config_;
   ParameterSet* parameters_;
   std::vector<Piece> pieces_;
+  TrainedUnits trained_;
   bool whole_ = false;          ///< the pieces are the whole model
   bool shares_weight_ = false;  ///< head and embedding use the same memory
   TensorView rope_table_;

@@ -42,6 +42,7 @@ struct EngineOptions {
   ZeroOptions zero{};
   PipelineOptions pipeline{};
   OffloadOptions offload{};
+  Freezing freezing{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;
