@@ -73,6 +73,9 @@ std::string FastConformer::describe() const {
       if (!p->trainable && p->name.starts_with(bucket->name + ".") &&
           std::find(tensors.begin(), tensors.end(), p) == tensors.end())
         tensors.push_back(p);
+    std::stable_sort(tensors.begin(), tensors.end(), [](const Parameter* a, const Parameter* b) {
+      return a->position < b->position;
+    });
     std::int64_t count = 0;
     for (const Parameter* p : tensors) count += p->count();
     text += fmt::format(
