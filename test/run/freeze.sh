@@ -52,7 +52,7 @@ check "... the same losses to 1e-5" close_losses tuned sharded 1e-5
 check "... what is frozen is what it was" same_parameters first sharded "embedding|blocks\.0"
 run 0 eval tuned
 expect "the checkpoint is that of a whole model" 0
-train 1 halves "${fine[@]}" train.freeze='["embedding.*"]' train.max_steps=8
+train 1 halves 'train.freeze=["embedding.*"]' optimizer.decay_steps=20 train.max_steps=8
 expect "a resumed run has no moments of what was frozen" 6 "not in the checkpoint: optimizer/m/blocks.0"
 
 train 2 typo 'train.freeze=["block.*"]'
