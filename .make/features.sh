@@ -74,7 +74,6 @@ optional() {  # optional NAME MACRO PACKAGE LIBRARIES HEADER COST
     yes "$1" "$(pkg-config --modversion "$3" 2>/dev/null)"; have "$2"; libs+=" $4"
   else no "$1" "$6"; fi
 }
-optional FFTW FFTW fftw3f "-lfftw3f -lfftw3" fftw3.h "no speech features on the cpu"
 optional libsndfile SNDFILE sndfile -lsndfile sndfile.h "prepare audio and transcribe read no audio files"
 optional libsoxr SOXR soxr -lsoxr soxr.h "audio of other sample rates is refused"
 optional libarchive ARCHIVE libarchive -larchive archive.h "no tarred or compressed manifests"

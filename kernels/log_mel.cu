@@ -28,7 +28,7 @@ void log_mel(const Stream& stream, const ops::LogMel& args) {
                           args.audio_lengths,
                           args.lengths,
                           args.sample_ids,
-                          args.tables.as<float>(),
+                          static_cast<const float*>(args.tables.data),
                           args.out.as<float>(),
                           args.audio.shape.back(),
                           frames,

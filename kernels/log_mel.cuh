@@ -108,9 +108,9 @@ __device__ inline void quarters_pass(float* re, float* im, const float2* roots, 
     const float2 w1 = __ldg(roots + j * kStep), w2 = __ldg(roots + 2 * j * kStep),
                  w3 = __ldg(roots + 3 * j * kStep);
     re[p0] = sum_re + odd_re, im[p0] = sum_im + odd_im;
-    re[p1] = re1 * w1.x - im1 * w1.y, im[p1] = re1 * w1.y + im1 * w1.x;
-    re[p2] = re2 * w2.x - im2 * w2.y, im[p2] = re2 * w2.y + im2 * w2.x;
-    re[p3] = re3 * w3.x - im3 * w3.y, im[p3] = re3 * w3.y + im3 * w3.x;
+    re[p1] = fmaf(re1, w1.x, -(im1 * w1.y)), im[p1] = fmaf(re1, w1.y, im1 * w1.x);
+    re[p2] = fmaf(re2, w2.x, -(im2 * w2.y)), im[p2] = fmaf(re2, w2.y, im2 * w2.x);
+    re[p3] = fmaf(re3, w3.x, -(im3 * w3.y)), im[p3] = fmaf(re3, w3.y, im3 * w3.x);
   }
   __syncwarp();
 }
@@ -192,8 +192,9 @@ __global__ void __launch_bounds__(kMelThreads) log_mel_kernel(LogMelArguments a)
   __syncthreads();
   const std::int64_t length = a.audio_lengths[row] < a.samples ? a.audio_lengths[row] : a.samples;
   for (int i = static_cast<int>(threadIdx.x); i < staged; i += kMelThreads)
-    samples[i] =
-        begin + i < length ? frames[before + i] - a.preemphasis * frames[before + i - 1] : 0.0f;
+    samples[i] = begin + i < length
+                     ? fmaf(-a.preemphasis, frames[before + i - 1], frames[before + i])
+                     : 0.0f;
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -18,7 +18,9 @@ inline constexpr int kMostMelTransform = 1024;
 inline constexpr double kMelGuard = 0x1p-24;
 
 namespace cpu {
-/// T: float or double.
+/// T, of the features: float or double. Either way all but dither's normal numbers and the last
+/// logarithm is f64: in single precision, what a transform rounds drowns the quiet bands of a loud
+/// frame (1e-3 of a logarithm 60 dB below).
 template <class T>
 void log_mel(const ops::LogMel& args);
 }  // namespace cpu
@@ -28,7 +30,7 @@ void log_mel(const Stream& stream, const ops::LogMel& args);
 }  // namespace cuda
 
 namespace ref {
-/// f64, from the definitions: no tables, no fast transform.
+/// From the definitions, no tables, no fast transform, in extended precision; `out` f64.
 void log_mel(const ops::LogMel& args);
 /// [mels, fft/2 + 1]
 std::vector<double> mel_filters(const ops::MelOptions& options);

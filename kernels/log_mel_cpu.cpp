@@ -53,35 +53,49 @@ void normals_at(PhiloxKey key, std::uint64_t id, std::int64_t first, double* out
   }
 }
 
-/// What threads share, and the frames of kLanes<T> at a time.
+/// The first `count` lanes.
+void store_rounded(float* to, Doubles row, std::int64_t count) {
+  using Row = float __attribute__((vector_size(kVectorBytes / 2)));
+  const Row rounded = __builtin_convertvector(row, Row);
+  std::memcpy(to, &rounded, static_cast<std::size_t>(count) * sizeof(float));
+}
+void store_rounded(double* to, Doubles row, std::int64_t count) {
+  store_part(to, row, count);
+}
+
+/// What threads share, and the frames of kFrames at a time. T: of the features.
 template <class T, int kFft>
 class FrameGroups {
  public:
   explicit FrameGroups(const ops::LogMel& args)
-      : args_(&args), at_(mel_table_layout(args.options)), tables_(args.tables.as<T>()) {
+      : args_(&args),
+        at_(mel_table_layout(args.options)),
+        tables_(static_cast<const double*>(args.tables.data)) {
     for (int k = 0; k <= kHalf; ++k) slots_[k] = power_slot<kHalf>(k);
   }
 
-  /// Frames [first, first + kLanes<T>) of row b, as far as there are so many.
+  static constexpr int kFrames = kLanes<double>;
+
+  /// Frames [first, first + kFrames) of row b, as far as there are so many.
   void run(std::int64_t b, std::int64_t first) const {
     const std::int64_t frames = args_->out.shape[1], mels = args_->options.mels;
     T* out = args_->out.as<T>() + (b * frames + first) * mels;
-    const std::int64_t here = std::min<std::int64_t>(kLanes<T>, frames - first);
+    const std::int64_t here = std::min<std::int64_t>(kFrames, frames - first);
     const std::int64_t valid = std::clamp<std::int64_t>(args_->lengths[b] - first, 0, here);
     std::fill(out + valid * mels, out + here * mels, T(0));
     if (valid == 0) return;
-    alignas(64) T samples[kLanes<T> * kFft];
-    alignas(64) Vec<T> lanes[kFft + 1];
+    alignas(64) double samples[kFrames * kFft];
+    alignas(64) Doubles lanes[kFft + 1];
     const Wave wave{
         static_cast<const std::int16_t*>(args_->audio.data) + b * args_->audio.shape.back(),
         args_->audio_lengths[b],
         args_->options.dither > 0 ? static_cast<std::uint64_t>(args_->sample_ids[b]) : 0};
     const ops::MelOptions& o = args_->options;
-    prepare(wave, first * o.hop - mel_lead(o), (kLanes<T> - 1) * o.hop + at_.window, samples,
-            reinterpret_cast<T*>(lanes));
+    prepare(wave, first * o.hop - mel_lead(o), (kFrames - 1) * o.hop + at_.window, samples,
+            reinterpret_cast<double*>(lanes));
     spread(samples, lanes);
-    transform<T, kHalf>(lanes, tables_ + at_.roots);
-    power<T, kHalf>(lanes, tables_ + at_.roots, slots_);
+    transform<double, kHalf>(lanes, tables_ + at_.roots);
+    power<double, kHalf>(lanes, tables_ + at_.roots, slots_);
     bands(lanes, out, valid);
   }
 
@@ -89,82 +103,82 @@ class FrameGroups {
   static constexpr int kHalf = kFft / 2;
 
   /// y[i] = emphasised sample first + i; `x` has room for count + 1.
-  void prepare(const Wave& wave, std::int64_t first, std::int64_t count, T* y, T* x) const {
+  void prepare(const Wave& wave, std::int64_t first, std::int64_t count, double* y,
+               double* x) const {
     const std::int64_t low = std::max<std::int64_t>(first, 0);
     const std::int64_t high = std::max(low, std::min(first + count, wave.samples)), n = high - low;
-    std::fill(y, y + (low - first), T(0));
-    std::fill(y + (high - first), y + count, T(0));
+    std::fill(y, y + (low - first), 0.0);
+    std::fill(y + (high - first), y + count, 0.0);
     x[0] = 0;
-    for (std::int64_t i = low > 0 ? -1 : 0; i < n; ++i)
-      x[i + 1] = static_cast<T>(wave.audio[low + i]) * T(0x1p-15);
+    for (std::int64_t i = low > 0 ? -1 : 0; i < n; ++i) x[i + 1] = wave.audio[low + i] * 0x1p-15;
     if (args_->options.dither > 0) add_dither(wave, low, n, x);
-    const T p = static_cast<T>(args_->options.preemphasis);
-    T* to = y + (low - first);
+    const double p = args_->options.preemphasis;
+    double* to = y + (low - first);
     for (std::int64_t i = 0; i < n; ++i) to[i] = x[i + 1] - p * x[i];
   }
 
   /// x[0] is sample low - 1.
-  void add_dither(const Wave& wave, std::int64_t low, std::int64_t n, T* x) const {
+  void add_dither(const Wave& wave, std::int64_t low, std::int64_t n, double* x) const {
     alignas(64) T noise[kWords];
-    const T by = static_cast<T>(args_->options.dither);
+    const double by = args_->options.dither;
     const std::int64_t begin = std::max<std::int64_t>(low - 1, 0), end = low + n;
     for (std::int64_t at = begin & ~std::int64_t{3}; at < end; at += kWords) {
       normals_at(args_->dither_key, wave.id, at, noise);
       const std::int64_t from = std::max(at, begin), to = std::min(at + kWords, end);
-      for (std::int64_t i = from; i < to; ++i) x[i - low + 1] += by * noise[i - at];
+      for (std::int64_t i = from; i < to; ++i)
+        x[i - low + 1] += by * static_cast<double>(noise[i - at]);
     }
   }
 
   /// The windowed frames, one a lane.
-  void spread(const T* samples, Vec<T>* lanes) const {
-    for (std::int64_t n = 0; n < at_.window; n += kLanes<T>) {
-      const Vec<T> window = load(tables_ + n);
-      for (int i = 0; i < kLanes<T>; ++i)
+  void spread(const double* samples, Doubles* lanes) const {
+    for (std::int64_t n = 0; n < at_.window; n += kFrames) {
+      const Doubles window = load(tables_ + n);
+      for (int i = 0; i < kFrames; ++i)
         lanes[n + i] = load(samples + i * args_->options.hop + n) * window;
-      transpose<T>(lanes + n);
+      transpose<double>(lanes + n);
     }
-    std::fill(lanes + at_.window, lanes + kFft, Vec<T>{});
+    std::fill(lanes + at_.window, lanes + kFft, Doubles{});
   }
 
-  /// ln of the filtered powers, rows [0, valid) of out.
-  void bands(const Vec<T>* powers, T* out, std::int64_t valid) const {
+  /// ln of the filtered powers, rows [0, valid) of out: rounded to T before the logarithm.
+  void bands(const Doubles* powers, T* out, std::int64_t valid) const {
     const std::int64_t mels = args_->options.mels;
-    for (std::int64_t first = 0; first < mels; first += kLanes<T>) {
-      const std::int64_t here = std::min<std::int64_t>(kLanes<T>, mels - first);
-      Vec<T> rows[kLanes<T>] = {};
+    for (std::int64_t first = 0; first < mels; first += kFrames) {
+      const std::int64_t here = std::min<std::int64_t>(kFrames, mels - first);
+      Doubles rows[kFrames] = {};
       for (std::int64_t m = 0; m < here; ++m) {
-        const T* band = tables_ + at_.bands + 3 * (first + m);
+        const double* band = tables_ + at_.bands + 3 * (first + m);
         const int* slot = slots_ + static_cast<int>(band[0]);
-        const T* weights = tables_ + at_.weights + static_cast<int>(band[2]);
+        const double* weights = tables_ + at_.weights + static_cast<int>(band[2]);
         const int bins = static_cast<int>(band[1]);
-        Vec<T> sum{};
+        Doubles sum{};
         for (int k = 0; k < bins; ++k) sum += weights[k] * powers[slot[k]];
-        rows[m] = log(sum * T(0.25) + T(kMelGuard));
+        rows[m] = sum * 0.25 + kMelGuard;
       }
-      transpose<T>(rows);
-      for (std::int64_t t = 0; t < valid; ++t) {
-        if (here == kLanes<T>)
-          store(out + t * mels + first, rows[t]);
-        else
-          store_part(out + t * mels + first, rows[t], here);
-      }
+      transpose<double>(rows);
+      for (std::int64_t t = 0; t < valid; ++t) store_rounded(out + t * mels + first, rows[t], here);
     }
+    for_vectors<T>(0, valid * mels, [&](std::int64_t i, auto access) {
+      access.store(out + i, log(access.load(out + i)));
+    });
   }
 
   const ops::LogMel* args_;
   MelTableLayout at_;
-  const T* tables_;
+  const double* tables_;
   int slots_[kHalf + 1];
 };
 
 template <class T, int kFft>
 void run_groups(const ops::LogMel& args) {
-  const std::int64_t groups = (args.out.shape[1] + kLanes<T> - 1) / kLanes<T>;
+  constexpr int kFrames = FrameGroups<T, kFft>::kFrames;
+  const std::int64_t groups = (args.out.shape[1] + kFrames - 1) / kFrames;
   const FrameGroups<T, kFft> frames(args);
-  parallel_ranges(args.out.shape[0] * groups, kLanes<T> * kFft,
+  parallel_ranges(args.out.shape[0] * groups, kFrames * kFft,
                   [&](std::int64_t first, std::int64_t last) {
                     for (std::int64_t i = first; i < last; ++i)
-                      frames.run(i / groups, i % groups * kLanes<T>);
+                      frames.run(i / groups, i % groups * kFrames);
                   });
 }
 

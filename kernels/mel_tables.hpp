@@ -10,7 +10,7 @@
 
 namespace choir {
 
-/// Where the parts begin in tables of f32 or f64.
+/// Where the parts begin, in numbers of the tables: f64 on the CPU, f32 on CUDA.
 struct MelTableLayout {
   std::int64_t window;   ///< samples of the window, with zeros up to a multiple of 16; begins at 0
   std::int64_t roots;    ///< real and imaginary part of exp(-2 pi i k / fft), k = 0 ... fft - 1
@@ -31,7 +31,8 @@ inline std::int64_t mel_lead(const ops::MelOptions& options) {
   return options.fft / 2 - (options.fft - options.window) / 2;
 }
 
-/// The tables in f64.
+/// The tables, each number within half a unit of f64 of the exact one, weights of filters within
+/// (mels + 2) / 4 units of the filter's height more.
 std::vector<double> mel_tables(const ops::MelOptions& options);
 
 /// Where frequency k of `count` = 4^n or 2 4^n points ends up in a transform in place by decimation

@@ -56,38 +56,12 @@ const std::int32_t* integers(const TensorView& x) {
 
 FastConformer::FastConformer(const FastConformerConfig& c, ParameterSet& parameters,
                              const ModelCut& cut)
-    : config_(c), parameters_(&parameters) {
+    : config_(c), parameters_(&parameters), pieces_(cut, c.n_layer) {
   check(c);
-  const int units = static_cast<int>(c.n_layer) + 2;
-  const std::vector<UnitRange> everything{{0, units}};
-  const std::vector<UnitRange>& ranges = cut.pieces.empty() ? everything : cut.pieces;
-  const auto resident = [&](int unit) {
-    return std::any_of(ranges.begin(), ranges.end(),
-                       [&](const UnitRange& range) { return range.contains(unit); });
-  };
-  set_pieces(ranges);
-  add_input(resident(0));
-  for (std::int64_t i = 0; i < c.n_layer; ++i) add_block(i, resident(static_cast<int>(i) + 1));
-  add_head(resident(units - 1));
-}
-
-void FastConformer::set_pieces(const std::vector<UnitRange>& ranges) {
-  const int units = static_cast<int>(config_.n_layer) + 2;
-  int end = 0, count = 0;
-  std::size_t block = 0;
-  for (const UnitRange& range : ranges) {
-    CHOIR_CHECK(range.count > 0 && range.first >= end && range.end() <= units,
-                "units {} to {} of {} as a piece after unit {}", range.first, range.end(), units,
-                end);
-    end = range.end();
-    count += range.count;
-    Piece piece{.input = range.first == 0, .head = end == units, .first_block = block};
-    block += static_cast<std::size_t>(range.count - piece.input - piece.head);
-    piece.end_block = block;
-    piece.last_unit = end - 1;
-    pieces_.push_back(piece);
-  }
-  whole_ = count == units;
+  add_input(pieces_.has_input());
+  for (std::int64_t i = 0; i < c.n_layer; ++i)
+    add_block(i, pieces_.resident(static_cast<int>(i) + 1));
+  add_head(pieces_.has_head());
 }
 
 void FastConformer::add_input(bool resident) {
@@ -140,23 +114,19 @@ void FastConformer::add_head(bool resident) {
       Linear::Options{.init_std = std::sqrt(2.0 / static_cast<double>(config_.n_embd + symbols))});
 }
 
-const FastConformer::Piece& FastConformer::piece(int index) const {
-  CHOIR_CHECK(index >= 0 && index < pieces(), "piece {} of {}", index, pieces());
-  return pieces_[static_cast<std::size_t>(index)];
-}
-
 std::size_t FastConformer::table_bytes(const Precision& precision) const {
-  return table_size(ops::mel_table_size(config_.mel), precision.statistic) +
+  return table_size(ops::mel_table_bytes(config_.mel), DType::u8) +
          table_size(ops::relative_position_table_size(config_.n_embd), precision.statistic);
 }
 
 void FastConformer::prepare(Pass& pass, void* memory) {
   trained_.find(*parameters_);
   const DType type = pass.precision().statistic;
-  const std::int64_t mel = ops::mel_table_size(config_.mel);
+  const std::int64_t mel = ops::mel_table_bytes(config_.mel);
   const std::int64_t position = ops::relative_position_table_size(config_.n_embd);
-  mel_tables_ = {memory, type, {mel}};
-  position_tables_ = {static_cast<std::byte*>(memory) + table_size(mel, type), type, {position}};
+  mel_tables_ = {memory, DType::u8, {mel}};
+  position_tables_ = {
+      static_cast<std::byte*>(memory) + table_size(mel, DType::u8), type, {position}};
   ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
   ops::make_relative_position_tables(pass.stream(), config_.n_embd, position_tables_);
 }
@@ -227,7 +197,7 @@ void FastConformer::input_backward(Pass& pass, const Tensor& d_stream, const Mod
 
 Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                               BucketHooks& hooks) {
-  const Piece& here = piece(index);
+  const ModelPieces::Piece& here = pieces_[index];
   CHOIR_CHECK(here.input == input.empty(), "piece {} gets {} input", index,
               input.empty() ? "no" : "an");
   CHOIR_CHECK(here.input || input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
@@ -275,7 +245,7 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
 
 Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                                BucketHooks& hooks) {
-  const Piece& here = piece(index);
+  const ModelPieces::Piece& here = pieces_[index];
   CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
               d_output.empty() ? "no" : "a");
   pass.begin_piece(index);

@@ -46,38 +46,15 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 }  // namespace
 
 Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
-    : config_(c), parameters_(&parameters), embedding_dropout_("embedding.dropout", c.dropout) {
-  const int units = static_cast<int>(c.n_layer) + 2;
-  const std::vector<UnitRange> everything{{0, units}};
-  const std::vector<UnitRange>& ranges = cut.pieces.empty() ? everything : cut.pieces;
-  const auto resident = [&](int unit) {
-    return std::any_of(ranges.begin(), ranges.end(),
-                       [&](const UnitRange& range) { return range.contains(unit); });
-  };
-  set_pieces(ranges);
-  shares_weight_ = c.tied && !cut.separate_tied && resident(0) && resident(units - 1);
-  add_embedding(resident(0));
-  for (std::int64_t i = 0; i < c.n_layer; ++i) add_block(i, resident(static_cast<int>(i) + 1));
-  add_head(resident(units - 1));
-}
-
-void Gpt::set_pieces(const std::vector<UnitRange>& ranges) {
-  const int units = static_cast<int>(config_.n_layer) + 2;
-  int end = 0, count = 0;
-  std::size_t block = 0;
-  for (const UnitRange& range : ranges) {
-    CHOIR_CHECK(range.count > 0 && range.first >= end && range.end() <= units,
-                "units {} to {} of {} as a piece after unit {}", range.first, range.end(), units,
-                end);
-    end = range.end();
-    count += range.count;
-    Piece piece{.embedding = range.first == 0, .head = end == units, .first_block = block};
-    block += static_cast<std::size_t>(range.count - piece.embedding - piece.head);
-    piece.end_block = block;
-    piece.last_unit = end - 1;
-    pieces_.push_back(piece);
-  }
-  whole_ = count == units;
+    : config_(c),
+      parameters_(&parameters),
+      pieces_(cut, c.n_layer),
+      embedding_dropout_("embedding.dropout", c.dropout) {
+  shares_weight_ = c.tied && !cut.separate_tied && pieces_.has_input() && pieces_.has_head();
+  add_embedding(pieces_.has_input());
+  for (std::int64_t i = 0; i < c.n_layer; ++i)
+    add_block(i, pieces_.resident(static_cast<int>(i) + 1));
+  add_head(pieces_.has_head());
 }
 
 void Gpt::add_embedding(bool resident) {
@@ -155,11 +132,6 @@ void Gpt::add_head(bool resident) {
                                                      .tied_to = tokens_}));
 }
 
-const Gpt::Piece& Gpt::piece(int index) const {
-  CHOIR_CHECK(index >= 0 && index < pieces(), "piece {} of {}", index, pieces());
-  return pieces_[static_cast<std::size_t>(index)];
-}
-
 std::int64_t Gpt::first_id() const {
   return tokens_->split.rank * tokens_->local[0];
 }
@@ -213,12 +185,12 @@ Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 
 Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                     BucketHooks& hooks) {
-  const Piece& here = piece(index);
-  CHOIR_CHECK(here.embedding == input.empty(), "piece {} gets {} input", index,
+  const ModelPieces::Piece& here = pieces_[index];
+  CHOIR_CHECK(here.input == input.empty(), "piece {} gets {} input", index,
               input.empty() ? "no" : "an");
   pass.begin_piece(index);
   ResidualStream stream;
-  if (here.embedding) {
+  if (here.input) {
     stream.residual = embed(pass, batch.inputs, hooks);
   } else {
     CHOIR_CHECK(input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
@@ -270,7 +242,7 @@ void Gpt::release_head(BucketHooks& hooks) const {
 
 Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                      BucketHooks& hooks) {
-  const Piece& here = piece(index);
+  const ModelPieces::Piece& here = pieces_[index];
   CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
               d_output.empty() ? "no" : "a");
   pass.begin_piece(index);
@@ -284,7 +256,7 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& b
     pass.gradients_ready(hooks, block.bucket);
     hooks.release(block.bucket);
   }
-  if (!here.embedding) return d_stream;
+  if (!here.input) return d_stream;
   if (trained_.reach(0)) embedding_backward(pass, d_stream, batch.inputs, hooks);
   return {};
 }
@@ -338,7 +310,7 @@ void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Te
 }
 
 Tensor Gpt::through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks) {
-  CHOIR_CHECK(whole_, "this rank has {} pieces of the model, not all of it", pieces());
+  CHOIR_CHECK(pieces_.whole(), "this rank has {} pieces of the model, not all of it", pieces());
   Tensor stream;
   for (int i = 0; i < pieces(); ++i) stream = forward(pass, i, std::move(stream), batch, hooks);
   return stream;

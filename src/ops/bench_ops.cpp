@@ -45,6 +45,7 @@ std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double 
     bench_activations(bench);
     bench_tokens(bench);
     bench_ctc(bench);
+    bench_features(bench);
     bench_positions(bench);
     bench_flat(bench);
   }

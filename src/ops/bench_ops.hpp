@@ -75,6 +75,7 @@ void bench_activations(OpBench& bench);
 void bench_tokens(OpBench& bench);     // embedding, cross-entropy
 void bench_positions(OpBench& bench);  // rope, dropout
 void bench_ctc(OpBench& bench);
-void bench_flat(OpBench& bench);  // add, blocks, cast, bias gradient, sum of squares, AdamW
+void bench_features(OpBench& bench);  // log-mel, normalisation, SpecAugment
+void bench_flat(OpBench& bench);      // add, blocks, cast, bias gradient, sum of squares, AdamW
 
 }  // namespace choir::ops

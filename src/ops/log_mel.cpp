@@ -38,7 +38,7 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
               to_string(args.out.shape), o.mels);
   CHOIR_CHECK(args.audio.shape.rank() == 2, "audio is {}, not [B, S]", to_string(args.audio.shape));
   check_tensor(args.audio, DType::u16, batch * args.audio.shape.back(), "audio");
-  check_tensor(args.tables, args.out.dtype, mel_table_size(o), "tables");
+  check_tensor(args.tables, DType::u8, mel_table_bytes(o), "tables");
   CHOIR_CHECK(batch == 0 || args.audio_lengths != nullptr, "audio_lengths are missing");
   CHOIR_CHECK(o.dither == 0 || batch == 0 || args.sample_ids != nullptr,
               "dither without sample_ids");
@@ -49,9 +49,9 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
 }
 
 template <class T>
-void copy_tables(const Stream& stream, const std::vector<double>& exact, const TensorView& to) {
+void copy_tables(const Stream& stream, const std::vector<double>& exact, void* to) {
   const std::vector<T> rounded(exact.begin(), exact.end());
-  stream.copy_from_host(to.data, rounded.data(), to.bytes());
+  stream.copy_from_host(to, rounded.data(), rounded.size() * sizeof(T));
   stream.synchronize();
 }
 
@@ -74,19 +74,18 @@ void check(const MelOptions& o) {
   refuse(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
 }
 
-std::int64_t mel_table_size(const MelOptions& options) {
-  return mel_table_layout(options).size;
+std::int64_t mel_table_bytes(const MelOptions& options) {
+  return mel_table_layout(options).size * static_cast<std::int64_t>(sizeof(double));
 }
 
 void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables) {
   check(options);
-  check_real(tables, "tables");
-  check_tensor(tables, tables.dtype, mel_table_size(options), "tables");
+  check_tensor(tables, DType::u8, mel_table_bytes(options), "tables");
   stream.count(0, as_bytes(tables));
   if (!on_cuda(stream) && !computes(stream)) return;
   const std::vector<double> exact = mel_tables(options);
-  tables.dtype == DType::f64 ? copy_tables<double>(stream, exact, tables)
-                             : copy_tables<float>(stream, exact, tables);
+  on_cuda(stream) ? copy_tables<float>(stream, exact, tables.data)
+                  : copy_tables<double>(stream, exact, tables.data);
 }
 
 void log_mel(const Stream& stream, const LogMel& args) {
@@ -126,15 +125,17 @@ void spec_augment(const Stream& stream, const SpecAugment& options, const Tensor
   CHOIR_CHECK(options.frequency_masks == 0 ||
                   (options.frequency_width >= 0 && options.frequency_width <= x.shape.back()),
               "masks of {} of {} bins", options.frequency_width, x.shape.back());
-  // At most what the masks can cover; widths are half of that on average.
+  // What the masks leave: each spares on average all but half of its widest.
   const auto frames = static_cast<double>(x.shape[0] * x.shape[1]);
   const auto bins = static_cast<double>(x.shape.back());
-  const double time = options.time_width < 1 ? options.time_width * frames
-                                             : options.time_width * static_cast<double>(x.shape[0]);
-  const double covered = static_cast<double>(options.time_masks) * std::min(time, frames) * bins +
-                         static_cast<double>(options.frequency_masks) *
-                             static_cast<double>(options.frequency_width) * frames;
-  stream.count(0, std::min(covered / 2, frames * bins) * static_cast<double>(size_of(x.dtype)));
+  const double time = options.time_width < 1
+                          ? options.time_width
+                          : std::min(1.0, options.time_width / static_cast<double>(x.shape[1]));
+  const double spared = std::pow(1 - time / 2, options.time_masks) *
+                        std::pow(1 - static_cast<double>(options.frequency_width) / bins / 2,
+                                 options.frequency_masks);
+  if (x.count() > 0)
+    stream.count(0, (1 - spared) * frames * bins * static_cast<double>(size_of(x.dtype)));
   if (x.count() == 0) return;
   if (on_cuda(stream)) return cuda::spec_augment(stream, options, x, lengths, sample_ids, key);
   if (!computes(stream)) return;

@@ -42,12 +42,13 @@ struct Utterances {
   }
 };
 
-/// A voice that glides, with three formants and four syllables a second, over noise 35 dB below
-/// (the least noise of the spoken corpora).
-inline std::vector<std::int16_t> speech_like(std::int64_t samples, double rate,
-                                             std::uint64_t seed) {
+/// A voice that glides, with three formants and four syllables a second, over noise so many dB
+/// below (35: the least noise of the spoken corpora).
+inline std::vector<std::int16_t> speech_like(std::int64_t samples, double rate, std::uint64_t seed,
+                                             double decibels = 35) {
   const PhiloxKey key = philox_key(seed, "speech");
   std::vector<std::int16_t> wave;
+  const double loudness = 107 * std::pow(10, (35 - decibels) / 20);
   double phase = 0;
   for (std::int64_t i = 0; i < samples; ++i) {
     const double t = static_cast<double>(i) / rate, pitch = 140 + 40 * std::sin(2.1 * t + 1);
@@ -62,7 +63,7 @@ inline std::vector<std::int16_t> speech_like(std::int64_t samples, double rate,
     const double envelope = std::pow(std::sin(M_PI * 2 * t), 2);
     const double noise = normal_at(key, static_cast<std::uint64_t>(i));
     wave.push_back(static_cast<std::int16_t>(
-        std::lround(std::clamp(4000 * envelope * voice + 107 * noise, -32768.0, 32767.0))));
+        std::lround(std::clamp(4000 * envelope * voice + loudness * noise, -32768.0, 32767.0))));
   }
   return wave;
 }
@@ -96,7 +97,7 @@ inline HostTensor device_log_mel(Device& device, DType dtype, const ops::MelOpti
                                  const Utterances& u, std::int64_t frames = -1) {
   if (frames < 0) frames = u.most_frames();
   HostTensor out(dtype, {u.batch(), frames, options.mels});
-  HostTensor tables(dtype, {ops::mel_table_size(options)});
+  HostTensor tables(DType::u8, {ops::mel_table_bytes(options)});
   const Stream stream(device);
   Mirror mirror(device);
   const TensorView table = mirror.io(tables);
@@ -117,78 +118,111 @@ inline HostTensor exact_log_mel(const ops::MelOptions& options, const Utterances
   return out;
 }
 
-/// How far a computed logarithm may be from the exact one. With u the unit roundoff, w the window
-/// and y = x - p x' the emphasised samples:
-/// - Samples: the product p x', its factor p, the difference, the window and its product are
-/// rounded
-///   once each: |d(w y)| <= 3 u |w y| + 2 u |w x'|. Dither adds the errors of its logarithm, root
-///   and sine, whose mean square is below (17 u)^2 (1 / r^2 is large where the radius r is small,
-///   but seldom); twice that for x and x'.
-/// - A transform of log2 N steps: the error's norm is at most log2 N (4 + sqrt 2 + ...) u < 7 log2
-/// N
-///   u of the result's norm (Higham, Accuracy and Stability, theorem 24.2). It spreads evenly over
-///   the N frequencies, whose mean power is the frame's: D = (7 log2 N + 5) u (|w y| + |w x'|).
-/// - The filtered power e = sum f |X|^2 moves by 2 D sum f |X| + D^2 sum f <= 2 D sqrt(e s) + D^2
-/// s,
-///   s = sum f (Cauchy and Schwarz); its own roundings, n + 6 of them for n bins, by (n + 6) u e.
-/// - In f64 the reference rounds as coarsely: its plain sums of N terms by N u of the frame's norm
-///   times sqrt(N), its filters, made by another formula of the edges, by 2^11 u e and (a weight
-///   at an edge that is nearly none) 2^11 u of the largest power, at most N norm^2, times s.
-/// - Relative to e + 2^-24 this is what the logarithm moves by; it is within 2 ulp itself.
+/// Unit roundoffs of a kernel's parts.
+struct MelRoundoffs {
+  double spectra;  ///< windowed frames, transforms, powers and their sums
+  double noise;    ///< normal numbers of dither
+  double result;   ///< what the logarithm is taken of, and the logarithm
+};
+inline MelRoundoffs mel_roundoffs(const Device& device, DType dtype) {
+  const double u = unit_roundoff(dtype);
+  return {device.kind() == DeviceKind::cpu ? 0x1p-53 : u, u, u};
+}
+
+/// How far a computed logarithm may be from the reference, which is rounded but once. With u the
+/// unit roundoff, w the window, x the samples, dithered with deviation s, y = x - p x' the
+/// emphasised ones, |.| the Euclidean norm over a frame or a spectrum, N the transform's points:
+/// - A normal number is r sin a, r = sqrt(-2 ln v), v and its logarithm (2 ulp) rounded: dr <= u (1
+///   / r + 3 r), at most sqrt(3 u), which is what is left where v is all but 1. The sine is a
+///   polynomial of 6 terms in f32: its first missing term (u), Horner's scheme, coefficients and
+///   square (7 u), the angle (2 u) and a product: 11 u. In f64 the angle alone is 2 pi, pi and v
+///   rounded, thus less. The product with s adds 2 u: dx <= s (dr + 13 u r) + u |x|.
+/// - The product p x', its factor p, the difference, the window and its product are rounded once
+///   each: dy <= dx + p dx' + 2 u |p x'| + u |y|, d(w y) <= w dy + 2 u w |y|.
+/// - The transform has log2 N levels, the last one of which takes the halves apart. An addition
+///   and a product with a rounded root are within 7 u of the vector's norm (Higham, Accuracy and
+///   Stability, theorem 24.2: u + 4 sqrt(2) u), and of frequencies 0 ... N / 2 the norm is at most
+///   sqrt(N) that of the frame (Parseval): D = sqrt(N) (|d(w y)| + 7 u log2 N |w y|).
+/// - The filtered power e = sum f |X|^2 moves by at most 2 sqrt(e max f) D + max f D^2 (Cauchy and
+///   Schwarz), and by n + 8 roundings: of n products and sums, squares, weights here and there.
+/// - Weights. Edges in extended precision are right to 2^-57 (2^-64 times 47 at 8 kHz: errors of
+///   the scale's logarithms times the exponent; 100 at 1 MHz), a weight to 4 times that times
+///   centre / width, at most mels + 2, of its height (mels + 1) / min(high, 1000 Hz) or less: twice
+///   (here, there) (mels + 2) / 4 units of 2^-53, times powers that add up to N |w y|^2 at most.
+/// - Relative to e + 2^-24 this is what the logarithm moves by. It is taken of a rounded number and
+///   within 2 ulp itself: u (1 + 4 |ln|).
 class LogMelBound {
  public:
-  LogMelBound(DType dtype, const ops::MelOptions& options, const Utterances& utterances)
-      : u_(unit_roundoff(dtype)), o_(options), all_(&utterances), filters_(ref::mel_filters(o_)) {}
+  LogMelBound(const MelRoundoffs& u, const ops::MelOptions& options, const Utterances& utterances)
+      : u_(u), o_(options), all_(&utterances), filters_(ref::mel_filters(o_)) {}
 
   /// Prepares frame t of row b.
   void at(std::int64_t b, std::int64_t t) {
-    const auto* audio =
-        static_cast<const std::int16_t*>(all_->audio.data()) + b * all_->audio.shape().back();
-    const auto n = static_cast<std::int64_t>(all_->samples[b]);
-    double emphasised = 0, before = 0, window = 0;
+    const double u = u_.spectra,
+                 last = static_cast<double>(std::max<std::int64_t>(1, o_.window - 1)),
+                 points = static_cast<double>(o_.fft);
+    double norm = 0, error = 0;
     for (std::int64_t i = 0; i < o_.window; ++i) {
       const std::int64_t k = t * o_.hop - o_.fft / 2 + (o_.fft - o_.window) / 2 + i;
-      if (k < 0 || k >= n) continue;
+      if (k < 0 || k >= static_cast<std::int64_t>(all_->samples[b])) continue;
       const double w =
-          std::pow(std::sin(M_PI * static_cast<double>(i) /
-                            static_cast<double>(std::max<std::int64_t>(1, o_.window - 1))),
-                   2);
-      const double x1 = k > 0 ? audio[k - 1] / 32768.0 : 0;
-      const double y = audio[k] / 32768.0 - o_.preemphasis * x1;
-      emphasised += std::pow(w * y, 2), before += std::pow(w * x1, 2), window += w * w;
+          o_.window == 1 ? 1 : std::pow(std::sin(M_PI * static_cast<double>(i) / last), 2);
+      const Sample now = sample(b, k), before = k > 0 ? sample(b, k - 1) : Sample{};
+      const double product = o_.preemphasis * before.value, y = now.value - product;
+      const double moved = now.error + std::fabs(o_.preemphasis) * before.error +
+                           2 * u * std::fabs(product) + u * std::fabs(y);
+      norm += std::pow(w * y, 2);
+      error += std::pow(w * moved + 2 * u * w * std::fabs(y), 2);
     }
-    const double dither = o_.dither * std::sqrt(window);
-    far_ = (7 * std::log2(static_cast<double>(o_.fft)) + 5) * u_ *
-               (std::sqrt(emphasised) + std::sqrt(before) + 2 * dither) +
-           2 * 17 * u_ * dither;
-    largest_ = 0;
-    if (u_ > 0x1p-50) return;
-    const auto n_points = static_cast<double>(o_.fft);
-    const double norm = std::sqrt(emphasised) + std::sqrt(before) + 2 * dither;
-    far_ += n_points * std::sqrt(n_points) * u_ * norm;
-    largest_ = n_points * norm * norm;
+    far_ = std::sqrt(points) * (std::sqrt(error) + 7 * u * std::log2(points) * std::sqrt(norm));
+    const double high = o_.high > 0 ? o_.high : static_cast<double>(o_.sample_rate) / 2;
+    const auto mels = static_cast<double>(o_.mels);
+    edges_ = (mels + 2) / 2 * 0x1p-53 * (mels + 1) / std::min(high, 1000.0) * points * norm;
   }
   double operator()(std::int64_t m, double exact) const {
     const std::int64_t bins = o_.fft / 2 + 1;
-    double sum = 0, used = 0;
+    double highest = 0, used = 0;
     for (std::int64_t k = 0; k < bins; ++k) {
       const double f = filters_[static_cast<std::size_t>(m * bins + k)];
-      sum += f, used += f > 0;
+      highest = std::max(highest, f), used += f > 0;
     }
     const double e = std::max(0.0, std::exp(exact) - kMelGuard);
-    const double moved = 2 * far_ * std::sqrt(e * sum) + far_ * far_ * sum + (used + 6) * u_ * e +
-                         (largest_ > 0 ? 0x1p11 * u_ * (e + largest_ * sum) : 0);
+    const double moved = 2 * far_ * std::sqrt(e * highest) + far_ * far_ * highest +
+                         (used + 8) * u_.spectra * e + edges_;
     const double relative = moved / (e + kMelGuard);
-    return (relative < 1 ? -std::log1p(-relative) : INFINITY) +
-           4 * u_ * std::max(1.0, std::fabs(exact));
+    if (relative >= 1) return INFINITY;
+    const double of_power = -std::log1p(-relative) + u_.result;
+    return of_power + 4 * u_.result * (std::fabs(exact) + of_power);
   }
 
  private:
-  double u_;
+  struct Sample {
+    double value = 0, error = 0;
+  };
+  Sample sample(std::int64_t b, std::int64_t k) const {
+    const auto* audio =
+        static_cast<const std::int16_t*>(all_->audio.data()) + b * all_->audio.shape().back();
+    Sample x{.value = audio[k] / 32768.0};
+    if (o_.dither == 0) return x;
+    const auto id = static_cast<std::uint64_t>(all_->ids.as<std::int64_t>()[b]);
+    const PhiloxBlock words =
+        philox({kGoldenKey[0], kGoldenKey[1]},
+               {static_cast<std::uint32_t>(k / 4), 0, static_cast<std::uint32_t>(id),
+                static_cast<std::uint32_t>(id >> 32)});
+    const std::size_t pair = k % 4 < 2 ? 0 : 2;
+    const double u = u_.noise, r = std::sqrt(-2 * std::log((words[pair] + 1.0) * 0x1p-32)),
+                 angle = 2 * M_PI * (words[pair + 1] * 0x1p-32);
+    x.value += o_.dither * r * (k % 2 == 0 ? std::cos(angle) : std::sin(angle));
+    x.error = o_.dither * (std::min(u * (1 / r + 3 * r), std::sqrt(3 * u)) + 13 * u * r) +
+              u_.spectra * std::fabs(x.value);
+    return x;
+  }
+
+  MelRoundoffs u_;
   ops::MelOptions o_;
   const Utterances* all_;
   std::vector<double> filters_;
-  double far_ = 0, largest_ = 0;  // D; largest power, for f64
+  double far_ = 0, edges_ = 0;  // D; what edges of filters move e by
 };
 
 /// Against the reference within the bound, and within `absolute` where that is smaller.
@@ -197,7 +231,7 @@ inline HostTensor check_log_mel(Device& device, DType dtype, const ops::MelOptio
                                 std::int64_t frames = -1) {
   const HostTensor out = device_log_mel(device, dtype, options, u, frames),
                    exact = exact_log_mel(options, u, frames);
-  LogMelBound bound(dtype, options, u);
+  LogMelBound bound(mel_roundoffs(device, dtype), options, u);
   const std::int64_t all = out.shape()[1], mels = options.mels;
   for (std::int64_t b = 0; b < u.batch(); ++b)
     for (std::int64_t t = 0; t < all; ++t) {

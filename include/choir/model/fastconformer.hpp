@@ -15,6 +15,7 @@
 
 #include "choir/model/fastconformer_config.hpp"
 #include "choir/model/model.hpp"
+#include "choir/model/pieces.hpp"
 #include "choir/model/trained_units.hpp"
 #include "choir/nn/conformer_block.hpp"
 #include "choir/nn/conv_subsampling.hpp"
@@ -31,8 +32,8 @@ class FastConformer final : public Model {
                 const ModelCut& cut = {});
 
   const FastConformerConfig& config() const { return config_; }
-  int pieces() const override { return static_cast<int>(pieces_.size()); }
-  bool has_head(int index) const override { return piece(index).head; }
+  int pieces() const override { return pieces_.count(); }
+  bool has_head(int index) const override { return pieces_[index].head; }
 
   std::size_t table_bytes(const Precision& precision) const override;
   void prepare(Pass& pass, void* memory) override;
@@ -49,7 +50,7 @@ class FastConformer final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
-  bool trains(int index) const override { return trained_.reach(piece(index).last_unit); }
+  bool trains(int index) const override { return trained_.reach(pieces_[index].last_unit); }
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
@@ -60,25 +61,20 @@ class FastConformer final : public Model {
   std::int64_t encoder_parameters() const;
 
  private:
-  struct Piece {
-    bool input = false, head = false;
-    std::size_t first_block = 0, end_block = 0;  ///< of blocks_
-    int last_unit = 0;
-  };
   struct Block {
     std::unique_ptr<ConformerBlock> module;
     int bucket;
     int unit;
   };
 
-  void set_pieces(const std::vector<UnitRange>& ranges);
   void add_input(bool resident);
   void add_block(std::int64_t layer, bool resident);
   void add_head(bool resident);
-  const Piece& piece(int index) const;
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between.
-  bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
+  bool keeps_head(const Pass& pass) const {
+    return pass.training() && pieces_.whole() && pieces() == 1;
+  }
 
   /// [B, T, F] in the compute type: a function of the batch, without gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
@@ -91,9 +87,8 @@ class FastConformer final : public Model {
 
   FastConformerConfig config_;
   ParameterSet* parameters_;
-  std::vector<Piece> pieces_;
+  ModelPieces pieces_;
   TrainedUnits trained_;
-  bool whole_ = false;  ///< the pieces are the whole model
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;
   std::vector<Block> blocks_;

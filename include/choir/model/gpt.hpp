@@ -6,6 +6,7 @@
 
 #include "choir/model/gpt_config.hpp"
 #include "choir/model/model.hpp"
+#include "choir/model/pieces.hpp"
 #include "choir/model/trained_units.hpp"
 #include "choir/nn/transformer_block.hpp"
 
@@ -24,8 +25,8 @@ class Gpt final : public Model {
   Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const GptConfig& config() const { return config_; }
-  int pieces() const override { return static_cast<int>(pieces_.size()); }
-  bool has_head(int index) const override { return piece(index).head; }
+  int pieces() const override { return pieces_.count(); }
+  bool has_head(int index) const override { return pieces_[index].head; }
 
   /// Rotary angles, with Position::rope.
   std::size_t table_bytes(const Precision& precision) const override;
@@ -45,7 +46,7 @@ class Gpt final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
-  bool trains(int index) const override { return trained_.reach(piece(index).last_unit); }
+  bool trains(int index) const override { return trained_.reach(pieces_[index].last_unit); }
 
   /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
@@ -73,30 +74,25 @@ class Gpt final : public Model {
   static ModelCosts unit_costs(const GptConfig& config, std::int64_t tokens);
 
  private:
-  struct Piece {
-    bool embedding = false, head = false;
-    std::size_t first_block = 0, end_block = 0;  ///< of blocks_
-    int last_unit = 0;
-  };
   struct Block {
     std::unique_ptr<TransformerBlock> module;
     int bucket;
     int unit;
   };
 
-  void set_pieces(const std::vector<UnitRange>& ranges);
   void add_embedding(bool resident);
   void add_block(std::int64_t layer, bool resident);
   void add_head(bool resident);
-  const Piece& piece(int index) const;
   Shape rope_table_shape() const;
   /// Where this rank's part of the vocabulary begins.
   std::int64_t first_id() const;
 
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between, nor what it shares with the embedding.
-  bool keeps_shared_weight() const { return shares_weight_ && whole_ && pieces() == 1; }
-  bool keeps_head(const Pass& pass) const { return pass.training() && whole_ && pieces() == 1; }
+  bool keeps_shared_weight() const { return shares_weight_ && pieces_.whole() && pieces() == 1; }
+  bool keeps_head(const Pass& pass) const {
+    return pass.training() && pieces_.whole() && pieces() == 1;
+  }
 
   Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks);
   Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
@@ -110,9 +106,8 @@ class Gpt final : public Model {
 
   GptConfig config_;
   ParameterSet* parameters_;
-  std::vector<Piece> pieces_;
+  ModelPieces pieces_;
   TrainedUnits trained_;
-  bool whole_ = false;          ///< the pieces are the whole model
   bool shares_weight_ = false;  ///< head and embedding use the same memory
   TensorView rope_table_;
   Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next

@@ -1,6 +1,7 @@
 #pragma once
 // Speech features: log-mel spectra of 16-bit audio, as the FastConformer recipes compute them, then
-// normalised per utterance and augmented. Always in f32 (f64 where the model computes in f64).
+// normalised per utterance and augmented. Features are f32 (f64 where the model computes in f64);
+// the CPU computes them in f64 either way, CUDA in f32.
 #include <cstdint>
 
 #include "choir/core/philox.hpp"
@@ -37,7 +38,7 @@ struct LogMel {
   TensorView audio;                             ///< [B, S] i16 PCM: the bits, in a tensor of u16
   const std::int32_t* audio_lengths = nullptr;  ///< [B] device memory
   const std::int32_t* lengths = nullptr;        ///< [B] device memory, frames that count
-  TensorView tables;                            ///< mel_table_shape(), on the device
+  TensorView tables;                            ///< [mel_table_bytes()] u8, on the device
   TensorView out;                               ///< [B, T, F] f32 or f64
   PhiloxKey dither_key{};
   const std::int64_t* sample_ids = nullptr;  ///< [B] device memory; needed with dither
@@ -45,10 +46,11 @@ struct LogMel {
 
 /// DeckError for options that are none: a size out of its range, `high` above half the rate.
 void check(const MelOptions& options);
-/// f32 or f64 elements of the tables: window, roots of unity, filters (kernels/mel_tables.hpp).
-std::int64_t mel_table_size(const MelOptions& options);
-/// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_size] on
-/// the device, f32 or f64.
+/// Bytes of the tables: window, roots of unity, filters (kernels/mel_tables.hpp), in what the
+/// device computes with. So many on every device.
+std::int64_t mel_table_bytes(const MelOptions& options);
+/// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_bytes()]
+/// u8 on the device.
 void make_mel_tables(const Stream& stream, const MelOptions& options, const TensorView& tables);
 void log_mel(const Stream& stream, const LogMel& args);
 

@@ -42,6 +42,9 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
                            "copy_blocks+add",
                            "cast from f32",
                            "cast to f32",
+                           "log_mel",
+                           "normalise_features",
+                           "spec_augment",
                            "sum_of_squares",
                            "adamw",
                            "adamw+copy"})
