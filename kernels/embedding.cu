@@ -108,14 +108,17 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
 }
 
 void embedding_backward(const Stream& stream, const ops::EmbeddingBackward& args) {
-  const EmbeddingPlan plan(args.ids.count(), args.d_table.shape.rows(), args.d_out.shape.back());
+  const bool table = !args.d_table.empty();
+  const EmbeddingPlan plan(args.ids.count(), table ? args.d_table.shape.rows() : 1,
+                           args.d_out.shape.back());
   check_rows(plan.rows);
   if (plan.rows == 0 || plan.width == 0) return;
   with_element(args.d_out.dtype, [&](auto t) {
     using T = decltype(t);
     const T* d_out = args.d_out.as<T>();
-    add_rows(stream, plan, sort_rows(stream, plan, args.ids, args.first_id, args.workspace), d_out,
-             args.d_table.as<float>(), args.workspace);
+    if (table)
+      add_rows(stream, plan, sort_rows(stream, plan, args.ids, args.first_id, args.workspace),
+               d_out, args.d_table.as<float>(), args.workspace);
     const std::int64_t real =
         ops::real_positions(args.first_position, args.tokens, args.position_end);
     if (!args.d_positions.empty() && real > 0)

@@ -50,7 +50,7 @@ void embedding_forward(const ops::EmbeddingForward& args) {
 template <class T>
 void embedding_backward(const ops::EmbeddingBackward& args) {
   const std::int64_t width = args.d_out.shape.back(), rows = args.ids.count();
-  const std::int64_t table_rows = args.d_table.shape.rows();
+  const std::int64_t table_rows = args.d_table.empty() ? 0 : args.d_table.shape.rows();
   const auto* ids = static_cast<const std::int32_t*>(args.ids.data);
   const auto* d_out = static_cast<const T*>(args.d_out.data);
   auto* d_table = static_cast<Sum<T>*>(args.d_table.data);

@@ -63,6 +63,7 @@ FastConformer::FastConformer(const FastConformerConfig& c, ParameterSet& paramet
 }
 
 void FastConformer::add_input(bool resident) {
+  trained_.begin_unit(*parameters_);
   const FastConformerConfig& c = config_;
   parameters_->begin_bucket("encoder.subsampling", resident);
   if (resident) input_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
@@ -81,6 +82,7 @@ void FastConformer::add_input(bool resident) {
 void FastConformer::add_block(std::int64_t layer, bool resident) {
   const FastConformerConfig& c = config_;
   const std::string name = "encoder.blocks." + std::to_string(layer);
+  trained_.begin_unit(*parameters_);
   parameters_->begin_bucket(name, resident);
   const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;
   const double last = static_cast<double>(std::max<std::int64_t>(1, c.n_layer - 1));
@@ -98,10 +100,11 @@ void FastConformer::add_block(std::int64_t layer, bool resident) {
           .norm_eps = c.norm_eps,
           .batch_norm = c.conv_norm == ConvNorm::batchnorm,
           .recompute = c.recompute});
-  if (resident) blocks_.push_back({std::move(block), bucket});
+  if (resident) blocks_.push_back({std::move(block), bucket, static_cast<int>(layer) + 1});
 }
 
 void FastConformer::add_head(bool resident) {
+  trained_.begin_unit(*parameters_);
   const std::int64_t symbols = config_.vocab_size + 1;
   parameters_->begin_bucket("head", resident);
   if (resident) head_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
@@ -116,6 +119,7 @@ std::size_t FastConformer::table_bytes(const Precision& precision) const {
 }
 
 void FastConformer::prepare(Pass& pass, void* memory) {
+  trained_.find(*parameters_);
   const DType type = pass.precision().statistic;
   const std::int64_t mel = ops::mel_table_bytes(config_.mel);
   const std::int64_t position = ops::relative_position_table_size(config_.n_embd);
@@ -173,6 +177,7 @@ Tensor FastConformer::features(Pass& pass, const ModelBatch& batch) const {
 Tensor FastConformer::input_layer(Pass& pass, const ModelBatch& batch, BucketHooks& hooks) {
   const Tensor x = features(pass, batch);
   const ProfileRange range(pass.stream(), "subsampling");
+  const Pass::Unsaved below(pass, !trained_.reach(0));
   hooks.acquire(input_bucket_);
   Tensor stream = subsampling_->forward(pass, x, batch.frame_lengths);
   hooks.release(input_bucket_);
@@ -201,6 +206,7 @@ Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBa
   const Tensor table = here.end_block > here.first_block ? positions(pass) : Tensor();
   for (std::size_t i = here.first_block; i < here.end_block; ++i) {
     const Block& block = blocks_[i];
+    const Pass::Unsaved below(pass, !trained_.reach(block.unit));
     hooks.acquire(block.bucket);
     stream = block.module->forward(pass, stream, table, hooks);
     hooks.release(block.bucket);
@@ -245,6 +251,7 @@ Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const Mod
   Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
   for (std::size_t i = here.end_block; i-- > here.first_block;) {
     const Block& block = blocks_[i];
+    if (!trained_.reach(block.unit)) break;
     hooks.acquire(block.bucket);
     pass.begin_gradients(hooks, block.bucket);
     d_stream = block.module->backward(pass, std::move(d_stream), hooks);
@@ -252,7 +259,7 @@ Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const Mod
     hooks.release(block.bucket);
   }
   if (!here.input) return d_stream;
-  input_backward(pass, d_stream, batch, hooks);
+  if (trained_.reach(0)) input_backward(pass, d_stream, batch, hooks);
   return {};
 }
 

@@ -58,6 +58,7 @@ Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
 }
 
 void Gpt::add_embedding(bool resident) {
+  trained_.begin_unit(*parameters_);
   parameters_->begin_bucket("embedding.tokens", resident);
   tokens_ = &parameters_->add({.name = "embedding.tokens.weight",
                                .shape = {config_.vocab_size, config_.n_embd},
@@ -78,6 +79,7 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
   const GptConfig& c = config_;
   const std::string name = "blocks." + std::to_string(layer);
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
+  trained_.begin_unit(*parameters_);
   parameters_->begin_bucket(name, resident);
   const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;  // tiles follow
   auto block = std::make_unique<TransformerBlock>(
@@ -99,10 +101,11 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
                            .output_init_std = output_std,
                            .tiles = c.tile,
                            .recompute = c.recompute});
-  if (resident) blocks_.push_back({std::move(block), bucket});
+  if (resident) blocks_.push_back({std::move(block), bucket, static_cast<int>(layer) + 1});
 }
 
 void Gpt::add_head(bool resident) {
+  trained_.begin_unit(*parameters_);
   parameters_->begin_bucket("final_norm", resident);
   final_norm_ = std::make_unique<ResidualNorm>(*parameters_, "final_norm", config_.n_embd,
                                                norm_options(config_));
@@ -143,6 +146,7 @@ std::size_t Gpt::table_bytes(const Precision& precision) const {
 }
 
 void Gpt::prepare(Pass& pass, void* memory) {
+  trained_.find(*parameters_);
   rope_table_ = {memory, pass.precision().statistic, rope_table_shape()};
   if (rope_table_.count() > 0) ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
 }
@@ -157,6 +161,7 @@ Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) c
 Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
+  const Pass::Unsaved below(pass, !trained_.reach(0));
   const bool adds_positions = positions_ != nullptr && pass.tensor().rank() == 0;
   hooks.acquire(tokens_->bucket);
   if (positions_) hooks.acquire(positions_->bucket);
@@ -194,6 +199,7 @@ Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch
   }
   for (std::size_t i = here.first_block; i < here.end_block; ++i) {
     const Block& block = blocks_[i];
+    const Pass::Unsaved below(pass, !trained_.reach(block.unit));
     hooks.acquire(block.bucket);
     stream = block.module->forward(pass, stream, rope_table_, hooks);
     hooks.release(block.bucket);
@@ -243,6 +249,7 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& b
   Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
   for (std::size_t i = here.end_block; i-- > here.first_block;) {
     const Block& block = blocks_[i];
+    if (!trained_.reach(block.unit)) break;
     hooks.acquire(block.bucket);
     pass.begin_gradients(hooks, block.bucket);
     d_stream = block.module->backward(pass, std::move(d_stream), rope_table_, hooks);
@@ -250,7 +257,7 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& b
     hooks.release(block.bucket);
   }
   if (!here.input) return d_stream;
-  embedding_backward(pass, d_stream, batch.inputs, hooks);
+  if (trained_.reach(0)) embedding_backward(pass, d_stream, batch.inputs, hooks);
   return {};
 }
 
@@ -276,21 +283,23 @@ void Gpt::embedding_backward(Pass& pass, const Tensor& d_stream, const TensorVie
   if (!shares_weight_) pass.begin_gradients(hooks, tokens_->bucket);
   if (positions_) pass.begin_gradients(hooks, positions_->bucket);
   // Behind the shared head's, which overwrites what is in the gradient.
-  pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids), d_embedding});
+  if (tokens_->trainable || (positions_ && positions_->trainable))
+    pass.weight_gradient({&Gpt::embedding_gradient, this, Tensor().view(ids), d_embedding});
   if (positions_) pass.gradients_ready(hooks, positions_->bucket);
   pass.gradients_ready(hooks, tokens_->bucket);
 }
 
 void Gpt::embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_embedding) {
   const auto& model = *static_cast<Gpt*>(self);
+  const Parameter& tokens = *model.tokens_;
+  const std::int64_t table = tokens.trainable ? tokens.local.rows() : 1;
   const Tensor workspace = pass.scratch(
-      ops::embedding_workspace(pass.stream(), pass.sequence().rows(),
-                               model.tokens_->gradient.shape.rows(), model.config_.n_embd),
+      ops::embedding_workspace(pass.stream(), pass.sequence().rows(), table, model.config_.n_embd),
       "embedding gradient");
   ops::embedding_backward(
       pass.stream(), {.ids = ids,
                       .d_out = d_embedding,
-                      .d_table = model.tokens_->gradient,
+                      .d_table = tokens.gradient,
                       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
                       .tokens = pass.sequence().tokens,
                       .first_id = model.first_id(),

@@ -1,4 +1,6 @@
 // What a Gpt says about itself.
+#include <algorithm>
+
 #include "choir/core/clock.hpp"
 #include "choir/model/gpt.hpp"
 
@@ -35,9 +37,13 @@ std::string Gpt::describe() const {
     const bool block = bucket->name.starts_with("blocks.");
     if (block && bucket->name != "blocks.0") continue;
     std::vector<const Parameter*> tensors(bucket->parameters.begin(), bucket->parameters.end());
-    if (block)
-      for (const Parameter* p : parameters_->all())
-        if (p->shard.tiles > 1 && p->name.starts_with(inside)) tensors.push_back(p);
+    for (const Parameter* p : parameters_->all())
+      if ((p->shard.tiles > 1 || !p->trainable) && p->name.starts_with(inside) &&
+          std::find(tensors.begin(), tensors.end(), p) == tensors.end())
+        tensors.push_back(p);
+    std::stable_sort(tensors.begin(), tensors.end(), [](const Parameter* a, const Parameter* b) {
+      return a->position < b->position;
+    });
     std::int64_t count = 0;
     for (const Parameter* p : tensors) count += p->count();
     text += fmt::format(

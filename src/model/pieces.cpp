@@ -20,6 +20,7 @@ ModelPieces::ModelPieces(const ModelCut& cut, std::int64_t layers)
     Piece piece{.input = range.first == 0, .head = end == units_, .first_block = block};
     block += static_cast<std::size_t>(range.count - piece.input - piece.head);
     piece.end_block = block;
+    piece.last_unit = end - 1;
     pieces_.push_back(piece);
   }
   whole_ = count == units_;

@@ -59,7 +59,8 @@ Tensor ChannelLayerNorm::backward(Pass& pass, const Tensor& x, const Statistics&
                                   const Tensor& d_out) {
   const std::int64_t rows = x.shape.rows();
   Tensor d_x = pass.allocate(x.shape, "gradient of a norm of channels");
-  SideGradient d_weight(pass, weight_), d_bias(pass, bias_);
+  constexpr auto kDiscarded = SideGradient::Frozen::discarded;
+  SideGradient d_weight(pass, weight_, kDiscarded), d_bias(pass, bias_, kDiscarded);
   if (statistics.moments.empty()) {
     const Tensor workspace =
         pass.scratch(ops::norm_workspace(pass.stream(), rows, x.shape.back()), "norm gradient");

@@ -1,8 +1,10 @@
 #include "choir/nn/linear.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "choir/ops/gemm.hpp"
+#include "choir/ops/reduce.hpp"
 
 namespace choir {
 
@@ -21,10 +23,14 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
                              .shape = {outputs},
                              .init = Init::zeros(),
                              .shard = options.bias_shard});
+  bucket_ = weight_->bucket;
 }
 
 Linear::Linear(Parameter& weight)
-    : weight_(&weight), inputs_(weight.local[1]), outputs_(weight.local[0]) {}
+    : weight_(&weight),
+      bucket_(weight.bucket),
+      inputs_(weight.local[1]),
+      outputs_(weight.local[0]) {}
 
 TensorView Linear::bias(const Pass& pass) const {
   const bool elsewhere =
@@ -37,13 +43,13 @@ Tensor Linear::forward(Pass& pass, const Tensor& x, bool keep_input) {
   if (row()) {
     Tensor terms = allocate_terms(pass, outputs_, "linear output");
     ops::gemm(pass.stream(), x, weight_->value, terms, options);
-    if (keep_input) pass.save(x);
+    if (keep_input) save_input(pass, x);
     return RowSum(pass, std::move(terms)).wait();
   }
   const Tensor rows = column() ? gather_rows(pass, x) : x;
   Tensor y = pass.allocate({rows.shape.rows(), outputs_}, "linear output");
   ops::gemm(pass.stream(), rows, weight_->value, y, options);
-  if (keep_input) pass.save(x);
+  if (keep_input) save_input(pass, x);
   return y;
 }
 
@@ -53,15 +59,17 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
     Tensor d_rows = row() ? gather_rows(pass, d_y) : d_y;
     Tensor d_x = pass.allocate({d_rows.shape.rows(), inputs_}, "linear input gradient");
     ops::gemm(pass.stream(), d_rows, weight_->value, d_x);
-    pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), std::move(d_rows)});
+    add_gradients(pass, std::move(x), std::move(d_rows));
     return d_x;
   }
-  RowGather inputs(pass, pass.pop());
+  Tensor x = pass.pop();
+  std::optional<RowGather> inputs;
+  if (weight_->trainable) inputs.emplace(pass, std::exchange(x, Tensor()));
   Tensor terms = allocate_terms(pass, inputs_, "linear input gradient");
   ops::gemm(pass.stream(), d_y, weight_->value, terms);
-  Tensor x = inputs.wait();
+  if (inputs) x = inputs->wait();
   RowSum sum(pass, std::move(terms));
-  pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), d_y});
+  add_gradients(pass, std::move(x), d_y);
   return sum.wait();
 }
 
@@ -75,7 +83,7 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
              .bias = bias(pass),
              .epilogue = ops::GemmEpilogue::gelu_tanh,
              .pre_activation = before});
-  if (keep_input) pass.save(x);
+  if (keep_input) save_input(pass, x);
   pass.save(before);
   return y;
 }
@@ -87,7 +95,7 @@ Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
   Tensor d_before = pass.allocate(before.shape, "pre-activation gradient");
   ops::gemm(pass.stream(), d_rows, weight_->value, d_before,
             {.epilogue = ops::GemmEpilogue::gelu_tanh_gradient, .pre_activation = before});
-  pass.weight_gradient({&Linear::weight_gradient, this, std::move(x), std::move(d_rows)});
+  add_gradients(pass, std::move(x), std::move(d_rows));
   return d_before;
 }
 
@@ -104,11 +112,14 @@ void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& 
 
 void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
   auto& layer = *static_cast<Linear*>(self);
-  ops::GemmOptions options{.transpose_a = true, .accumulate = layer.weight_->accumulate()};
   Tensor workspace;
-  if (layer.bias_) {
+  if (layer.trains_bias())
     workspace = pass.scratch(
         ops::gemm_sums_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_), "bias gradient");
+  if (!layer.weight_->trainable)
+    return ops::bias_gradient(pass.stream(), d_y, layer.bias_->gradient, workspace);
+  ops::GemmOptions options{.transpose_a = true, .accumulate = layer.weight_->accumulate()};
+  if (layer.trains_bias()) {
     options.sums_of_a = layer.bias_->gradient;
     options.workspace = workspace;
   }

@@ -1,7 +1,9 @@
 #include "choir/nn/parameter_set.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <type_traits>
+#include <utility>
 
 #include "choir/core/philox.hpp"
 #include "choir/nn/shard.hpp"
@@ -134,38 +136,90 @@ const Bucket& ParameterSet::bucket_with(const Parameter* parameter) const {
 std::vector<const Bucket*> ParameterSet::model_buckets() const {
   std::vector<const Bucket*> list;
   for (const Place& place : order_)
-    if (at(place).parameters.empty() || !at(place).parameters.front()->tied_to)
+    if (!at(place).beside &&
+        (at(place).parameters.empty() || !at(place).parameters.front()->tied_to))
       list.push_back(&at(place));
   return list;
 }
 
-void ParameterSet::place(int data_ranks) {
-  flat_size_ = 0;
+void ParameterSet::freeze(const std::function<bool(const Parameter&)>& chosen) {
+  for (auto* memory : {&parameters_, &described_})
+    for (Parameter& p : *memory) {
+      const Parameter& named = p.tied_to ? *p.tied_to : p;
+      if (chosen(named)) p.trainable = false;
+    }
+}
+
+// As if everything were trained: an element is called the same whatever is frozen.
+void ParameterSet::number_elements() {
   std::int64_t position = 0;
   for (const Place& where : order_) {
     Bucket& bucket = at(where);
     std::stable_partition(bucket.parameters.begin(), bucket.parameters.end(),
                           [](const Parameter* p) { return p->decay; });
-    std::int64_t end = 0;
-    bucket.decayed = 0;
     for (Parameter* p : bucket.parameters) {
-      p->offset = end;
-      end += round_up(p->local_count(), kAlignment);
-      if (p->decay) bucket.decayed = end;
       if (p->tied_to) continue;
       p->position = position;
       position += round_up(p->count(), kAlignment);
     }
-    if (!where.resident) continue;
-    bucket.size = round_up(end, kSliceAlignment * data_ranks);
-    bucket.offset = flat_size_;
-    flat_size_ += bucket.size;
+  }
+}
+
+// Behind all others, so that the numbers of those stay.
+void ParameterSet::part_frozen() {
+  const auto frozen = [](const Parameter* p) { return !p->trainable; };
+  const std::vector<Place> before = std::exchange(order_, {});
+  for (const Place& where : before) {
+    order_.push_back(where);
+    std::vector<Parameter*>& all = at(where).parameters;
+    const auto count = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), frozen));
+    at(where).trainable = count == 0 || count < all.size();
+    if (count == 0 || count == all.size()) continue;
+    std::vector<Bucket>& list = where.resident ? buckets_ : elsewhere_;
+    const std::size_t index = list.size();
+    Bucket apart;
+    apart.name = at(where).name + " (frozen)";
+    apart.tile = at(where).tile;
+    apart.trainable = false;
+    apart.beside = true;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(apart.parameters), frozen);
+    std::erase_if(all, frozen);
+    at(where).frozen = static_cast<int>(index);
+    if (where.resident)
+      for (Parameter* p : apart.parameters) p->bucket = static_cast<int>(index);
+    list.push_back(std::move(apart));
+    order_.push_back({where.resident, index});
+  }
+}
+
+void ParameterSet::place(int data_ranks) {
+  number_elements();
+  part_frozen();
+  flat_size_ = trained_size_ = 0;
+  for (const bool trained : {true, false}) {
+    for (const Place& where : order_) {
+      Bucket& bucket = at(where);
+      if (bucket.trainable != trained) continue;
+      std::int64_t end = 0;
+      bucket.decayed = 0;
+      for (Parameter* p : bucket.parameters) {
+        p->offset = end;
+        end += round_up(p->local_count(), kAlignment);
+        if (p->decay) bucket.decayed = end;
+      }
+      if (!where.resident) continue;
+      bucket.size = round_up(end, kSliceAlignment * data_ranks);
+      bucket.offset = flat_size_;
+      flat_size_ += bucket.size;
+    }
+    if (trained) trained_size_ = flat_size_;
   }
   for (const Parameter* copy : copies_) {
     const Bucket& own = bucket_with(copy);
     const Bucket& original = bucket_with(copy->tied_to);
     CHOIR_CHECK(own.parameters.size() == 1 && original.parameters.size() == 1 &&
-                    copy->local == copy->tied_to->local && copy->decay == copy->tied_to->decay,
+                    copy->local == copy->tied_to->local && copy->decay == copy->tied_to->decay &&
+                    copy->trainable == copy->tied_to->trainable,
                 "'{}' and '{}' are not laid out alike", copy->name, copy->tied_to->name);
     own.parameters.front()->position = copy->tied_to->position;
   }
@@ -177,8 +231,8 @@ void ParameterSet::bind(const Precision& precision, void* values, void* masters,
       return flat ? window(flat, dtype, bucket.offset, {0}).data : nullptr;
     };
     bind_values(bucket, {from(values, precision.compute), precision.compute, {bucket.size}});
-    bind_gradients(bucket,
-                   {from(gradients, precision.gradient), precision.gradient, {bucket.size}});
+    void* const sums = bucket.trainable ? from(gradients, precision.gradient) : nullptr;
+    bind_gradients(bucket, {sums, precision.gradient, {bucket.size}});
     void* const master = from(masters, precision.master);
     for (Parameter* p : bucket.parameters)
       p->master = window(master, precision.master, p->offset, p->local);
@@ -204,6 +258,12 @@ std::int64_t ParameterSet::count() const {
 std::int64_t ParameterSet::count_decayed() const {
   std::int64_t sum = 0;
   for (const Parameter* p : all_) sum += p->decay ? p->count() : 0;
+  return sum;
+}
+
+std::int64_t ParameterSet::count_frozen() const {
+  std::int64_t sum = 0;
+  for (const Parameter* p : all_) sum += p->trainable ? 0 : p->count();
   return sum;
 }
 

@@ -195,7 +195,9 @@ void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tens
   ops::unshift_scores(pass.stream(), d_bias, d_scores);
   d_bias.reset();
   const Tensor d_shifted = pass.allocate(shifted.shape, "shifted queries gradient");
-  const Tensor d_projected = pass.allocate(projected.shape, "relative positions gradient");
+  const bool trained = position_->trainable;
+  const Tensor d_projected =
+      trained ? pass.allocate(projected.shape, "relative positions gradient") : Tensor();
   for (std::int64_t h = 0; h < options_.heads; ++h) {
     const auto head = [&](const Tensor& x, const Shape& shape) {
       return x.slice(h, 1).reshaped(shape);
@@ -203,12 +205,15 @@ void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tens
     const TensorView d = head(d_scores, {rows, count});
     ops::gemm(pass.stream(), d, head(projected, {count, head_width_}),
               head(d_shifted, {rows, head_width_}));
+    if (!trained) continue;
     ops::gemm(pass.stream(), d, head(shifted, {rows, head_width_}),
               head(d_projected, {count, head_width_}), {.transpose_a = true});
   }
   d_scores.reset();
-  pass.weight_gradient({&RelativeAttention::position_gradient, this, positions, d_projected});
-  SideGradient content(pass, query_bias_), position(pass, position_bias_);
+  if (trained)
+    pass.weight_gradient({&RelativeAttention::position_gradient, this, positions, d_projected});
+  constexpr auto kDiscarded = SideGradient::Frozen::discarded;
+  SideGradient content(pass, query_bias_, kDiscarded), position(pass, position_bias_, kDiscarded);
   {
     const Tensor workspace = pass.scratch(
         ops::relative_queries_workspace(pass.stream(), rows, options_.heads * head_width_),

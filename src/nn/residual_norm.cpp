@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "choir/nn/side_gradient.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -12,12 +13,6 @@ ShardSpec shard_of(const ParameterSet& parameters) {
   ShardSpec spec;
   if (parameters.tensor().sequence) spec.partial = {Axis::tensor};
   return spec;
-}
-
-Tensor zeroed(Pass& pass, std::int64_t width) {
-  Tensor sums = pass.allocate_statistic({width}, "norm weight gradient");
-  ops::zero(pass.stream(), sums);
-  return sums;
 }
 
 }  // namespace
@@ -79,12 +74,8 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
     if (accumulate) ops::copy(pass.stream(), d_sum, fresh);
     d_sum = std::move(fresh);
   }
-  TensorView d_weight = weight_->gradient, d_bias = bias_ ? bias_->gradient : TensorView{};
-  Tensor own_weight, own_bias;
-  if (pass.postpones_weight_gradients()) {  // of the sums, which come with d_sum, the addition
-    d_weight = own_weight = zeroed(pass, width_);
-    if (bias_) d_bias = own_bias = zeroed(pass, width_);
-  }
+  // The kernel wants the sums of the weight, frozen or not, and may leave out those of the bias.
+  SideGradient d_weight(pass, weight_, SideGradient::Frozen::discarded), d_bias(pass, bias_);
   const Tensor workspace =
       pass.scratch(ops::norm_workspace(pass.stream(), sum.shape.rows(), width_), "norm gradient");
   ops::norm_backward(pass.stream(), {.kind = options_.kind,
@@ -95,23 +86,12 @@ Tensor ResidualNorm::backward(Pass& pass, const Tensor& d_normed, Tensor d_sum) 
                                      .rstd = rstd,
                                      .d_sum = d_sum,
                                      .accumulate = accumulate,
-                                     .d_weight = d_weight,
-                                     .d_bias = d_bias,
+                                     .d_weight = d_weight.view(),
+                                     .d_bias = d_bias.view(),
                                      .workspace = workspace});
-  if (pass.postpones_weight_gradients())
-    pass.weight_gradient(
-        {&ResidualNorm::add_gradients, this, std::move(own_weight), std::move(own_bias)});
+  d_weight.finish(pass);
+  d_bias.finish(pass);
   return d_sum;
-}
-
-void ResidualNorm::add_gradients(Pass& pass, void* self, const Tensor& d_weight,
-                                 const Tensor& d_bias) {
-  const auto& norm = *static_cast<ResidualNorm*>(self);
-  const auto add = [&](const TensorView& total, const TensorView& more) {
-    ops::add(pass.stream(), total, more, total);
-  };
-  add(norm.weight_->gradient, d_weight);
-  if (norm.bias_) add(norm.bias_->gradient, d_bias);
 }
 
 }  // namespace choir

@@ -4,19 +4,22 @@
 
 namespace choir {
 
-SideGradient::SideGradient(Pass& pass, Parameter* parameter) : parameter_(parameter) {
-  if (!parameter_ || !pass.postpones_weight_gradients()) return;
-  own_ = pass.allocate_statistic(parameter_->gradient.shape, "small gradient");
+SideGradient::SideGradient(Pass& pass, Parameter* parameter, Frozen frozen)
+    : parameter_(parameter && parameter->trainable ? parameter : nullptr) {
+  const bool discards = parameter && !parameter_ && frozen == Frozen::discarded;
+  if (!discards && !(parameter_ && pass.postpones_weight_gradients())) return;
+  own_ = pass.allocate_statistic(parameter->local, "small gradient");
   ops::zero(pass.stream(), own_);
 }
 
 TensorView SideGradient::view() const {
-  if (!parameter_) return {};
+  if (!parameter_ && own_.empty()) return {};
   return own_.empty() ? parameter_->gradient : static_cast<const TensorView&>(own_);
 }
 
 void SideGradient::finish(Pass& pass) {
-  if (!own_.empty()) pass.weight_gradient({&SideGradient::add, parameter_, std::move(own_), {}});
+  if (parameter_ && !own_.empty())
+    pass.weight_gradient({&SideGradient::add, parameter_, std::move(own_), {}});
 }
 
 void SideGradient::add(Pass& pass, void* parameter, const Tensor& sums, const Tensor&) {

@@ -63,8 +63,11 @@ void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
   const std::int64_t rows = args.ids.count(), width = args.d_out.shape.back();
   check_tensor(args.ids, DType::i32, rows, "ids");
   check_tensor(args.d_out, dtype, rows * width, "d_out");
-  check_tensor(args.d_table, sums, args.d_table.count(), "d_table");
-  CHOIR_CHECK(args.d_table.shape.back() == width, "d_table is {}", to_string(args.d_table.shape));
+  const bool table = !args.d_table.empty();
+  if (table) {
+    check_tensor(args.d_table, sums, args.d_table.count(), "d_table");
+    CHOIR_CHECK(args.d_table.shape.back() == width, "d_table is {}", to_string(args.d_table.shape));
+  }
   check_positions(args.tokens, args.first_position, args.position_end);
   if (!args.d_positions.empty()) {
     check_tensor(args.d_positions, sums, args.d_positions.count(), "d_positions");
@@ -75,13 +78,14 @@ void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
                 "d_positions is {}", to_string(args.d_positions.shape));
   }
   check_workspace(args.workspace,
-                  embedding_workspace(stream, rows, args.d_table.shape.rows(), width));
-  const double n = static_cast<double>(rows * width), tables = args.d_positions.empty() ? 1 : 2;
+                  embedding_workspace(stream, rows, table ? args.d_table.shape.rows() : 1, width));
+  const double n = static_cast<double>(rows * width);
+  const double tables = (table ? 1 : 0) + (args.d_positions.empty() ? 0 : 1);
   stream.count(tables * n,
                as_bytes(args.d_out) + 2 * tables * n * static_cast<double>(size_of(sums)));
   if (on_cuda(stream)) return cuda::embedding_backward(stream, args);
   if (!computes(stream)) return;
-  check_ids(args.ids, args.d_table.shape.rows(), args.vocabulary);
+  if (table) check_ids(args.ids, args.d_table.shape.rows(), args.vocabulary);
   with_element(dtype, [&](auto t) { cpu::embedding_backward<decltype(t)>(args); });
 }
 

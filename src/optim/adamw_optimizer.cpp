@@ -17,6 +17,7 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
                 outside->of(OffloadedState::second_moment)};
     std::vector<Range> flat;
     for (const Bucket& bucket : storage.parameters().buckets()) {
+      if (!bucket.trainable) continue;
       const std::int64_t begin = bucket.offset / storage.sharding().slices();
       const std::int64_t size = storage.sharding().slice(bucket).count;
       for (std::int64_t at = 0; at < size; at += outside->chunk()) {
@@ -27,12 +28,12 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
     state_ = StateStream::make(*outside, device, std::move(flat));
     return;
   }
-  const std::int64_t n = storage.slices_size();
+  const std::int64_t n = storage.trained_slices_size();
   const DType type = storage.precision().gradient;
   memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
   const TensorView both{memory_.data(), type, {2 * n}};
   moments_ = {both.slice(0, n), both.slice(n, n)};
-  device.zero(memory_.data(), memory_.bytes());
+  if (n > 0) device.zero(memory_.data(), memory_.bytes());
 }
 
 TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const {
@@ -58,6 +59,7 @@ void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
   if (state_) state_->begin(stream);
   std::size_t chunk = 0;
   for (const Bucket& bucket : storage_->parameters().buckets()) {
+    if (!bucket.trainable) continue;
     const std::int64_t size = storage_->sharding().slice(bucket).count;
     if (state_)
       for (std::int64_t end = 0; end < size; end = chunks_[chunk - 1].end())

@@ -29,7 +29,9 @@ std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeCon
 
 std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters,
                                                  NegativeControl control) {
-  std::vector<const Parameter*> counted = parameters.all();
+  std::vector<const Parameter*> counted;
+  for (const Parameter* p : parameters.all())
+    if (p->trainable) counted.push_back(p);
   if (control == NegativeControl::tied_twice)
     counted.insert(counted.end(), parameters.copies().begin(), parameters.copies().end());
   return counted;

@@ -13,15 +13,27 @@ bool same_shape(const Bucket& a, const Bucket& b) {
                     });
 }
 
+/// Not in use at the same time.
+bool takes_turns(const Bucket& a, const Bucket& b) {
+  return a.beside == b.beside && (a.tile > 0) == (b.tile > 0);
+}
+
 }  // namespace
 
-BucketRing::BucketRing(const ParameterSet& parameters, DType dtype, int depth, Device& device,
-                       Communicator& comm) {
+BucketRing::BucketRing(const ParameterSet& parameters, Of which, DType dtype, int depth,
+                       Device& device, Communicator& comm) {
   const std::vector<Bucket>& buckets = parameters.buckets();
   std::vector<std::int64_t> offsets;
   std::int64_t total = 0;
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    const auto alike = [&](const Bucket& other) { return same_shape(other, buckets[b]); };
+    if (which == Of::trained && !buckets[b].trainable) {
+      slots_of_.push_back({});
+      continue;
+    }
+    const auto alike = [&](const Bucket& other) {
+      return (which == Of::all || other.trainable) && takes_turns(other, buckets[b]) &&
+             same_shape(other, buckets[b]);
+    };
     const auto first = std::find_if(buckets.begin(), buckets.end(), alike) - buckets.begin();
     if (static_cast<std::size_t>(first) < b) {
       slots_of_.push_back(slots_of_[static_cast<std::size_t>(first)]);
@@ -35,6 +47,7 @@ BucketRing::BucketRing(const ParameterSet& parameters, DType dtype, int depth, D
       offsets.push_back(total);
     }
   }
+  if (total == 0) return;
   memory_ = CommMemory(device, comm, static_cast<std::size_t>(total) * size_of(dtype));
   const TensorView all{memory_.data(), dtype, {total}};
   for (std::size_t s = 0; s < slots_.size(); ++s)

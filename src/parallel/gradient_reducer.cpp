@@ -26,13 +26,14 @@ GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& g
   const Sharding& sharding = storage.sharding();
   const DType type = storage.precision().gradient;
   if (sharding.gradients_sharded()) {
-    ring_.emplace(storage.parameters(), type, kGradientSlots, device, sharding.group());
+    ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kGradientSlots, device,
+                  sharding.group());
     summed_.assign(storage.parameters().buckets().size(), 0);
   }
   if (!reproducible) return;
   CHOIR_CHECK(std::has_single_bit(static_cast<std::uint64_t>(micro_batches)),
               "reproducible mode with {} micro-batches a rank", micro_batches);
-  const std::int64_t count = ring_ ? storage.slices_size() : storage.parameters().flat_size();
+  const std::int64_t count = level_size();
   for (std::int64_t held = 1; held < micro_batches; held *= 2)
     levels_.emplace_back(device, static_cast<std::size_t>(count) * size_of(type));
 }
@@ -43,6 +44,7 @@ void GradientReducer::begin_micro_batch(const Stream& stream, std::int64_t j) {
 }
 
 void GradientReducer::begin_gradients(int index) {
+  if (!bucket(index).trainable) return;
   if (!ring_) {
     if (starts_sum(current_) || reproducible_) storage_->begin_gradients(stream_, bucket(index));
     return;
@@ -56,6 +58,7 @@ void GradientReducer::begin_gradients(int index) {
 
 void GradientReducer::gradients_ready(int index) {
   const Bucket& b = bucket(index);
+  if (!b.trainable) return;
   const Sharding& sharding = storage_->sharding();
   Communicator& group = sharding.group();
   const auto mine = static_cast<std::size_t>(sharding.slice(b).count);
@@ -101,10 +104,13 @@ void GradientReducer::accumulate(int index) {
   }
 }
 
+std::int64_t GradientReducer::level_size() const {
+  return ring_ ? storage_->trained_slices_size() : storage_->parameters().trained_size();
+}
+
 TensorView GradientReducer::level(std::size_t l, const Bucket& b) const {
   const DType type = storage_->precision().gradient;
-  const std::int64_t count = ring_ ? storage_->slices_size() : storage_->parameters().flat_size();
-  const TensorView all{levels_[l].data(), type, {count}};
+  const TensorView all{levels_[l].data(), type, {level_size()}};
   return ring_ ? storage_->slice_of(all, b) : all.slice(b.offset, b.size);
 }
 
@@ -121,10 +127,11 @@ bool GradientReducer::combine(std::int64_t j, const TensorView& fresh, const Buc
 double GradientReducer::finish() {
   const double start = now_seconds();
   gatherer_->queue().finish_all();
-  for (std::int64_t& count : summed_) {
-    CHOIR_CHECK(count == micro_batches_, "{} of {} micro-batches were summed", count,
-                micro_batches_);
-    count = 0;
+  for (std::size_t b = 0; b < summed_.size(); ++b) {
+    const bool trained = storage_->parameters().buckets()[b].trainable;
+    CHOIR_CHECK(!trained || summed_[b] == micro_batches_, "{} of {} micro-batches were summed",
+                summed_[b], micro_batches_);
+    summed_[b] = 0;
   }
   reduce_replicas();
   return now_seconds() - start;
@@ -134,6 +141,7 @@ void GradientReducer::reduce_replicas() {
   Communicator* replicas = storage_->sharding().replicas();
   if (replicas == nullptr || control_ == NegativeControl::groups_unsummed) return;
   for (const Bucket& b : storage_->parameters().buckets()) {
+    if (!b.trainable) continue;
     const TensorView sum = storage_->gradients(b);
     replica_queue_.start([&]() -> CommRequest& {
       return replicas->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()), sum.dtype,

@@ -1,5 +1,7 @@
 #include "choir/parallel/parameter_gatherer.hpp"
 
+#include <algorithm>
+
 #include "choir/core/clock.hpp"
 #include "choir/ops/reduce.hpp"
 
@@ -8,9 +10,12 @@ namespace choir {
 ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
     : storage_(&storage), stream_(device) {
   const Sharding& sharding = storage.sharding();
+  const std::vector<Bucket>& buckets = storage.parameters().buckets();
+  walked_ = static_cast<int>(
+      std::count_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return !b.beside; }));
   if (sharding.values_sharded())
-    ring_.emplace(storage.parameters(), storage.precision().compute, 1 + sharding.prefetch(),
-                  device, sharding.group());
+    ring_.emplace(storage.parameters(), BucketRing::Of::all, storage.precision().compute,
+                  1 + sharding.prefetch(), device, sharding.group());
   if (!storage.values_outside()) return;
   fetches_ = std::make_unique<SideStream>(device);
   free_ = std::make_unique<Event>(device);
@@ -21,12 +26,17 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
 void ParameterGatherer::acquire(int index) {
   if (!ring_) return;
   CHOIR_CHECK(gather(index), "bucket {}: every slot of its shape is in use", bucket(index).name);
+  await(index);
+  if (bucket(index).frozen >= 0) await(bucket(index).frozen);
+  prefetch(index);
+}
+
+void ParameterGatherer::await(int index) {
   BucketRing::Slot& slot = *ring_->find(index);
   fetched(index);
   queue_.finish(slot.ticket);
   ++slot.users;
   storage_->parameters().bind_values(bucket(index), slot.memory);
-  prefetch(index);
 }
 
 void ParameterGatherer::release(int index) {
@@ -34,12 +44,13 @@ void ParameterGatherer::release(int index) {
   BucketRing::Slot* slot = ring_->find(index);
   CHOIR_CHECK(slot != nullptr && slot->users > 0, "bucket {} is not in use", bucket(index).name);
   --slot->users;
+  if (bucket(index).frozen >= 0) release(bucket(index).frozen);
 }
 
 // Forward begins at the first bucket and goes up; at the last one the model turns round, and
 // backward ends above the first, whose values it has no use for.
 void ParameterGatherer::prefetch(int index) {
-  const int end = static_cast<int>(storage_->parameters().buckets().size());
+  const int end = walked_;
   const bool forward = index == 0 || (index > last_ && index != below(last_));
   last_ = index;
   int next = index;
@@ -50,7 +61,7 @@ void ParameterGatherer::prefetch(int index) {
 }
 
 int ParameterGatherer::below(int index) const {
-  const int end = static_cast<int>(storage_->parameters().buckets().size());
+  const int end = walked_;
   const auto tile = [&](int i) { return i >= 0 && i < end ? bucket(i).tile : 0; };
   int last = index;  // of the tiles of this layer
   while (tile(last + 1) > 0) ++last;
@@ -62,6 +73,11 @@ int ParameterGatherer::below(int index) const {
 
 // False: no slot is free. What a slot still has is not gathered again.
 bool ParameterGatherer::gather(int index) {
+  const int beside = bucket(index).frozen;
+  return gather_alone(index) && (beside < 0 || gather_alone(beside));
+}
+
+bool ParameterGatherer::gather_alone(int index) {
   if (ring_->find(index) != nullptr) return true;
   BucketRing::Slot* slot = ring_->claim(index, queue_);
   if (slot == nullptr) return false;

@@ -49,12 +49,12 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   // Zeroed: the padding of whole buckets stays zero for ever.
   const auto own = [&](Buffer& memory, std::int64_t count, DType type) {
     memory = Buffer(device, bytes(count, type));
-    device.zero(memory.data(), memory.bytes());
+    if (count > 0) device.zero(memory.data(), memory.bytes());
     return TensorView{memory.data(), type, {count}};
   };
-  const auto shared = [&](CommMemory& memory, DType type) {
-    memory = CommMemory(device, sharding_.group(), bytes(n, type));
-    return TensorView{memory.data(), type, {n}};
+  const auto shared = [&](CommMemory& memory, std::int64_t count, DType type) {
+    if (count > 0) memory = CommMemory(device, sharding_.group(), bytes(count, type));
+    return TensorView{count > 0 ? memory.data() : nullptr, type, {count}};
   };
   const bool whole_values = !sharding_.values_sharded();
   if (training && offloads.on(device).any()) offload(offloads, world ? *world : sharding_.data());
@@ -68,11 +68,11 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   if (sharding_.stage() == 0)
     values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
   else if (whole_values)
-    values_ = shared(value_memory_, precision.compute);
+    values_ = shared(value_memory_, n, precision.compute);
   if (training && sharding_.gradients_sharded())
-    slice_gradients_ = own(slice_gradient_memory_, mine, precision.gradient);
+    slice_gradients_ = own(slice_gradient_memory_, trained_slices_size(), precision.gradient);
   else if (training)
-    gradients_ = shared(gradient_memory_, precision.gradient);
+    gradients_ = shared(gradient_memory_, parameters.trained_size(), precision.gradient);
   const bool whole_masters = sharding_.slices() == 1 || masters_are_values();
   parameters.bind(precision, values_.data,
                   !whole_masters         ? nullptr
@@ -89,7 +89,7 @@ void ParameterStorage::offload(const OffloadOptions& options, Communicator& worl
       options, precision_,
       OffloadedState::Contents{.masters = precision_.has_copy() || parameters_outside_,
                                .values = precision_.has_copy() && parameters_outside_},
-      slices_size(), *device_, world);
+      slices_size(), trained_slices_size(), *device_, world);
 }
 
 TensorView ParameterStorage::masters(const Bucket& bucket) const {
@@ -99,6 +99,7 @@ TensorView ParameterStorage::masters(const Bucket& bucket) const {
 }
 
 TensorView ParameterStorage::gradients(const Bucket& bucket) const {
+  CHOIR_CHECK(bucket.trainable, "bucket {} is frozen: it has no gradients", bucket.name);
   if (sharding_.gradients_sharded()) return slice_of(slice_gradients_, bucket);
   const Range mine = sharding_.slice(bucket);
   return part(gradients_, bucket).slice(mine.first, mine.count);

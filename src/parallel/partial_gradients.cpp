@@ -14,7 +14,8 @@ PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DTy
   std::int64_t largest = 0;
   for (const Bucket& bucket : parameters.buckets()) {
     Message message;
-    for (const Parameter* p : bucket.parameters)
+    for (const Parameter* p : bucket.parameters) {
+      if (!p->trainable) continue;
       for (const PartialRun& run : partial_runs(*p)) {
         if (control == (p->shard.split_dim < 0 ? NegativeControl::norm_unreduced
                                                : NegativeControl::kv_unsummed))
@@ -22,6 +23,7 @@ PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DTy
         message.runs.push_back({p, run.local, run.count, message.size + run.place});
         message.size += run.size;
       }
+    }
     largest = std::max(largest, message.size);
     messages_.push_back(std::move(message));
   }

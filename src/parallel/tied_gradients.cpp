@@ -12,7 +12,7 @@ TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communic
     : storage_(&storage), stages_(&stages), control_(control) {
   std::size_t largest = 0;
   for (const Parameter* copy : storage.parameters().copies())
-    if (copy->resident() != copy->tied_to->resident())
+    if (copy->trainable && copy->resident() != copy->tied_to->resident())
       largest = std::max(largest, slice(copy->resident() ? *copy : *copy->tied_to).bytes());
   if (largest > 0) memory_ = Buffer(device, largest);
 }
@@ -26,6 +26,7 @@ void TiedGradients::join(const Stream& stream) {
   if (control_ == NegativeControl::tied_unjoined) return;
   for (const Parameter* copy : storage_->parameters().copies()) {
     const Parameter& original = *copy->tied_to;
+    if (!original.trainable) continue;
     if (copy->resident() && original.resident()) {
       ops::add(stream, slice(original), slice(*copy), slice(original));
       ops::copy(stream, slice(original), slice(*copy));

@@ -92,6 +92,13 @@ class Checks {
                       format_hms(run.walltime), format_hms(run.walltime_margin)));
   }
 
+  void freezing() {
+    const TrainSection& train = deck_.train;
+    if (train.freeze.empty() && !train.unfreeze.empty())
+      add({"train.unfreeze", "train.freeze"},
+          "train.unfreeze takes back from train.freeze, which is not given");
+  }
+
   void warm_start() {
     const CheckpointSection& checkpoint = deck_.checkpoint;
     if (!checkpoint.init_from.empty()) return;
@@ -209,6 +216,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   if (!speech) checks.batch();
   if (!speech) checks.data();
   checks.schedule();
+  checks.freezing();
   checks.warm_start();
   checks.precision();
   checks.device();

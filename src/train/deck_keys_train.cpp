@@ -112,11 +112,11 @@ void add_train_keys(Table& table) {
         }
         return {};
       });
-  train.add("freeze", &Part::freeze, "", "Name patterns of parameters that are not trained.")
-      .checked("[] (patterns not yet)", [](const KeyValue& value) -> std::string {
-        const bool none = std::get<std::vector<std::string>>(value).empty();
-        return none ? "" : "freezing is not yet supported; legal now: []";
-      });
+  train.add("freeze", &Part::freeze, "patterns",
+            "Names of parameters that are not trained, with * and ?. They cost no gradient, no "
+            "moments and no communication.");
+  train.add("unfreeze", &Part::unfreeze, "patterns",
+            "With train.freeze: names of parameters to train nevertheless.");
   train
       .add("nan_policy", &Part::nan_policy, "",
            "When a loss or gradient is not finite: stop and name the tensors, or skip the update.")

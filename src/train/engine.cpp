@@ -71,6 +71,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
                  .zero = options.zero,
                  .pipeline = options.pipeline,
                  .offload = options.offload,
+                 .freezing = options.freezing,
                  .separate_tied = options.reproducible,
                  .order = order_of(options),
                  .alter = options.alter,

@@ -47,6 +47,7 @@ const ModelConfig& checked(const ModelInstance::Options& options, Mesh& mesh) {
 }
 
 ParameterSet& altered(const ModelInstance::Options& options, ParameterSet& parameters) {
+  if (options.training) freeze_parameters(parameters, options.freezing, options.model);
   if (options.alter) options.alter(parameters);
   return parameters;
 }

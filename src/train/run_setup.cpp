@@ -93,6 +93,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
           .zero = zero_of(deck),
           .pipeline = pipeline_of(deck),
           .offload = offload_of(deck),
+          .freezing = {.freeze = deck.train.freeze, .unfreeze = deck.train.unfreeze},
           .adamw = {.beta1 = o.beta1,
                     .beta2 = o.beta2,
                     .epsilon = o.epsilon,

@@ -8,6 +8,7 @@
 #include "choir/comm/axis_speed.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/gemm.hpp"
 
@@ -88,6 +89,20 @@ std::string batch_report(Engine& engine, std::int64_t ranks) {
       format_count(sequences * o.model.gpt().block_size));
 }
 
+/// Of a model of which a part is trained.
+std::string frozen_report(const ParameterSet& parameters) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> names;
+  for (const Parameter* p : parameters.all())
+    if (!p->trainable) names.push_back(p->name);
+  if (names.empty()) return {};
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kNamed));
+  return fmt::format("  frozen                     {:>16} in {} tensors: {}{}\n",
+                     format_count(parameters.count_frozen()), count, join(names, ", "),
+                     count > kNamed ? ", ..." : "");
+}
+
 }  // namespace
 
 std::string model_report(Engine& engine) {
@@ -113,6 +128,7 @@ std::string model_report(Engine& engine) {
       "  parameters                 {:>16}\n{}"
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
+      "{}"
       "  tensor axis                {:>16}\n"
       "{}"
       "  GEMM                       {:>16}\n"
@@ -121,7 +137,8 @@ std::string model_report(Engine& engine) {
       model.describe(), format_count(parameters.count()), without_positions,
       format_count(parameters.count_decayed()), decayed_tensors,
       format_count(parameters.count() - parameters.count_decayed()), tensors - decayed_tensors,
-      divided, batch_report(engine, ranks), ops::gemm_library(o.precision.compute),
+      frozen_report(parameters), divided, batch_report(engine, ranks),
+      ops::gemm_library(o.precision.compute),
       engine.lag() == 0 ? "after each step" : fmt::format("{} step(s) later", engine.lag()),
       engine.graph_use());
 }
@@ -142,9 +159,12 @@ std::string zero_report(Engine& engine) {
     text += fmt::format(" in {} slice(s), {} group(s) of {} rank(s)", ranks,
                         sharding.replica_count(), ranks);
   if (sharding.data().size() == 1) return text;
-  const auto elements = static_cast<double>(storage.parameters().flat_size());
-  const double gradients = elements * static_cast<double>(size_of(o.precision.gradient));
-  const double values = elements * static_cast<double>(size_of(o.precision.compute));
+  const ParameterSet& all = storage.parameters();
+  const auto trained = static_cast<double>(all.trained_size());
+  const double gradients = trained * static_cast<double>(size_of(o.precision.gradient));
+  // Frozen values stay where they are whole.
+  const auto gathered = sharding.values_sharded() ? static_cast<double>(all.flat_size()) : trained;
+  const double values = gathered * static_cast<double>(size_of(o.precision.compute));
   const auto passes = static_cast<double>(o.micro_batches);
   if (sharding.stage() == 0) return text + "; a step all-reduces " + format_bytes(gradients);
   text += fmt::format("; a step reduce-scatters {}, gathers {}{}",

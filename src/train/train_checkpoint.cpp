@@ -121,6 +121,7 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
   settle(instance);
   for (const Parameter* p : instance.parameters().all()) {
     add_master(list, instance, *p, share);
+    if (!p->trainable) continue;
     add_stored(list, "optimizer/m", *p, moment, instance, share, [&](const Parameter& place) {
       return Held{adamw.first_moment(place), outside};
     });
@@ -203,12 +204,14 @@ std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only) {
   const ParameterStorage& storage = instance.storage();
   const Share share = owned_only ? share_of_writing(storage.sharding()) : Share{.all = true};
   std::vector<StoredTensor> list;
-  for (const Parameter* p : instance.parameters().all())
+  for (const Parameter* p : instance.parameters().all()) {
+    if (!p->trainable) continue;
     add_stored(
         list, "gradients", *p, storage.precision().gradient, instance, share,
         [&](const Parameter& place) {
           return Held{storage.owned_part(storage.gradients(storage.bucket_of(place)), place)};
         });
+  }
   return list;
 }
 

@@ -53,7 +53,7 @@ refused "not an object" "bad.json:1" "a deck is an object"
 refused_override "misspelt override" train.max_stepz=10 "command line" "did you mean 'train.max_steps'?"
 refused_override "override without =" train.max_steps "is not of the form key.path=value"
 refused_override "key of another program" model.hidden_size=32 "unknown key 'model.hidden_size'" "model.n_embd"
-refused_override "what this version lacks" "train.freeze=embedding*" "train.freeze"
+refused_override "taking back from nothing" "train.unfreeze=embedding*" "train.unfreeze takes back from train.freeze, which is not given"
 refused_override "more stages than layers" parallel.pipeline=4 "parallel.pipeline = 4 is more than model.n_layer = 2" "nearest legal: pipeline = 2"
 refused_override "heads that do not divide" model.n_head=5 "model.n_embd = 32 is not a multiple of model.n_head = 5"
 refused_override "micro-batches that do not divide" train.micro_batch_size=5 \

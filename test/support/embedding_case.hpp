@@ -48,7 +48,7 @@ struct EmbeddingCase {
     HostTensor d_table = HostTensor::normal(sums, {vocabulary, width}, 5);
     HostTensor d_positions = HostTensor::normal(sums, {learned_rows, width}, 6);
     HostTensor d_table64 = d_table.to(DType::f64), d_positions64 = d_positions.to(DType::f64);
-    HostTensor again = d_table, again_positions = d_positions;
+    HostTensor again = d_table, again_positions = d_positions, beside_frozen = d_positions;
     for (const bool repeat : {false, true}) {
       Mirror mirror(device);
       ops::EmbeddingBackward b;
@@ -59,6 +59,20 @@ struct EmbeddingCase {
       b.workspace = mirror.workspace(ops::embedding_workspace(stream, rows, vocabulary, width));
       ops::embedding_backward(stream, b);
       mirror.fetch();
+    }
+    if (positions) {
+      Mirror mirror(device);
+      ops::embedding_backward(
+          stream, {.ids = mirror.in(ids),
+                   .d_out = mirror.in(d_out, skew),
+                   .d_table = {},
+                   .d_positions = mirror.io(beside_frozen, skew),
+                   .tokens = tokens,
+                   .workspace = mirror.workspace(ops::embedding_workspace(stream, rows, 1, width)),
+                   .first_position = first,
+                   .position_end = end});
+      mirror.fetch();
+      EXPECT_TRUE(beside_frozen.same_bits(d_positions)) << "without a table";
     }
     ops::EmbeddingBackward e;
     e.ids = ids, e.d_out = d_out64, e.d_table = d_table64, e.tokens = tokens;

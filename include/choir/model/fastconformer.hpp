@@ -17,6 +17,7 @@
 #include "choir/model/fastconformer_config.hpp"
 #include "choir/model/model.hpp"
 #include "choir/model/pieces.hpp"
+#include "choir/model/trained_units.hpp"
 #include "choir/nn/conformer_block.hpp"
 #include "choir/nn/conv_subsampling.hpp"
 
@@ -50,6 +51,7 @@ class FastConformer final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
+  bool trains(int index) const override { return trained_.reach(pieces_[index].last_unit); }
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
@@ -63,6 +65,7 @@ class FastConformer final : public Model {
   struct Block {
     std::unique_ptr<ConformerBlock> module;
     int bucket;
+    int unit;
   };
 
   void add_input(bool resident);
@@ -86,6 +89,7 @@ class FastConformer final : public Model {
   FastConformerConfig config_;
   ParameterSet* parameters_;
   ModelPieces pieces_;
+  TrainedUnits trained_;
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;
   std::vector<Block> blocks_;

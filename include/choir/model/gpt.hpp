@@ -7,6 +7,7 @@
 #include "choir/model/gpt_config.hpp"
 #include "choir/model/model.hpp"
 #include "choir/model/pieces.hpp"
+#include "choir/model/trained_units.hpp"
 #include "choir/nn/transformer_block.hpp"
 
 namespace choir {
@@ -45,6 +46,7 @@ class Gpt final : public Model {
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
+  bool trains(int index) const override { return trained_.reach(pieces_[index].last_unit); }
 
   /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
   /// [B*T] -> per-token losses [B*T].
@@ -75,6 +77,7 @@ class Gpt final : public Model {
   struct Block {
     std::unique_ptr<TransformerBlock> module;
     int bucket;
+    int unit;
   };
 
   void add_embedding(bool resident);
@@ -104,6 +107,7 @@ class Gpt final : public Model {
   GptConfig config_;
   ParameterSet* parameters_;
   ModelPieces pieces_;
+  TrainedUnits trained_;
   bool shares_weight_ = false;  ///< head and embedding use the same memory
   TensorView rope_table_;
   Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next

@@ -42,10 +42,13 @@ class Model {
   /// trainable parameter, or leaves that to weight_gradients() where the pass postpones.
   virtual Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                           BucketHooks& hooks) = 0;
+  /// Whether backward of the piece has anything to do: something in it or below is trained. If not
+  /// forward keeps nothing of it, and backward gives back the gradient it got, unused.
+  virtual bool trains(int piece) const = 0;
   /// What backward of the piece has postponed; pieces in the order of their backward. Until then
   /// the batch must live, and hooks hear nothing of gradients. Values are not needed.
   void weight_gradients(Pass& pass, int piece, BucketHooks& hooks) {
-    pass.run_weight_gradients(piece, hooks);
+    if (trains(piece)) pass.run_weight_gradients(piece, hooks);
   }
 
   /// Of the whole model: one module a line, with parameter counts.

@@ -15,6 +15,7 @@ class ModelPieces {
   struct Piece {
     bool input = false, head = false;
     std::size_t first_block = 0, end_block = 0;  ///< among the blocks of this rank
+    int last_unit = 0;
   };
   /// Of a model of `layers` blocks. Ranges in the order of the model.
   ModelPieces(const ModelCut& cut, std::int64_t layers);

@@ -3,6 +3,7 @@
 // row layer (see choir/nn/tensor_axis.hpp): a column layer takes shares of rows and gives whole
 // rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
 // gathered again, whole rows are not. Communication of backward runs beside the other product.
+// For a frozen weight neither x is kept, nor the product for its gradient done.
 #include <string>
 #include <utility>
 
@@ -47,12 +48,13 @@ class Linear {
   /// d_rows (+)= d_y W
   void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
                      bool accumulate = false) const;
-  /// The weight and bias gradient, which may be postponed.
+  /// The weight and bias gradient, which may be postponed, of what is trained.
   void add_gradients(Pass& pass, Tensor rows, Tensor d_y) {
+    if (!trains()) return;
     pass.weight_gradient({&Linear::weight_gradient, this, std::move(rows), std::move(d_y)});
   }
-  /// That of its weight, among those of this rank; -1: elsewhere.
-  int bucket() const { return weight_->bucket; }
+  /// That it was registered in, among those of this rank; -1: elsewhere.
+  int bucket() const { return bucket_; }
   std::int64_t outputs() const { return outputs_; }
 
  private:
@@ -61,9 +63,16 @@ class Linear {
   /// Of a row layer one rank adds the bias.
   TensorView bias(const Pass& pass) const;
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
+  bool trains_bias() const { return bias_ != nullptr && bias_->trainable; }
+  bool trains() const { return weight_->trainable || trains_bias(); }
+  /// The gradient of a frozen weight, which nobody wants, is what x would be kept for.
+  void save_input(Pass& pass, const Tensor& x) const {
+    pass.save(weight_->trainable ? x : Tensor());
+  }
 
   Parameter* weight_;
   Parameter* bias_ = nullptr;
+  int bucket_ = -1;
   std::int64_t inputs_, outputs_;  ///< of this rank
 };
 

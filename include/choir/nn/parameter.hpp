@@ -57,6 +57,8 @@ struct Parameter {
   Shape shape;       ///< logical
   Init init;
   bool decay = false;  ///< weight decay applies
+  /// False: frozen. It has no gradient (the view has no memory), no moments, and no part in the
+  /// clipping norm; nothing updates it. Set before the parameters are placed.
   bool trainable = true;
   /// The first gradient contribution of a step overwrites (a GEMM does); otherwise the gradient is
   /// zeroed before the step and everything adds.
@@ -80,7 +82,7 @@ struct Parameter {
   /// Where it would begin among all elements of the model on one rank: position + i names element i
   /// of the logical tensor in every layout. Of copies: that of what they are copies of.
   std::int64_t position = 0;
-  TensorView value;         ///< what the model computes with; this and the next two are local
+  TensorView value;  ///< what the model computes with; this and the next two are local
   /// What the optimizer updates (value itself when the types agree); empty where no rank has it
   /// whole. Likewise value and gradient between their uses.
   TensorView master;
@@ -114,6 +116,12 @@ struct Bucket {
   std::int64_t decayed = 0;  ///< elements of the leading decayed range, alignment gaps included
   std::int64_t size = 0;     ///< padded: divisible by the number of data-parallel ranks
   std::int64_t offset = 0;   ///< from the start of the flat memory of all buckets
+  /// False: its parameters are frozen. Values are kept, gathered and stored as all others.
+  bool trainable = true;
+  /// The bucket with the frozen parameters of the same part of the model, where others of it are
+  /// trained; -1: there is none. It is acquired and released with this one.
+  int frozen = -1;
+  bool beside = false;  ///< it is that of another
 };
 
 }  // namespace choir

@@ -3,6 +3,7 @@
 // a pipeline hold there is the description alone: counts, and what names elements, are the same on
 // every rank.
 #include <deque>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,12 @@ class ParameterSet {
   /// The channels of `weight` [C], added before, have running statistics. The reference stays
   /// valid.
   RunningStatistics& add_running_statistics(const std::string& name, const Parameter& weight);
-  /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built.
+  /// Before place(): parameters, resident or not, for which `chosen` is true are not trained. All
+  /// tiles of a tensor and all copies of a tied weight go with the first, which alone is asked.
+  void freeze(const std::function<bool(const Parameter&)>& chosen);
+  /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built. What
+  /// is frozen moves to buckets of its own, which are not trained and follow all others in flat
+  /// memory; the numbers of the other buckets stay.
   void place(int data_ranks);
 
   /// What is resident, copies included.
@@ -53,14 +59,16 @@ class ParameterSet {
   /// Those of every such norm of the model, in its order; resident or not (see `weight`).
   std::deque<RunningStatistics>& running_statistics() { return running_; }
   const std::deque<RunningStatistics>& running_statistics() const { return running_; }
-  /// All buckets of the model but those of copies, resident or not. `size`, `offset` only of those
-  /// that are.
+  /// All buckets of the model but those of copies and those beside another, resident or not.
+  /// `size`, `offset` only of those that are.
   std::vector<const Bucket*> model_buckets() const;
   /// Elements of all resident buckets, padding included.
   std::int64_t flat_size() const { return flat_size_; }
+  /// ... of those that are trained, which come first: gradients and moments have this size.
+  std::int64_t trained_size() const { return trained_size_; }
 
-  /// Points every parameter into flat memory of flat_size() elements each; nullptr: nowhere (the
-  /// views keep type and shape).
+  /// Points every parameter into flat memory of flat_size() elements each, of gradients
+  /// trained_size(); nullptr: nowhere (the views keep type and shape).
   void bind(const Precision& precision, void* values, void* masters, void* gradients);
 
   /// Points the parameters of one bucket into memory of bucket.size elements.
@@ -70,6 +78,7 @@ class ParameterSet {
   /// Logical counts of the whole model, padding not included.
   std::int64_t count() const;
   std::int64_t count_decayed() const;
+  std::int64_t count_frozen() const;
 
  private:
   /// A bucket of the model: which of buckets_ or elsewhere_.
@@ -82,6 +91,8 @@ class ParameterSet {
     return (place.resident ? buckets_ : elsewhere_)[place.index];
   }
   static void join_tiles(std::deque<Parameter>& memory);
+  void number_elements();
+  void part_frozen();
   const Bucket& bucket_with(const Parameter* parameter) const;
 
   TensorSplit tensor_;
@@ -91,7 +102,7 @@ class ParameterSet {
   std::vector<Bucket> buckets_, elsewhere_;
   std::vector<Place> order_;
   std::size_t base_ = 0, current_ = 0;  // of order_: the last one begun that is no tile, this one
-  std::int64_t flat_size_ = 0;
+  std::int64_t flat_size_ = 0, trained_size_ = 0;
 };
 
 /// Writes initial values of what this rank holds to zeroed host memory (f64, f32 or bf16), of the

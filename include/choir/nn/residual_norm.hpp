@@ -41,8 +41,6 @@ class ResidualNorm {
   Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);
 
  private:
-  static void add_gradients(Pass& pass, void* self, const Tensor& d_weight, const Tensor& d_bias);
-
   Options options_;
   std::int64_t width_;
   Parameter* weight_;

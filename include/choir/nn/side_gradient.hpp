@@ -11,8 +11,11 @@ namespace choir {
 
 class SideGradient {
  public:
+  /// Of a frozen parameter: whether the kernel can leave the sums out, or they go where nobody
+  /// reads them.
+  enum class Frozen { left_out, discarded };
   /// `parameter` nullptr: there is none, and view() is empty.
-  SideGradient(Pass& pass, Parameter* parameter);
+  SideGradient(Pass& pass, Parameter* parameter, Frozen frozen = Frozen::left_out);
   /// What the kernel adds to, of the gradient's shape.
   TensorView view() const;
   /// After the kernel.
@@ -21,7 +24,7 @@ class SideGradient {
  private:
   static void add(Pass& pass, void* parameter, const Tensor& sums, const Tensor& none);
 
-  Parameter* parameter_;
+  Parameter* parameter_;  // nullptr: none, or frozen
   Tensor own_;
 };
 

@@ -28,7 +28,7 @@ struct EmbeddingForward {
 /// forward.
 struct EmbeddingBackward {
   TensorView ids, d_out;
-  TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64)
+  TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64); empty when frozen
   TensorView d_positions;  ///< [P, C] or empty
   std::int64_t tokens = 1;
   std::int64_t first_id = 0, vocabulary = 0;  ///< as forward; ids of other ranks: nothing
@@ -37,7 +37,8 @@ struct EmbeddingBackward {
   std::int64_t position_end = kNoPositionEnd;  ///< as forward; padding adds nothing to positions
 };
 
-/// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu.
+/// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu. `vocabulary`:
+/// rows of d_table, without one 1.
 std::int64_t embedding_workspace(const Stream& stream, std::int64_t rows, std::int64_t vocabulary,
                                  std::int64_t width);
 void embedding_forward(const Stream& stream, const EmbeddingForward& args);

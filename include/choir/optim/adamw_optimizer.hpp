@@ -1,7 +1,7 @@
 #pragma once
 // AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
-// decayed range of each bucket only. With offloaded state the same updates in chunks, element by
-// element the same numbers.
+// decayed range of each bucket only; buckets of frozen parameters are left alone. With offloaded
+// state the same updates in chunks, element by element the same numbers.
 #include <array>
 #include <functional>
 #include <memory>
@@ -31,8 +31,8 @@ class AdamWOptimizer {
   void step(const Stream& stream, const ops::StepControl* control,
             const std::function<void(const Bucket&)>& updated = {});
 
-  /// Moments of what this rank owns of a parameter, in the gradient's type, 1-D; in host memory
-  /// where ParameterStorage::offloaded().
+  /// Moments of what this rank owns of a parameter that is trained, in the gradient's type, 1-D; in
+  /// host memory where ParameterStorage::offloaded().
   TensorView first_moment(const Parameter& parameter) const { return moment(0, parameter); }
   TensorView second_moment(const Parameter& parameter) const { return moment(1, parameter); }
   /// What is offloaded is the storage's.

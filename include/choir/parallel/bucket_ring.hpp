@@ -22,8 +22,11 @@ class BucketRing {
     std::uint64_t turn = 0;    ///< of its last claim
   };
 
-  /// Collective over `comm`. `depth` slots for each shape, fewer where it has fewer buckets.
-  BucketRing(const ParameterSet& parameters, DType dtype, int depth, Device& device,
+  enum class Of { all, trained };
+  /// Collective over `comm`. `depth` slots for each shape, fewer where it has fewer buckets; of
+  /// trained buckets the others have none. What is in use at the same time does not share slots:
+  /// a bucket, that of its frozen parameters, those of its tiles.
+  BucketRing(const ParameterSet& parameters, Of which, DType dtype, int depth, Device& device,
              Communicator& comm);
 
   /// The slot with the content of `bucket`; nullptr: none has it.

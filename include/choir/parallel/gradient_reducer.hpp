@@ -11,6 +11,8 @@
 //   stage 0   all-reduce G          stage 2, 3   reduce-scatter A G
 //   stage 1   reduce-scatter G      groups       and all-reduce G / slices
 //
+// Buckets of frozen parameters have no gradients, and nothing happens to them.
+//
 // In reproducible mode both sums follow one fixed binary tree over the global micro-batch index: a
 // rank sums what it takes by a binary counter (as carries of j+1), the ranks a tree. Where ranks
 // own contiguous micro-batches (Sharding::first_micro_batch), the tree over j comes below that over
@@ -55,6 +57,7 @@ class GradientReducer final : public BucketHooks {
     return j == 0 || (j == 1 && control_ == NegativeControl::micro_batch_lost);
   }
   Summation order() const { return reproducible_ ? Summation::tree : Summation::fast; }
+  std::int64_t level_size() const;
   TensorView level(std::size_t l, const Bucket& bucket) const;
   bool combine(std::int64_t j, const TensorView& fresh, const Bucket& bucket);
   void accumulate(int index);

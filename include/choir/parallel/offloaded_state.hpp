@@ -52,13 +52,15 @@ class OffloadedState {
   };
 
   OffloadedState() = default;
-  /// Collective over `world`: `slices_size` elements of each field, all zero. StorageError on every
+  /// Collective over `world`: `slices_size` elements of masters and values, `trained_size` of
+  /// moments, all zero. StorageError on every
   /// rank when one of them cannot have its file.
   OffloadedState(const OffloadOptions& options, const Precision& precision, Contents contents,
-                 std::int64_t slices_size, Device& device, Communicator& world);
+                 std::int64_t slices_size, std::int64_t trained_size, Device& device,
+                 Communicator& world);
 
   bool has(Field field) const { return !fields_[static_cast<std::size_t>(field)].empty(); }
-  /// [slices_size], at an address of the host.
+  /// [slices_size], moments [trained_size], at an address of the host.
   const TensorView& of(Field field) const { return fields_[static_cast<std::size_t>(field)]; }
   /// Where element `first` of it is in the memory.
   std::size_t offset(Field field, std::int64_t first) const;

@@ -13,6 +13,9 @@
 // With offloaded parameters this rank's slice comes from host memory, on a stream of its own,
 // before it is gathered: floor a step and rank: the same bytes over the link of the host.
 //
+// Frozen parameters beside trained ones have buckets of their own, gathered with those of the same
+// part of the model; stages 1 and 2 never gather them again.
+//
 // Stage 0 has nothing to do. Every rank of a group must walk the same way: all calls that may
 // gather are collective over the group.
 #include <cstdint>
@@ -56,6 +59,8 @@ class ParameterGatherer final : public BucketHooks {
     return storage_->parameters().buckets()[static_cast<std::size_t>(index)];
   }
   bool gather(int index);
+  bool gather_alone(int index);
+  void await(int index);
   void fill(int index, const TensorView& own);
   /// Waits for fetches, of the bucket or all of them.
   void fetched(int index);
@@ -68,7 +73,8 @@ class ParameterGatherer final : public BucketHooks {
   Stream stream_;
   CommQueue queue_;
   std::optional<BucketRing> ring_;
-  int last_ = 0;  // acquired
+  int last_ = 0;    // acquired
+  int walked_ = 0;  // buckets that the model names; those beside them follow
   // Values in host memory: the stream that fetches them, and what it has reached.
   std::unique_ptr<SideStream> fetches_;
   std::unique_ptr<Event> free_;

@@ -12,6 +12,9 @@
 //
 // Without a separate compute copy the masters of stages 0 to 2 are the values (slices of them).
 //
+// Of frozen parameters there are no gradients; the rest of the table holds for them, too: masters
+// and values are spread as those of others, so that checkpoints have them.
+//
 // With offload (OffloadedState) moments, and masters beside a compute copy, are outside of device
 // memory; stage 3 then keeps slices of the compute copy, on the device, or with them ("all", which
 // is for stage 3) in host memory.
@@ -58,7 +61,7 @@ class ParameterStorage {
 
   // This rank's slice of a bucket, padding included, 1-D. Stage 0: the whole bucket.
   TensorView masters(const Bucket& bucket) const;
-  TensorView gradients(const Bucket& bucket) const;
+  TensorView gradients(const Bucket& bucket) const;  ///< of one that is trained
   /// Where AdamW leaves what the model computes with; empty when those are the masters, or are made
   /// from them when they are gathered.
   TensorView copies(const Bucket& bucket) const;
@@ -77,6 +80,10 @@ class ParameterStorage {
     return slices.slice(bucket.offset / sharding_.slices(), bucket.size / sharding_.slices());
   }
   std::int64_t slices_size() const { return parameters_->flat_size() / sharding_.slices(); }
+  /// ... of the buckets that are trained, which come first.
+  std::int64_t trained_slices_size() const {
+    return parameters_->trained_size() / sharding_.slices();
+  }
 
   // The whole bucket.
   TensorView whole_values(const Bucket& bucket) const { return part(values_, bucket); }

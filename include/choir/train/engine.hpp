@@ -43,6 +43,7 @@ struct EngineOptions {
   ZeroOptions zero{};
   PipelineOptions pipeline{};
   OffloadOptions offload{};
+  Freezing freezing{};
   AdamWOptimizer::Options adamw;
   LrSchedule schedule;
   double grad_clip = 1.0;

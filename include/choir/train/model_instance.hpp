@@ -11,6 +11,7 @@
 #include "choir/model/make_model.hpp"
 #include "choir/parallel/parameter_gatherer.hpp"
 #include "choir/parallel/statistics_storage.hpp"
+#include "choir/train/freezing.hpp"
 #include "choir/train/pipeline_options.hpp"
 
 namespace choir {
@@ -26,6 +27,7 @@ class ModelInstance {
     ZeroOptions zero{};
     PipelineOptions pipeline{};
     OffloadOptions offload{};
+    Freezing freezing{};                ///< with gradients only
     bool separate_tied = false;         ///< see ModelCut
     Summation order = Summation::fast;  ///< of sums over the tensor axis
     /// Changes descriptions of parameters before anything but local shapes is derived from them.

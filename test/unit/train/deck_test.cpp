@@ -210,8 +210,11 @@ TEST(Deck, ZeroStagesAndWhatGoesWithThem) {
             std::string::npos);
 }
 
-TEST(Deck, WhatIsNotYetSupportedIsRefusedByName) {
-  EXPECT_NE(complaint({"train.freeze=embedding*"}).find("not yet supported"), std::string::npos);
+TEST(Deck, UnfreezeTakesBackFromFreeze) {
+  EXPECT_EQ(complaint({"train.freeze=embedding*"}), "");
+  EXPECT_EQ(complaint({"train.freeze=[\"*\"]", "train.unfreeze=[\"head.*\"]"}), "");
+  EXPECT_NE(complaint({"train.unfreeze=embedding*"}).find("takes back from train.freeze"),
+            std::string::npos);
 }
 
 TEST(Deck, OffloadRules) {
@@ -389,6 +392,7 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "train.recompute",
                           "train.profile",
                           "train.freeze",
+                          "train.unfreeze",
                           "optimizer.name",
                           "optimizer.learning_rate",
                           "optimizer.min_lr",
