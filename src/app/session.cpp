@@ -94,13 +94,7 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
 }
 
-LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
-                       Workplace& place, const Arguments& overrides) {
-  Mesh& mesh = *place.mesh;
-  LoadedModel loaded;
-  loaded.checkpoint = open_checkpoint(path, mesh.world());
-  const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  // Where it was trained says nothing about where it is used.
+Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Arguments& overrides) {
   Arguments words = overrides;
   for (const char* elsewhere :
        {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
@@ -109,11 +103,21 @@ LoadedModel load_model(const std::string& path, const std::string& precision, st
                      [&](const std::string& word) { return word.starts_with(key); }))
       words.push_back(elsewhere);
   }
-  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
+  Deck deck = parse_deck(meta.deck, checkpoint.path + " (deck)", words);
+  deck.model.gpt.vocab_size = meta.vocab_size;
+  return deck;
+}
+
+LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
+                       Workplace& place, const Arguments& overrides) {
+  Mesh& mesh = *place.mesh;
+  LoadedModel loaded;
+  loaded.checkpoint = open_checkpoint(path, mesh.world());
+  const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
+  loaded.deck = deck_of(loaded.checkpoint, meta, overrides);
   if (loaded.deck.model.speech())
     throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
                     "use a checkpoint of model.type = \"gpt\"");
-  loaded.deck.model.gpt.vocab_size = meta.vocab_size;
   if (!precision.empty()) loaded.deck.train.precision = precision;
   if (!meta.vocabulary.empty())
     loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
