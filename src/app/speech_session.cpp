@@ -8,12 +8,9 @@ namespace {
 
 /// The layout it was trained in is not that it is used in.
 Arguments overrides_of(const SpeechModelRequest& request) {
-  return {"device=" + request.device,
-          fmt::format("parallel.tensor={}", request.tensor),
-          "parallel.pipeline=1",
-          "parallel.virtual_stages=1",
-          "parallel.schedule=1f1b",
-          "parallel.data=auto",
+  return {"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
+          "parallel.pipeline=1",      "parallel.virtual_stages=1",
+          "parallel.schedule=1f1b",   "parallel.data=auto",
           "parallel.sequence=false"};
 }
 

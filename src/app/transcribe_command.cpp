@@ -182,18 +182,16 @@ void print_summary(const Request& request, const LoadedSpeechModel& model,
   if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
         return t.seconds > static_cast<double>(windows.frames) * frame;
       }))
-    fmt::print(to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
-               static_cast<double>(windows.frames) * frame,
-               static_cast<double>(windows.left) * frame,
-               static_cast<double>(windows.right) * frame,
-               windows.exact ? "the result is that of the whole"
-                             : "no frame sees beyond its window");
+    fmt::print(
+        to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
+        static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
+        static_cast<double>(windows.right) * frame,
+        windows.exact ? "the result is that of the whole" : "no frame sees beyond its window");
   fmt::print(to,
              "transcribed {} recordings, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
              "(real-time factor {:.5f}){}\n",
              std::ssize(transcripts) - bad, audio, seconds, audio / seconds,
-             audio > 0 ? seconds / audio : 0.0,
-             bad > 0 ? fmt::format("; {} left out", bad) : "");
+             audio > 0 ? seconds / audio : 0.0, bad > 0 ? fmt::format("; {} left out", bad) : "");
 }
 
 std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechModel& model,
@@ -204,8 +202,7 @@ std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechMode
   ProgressLine line(log, "transcription");
   double all = 0, done = 0;
   for (const RecordingSource& source : sources) all += std::max(0.0, source.duration);
-  const auto on_bad =
-      request.skips() ? Transcriber::OnBad::skip : Transcriber::OnBad::stop;
+  const auto on_bad = request.skips() ? Transcriber::OnBad::skip : Transcriber::OnBad::stop;
   std::vector<Transcript> made;
   const auto work = [&] {
     made = transcriber.transcribe(sources, on_bad, [&](double seconds) {
@@ -245,8 +242,8 @@ int transcribe(MpiSession& session, const Request& request) {
         (bad->hint.empty() ? "" : bad->hint + "; ") +
             (all ? "nothing remains to transcribe" : "--on-bad skip goes on with the others"));
   });
-  const auto mine = share_of(surveys, mesh.coordinates()[Axis::data],
-                             mesh.layout().size(Axis::data));
+  const auto mine =
+      share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));
   std::vector<RecordingSource> sources;
   for (const std::size_t i : mine) sources.push_back(requests[i].source);
   const auto made = run_transcriber(request, model, mesh, log, sources);
@@ -315,8 +312,8 @@ int transcribe_command(const Arguments& arguments) {
     };
     refuse(request.files.empty() == request.manifest.empty(),
            "give sound files or a --manifest, one of the two", "choir transcribe RUN a.wav b.flac");
-    refuse(request.manifest.empty() != request.out.empty(),
-           "--manifest and --out go together", "--manifest in.json --out out.json");
+    refuse(request.manifest.empty() != request.out.empty(), "--manifest and --out go together",
+           "--manifest in.json --out out.json");
     return transcribe(session, request);
   });
 }

@@ -38,8 +38,7 @@ SpeechReach reach_of(const FastConformerConfig& c) {
   return reach;
 }
 
-WindowPlan plan_windows(const FastConformerConfig& config, std::int64_t wanted,
-                        std::int64_t most) {
+WindowPlan plan_windows(const FastConformerConfig& config, std::int64_t wanted, std::int64_t most) {
   constexpr std::int64_t kFewestChunks = 8;
   const SpeechReach reach = reach_of(config);
   WindowPlan plan;

@@ -19,10 +19,14 @@ void widen(const void* from, std::span<float> to) {
 
 void to_floats(const TensorView& from, std::span<float> to) {
   switch (from.dtype) {
-    case DType::f64: return widen<double>(from.data, to);
-    case DType::f32: return widen<float>(from.data, to);
-    case DType::bf16: return widen<bf16>(from.data, to);
-    default: return widen<f16>(from.data, to);
+    case DType::f64:
+      return widen<double>(from.data, to);
+    case DType::f32:
+      return widen<float>(from.data, to);
+    case DType::bf16:
+      return widen<bf16>(from.data, to);
+    default:
+      return widen<f16>(from.data, to);
   }
 }
 
@@ -78,8 +82,8 @@ void Transcriber::survey(Item& item) const {
   item.transcript.seconds = recording.seconds();
   const std::int64_t frames = config_.frames(item.samples);
   if (frames == 0) {
-    item.transcript.note = fmt::format("too short: {} samples are not one frame of {}",
-                                       item.samples, config_.mel.hop);
+    item.transcript.note =
+        fmt::format("too short: {} samples are not one frame of {}", item.samples, config_.mel.hop);
     return;
   }
   item.windows = windows_of(plan_.windows, frames, plan_.align);
@@ -118,8 +122,8 @@ std::vector<Transcript> Transcriber::transcribe(std::span<const RecordingSource>
     double seconds = 0;
     for (const Job& job : batch) {
       const SpeechWindow& window = items[job.item].windows[job.window];
-      seconds += static_cast<double>(window.keep_end - window.keep_first) *
-                 config_.seconds_per_frame();
+      seconds +=
+          static_cast<double>(window.keep_end - window.keep_first) * config_.seconds_per_frame();
     }
     if (progress) progress(seconds);
     first += count;
@@ -141,8 +145,7 @@ void Transcriber::run_batch(std::span<const Job> jobs, std::vector<Item>& items,
   const std::int64_t longest = jobs.empty() ? 1 : jobs.front().frames;
   const HostBatch host(
       config_, {.samples = std::max<std::int64_t>(1, std::ssize(jobs)),
-                .audio_samples =
-                    plan_.samples_of(config_, stepped(longest, plan_.windows.frames)),
+                .audio_samples = plan_.samples_of(config_, stepped(longest, plan_.windows.frames)),
                 .labels = 1});
   const ModelBatch& batch = host.batch;
   std::memset(batch.audio_lengths.data, 0, batch.audio_lengths.bytes());
@@ -164,8 +167,7 @@ void Transcriber::read_row(const Job& job, Item& item, Open& open, const ModelBa
   const bool ends = job.window + 1 == item.windows.size();
   const std::int64_t first = window.first * unit;
   const std::int64_t room = batch.audio.shape[1];
-  const std::int64_t count =
-      std::min(room, (ends ? item.samples : window.end * unit) - first);
+  const std::int64_t count = std::min(room, (ends ? item.samples : window.end * unit) - first);
   std::vector<std::int16_t> samples;
   try {
     if (!open.recording || open.item != job.item) {

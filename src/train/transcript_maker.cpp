@@ -42,10 +42,11 @@ void TranscriptMaker::finish(const Frames& frames, Transcript& transcript) const
     labels = ctc_beam_search(frames.log_probabilities, blank + 1, {.beam = beam_}).front().labels;
   for (const TimedWord& word : timed_words(labels, pieces_)) {
     transcript.text += (transcript.text.empty() ? "" : " ") + word.text;
-    transcript.words.push_back({.text = word.text,
-                                .start = static_cast<double>(word.first) * seconds_per_frame_,
-                                .end = std::min(transcript.seconds, static_cast<double>(word.last + 1) *
-                                                                        seconds_per_frame_)});
+    transcript.words.push_back(
+        {.text = word.text,
+         .start = static_cast<double>(word.first) * seconds_per_frame_,
+         .end = std::min(transcript.seconds,
+                         static_cast<double>(word.last + 1) * seconds_per_frame_)});
   }
 }
 

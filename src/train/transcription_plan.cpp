@@ -109,7 +109,8 @@ TranscriptionPlan plan_transcription(const ModelInstance::Options& options, cons
 }
 
 double default_transcription_memory(const Device& device, int ranks_per_node) {
-  if (const cuda::Card* card = cuda::card_of(device)) return 0.5 * static_cast<double>(card->memory);
+  if (const cuda::Card* card = cuda::card_of(device))
+    return 0.5 * static_cast<double>(card->memory);
   return 0.25 * node_memory() / ranks_per_node;
 }
 

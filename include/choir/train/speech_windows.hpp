@@ -32,7 +32,7 @@ WindowPlan plan_windows(const FastConformerConfig& config, std::int64_t wanted, 
 inline constexpr double kOverlapSeconds = 4;
 
 struct SpeechWindow {
-  std::int64_t first = 0, end = 0;           ///< what the model sees ...
+  std::int64_t first = 0, end = 0;            ///< what the model sees ...
   std::int64_t keep_first = 0, keep_end = 0;  ///< ... and what is used of it
   friend bool operator==(const SpeechWindow&, const SpeechWindow&) = default;
 };

@@ -17,10 +17,10 @@
 namespace choir {
 
 struct TranscriptionOptions {
-  double memory = 0;          ///< bytes of the device for this rank; 0: a part of what it has
-  double window_seconds = 60; ///< of recordings longer than that; memory may ask for less
-  std::int64_t batch = 16;    ///< windows in one pass, at most
-  std::int64_t beam = 0;      ///< prefixes; 0: the best symbol of every frame
+  double memory = 0;           ///< bytes of the device for this rank; 0: a part of what it has
+  double window_seconds = 60;  ///< of recordings longer than that; memory may ask for less
+  std::int64_t batch = 16;     ///< windows in one pass, at most
+  std::int64_t beam = 0;       ///< prefixes; 0: the best symbol of every frame
 };
 
 /// Rows of at most so many frames.
