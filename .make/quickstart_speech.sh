@@ -40,7 +40,7 @@ echo "== 2. A spoken book ($book_hours hours of speech; under a minute on two co
 say_and_run "$choir" prepare corpus spoken-book --out data/spoken_book/corpus --hours "$book_hours"
 pack data/spoken_book 16000
 write_labels data/spoken_book char char
-write_labels data/spoken_book bpe_128 bpe 128
+write_labels data/spoken_book bpe_256 bpe 256
 
 # Recorded speech, where it is installed (make deps-speech).
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then

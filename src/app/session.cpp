@@ -11,6 +11,7 @@
 
 #include "choir/app/guard.hpp"
 #include "choir/comm/agreement.hpp"
+#include "choir/train/run_setup.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/train_checkpoint.hpp"
 
@@ -108,42 +109,59 @@ Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Argument
   return deck;
 }
 
-LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
-                       Workplace& place, const Arguments& overrides) {
-  Mesh& mesh = *place.mesh;
+LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
+                       const Arguments& overrides) {
   LoadedModel loaded;
   loaded.checkpoint = open_checkpoint(path, mesh.world());
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   loaded.deck = deck_of(loaded.checkpoint, meta, overrides);
-  if (loaded.deck.model.speech())
-    throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
-                    "use a checkpoint of model.type = \"gpt\"");
   if (!precision.empty()) loaded.deck.train.precision = precision;
-  if (!meta.vocabulary.empty())
+  const bool speech = loaded.deck.model.speech();
+  if (!meta.vocabulary.empty() && speech)
+    loaded.units = TextUnits::from_json(meta.vocabulary, loaded.checkpoint.path);
+  if (!meta.vocabulary.empty() && !speech)
     loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
   together(mesh.world(), [&] {
+    if (speech) return;  // its modules say what does not divide
     const int ranks = mesh.layout().size(Axis::tensor);
     for (const KeyProblem& problem : check_tensor_size(loaded.deck.model.gpt, ranks))
       throw DeckError(problem.text, "--tensor says parallel.tensor");
   });
+  return loaded;
+}
+
+void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
+                   Workplace& place) {
+  Mesh& mesh = *place.mesh;
   // What was too large for one rank in training is shared here too.
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
   // into masters of their own type only.
-  const ModelInstance::Options options{.model = loaded.deck.model.gpt,
+  const ModelInstance::Options options{.model = loaded.deck.model.speech()
+                                                    ? model_of(loaded.deck)
+                                                    : ModelConfig(loaded.deck.model.gpt),
                                        .precision = precision_of(loaded.deck.train.precision),
                                        .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
                                        .zero = zero};
   open_device(place, loaded.deck);
-  std::vector<BatchShape> shapes;
-  if (batch > 0) shapes.push_back(token_shape(loaded.deck.model.gpt, batch));
   const StepPlan plan =
-      plan_inference(options, mesh.layout(), mesh.rank(), shapes, true, place.device.get());
+      plan_inference(options, mesh.layout(), mesh.rank(), shapes, generate, place.device.get());
   loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh, plan.arena_bytes);
   load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
                   "parameters/");
   loaded.instance->publish();
+}
+
+LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
+                       Workplace& place, const Arguments& overrides) {
+  LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
+  if (loaded.deck.model.speech())
+    throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
+                    "use a checkpoint of model.type = \"gpt\"");
+  std::vector<BatchShape> shapes;
+  if (batch > 0) shapes.push_back(token_shape(loaded.deck.model.gpt, batch));
+  load_instance(loaded, shapes, true, place);
   return loaded;
 }
 

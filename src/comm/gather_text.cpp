@@ -20,4 +20,11 @@ std::vector<std::string> gather_texts(Communicator& comm, const std::string& min
   return texts;
 }
 
+void broadcast_text(Communicator& comm, std::string& text, int root) {
+  std::uint64_t bytes = text.size();
+  comm.broadcast(&bytes, sizeof bytes, root);
+  text.resize(bytes);
+  if (bytes > 0) comm.broadcast(text.data(), bytes, root);
+}
+
 }  // namespace choir

@@ -30,7 +30,7 @@ class TrainingSlots : public SlotSource {
     const std::int64_t place = call % order_.places;
     if (place == 0) steps_.next(step_);
     SpeechBatchBuffer& to = *slots_[static_cast<std::size_t>(slot)];
-    const std::int64_t j = order_.first + place;
+    const std::int64_t j = order_.first + place * order_.stride;
     reader_.read(j < order_.micro_batches ? step_.micro_batch(j) : std::span<const SpeechRow>(),
                  to);
     to.after = step_.after;
@@ -80,13 +80,16 @@ struct SpeechDataset::State {
   State(Communicator& communicator, const SpeechDataConfig& settings)
       : comm(communicator),
         config(settings),
-        leaves(leaves_of(settings.train)),
-        corpus(SpeechCorpus::load(comm, config.peers, leaves, training_options(config))) {}
+        leaves(settings.train.inputs.empty() ? std::vector<SpeechLeaf>{}
+                                             : leaves_of(settings.train)) {
+    if (!leaves.empty())
+      corpus = SpeechCorpus::load(comm, config.peers, leaves, training_options(config));
+  }
 
   Communicator& comm;
   SpeechDataConfig config;
   std::vector<SpeechLeaf> leaves;
-  SpeechCorpus corpus;
+  std::optional<SpeechCorpus> corpus;  // none: only validation sets
   std::vector<SpeechPool> pools;
   std::optional<SpeechSampler> sampler;
   std::vector<SpeechShape> shapes, eval_shapes;
@@ -98,15 +101,19 @@ struct SpeechDataset::State {
 
   void make_sampler();
   void check() const;
+  const SpeechCorpus& any_corpus() const {
+    return corpus ? *corpus : evaluations.front()->corpus();
+  }
   SpeechEvaluation& evaluation(int set) const {
     return *evaluations[static_cast<std::size_t>(set)];
   }
 };
 
 void SpeechDataset::State::make_sampler() {
+  if (!corpus) return;
   std::vector<std::int64_t> sizes;
-  for (int leaf = 0; leaf < corpus.folders(); ++leaf)
-    sizes.push_back(std::ssize(corpus.items(leaf)));
+  for (int leaf = 0; leaf < corpus->folders(); ++leaf)
+    sizes.push_back(std::ssize(corpus->items(leaf)));
   pools = pools_of(config.train, sizes);
   std::vector<SpeechPoolItems> drawn;
   std::vector<SpeechLength> lengths;
@@ -114,12 +121,12 @@ void SpeechDataset::State::make_sampler() {
     SpeechPoolItems& items = drawn.emplace_back();
     items.probability = pool.probability;
     for (const int leaf : pool.leaves)
-      items.items.insert(items.items.end(), corpus.items(leaf).begin(), corpus.items(leaf).end());
+      items.items.insert(items.items.end(), corpus->items(leaf).begin(), corpus->items(leaf).end());
     const double weight = pool.probability / static_cast<double>(items.items.size());
     for (const SpeechItem& item : items.items)
       lengths.push_back({item.samples, item.labels, weight});
   }
-  SpeechBuckets buckets(config.batching, corpus.sample_rate(), lengths);
+  SpeechBuckets buckets(config.batching, corpus->sample_rate(), lengths);
   shapes = buckets.shapes(lengths, config.frames);
   sampler.emplace(SpeechBlend(std::move(drawn), config.order_seed), std::move(buckets),
                   config.window, config.order_seed);
@@ -129,16 +136,16 @@ void SpeechDataset::State::make_sampler() {
 void SpeechDataset::State::check() const {
   if (config.window < 1)
     throw DeckError(fmt::format("data.window is {}", config.window), "1 or more utterances");
-  if (config.vocab_size > 0 && config.vocab_size < corpus.vocab_size())
+  if (corpus && config.vocab_size > 0 && config.vocab_size < corpus->vocab_size())
     throw DataError(fmt::format("model.vocab_size is {}, the labels '{}' need {}",
-                                config.vocab_size, config.labels, corpus.vocab_size()),
-                    fmt::format("set model.vocab_size to {}", corpus.vocab_size()));
+                                config.vocab_size, config.labels, corpus->vocab_size()),
+                    fmt::format("set model.vocab_size to {}", corpus->vocab_size()));
 }
 
 SpeechOrder SpeechOrder::of_rank(SpeechCursor from, std::int64_t micro_batches, int rank,
                                  int ranks) {
   const std::int64_t places = (micro_batches + ranks - 1) / ranks;
-  return {std::move(from), micro_batches, rank * places, places};
+  return {std::move(from), micro_batches, rank * places, places, 1};
 }
 
 std::unique_ptr<SpeechDataset> SpeechDataset::open(Communicator& comm,
@@ -150,7 +157,8 @@ std::unique_ptr<SpeechDataset> SpeechDataset::open(Communicator& comm,
   });
   for (const SpeechEvalSet& set : config.eval) {
     state->evaluations.push_back(std::make_unique<SpeechEvaluation>(
-        comm, config, set, state->corpus.sample_rate(), state->corpus.tokenizer_hash()));
+        comm, config, set, state->corpus ? state->corpus->sample_rate() : config.sample_rate,
+        state->corpus ? state->corpus->tokenizer_hash() : config.tokenizer_hash));
     const auto& of_set = state->evaluations.back()->shapes();
     state->eval_shapes.insert(state->eval_shapes.end(), of_set.begin(), of_set.end());
   }
@@ -161,13 +169,14 @@ SpeechDataset::SpeechDataset(std::unique_ptr<State> state) : state_(std::move(st
 SpeechDataset::~SpeechDataset() = default;
 
 std::int64_t SpeechDataset::vocab_size() const {
-  return state_->config.vocab_size > 0 ? state_->config.vocab_size : state_->corpus.vocab_size();
+  return state_->config.vocab_size > 0 ? state_->config.vocab_size
+                                       : state_->any_corpus().vocab_size();
 }
 std::uint64_t SpeechDataset::tokenizer_hash() const {
-  return state_->corpus.tokenizer_hash();
+  return state_->any_corpus().tokenizer_hash();
 }
 int SpeechDataset::sample_rate() const {
-  return state_->corpus.sample_rate();
+  return state_->any_corpus().sample_rate();
 }
 std::int64_t SpeechDataset::utterances() const {
   return sift().kept();
@@ -176,7 +185,7 @@ double SpeechDataset::hours() const {
   return sift().hours();
 }
 const SpeechSift& SpeechDataset::sift() const {
-  return state_->corpus.sift();
+  return state_->any_corpus().sift();
 }
 const SpeechSampler& SpeechDataset::sampler() const {
   return *state_->sampler;
@@ -193,6 +202,7 @@ const std::vector<SpeechShape>& SpeechDataset::eval_shapes() const {
 
 std::string SpeechDataset::to_string() const {
   const State& s = *state_;
+  CHOIR_CHECK(s.corpus, "there is no training data to tell of");
   std::string text = "train " + sift().to_string();
   for (std::size_t p = 0; s.pools.size() > 1 && p < s.pools.size(); ++p) {
     std::string names;
@@ -226,12 +236,13 @@ std::size_t SpeechDataset::bytes() const {
 
 void SpeechDataset::start_training(const SpeechOrder& order) {
   State& s = *state_;
-  CHOIR_CHECK(order.places >= 1 && order.first >= 0 && order.micro_batches >= 1,
+  CHOIR_CHECK(s.corpus && order.places >= 1 && order.first >= 0 && order.micro_batches >= 1 &&
+                  order.stride >= 1,
               "{} places from {} on of {} micro-batches", order.places, order.first,
               order.micro_batches);
   s.slots = nullptr;
   s.ahead.reset();
-  auto slots = std::make_unique<TrainingSlots>(s.comm, s.corpus, *s.sampler, s.config, order,
+  auto slots = std::make_unique<TrainingSlots>(s.comm, *s.corpus, *s.sampler, s.config, order,
                                                s.shapes, s.damage);
   s.slots = slots.get();
   const bool ahead = s.config.slots > 1 && may_use_threads();

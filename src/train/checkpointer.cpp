@@ -5,17 +5,16 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/data/tokenizer.hpp"
+#include "choir/data/text_units.hpp"
 
 namespace choir {
 namespace {
 
 constexpr int kKeepAll = std::numeric_limits<int>::max();
 
-void require_vocabulary(const Checkpoint& found, std::uint64_t vocab_hash) {
-  const TrainMeta meta = TrainMeta::parse(found.json, found.path);
+void require_vocabulary(const Checkpoint& found, const TrainMeta& meta, std::uint64_t vocab_hash) {
   if (meta.vocabulary.empty() || vocab_hash == 0) return;
-  const Tokenizer trained = Tokenizer::from_json(meta.vocabulary, found.path);
+  const TextUnits trained = TextUnits::from_json(meta.vocabulary, found.path);
   if (trained.hash() == vocab_hash) return;
   throw DataError(
       fmt::format("the vocabulary of the training data ({:016x}) is not that of the checkpoint {} "
@@ -57,7 +56,11 @@ bool Checkpointer::restore(std::uint64_t vocab_hash) {
   if (engine_.mesh().rank() == 0)
     for (const std::string& line : found->skipped)
       log_.warn("passed over a damaged checkpoint: {}", line);
-  together(engine_.mesh().world(), [&] { require_vocabulary(*found, vocab_hash); });
+  together(engine_.mesh().world(), [&] {
+    const TrainMeta meta = TrainMeta::parse(found->json, found->path);
+    require_vocabulary(*found, meta, vocab_hash);
+    progress_.data = meta.data;
+  });
   const double start = now_seconds();
   store_.load(*found, tensors_to_load(engine_, progress_));
   engine_.instance().publish();

@@ -18,6 +18,7 @@ deck::Table make_table() {
   deck::add_model_keys(table);
   deck::add_speech_keys(table);
   deck::add_data_keys(table);
+  deck::add_speech_data_keys(table);
   deck::add_train_keys(table);
   deck::add_parallel_keys(table);
   deck::add_service_keys(table);

@@ -204,6 +204,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   const bool speech = deck.model.speech();
   add(deck::check_kind(deck));
   add(speech ? deck::check_speech(deck) : check_model(deck.model.gpt));
+  if (speech) add(deck::check_speech_data(deck));
   add(deck::check_parallel(deck));
   if (!speech) checks.batch();
   if (!speech) checks.data();

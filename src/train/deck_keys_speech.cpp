@@ -25,6 +25,9 @@ constexpr std::array kTokenKeys{"model.n_kv_head",
                                 "train.grad_accum",
                                 "train.micro_batch_size",
                                 "train.global_batch_size",
+                                "data.tokenizer",
+                                "data.val_fraction",
+                                "eval.batches",
                                 "eval.sample_tokens",
                                 "eval.sample_prompt",
                                 "eval.sample_temperature",
@@ -254,13 +257,18 @@ void deck::add_speech_keys(Table& table) {
 std::vector<KeyProblem> deck::check_kind(const Deck& deck) {
   std::vector<KeyProblem> problems;
   const auto refuse = [&](const auto& keys, const char* other) {
-    for (const char* key : keys)
+    for (const auto& key : keys)
       if (given(deck, key))
         problems.push_back({{key, "model.type"},
                             fmt::format("{} is for model.type = \"{}\", not \"{}\"; leave it out",
                                         key, other, deck.model.type)});
   };
-  deck.model.speech() ? refuse(kTokenKeys, "gpt") : refuse(kSpeechKeys, "fastconformer");
+  if (deck.model.speech()) {
+    refuse(kTokenKeys, "gpt");
+  } else {
+    refuse(kSpeechKeys, "fastconformer");
+    refuse(speech_data_keys(), "fastconformer");
+  }
   return problems;
 }
 

@@ -10,6 +10,7 @@ void add_run_keys(Table& table);
 void add_model_keys(Table& table);
 void add_speech_keys(Table& table);
 void add_data_keys(Table& table);
+void add_speech_data_keys(Table& table);
 void add_train_keys(Table& table);
 void add_parallel_keys(Table& table);
 void add_service_keys(Table& table);  // eval, checkpoint, log, fault, device
@@ -21,6 +22,10 @@ std::vector<KeyProblem> check(const Deck& deck);
 std::vector<KeyProblem> check_kind(const Deck& deck);
 /// Of a speech model, parallel.tensor and parallel.context included.
 std::vector<KeyProblem> check_speech(const Deck& deck);
+/// Of data.* of speech.
+std::vector<KeyProblem> check_speech_data(const Deck& deck);
+/// Paths of the keys of add_speech_data_keys().
+std::vector<std::string> speech_data_keys();
 /// Shared keys that are not given show what a speech model has.
 void show_speech(Deck& deck);
 /// The part of it about parallel.*, which the number of ranks does not decide.

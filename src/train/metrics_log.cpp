@@ -56,10 +56,12 @@ std::string format_line(const StepMetrics& m, int ranks) {
 std::string metrics_legend(const std::string& peak_text) {
   return "legend:\n"
          "  step          optimizer steps so far\n"
-         "  loss          mean over all tokens of the global batch\n"
+         "  loss          mean over all tokens (speech: labels) of the global batch\n"
          "  dt            seconds a step (mean since the line before)\n"
          "  dtf, dtb      of it in forward, in backward (with the reductions it hides)\n"
-         "  sps, tps      sequences and tokens a second, all ranks; _per_gpu: per rank\n"
+         "  sps, tps      sequences (utterances) and tokens (labels) a second, all ranks; "
+         "_per_gpu: per "
+         "rank\n"
          "  mfu           percent of peak: (6 N + 12 L H Q T) FLOPs a token, N without positions;\n"
          "                " +
          peak_text +
@@ -68,6 +70,9 @@ std::string metrics_legend(const std::string& peak_text) {
          "  loss_scale    factor on the loss of this step (fp16-mixed)\n"
          "  train_loss    mean training loss since the evaluation before\n"
          "  val_loss      mean over the validation data (lines with an evaluation)\n"
+         "  val_wer       edits by words of the references; val_cer by characters (speech); of one "
+         "of\n"
+         "                several sets val_loss/NAME, val_wer/NAME, val_cer/NAME\n"
          "  metrics.jsonl has the same, and lr, grad_norm, data, comm, optimizer, other, mem";
 }
 

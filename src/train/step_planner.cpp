@@ -14,6 +14,7 @@
 #include "choir/device/null_device.hpp"
 #include "choir/model/host_batch.hpp"
 #include "choir/train/generator.hpp"
+#include "choir/train/speech_recogniser.hpp"
 
 namespace choir {
 namespace {
@@ -26,6 +27,17 @@ NullDevice null_device_for(const Device* target) {
 void plan_generation(ModelInstance& instance) {
   const auto block = static_cast<std::size_t>(instance.gpt().config().block_size);
   Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
+}
+
+void plan_evaluation(ModelInstance& instance, const std::vector<BatchShape>& shapes) {
+  const ModelConfig& model = instance.options().model;
+  for (const BatchShape& shape : shapes) {
+    const HostBatch host(model, shape);
+    if (model.is_speech())
+      SpeechRecogniser(instance).run(host.batch);
+    else
+      instance.loss_sum(host.batch);
+  }
 }
 
 /// FLOPs and bytes of one step. Micro-batch j is of `shapes[(first + j) % size]`; nobody looks at
@@ -114,8 +126,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   for (std::uint64_t draw = 0; mixes && draw < kDraws; ++draw) steps.mixed(engine, draw);
   for (std::size_t shape = 0; shape < shapes.size(); ++shape)
     engine.instance().loss_sum(steps.batch(shape));
-  for (const BatchShape& shape : options.evaluation_shapes)
-    engine.instance().loss_sum(HostBatch(options.model, shape).batch);
+  plan_evaluation(engine.instance(), options.evaluation_shapes);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
   plan.arena_bytes = engine.instance().arena().peak();
@@ -128,8 +139,8 @@ StepPlan plan_inference(const ModelInstance::Options& options, const Layout& lay
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, 1);
   ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  for (const BatchShape& shape : shapes) instance.loss_sum(HostBatch(options.model, shape).batch);
-  if (generate) plan_generation(instance);
+  plan_evaluation(instance, shapes);
+  if (generate && !options.model.is_speech()) plan_generation(instance);
   StepPlan plan;
   plan.flops = instance.work().flops;
   plan.bytes = instance.work().bytes;

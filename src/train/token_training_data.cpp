@@ -2,6 +2,7 @@
 
 #include "choir/train/generator.hpp"
 #include "choir/train/run_data.hpp"
+#include "speech_training_data.hpp"
 
 namespace choir {
 
@@ -29,8 +30,8 @@ void TokenTrainingData::require_resumable(std::int64_t consumed_samples) const {
 }
 
 void TokenTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
-                                       std::int64_t, std::int64_t consumed_samples) {
-  data_->start_training(micro_batch_order(sharding, per_rank, consumed_samples));
+                                       const Position& from) {
+  data_->start_training(micro_batch_order(sharding, per_rank, from.consumed_samples));
 }
 
 ModelBatch TokenTrainingData::next() {
@@ -39,7 +40,7 @@ ModelBatch TokenTrainingData::next() {
   return token_batch(batch);
 }
 
-StepContent TokenTrainingData::content(std::int64_t, const Model& model) const {
+StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
   return {.samples = static_cast<double>(batch_.global),
           .targets = static_cast<double>(batch_.global * block_size_),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
@@ -75,9 +76,7 @@ std::string TokenTrainingData::sample(ModelInstance& instance) {
 
 std::unique_ptr<TrainingData> open_training_data(const Deck& deck, const BatchSizes& batch,
                                                  Mesh& mesh, Logger& log) {
-  if (deck.model.speech())
-    throw DeckError("model.type = \"fastconformer\": `choir train` does not read audio yet",
-                    "set model.type = \"gpt\"");
+  if (deck.model.speech()) return std::make_unique<SpeechTrainingData>(deck, batch, mesh, log);
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
 }
 

@@ -15,10 +15,10 @@ class TokenTrainingData final : public TrainingData {
   std::string to_string() const override { return data_->to_string(); }
   std::vector<std::pair<std::string, std::string>> hints() const override { return data_->hints(); }
   void require_resumable(std::int64_t consumed_samples) const override;
-  void start_training(const Sharding& sharding, std::int64_t per_rank, std::int64_t step,
-                      std::int64_t consumed_samples) override;
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
   ModelBatch next() override;
-  StepContent content(std::int64_t step, const Model& model) const override;
+  StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return data_->has_validation(); }
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
   std::string sample(ModelInstance& instance) override;

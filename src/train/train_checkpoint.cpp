@@ -124,7 +124,7 @@ Share share_of_writing(const Sharding& sharding) {
 }  // namespace
 
 std::vector<State> Progress::states(bool dynamic_loss_scale) {
-  const auto scalar = [](void* data, DType type) { return TensorView{data, type, {1}}; };
+  const auto scalar = [](void* value, DType type) { return TensorView{value, type, {1}}; };
   std::vector<State> list{{"step", scalar(&step, DType::i64)},
                           {"updates", scalar(&updates, DType::i64)},
                           {"consumed_samples", scalar(&consumed_samples, DType::i64)},
@@ -142,6 +142,7 @@ std::string TrainMeta::to_json() const {
   json["deck"] = nlohmann::ordered_json::parse(deck);
   if (!vocabulary.empty()) json["vocabulary"] = nlohmann::ordered_json::parse(vocabulary);
   json["vocab_size"] = vocab_size;
+  if (!data.empty()) json["data"] = nlohmann::ordered_json::parse(data);
   json["provenance"] = nlohmann::ordered_json::parse(provenance);
   return json.dump(1);
 }
@@ -153,6 +154,7 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
     meta.deck = json.at("deck").dump(1);
     if (json.contains("vocabulary")) meta.vocabulary = json.at("vocabulary").dump();
     meta.vocab_size = json.at("vocab_size").get<std::int64_t>();
+    if (json.contains("data")) meta.data = json.at("data").dump();
     meta.provenance = json.at("provenance").dump();
     return meta;
   } catch (const nlohmann::json::exception& error) {

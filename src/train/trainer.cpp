@@ -151,6 +151,7 @@ void Trainer::log_step() {
   m.mfu = sum.flops / steps / m.dt / peak_flops_;
   since_log_ = {};
   content_since_log_ = {};
+  for (const std::string& line : data_->take_warnings()) log_.warn("data: {}", line);
   if (mesh_.rank() != 0) return;
   log_.info("{}", format_line(m, mesh_.world().size()));
   if (!metrics_file_.write(to_json(m, mesh_.world().size())))
@@ -192,6 +193,7 @@ std::string Trainer::meta_json() const {
   return TrainMeta{.deck = resolved_json(deck_),
                    .vocabulary = data_->vocabulary_json(),
                    .vocab_size = engine_->options().model.vocab_size(),
+                   .data = data_->position(progress_.step),
                    .provenance = build_provenance()}
       .to_json();
 }

@@ -131,8 +131,10 @@ void Trainer::resume() {
     directory_.write_deck(resolved_json(deck_));
     metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
   });
-  data_->start_training(engine_->instance().storage().sharding(), batch_.accum, progress_.step,
-                        progress_.consumed_samples);
+  data_->start_training(engine_->instance().storage().sharding(), batch_.accum,
+                        {.step = progress_.step,
+                         .consumed_samples = progress_.consumed_samples,
+                         .more = progress_.data});
   log_.info("ready after {}", format_duration(now_seconds() - started_));
 }
 

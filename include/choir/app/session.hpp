@@ -14,6 +14,7 @@
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/log.hpp"
+#include "choir/data/text_units.hpp"
 #include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/model_instance.hpp"
@@ -49,12 +50,20 @@ Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Argument
 struct LoadedModel {
   Checkpoint checkpoint;
   Deck deck;  ///< of the run that wrote it
-  std::optional<Tokenizer> tokenizer;
+  std::optional<Tokenizer> tokenizer;  ///< of language models
+  std::optional<TextUnits> units;      ///< of speech models
   std::unique_ptr<ModelInstance> instance;
 };
-/// Collective. Opens the device too: that of the overrides, else `auto`; what the model was trained
-/// on does not matter. `path` as open_checkpoint; `precision` "" for the one it was trained in;
-/// `batch` sequences for evaluation, 0 for none; `overrides` of its deck.
+/// Collective. All but the instance, for models of either kind. `path` as open_checkpoint;
+/// `precision` "" for the one it was trained in; `overrides` of its deck.
+LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
+                       const Arguments& overrides = {});
+/// Collective. Opens the device too, and makes the instance: that evaluates batches of these
+/// shapes and, with `generate`, writes text.
+void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
+                   Workplace& place);
+/// Both, of a language model. Collective. Opens the device too: that of the overrides, else `auto`;
+/// what the model was trained on does not matter. `batch` sequences for evaluation, 0 for none.
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
                        Workplace& place, const Arguments& overrides = {});
 

@@ -5,16 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "choir/data/speech_filter.hpp"
 #include "choir/data/text_units.hpp"
 
 namespace choir {
 
-/// What to do about utterances whose text has characters outside the vocabulary.
-enum class OnBad {
-  stop,  ///< any of them is an error
-  skip,  ///< they are marked; more than 1 % of all utterances is an error
-};
-/// "stop" or "skip"; DeckError otherwise.
+/// What --on-bad says of utterances whose text has characters outside the vocabulary: with skip
+/// they are marked, and more than 1 % of all is an error. DeckError otherwise.
 OnBad on_bad_of(const std::string& name);
 
 struct LabelSummary {

@@ -19,7 +19,7 @@ struct SpeechEvalSet {
 };
 
 struct SpeechDataConfig {
-  SpeechMix train;
+  SpeechMix train;  ///< without inputs: only validation sets are opened
   std::vector<SpeechEvalSet> eval;
   std::string labels;                ///< NAME of labels.NAME.bin in every folder
   int sample_rate = 0;               ///< of the model; 0: that of the data
@@ -40,13 +40,14 @@ struct SpeechDataConfig {
   int slots = 2;  ///< batches held at a time; 1: read when asked for. See ReadAhead
 };
 
-/// Which micro-batches a rank asks for: `places` in every step, from number `first` on; those from
-/// `micro_batches` on are empty.
+/// Which micro-batches a rank asks for: `places` in every step, from number `first` on every
+/// `stride`-th; those from `micro_batches` on are empty.
 struct SpeechOrder {
   SpeechCursor from;
   std::int64_t micro_batches = 1;  ///< of a step, global
   std::int64_t first = 0;
   std::int64_t places = 1;
+  std::int64_t stride = 1;
 
   /// Rank r of d owns ceil(micro_batches / d) places, contiguous.
   static SpeechOrder of_rank(SpeechCursor from, std::int64_t micro_batches, int rank, int ranks);

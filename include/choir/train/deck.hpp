@@ -49,6 +49,24 @@ struct DataSection {
   int prefetch = 2;
 };
 
+/// Keys of data.* that only speech has.
+struct SpeechSection {
+  std::string labels = "char";      ///< NAME of labels.NAME.bin and tokenizer.NAME.json
+  std::string input_cfg;            ///< instead of data.train: JSON or the name of such a file
+  double temperature = 1;           ///< of its levels, where it has none of its own
+  TextMap validation;               ///< beside data.val: named sets, see eval_set_of()
+  double batch_duration = 60;       ///< seconds of a micro-batch
+  double quadratic_duration = 0;    ///< seconds; 0: no penalty
+  std::int64_t max_utterances = 0;  ///< of a micro-batch; 0: any number
+  std::int64_t buckets = 16, label_buckets = 1;
+  std::vector<std::string> bucket_bins, bucket_sizes;  ///< empty: estimated
+  std::int64_t window = 4096;                          ///< utterances
+  double min_duration = 0, max_duration = 0;           ///< seconds; 0: no bound
+  double min_labels_per_second = 0, max_labels_per_second = 0;
+  std::string shard_seed;       ///< "": run.seed, an integer, or "randomized"
+  std::string on_bad = "stop";  ///< stop | skip
+};
+
 struct TrainSection {
   std::string precision = "fp32";  ///< see choir/nn/precision.hpp
   std::int64_t loss_scale = 0;     ///< 0 is written "dynamic"
@@ -138,6 +156,7 @@ struct Deck {
   RunSection run;
   ModelSection model;
   DataSection data;
+  SpeechSection speech;
   TrainSection train;
   OptimizerSection optimizer;
   ParallelSection parallel;

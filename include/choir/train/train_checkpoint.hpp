@@ -12,7 +12,8 @@
 
 namespace choir {
 
-/// Where a run stands. Layout-free integers; all of the state that is not a tensor.
+/// Where a run stands. Layout-free integers; all of the state that is not a tensor
+/// but the last, which the text beside the tensors holds.
 struct Progress {
   std::int64_t step = 0;              ///< steps done
   std::int64_t updates = 0;           ///< of them with an optimizer update
@@ -22,6 +23,7 @@ struct Progress {
   double best_val_loss = std::numeric_limits<double>::infinity();
   double loss_scale = 1;        ///< of the next step
   std::int64_t good_steps = 0;  ///< updates since it changed
+  std::string data;             ///< TrainMeta::data of the checkpoint
 
   UpdateState update_state() const { return {updates, loss_scale, good_steps}; }
   /// Views of the members, for the checkpoint; the last two only where they change by themselves.
@@ -33,6 +35,7 @@ struct TrainMeta {
   std::string deck;        ///< resolved deck, JSON
   std::string vocabulary;  ///< tokenizer as JSON, or ""
   std::int64_t vocab_size = 0;
+  std::string data;        ///< TrainingData::position(), or ""
   std::string provenance;  ///< revision, compiler, hosts: JSON
 
   std::string to_json() const;

@@ -55,15 +55,25 @@ class TrainingData {
 
   /// Local. DeckError where training cannot go on after so many samples.
   virtual void require_resumable(std::int64_t consumed_samples) const = 0;
-  /// Collective. From `step` on, after which so many samples were used; an engine asks for
-  /// `per_rank` micro-batches a step.
-  virtual void start_training(const Sharding& sharding, std::int64_t per_rank, std::int64_t step,
-                              std::int64_t consumed_samples) = 0;
+  /// Where a run stands in data.
+  struct Position {
+    std::int64_t step = 0;              ///< steps done
+    std::int64_t consumed_samples = 0;  ///< in them
+    std::string more;                   ///< what position() said then; "" for nothing
+  };
+  /// Collective. From a position on; an engine asks for `per_rank` micro-batches a step.
+  virtual void start_training(const Sharding& sharding, std::int64_t per_rank,
+                              const Position& from) = 0;
+  /// Local. After `step` steps, of which the last is one that content() was asked for: JSON for
+  /// Position::more, or "".
+  virtual std::string position(std::int64_t /*step*/) const { return {}; }
   /// Collective. This rank's next micro-batch, in host memory that holds until the next call. A
   /// rank that ran out of utterances gets one of padding.
   virtual ModelBatch next() = 0;
-  /// Local. Of step `step`, from 0.
-  virtual StepContent content(std::int64_t step, const Model& model) const = 0;
+  /// Local. Of step `step`, from 0: each is asked for in turn, and again while it is in flight.
+  virtual StepContent content(std::int64_t step, const Model& model) = 0;
+  /// Collective over the mesh. What is to be said of the data since the last call; on rank 0.
+  virtual std::vector<std::string> take_warnings() { return {}; }
 
   virtual bool has_validation() const = 0;
   /// Collective over the mesh. The first decides what the best checkpoint is.

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# A recogniser of spoken digits from a deck: trains, evaluates, resumes bit by bit, the same on any number of ranks;
+# what is wrong with speech is named.
+. "$(dirname "$0")/lib/common.sh"
+
+run 1 prepare corpus spoken-digits --out digits --hours 0.03
+expect "spoken digits" 0
+for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
+expect "packed" 0
+run 1 prepare tokenizer train --out char --type char
+run 1 prepare tokens train val --tokenizer char.json --name char
+expect "written in characters" 0 "labels.char.bin"
+
+cat >digits.json <<'END'
+{
+  "model": {
+    "type": "fastconformer", "n_layer": 2, "n_embd": 32, "n_head": 2, "subsampling": 4, "subsampling_channels": 8,
+    "mels": 20, "freq_masks": 1, "freq_width": 4, "time_masks": 2, "time_width": 0.05
+  },
+  "data": { "train": ["train"], "val": ["val"], "batch_duration": 6, "buckets": 4, "window": 24 },
+  "train": { "micro_batches": 2, "max_steps": 12 },
+  "optimizer": { "learning_rate": 3e-3, "warmup_steps": 2, "decay_steps": 12, "beta2": 0.98 },
+  "eval": { "interval": 6 },
+  "checkpoint": { "interval": 4 },
+  "log": { "interval": 1 }
+}
+END
+train_speech() {  # train_speech RANKS RUN_DIRECTORY OVERRIDE...
+  local ranks=$1 directory=$2
+  shift 2
+  run "$ranks" train digits.json run.dir="$directory" "$@"
+}
+
+# close_validation A B RELATIVE: val_loss of all evaluations.
+close_validation() {
+  diff <(grep -o '"val_loss":[0-9.]*' "$1/metrics.jsonl" | wc -l) <(grep -o '"val_loss":[0-9.]*' "$2/metrics.jsonl" | wc -l) &&
+    paste -d' ' <(grep -o '"val_loss":[0-9.]*' "$1/metrics.jsonl") <(grep -o '"val_loss":[0-9.]*' "$2/metrics.jsonl") |
+    tr ': ' '  ' | awk -v most="$3" '{ d = $2 - $4; if (d < 0) d = -d; if (NF != 4 || d > most * $2) { print; bad = 1 } }
+      END { exit bad || NR == 0 }'
+}
+
+train_speech 1 straight
+expect "trains" 0 "train " "buckets up to" "padding" "(in order, by count:" "units of kind char" "rtfx=" "summary:" \
+  "validation 'val': loss" "WER" "insertions" "CER" "characters)" "real-time factor" "val_wer=" "val_cer=" \
+  "reference   " "hypothesis  "
+check "metrics have it" matches straight/metrics.jsonl '"step":6,.*"rtfx":.*"val_loss":.*"val_wer":.*"val_cer":'
+check "samples are pairs" grep -q "^reference   " straight/samples/*6*
+check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  ')" = 3
+first_loss() { losses straight | awk 'NR == 1 { print $2 }'; }
+check "the loss falls" bash -c "awk 'BEGIN { exit !($(losses straight | tail -n 1 | cut -d' ' -f2) < $(first_loss)) }'"
+
+train_speech 2 two
+expect "on 2 ranks" 0 "summary:"
+check "the losses agree to 1e-4" close_losses straight two 1e-4
+for axis in tensor pipeline; do
+  train_speech 2 $axis parallel.$axis=2
+  expect "on a $axis axis of 2" 0 "validation 'val': loss" "hypothesis  "
+  check "the losses agree to 1e-4" close_losses straight $axis 1e-4
+  check "so does the validation" close_validation straight $axis 1e-4
+done
+train_speech 2 uneven train.micro_batches=3
+expect "a rank with fewer micro-batches" 0 "summary:"
+train_speech 1 even train.micro_batches=3
+check "... changes no loss" close_losses even uneven 1e-4
+
+for ranks in 1 2; do
+  train_speech "$ranks" "bits$ranks" train.reproducible=true train.micro_batches=3
+  expect "reproducible on $ranks rank(s)" 0 "summary:"
+done
+check "the same losses on 1 and 2 ranks, bit by bit" same_losses bits1 bits2
+check "the same weights, bit by bit" same_weights bits1 bits2
+validated() { grep -o '"val_[a-z]*":[^,}]*' "$1/metrics.jsonl"; }
+check "the same validation" same "validated bits1" "validated bits2"
+train_speech 2 sharded train.reproducible=true train.micro_batches=3 parallel.zero=3
+expect "with sharded parameters" 0 "summary:"
+check "the same losses, bit by bit" same_losses bits1 sharded
+
+# The windows of the sampler are of about two steps.
+train_speech 2 killed train.reproducible=true train.micro_batches=3 fault.kill_rank=1 fault.kill_step=11
+expect "killed" 137
+cp -r killed elsewhere
+train_speech 2 killed train.reproducible=true train.micro_batches=3
+expect "continues" 0 "resumed from killed/checkpoints/step_00000008" "12 (4 now)"
+check "the losses of straight through, bit by bit" same_losses bits2 killed
+check "every tensor, bit by bit" same_tensors bits2 killed
+train_speech 1 elsewhere train.reproducible=true train.micro_batches=3
+expect "continues on another number of ranks" 0 "resumed from elsewhere/checkpoints/step_00000008"
+check "the losses of straight through, bit by bit" same_losses bits2 elsewhere
+train_speech 1 straight train.max_steps=14 data.window=50
+expect "other data order: said" 0 "their order begins anew" "14 (2 now)"
+
+result() { grep -o ' val_loss=[0-9.]*\| val_[wc]er=[0-9.]*' out; }
+run 1 eval bits1
+expect "eval" 0 "WER" "reference   " "val_loss=" "val_wer=" "step=12"
+result >one
+run 2 eval bits1
+result >two.txt
+check "eval on 2 ranks" cmp one two.txt
+cp -r val other_place
+run 1 eval bits1 data.val=other_place data.train=nowhere
+expect "eval of other data, without those of training" 0 "'other_place': loss"
+result >moved
+check "... says the same" cmp one moved
+
+train_speech 2 sets "data.val=[]" data.validation.all=val "data.validation.few=val limit=3" train.max_steps=6
+expect "two validation sets" 0 "validation 'all': loss" "validation 'few': loss" "validation all: loss" \
+  "val_wer/few=" "val_loss/all="
+check "metrics of each" matches sets/metrics.jsonl '"val_wer/few":'
+train_speech 1 none "data.val=[]" train.max_steps=2
+expect "no validation data" 0 "there is no validation data"
+
+run 1 generate bits1
+expect "generate of a speech model" 2 "speech model"
+train_speech 0 wrong "data.train=[]"
+expect "nothing to train on" 2 "data.train is not given"
+train 0 wrong data.labels=char
+expect "keys of speech in a deck of text" 2 "data.labels is for model.type"
+train_speech 1 wrong data.train=nowhere
+expect "a missing folder" 3 "nowhere" "prepare audio"
+train_speech 2 wrong data.train=digits
+expect "a folder that is not packed" 3 "prepare audio"
+train_speech 1 wrong data.labels=bpe
+expect "missing labels" 3 "labels.bpe.bin" "prepare tokens"
+train_speech 2 wrong model.sample_rate=8000
+expect "another sample rate" 3 "8000"
+train_speech 1 wrong data.val=nowhere
+expect "missing validation data" 3 "nowhere"
+train_speech 1 wrong data.batch_duration=0.3
+expect "an utterance larger than a batch" 2 "batch_duration"
+train_speech 2 wrong model.hop=640 model.subsampling=8
+expect "CTC is impossible" 3 "CTC is impossible" "model.subsampling"
+# Validation judges all that was said: a warning, not an error.
+train_speech 2 fast model.hop=400 model.subsampling=8 data.max_labels_per_second=4 train.max_steps=1
+expect "CTC is impossible for some of the validation" 0 "leaves frames; CTC impossible for" "with model.subsampling 4"
+
+echo "zero one two three four five six seven eight nine xyz" >more.txt
+run 1 prepare tokenizer more.txt --out more --type char
+cp -r train more_train && cp -r val more_val
+run 1 prepare tokens more_train more_val --tokenizer more.json --name char
+train_speech 1 bits1 data.train=more_train data.val=more_val train.max_steps=14
+expect "another vocabulary than the checkpoint's" 3 "is not that of the checkpoint"
+run 1 eval bits1 data.val=more_val
+expect "... in eval" 3 "are of tokenizer" "prepare tokens"
+cp -r train unnamed && rm unnamed/tokenizer.char.json
+train_speech 1 wrong data.train=unnamed
+expect "labels without their units" 3 "tokenizer.char.json"
+
+cp -r train damaged
+flip_byte damaged/audio_00000.pcm $((64 + 2000))
+train_speech 2 wrong data.train=damaged
+expect "a damaged utterance" 3 "damaged" "data.on_bad=skip"
+train_speech 1 skipped data.train=damaged data.on_bad=skip train.max_steps=2
+expect "... is more than 1 % here" 3 "more than 1 %"
