@@ -7,6 +7,7 @@ const std::vector<Command>& commands() {
       {"train", "train a model from a deck, or continue", train_command},
       {"eval", "loss of a checkpoint on its validation data", eval_command},
       {"generate", "text from a checkpoint", generate_command},
+      {"transcribe", "text of sound files by a speech checkpoint", transcribe_command},
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},

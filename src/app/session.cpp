@@ -95,12 +95,7 @@ std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {
   return Mesh::over_world(Layout(tensor, 1, session.size() / tensor, 1), Transport::automatic);
 }
 
-LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
-                       const Arguments& overrides) {
-  LoadedModel loaded;
-  loaded.checkpoint = open_checkpoint(path, mesh.world());
-  const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
-  // Where it was trained says nothing about where it is used.
+Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Arguments& overrides) {
   Arguments words = overrides;
   for (const char* elsewhere :
        {"device=auto", "parallel.transport=auto", "parallel.share_device=false"}) {
@@ -109,8 +104,17 @@ LoadedModel open_model(const std::string& path, const std::string& precision, Me
                      [&](const std::string& word) { return word.starts_with(key); }))
       words.push_back(elsewhere);
   }
-  loaded.deck = parse_deck(meta.deck, loaded.checkpoint.path + " (deck)", words);
-  loaded.deck.model.gpt.vocab_size = meta.vocab_size;
+  Deck deck = parse_deck(meta.deck, checkpoint.path + " (deck)", words);
+  deck.model.gpt.vocab_size = meta.vocab_size;
+  return deck;
+}
+
+LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
+                       const Arguments& overrides) {
+  LoadedModel loaded;
+  loaded.checkpoint = open_checkpoint(path, mesh.world());
+  const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
+  loaded.deck = deck_of(loaded.checkpoint, meta, overrides);
   if (!precision.empty()) loaded.deck.train.precision = precision;
   const bool speech = loaded.deck.model.speech();
   if (!meta.vocabulary.empty() && speech)

@@ -10,6 +10,7 @@ using Arguments = std::vector<std::string>;
 int train_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
+int transcribe_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);

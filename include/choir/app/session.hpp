@@ -18,6 +18,7 @@
 #include "choir/data/tokenizer.hpp"
 #include "choir/train/deck.hpp"
 #include "choir/train/model_instance.hpp"
+#include "choir/train/train_checkpoint.hpp"
 #include "choir/train/workplace.hpp"
 
 namespace choir {
@@ -40,6 +41,10 @@ void add_tensor_option(CLI::App& app, int& tensor);
 /// Collective. All ranks, `tensor` of them for each copy of the model. DeckError when they do not
 /// divide.
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor);
+
+/// The deck of a checkpoint with overrides. Where it was trained (device, transport) says nothing
+/// about where it is used; the vocabulary is that of its data.
+Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Arguments& overrides);
 
 /// A trained model, ready to evaluate or generate.
 struct LoadedModel {

@@ -1,0 +1,321 @@
+// choir transcribe CHECKPOINT AUDIO ... | --manifest IN --out OUT
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <numeric>
+
+#include "choir/app/speech_session.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/gather_text.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/progress_line.hpp"
+#include "choir/data/edit_distance.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  SpeechModelRequest model;
+  Arguments files;
+  std::string manifest, out, channel, on_bad = "stop";
+  double memory_gib = 0;
+  bool json = false;
+  bool skips() const { return on_bad == "skip"; }
+};
+
+std::vector<TranscriptRequest> read_requests(const Request& request) {
+  const ChannelChoice channel = channel_choice_of(request.channel);
+  if (!request.manifest.empty()) return read_transcript_manifest(request.manifest, channel);
+  std::vector<TranscriptRequest> list;
+  for (const std::string& file : request.files) {
+    TranscriptRequest& one = list.emplace_back();
+    one.place = one.source.path = file;
+    one.source.channel = channel;
+  }
+  return list;
+}
+
+/// What is known of a recording before anything is decoded.
+struct Survey {
+  double seconds = 0;
+  std::string fault, hint;
+};
+
+/// Collective over the world, whose ranks share the opening of files.
+std::vector<Survey> survey(Communicator& world, const std::vector<TranscriptRequest>& requests,
+                           int rate) {
+  std::string mine;
+  for (std::size_t i = static_cast<std::size_t>(world.rank()); i < requests.size();
+       i += static_cast<std::size_t>(world.size())) {
+    Transcript opened;  // by way of its fields
+    try {
+      if (requests[i].fault) throw AudioError(*requests[i].fault);
+      opened.seconds = Recording::open(requests[i].source, rate).seconds();
+    } catch (const AudioError& error) {
+      opened.fault = fmt::format("{}: {}", name_of(error.fault()), error.what());
+      opened.note = error.hint();
+    }
+    mine += fmt::format("{} {}\n", i, serialise(opened));
+  }
+  std::string all;
+  for (const std::string& text : gather_texts(world, mine)) all += text;
+  std::uint64_t bytes = all.size();
+  world.broadcast(&bytes, sizeof bytes, 0);
+  all.resize(bytes);
+  world.broadcast(all.data(), bytes, 0);
+  std::vector<Survey> surveys(requests.size());
+  for (std::size_t at = 0; at < all.size();) {
+    const std::size_t space = all.find(' ', at), end = all.find('\n', at);
+    const Transcript opened = transcript_of(all.substr(space + 1, end - space - 1));
+    surveys[std::stoul(all.substr(at, space - at))] = {opened.seconds, opened.fault, opened.note};
+    at = end + 1;
+  }
+  return surveys;
+}
+
+/// The ranks of the data axis take recordings in turn, longest first, each to the one with least.
+std::vector<std::size_t> share_of(const std::vector<Survey>& surveys, int rank, int ranks) {
+  std::vector<std::size_t> order(surveys.size()), mine;
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return surveys[a].seconds > surveys[b].seconds;
+  });
+  std::vector<double> load(static_cast<std::size_t>(ranks));
+  for (const std::size_t i : order) {
+    if (!surveys[i].fault.empty()) continue;
+    const auto least = std::min_element(load.begin(), load.end());
+    *least += surveys[i].seconds;
+    if (least - load.begin() == rank) mine.push_back(i);
+  }
+  return mine;
+}
+
+/// On rank 0 all transcripts, in the order of the requests.
+std::vector<Transcript> gather(Mesh& mesh, const std::vector<std::size_t>& mine,
+                               const std::vector<Transcript>& made,
+                               const std::vector<Survey>& surveys) {
+  std::string text;
+  const Coordinates& at = mesh.coordinates();
+  if (at[Axis::tensor] == 0)
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      text += fmt::format("{} {}\n", mine[i], serialise(made[i]));
+  std::vector<Transcript> all(surveys.size());
+  for (std::size_t i = 0; i < surveys.size(); ++i) all[i].fault = surveys[i].fault;
+  for (const std::string& part : gather_texts(mesh.world(), text))
+    for (std::size_t from = 0; from < part.size();) {
+      const std::size_t space = part.find(' ', from), end = part.find('\n', from);
+      all[std::stoul(part.substr(from, space - from))] =
+          transcript_of(part.substr(space + 1, end - space - 1));
+      from = end + 1;
+    }
+  return all;
+}
+
+void write_manifest(const std::string& path, const std::vector<TranscriptRequest>& requests,
+                    const std::vector<Transcript>& transcripts) {
+  std::ofstream file(path, std::ios::binary);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    file << transcript_line(requests[i], transcripts[i]) << '\n';
+  file.close();
+  if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "name another --out");
+}
+
+/// Edit distances need memory of one text times the other.
+bool comparable(const std::string& a, const std::string& b) {
+  constexpr std::size_t kMostPairs = std::size_t{1} << 30;
+  return (a.size() + 1) * (b.size() + 1) <= kMostPairs;
+}
+
+/// Counts over all that has a text; "" where nothing has.
+std::string error_rates(const std::vector<TranscriptRequest>& requests,
+                        const std::vector<Transcript>& transcripts) {
+  EditCounts words, letters;
+  std::int64_t too_long = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].text || !transcripts[i].fault.empty()) continue;
+    if (!comparable(*requests[i].text, transcripts[i].text)) {
+      ++too_long;
+      continue;
+    }
+    words += word_edits(*requests[i].text, transcripts[i].text);
+    letters += character_edits(*requests[i].text, transcripts[i].text);
+  }
+  std::string text;
+  if (words.utterances > 0)
+    text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
+                       to_string(letters, "characters"));
+  if (too_long > 0) text += fmt::format("{} texts are too long to be compared\n", too_long);
+  return text;
+}
+
+void print_texts(const Request& request, const std::vector<TranscriptRequest>& requests,
+                 const std::vector<Transcript>& transcripts) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Transcript& t = transcripts[i];
+    if (request.json)
+      fmt::print("{}\n", transcript_json(requests[i], t));
+    else if (request.manifest.empty() && t.fault.empty())
+      fmt::print("{}: {}\n", requests[i].place, t.text);
+    if (!t.fault.empty())
+      fmt::print(stderr, "choir: {}: left out: {}\n", requests[i].place, t.fault);
+    if (!t.note.empty()) fmt::print(stderr, "choir: {}: {}\n", requests[i].place, t.note);
+  }
+}
+
+/// How it went; beside JSON lines on stdout, on stderr.
+void print_summary(const Request& request, const LoadedSpeechModel& model,
+                   const std::vector<TranscriptRequest>& requests,
+                   const std::vector<Transcript>& transcripts, double seconds) {
+  std::FILE* const to = request.json ? stderr : stdout;
+  double audio = 0;
+  std::int64_t bad = 0;
+  for (const Transcript& t : transcripts) {
+    bad += !t.fault.empty();
+    audio += t.fault.empty() ? t.seconds : 0;
+  }
+  fmt::print(to, "{}", error_rates(requests, transcripts));
+  const FastConformerConfig& config = model.instance->options().model.fastconformer();
+  const WindowPlan& windows = model.plan.windows;
+  const double frame = config.seconds_per_frame();
+  if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
+        return t.seconds > static_cast<double>(windows.frames) * frame;
+      }))
+    fmt::print(
+        to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
+        static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
+        static_cast<double>(windows.right) * frame,
+        windows.exact ? "the result is that of the whole" : "no frame sees beyond its window");
+  fmt::print(to,
+             "transcribed {} recordings, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
+             "(real-time factor {:.5f}){}\n",
+             std::ssize(transcripts) - bad, audio, seconds, audio / seconds,
+             audio > 0 ? seconds / audio : 0.0, bad > 0 ? fmt::format("; {} left out", bad) : "");
+}
+
+std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechModel& model,
+                                        Mesh& mesh, Logger& log,
+                                        const std::vector<RecordingSource>& sources) {
+  Transcriber transcriber(*model.instance, *model.units, model.plan,
+                          request.model.transcription.beam);
+  ProgressLine line(log, "transcription");
+  double all = 0, done = 0;
+  for (const RecordingSource& source : sources) all += std::max(0.0, source.duration);
+  const auto on_bad = request.skips() ? Transcriber::OnBad::skip : Transcriber::OnBad::stop;
+  std::vector<Transcript> made;
+  const auto work = [&] {
+    made = transcriber.transcribe(sources, on_bad, [&](double seconds) {
+      done += seconds;
+      line.at(static_cast<std::int64_t>(std::min(done, all)), static_cast<std::int64_t>(all));
+    });
+  };
+  if (model.instance->storage().sharding().values_sharded())
+    work();  // ranks walk together, and agree on the way
+  else
+    together(mesh.world(), work);
+  return made;
+}
+
+int transcribe(MpiSession& session, const Request& request) {
+  Workplace place;
+  place.mesh = inference_mesh(session, request.model.tensor);
+  Mesh& mesh = *place.mesh;
+  choose_threads(mesh.node());
+  Logger log(session.rank() == 0 && !request.json);
+  log.to_stdout();
+  std::vector<TranscriptRequest> requests;
+  together(mesh.world(), [&] { requests = read_requests(request); });
+  LoadedSpeechModel model = load_speech_model(request.model, place);
+  const auto& config = model.instance->options().model.fastconformer();
+  const double begin = now_seconds();
+  const auto surveys = survey(mesh.world(), requests, static_cast<int>(config.mel.sample_rate));
+  const auto bad = std::find_if(surveys.begin(), surveys.end(),
+                                [](const Survey& s) { return !s.fault.empty(); });
+  together(mesh.world(), [&] {
+    const bool all = std::none_of(surveys.begin(), surveys.end(),
+                                  [](const Survey& s) { return s.fault.empty(); });
+    if (bad == surveys.end() || (request.skips() && !all)) return;
+    throw DataError(
+        fmt::format("{}: {}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
+                    bad->fault),
+        (bad->hint.empty() ? "" : bad->hint + "; ") +
+            (all ? "nothing remains to transcribe" : "--on-bad skip goes on with the others"));
+  });
+  const auto mine =
+      share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));
+  std::vector<RecordingSource> sources;
+  for (const std::size_t i : mine) sources.push_back(requests[i].source);
+  const auto made = run_transcriber(request, model, mesh, log, sources);
+  const auto transcripts = gather(mesh, mine, made, surveys);
+  const double seconds = now_seconds() - begin;
+  together(mesh.world(), [&] {
+    if (session.rank() != 0) return;
+    if (!request.out.empty()) write_manifest(request.out, requests, transcripts);
+    print_texts(request, requests, transcripts);
+    print_summary(request, model, requests, transcripts, seconds);
+  });
+  return 0;
+}
+
+void add_options(CLI::App& app, Request& r) {
+  app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory")->required();
+  app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
+  app.add_option("--manifest", r.manifest,
+                 "NeMo's JSON lines: audio_filepath, and where given offset, duration, text");
+  app.add_option("--out", r.out, "the lines again, with pred_text and the times of words");
+  app.add_flag("--json", r.json, "a JSON line a recording: text, words with times, duration");
+  TranscriptionOptions& t = r.model.transcription;
+  app.add_option("--beam", t.beam, "prefixes of the beam search; without: the best of each frame")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--batch", t.batch, "windows that go through the model together, at most")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--memory", r.memory_gib,
+                 "GiB that a rank may take of its device; default: a quarter of the node for its "
+                 "ranks, half a card")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--window", t.window_seconds,
+                 "seconds: longer recordings are cut into overlapping windows, shorter ones where "
+                 "memory asks for it")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+  app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
+  app.add_option("--on-bad", r.on_bad,
+                 "stop: at the first recording that cannot be read (exit code 3); skip: leave them "
+                 "out, and say which")
+      ->check(CLI::IsMember({"stop", "skip"}))
+      ->capture_default_str();
+  app.add_option("--device", r.model.device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option("--precision", r.model.precision,
+                 "fp32, bf16-mixed, fp16-mixed; default: as trained");
+  add_tensor_option(app, r.model.tensor);
+}
+
+}  // namespace
+
+int transcribe_command(const Arguments& arguments) {
+  CLI::App app(
+      "What recordings say, by a speech checkpoint (or a run directory: its newest). Recordings "
+      "are shared by the ranks; the text of each depends on nothing but itself.",
+      "choir transcribe");
+  Request request;
+  add_options(app, request);
+  if (const auto code = parse(app, arguments)) return *code;
+  request.model.transcription.memory = request.memory_gib * 1024 * 1024 * 1024;
+  return with_mpi([&](MpiSession& session) {
+    const auto refuse = [&](bool bad, const char* what, const char* cure) {
+      if (!bad) return;
+      DeckError error(what, cure);
+      error.set_agreed_ranks(session.size());
+      throw error;
+    };
+    refuse(request.files.empty() == request.manifest.empty(),
+           "give sound files or a --manifest, one of the two", "choir transcribe RUN a.wav b.flac");
+    refuse(request.manifest.empty() != request.out.empty(), "--manifest and --out go together",
+           "--manifest in.json --out out.json");
+    return transcribe(session, request);
+  });
+}
+
+}  // namespace choir
