@@ -51,12 +51,6 @@ void judge(const LabelSummary& summary, OnBad on_bad) {
 
 }  // namespace
 
-OnBad on_bad_of(const std::string& name) {
-  if (name == "stop") return OnBad::stop;
-  if (name == "skip") return OnBad::skip;
-  throw DeckError(fmt::format("--on-bad {}", name), "stop or skip");
-}
-
 std::string units_path(const std::string& folder, const std::string& name) {
   return fmt::format("{}/tokenizer.{}.json", folder, name);
 }

@@ -175,7 +175,7 @@ SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_c
                    .max_duration = s.max_duration,
                    .min_labels_per_second = s.min_labels_per_second,
                    .max_labels_per_second = s.max_labels_per_second};
-  config.on_bad = on_bad_of(std::string_view(s.on_bad));
+  config.on_bad = on_bad_of(s.on_bad);
   config.batching = batching_of(s);
   config.window = s.window;
   config.order_seed =

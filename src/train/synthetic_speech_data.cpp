@@ -17,9 +17,9 @@ std::string SyntheticSpeechData::to_string() const {
 }
 
 void SyntheticSpeechData::start_training(const Sharding& sharding, std::int64_t per_rank,
-                                         std::int64_t step, std::int64_t) {
+                                         const Position& from) {
   first_ = sharding.first_micro_batch(per_rank), stride_ = sharding.micro_batch_stride();
-  per_rank_ = per_rank, step_ = step, call_ = 0;
+  per_rank_ = per_rank, step_ = from.step, call_ = 0;
 }
 
 ModelBatch SyntheticSpeechData::next() {
@@ -29,7 +29,7 @@ ModelBatch SyntheticSpeechData::next() {
                                 : utterances_.padding();
 }
 
-StepContent SyntheticSpeechData::content(std::int64_t step, const Model& model) const {
+StepContent SyntheticSpeechData::content(std::int64_t step, const Model& model) {
   const std::int64_t first = step * micro_batches_;
   StepContent content{.targets = static_cast<double>(utterances_.targets(first, micro_batches_))};
   for (std::int64_t index = first; index < first + micro_batches_; ++index) {

@@ -18,10 +18,10 @@ class SyntheticSpeechData final : public TrainingData {
   std::vector<std::pair<std::string, std::string>> hints() const override { return {}; }
   std::vector<BatchShape> shapes() const override { return utterances_.shapes(); }
   void require_resumable(std::int64_t) const override {}
-  void start_training(const Sharding& sharding, std::int64_t per_rank, std::int64_t step,
-                      std::int64_t consumed_samples) override;
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
   ModelBatch next() override;
-  StepContent content(std::int64_t step, const Model& model) const override;
+  StepContent content(std::int64_t step, const Model& model) override;
   bool has_validation() const override { return false; }
   std::vector<Validation> validate(ModelInstance&, ProgressLine*) override { return {}; }
   std::string sample(ModelInstance&) override { return {}; }

@@ -10,9 +10,6 @@
 
 namespace choir {
 
-/// What --on-bad says of utterances whose text has characters outside the vocabulary: with skip
-/// they are marked, and more than 1 % of all is an error. DeckError otherwise.
-OnBad on_bad_of(const std::string& name);
 
 struct LabelSummary {
   std::int64_t utterances = 0, without_text = 0, bad = 0;
