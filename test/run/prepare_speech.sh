@@ -39,9 +39,11 @@ check "the units beside the labels" cmp packed1/tokenizer.char.json char1.json
 
 if grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   for type in bpe unigram; do
+    size=28  # of so few words a unigram model finds 27 at most
+    [ $type = bpe ] || size=26
     for again in a b; do
-      run 0 prepare tokenizer digits1/train.json --out "$type$again" --type $type --vocab-size 28
-      expect "units of $type" 0 "$type, 28 entries" "$type$again.model"
+      run 0 prepare tokenizer digits1/train.json --out "$type$again" --type $type --vocab-size $size
+      expect "units of $type" 0 "$type, $size entries" "$type$again.model"
     done
     check "the same $type twice" cmp ${type}a.model ${type}b.model
   done

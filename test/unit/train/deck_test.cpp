@@ -36,8 +36,8 @@ TEST(Deck, EveryShippedDeckIsReadAndResolves) {
     SCOPED_TRACE(entry.path());
     Deck deck = read_deck(entry.path(), {});
     ++decks;
-    EXPECT_EQ(deck.train.grad_accum, 0) << "decks give micro and global batch, never grad_accum";
-    EXPECT_GT(deck.train.micro_batch_size, 0);
+    EXPECT_EQ(deck.train.grad_accum, 0) << "decks give what a step is made of, never grad_accum";
+    EXPECT_GT(deck.model.speech() ? deck.train.micro_batches : deck.train.micro_batch_size, 0);
     EXPECT_EQ(deck.run.name, entry.path().stem());
     EXPECT_NO_THROW(resolve_batch(deck, 1));
   }
