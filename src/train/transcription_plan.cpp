@@ -30,6 +30,10 @@ class NullModel {
                            .audio_samples = TranscriptionPlan::samples_of(config_, frames),
                            .labels = 1};
     instance_.forward(Mode::generate, HostBatch(config_, shape).batch);
+    return total();
+  }
+  /// Of all passes so far.
+  std::size_t total() const {
     MemoryPlan plan;
     instance_.add_to(plan);
     return plan.total();
@@ -92,7 +96,7 @@ TranscriptionPlan plan_transcription(const ModelInstance::Options& options, cons
           fmt::format("out of memory: a window of {:.1f} s needs {} with the parameters, {} are "
                       "allowed",
                       static_cast<double>(smallest) * config.seconds_per_frame(),
-                      format_bytes(static_cast<double>(model.arena_peak())), format_bytes(budget)),
+                      format_bytes(static_cast<double>(model.total())), format_bytes(budget)),
           "raise --memory, or share the model by --tensor");
     plan.windows = plan_windows(config, wanted, most);
   }

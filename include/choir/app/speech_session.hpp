@@ -20,12 +20,11 @@ struct LoadedSpeechModel {
 struct SpeechModelRequest {
   std::string checkpoint, precision, device = "auto";
   int tensor = 1;
-  bool stream = false;
   TranscriptionOptions transcription;
 };
 
-/// Collective; as load_model(). DeckError for a checkpoint that is no speech model, and with
-/// `stream` for one that cannot be streamed; DataError for one without units of text.
+/// Collective; as load_model(). DeckError for a checkpoint that is no speech model; DataError for
+/// one without units of text.
 LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace& place);
 
 }  // namespace choir
