@@ -23,5 +23,8 @@ for h in $(find include/choir -name '*.hpp'); do
   t=$(basename "$h" .hpp)
   grep -qE '^(class|struct|enum|template|inline|constexpr|std|void|bool|int|double|float|[A-Za-z:_<>]+ )' "$h" || complain "$h: declares nothing ($t)"
 done
+# The top level is fixed; what git does not know may lie there.
+strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
+[ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"
 [ "$bad" = 0 ] && echo "style: clean ($(echo "$files" | wc -l) files, median $(for f in $files; do wc -l <"$f"; done | sort -n | awk '{a[NR]=$1} END {print a[int((NR+1)/2)]}') lines)"
 exit "$bad"
