@@ -23,6 +23,10 @@ for h in $(find include/choir -name '*.hpp'); do
   t=$(basename "$h" .hpp)
   grep -qE '^(class|struct|enum|template|inline|constexpr|std|void|bool|int|double|float|[A-Za-z:_<>]+ )' "$h" || complain "$h: declares nothing ($t)"
 done
+# Two types of one name in one namespace link, and then crash: those that headers put straight into choir.
+twins=$(grep -rhoE '^(struct|class|enum class) [A-Z][A-Za-z0-9]*( final)?( :[^{;]*)? \{' include/choir --include='*.hpp' --exclude-dir=ops |
+  awk '{print $1 == "enum" ? $3 : $2}' | sort | uniq -d)
+[ -z "$twins" ] || complain "declared in several headers:" $twins
 # The top level is fixed; what git does not know may lie there.
 strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
 [ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"

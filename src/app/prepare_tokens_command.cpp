@@ -18,7 +18,7 @@ struct Request {
 };
 
 void make_tokens(const Request& request) {
-  const OnBad on_bad = on_bad_of(request.on_bad);
+  const OnBad on_bad = on_bad_of(request.on_bad, "--on-bad");
   const TextUnits units = TextUnits::load(request.tokenizer);
   const std::string name = request.name.empty()
                                ? std::filesystem::path(request.tokenizer).stem().string()

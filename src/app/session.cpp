@@ -130,27 +130,34 @@ LoadedModel open_model(const std::string& path, const std::string& precision, Me
   return loaded;
 }
 
-void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
-                   Workplace& place) {
-  Mesh& mesh = *place.mesh;
+ModelInstance::Options inference_options(const LoadedModel& loaded) {
   // What was too large for one rank in training is shared here too.
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
   // into masters of their own type only.
-  const ModelInstance::Options options{.model = loaded.deck.model.speech()
-                                                    ? model_of(loaded.deck)
-                                                    : ModelConfig(loaded.deck.model.gpt),
-                                       .precision = precision_of(loaded.deck.train.precision),
-                                       .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
-                                       .zero = zero};
-  open_device(place, loaded.deck);
-  const StepPlan plan =
-      plan_inference(options, mesh.layout(), mesh.rank(), shapes, generate, place.device.get());
-  loaded.instance = std::make_unique<ModelInstance>(options, *place.device, mesh, plan.arena_bytes);
-  load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), mesh.world(),
+  return {.model = loaded.deck.model.speech() ? model_of(loaded.deck)
+                                              : ModelConfig(loaded.deck.model.gpt),
+          .precision = precision_of(loaded.deck.train.precision),
+          .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
+          .zero = zero};
+}
+
+void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& place) {
+  loaded.instance = std::make_unique<ModelInstance>(inference_options(loaded), *place.device,
+                                                    *place.mesh, arena_bytes);
+  load_checkpoint(loaded.checkpoint, parameters_to_load(*loaded.instance), place.mesh->world(),
                   "parameters/");
   loaded.instance->publish();
+}
+
+void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
+                   Workplace& place) {
+  Mesh& mesh = *place.mesh;
+  open_device(place, loaded.deck);
+  const StepPlan plan = plan_inference(inference_options(loaded), mesh.layout(), mesh.rank(),
+                                       shapes, generate, place.device.get());
+  make_instance(loaded, plan.arena_bytes, place);
 }
 
 LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,

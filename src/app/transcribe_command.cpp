@@ -202,7 +202,7 @@ std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechMode
   ProgressLine line(log, "transcription");
   double all = 0, done = 0;
   for (const RecordingSource& source : sources) all += std::max(0.0, source.duration);
-  const auto on_bad = request.skips() ? Transcriber::OnBad::skip : Transcriber::OnBad::stop;
+  const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
   std::vector<Transcript> made;
   const auto work = [&] {
     made = transcriber.transcribe(sources, on_bad, [&](double seconds) {

@@ -32,7 +32,7 @@ struct Joined {
   std::uint32_t manifest_crc = 0;
   std::int64_t samples = 0, resampled = 0, without_text = 0;
   std::vector<std::string> clipped;
-  std::vector<LeftOut> left_out;
+  std::vector<OmittedEntry> left_out;
 };
 
 void join_part(UnitResult part, PosixFile& manifest, Joined& all) {
@@ -91,7 +91,7 @@ Json report_of(const Joined& all, const AudioPlanFacts& facts) {
   std::map<std::string, std::int64_t> reasons;
   Json list = Json::array();
   double seconds = 0;
-  for (const LeftOut& l : all.left_out) {
+  for (const OmittedEntry& l : all.left_out) {
     ++reasons[l.reason];
     seconds += l.duration;
     list.push_back({{"place", l.place},

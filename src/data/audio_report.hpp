@@ -13,7 +13,7 @@ struct AudioPlanFacts {
   std::uint64_t fingerprint = 0;
   int shards = 0, sample_rate = 0;
   std::vector<std::string> manifests;
-  std::vector<LeftOut> left_out;
+  std::vector<OmittedEntry> left_out;
 };
 
 /// Local. Joins the parts of all shards; index.bin comes last. Then removes the parts and whatever

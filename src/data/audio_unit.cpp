@@ -13,7 +13,7 @@ namespace {
 
 struct Outcome {
   Pcm pcm;
-  std::optional<LeftOut> left_out;
+  std::optional<OmittedEntry> left_out;
   bool resampled = false;
 };
 
@@ -121,13 +121,13 @@ class UnitDecoder {
             (error.hint().empty() ? "" : error.hint() + "; ") +
                 "--on-bad skip leaves such utterances out");
       }
-      outcomes_[i].left_out = LeftOut{.place = entry.place,
-                                      .id = entry.id,
-                                      .reason = std::string(name_of(error.fault())),
-                                      .detail = error.what(),
-                                      .hint = error.hint(),
-                                      .duration = entry.duration,
-                                      .bad = true};
+      outcomes_[i].left_out = OmittedEntry{.place = entry.place,
+                                           .id = entry.id,
+                                           .reason = std::string(name_of(error.fault())),
+                                           .detail = error.what(),
+                                           .hint = error.hint(),
+                                           .duration = entry.duration,
+                                           .bad = true};
     }
     progress_(entry.duration);
   }

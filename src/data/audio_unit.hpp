@@ -33,7 +33,7 @@ struct UnitResult {
   std::uint32_t payload_crc = 0;
   std::vector<AudioCatalog::Utterance> utterances;
   std::string lines;
-  std::vector<LeftOut> left_out;
+  std::vector<OmittedEntry> left_out;
   std::vector<std::string> clipped;  ///< ids
   std::int64_t resampled = 0;
 };

@@ -15,32 +15,20 @@ namespace {
 
 constexpr std::uint64_t kPartVersion = 0x3130545241504843ull;  // "CHPART01"
 
+/// What of an entry is written, in order: f(field).
+template <class Entry, class F>
+void each_field(Entry& e, const F& f) {
+  for (auto* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after}) f(*text);
+  f(e.by_stem), f(e.occurrence), f(e.whole), f(e.offset), f(e.duration), f(e.channel);
+  f(e.rate), f(e.frames), f(e.text_letters);
+}
+
 void put(BytePacker& packer, const AudioEntry& e) {
-  for (const std::string* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after})
-    packer.put(*text);
-  packer.put(e.by_stem);
-  packer.put(e.occurrence);
-  packer.put(e.whole);
-  packer.put(e.offset);
-  packer.put(e.duration);
-  packer.put(e.channel);
-  packer.put(e.rate);
-  packer.put(e.frames);
-  packer.put(e.text_letters);
+  each_field(e, [&](const auto& field) { packer.put(field); });
 }
 
 void get(ByteUnpacker& packed, AudioEntry& e) {
-  for (std::string* text : {&e.place, &e.id, &e.path, &e.member, &e.before, &e.after})
-    packed.get(*text);
-  packed.get(e.by_stem);
-  packed.get(e.occurrence);
-  packed.get(e.whole);
-  packed.get(e.offset);
-  packed.get(e.duration);
-  packed.get(e.channel);
-  packed.get(e.rate);
-  packed.get(e.frames);
-  packed.get(e.text_letters);
+  each_field(e, [&](auto& field) { packed.get(field); });
 }
 
 std::uint64_t fnv(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull) {
@@ -97,7 +85,7 @@ void write_unit_part(const UnitResult& result, const std::string& folder, int sh
   packer.put(result.utterances);
   packer.put(result.lines);
   packer.put(result.left_out.size());
-  for (const LeftOut& l : result.left_out) {
+  for (const OmittedEntry& l : result.left_out) {
     for (const std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint})
       packer.put(*text);
     packer.put(l.duration);
@@ -131,7 +119,7 @@ std::optional<UnitResult> read_unit_part(const std::string& folder, int shard) {
   for (auto& utterance : result.utterances) packed.get(utterance);
   packed.get(result.lines);
   result.left_out.resize(packed.count());
-  for (LeftOut& l : result.left_out) {
+  for (OmittedEntry& l : result.left_out) {
     for (std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint}) packed.get(*text);
     packed.get(l.duration);
     packed.get(l.bad);

@@ -53,13 +53,13 @@ std::uint64_t fingerprint_of(const Plan& plan, const PrepareAudioOptions& option
   BytePacker packer;
   packer.put(options.sample_rate);
   packer.put(options.channel.value);
-  for (const LeftOut& l : plan.facts.left_out) packer.put(l.place + l.id + l.reason);
+  for (const OmittedEntry& l : plan.facts.left_out) packer.put(l.place + l.id + l.reason);
   std::uint64_t h = fnv(packer.bytes(), 0xcbf29ce484222325ull);
   for (const AudioUnit& unit : plan.units) h = fnv(unit.pack(), h);
   return h;
 }
 
-void check_cap(std::int64_t bad, std::int64_t of, double cap, const LeftOut& example) {
+void check_cap(std::int64_t bad, std::int64_t of, double cap, const OmittedEntry& example) {
   if (static_cast<double>(bad) <= cap * static_cast<double>(of)) return;
   throw DataError(fmt::format("{} of {} utterances are bad, more than the {:g} % that --bad-cap "
                               "allows; one of them: {}: {}: {}",
@@ -69,7 +69,8 @@ void check_cap(std::int64_t bad, std::int64_t of, double cap, const LeftOut& exa
 
 void check_left_out(const Plan& plan, const PrepareAudioOptions& options) {
   const auto& all = plan.facts.left_out;
-  const auto first = std::find_if(all.begin(), all.end(), [](const LeftOut& l) { return l.bad; });
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const OmittedEntry& l) { return l.bad; });
   if (first == all.end()) return;
   if (!options.stop_on_bad) return check_cap(plan.bad, plan.utterances, options.bad_cap, *first);
   throw DataError(
@@ -128,7 +129,7 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   AudioManifest manifest = read_audio_manifests(manifests, options.manifest);
   Plan plan;
   plan.bad = std::count_if(manifest.left_out.begin(), manifest.left_out.end(),
-                           [](const LeftOut& l) { return l.bad; });
+                           [](const OmittedEntry& l) { return l.bad; });
   plan.utterances = std::ssize(manifest.entries) + plan.bad;
   plan.facts.left_out = std::move(manifest.left_out);
   check_left_out(plan, options);
@@ -206,7 +207,7 @@ class Worker {
     if (!example_ && !part->left_out.empty()) example_ = part->left_out.front();
   }
   std::int64_t bad() const { return bad_; }
-  const std::optional<LeftOut>& example() const { return example_; }
+  const std::optional<OmittedEntry>& example() const { return example_; }
   double seconds_done() const { return done_; }
 
  private:
@@ -216,7 +217,7 @@ class Worker {
   ProgressLine progress_;
   double planned_ = 0, done_ = 0;
   std::int64_t bad_ = 0;
-  std::optional<LeftOut> example_;
+  std::optional<OmittedEntry> example_;
 };
 
 }  // namespace

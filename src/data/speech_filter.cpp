@@ -40,12 +40,6 @@ std::string_view name_of(LeftOut reason) {
   return "?";
 }
 
-OnBad on_bad_of(std::string_view name) {
-  if (name == "stop") return OnBad::stop;
-  if (name == "skip") return OnBad::skip;
-  throw DeckError(fmt::format("data.on_bad is '{}'", name), "stop or skip");
-}
-
 std::int64_t ctc_frames(std::span<const std::int32_t> labels) {
   auto needed = static_cast<std::int64_t>(labels.size());
   for (std::size_t i = 1; i < labels.size(); ++i) needed += labels[i] == labels[i - 1] ? 1 : 0;

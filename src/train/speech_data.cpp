@@ -47,7 +47,7 @@ void set_option(SpeechEvalSet& set, const std::string& word) {
                     "[max_duration=S]");
 }
 
-SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
+SpeechMix blend_of(const Deck& deck, const std::string& input_cfg) {
   if (input_cfg.empty()) return SpeechMix::of_folders(deck.data.train);
   const std::string& named = deck.speech.input_cfg;
   const bool inside = named.starts_with('[') || named.starts_with('{');
@@ -69,6 +69,18 @@ SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
                       "inputs (a list) and temperature (a list of numbers, one a level)");
   }
   return SpeechMix::of_json(inputs, temperature, "data.input_cfg.inputs");
+}
+
+/// Of a recogniser, which has no prompt or language that tags of a source could choose.
+SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
+  SpeechMix mix = blend_of(deck, input_cfg);
+  for (const SpeechLeaf& leaf : leaves_of(mix))
+    if (!leaf.tags.empty())
+      throw DeckError(fmt::format("data.input_cfg: '{}' has the tag '{}', which nothing reads in "
+                                  "model.type = \"fastconformer\"",
+                                  leaf.folder, leaf.tags.begin()->first),
+                      "leave tags out");
+  return mix;
 }
 
 std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck) {
@@ -170,12 +182,12 @@ SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_c
   config.labels = s.labels;
   config.sample_rate = model.mel.sample_rate;
   config.vocab_size = model.vocab_size;
-  config.frames = {.hop = model.mel.hop, .stages = model.stages(), .causal = model.causal};
+  config.frames = model.speech_frames();
   config.filter = {.min_duration = s.min_duration,
                    .max_duration = s.max_duration,
                    .min_labels_per_second = s.min_labels_per_second,
                    .max_labels_per_second = s.max_labels_per_second};
-  config.on_bad = on_bad_of(s.on_bad);
+  config.on_bad = on_bad_of(s.on_bad, "data.on_bad");
   config.batching = batching_of(s);
   config.window = s.window;
   config.order_seed =

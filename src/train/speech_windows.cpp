@@ -56,15 +56,16 @@ WindowPlan plan_windows(const FastConformerConfig& config, std::int64_t wanted, 
   return plan;
 }
 
-std::vector<SpeechWindow> windows_of(const WindowPlan& plan, std::int64_t frames,
-                                     std::int64_t align) {
+std::vector<RecordingWindow> windows_of(const WindowPlan& plan, std::int64_t frames,
+                                        std::int64_t align) {
   if (frames <= plan.frames) return {{0, frames, 0, frames}};
   CHOIR_CHECK(plan.frames % align == 0 && plan.left % align == 0 && plan.right % align == 0 &&
                   plan.left + plan.right < plan.frames,
               "windows of {} frames with overlaps {} and {}", plan.frames, plan.left, plan.right);
-  std::vector<SpeechWindow> windows;
+  std::vector<RecordingWindow> windows;
   for (std::int64_t keep = 0; keep < frames;) {
-    SpeechWindow window{.first = std::max<std::int64_t>(0, keep - plan.left), .keep_first = keep};
+    RecordingWindow window{.first = std::max<std::int64_t>(0, keep - plan.left),
+                           .keep_first = keep};
     window.end = std::min(window.first + plan.frames, frames);
     window.keep_end = window.end == frames ? frames : window.end - plan.right;
     keep = window.keep_end;

@@ -42,7 +42,7 @@ std::int64_t stepped(std::int64_t frames, std::int64_t most) {
 struct Transcriber::Item {
   RecordingSource source;
   std::int64_t samples = 0;
-  std::vector<SpeechWindow> windows;
+  std::vector<RecordingWindow> windows;
   std::size_t taken = 0;  ///< windows done
   /// Of windows: those of one recording are not done in their order.
   std::vector<TranscriptMaker::Frames> frames;
@@ -121,7 +121,7 @@ std::vector<Transcript> Transcriber::transcribe(std::span<const RecordingSource>
     run_batch(batch, items, open, on_bad);
     double seconds = 0;
     for (const Job& job : batch) {
-      const SpeechWindow& window = items[job.item].windows[job.window];
+      const RecordingWindow& window = items[job.item].windows[job.window];
       seconds +=
           static_cast<double>(window.keep_end - window.keep_first) * config_.seconds_per_frame();
     }
@@ -163,7 +163,7 @@ void Transcriber::read_row(const Job& job, Item& item, Open& open, const ModelBa
                            std::int64_t row, OnBad on_bad) {
   if (!item.transcript.fault.empty()) return;
   const std::int64_t unit = config_.mel.hop * config_.subsampling;
-  const SpeechWindow& window = item.windows[job.window];
+  const RecordingWindow& window = item.windows[job.window];
   const bool ends = job.window + 1 == item.windows.size();
   const std::int64_t first = window.first * unit;
   const std::int64_t room = batch.audio.shape[1];
@@ -207,7 +207,7 @@ void Transcriber::take_logits(const Tensor& logits, std::span<const Job> jobs,
   for (std::size_t row = 0; row < jobs.size(); ++row) {
     Item& item = items[jobs[row].item];
     if (!item.transcript.fault.empty()) continue;
-    const SpeechWindow& window = item.windows[jobs[row].window];
+    const RecordingWindow& window = item.windows[jobs[row].window];
     const std::int64_t count = window.keep_end - window.keep_first;
     scores.resize(static_cast<std::size_t>(count * symbols));
     to_floats(host.slice(static_cast<std::int64_t>(row) * tokens + window.keep_first - window.first,

@@ -49,7 +49,7 @@ Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Argument
 /// A trained model, ready to evaluate or generate.
 struct LoadedModel {
   Checkpoint checkpoint;
-  Deck deck;  ///< of the run that wrote it
+  Deck deck;                           ///< of the run that wrote it
   std::optional<Tokenizer> tokenizer;  ///< of language models
   std::optional<TextUnits> units;      ///< of speech models
   std::unique_ptr<ModelInstance> instance;
@@ -58,6 +58,10 @@ struct LoadedModel {
 /// `precision` "" for the one it was trained in; `overrides` of its deck.
 LoadedModel open_model(const std::string& path, const std::string& precision, Mesh& mesh,
                        const Arguments& overrides = {});
+/// Of an opened model in this process.
+ModelInstance::Options inference_options(const LoadedModel& loaded);
+/// Collective. Makes the instance, with the checkpoint's parameters; the device is open.
+void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& place);
 /// Collective. Opens the device too, and makes the instance: that evaluates batches of these
 /// shapes and, with `generate`, writes text.
 void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,

@@ -1,20 +1,14 @@
 #pragma once
 // A speech model opened for transcription.
-#include <memory>
 #include <string>
 
 #include "choir/app/session.hpp"
-#include "choir/data/text_units.hpp"
 #include "choir/train/transcriber.hpp"
 
 namespace choir {
 
-struct LoadedSpeechModel {
-  Checkpoint checkpoint;
-  Deck deck;  ///< of the run that wrote it
-  std::unique_ptr<TextUnits> units;
+struct LoadedSpeechModel : LoadedModel {
   TranscriptionPlan plan;
-  std::unique_ptr<ModelInstance> instance;
 };
 
 struct SpeechModelRequest {

@@ -44,19 +44,19 @@ struct AudioEntry {
 };
 
 /// What does not become an utterance, and why.
-struct LeftOut {
+struct OmittedEntry {
   std::string place, id;
   std::string reason;  ///< short, the same for all of a kind
   std::string detail;  ///< a sentence
   std::string hint;
   double duration = 0;  ///< as planned, seconds; 0 where unknown
   bool bad = true;      ///< false: it was asked for (_skipme)
-  friend bool operator==(const LeftOut&, const LeftOut&) = default;
+  friend bool operator==(const OmittedEntry&, const OmittedEntry&) = default;
 };
 
 struct AudioManifest {
   std::vector<AudioEntry> entries;  ///< in the order of the manifests
-  std::vector<LeftOut> left_out;
+  std::vector<OmittedEntry> left_out;
   std::int64_t without_text = 0;
 };
 

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/speech_filter.hpp"
+#include "choir/data/on_bad.hpp"
 #include "choir/data/text_units.hpp"
 
 namespace choir {
-
 
 struct LabelSummary {
   std::int64_t utterances = 0, without_text = 0, bad = 0;

@@ -10,6 +10,7 @@
 
 #include "choir/data/audio_catalog.hpp"
 #include "choir/data/label_file.hpp"
+#include "choir/data/on_bad.hpp"
 #include "choir/data/speech_blend.hpp"
 #include "choir/data/speech_frames.hpp"
 
@@ -32,11 +33,6 @@ enum class LeftOut {
 };
 inline constexpr int kLeftOutReasons = 7;
 std::string_view name_of(LeftOut reason);
-
-/// What a bad utterance does: end the run, or be left out as long as they are few.
-enum class OnBad { stop, skip };
-/// Throws DeckError for a name that is none of "stop skip".
-OnBad on_bad_of(std::string_view name);
 
 /// Frames that CTC needs for these labels: one each, and a blank between equal neighbours.
 std::int64_t ctc_frames(std::span<const std::int32_t> labels);

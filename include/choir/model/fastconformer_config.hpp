@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "choir/data/speech_frames.hpp"
 #include "choir/nn/recompute.hpp"
 #include "choir/ops/log_mel.hpp"
 
@@ -40,12 +41,11 @@ struct FastConformerConfig {
   std::int64_t hidden() const { return ffn_width > 0 ? ffn_width : 4 * n_embd; }
   /// Halvings of time and frequency.
   int stages() const { return subsampling == 8 ? 3 : subsampling == 4 ? 2 : 1; }
+  SpeechFrames speech_frames() const { return {mel.hop, stages(), causal}; }
   /// Frames after `stage` halvings of an utterance of so many samples that count (stage 0: of the
-  /// features). Without causal ceil(n / 2) each, with it floor(n / 2) + 1, of 0 frames 0.
+  /// features).
   std::int64_t lengths_after(int stage, std::int64_t samples) const {
-    std::int64_t n = ops::mel_frames(mel, samples);
-    for (int k = 0; k < stage; ++k) n = n == 0 ? 0 : causal ? n / 2 + 1 : (n - 1) / 2 + 1;
-    return n;
+    return speech_frames().after(stage, samples);
   }
   std::int64_t frames(std::int64_t samples) const { return lengths_after(stages(), samples); }
   /// Of one frame of the encoder.

@@ -31,13 +31,13 @@ struct WindowPlan {
 WindowPlan plan_windows(const FastConformerConfig& config, std::int64_t wanted, std::int64_t most);
 inline constexpr double kOverlapSeconds = 4;
 
-struct SpeechWindow {
+struct RecordingWindow {
   std::int64_t first = 0, end = 0;            ///< what the model sees ...
   std::int64_t keep_first = 0, keep_end = 0;  ///< ... and what is used of it
-  friend bool operator==(const SpeechWindow&, const SpeechWindow&) = default;
+  friend bool operator==(const RecordingWindow&, const RecordingWindow&) = default;
 };
 /// Of a recording with so many frames: in order, kept frames follow on one another.
-std::vector<SpeechWindow> windows_of(const WindowPlan& plan, std::int64_t frames,
-                                     std::int64_t align);
+std::vector<RecordingWindow> windows_of(const WindowPlan& plan, std::int64_t frames,
+                                        std::int64_t align);
 
 }  // namespace choir

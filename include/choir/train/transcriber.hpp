@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "choir/data/ctc_decoder.hpp"
+#include "choir/data/on_bad.hpp"
 #include "choir/data/text_units.hpp"
 #include "choir/data/transcript_manifest.hpp"
 #include "choir/train/model_instance.hpp"
@@ -76,8 +77,7 @@ class Transcriber {
   Transcriber(ModelInstance& instance, const TextUnits& units, const TranscriptionPlan& plan,
               std::int64_t beam);
 
-  /// What to do when a recording fails: its transcript gets a fault, or the error passes on.
-  enum class OnBad { stop, skip };
+  /// `on_bad`: a recording that fails passes its error on (stop), or its transcript gets a fault.
   /// `progress` hears of seconds of audio done. Collective over all axes but data (whose ranks give
   /// different recordings); over data too where parameters are sharded, and then also a rank
   /// without recordings calls it. A recording that cannot be read is agreed on. In the order of

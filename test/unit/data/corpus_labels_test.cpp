@@ -102,8 +102,8 @@ TEST(CorpusLabels, RefuseWhatTheyDoNotKnow) {
   EXPECT_THROW(write_labels(folder.path(), letters(), "char", OnBad::stop), DataError);
   pack(folder, {"ab"});
   EXPECT_THROW(write_labels(folder.path(), letters(), "a/b", OnBad::stop), DeckError);
-  EXPECT_EQ(on_bad_of("skip"), OnBad::skip);
-  EXPECT_THROW(on_bad_of("drop"), DeckError);
+  EXPECT_EQ(on_bad_of("skip", "--on-bad"), OnBad::skip);
+  EXPECT_THROW(on_bad_of("drop", "--on-bad"), DeckError);
 }
 
 }  // namespace

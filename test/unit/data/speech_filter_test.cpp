@@ -123,7 +123,7 @@ TEST(SpeechFilter, ImpossibleCtcNamesItsCure) {
   EXPECT_EQ(validation.kept(), 40);
   EXPECT_EQ(validation.count(LeftOut::ctc_impossible), 1);
   EXPECT_NO_THROW(validation.require(OnBad::stop, 0.01, "it"));
-  EXPECT_THROW(on_bad_of("ignore"), DeckError);
+  EXPECT_THROW(on_bad_of("ignore", "data.on_bad"), DeckError);
 }
 
 }  // namespace

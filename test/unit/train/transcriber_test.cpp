@@ -79,7 +79,7 @@ TEST(SpeechWindows, KeptFramesFollowOnOneAnother) {
   for (const std::int64_t frames : {1, 39, 40, 41, 100, 1003}) {
     const WindowPlan plan{.frames = 40, .left = 8, .right = 4};
     std::int64_t at = 0;
-    for (const SpeechWindow& w : windows_of(plan, frames, 4)) {
+    for (const RecordingWindow& w : windows_of(plan, frames, 4)) {
       EXPECT_EQ(w.keep_first, at);
       EXPECT_LE(w.end - w.first, 40);
       EXPECT_EQ(w.first % 4, 0);
@@ -118,7 +118,7 @@ TEST(SpeechWindows, OfLimitedContextAreTheWhole) {
     const std::vector<double> whole = model.logits(audio);
     const auto windows = windows_of(plan, frames, reach_of(c).align);
     ASSERT_GT(windows.size(), 2u);
-    for (const SpeechWindow& w : windows) {
+    for (const RecordingWindow& w : windows) {
       const std::int64_t end = w.end == frames ? std::ssize(audio) : w.end * unit;
       const std::vector<double> part =
           model.logits(std::span(audio).subspan(static_cast<std::size_t>(w.first * unit),
@@ -199,7 +199,7 @@ class TranscribedFiles : public testing::Test {
                            {.window_seconds = window, .batch = batch}, 1e9, nullptr);
     Model model(c, "fp32", plan.arena_bytes);
     return Transcriber(model.instance, letters(), plan, beam)
-        .transcribe(sources, Transcriber::OnBad::skip);
+        .transcribe(sources, OnBad::skip);
   }
   std::vector<RecordingSource> sources_;
 };
