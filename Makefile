@@ -216,7 +216,7 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
 
 .PHONY: run-test run-test-long run-quickstart run-quickstart-speech test-programs
-# TESTS=program: without the emulated kernels, which are the same objects with and without CUDA.
+# TESTS=program: what can differ in a program built without CUDA.
 test-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
   $(if $(filter program,$(TESTS)),,$(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address \
   $(BUILD)/test_host_cuda_thread $(BUILD)/test_host_cuda_mpi) $(BUILD)/choir_host_cuda

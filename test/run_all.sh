@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# run_all.sh BUILD [--long|--program]: every test there is, with those that take long, or without the emulated kernels. One line a part with its time, the output of what failed, and as last
-# line "N passed, N failed". The exit code is 1 when anything failed, crashed, hung or was not there to be run.
+# run_all.sh BUILD [--long|--program]: every test there is; with those that take long; or only those that can differ in a
+# program built without CUDA. One line a part with its time, the output of what failed, and as last line "N passed, N
+# failed". The exit code is 1 when anything failed, crashed, hung or was not there to be run.
 set -u
 build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
-emulated=yes
-[ "$long" != --program ] || emulated=""
+emulated=yes rank_counts=(1 2 3 4)
+if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -50,7 +51,7 @@ gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
 
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }
 gtest "unit" 1 "$build/test_unit"
-for ranks in 1 2 3 4; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
+for ranks in "${rank_counts[@]}"; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
 for ranks in ${emulated:+2 3 4}; do
   HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
@@ -71,10 +72,12 @@ fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
 else echo "kernels, on a GPU: not run, there is none here"; fi
 
+# Without CUDA the program has other objects in device/, comm/ and ops/, and the same ones everywhere else: one script of
+# every kind of user tells whether they work together.
 scripts=("$here"/run/*.sh)
+[ -n "$emulated" ] || scripts=("$here"/run/{train,resume,precision,devices,decks,plan,tools,speech_train,transcribe}.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 for script in "${scripts[@]}"; do
-  case $emulated:$script in :*/kernel_*|:*/host_cuda.sh) continue ;; esac
   limit=180
   case $script in */long/*) limit=3600 ;; esac
   part "run/$(basename "$script" .sh)" "$limit" "$script" "$build"
