@@ -181,9 +181,10 @@ std::vector<UntunedBucket> buckets_of(const SpeechSampler& sampler, const Speech
   for (std::size_t b = 0; b < count; ++b) {
     UntunedBucket& bucket = list[b];
     bucket.bin = buckets.bin(static_cast<int>(b));
-    if (b > 0)
-      bucket.from_seconds = list[b - 1].bin.seconds == bucket.bin.seconds ? list[b - 1].from_seconds
-                                                                          : list[b - 1].bin.seconds;
+    if (b > 0) {
+      const double below = buckets.bin(static_cast<int>(b) - 1).seconds;
+      bucket.from_seconds = below == bucket.bin.seconds ? list[b - 1].from_seconds : below;
+    }
     if (longest[b] == 0)  // nobody is in it: as large as it may be
       longest[b] = std::llround(bucket.bin.seconds * sample_rate);
     if (bucket.bin.seconds == last_edge) bucket.bin.seconds = std::max(last_edge, last_seconds);

@@ -20,7 +20,7 @@ DeckVariants decks(std::vector<std::string> overrides = {}) {
   return DeckVariants(R"({
     // Small.
     "model": {"type": "fastconformer", "n_layer": 2, "n_embd": 16, "n_head": 2, "subsampling": 4,
-              "subsampling_channels": 4, "mels": 16, "vocab_size": 20},
+              "subsampling_channels": 4, "mels": 16, "freq_masks": 0, "vocab_size": 20},
     "data": {"train": ["nowhere"], "batch_duration": 10},
     "train": {"micro_batches": 4, "max_steps": 10}
   })",
