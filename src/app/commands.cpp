@@ -11,6 +11,7 @@ const std::vector<Command>& commands() {
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},
+      {"tune", "the largest batches that fit into memory, as a deck", tune_command},
       {"inspect", "what is in a checkpoint", inspect_command},
       {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",
        doctor_command},

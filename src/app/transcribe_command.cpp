@@ -150,6 +150,16 @@ std::string error_rates(const std::vector<TranscriptRequest>& requests,
   return text;
 }
 
+/// What opens may still fail when it is read.
+void require_any(const std::vector<TranscriptRequest>& requests,
+                 const std::vector<Transcript>& transcripts) {
+  const auto good = [](const Transcript& t) { return t.fault.empty(); };
+  if (transcripts.empty() || std::ranges::any_of(transcripts, good)) return;
+  throw DataError(fmt::format("{}: {}", requests.front().place, transcripts.front().fault),
+                  fmt::format("none of {} recordings could be read: nothing remains to transcribe",
+                              transcripts.size()));
+}
+
 void print_texts(const Request& request, const std::vector<TranscriptRequest>& requests,
                  const std::vector<Transcript>& transcripts) {
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -196,12 +206,11 @@ void print_summary(const Request& request, const LoadedSpeechModel& model,
 
 std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechModel& model,
                                         Mesh& mesh, Logger& log,
-                                        const std::vector<RecordingSource>& sources) {
+                                        const std::vector<RecordingSource>& sources, double all) {
   Transcriber transcriber(*model.instance, *model.units, model.plan,
                           request.model.transcription.beam);
   ProgressLine line(log, "transcription");
-  double all = 0, done = 0;
-  for (const RecordingSource& source : sources) all += std::max(0.0, source.duration);
+  double done = 0;
   const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
   std::vector<Transcript> made;
   const auto work = [&] {
@@ -245,12 +254,17 @@ int transcribe(MpiSession& session, const Request& request) {
   const auto mine =
       share_of(surveys, mesh.coordinates()[Axis::data], mesh.layout().size(Axis::data));
   std::vector<RecordingSource> sources;
-  for (const std::size_t i : mine) sources.push_back(requests[i].source);
-  const auto made = run_transcriber(request, model, mesh, log, sources);
+  double audio = 0;
+  for (const std::size_t i : mine) {
+    sources.push_back(requests[i].source);
+    audio += surveys[i].seconds;
+  }
+  const auto made = run_transcriber(request, model, mesh, log, sources, audio);
   const auto transcripts = gather(mesh, mine, made, surveys);
   const double seconds = now_seconds() - begin;
   together(mesh.world(), [&] {
     if (session.rank() != 0) return;
+    require_any(requests, transcripts);
     if (!request.out.empty()) write_manifest(request.out, requests, transcripts);
     print_texts(request, requests, transcripts);
     print_summary(request, model, requests, transcripts, seconds);

@@ -90,7 +90,7 @@ struct SpeechDataset::State {
   SpeechDataConfig config;
   std::vector<SpeechLeaf> leaves;
   std::optional<SpeechCorpus> corpus;  // none: only validation sets
-  std::vector<SpeechPool> pools;
+  std::vector<SpeechSource> sources;
   std::optional<SpeechSampler> sampler;
   std::vector<SpeechShape> shapes, eval_shapes;
   SpeechPadding padding;
@@ -114,10 +114,9 @@ void SpeechDataset::State::make_sampler() {
   std::vector<std::int64_t> sizes;
   for (int leaf = 0; leaf < corpus->folders(); ++leaf)
     sizes.push_back(std::ssize(corpus->items(leaf)));
-  pools = pools_of(config.train, sizes);
   std::vector<SpeechPoolItems> drawn;
   std::vector<SpeechLength> lengths;
-  for (const SpeechPool& pool : pools) {
+  for (const SpeechPool& pool : pools_of(config.train, sizes)) {
     SpeechPoolItems& items = drawn.emplace_back();
     items.probability = pool.probability;
     for (const int leaf : pool.leaves)
@@ -131,6 +130,7 @@ void SpeechDataset::State::make_sampler() {
   sampler.emplace(SpeechBlend(std::move(drawn), config.order_seed), std::move(buckets),
                   config.window, config.order_seed);
   padding = measure_padding(*sampler, config.frames);
+  sources = sources_of(leaves, sampler->blend(), corpus->sample_rate());
 }
 
 void SpeechDataset::State::check() const {
@@ -193,6 +193,9 @@ const SpeechSampler& SpeechDataset::sampler() const {
 const SpeechPadding& SpeechDataset::padding() const {
   return state_->padding;
 }
+const std::vector<SpeechSource>& SpeechDataset::sources() const {
+  return state_->sources;
+}
 const std::vector<SpeechShape>& SpeechDataset::shapes() const {
   return state_->shapes;
 }
@@ -204,20 +207,19 @@ std::string SpeechDataset::to_string() const {
   const State& s = *state_;
   CHOIR_CHECK(s.corpus, "there is no training data to tell of");
   std::string text = "train " + sift().to_string();
-  for (std::size_t p = 0; s.pools.size() > 1 && p < s.pools.size(); ++p) {
-    std::string names;
-    for (const int leaf : s.pools[p].leaves)
-      names +=
-          (names.empty() ? "'" : ", '") + s.leaves[static_cast<std::size_t>(leaf)].folder + "'";
-    text += fmt::format("\nblend {:.2f} % {}", 100 * s.pools[p].probability, names);
-  }
+  text += "\n" + choir::to_string(s.sources);
   text += fmt::format("\n{} buckets up to {}", s.sampler->buckets().count(),
                       s.sampler->buckets().to_string());
   text += fmt::format(
       "\n{:.1f} utterances a micro-batch, padding {:.1f} % (in order, by count: {:.1f} %)",
       s.padding.mean_utterances, 100 * s.padding.bucketed, 100 * s.padding.naive);
-  for (const auto& set : s.evaluations)
+  for (const auto& set : s.evaluations) {
     text += fmt::format("\nvalidation '{}': {}", set->name(), set->corpus().sift().to_string());
+    for (const SpeechLeaf& leaf : set->leaves())
+      if (!leaf.tags.empty())
+        text += fmt::format("\nvalidation '{}': '{}' has the tags {}", set->name(), leaf.folder,
+                            tags_text(leaf.tags));
+  }
   return text + fmt::format("\n{} Hz, vocabulary of {}, reader {}{}", sample_rate(),
                             format_count(vocab_size()), name_of(s.config.reader.kind),
                             s.config.reader.preload == Preload::none ? "" : ", preloaded");
@@ -285,6 +287,9 @@ const SpeechBatch& SpeechDataset::eval_batch(int set, std::int64_t call) {
 }
 const std::string& SpeechDataset::eval_text(int set, const SpeechRow& row) const {
   return state_->evaluation(set).corpus().text(row.item);
+}
+const std::vector<SpeechLeaf>& SpeechDataset::eval_leaves(int set) const {
+  return state_->evaluation(set).leaves();
 }
 
 }  // namespace choir

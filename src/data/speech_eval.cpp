@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "choir/core/error.hpp"
+
 namespace choir {
 namespace {
 
@@ -21,6 +23,14 @@ SpeechCorpusOptions options_of(const SpeechDataConfig& config, const SpeechEvalS
   return options;
 }
 
+std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set) {
+  CHOIR_CHECK(set.tags.empty() || set.tags.size() == set.folders.size(), "{} tags of {} folders",
+              set.tags.size(), set.folders.size());
+  std::vector<SpeechLeaf> leaves = leaves_of(SpeechMix::of_folders(set.folders));
+  for (std::size_t i = 0; i < set.tags.size(); ++i) leaves[i].tags = set.tags[i];
+  return leaves;
+}
+
 }  // namespace
 
 SpeechEvaluation::SpeechEvaluation(Communicator& comm, const SpeechDataConfig& config,
@@ -29,7 +39,8 @@ SpeechEvaluation::SpeechEvaluation(Communicator& comm, const SpeechDataConfig& c
     : name_(set.name),
       rank_(comm.rank()),
       ranks_(comm.size()),
-      corpus_(SpeechCorpus::load(comm, config.peers, leaves_of(SpeechMix::of_folders(set.folders)),
+      leaves_(leaves_of(set)),
+      corpus_(SpeechCorpus::load(comm, config.peers, leaves_,
                                  options_of(config, set, sample_rate, tokenizer_hash))) {
   choose(set.limit);
   cut(config, set.batch_duration > 0 ? set.batch_duration : config.batching.batch_duration);

@@ -16,6 +16,7 @@ class SpeechEvaluation {
                    int sample_rate, std::uint64_t tokenizer_hash);
 
   const std::string& name() const { return name_; }
+  const std::vector<SpeechLeaf>& leaves() const { return leaves_; }
   const SpeechCorpus& corpus() const { return corpus_; }
   std::int64_t utterances() const { return std::ssize(rows_); }
   std::int64_t calls() const { return (std::ssize(shapes_) + ranks_ - 1) / ranks_; }
@@ -32,6 +33,7 @@ class SpeechEvaluation {
 
   std::string name_;
   int rank_, ranks_;
+  std::vector<SpeechLeaf> leaves_;
   SpeechCorpus corpus_;
   std::vector<SpeechRow> rows_;
   std::vector<std::int64_t> begins_;

@@ -19,9 +19,11 @@ void add_sources(Section& data) {
   data.add("temperature", &Part::temperature, "",
            "Speech: exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
       .at_least(0);
-  data.add("validation", &Part::validation, "",
-           "Speech: sets with names, each \"FOLDER[,FOLDER...] [limit=N] [batch_duration=S] "
-           "[min_duration=S] [max_duration=S]\".")
+  data.add(
+          "validation", &Part::validation, "",
+          "Speech: sets with names, each \"FOLDER[,FOLDER...] [limit=N] [batch_duration=S] "
+          "[min_duration=S] [max_duration=S] [tag.NAME=VALUE]\"; or a list as in data.input_cfg in "
+          "place of the folders, with tags by which results are told apart.")
       .checked("folders and options", [](const KeyValue& value) -> std::string {
         for (const auto& [name, text] : std::get<TextMap>(value)) try {
             eval_set_of(name, text);

@@ -1,6 +1,7 @@
 #include "choir/train/speech_data.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -28,7 +29,19 @@ Number number_of(std::string_view word, const std::string& what) {
   return number;
 }
 
-void set_option(SpeechEvalSet& set, const std::string& word) {
+/// A validation set hears all of its folders.
+void require_no_weights(const std::vector<SpeechInput>& inputs, const std::string& path) {
+  for (const SpeechInput& input : inputs) {
+    if (input.weight)
+      throw DeckError(fmt::format("{}: a validation set has no weights", path),
+                      "it hears every utterance of its folders once; remove \"weight\"");
+    require_no_weights(input.group, path);
+  }
+}
+
+using Tags = std::vector<std::pair<std::string, std::string>>;
+
+void set_option(SpeechEvalSet& set, const std::string& word, Tags& tags) {
   const std::size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
   const std::string what = fmt::format("data.validation.{}, {}", set.name, name);
@@ -41,13 +54,52 @@ void set_option(SpeechEvalSet& set, const std::string& word) {
     set.filter.min_duration = number_of<double>(value, what);
   else if (name == "max_duration")
     set.filter.max_duration = number_of<double>(value, what);
+  else if (name.starts_with("tag."))
+    tags.emplace_back(name.substr(4), value);
   else
     throw DeckError(fmt::format("data.validation.{}: '{}' is not understood", set.name, word),
                     "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S] "
-                    "[max_duration=S]");
+                    "[max_duration=S] [tag.NAME=VALUE]");
 }
 
-SpeechMix blend_of(const Deck& deck, const std::string& input_cfg) {
+/// Results are stored under these.
+void check_tag_word(const std::string& word, const std::string& set) {
+  const auto legal = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_-.:+").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (word.empty() || !std::ranges::all_of(word, legal))
+    throw DeckError(fmt::format("data.validation.{}: '{}' is no name or value of a tag", set, word),
+                    "letters, digits, '_', '-', '.', ':' and '+'");
+}
+
+/// A tag of the set holds for the folders that have none of its name.
+void set_tag(SpeechEvalSet& set, const std::string& name, const std::string& value) {
+  check_tag_word(name, set.name);
+  check_tag_word(value, set.name);
+  set.tags.resize(set.folders.size());
+  for (auto& tags : set.tags) tags.emplace(name, value);
+}
+
+/// Folders and groups as in data.input_cfg.
+void set_folders(SpeechEvalSet& set, const std::string& list) {
+  const std::string path = "data.validation." + set.name;
+  const JsonDocument document = parse_json(list, path);
+  const SpeechMix mix = SpeechMix::of_json(document.root(), {}, path);
+  require_no_weights(mix.inputs, path);
+  for (const SpeechLeaf& leaf : leaves_of(mix)) {
+    for (const auto& [name, value] : leaf.tags) {
+      check_tag_word(name, set.name);
+      check_tag_word(value, set.name);
+    }
+    set.folders.push_back(leaf.folder);
+    set.tags.push_back(leaf.tags);
+  }
+  const auto empty = [](const auto& tags) { return tags.empty(); };
+  if (std::ranges::all_of(set.tags, empty)) set.tags.clear();
+}
+
+SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
   if (input_cfg.empty()) return SpeechMix::of_folders(deck.data.train);
   const std::string& named = deck.speech.input_cfg;
   const bool inside = named.starts_with('[') || named.starts_with('{');
@@ -69,18 +121,6 @@ SpeechMix blend_of(const Deck& deck, const std::string& input_cfg) {
                       "inputs (a list) and temperature (a list of numbers, one a level)");
   }
   return SpeechMix::of_json(inputs, temperature, "data.input_cfg.inputs");
-}
-
-/// Of a recogniser, which has no prompt or language that tags of a source could choose.
-SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
-  SpeechMix mix = blend_of(deck, input_cfg);
-  for (const SpeechLeaf& leaf : leaves_of(mix))
-    if (!leaf.tags.empty())
-      throw DeckError(fmt::format("data.input_cfg: '{}' has the tag '{}', which nothing reads in "
-                                  "model.type = \"fastconformer\"",
-                                  leaf.folder, leaf.tags.begin()->first),
-                      "leave tags out");
-  return mix;
 }
 
 std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck) {
@@ -138,13 +178,21 @@ TextUnits units_of(const SpeechDataConfig& config, Mesh& mesh, std::uint64_t has
 SpeechEvalSet eval_set_of(const std::string& name, const std::string& text) {
   SpeechEvalSet set;
   set.name = name;
-  for (const std::string& word : split(text, ' ')) {
+  std::string words = text;
+  if (trim(text).starts_with('[')) {
+    const std::size_t end = text.rfind(']') + 1;
+    set_folders(set, text.substr(0, end == 0 ? text.size() : end));
+    words = text.substr(end);
+  }
+  Tags tags;
+  for (const std::string& word : split(words, ' ')) {
     if (word.empty()) continue;
     if (set.folders.empty())
       set.folders = split(word, ',');
     else
-      set_option(set, word);
+      set_option(set, word, tags);
   }
+  for (const auto& [tag, value] : tags) set_tag(set, tag, value);
   if (set.folders.empty() || std::ranges::find(set.folders, "") != set.folders.end())
     throw DeckError(fmt::format("data.validation.{} = \"{}\" names no folder", name, text),
                     "for example \"data/digits/val\"");

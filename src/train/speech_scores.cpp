@@ -44,7 +44,11 @@ class SetEvaluation {
         ranks_(mesh_.host_along(Axis::data).size()),
         recogniser_(instance),
         // One place a micro-batch, zero on the other ranks: the order of summation is theirs.
-        losses_(static_cast<std::size_t>(calls_ * ranks_)) {}
+        losses_(static_cast<std::size_t>(calls_ * ranks_)) {
+    // All of them on every rank, whatever it meets.
+    for (const SpeechLeaf& leaf : data.set->eval_leaves(set))
+      for (const auto& [name, value] : leaf.tags) result_.tags[name + "=" + value];
+  }
 
   SetScores run(ProgressLine* progress) {
     const double start = now_seconds();
@@ -77,8 +81,13 @@ class SetEvaluation {
       const SpeechRow& row = batch.rows[static_cast<std::size_t>(r)];
       const std::string& reference = data_.set->eval_text(set_, row);
       std::string hypothesis = greedy_text(recogniser_.best(r), blank, data_.units);
-      result_.scores.words += word_edits(reference, hypothesis);
-      result_.scores.characters += character_edits(reference, hypothesis);
+      const TagScores edits{word_edits(reference, hypothesis),
+                            character_edits(reference, hypothesis)};
+      result_.scores.words += edits.words;
+      result_.scores.characters += edits.characters;
+      const auto leaf = static_cast<std::size_t>(row.item.leaf);
+      for (const auto& [name, value] : data_.set->eval_leaves(set_)[leaf].tags)
+        result_.tags[name + "=" + value] += edits;
       keep(row, reference, std::move(hypothesis));
     }
   }
@@ -96,7 +105,10 @@ class SetEvaluation {
     if (!losses_.empty())
       world.all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
     std::vector<std::int64_t*> places{&targets_, &samples_};
-    for (EditCounts* counts : {&result_.scores.words, &result_.scores.characters})
+    std::vector<EditCounts*> all{&result_.scores.words, &result_.scores.characters};
+    for (auto& [tag, scores] : result_.tags)
+      all.insert(all.end(), {&scores.words, &scores.characters});
+    for (EditCounts* counts : all)
       for (std::int64_t* member : members(*counts)) places.push_back(member);
     std::vector<std::int64_t> sums;
     for (const std::int64_t* place : places) sums.push_back(*place);
@@ -135,10 +147,38 @@ class SetEvaluation {
   SetScores result_;
 };
 
-SpeechScores sum_of(const std::vector<SetScores>& sets) {
-  SpeechScores all;
-  for (const SetScores& set : sets) all += set.scores;
+SetScores sum_of(const std::vector<SetScores>& sets) {
+  SetScores all;
+  for (const SetScores& set : sets) {
+    all.scores += set.scores;
+    for (const auto& [tag, scores] : set.tags) all.tags[tag] += scores;
+  }
   return all;
+}
+
+/// A tag that all of a set has says nothing new of it.
+bool tells_apart(const SetScores& set, const TagScores& tag) {
+  return tag.words.utterances != set.scores.words.utterances;
+}
+
+Validation validation_of(const SetScores& set, bool all_tags) {
+  Validation v = set.scores.validation(set.name);
+  for (const auto& [tag, scores] : set.tags) {
+    if (!all_tags && !tells_apart(set, scores)) continue;
+    v.metrics.emplace_back("wer/" + tag, scores.words.rate());
+    v.metrics.emplace_back("cer/" + tag, scores.characters.rate());
+  }
+  return v;
+}
+
+void append_lines(const std::string& name, const SetScores& set, bool all_tags,
+                  std::vector<std::string>& lines) {
+  lines.push_back(fmt::format("{}: {}", name, set.scores.to_string()));
+  for (const auto& [tag, scores] : set.tags)
+    if (all_tags || tells_apart(set, scores))
+      lines.push_back(fmt::format("{}, {}: WER {}, CER {}", name, tag,
+                                  to_string(scores.words, "words"),
+                                  to_string(scores.characters, "characters")));
 }
 
 }  // namespace
@@ -150,6 +190,12 @@ SpeechScores& SpeechScores::operator+=(const SpeechScores& other) {
   characters += other.characters;
   audio_seconds += other.audio_seconds;
   seconds += other.seconds;
+  return *this;
+}
+
+TagScores& TagScores::operator+=(const TagScores& other) {
+  words += other.words;
+  characters += other.characters;
   return *this;
 }
 
@@ -179,17 +225,17 @@ std::vector<SetScores> score_sets(ModelInstance& instance, SpeechData& data, std
 }
 
 std::vector<Validation> validations_of(const std::vector<SetScores>& sets) {
-  std::vector<Validation> list{sum_of(sets).validation("")};
+  std::vector<Validation> list{validation_of(sum_of(sets), true)};
   if (sets.size() > 1)
-    for (const SetScores& set : sets) list.push_back(set.scores.validation(set.name));
+    for (const SetScores& set : sets) list.push_back(validation_of(set, false));
   return list;
 }
 
 std::vector<std::string> lines_of(const std::vector<SetScores>& sets) {
   std::vector<std::string> lines;
   for (const SetScores& set : sets)
-    lines.push_back(fmt::format("'{}': {}", set.name, set.scores.to_string()));
-  if (sets.size() > 1) lines.push_back("all: " + sum_of(sets).to_string());
+    append_lines("'" + set.name + "'", set, sets.size() == 1, lines);
+  if (sets.size() > 1) append_lines("all", sum_of(sets), true, lines);
   return lines;
 }
 

@@ -33,6 +33,7 @@ std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
 SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                        Logger& log)
     : batch_(batch), mesh_(mesh), log_(log), data_(open_speech(deck, mesh, true)) {
+  drawn_.resize(data_.set->sources().size());
   std::vector<std::string> lines{
       ctc_warning_of(data_.set->sift(), "training", deck.model.fastconformer.subsampling)};
   for (int set = 0; set < data_.set->eval_sets(); ++set)
@@ -107,6 +108,7 @@ StepContent SpeechTrainingData::content(std::int64_t step, const Model& model) {
     std::int64_t samples = 0;
     for (const SpeechRow& row : step_.rows) {
       samples += row.item.samples;
+      ++drawn_[static_cast<std::size_t>(row.item.leaf)];
       to.content.flops +=
           model.flops({.samples = 1, .audio_samples = row.item.samples, .labels = row.item.labels});
     }
@@ -129,8 +131,10 @@ std::vector<std::string> SpeechTrainingData::take_warnings() {
 std::vector<Validation> SpeechTrainingData::validate(ModelInstance& instance,
                                                      ProgressLine* progress) {
   std::vector<SetScores> sets = score_sets(instance, data_, kPairs, progress);
-  if (mesh_.rank() == 0)
+  if (mesh_.rank() == 0) {
     for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
+    if (const std::string parts = drawn(); !parts.empty()) log_.info("drawn so far: {}", parts);
+  }
   pairs_ = std::move(sets.front().pairs);
   return validations_of(sets);
 }

@@ -29,6 +29,7 @@ class SpeechTrainingData final : public TrainingData {
   std::string position(std::int64_t step) const override;
   ModelBatch next() override { return speech_batch(data_.set->next()); }
   StepContent content(std::int64_t step, const Model& model) override;
+  std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
   bool has_validation() const override { return data_.set->eval_sets() > 0; }
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
@@ -61,6 +62,7 @@ class SpeechTrainingData final : public TrainingData {
   SpeechCursor begin_;
   SpeechStep step_;
   std::array<PlannedStep, kSteps> planned_;
+  std::vector<std::int64_t> drawn_;  // utterances of each source
   std::vector<HeardPair> pairs_;
 };
 

@@ -56,6 +56,8 @@ std::string Trainer::summary() const {
       mib(engine_->instance().arena().peak()), mib(plan_.arena_bytes),
       mib(static_cast<std::size_t>(resident_bytes())), directory_.path(),
       checkpointer_->last_path().empty() ? "none" : checkpointer_->last_path());
+  if (const std::string drawn = data_->drawn(); !drawn.empty())
+    text += "\n  drawn            " + drawn;
   return text;
 }
 

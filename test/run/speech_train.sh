@@ -69,7 +69,7 @@ for ranks in 1 2; do
 done
 check "the same losses on 1 and 2 ranks, bit by bit" same_losses bits1 bits2
 check "the same weights, bit by bit" same_weights bits1 bits2
-validated() { grep -o '"val_[a-z]*":[^,}]*' "$1/metrics.jsonl"; }
+validated() { grep -o '"val_[^"]*":[^,}]*' "$1/metrics.jsonl"; }
 check "the same validation" same "validated bits1" "validated bits2"
 train_speech 2 sharded train.reproducible=true train.micro_batches=3 parallel.zero=3
 expect "with sharded parameters" 0 "summary:"
@@ -106,6 +106,22 @@ train_speech 2 sets "data.val=[]" data.validation.all=val "data.validation.few=v
 expect "two validation sets" 0 "validation 'all': loss" "validation 'few': loss" "validation all: loss" \
   "val_wer/few=" "val_loss/all="
 check "metrics of each" matches sets/metrics.jsonl '"val_wer/few":'
+# A set of two folders with tags: the counts of each, the same on any number of ranks, of which the total is the sum.
+cp -r val other_val
+tagged=("data.val=[]" 'data.validation.all=[{"folder": "val", "tags": {"place": "here"}}, "other_val"] tag.place=there'
+  "data.validation.here=val tag.place=here" 'data.train=[]' train.max_steps=6 eval.interval=6
+  'data.input_cfg=[{"folder": "train", "weight": 3, "tags": {"noise": "low"}}, {"group": ["val"], "weight": 1, "tags": {"noise": "high"}}]')
+for ranks in 1 2; do
+  train_speech $ranks tags$ranks "${tagged[@]}" train.reproducible=true
+  expect "sources with tags on $ranks rank(s)" 0 "blend 75.00 % 'train': " "tags noise=low" "blend 25.00 % 'val'" \
+    "drawn so far: 'train' " "(of 75.0 %)" "by tag: noise=high " "validation all, place=here: WER" \
+    "validation 'all', place=there: WER" "  drawn            'train'"
+done
+check "metrics of each tag" matches tags1/metrics.jsonl '"val_wer/place=here":.*"val_cer/place=there":.*"val_wer/place=here/all":'
+check "... the same on 2 ranks" same "validated tags1" "validated tags2"
+rate() { grep -o "\"val_wer$1\":[^,}]*" tags1/metrics.jsonl | cut -d: -f2; }
+same_rates() { [ -n "$(rate /here)" ] && [ "$(rate /here)" = "$(rate /place=here/all)" ] && [ "$(rate /here)" = "$(rate /place=there/all)" ]; }
+check "... the same utterances, the same rates" same_rates
 train_speech 1 none "data.val=[]" train.max_steps=2
 expect "no validation data" 0 "there is no validation data"
 

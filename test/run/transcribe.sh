@@ -57,7 +57,91 @@ cp out.json out1.json
 run 2 transcribe run --manifest digits/val.json --out out.json
 check "... the same on two ranks" cmp out1.json out.json
 
+# The same sound in other forms. convert IN OUT FORMAT HERTZ CHANNELS TIMES: the k-th channel is k times softer.
+cat >convert.cpp <<'END'
+#include <sndfile.h>
+#include <cstdlib>
+#include <string>
+#include <vector>
+int main(int, char** word) {
+  SF_INFO in{}, out{};
+  SNDFILE* const from = sf_open(word[1], SFM_READ, &in);
+  std::vector<float> sound(static_cast<std::size_t>(in.frames)), made;
+  if (sf_readf_float(from, sound.data(), in.frames) != in.frames || in.channels != 1) return 1;
+  const std::string format = word[3];
+  out.samplerate = std::atoi(word[4]), out.channels = std::atoi(word[5]);
+  out.format = format == "flac" ? SF_FORMAT_FLAC | SF_FORMAT_PCM_16
+               : format == "ogg" ? SF_FORMAT_OGG | SF_FORMAT_VORBIS
+               : format == "float" ? SF_FORMAT_WAV | SF_FORMAT_FLOAT : SF_FORMAT_WAV | SF_FORMAT_PCM_16;
+  const auto frames = static_cast<std::size_t>(in.frames * out.samplerate / in.samplerate);
+  for (int time = 0; time < std::atoi(word[6]); ++time)
+    for (std::size_t i = 0; i < frames; ++i) {
+      const double at = static_cast<double>(i) * in.samplerate / out.samplerate;
+      const auto j = static_cast<std::size_t>(at);
+      const float next = j + 1 < sound.size() ? sound[j + 1] : 0, part = static_cast<float>(at - static_cast<double>(j));
+      for (int k = 1; k <= out.channels; ++k) made.push_back((sound[j] + part * (next - sound[j])) / static_cast<float>(k));
+    }
+  if (format == "float") made[made.size() / 2] /= 0.0f, made[made.size() / 2] *= 0.0f;  // infinite, then NaN
+  SNDFILE* const to = sf_open(word[2], SFM_WRITE, &out);
+  const auto wanted = static_cast<sf_count_t>(made.size()) / out.channels;
+  if (to == nullptr || sf_writef_float(to, made.data(), wanted) != wanted) return 1;
+  return sf_close(to) + sf_close(from);
+}
+END
+check "a converter" "${CXX:-g++}" -std=c++20 -O1 -o convert convert.cpp -lsndfile || exit
+run 0 transcribe run c.wav
+said=$(sed -n 's/^c.wav: //p' stdout)
+text_is() { [ "$(sed -n "s/^$1: //p" stdout)" = "$said" ]; }
+# as_c NAME FORMAT HERTZ CHANNELS OPTION...: hears what c.wav says.
+as_c() {
+  local name=$1 format=$2 hertz=$3 channels=$4
+  shift 4
+  check "$name is made" ./convert c.wav "$name" "$format" "$hertz" "$channels" 1
+  run 0 transcribe run "$name" "$@"
+  expect "... is read" 0 "$name: " "transcribed 1 recordings, 2."
+}
+as_c flac.flac flac 22050 1
+check "... and says the same" text_is flac.flac
+as_c vorbis.ogg ogg 22050 1
+check "... and something is heard" matches stdout '^vorbis.ogg: [a-z]'
+as_c low.wav wav 8000 1
+as_c high.wav wav 44100 1
+check "... and something is heard" matches stdout '^high.wav: [a-z]'
+as_c stereo.wav wav 22050 2 --channel 0
+check "... the first channel says the same" text_is stereo.wav
+run 0 transcribe run stereo.wav --channel average
+expect "... their mean" 0 "stereo.wav: "
+run 0 transcribe run stereo.wav
+expect "... and no channel chosen" 3 "stereo.wav" "has 2 channels and none was chosen" "--channel average, or --channel 0 ... 1"
+run 0 transcribe run stereo.wav --channel 2
+expect "... or one that is not there" 3 "has 2 channel(s), number 2 was asked for"
+run 0 transcribe run stereo.wav --channel left
+expect "... or no number" 2 "left"
+
+# A recording longer than the memory has room for is cut by the plan; its text is that of the same windows, however
+# many of them share a pass, and on any number of ranks.
+check "a long recording" ./convert c.wav long.wav wav 22050 1 40
+run 0 transcribe run long.wav a.wav --memory 0.008
+expect "... in little memory" 0 "long recordings in windows of" "long.wav: " "transcribed 2 recordings"
+texts >little
+check "... something is heard to the end" eval '[ "$(grep "^long" little | wc -w)" -gt 20 ]'
+run 0 transcribe run long.wav a.wav --memory 0.008 --batch 1
+check "... window by window" eval 'texts | diff little -'
+run 2 transcribe run a.wav long.wav --memory 0.008
+check "... on two ranks" eval 'texts | diff little -'
+
 # What is wrong is named.
+check "NaN is made" ./convert a.wav nan.wav float 22050 1 1
+run 0 transcribe run nan.wav a.wav
+expect "a file with NaN" 3 "nan.wav" "sample " "nan"
+run 0 transcribe run nan.wav a.wav --on-bad skip
+expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recordings" "1 left out"
+for ranks in 0 2; do
+  run $ranks transcribe run nan.wav --on-bad skip
+  expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"
+done
+run 0 transcribe run missing.wav nan.wav --on-bad skip
+expect "... nor beside one that is not there" 3 "missing.wav: " "none of 2 recordings could be read"
 run 2 transcribe run missing.wav a.wav
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav a.wav --on-bad skip

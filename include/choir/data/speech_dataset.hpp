@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choir/data/speech_batch.hpp"
+#include "choir/data/speech_sources.hpp"
 
 namespace choir {
 
@@ -16,6 +17,8 @@ struct SpeechEvalSet {
   SpeechFilter filter;        ///< none by default: all that was said is judged
   double batch_duration = 0;  ///< seconds; 0: that of training
   std::int64_t limit = 0;     ///< at most so many utterances, evenly spread; 0: all
+  /// Of each folder, by which results are told apart; or empty: none has any.
+  std::vector<std::map<std::string, std::string>> tags{};
 };
 
 struct SpeechDataConfig {
@@ -72,6 +75,8 @@ class SpeechDataset {
   const SpeechSift& sift() const;   ///< what training leaves out, and why
   const SpeechSampler& sampler() const;
   const SpeechPadding& padding() const;
+  /// The folders of training; `leaf` of a row counts them.
+  const std::vector<SpeechSource>& sources() const;
   /// No micro-batch of training, of validation, is larger than one of these in all three.
   const std::vector<SpeechShape>& shapes() const;
   const std::vector<SpeechShape>& eval_shapes() const;
@@ -104,6 +109,8 @@ class SpeechDataset {
   const SpeechBatch& eval_batch(int set, std::int64_t call);
   /// What was said in a row of an eval batch. Local.
   const std::string& eval_text(int set, const SpeechRow& row) const;
+  /// The folders of a set; `leaf` of a row counts them.
+  const std::vector<SpeechLeaf>& eval_leaves(int set) const;
 
  private:
   struct State;

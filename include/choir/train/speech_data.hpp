@@ -13,7 +13,8 @@
 namespace choir {
 
 /// A value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S]
-/// [max_duration=S]". Throws DeckError.
+/// [max_duration=S] [tag.NAME=VALUE]". In place of the folders may stand a JSON list as in
+/// data.input_cfg, without weights: so each folder has tags of its own. Throws DeckError.
 SpeechEvalSet eval_set_of(const std::string& name, const std::string& text);
 /// "SECONDS" or "SECONDS:LABELS", and a number of utterances. Throw DeckError.
 SpeechBin bucket_bin_of(const std::string& word);

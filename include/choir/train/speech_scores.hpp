@@ -2,6 +2,7 @@
 // How well a model hears validation sets: loss, error rates of words and characters as counts over
 // whole sets, speed, and pairs of reference and hypothesis for people.
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,10 +37,17 @@ struct HeardPair {
   std::string reference, hypothesis;
 };
 
+/// Of the utterances whose source has a tag. (Losses are of micro-batches, which sources share.)
+struct TagScores {
+  EditCounts words, characters;
+  TagScores& operator+=(const TagScores& other);
+};
+
 struct SetScores {
   std::string name;
   SpeechScores scores;
-  std::vector<HeardPair> pairs;  ///< on rank 0; the same utterances every time
+  std::vector<HeardPair> pairs;             ///< on rank 0; the same utterances every time
+  std::map<std::string, TagScores> tags{};  ///< by "NAME=VALUE"
 };
 /// Collective over the mesh of the instance, the same on every rank. Greedy decoding: the best
 /// symbol of every frame, repeats joined, blanks left out. A set is evaluated in the same
@@ -50,7 +58,8 @@ SetScores score_set(ModelInstance& instance, SpeechData& data, int set, std::siz
 /// All of the sets; pairs of the first.
 std::vector<SetScores> score_sets(ModelInstance& instance, SpeechData& data, std::size_t pairs,
                                   ProgressLine* progress = nullptr);
-/// All together under the name "" first, then, where there are several, each.
+/// All together under the name "" first, then, where there are several, each. With the rates of
+/// each tag, as "wer/NAME=VALUE"; of a set only where the tag has a part of it.
 std::vector<Validation> validations_of(const std::vector<SetScores>& sets);
 /// Likewise as lines for people.
 std::vector<std::string> lines_of(const std::vector<SetScores>& sets);

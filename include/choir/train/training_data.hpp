@@ -72,6 +72,9 @@ class TrainingData {
   virtual ModelBatch next() = 0;
   /// Local. Of step `step`, from 0: each is asked for in turn, and again while it is in flight.
   virtual StepContent content(std::int64_t step, const Model& model) = 0;
+  /// Local. For the log: which part each source had in the steps that content() was asked for since
+  /// the start; "" where there is one source only.
+  virtual std::string drawn() const { return {}; }
   /// Collective over the mesh. What is to be said of the data since the last call; on rank 0.
   virtual std::vector<std::string> take_warnings() { return {}; }
 

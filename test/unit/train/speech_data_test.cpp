@@ -128,6 +128,42 @@ TEST(SpeechDeck, ValidationSets) {
   says({"data.val=a/val,b/val"}, "two validation sets are called 'val'");
 }
 
+using Tags = std::map<std::string, std::string>;
+
+TEST(SpeechDeck, TagsOfTrainingTravelWithTheirFolders) {
+  const SpeechDataConfig c = config(
+      {R"(data.input_cfg=[{"folder": "a", "tags": {"lang": "en"}}, {"tags": {"lang": "de", "rate": 8},
+          "group": ["b", {"folder": "c", "tags": {"lang": "nl"}}]}])"});
+  const std::vector<SpeechLeaf> leaves = leaves_of(c.train);
+  ASSERT_EQ(leaves.size(), 3u);
+  EXPECT_EQ(leaves[0].tags, (Tags{{"lang", "en"}}));
+  EXPECT_EQ(leaves[1].tags, (Tags{{"lang", "de"}, {"rate", "8"}}));
+  EXPECT_EQ(leaves[2].tags, (Tags{{"lang", "nl"}, {"rate", "8"}}));
+}
+
+TEST(SpeechDeck, TagsOfValidation) {
+  const SpeechDataConfig c =
+      config({"data.train=a", "data.validation.one=x/a,x/b tag.lang=en limit=3",
+              R"(data.validation.two=[{"tags": {"lang": "de"}, "group": ["x/c", {"folder": "x/d",
+           "tags": {"noise": "low"}}]}, "x/e"] batch_duration=30 tag.lang=nl)",
+              R"(data.validation.zero=["x/f"])"});
+  ASSERT_EQ(c.eval.size(), 3u);
+  EXPECT_EQ(c.eval[0].tags, (std::vector<Tags>{{{"lang", "en"}}, {{"lang", "en"}}}));
+  EXPECT_EQ(c.eval[0].limit, 3);
+  EXPECT_EQ(c.eval[1].folders, (std::vector<std::string>{"x/c", "x/d", "x/e"}));
+  EXPECT_EQ(
+      c.eval[1].tags,
+      (std::vector<Tags>{{{"lang", "de"}}, {{"lang", "de"}, {"noise", "low"}}, {{"lang", "nl"}}}));
+  EXPECT_EQ(c.eval[1].batch_duration, 30);
+  EXPECT_EQ(c.eval[2].folders, std::vector<std::string>{"x/f"});
+  EXPECT_TRUE(c.eval[2].tags.empty());
+  says({R"(data.validation.a=[{"folder": "x", "weight": 2}])"}, "has no weights");
+  says({R"(data.validation.a=[{"folder": "x", "tags": {"lang": "en us"}}])"},
+       "'en us' is no name or value of a tag");
+  says({"data.validation.a=x tag.=en"}, "'' is no name or value of a tag");
+  says({R"(data.validation.a=["x")"}, "data.validation.a:1");
+}
+
 TEST(SpeechDeck, Bins) {
   const SpeechDataConfig c = config({"data.train=a", R"(data.bucket_bins=["2.5","4:30","4:60"])",
                                      R"(data.bucket_sizes=["9","5","4"])"});
@@ -177,6 +213,32 @@ TEST(SpeechScores, RatesAreOfTheWholeCorpus) {
       << lines_of(sets)[2];
   EXPECT_NE(lines_of(sets)[2].find("real-time factor 0.5"), std::string::npos);
   EXPECT_EQ(validations_of({sets[0]}).size(), 1u);
+}
+
+TEST(SpeechScores, TagsAreOfAllSetsTogether) {
+  SpeechScores a, b;
+  a.targets = b.targets = 1;
+  a.words = {0, 0, 3, 7, 2, 0}, b.words = {0, 0, 1, 9, 1, 0};
+  // All of b is "lang=de", as is one of two utterances of a.
+  const std::vector<SetScores> sets{
+      {"a", a, {}, {{"lang=de", {{0, 0, 2, 2, 1, 0}, {}}}, {"lang=en", {{0, 0, 1, 5, 1, 0}, {}}}}},
+      {"b", b, {}, {{"lang=de", {{0, 0, 1, 9, 1, 0}, {}}}}}};
+  const std::vector<Validation> list = validations_of(sets);
+  ASSERT_EQ(list.size(), 3u);
+  using Metrics = std::vector<std::string>;
+  const auto names = [](const Validation& v) {
+    Metrics all;
+    for (const auto& [name, value] : v.metrics) all.push_back(name);
+    return all;
+  };
+  EXPECT_EQ(names(list[0]),
+            (Metrics{"wer", "cer", "wer/lang=de", "cer/lang=de", "wer/lang=en", "cer/lang=en"}));
+  EXPECT_DOUBLE_EQ(list[0].metrics[2].second, 3.0 / 14);  // (2 + 1) of (2 + 2 + 1 + 9) words
+  EXPECT_DOUBLE_EQ(list[0].metrics[4].second, 1.0 / 6);
+  EXPECT_DOUBLE_EQ(list[1].metrics[2].second, 0.5);
+  EXPECT_EQ(names(list[2]), (Metrics{"wer", "cer"}));  // its tag would say the same again
+  EXPECT_EQ(lines_of(sets).size(), 3u + 2 + 2);
+  EXPECT_EQ(validations_of({sets[1]})[0].metrics.size(), 4u);
 }
 
 TEST(SpeechScores, GreedyText) {

@@ -1,0 +1,279 @@
+// choir tune DECK.json [key.path=value ...] [--out FILE] [--memory SIZE] [--ranks N] [--target T]
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "choir/app/bench.hpp"
+#include "choir/app/session.hpp"
+#include "choir/app/tune_place.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/gather_text.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
+#include "choir/plan/bucket_tuner.hpp"
+#include "choir/plan/micro_batch_tuner.hpp"
+#include "choir/plan/written_deck.hpp"
+#include "choir/train/run_data.hpp"
+#include "choir/train/run_setup.hpp"
+#include "choir/train/speech_data.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+struct Request {
+  Arguments words;
+  std::string out;
+  TunePlace place;
+};
+
+class TuneRun {
+ public:
+  TuneRun(MpiSession& session, const Request& request)
+      : request_(request),
+        words_(sort_words(request.words)),
+        mesh_(Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi)),
+        speaks_(session.rank() == 0) {
+    if (!words_.device.empty()) words_.overrides.push_back("device=" + words_.device);
+  }
+
+  int run() {
+    text_ = read_everywhere(world(), words_.deck);
+    together(world(), [&] {
+      case_.deck = parse_deck(text_, words_.deck, words_.overrides);
+      choose_out();
+    });
+    limit_ = take_place(request_.place, *mesh_, case_);
+    if (case_.deck.model.speech())
+      tune_speech();
+    else
+      tune_tokens();
+    return 0;
+  }
+
+ private:
+  Communicator& world() { return mesh_->world(); }
+
+  void choose_out() {
+    namespace fs = std::filesystem;
+    out_ =
+        request_.out.empty() ? fs::path(words_.deck).stem().string() + "_tuned.json" : request_.out;
+    std::error_code missing;
+    if (fs::equivalent(out_, words_.deck, missing))
+      throw DeckError(fmt::format("the tuned deck would replace '{}', with its comments", out_),
+                      "name another --out");
+  }
+
+  void say(const std::string& text) const {
+    if (!speaks_) return;
+    fmt::print("{}", text);
+    std::fflush(stdout);
+  }
+  void say_head() const {
+    say(fmt::format("tune for {}, {} rank(s): {} a rank ({})\n", case_.target.name, case_.ranks,
+                    format_bytes(case_.target.memory), limit_));
+  }
+
+  /// On rank 0, for all.
+  std::vector<std::string> decided(const std::function<std::vector<std::string>()>& decide) {
+    std::string text;
+    together(world(), [&] {
+      if (speaks_) text = join(decide(), "\n");
+    });
+    broadcast_text(world(), text);
+    return split(text, '\n');
+  }
+
+  void write(const DeckVariants& variants, const std::vector<std::string>& changes) {
+    written_ = written_deck(text_, variants.with(changes));
+  }
+  /// As train would read it.
+  Deck read_written() const {
+    Deck deck = parse_deck(written_, out_, {});
+    if (deck.model.gpt.vocab_size == 0) deck.model.gpt.vocab_size = vocabulary_;
+    return deck;
+  }
+  void store() {
+    together(world(), [&] {
+      if (!speaks_) return;
+      std::ofstream file(out_, std::ios::binary);
+      file << written_;
+      file.close();
+      if (!file) throw StorageError(fmt::format("cannot write '{}'", out_), "name another --out");
+    });
+  }
+  void say_verdict(const LayoutPlan& plan) const {
+    const auto total = static_cast<double>(plan.fullest().plan.memory.total());
+    say(fmt::format("{}: the fullest rank is {}, {} of {}, {:.0f} %\n",
+                    plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank, format_bytes(total),
+                    format_bytes(plan.memory_limit), 100 * total / plan.memory_limit));
+    say(fmt::format("written: {} (choir plan {} --ranks {} --memory {}{})\n", out_, out_,
+                    case_.ranks, case_.target.memory / kGiB,
+                    request_.place.target.empty() ? "" : " --target " + request_.place.target));
+  }
+
+  void tune_tokens() {
+    Logger quiet(false);
+    if (case_.deck.model.gpt.vocab_size == 0) {
+      Deck alone = case_.deck;
+      alone.train.global_batch_size = 1;
+      vocabulary_ = open_data(alone, 1, *mesh_, quiet)->vocab_size();
+    }
+    const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
+    together(world(), [&] {
+      if (!speaks_) return;
+      case_.deck = variants.with({});
+      say_head();
+      const TunedMicroBatch tuned = tune_micro_batch(case_, variants);
+      say(to_string(tuned));
+      write(variants, tuned.changes);
+      case_.deck = read_written();
+      plan_ = plan_layout(case_);
+    });
+    store();
+    if (speaks_) say_verdict(*plan_);
+  }
+
+  void tune_speech() {
+    together(world(), [&] {
+      if (case_.deck.data.format == "synthetic")
+        throw DeckError("data.format = \"synthetic\" has no buckets to tune",
+                        "name folders of packed speech in data.train");
+    });
+    const double duration = case_.deck.speech.batch_duration;
+    SpeechData data = open_speech(case_.deck, *mesh_, true);
+    vocabulary_ = data.set->vocab_size();
+    const SpeechPadding before = data.set->padding();
+    const int rate = data.set->sample_rate();
+    const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
+    const double seconds = mean_seconds(data.set->sampler(), rate);
+    std::vector<std::string> changes = decided([&] {
+      case_.deck = variants.with({});
+      say_head();
+      const auto tuned =
+          tune_buckets(case_, buckets_of(data.set->sampler(), speech_of(case_.deck).speech_frames(),
+                                         rate, case_.deck.speech.max_utterances));
+      say(to_string(tuned, case_.target.memory));
+      return changes_of(tuned, case_.deck, rate);
+    });
+    SpeechPadding after = reopen(variants, changes, data);
+    if (plan_ && !plan_->fits())
+      say("evaluation in larger batches is above the limit: it keeps those it has\n");
+    std::int64_t fits = plan_ && plan_->fits();
+    world().broadcast(&fits, sizeof fits, 0);
+    if (fits == 0) {
+      const auto more = keep_evaluation(duration);
+      changes.insert(changes.end(), more.begin(), more.end());
+      after = reopen(variants, changes, data);
+      together(world(), [&] {
+        if (speaks_ && !plan_->fits()) throw evaluation_too_large();
+      });
+    }
+    store();
+    if (speaks_) say_batches(before, after, seconds);
+    if (speaks_) say_verdict(*plan_);
+  }
+
+  /// What train would read, and its plan.
+  SpeechPadding reopen(const DeckVariants& variants, const std::vector<std::string>& changes,
+                       SpeechData& data) {
+    together(world(), [&] {
+      write(variants, changes);
+      case_.deck = read_written();
+    });
+    data.set.reset();
+    data = open_speech(case_.deck, *mesh_, true);
+    together(world(), [&] {
+      if (!speaks_) return;
+      case_.shapes = largest_shapes(data.set->shapes());
+      case_.evaluation_shapes = largest_shapes(data.set->eval_shapes());
+      plan_ = plan_layout(case_);
+    });
+    return data.set->padding();
+  }
+
+  /// Validation sets take data.batch_duration where they have none of their own.
+  std::vector<std::string> keep_evaluation(double duration) const {
+    const Deck& deck = case_.deck;
+    const std::string word = fmt::format(" batch_duration={}", duration);
+    std::vector<std::string> changes;
+    for (const SpeechEvalSet& set : speech_data_config(deck, input_cfg_text(deck), 0).eval) {
+      const auto named = deck.speech.validation.find(set.name);
+      const std::string text =
+          named != deck.speech.validation.end() ? named->second : set.folders.front();
+      if (set.batch_duration > 0) continue;
+      changes.push_back("data.validation." + set.name + "=" + text + word);
+    }
+    if (!deck.data.val.empty()) changes.emplace_back("data.val=[]");
+    return changes;
+  }
+  DeckError evaluation_too_large() const {
+    return DeckError(
+        fmt::format("evaluation needs {} a rank, above the limit of {}",
+                    format_bytes(static_cast<double>(plan_->fullest().plan.memory.total())),
+                    format_bytes(case_.target.memory)),
+        "smaller batches: data.validation.NAME=\"FOLDER batch_duration=S\"; or max_duration=S "
+        "there");
+  }
+
+  void say_batches(const SpeechPadding& before, const SpeechPadding& after, double seconds) const {
+    const double was = before.mean_utterances, is = after.mean_utterances;
+    say(fmt::format(
+        "a micro-batch has {:.1f} utterances, {:.1f} s of audio, in the mean (was {:.1f}, "
+        "{:.1f} s); padding {:.1f} % (was {:.1f} %)\n",
+        is, is * seconds, was, was * seconds, 100 * after.bucketed, 100 * before.bucketed));
+    const int micro_batches = case_.deck.train.micro_batches;
+    const auto same =
+        std::max<std::int64_t>(1, std::llround(static_cast<double>(micro_batches) * was / is));
+    if (same != micro_batches)
+      say(fmt::format(
+          "a step keeps its train.micro_batches = {} and hears {:.1f} times as much; about as much "
+          "as before: train.micro_batches={}\n",
+          micro_batches, is / was, same));
+  }
+
+  const Request& request_;
+  BenchWords words_;
+  std::unique_ptr<Mesh> mesh_;
+  bool speaks_;
+  std::string text_, out_, limit_, written_;
+  std::int64_t vocabulary_ = 0;
+  PlanCase case_;
+  std::optional<LayoutPlan> plan_;  // of what was written; on rank 0
+};
+
+}  // namespace
+
+int tune_command(const Arguments& arguments) {
+  CLI::App app(
+      "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, "
+      "that "
+      "the memory plan allows, and writes a deck with it. Nothing is tried on the device.",
+      "choir tune");
+  Request request;
+  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
+  app.add_option("--out", request.out, "the tuned deck; without: DECK_tuned.json, here");
+  app.add_option("--memory", request.place.memory,
+                 "that one rank may use: GiB, or with a unit (512MiB, 6442450944B); without: what "
+                 "the card has, or 80 % of the node for its ranks");
+  app.add_option("--ranks", request.place.ranks,
+                 "of the job, where it is tuned on one process; without: those of the deck");
+  app.add_option("--gpus-per-node", request.place.ranks_per_node, "ranks of one node, likewise");
+  app.add_option("--target", request.place.target,
+                 "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
+  if (const auto code = parse(app, arguments)) return *code;
+  const int code = without_mpi([&] {
+    if (sort_words(request.words).deck.empty())
+      throw DeckError("no deck is named", "choir tune inputs/asr_tutorial.json --memory 6GiB");
+    if (!request.place.memory.empty()) memory_of_word(request.place.memory);
+    return 0;
+  });
+  if (code != 0) return code;
+  return with_mpi([&](MpiSession& session) { return TuneRun(session, request).run(); });
+}
+
+}  // namespace choir
