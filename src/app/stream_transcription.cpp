@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "choir/core/text.hpp"
+
 namespace choir {
 namespace {
 
@@ -37,8 +39,7 @@ void require_streaming(const FastConformerConfig& config, const std::string& che
   const auto keys = keys_against_streaming(config);
   if (keys.empty()) return;
   throw DeckError(
-      fmt::format("--stream: {} hears recordings only whole: {}", checkpoint,
-                  fmt::join(keys, ", ")),
+      fmt::format("--stream: {} hears recordings only whole: {}", checkpoint, join(keys, ", ")),
       "leave --stream out, or train with model.causal = true, model.context_style = \"chunked\", "
       "model.left_context of 0 or more, model.normalise = false and model.conv_norm = "
       "\"layernorm\", as inputs/asr_streaming.json does");
@@ -51,7 +52,7 @@ PartialText::PartialText(std::vector<std::string> names, bool shows, bool lines)
 
 PartialText::~PartialText() {
   if (!written_) return;
-  fmt::print("\r{:{}}\r", "", kColumns);
+  fmt::print("\r{}\r", std::string(kColumns, ' '));
   std::fflush(stdout);
 }
 
@@ -67,7 +68,9 @@ void PartialText::show(std::size_t source, double seconds, const std::string& ne
   if (lines_) {
     fmt::print("{}\n", line);
   } else {
-    fmt::print("\r{:{}}", last_columns(line, kColumns), kColumns);
+    std::string shown = last_columns(line, kColumns);
+    shown.resize(std::max(shown.size(), kColumns), ' ');
+    fmt::print("\r{}", shown);
     written_ = true;
   }
   std::fflush(stdout);

@@ -17,7 +17,8 @@ constexpr std::size_t kNewestLabels = 48;
 
 /// The recording that is heard.
 struct StreamTranscriber::Source {
-  std::size_t index = 0;
+  explicit Source(std::size_t i) : index(i) {}
+  std::size_t index;
   std::optional<Recording> recording;
   std::vector<std::int16_t> block;  ///< of audio, not yet pushed from `at` on
   std::size_t at = 0;
@@ -49,6 +50,19 @@ bool StreamTranscriber::any(bool mine) const {
   std::int64_t some = mine;
   if (walks_together()) agreeing().all_reduce(&some, 1, DType::i64, ReduceOp::max);
   return some != 0;
+}
+
+void StreamTranscriber::open(Source& source, std::span<const RecordingSource> sources,
+                             OnBad on_bad) {
+  stream_.begin();
+  text_.begin();
+  try {
+    source.recording.emplace(Recording::open(sources[source.index], static_cast<int>(rate_)));
+    source.transcript.seconds = source.recording->seconds();
+  } catch (const AudioError& error) {
+    if (on_bad == OnBad::stop) throw;
+    source.transcript.fault = error.what();
+  }
 }
 
 bool StreamTranscriber::feed(Source& source, OnBad on_bad) {
@@ -122,35 +136,21 @@ void StreamTranscriber::finish(Source& source) {
 std::vector<Transcript> StreamTranscriber::transcribe(std::span<const RecordingSource> sources,
                                                       OnBad on_bad, const Heard& heard) {
   std::vector<Transcript> transcripts;
-  Source source;
-  bool open = false;
+  std::optional<Source> source;
   for (;;) {
     bool ready = false;
     together(agreeing(), [&] {
-      while (!ready && (open || transcripts.size() < sources.size())) {
-        if (!open) {
-          source = {.index = transcripts.size()};
-          stream_.begin();
-          text_.begin();
-          try {
-            source.recording.emplace(
-                Recording::open(sources[source.index], static_cast<int>(rate_)));
-            source.transcript.seconds = source.recording->seconds();
-          } catch (const AudioError& error) {
-            if (on_bad == OnBad::stop) throw;
-            source.transcript.fault = error.what();
-          }
-          open = true;
-        }
-        ready = feed(source, on_bad);
+      while (!ready && (source || transcripts.size() < sources.size())) {
+        if (!source) open(source.emplace(transcripts.size()), sources, on_bad);
+        ready = feed(*source, on_bad);
         if (ready) continue;
-        finish(source);
-        transcripts.push_back(std::move(source.transcript));
-        open = false;
+        finish(*source);
+        transcripts.push_back(std::move(source->transcript));
+        source.reset();
       }
     });
     if (!any(ready)) return transcripts;
-    ready ? chunk(source, heard) : idle();
+    ready ? chunk(*source, heard) : idle();
   }
 }
 

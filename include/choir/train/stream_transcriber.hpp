@@ -51,6 +51,7 @@ class StreamTranscriber {
   bool walks_together() const;
   Communicator& agreeing() const;
   bool any(bool mine) const;
+  void open(Source& source, std::span<const RecordingSource> sources, OnBad on_bad);
   /// Audio for the next chunk of the source; false: it has no more.
   bool feed(Source& source, OnBad on_bad);
   void chunk(Source& source, const Heard& heard);

@@ -113,7 +113,7 @@ double difference(const std::vector<double>& a, const std::vector<double>& b) {
 
 TEST(SpeechStream, ChunkByChunkIsTheWhole) {
   for (const std::int64_t s : {2, 4, 8})
-    for (const auto [chunk, left] : {std::pair<int, int>{1, 3}, {2, 0}, {3, 2}, {7, 1}, {16, 2}}) {
+    for (const auto& [chunk, left] : {std::pair<int, int>{1, 3}, {2, 0}, {3, 2}, {7, 1}, {16, 2}}) {
       const FastConformerConfig c = streaming(s, chunk, left);
       Streamed streamed(c, "fp64");
       const std::int64_t unit = c.mel.hop * s;
@@ -132,7 +132,7 @@ TEST(SpeechStream, ChunkByChunkIsTheWhole) {
 
 TEST(SpeechStream, OtherTransformsAndKernels) {
   // Several steps of the features in half a transform, none; a kernel wider than a chunk, of one.
-  for (const auto [fft, hop, kernel] : {std::array{512, 40, 9}, {256, 256, 1}, {256, 150, 31}}) {
+  for (const auto& [fft, hop, kernel] : {std::array{512, 40, 9}, {256, 256, 1}, {256, 150, 31}}) {
     FastConformerConfig c = streaming(4, 3, 1);
     c.mel.fft = fft, c.mel.hop = hop, c.conv_kernel = kernel;
     Streamed streamed(c, "fp64");
