@@ -27,14 +27,14 @@ void FastConformer::begin(Pass& pass, SpeechPast& past) const {
   for (std::size_t i = 0; i < blocks_.size(); ++i) blocks_[i].module->begin(pass, past.blocks[i]);
 }
 
-Tensor FastConformer::forward_chunk(Pass& pass, const ModelBatch& batch, std::int64_t first,
+Tensor FastConformer::forward_chunk(Pass& pass, const ModelBatch& batch, const FrameRange& range,
                                     SpeechPast& past, BucketHooks& hooks) {
-  const std::int64_t frames = pass.sequence().tokens;
-  CHOIR_CHECK(pass.sequence().batch == 1 && pass.mode() == Mode::generate, "{} streams in one pass",
-              pass.sequence().batch);
+  CHOIR_CHECK(batch.samples == 1, "{} streams in one pass", batch.samples);
+  pass.begin(Mode::generate, sequence_of(batch, {}), 0);
   pass.begin_piece(0);
   const Tensor made = input_layer(pass, batch, hooks);
-  Tensor stream = made.view(made.slice(first, frames));
+  pass.begin(Mode::generate, {.batch = 1, .tokens = range.count}, 0);
+  Tensor stream = made.view(made.slice(range.first, range.count));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     hooks.acquire(blocks_[i].bucket);
     stream = blocks_[i].module->forward_chunk(pass, stream, past.blocks[i], hooks);

@@ -110,9 +110,8 @@ Tensor SpeechStream::next() {
     there[f] = on_device(*froms[f]);
     *tos[f] = there[f];
   }
-  Pass& pass = instance_->pass();
-  pass.begin(Mode::generate, {.batch = 1, .tokens = frames}, 0);
-  Tensor logits = model_->forward_chunk(pass, batch, lead, past_->blocks, instance_->hooks());
+  Tensor logits = model_->forward_chunk(instance_->pass(), batch, {lead, frames}, past_->blocks,
+                                        instance_->hooks());
   arena.end_sequence();
   ++chunk_;
   const std::int64_t gone = (chunks_.first_frame(chunk_) - first) * chunks_.frame_samples;

@@ -63,11 +63,14 @@ class FastConformer final : public Model {
   SpeechPast make_past(Pass& pass, BucketHooks& hooks) const;
   /// A stream begins.
   void begin(Pass& pass, SpeechPast& past) const;
-  /// The next chunk of one stream: frames from `first` on of those that the subsampling makes of
-  /// the audio of the batch, as many as the pass has tokens. Logits [tokens, V + 1]: those of the
-  /// whole stream but for rounding, if the audio begins far enough before.
-  Tensor forward_chunk(Pass& pass, const ModelBatch& batch, std::int64_t first, SpeechPast& past,
-                       BucketHooks& hooks);
+  /// The next chunk of one stream: these of the frames that the subsampling makes of the audio of
+  /// the batch. Begins the pass. Logits [count, V + 1]: those of the whole stream but for rounding,
+  /// if the audio begins far enough before.
+  struct FrameRange {
+    std::int64_t first = 0, count = 0;
+  };
+  Tensor forward_chunk(Pass& pass, const ModelBatch& batch, const FrameRange& range,
+                       SpeechPast& past, BucketHooks& hooks);
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;
