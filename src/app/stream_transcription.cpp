@@ -48,7 +48,8 @@ void require_streaming(const FastConformerConfig& config, const std::string& che
 PartialText::PartialText(std::vector<std::string> names, bool shows, bool lines)
     : names_(std::move(names)),
       lines_(shows && lines),
-      in_place_(shows && !lines && isatty(STDOUT_FILENO) == 1) {}
+      // Launchers give ranks a terminal of their own to write to, but none to read from.
+      in_place_(shows && !lines && isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1) {}
 
 PartialText::~PartialText() {
   if (!written_) return;

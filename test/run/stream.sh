@@ -7,7 +7,7 @@ if ! grep -q HAVE_SNDFILE "$build/choir_features.hpp"; then
   exit
 fi
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.02
+run 1 prepare corpus spoken-digits --out digits --hours 0.03
 for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
 run 1 prepare tokenizer train --out char --type char
 run 1 prepare tokens train val --tokenizer char.json --name char
@@ -19,13 +19,13 @@ cat >digits.json <<'END'
     "mels": 40, "dropout": 0, "freq_masks": 0, "time_masks": 0
   },
   "data": { "train": ["train"], "val": ["val"], "batch_duration": 12, "buckets": 4, "window": 64 },
-  "train": { "micro_batches": 1, "max_steps": 60 },
+  "train": { "micro_batches": 1, "max_steps": 150 },
   "optimizer": { "learning_rate": 5e-3, "warmup_steps": 10, "beta2": 0.98 },
   "eval": { "interval": 0 }, "checkpoint": { "interval": 0 }, "log": { "interval": 50 }
 }
 END
-run 1 train digits.json run.dir=run checkpoint.interval=60
-expect "a recogniser of streams" 0 "step=60" "checkpoint"
+run 1 train digits.json run.dir=run checkpoint.interval=150
+expect "a recogniser of streams" 0 "step=150" "checkpoint"
 
 # One at the rate of the model, shorter than a chunk and of several minutes, and one of another rate.
 sources=$(sed -nE 's/.*"audio_filepath": ?"([^"]*)".*/\1/p' digits/val.json | head -n 3)

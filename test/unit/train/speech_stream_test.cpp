@@ -216,7 +216,7 @@ TEST(StreamTranscriber, TextOfFilesIsThatOfTheWhole) {
     const auto result = transcriber.transcribe(
         sources, OnBad::skip, [&](std::size_t, double, const std::string&) { ++chunks; });
     ASSERT_EQ(result.size(), expected.size());
-    EXPECT_GT(result[1].text.size(), 40u);
+    EXPECT_GT(result[0].text.size() + result[3].text.size(), 10u);
     std::size_t timed = 0;
     for (std::size_t i = 0; i < result.size(); ++i) {
       EXPECT_EQ(result[i].text, expected[i].text);
