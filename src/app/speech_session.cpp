@@ -1,5 +1,6 @@
 #include "choir/app/speech_session.hpp"
 
+#include "choir/app/stream_transcription.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/train/run_setup.hpp"
 
@@ -37,13 +38,26 @@ LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace
         loaded.checkpoint.path +
             " holds a language model (model.type = \"gpt\"), which hears nothing",
         "use a checkpoint of model.type = \"fastconformer\"; `choir generate` continues text");
-  together(mesh.world(), [&] { require_units(loaded); });
+  together(mesh.world(), [&] {
+    require_units(loaded);
+    if (request.stream)
+      require_streaming(inference_options(loaded).model.fastconformer(), loaded.checkpoint.path);
+  });
   open_device(place, loaded.deck);
   // Every rank cuts recordings alike, whatever its machine has.
   double budget = request.transcription.memory > 0
                       ? request.transcription.memory
                       : default_transcription_memory(*place.device, mesh.node().size());
   mesh.world().all_reduce(&budget, 1, DType::f64, ReduceOp::min);
+  if (request.stream) {
+    together(mesh.world(), [&] {
+      loaded.stream = plan_stream(inference_options(loaded), mesh.layout(), mesh.rank(), budget,
+                                  place.device.get());
+    });
+    make_instance(loaded, loaded.stream.arena_bytes, place);
+    loaded.instance->arena().set_requests(loaded.stream.requests);
+    return loaded;
+  }
   together(mesh.world(), [&] {
     loaded.plan = plan_transcription(inference_options(loaded), mesh.layout(), mesh.rank(),
                                      request.transcription, budget, place.device.get());

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "choir/app/speech_session.hpp"
+#include "choir/app/stream_transcription.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/gather_text.hpp"
 #include "choir/core/clock.hpp"
@@ -21,7 +22,7 @@ struct Request {
   Arguments files;
   std::string manifest, out, channel, on_bad = "stop";
   double memory_gib = 0;
-  bool json = false;
+  bool json = false, partial = false;
   bool skips() const { return on_bad == "skip"; }
 };
 
@@ -189,9 +190,11 @@ void print_summary(const Request& request, const LoadedSpeechModel& model,
   const FastConformerConfig& config = model.instance->options().model.fastconformer();
   const WindowPlan& windows = model.plan.windows;
   const double frame = config.seconds_per_frame();
-  if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
-        return t.seconds > static_cast<double>(windows.frames) * frame;
-      }))
+  if (request.model.stream)
+    fmt::print(to, "{}", stream_summary(config, transcripts));
+  else if (std::any_of(transcripts.begin(), transcripts.end(), [&](const Transcript& t) {
+             return t.seconds > static_cast<double>(windows.frames) * frame;
+           }))
     fmt::print(
         to, "long recordings in windows of {:.1f} s, {:.1f} + {:.1f} s of overlap: {}\n",
         static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
@@ -221,6 +224,22 @@ std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechMode
   };
   if (model.instance->storage().sharding().values_sharded())
     work();  // ranks walk together, and agree on the way
+  else
+    together(mesh.world(), work);
+  return made;
+}
+
+std::vector<Transcript> run_stream(const Request& request, LoadedSpeechModel& model, Mesh& mesh,
+                                   const std::vector<RecordingSource>& sources) {
+  StreamTranscriber transcriber(*model.instance, *model.units, request.model.transcription.beam);
+  std::vector<std::string> names;
+  for (const RecordingSource& source : sources) names.push_back(source.path);
+  PartialText partial(std::move(names), mesh.rank() == 0 && !request.json, request.partial);
+  const auto on_bad = on_bad_of(request.on_bad, "--on-bad");
+  std::vector<Transcript> made;
+  const auto work = [&] { made = transcriber.transcribe(sources, on_bad, partial.heard()); };
+  if (model.instance->storage().sharding().values_sharded())
+    work();
   else
     together(mesh.world(), work);
   return made;
@@ -259,7 +278,9 @@ int transcribe(MpiSession& session, const Request& request) {
     sources.push_back(requests[i].source);
     audio += surveys[i].seconds;
   }
-  const auto made = run_transcriber(request, model, mesh, log, sources, audio);
+  const auto made = request.model.stream
+                        ? run_stream(request, model, mesh, sources)
+                        : run_transcriber(request, model, mesh, log, sources, audio);
   const auto transcripts = gather(mesh, mine, made, surveys);
   const double seconds = now_seconds() - begin;
   together(mesh.world(), [&] {
@@ -282,8 +303,17 @@ void add_options(CLI::App& app, Request& r) {
   TranscriptionOptions& t = r.model.transcription;
   app.add_option("--beam", t.beam, "prefixes of the beam search; without: the best of each frame")
       ->check(CLI::Range(1, 1024));
+  CLI::Option* const stream =
+      app.add_flag("--stream", r.model.stream,
+                   "chunk by chunk, as from a microphone, of a checkpoint that can: the text is "
+                   "the same; says how long chunks wait and take");
+  app.add_flag("--partial", r.partial,
+               "with --stream: a line a chunk with the text so far; on a terminal it is shown "
+               "without")
+      ->needs(stream);
   app.add_option("--batch", t.batch, "windows that go through the model together, at most")
       ->check(CLI::Range(1, 4096))
+      ->excludes(stream)
       ->capture_default_str();
   app.add_option("--memory", r.memory_gib,
                  "GiB that a rank may take of its device; default: a quarter of the node for its "
@@ -293,6 +323,7 @@ void add_options(CLI::App& app, Request& r) {
                  "seconds: longer recordings are cut into overlapping windows, shorter ones where "
                  "memory asks for it")
       ->check(CLI::Range(0.1, 1e6))
+      ->excludes(stream)
       ->capture_default_str();
   app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
   app.add_option("--on-bad", r.on_bad,

@@ -44,15 +44,21 @@ struct Prefix {
   double all() const { return log_add(blank.all, spoken.all); }
 };
 
-class BeamSearch {
+}  // namespace
+
+class CtcBeam::Search {
  public:
-  BeamSearch(std::int64_t vocabulary, const CtcBeamSearch& options)
-      : vocabulary_(vocabulary), options_(options), chosen_(static_cast<std::size_t>(vocabulary)) {
+  Search(std::int64_t vocabulary, const CtcBeamSearch& options)
+      : vocabulary_(vocabulary),
+        options_(options),
+        most_remembered_(options.remembered),
+        chosen_(static_cast<std::size_t>(vocabulary)) {
     next_.push_back({-1, -1, {.all = 0, .best = 0}, {}});
     keep(1);
   }
 
-  void frame(std::int64_t t, std::span<const float> y) {
+  void frame(std::span<const float> y) {
+    const std::int64_t t = frames_++;
     const auto p = [&y](std::int32_t c) {
       return static_cast<double>(y[static_cast<std::size_t>(c)]);
     };
@@ -73,9 +79,13 @@ class BeamSearch {
           extend(from, to.label, t, p(to.label));
     }
     keep(options_.beam);
+    if (remembered() > most_remembered_) {
+      forget();
+      most_remembered_ = std::max(options_.remembered, 2 * remembered());
+    }
   }
 
-  std::vector<CtcHypothesis> results() {
+  std::vector<CtcHypothesis> results() const {
     std::vector<CtcHypothesis> found;
     for (const Prefix& prefix : beam_)
       if (static_cast<std::int64_t>(found.size()) < options_.best)
@@ -172,6 +182,48 @@ class BeamSearch {
       beam_.push_back(prefix);
     }
   }
+  std::int64_t remembered() const { return std::ssize(nodes_) + std::ssize(heard_); }
+  /// What is kept gets the places 0, 1, ... in its order: what it comes from lies before it.
+  template <class T, class Before>
+  static std::vector<std::int32_t> compact(std::vector<T>& list, std::vector<bool> kept,
+                                           const Before& before) {
+    std::vector<std::int32_t> places(list.size(), -1);
+    for (std::size_t i = list.size(); i-- > 0;)
+      if (kept[i] && list[i].*before >= 0) kept[static_cast<std::size_t>(list[i].*before)] = true;
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!kept[i]) continue;
+      places[i] = static_cast<std::int32_t>(count);
+      list[count] = list[i];
+      std::int32_t& from = list[count++].*before;
+      if (from >= 0) from = places[static_cast<std::size_t>(from)];
+    }
+    list.resize(count);
+    return places;
+  }
+  void forget() {
+    std::vector<bool> nodes(nodes_.size()), heard(heard_.size());
+    nodes[0] = true;
+    for (const Prefix& prefix : beam_) {
+      nodes[static_cast<std::size_t>(prefix.node)] = true;
+      for (const Ending* ending : {&prefix.blank, &prefix.spoken})
+        for (const std::int32_t i : {ending->kept, ending->heard.before})
+          if (i >= 0) heard[static_cast<std::size_t>(i)] = true;
+    }
+    const auto node_at = compact(nodes_, std::move(nodes), &Node::parent);
+    const auto heard_at = compact(heard_, std::move(heard), &Heard::before);
+    const auto move = [](std::int32_t& i, const std::vector<std::int32_t>& places) {
+      if (i >= 0) i = places[static_cast<std::size_t>(i)];
+    };
+    for (Prefix& prefix : beam_) {
+      move(prefix.parent, node_at), move(prefix.node, node_at);
+      for (Ending* ending : {&prefix.blank, &prefix.spoken})
+        move(ending->kept, heard_at), move(ending->heard.before, heard_at);
+    }
+    nodes_of_.clear();
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      nodes_of_.emplace(key(nodes_[i].parent, nodes_[i].label), static_cast<std::int32_t>(i));
+  }
   CtcHypothesis hypothesis(const Prefix& prefix) const {
     CtcHypothesis found;
     found.log_probability = prefix.all();
@@ -188,8 +240,9 @@ class BeamSearch {
 
   std::int64_t vocabulary_;
   CtcBeamSearch options_;
-  std::vector<Node> nodes_;   // of all prefixes that were in a beam; 0 is the empty one
-  std::vector<Heard> heard_;  // of all beams
+  std::int64_t frames_ = 0, most_remembered_;
+  std::vector<Node> nodes_;   // of prefixes that were in a beam; 0 is the empty one
+  std::vector<Heard> heard_;  // of beams
   std::unordered_map<std::uint64_t, std::int32_t> nodes_of_;
   std::vector<Prefix> beam_, next_;
   std::unordered_map<std::uint64_t, std::size_t> place_;
@@ -197,7 +250,23 @@ class BeamSearch {
   std::vector<bool> chosen_;
 };
 
-}  // namespace
+CtcBeam::CtcBeam(std::int64_t vocabulary, const CtcBeamSearch& options) {
+  CHOIR_CHECK(
+      vocabulary >= 1 && options.beam >= 1 && options.best >= 1 && options.best <= options.beam,
+      "{} hypotheses of a beam of {}, {} symbols", options.best, options.beam, vocabulary);
+  search_ = std::make_unique<Search>(vocabulary, options);
+}
+CtcBeam::~CtcBeam() = default;
+CtcBeam::CtcBeam(CtcBeam&&) noexcept = default;
+CtcBeam& CtcBeam::operator=(CtcBeam&&) noexcept = default;
+
+void CtcBeam::frame(std::span<const float> log_probabilities) {
+  search_->frame(log_probabilities);
+}
+
+std::vector<CtcHypothesis> CtcBeam::results() const {
+  return search_->results();
+}
 
 std::vector<std::int32_t> CtcHypothesis::ids() const {
   std::vector<std::int32_t> list;
@@ -205,17 +274,19 @@ std::vector<std::int32_t> CtcHypothesis::ids() const {
   return list;
 }
 
+void CtcCollapse::frame(std::int32_t best) {
+  const std::int64_t t = frames_++;
+  if (best != blank_ && best == before_)
+    labels_.back().last = t;
+  else if (best != blank_)
+    labels_.push_back({best, t, t});
+  before_ = best;
+}
+
 std::vector<TimedLabel> ctc_collapse(std::span<const std::int32_t> best, std::int32_t blank) {
-  std::vector<TimedLabel> labels;
-  for (std::size_t t = 0; t < best.size(); ++t) {
-    if (best[t] == blank) continue;
-    const auto frame = static_cast<std::int64_t>(t);
-    if (t > 0 && best[t] == best[t - 1])
-      labels.back().last = frame;
-    else
-      labels.push_back({best[t], frame, frame});
-  }
-  return labels;
+  CtcCollapse collapse(blank);
+  for (const std::int32_t symbol : best) collapse.frame(symbol);
+  return collapse.labels();
 }
 
 std::vector<CtcHypothesis> ctc_beam_search(std::span<const float> log_probabilities,
@@ -223,12 +294,10 @@ std::vector<CtcHypothesis> ctc_beam_search(std::span<const float> log_probabilit
   CHOIR_CHECK(
       vocabulary >= 1 && log_probabilities.size() % static_cast<std::size_t>(vocabulary) == 0,
       "{} log-probabilities in rows of {}", log_probabilities.size(), vocabulary);
-  CHOIR_CHECK(options.beam >= 1 && options.best >= 1 && options.best <= options.beam,
-              "{} hypotheses of a beam of {}", options.best, options.beam);
-  BeamSearch search(vocabulary, options);
+  CtcBeam search(vocabulary, options);
   const auto width = static_cast<std::size_t>(vocabulary);
-  for (std::size_t t = 0; t < log_probabilities.size() / width; ++t)
-    search.frame(static_cast<std::int64_t>(t), log_probabilities.subspan(t * width, width));
+  for (std::size_t at = 0; at < log_probabilities.size(); at += width)
+    search.frame(log_probabilities.subspan(at, width));
   return search.results();
 }
 

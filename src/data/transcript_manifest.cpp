@@ -24,6 +24,14 @@ ManifestJson words_of(const Transcript& transcript) {
   return words;
 }
 
+/// To microseconds.
+void add_chunks(ManifestJson& json, const Transcript& transcript) {
+  if (transcript.chunk_seconds.empty()) return;
+  ManifestJson& list = json["chunk_ms"] = ManifestJson::array();
+  for (const double seconds : transcript.chunk_seconds)
+    list.push_back(std::round(seconds * 1e6) / 1e3);
+}
+
 void add_remarks(ManifestJson& json, const Transcript& transcript) {
   if (!transcript.fault.empty()) json["error"] = transcript.fault;
   if (!transcript.note.empty()) json["note"] = transcript.note;
@@ -101,6 +109,7 @@ std::string transcript_json(const TranscriptRequest& request, const Transcript& 
   json["text"] = transcript.text;
   json["words"] = words_of(transcript);
   json["duration"] = milliseconds(transcript.seconds);
+  add_chunks(json, transcript);
   add_remarks(json, transcript);
   return dump(json);
 }
@@ -109,7 +118,8 @@ std::string serialise(const Transcript& transcript) {
   ManifestJson words = ManifestJson::array();
   for (const SpokenWord& word : transcript.words)
     words.push_back({word.text, word.start, word.end});
-  return dump({transcript.text, words, transcript.seconds, transcript.fault, transcript.note});
+  return dump({transcript.text, words, transcript.seconds, transcript.fault, transcript.note,
+               transcript.chunk_seconds});
 }
 
 Transcript transcript_of(const std::string& bytes) {
@@ -122,6 +132,7 @@ Transcript transcript_of(const std::string& bytes) {
   json.at(2).get_to(transcript.seconds);
   json.at(3).get_to(transcript.fault);
   json.at(4).get_to(transcript.note);
+  json.at(5).get_to(transcript.chunk_seconds);
   return transcript;
 }
 

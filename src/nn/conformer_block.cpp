@@ -80,8 +80,25 @@ Tensor ConformerBlock::forward(Pass& pass, const Tensor& x, const Tensor& positi
   return y;
 }
 
+BlockPast ConformerBlock::make_past(Pass& pass, std::int64_t left, std::int64_t chunk,
+                                    const Tensor& positions) const {
+  return {.attention = attention_.make_past(pass, left, chunk, positions),
+          .convolution = convolution_.make_past(pass, chunk)};
+}
+
+void ConformerBlock::begin(Pass& pass, BlockPast& past) const {
+  past.attention.keys_values.begin(pass.stream(), 0);
+  convolution_.begin(pass, past.convolution);
+}
+
+Tensor ConformerBlock::forward_chunk(Pass& pass, const Tensor& x, BlockPast& past,
+                                     BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "block forward");
+  return transform(pass, x, {}, hooks, &past);
+}
+
 Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& positions,
-                                 BucketHooks& hooks) {
+                                 BucketHooks& hooks, BlockPast* past) {
   const bool keeps_all = options_.recompute != Recompute::selective;
   ResidualStream stream{x, Tensor()};
   const auto normed = [&](ResidualNorm& norm) {
@@ -91,8 +108,11 @@ Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& posi
   };
   stream.delta = first_->forward(pass, normed(first_norm_), hooks, source(first_norm_));
   stream.delta =
-      attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_));
-  stream.delta = convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_));
+      past ? attention_.forward_chunk(pass, normed(attention_norm_), past->attention)
+           : attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_));
+  stream.delta =
+      past ? convolution_.forward_chunk(pass, normed(convolution_norm_), past->convolution)
+           : convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_));
   stream.delta = second_->forward(pass, normed(second_norm_), hooks, source(second_norm_));
   return final_norm_.forward(pass, stream).normed;
 }

@@ -50,18 +50,19 @@ Tensor ConvolutionModule::gate(Pass& pass, const Tensor& wide) const {
   return gated;
 }
 
-Tensor ConvolutionModule::convolve(Pass& pass, const Tensor& gated) const {
+Tensor ConvolutionModule::convolve(Pass& pass, const TensorView& gated,
+                                   const TensorView& history) const {
   const Sequence& sequence = pass.sequence();
   const Shape frames{sequence.batch, sequence.tokens, gated.shape.back()};
   Tensor convolved = pass.allocate(gated.shape, "convolved");
   ops::depthwise_conv_forward(
-      pass.stream(), {.x = gated.TensorView::reshaped(frames),
+      pass.stream(), {.x = gated.reshaped(frames),
                       .weight = weight_->value,
                       .bias = bias_->value,
                       .y = convolved.TensorView::reshaped(frames),
                       .lengths = sequence.lengths,
                       .left = options_.causal ? options_.kernel - 1 : (options_.kernel - 1) / 2,
-                      .history = {}});
+                      .history = history});
   return convolved;
 }
 
@@ -90,6 +91,21 @@ Tensor ConvolutionModule::forward(Pass& pass, const Tensor& x, ResidualNorm* sou
   Tensor y = output_.forward(pass, active, source == nullptr);
   dropout_.forward(pass, y);
   return y;
+}
+
+RecentRows ConvolutionModule::make_past(Pass& pass, std::int64_t chunk) const {
+  CHOIR_CHECK(options_.causal && !options_.batch_norm, "a convolution that cannot stream");
+  return {pass, options_.kernel - 1, chunk, weight_->local[0], "convolution history"};
+}
+
+Tensor ConvolutionModule::forward_chunk(Pass& pass, const Tensor& x, RecentRows& past) {
+  const Tensor gated = gate(pass, input_.forward(pass, x));
+  const std::int64_t frames = gated.shape.rows(), before = options_.kernel - 1;
+  const TensorView all = past.append(pass.stream(), frames, {gated.data, gated.shape.back()});
+  const Tensor convolved =
+      convolve(pass, all.slice(before, frames), before > 0 ? all.slice(0, before) : TensorView());
+  const Tensor normed = norm_->forward(pass, convolved, norm_->statistics(pass, convolved));
+  return output_.forward(pass, activate(pass, normed));
 }
 
 Tensor ConvolutionModule::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {

@@ -149,6 +149,65 @@ Tensor RelativeAttention::forward(Pass& pass, const Tensor& x, const Tensor& pos
   return y;
 }
 
+AttentionPast RelativeAttention::make_past(Pass& pass, std::int64_t left, std::int64_t chunk,
+                                           const Tensor& positions) const {
+  const Tensor distances = positions.view(positions.slice(0, left + 2 * chunk - 1));
+  return {.keys_values =
+              RecentRows(pass, left, chunk, 2 * options_.heads * head_width_, "keys and values"),
+          .positions = project(pass, distances),
+          .most_keys = left + chunk};
+}
+
+Tensor RelativeAttention::forward_chunk(Pass& pass, const Tensor& x, AttentionPast& past) {
+  const Stream& stream = pass.stream();
+  const std::int64_t queries = x.shape.rows(), heads = options_.heads, width = heads * head_width_;
+  const Tensor qkv = qkv_.forward(pass, x);
+  const Tensor shifted = pass.allocate({heads, queries, head_width_}, "shifted queries");
+  ops::relative_queries(stream, {.rows = qkv,
+                                 .content = query_bias_->value,
+                                 .position = position_bias_->value,
+                                 .shifted = shifted,
+                                 .scale = scale_});
+  const TensorView seen =
+      past.keys_values.append(stream, queries, {packed(qkv, heads, pass).data, qkv.shape.back()});
+  // Key j of Tk is p = Tk - Tq + i - j before query i: element j - i + Tq - 1 of those from Tk - 1
+  // down to 1 - Tq.
+  const std::int64_t keys = seen.shape[0], distances = keys + queries - 1;
+  const Tensor scores = pass.allocate({heads, queries, distances}, "scores of relative positions");
+  for (std::int64_t h = 0; h < heads; ++h)
+    ops::gemm(stream, shifted.slice(h, 1).reshaped({queries, head_width_}),
+              past.positions.slice(h, 1)
+                  .reshaped({past.positions.shape[1], head_width_})
+                  .slice(past.most_keys - keys, distances),
+              scores.slice(h, 1).reshaped({queries, distances}), {.transpose_b = true});
+  ops::AttentionProblem shape = problem(pass);
+  shape.keys = keys;
+  // Plans for each length that a stream begins and ends with would cost more than they save.
+  shape.implementation = ops::AttentionImplementation::own;
+  const Tensor out = pass.allocate({queries, width}, "attention output");
+  const auto of_cache = [&](std::int64_t column) {
+    auto* data =
+        static_cast<std::byte*>(seen.data) + static_cast<std::size_t>(column) * size_of(seen.dtype);
+    return ops::AttentionOperand{data, keys * 2 * width, 2 * width};
+  };
+  const Tensor workspace =
+      pass.scratch(ops::attention_workspace(stream, shape, false), "attention workspace");
+  ops::attention_forward(
+      stream, {.problem = shape,
+               .q = packed(qkv, 0, pass),
+               .k = of_cache(0),
+               .v = of_cache(width),
+               .out = packed(out, 0, pass),
+               .log_sum_exp = {},
+               .workspace = workspace,
+               .bias = {.data = static_cast<const std::byte*>(scores.data) +
+                                static_cast<std::size_t>(queries - 1) * size_of(scores.dtype),
+                        .batch_stride = 0,
+                        .head_stride = queries * distances,
+                        .query_stride = distances - 1}});
+  return output_.forward(pass, out);
+}
+
 Tensor RelativeAttention::backward(Pass& pass, const Tensor& d_y, ResidualNorm* source) {
   const ops::AttentionProblem shape = problem(pass);
   const Tensor d_out = output_.backward(pass, dropout_.backward(pass, d_y));

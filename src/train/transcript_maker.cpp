@@ -34,12 +34,15 @@ void TranscriptMaker::add(Frames& frames, std::span<const float> logits,
 }
 
 void TranscriptMaker::finish(const Frames& frames, Transcript& transcript) const {
-  const auto blank = static_cast<std::int32_t>(pieces_.size());
   std::vector<TimedLabel> labels;
   if (beam_ == 0)
-    labels = ctc_collapse(frames.best, blank);
+    labels = ctc_collapse(frames.best, blank());
   else if (!frames.log_probabilities.empty())
-    labels = ctc_beam_search(frames.log_probabilities, blank + 1, {.beam = beam_}).front().labels;
+    labels = ctc_beam_search(frames.log_probabilities, blank() + 1, {.beam = beam_}).front().labels;
+  finish(labels, transcript);
+}
+
+void TranscriptMaker::finish(std::span<const TimedLabel> labels, Transcript& transcript) const {
   for (const TimedWord& word : timed_words(labels, pieces_)) {
     transcript.text += (transcript.text.empty() ? "" : " ") + word.text;
     transcript.words.push_back(

@@ -3,17 +3,20 @@
 #include <string>
 
 #include "choir/app/session.hpp"
+#include "choir/train/speech_stream.hpp"
 #include "choir/train/transcriber.hpp"
 
 namespace choir {
 
 struct LoadedSpeechModel : LoadedModel {
   TranscriptionPlan plan;
+  StreamPlan stream;  ///< instead, of a stream
 };
 
 struct SpeechModelRequest {
   std::string checkpoint, precision, device = "auto";
   int tensor = 1;
+  bool stream = false;  ///< chunk by chunk: refused where the model cannot
   TranscriptionOptions transcription;
 };
 

@@ -2,6 +2,7 @@
 // From the frames of a CTC model to label sequences and times. Pure functions on host memory; blank
 // is the last symbol.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +22,19 @@ struct CtcHypothesis {
   std::vector<std::int32_t> ids() const;
 };
 
-/// The best symbol of every frame with repeats joined and blanks left out.
+/// The best symbol of every frame with repeats joined and blanks left out, frame by frame.
+class CtcCollapse {
+ public:
+  explicit CtcCollapse(std::int32_t blank) : blank_(blank), before_(blank) {}
+  void frame(std::int32_t best);
+  const std::vector<TimedLabel>& labels() const { return labels_; }
+
+ private:
+  std::int32_t blank_, before_;
+  std::int64_t frames_ = 0;
+  std::vector<TimedLabel> labels_;
+};
+/// Of all frames at once.
 std::vector<TimedLabel> ctc_collapse(std::span<const std::int32_t> best, std::int32_t blank);
 
 struct CtcBeamSearch {
@@ -29,6 +42,9 @@ struct CtcBeamSearch {
   std::int64_t best = 1;   ///< hypotheses returned, at most `beam`
   /// Symbols less likely than this in a frame extend nothing there (ln; -infinity: all do).
   double least = -20;
+  /// Prefixes and times remembered before those are forgotten that no prefix of the beam comes
+  /// from: memory is that of the labels, not of the frames. Changes no result.
+  std::int64_t remembered = 1 << 16;
 };
 /// Prefix beam search (Hannun et al. 2014, "First-pass large vocabulary continuous speech
 /// recognition using bi-directional recurrent DNNs", algorithm 1, without language model): a prefix
@@ -38,6 +54,22 @@ struct CtcBeamSearch {
 /// of the prefix.
 std::vector<CtcHypothesis> ctc_beam_search(std::span<const float> log_probabilities,
                                            std::int64_t vocabulary, const CtcBeamSearch& options);
+
+/// The same frame by frame.
+class CtcBeam {
+ public:
+  CtcBeam(std::int64_t vocabulary, const CtcBeamSearch& options);
+  ~CtcBeam();
+  CtcBeam(CtcBeam&&) noexcept;
+  CtcBeam& operator=(CtcBeam&&) noexcept;
+  /// `log_probabilities` [vocabulary] of the next frame.
+  void frame(std::span<const float> log_probabilities);
+  std::vector<CtcHypothesis> results() const;
+
+ private:
+  class Search;
+  std::unique_ptr<Search> search_;
+};
 
 /// Words of a text that labels spell: pieces[i] is what label i adds to the text, UTF-8; a space in
 /// it divides words (of SentencePiece: U+2581 written as a space).

@@ -24,6 +24,8 @@ struct Transcript {
   double seconds = 0;  ///< of audio
   std::string fault;   ///< "" unless it could not be transcribed: why
   std::string note;    ///< "" unless there is more to say, such as why the text is empty
+  /// Of a stream: from the last sample of each chunk to its text.
+  std::vector<double> chunk_seconds;
 };
 
 /// A recording to transcribe.
@@ -45,7 +47,8 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
 /// is one, "error" or "note" set; other keys as they were, in their order. Of a bare file
 /// {"audio_filepath", "duration", ...}. No newline.
 std::string transcript_line(const TranscriptRequest& request, const Transcript& transcript);
-/// {"audio_filepath", "text", "words", "duration"} and "error" or "note".
+/// {"audio_filepath", "text", "words", "duration"} and, where there are, "chunk_ms", "error",
+/// "note".
 std::string transcript_json(const TranscriptRequest& request, const Transcript& transcript);
 
 /// For sending between ranks.

@@ -23,6 +23,11 @@
 
 namespace choir {
 
+/// What a model over the chunks of a stream keeps of those before.
+struct SpeechPast {
+  std::vector<BlockPast> blocks;
+};
+
 class FastConformer final : public Model {
  public:
   /// Buckets: "encoder.subsampling", one a block "encoder.blocks.N", "head". Initialisation:
@@ -52,6 +57,20 @@ class FastConformer final : public Model {
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
   bool trains(int index) const override { return trained_.reach(pieces_[index].last_unit); }
+
+  /// Streams (choir/model/speech_chunks.hpp), of a whole model: collective as forward() is. The
+  /// memory is that of the arena of the pass; parameters may change only before this.
+  SpeechPast make_past(Pass& pass, BucketHooks& hooks) const;
+  /// A stream begins.
+  void begin(Pass& pass, SpeechPast& past) const;
+  /// The next chunk of one stream: these of the frames that the subsampling makes of the audio of
+  /// the batch. Begins the pass. Logits [count, V + 1]: those of the whole stream but for rounding,
+  /// if the audio begins far enough before.
+  struct FrameRange {
+    std::int64_t first = 0, count = 0;
+  };
+  Tensor forward_chunk(Pass& pass, const ModelBatch& batch, const FrameRange& range,
+                       SpeechPast& past, BucketHooks& hooks);
 
   std::string describe() const override;
   double flops(const BatchShape& shape) const override;

@@ -16,6 +16,12 @@
 
 namespace choir {
 
+/// What a block over the chunks of a stream keeps of those before.
+struct BlockPast {
+  AttentionPast attention;
+  RecentRows convolution;
+};
+
 class ConformerBlock {
  public:
   struct Options {
@@ -35,8 +41,18 @@ class ConformerBlock {
   /// forward runs in it.
   Tensor backward(Pass& pass, Tensor d_y, BucketHooks& hooks);
 
+  /// For streams, as RelativeAttention::make_past.
+  BlockPast make_past(Pass& pass, std::int64_t left, std::int64_t chunk,
+                      const Tensor& positions) const;
+  /// A stream begins.
+  void begin(Pass& pass, BlockPast& past) const;
+  /// Of the next chunk [T, C] of one stream, in evaluation.
+  Tensor forward_chunk(Pass& pass, const Tensor& x, BlockPast& past, BucketHooks& hooks);
+
  private:
-  Tensor transform(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks);
+  /// With `past` instead of positions: of a chunk.
+  Tensor transform(Pass& pass, const Tensor& x, const Tensor& positions, BucketHooks& hooks,
+                   BlockPast* past = nullptr);
   Tensor transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks);
   ops::StochasticDepth depth(const Pass& pass) const;
   bool drops(const Pass& pass) const { return pass.training() && options_.stochastic_depth > 0; }

@@ -10,6 +10,7 @@
 #include "choir/nn/channel_norm.hpp"
 #include "choir/nn/dropout.hpp"
 #include "choir/nn/linear.hpp"
+#include "choir/nn/recent_rows.hpp"
 #include "choir/nn/residual_norm.hpp"
 
 namespace choir {
@@ -34,9 +35,16 @@ class ConvolutionModule {
   Tensor forward(Pass& pass, const Tensor& x, ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
 
+  /// Of a causal one, for streams in chunks of at most `chunk` frames: the gated frames before.
+  RecentRows make_past(Pass& pass, std::int64_t chunk) const;
+  /// A stream begins: nothing is before it.
+  void begin(Pass& pass, RecentRows& past) const { past.begin(pass.stream(), options_.kernel - 1); }
+  /// Of the next frames of one stream [T, C], in evaluation.
+  Tensor forward_chunk(Pass& pass, const Tensor& x, RecentRows& past);
+
  private:
   Tensor gate(Pass& pass, const Tensor& wide) const;
-  Tensor convolve(Pass& pass, const Tensor& gated) const;
+  Tensor convolve(Pass& pass, const TensorView& gated, const TensorView& history = {}) const;
   Tensor activate(Pass& pass, const Tensor& normed) const;
   Tensor convolve_backward(Pass& pass, const Tensor& gated, const Tensor& d_convolved);
 

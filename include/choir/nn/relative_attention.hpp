@@ -10,11 +10,19 @@
 
 #include "choir/nn/dropout.hpp"
 #include "choir/nn/linear.hpp"
+#include "choir/nn/recent_rows.hpp"
 #include "choir/nn/residual_norm.hpp"
 #include "choir/ops/attention.hpp"
 #include "choir/ops/relative_attention.hpp"
 
 namespace choir {
+
+/// What attention over the chunks of a stream reads beside the chunk.
+struct AttentionPast {
+  RecentRows keys_values;  ///< rows k | v of the chunks that can still be seen
+  Tensor positions;        ///< [H, P, D] W r of the distances there can be, largest first
+  std::int64_t most_keys = 0;
+};
 
 class RelativeAttention {
  public:
@@ -36,6 +44,15 @@ class RelativeAttention {
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& positions,
                  ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, ResidualNorm* source = nullptr);
+
+  /// For streams in chunks of at most `chunk` frames that see `left` frames before them, whole
+  /// chunks. `positions` [>= left + 2 chunk - 1, C] from the distance left + chunk - 1 down, as
+  /// ops::relative_positions gives them for left + chunk frames. Needs the values of parameters.
+  AttentionPast make_past(Pass& pass, std::int64_t left, std::int64_t chunk,
+                          const Tensor& positions) const;
+  /// Of the next chunk [T, C] of one stream, in evaluation: each of its frames sees all of it, and
+  /// what is kept of those before.
+  Tensor forward_chunk(Pass& pass, const Tensor& x, AttentionPast& past);
 
  private:
   ops::AttentionProblem problem(const Pass& pass) const;

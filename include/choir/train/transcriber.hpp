@@ -63,7 +63,10 @@ class TranscriptMaker {
   };
   void add(Frames& frames, std::span<const float> logits, std::int64_t symbols) const;
   void finish(const Frames& frames, Transcript& transcript) const;
+  /// Of what was decoded otherwise.
+  void finish(std::span<const TimedLabel> labels, Transcript& transcript) const;
   std::int64_t beam() const { return beam_; }
+  std::int32_t blank() const { return static_cast<std::int32_t>(pieces_.size()); }
 
  private:
   std::vector<std::string> pieces_;

@@ -161,6 +161,29 @@ TEST(CtcBeamSearch, TiesHaveAnOrder) {
   }
 }
 
+TEST(CtcBeam, ForgettingChangesNothing) {
+  constexpr std::int64_t kSymbols = 5, kFrames = 400;
+  CtcBeam all(kSymbols, {.beam = 6, .best = 6});
+  CtcBeam forgetful(kSymbols, {.beam = 6, .best = 6, .remembered = 1});
+  for (std::int64_t t = 0; t < kFrames; ++t) {
+    std::vector<float> frame;
+    double sum = 0;
+    for (std::int64_t c = 0; c < kSymbols; ++c)
+      sum += std::exp(frame.emplace_back(
+          static_cast<float>(4 * std::sin(static_cast<double>(t * t % 997 * (c + 2) + 3 * c)))));
+    for (float& x : frame) x -= static_cast<float>(std::log(sum));
+    all.frame(frame), forgetful.frame(frame);
+    if (t % 57 != 0 && t + 1 != kFrames) continue;
+    const auto a = all.results(), b = forgetful.results();
+    ASSERT_EQ(a.size(), b.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].labels, b[i].labels) << t;
+      EXPECT_EQ(a[i].log_probability, b[i].log_probability);
+    }
+  }
+  EXPECT_GT(all.results().front().labels.size(), 50u);
+}
+
 TEST(CtcBeamSearch, NoFramesAndWrongSizes) {
   const auto found = ctc_beam_search({}, 4, {});
   ASSERT_EQ(found.size(), 1u);
