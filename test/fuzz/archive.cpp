@@ -1,6 +1,9 @@
 // Tar archives through `choir prepare audio`'s unit of work: the archive is the input, the
 // utterances ask for members by several names, and whatever it holds, the output folder gets the
 // shard and its part, and the folders above it nothing.
+#include <archive.h>
+#include <archive_entry.h>
+
 #include <algorithm>
 #include <set>
 
@@ -37,6 +40,33 @@ std::string tar_of(const std::vector<Member>& members) {
   return tar + std::string(1024, '\0');
 }
 
+/// Checksums of what look like headers, put right: what is behind them is to be reached.
+void put_sums(std::string& tar) {
+  for (std::size_t at = 0; at + 512 <= tar.size(); at += 512) {
+    if (tar.compare(at + 257, 5, "ustar") != 0) continue;
+    std::string("        ").copy(tar.data() + at + 148, 8);
+    unsigned sum = 0;
+    for (std::size_t i = at; i < at + 512; ++i) sum += static_cast<unsigned char>(tar[i]);
+    (fmt::format("{:06o}", sum) + std::string("\0 ", 2)).copy(tar.data() + at + 148, 8);
+  }
+}
+
+std::string compressed(const std::string& tar, int (*filter)(archive*)) {
+  std::string bytes(tar.size() + 4096, '\0');
+  std::size_t used = 0;
+  archive* handle = archive_write_new();
+  archive_write_set_format_raw(handle);
+  filter(handle);
+  archive_write_open_memory(handle, bytes.data(), bytes.size(), &used);
+  archive_entry* entry = archive_entry_new();
+  archive_entry_set_filetype(entry, AE_IFREG);
+  archive_write_header(handle, entry);
+  archive_write_data(handle, tar.data(), tar.size());
+  archive_entry_free(entry);
+  archive_write_free(handle);
+  return bytes.substr(0, used);
+}
+
 std::string wav(int samples) {
   return wav_header(16000, samples) + std::string(static_cast<std::size_t>(2 * samples), '\3');
 }
@@ -70,7 +100,9 @@ std::vector<std::string> seeds() {
 }
 
 void try_input(std::string_view input) {
-  const std::string tar = put("in/a.tar", input), out = scratch() + "/in/out";
+  std::string bytes(input);
+  put_sums(bytes);
+  const std::string tar = put("in/a.tar", bytes), out = scratch() + "/in/out";
   std::filesystem::remove_all(out);
   std::filesystem::create_directories(out);
   AudioUnit unit;
