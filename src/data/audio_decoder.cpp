@@ -211,6 +211,17 @@ struct AudioDecoder::State {
                                                            first + (bad - one.begin()), *bad));
     return one;
   }
+
+  // Sums of the largest numbers there are, weighted up and down, are none.
+  std::vector<float> converted(std::span<const float> samples, int rate) const {
+    std::vector<float> result = resample(samples, info.samplerate, rate);
+    if (std::any_of(result.begin(), result.end(), [](float x) { return std::isnan(x); }))
+      throw AudioError(AudioFault::not_finite,
+                       fmt::format("'{}': its samples are too large to be brought from {} to {} "
+                                   "hertz",
+                                   name, info.samplerate, rate));
+    return result;
+  }
 };
 
 AudioDecoder AudioDecoder::from_file(const std::string& path) {
@@ -273,9 +284,8 @@ Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice cha
     pcm.samples = s.read_narrow(first, count, channel.value);
   } else {
     const auto one = s.read_wide(first, count, channel);
-    pcm.clipped = rate == s.info.samplerate
-                      ? pack(one, pcm.samples)
-                      : pack(resample(one, s.info.samplerate, rate), pcm.samples);
+    pcm.clipped = rate == s.info.samplerate ? pack(one, pcm.samples)
+                                            : pack(s.converted(one, rate), pcm.samples);
   }
   if (pcm.samples.empty())
     throw AudioError(AudioFault::zero_length,

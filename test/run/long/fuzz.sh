@@ -13,6 +13,7 @@ for source in "$root"/test/fuzz/*.cpp; do
   name=$(basename "$source" .cpp)
   [ -x "$build/fuzz/$name" ] || { fail "$name" "it was not built"; continue; }
   CHOIR_FUZZ_SEEDS=$work/$name "$build/fuzz/$name" >seeds.log 2>&1
+  [ "$name" != deck ] || cp "$root"/inputs/*.json "$name"
   check "$name: has inputs to begin with" test -s "$name/0" || tail -n 20 seeds.log
   timeout --kill-after=10 $((seconds + 60)) "$build/fuzz/$name" "$name" -max_total_time="$seconds" -timeout=10 -max_len=8192 \
     -rss_limit_mb=2048 -malloc_limit_mb=1024 -artifact_prefix="$work/found-" -print_final_stats=1 >"$name.log" 2>&1

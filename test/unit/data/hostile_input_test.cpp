@@ -155,6 +155,24 @@ TEST(HostileInput, ARateThatIsNone) {
   }
 }
 
+// Finite before they are resampled.
+TEST(HostileInput, SamplesAsLargeAsTheyGet) {
+  std::string bytes = wav_header(8000, 800);  // 400 of 32 bits
+  const auto patch = [&](std::size_t at, std::uint16_t value) {
+    std::memcpy(bytes.data() + at, &value, sizeof value);
+  };
+  patch(20, 3), patch(32, 4), patch(34, 32);  // IEEE, bytes a frame, bits
+  for (int i = 0; i < 400; ++i) {
+    const float x = (i / 3 % 2 == 0 ? 1 : -1) * std::numeric_limits<float>::max();
+    bytes.append(reinterpret_cast<const char*>(&x), sizeof x);
+  }
+  const auto open = [&] {
+    return AudioDecoder::from_memory({bytes.begin(), bytes.end()}, "a.wav");
+  };
+  EXPECT_TRUE(open().read(0, 400, {}, 8000).clipped);
+  EXPECT_DATA_ERROR(open().read(0, 400, {}, 16000), "too large to be brought from 8000 to 16000");
+}
+
 TEST(HostileInput, Tokenizers) {
   EXPECT_DATA_ERROR(TextUnits::from_json(R"({"kind": 5})", "v"), "has no 'hash'");
   EXPECT_DATA_ERROR(TextUnits::from_json("{\"kind\":" + nested(200000) + "}", "v"),
