@@ -90,8 +90,13 @@ std::set<std::string> all_files() {
 
 std::vector<std::string> seeds() {
   const std::string sparse = "30 size=1099511627776\n22 GNU.sparse.major=1\n";
+  const std::string plain = tar_of({{"a.wav", wav(160)}, {"./b.wav", wav(160)}});
+  const std::string zeros(std::size_t{1} << 20, '\0');
   return {
-      tar_of({{"a.wav", wav(160)}, {"./b.wav", wav(160)}}),
+      plain,
+      compressed(plain, archive_write_add_filter_gzip),
+      compressed(compressed(plain, archive_write_add_filter_gzip), archive_write_add_filter_xz),
+      compressed(tar_of({{"a.wav", zeros}}), archive_write_add_filter_zstd),
       tar_of({{"../../x", wav(160)}, {"/tmp/choir_fuzz_absolute", wav(160)}, {"a.wav", wav(99)}}),
       tar_of(
           {{"a.wav", "", '2', "../../../etc/passwd"}, {"b.wav", "", '1', "a.wav"}, {"d", "", '5'}}),
