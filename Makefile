@@ -33,6 +33,7 @@ help:
 	@sed -n '3,14p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
 	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
+	@echo "  make fuzz            the programs that test/run/long/fuzz.sh runs (Clang: .make/deps.sh --fuzz)"
 	@echo "  make bundle          everything that another machine needs to run it, in one file"
 	@echo "  make layers style    the house rules: who may include whom; file sizes and names"
 	@echo "  make clean           removes $(BUILD)"
@@ -214,6 +215,34 @@ mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS)
+
+# Programs of libFuzzer, one a file of test/fuzz: with Clang, and instrumented where what the input
+# reaches is written; the rest are the objects of the program itself, as they are. Of a processor of
+# 2015, as the sanitized build. FUZZ=deck,archive: only these.
+CLANGXX ?= clang++
+FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
+FUZZED := $(addprefix src/core/,crc32c dtype error json json_extent key_table key_table_print key_value tensor text) \
+  $(addprefix src/data/,archive_reader audio_catalog audio_decoder audio_error audio_manifest audio_shard audio_unit \
+    audio_unit_part label_file manifest_cuts manifest_lines megatron_index posix_file recording resample speech_mix \
+    spoken_wav subword_base64 subword_model text_units token_file token_stream tokenizer transcript_manifest utf8 whole_file) \
+  $(addprefix src/checkpoint/,directory manifest open slab_io state_file) \
+  $(basename $(wildcard src/train/deck*.cpp)) src/train/name_patterns
+FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+$(BUILD)/fuzz/obj/%.o: %.cpp
+	@mkdir -p $(@D)
+	@echo "  clang $<"
+	@$(CLANGXX) -isystem test/fuzz/include $(CPPFLAGS) -std=c++20 -O1 -gline-tables-only -march=x86-64-v3 -fno-math-errno \
+	  -fno-omit-frame-pointer $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -w -MMD -MP -c -o $@ $<
+$(BUILD)/fuzz/libfuzzed.a: $(FUZZED:%=$(BUILD)/fuzz/obj/%.o)
+	@rm -f $@ && ar rcs $@ $^
+$(BUILD)/fuzz/libplain.a: $(OBJECTS)
+	@mkdir -p $(@D)
+	@rm -f $@ && ar rcsT $@ $^
+$(FUZZ_TARGETS:%=$(BUILD)/fuzz/%): $(BUILD)/fuzz/%: $(BUILD)/fuzz/obj/test/fuzz/%.o $(BUILD)/fuzz/libfuzzed.a $(BUILD)/fuzz/libplain.a
+	@echo "  link  $@"
+	@$(CLANGXX) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS) -lgomp
+.PHONY: fuzz
+fuzz: $(FUZZ_TARGETS:%=$(BUILD)/fuzz/%)
 
 .PHONY: run-test run-test-long run-quickstart run-quickstart-speech test-programs
 # TESTS=program: what can differ in a program built without CUDA.

@@ -3,6 +3,7 @@
 #   deps.sh               with apt (root)
 #   deps.sh PREFIX        unpacks the same packages below PREFIX, without root
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
+#   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
@@ -11,6 +12,10 @@ packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-de
           libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng)
 if [ "${1:-}" = --speech ]; then
   packages=(asterisk-core-sounds-en asterisk-core-sounds-en-wav)
+  shift
+elif [ "${1:-}" = --fuzz ]; then
+  command -v "${CLANGXX:-clang++}" >/dev/null 2>&1 && exit 0
+  packages=(clang)
   shift
 fi
 missing=()

@@ -3,9 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "choir/core/crc32c.hpp"
+#include "choir/core/json_extent.hpp"
 
 namespace choir {
 namespace {
@@ -19,10 +22,29 @@ std::string hex(std::uint32_t crc) {
 }
 
 std::uint32_t from_hex(const std::string& text) {
-  std::size_t used = 0;
-  const unsigned long value = text.size() == 8 ? std::stoul(text, &used, 16) : 0;
-  if (used != 8) throw StorageError("'" + text + "' is no checksum of 8 hexadecimal digits");
-  return static_cast<std::uint32_t>(value);
+  std::uint32_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, failed] = std::from_chars(text.data(), end, value, 16);
+  if (text.size() != 8 || failed != std::errc() || stop != end)
+    throw StorageError("'" + text + "' is no checksum of 8 hexadecimal digits");
+  return value;
+}
+
+/// The library would cut a fraction off, and make a number of one that is too large.
+std::int64_t whole(const json& value) {
+  const bool fits =
+      value.is_number_integer() &&
+      (!value.is_number_unsigned() ||
+       value.get<std::uint64_t>() <= std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+  if (!fits) throw StorageError(value.dump().substr(0, 40) + " is no whole number");
+  return value.get<std::int64_t>();
+}
+
+void append_extent(Shape& shape, std::int64_t extent) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 56;
+  if (extent > 0 && shape.count() > kMostElements / extent)
+    throw StorageError("a tensor has more elements than there are");
+  shape.append(extent);
 }
 
 json to_json(const TensorRecord& record) {
@@ -37,10 +59,10 @@ TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
   TensorRecord record;
   record.name = entry.at("name").get<std::string>();
   record.dtype = dtype_of(entry.at("dtype").get<std::string>());
-  for (const json& extent : entry.at("shape")) record.shape.append(extent.get<std::int64_t>());
-  record.offset = entry.at("offset").get<std::int64_t>();
+  for (const json& extent : entry.at("shape")) append_extent(record.shape, whole(extent));
+  record.offset = whole(entry.at("offset"));
   record.crc32c = from_hex(entry.at("crc32c").get<std::string>());
-  const auto bytes = entry.at("bytes").get<std::int64_t>();
+  const auto bytes = whole(entry.at("bytes"));
   if (bytes != record.bytes() || record.offset < 0 || record.offset > file_bytes - bytes)
     throw StorageError(fmt::format("tensor {} of {} bytes at {} does not fit its shape or the file",
                                    record.name, bytes, record.offset));
@@ -50,13 +72,13 @@ TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
 Manifest manifest_from(const json& body) {
   if (body.at("format").get<std::string>() != kFormatName)
     throw StorageError("it is of another program");
-  const int version = body.at("format_version").get<int>();
+  const std::int64_t version = whole(body.at("format_version"));
   if (version != kCheckpointFormat)
     throw StorageError(
         fmt::format("it has format version {}, this program reads {}", version, kCheckpointFormat),
         "load it with the version of choir that wrote it");
   Manifest manifest;
-  manifest.step = body.at("step").get<std::int64_t>();
+  manifest.step = whole(body.at("step"));
   manifest.saved_at = body.at("saved_at").get<std::string>();
   manifest.deck_hash = body.at("deck_hash").get<std::string>();
   manifest.layout = body.at("layout").get<std::string>();
@@ -64,7 +86,8 @@ Manifest manifest_from(const json& body) {
   const json& state = body.at("files").at(0);
   if (state.at("name").get<std::string>() != kStateName)
     throw StorageError("it does not list " + std::string(kStateName));
-  manifest.state_bytes = state.at("bytes").get<std::int64_t>();
+  manifest.state_bytes = whole(state.at("bytes"));
+  if (manifest.state_bytes < 0) throw StorageError("it gives a file a negative size");
   manifest.state_crc32c = from_hex(state.at("crc32c").get<std::string>());
   manifest.structure_crc32c = from_hex(state.at("structure_crc32c").get<std::string>());
   for (const json& entry : body.at("tensors"))
@@ -87,17 +110,18 @@ std::string Manifest::to_text() const {
   for (const TensorRecord& record : tensors) body["tensors"].push_back(to_json(record));
   const std::string canonical = body.dump();
   const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
-  const json whole = {{"crc32c", hex(own)}, {"manifest", std::move(body)}};
-  return whole.dump(1) + "\n";
+  const json all = {{"crc32c", hex(own)}, {"manifest", std::move(body)}};
+  return all.dump(1) + "\n";
 }
 
 Manifest Manifest::parse(std::string_view text) {
   try {
-    const json whole = json::parse(text);
-    const json& body = whole.at("manifest");
+    if (const std::string excess = json_excess(text); !excess.empty()) throw StorageError(excess);
+    const json all = json::parse(text);
+    const json& body = all.at("manifest");
     const std::string canonical = body.dump();
     const std::uint32_t own = choir::crc32c(canonical.data(), canonical.size());
-    if (own != from_hex(whole.at("crc32c").get<std::string>()))
+    if (own != from_hex(all.at("crc32c").get<std::string>()))
       throw StorageError("it does not match its own checksum");
     return manifest_from(body);
   } catch (const json::parse_error& error) {

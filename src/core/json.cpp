@@ -8,7 +8,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <vector>
 
 #include "choir/core/error.hpp"
@@ -108,10 +107,14 @@ class Builder {
     Level& level = levels_.back();
     level.key = name;
     const std::string path = next_path();
+    if (path.size() > kLongestPath)
+      fail(text_, source_, *read_ - std::min(*read_, name.size() + 2),
+           fmt::format("the names of a key and of what it is in have {} bytes together",
+                       path.size()),
+           fmt::format("at most {}", kLongestPath));
     if (level.node->contains(name))
       fail(text_, source_, *read_ - std::min(*read_, name.size() + 2),
-           fmt::format("key '{}' is given twice (first on line {})", path, lines[path]),
-           "remove one of them");
+           fmt::format("key '{}' is given twice{}", path, first_place(path)), "remove one of them");
     return true;
   }
 
@@ -131,6 +134,23 @@ class Builder {
   std::map<std::string, int> lines;
 
  private:
+  // A text may be all keys and lists: what is kept of the places must not grow as their product.
+  static constexpr std::size_t kLongestPath = 4096;
+  static constexpr std::size_t kMostPathBytes = std::size_t{64} << 20;
+
+  std::string first_place(const std::string& path) const {
+    const auto found = lines.find(path);
+    return found == lines.end() ? "" : fmt::format(" (first on line {})", found->second);
+  }
+  /// Of a byte; asked for in ascending order, so that all questions together read the text once.
+  int line_at(std::size_t offset) {
+    line_ +=
+        static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),
+                                    text_.begin() + static_cast<std::ptrdiff_t>(offset), '\n'));
+    counted_ = offset;
+    return line_;
+  }
+
   struct Level {
     json* node;
     std::string path;
@@ -161,7 +181,11 @@ class Builder {
     // A number is known only after the character behind it was read: step back to its last digit.
     std::size_t end = std::min(*read_, text_.size());
     while (end > 1 && std::isspace(static_cast<unsigned char>(text_[end - 1]))) --end;
-    lines[next_path()] = static_cast<int>(locate(text_, end == 0 ? 0 : end - 1).line);
+    const int line = line_at(std::max(counted_, end == 0 ? 0 : end - 1));
+    if (std::string path = next_path(); path_bytes_ + path.size() <= kMostPathBytes) {
+      path_bytes_ += path.size();
+      lines[std::move(path)] = line;
+    }
     if (levels_.empty()) return &(root = std::forward<Value>(value));
     Level& level = levels_.back();
     if (level.node->is_array()) {
@@ -193,6 +217,8 @@ class Builder {
   const std::string& source_;
   const std::size_t* read_;
   std::vector<Level> levels_;
+  std::size_t counted_ = 0, path_bytes_ = 0;
+  int line_ = 1;
 };
 
 }  // namespace
@@ -228,12 +254,22 @@ std::string read_deck_text(const std::string& path) {
   if (!file)
     throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),
                     "check the path; the decks that come with choir are in inputs/");
-  std::ostringstream text;
-  text << file.rdbuf();
+  // Not "to its end": a device has none.
+  constexpr std::size_t kMost = std::size_t{16} << 20, kPiece = std::size_t{1} << 16;
+  std::string text;
+  while (file && text.size() <= kMost) {
+    const std::size_t before = text.size();
+    text.resize(before + kPiece);
+    file.read(text.data() + before, kPiece);
+    text.resize(before + static_cast<std::size_t>(file.gcount()));
+  }
   if (file.bad()) throw DeckError("cannot read the deck '" + path + "'", "check the file system");
-  if (trim(text.str()).empty())
+  if (text.size() > kMost)
+    throw DeckError(fmt::format("the deck '{}' has more than {} MiB", path, kMost >> 20),
+                    "is it a file of data?");
+  if (trim(text).empty())
     throw DeckError("the deck '" + path + "' is empty", "copy one from inputs/");
-  return text.str();
+  return text;
 }
 
 }  // namespace choir

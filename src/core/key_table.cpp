@@ -57,7 +57,7 @@ class KeySet::Reader {
               path, place,
               fmt::format("'{}' is a section: expected an object, not {}", path, kind_of(value)));
       } else {
-        complain(path, place, keys_.unknown(path));
+        complain(path, place, unknown(path));
       }
     }
   }
@@ -71,7 +71,7 @@ class KeySet::Reader {
     for (const auto& [path, source] : sources->items()) {
       const Key* key = keys_.find(path);
       if (!key) {
-        complain(path, document.place_of("sources." + path), "sources: " + keys_.unknown(path));
+        complain(path, document.place_of("sources." + path), "sources: " + unknown(path));
       } else if (source == "default" || source == "derived") {
         const bool same = key->get(*key, object_) == key->get(*key, const_cast<void*>(defaults));
         if (same) origins_.erase(path);
@@ -94,12 +94,17 @@ class KeySet::Reader {
       return;
     }
     if (override_entry(path, raw)) return;
-    complain(
-        path, kCommandLine,
-        is_section(path) ? fmt::format("'{}' is a section, not a key", path) : keys_.unknown(path));
+    complain(path, kCommandLine,
+             is_section(path) ? fmt::format("'{}' is a section, not a key", path) : unknown(path));
   }
 
  private:
+  /// What was meant is looked for among all keys: not for thousands of errors.
+  std::string unknown(const std::string& path) const {
+    constexpr std::size_t kExplained = 100;
+    return problems_.size() < kExplained ? keys_.unknown(path)
+                                         : fmt::format("unknown key '{}'", path);
+  }
   bool is_section(const std::string& path) const {
     return std::any_of(keys_.keys().begin(), keys_.keys().end(),
                        [&](const Key& key) { return key.path.starts_with(path + "."); });

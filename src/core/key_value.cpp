@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -128,7 +129,8 @@ json from_command(const Key& key, const std::string& raw) {
   const bool quoted = raw.size() >= 2 && raw.front() == '"' && raw.back() == '"';
   const bool text = key.type == KeyType::text || key.type == KeyType::choice;
   if (text && !quoted) return raw;
-  json value = json::parse(raw, nullptr, false);
+  json value =
+      json_excess(raw).empty() ? json::parse(raw, nullptr, false) : json(json::value_t::discarded);
   if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
     return split(raw, ',');
   return value.is_discarded() ? json(raw) : value;

@@ -28,6 +28,8 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   std::string best;
   std::size_t best_distance = std::max<std::size_t>(1, folded.size() / 3) + 1;
   for (const std::string& name : names) {
+    const std::size_t longer = std::max(folded.size(), name.size());
+    if (longer - std::min(folded.size(), name.size()) >= best_distance) continue;
     const std::size_t distance = edit_distance(folded, fold_name(name));
     if (distance < best_distance && distance < name.size()) best = name, best_distance = distance;
   }

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <string_view>
 
 #include "choir/data/audio_error.hpp"
@@ -21,6 +22,24 @@ namespace choir {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{1} << 16;
+
+constexpr std::size_t kLongestLine = std::size_t{16} << 20;
+
+// What may come out of a file of so many bytes: speech is never compressed to a hundredth, and what
+// claims to be must not fill the memory. Of a pipe nothing is known.
+std::int64_t most_from(const std::string& path) {
+  constexpr std::int64_t kAlways = std::int64_t{64} << 20, kRatio = 100;
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode))
+    return std::numeric_limits<std::int64_t>::max();
+  return kAlways + kRatio * status.st_size;
+}
+
+[[noreturn]] void refuse_bomb(const std::string& path) {
+  throw AudioError(AudioFault::unreadable,
+                   fmt::format("'{}' holds more than a hundred times its own size", path),
+                   "unpack it, and look at what it is");
+}
 
 void require_readable(const std::string& path) {
   struct stat status {};
@@ -41,6 +60,24 @@ struct Closer {
 };
 using Handle = std::unique_ptr<archive, Closer>;
 
+// By name: "all" would run other programs for some.
+void support_compression(archive* handle) {
+  archive_read_support_filter_gzip(handle);
+  archive_read_support_filter_bzip2(handle);
+  archive_read_support_filter_compress(handle);
+  archive_read_support_filter_lz4(handle);
+  archive_read_support_filter_lzma(handle);
+  archive_read_support_filter_xz(handle);
+  archive_read_support_filter_zstd(handle);
+}
+
+// The library unpacks what was packed again and again, up to 25 times.
+void require_packed_once(const std::string& path, archive* handle) {
+  if (archive_filter_count(handle) > 2)  // the last is the file itself
+    throw AudioError(AudioFault::unreadable, fmt::format("'{}' is compressed twice", path),
+                     "unpack it once");
+}
+
 [[noreturn]] void damaged(const std::string& path, archive* handle) {
   const char* text = archive_error_string(handle);
   throw AudioError(AudioFault::unreadable, fmt::format("'{}' is damaged: {}", path,
@@ -52,6 +89,7 @@ using Handle = std::unique_ptr<archive, Closer>;
 struct ArchiveReader::State {
   std::string path, name;
   Handle handle;
+  std::int64_t most = 0;  // bytes that may come out of it
 };
 
 ArchiveReader::ArchiveReader(const std::string& path) : state_(std::make_unique<State>()) {
@@ -59,10 +97,12 @@ ArchiveReader::ArchiveReader(const std::string& path) : state_(std::make_unique<
   state_->path = path;
   state_->handle.reset(archive_read_new());
   archive* handle = state_->handle.get();
-  archive_read_support_filter_all(handle);
+  support_compression(handle);
   archive_read_support_format_tar(handle);
   archive_read_support_format_empty(handle);
   if (archive_read_open_filename(handle, path.c_str(), kPiece) != ARCHIVE_OK) damaged(path, handle);
+  require_packed_once(path, handle);
+  state_->most = most_from(path);
 }
 
 bool ArchiveReader::next() {
@@ -73,6 +113,8 @@ bool ArchiveReader::next() {
     if (got == ARCHIVE_EOF) return false;
     if (got == ARCHIVE_RETRY) continue;
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN) damaged(state_->path, handle);
+    if (archive_filter_bytes(handle, 0) > state_->most || archive_entry_size(entry) > state_->most)
+      refuse_bomb(state_->path);
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr)
       continue;
     const char* name = archive_entry_pathname_utf8(entry);
@@ -98,11 +140,13 @@ std::vector<char> ArchiveReader::read() {
     if (got < 0) damaged(state_->path, state_->handle.get());
     bytes.resize(before + static_cast<std::size_t>(got));
     if (got == 0) return bytes;
+    if (std::ssize(bytes) > state_->most) refuse_bomb(state_->path);
   }
 }
 
 struct LineReader::State {
   Handle handle;
+  std::int64_t most = 0, taken = 0;  // bytes that may come, and came, out of it
   std::string pending;
   std::size_t at = 0;
   bool ended = false;
@@ -116,6 +160,8 @@ struct LineReader::State {
     if (got < 0) damaged(path, handle.get());
     pending.resize(before + static_cast<std::size_t>(got));
     ended = got == 0;
+    taken += got;
+    if (taken > most) refuse_bomb(path);
   }
 };
 
@@ -131,6 +177,8 @@ LineReader::LineReader(const std::string& path) : state_(std::make_unique<State>
   const int got = archive_read_next_header(handle, &entry);
   state_->ended = got == ARCHIVE_EOF;
   if (got != ARCHIVE_EOF && got != ARCHIVE_OK && got != ARCHIVE_WARN) damaged(path, handle);
+  require_packed_once(path, handle);
+  state_->most = most_from(path);
 }
 #else
 struct ArchiveReader::State {};
@@ -192,6 +240,11 @@ bool LineReader::next(std::string& line) {
   std::size_t end = s.pending.find('\n', s.at);
   while (end == std::string::npos && !s.ended) {
     const std::size_t seen = s.pending.size() - s.at;
+    if (seen > kLongestLine)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("line {} of '{}' has more than {} MiB", number_ + 1, path_,
+                                   kLongestLine >> 20),
+                       "a manifest has a line of JSON an utterance");
     s.fill(path_);
     end = s.pending.find('\n', seen);
   }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "choir/core/crc32c.hpp"
@@ -17,6 +18,9 @@ namespace {
 constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'I', 'D', 'X'};
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint32_t kEndiannessMark = 0x01020304u;
+// Beyond these numbers it is no speech, and sums of them could overflow.
+constexpr std::uint32_t kMostRate = 1000000, kMostShards = 10000000;
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 48;
 constexpr const char* kPrepareAgain = "prepare the audio again with 'choir prepare audio'";
 
 struct RawHeader {
@@ -55,6 +59,9 @@ RawHeader check_index(const std::string& path, std::string_view bytes) {
     refuse(path, "was written on a machine of the other byte order");
   if (raw.version != kVersion)
     refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kVersion));
+  if (raw.sample_rate == 0 || raw.sample_rate > kMostRate || raw.shards > kMostShards)
+    refuse(path,
+           fmt::format("has impossible numbers: {} hertz, {} shards", raw.sample_rate, raw.shards));
   const std::size_t body = bytes.size() - sizeof raw;
   if (body < sizeof(std::uint32_t) ||
       (body - sizeof(std::uint32_t)) / sizeof(Record) < raw.utterances)
@@ -71,9 +78,12 @@ RawHeader check_index(const std::string& path, std::string_view bytes) {
 
 void check_record(const std::string& path, const RawHeader& raw, std::uint64_t i, const Record& u) {
   const bool fits = u.shard >= 0 && static_cast<std::uint32_t>(u.shard) < raw.shards &&
-                    u.first >= 0 && u.first % AudioShardWriter::kAlignment == 0 && u.samples > 0 &&
-                    u.line >= 0 && u.line_bytes > 0 && u.text_letters >= 0 &&
-                    static_cast<std::uint64_t>(u.line + u.line_bytes) <= raw.manifest_bytes;
+                    u.first >= 0 && u.first <= kMostSamples &&
+                    u.first % AudioShardWriter::kAlignment == 0 && u.samples > 0 &&
+                    u.samples <= std::numeric_limits<std::int32_t>::max() && u.line >= 0 &&
+                    u.line_bytes > 0 && u.text_letters >= 0 &&
+                    static_cast<std::uint64_t>(u.line) + static_cast<std::uint64_t>(u.line_bytes) <=
+                        raw.manifest_bytes;
   if (!fits) refuse(path, fmt::format("has an impossible record: utterance {}", i));
 }
 

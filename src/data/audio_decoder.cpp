@@ -38,6 +38,12 @@ namespace {
 constexpr float kFullScale = 32768.0f;
 constexpr int kRailRun = 3;
 
+// Beyond these it is no sound, and sizes made of them could overflow.
+constexpr sf_count_t kMostFrames = sf_count_t{1} << 40;
+constexpr int kLowestRate = 100, kHighestRate = 1000000;
+/// Samples of all channels in one read, and of one read once resampled: 4 GiB as fp32.
+constexpr std::int64_t kMostAtOnce = std::int64_t{1} << 30;
+
 // Sound in memory as libsndfile wants to see it.
 struct MemoryFile {
   std::vector<char> bytes;
@@ -49,7 +55,7 @@ struct MemoryFile {
     const sf_count_t base = whence == SEEK_SET   ? 0
                             : whence == SEEK_CUR ? file.at
                                                  : std::ssize(file.bytes);
-    file.at = std::clamp<sf_count_t>(base + offset, 0, std::ssize(file.bytes));
+    file.at = base + std::clamp<sf_count_t>(offset, -base, std::ssize(file.bytes) - base);
     return file.at;
   }
   static sf_count_t read(void* to, sf_count_t count, void* self) {
@@ -119,9 +125,13 @@ struct AudioDecoder::State {
                        fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)));
     if (info.frames == 0)
       throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name));
-    if (info.frames < 0 || info.frames == SF_COUNT_MAX || info.channels < 1 || info.samplerate < 1)
+    if (info.frames < 0 || info.frames > kMostFrames || info.channels < 1)
       throw AudioError(AudioFault::unreadable,
                        fmt::format("'{}' is damaged: its length is unknown", name));
+    if (info.samplerate < kLowestRate || info.samplerate > kHighestRate)
+      throw AudioError(
+          AudioFault::unreadable,
+          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info.samplerate));
   }
   void check_channel(ChannelChoice channel) const {
     if (channel.value == ChannelChoice::kUnset && info.channels > 1)
@@ -151,10 +161,26 @@ struct AudioDecoder::State {
                                  error != 0 ? fmt::format(": {}", sf_error_number(error)) : ""));
   }
 
+  // In pieces: what a header promises is not allocated before it is there.
+  template <class T>
+  void read_pieces(std::vector<T>& to, sf_count_t first, sf_count_t count,
+                   sf_count_t (*read)(SNDFILE*, T*, sf_count_t)) {
+    constexpr sf_count_t kPiece = sf_count_t{1} << 22;
+    const auto width = static_cast<std::size_t>(info.channels);
+    to.clear();
+    for (sf_count_t done = 0, got = 0; done < count; done += got) {
+      const sf_count_t want =
+          std::min(count - done, std::max<sf_count_t>(1, kPiece / info.channels));
+      to.resize(static_cast<std::size_t>(done + want) * width);
+      got = read(file, to.data() + static_cast<std::size_t>(done) * width, want);
+      if (got != want) require(done + got, first, count);
+    }
+    require(count, first, count);
+  }
+
   std::vector<std::int16_t> read_narrow(std::int64_t first, std::int64_t count, int channel) {
     const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
-    narrow.resize(n * width);
-    require(sf_readf_short(file, narrow.data(), count), first, count);
+    read_pieces(narrow, first, count, sf_readf_short);
     if (width == 1) return std::move(narrow);
     std::vector<std::int16_t> one(n);
     for (std::size_t i = 0; i < n; ++i)
@@ -165,8 +191,7 @@ struct AudioDecoder::State {
   // One channel, in place at the front of `wide`.
   std::span<const float> read_wide(std::int64_t first, std::int64_t count, ChannelChoice channel) {
     const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
-    wide.resize(n * width);
-    require(sf_readf_float(file, wide.data(), count), first, count);
+    read_pieces(wide, first, count, sf_readf_float);
     if (width > 1) {
       for (std::size_t i = 0; i < n; ++i) {
         const float* frame = wide.data() + i * width;
@@ -185,6 +210,17 @@ struct AudioDecoder::State {
       throw AudioError(AudioFault::not_finite, fmt::format("'{}': sample {} is {}", name,
                                                            first + (bad - one.begin()), *bad));
     return one;
+  }
+
+  // Sums of the largest numbers there are, weighted up and down, are none.
+  std::vector<float> converted(std::span<const float> samples, int rate) const {
+    std::vector<float> result = resample(samples, info.samplerate, rate);
+    if (std::any_of(result.begin(), result.end(), [](float x) { return std::isnan(x); }))
+      throw AudioError(AudioFault::not_finite,
+                       fmt::format("'{}': its samples are too large to be brought from {} to {} "
+                                   "hertz",
+                                   name, info.samplerate, rate));
+    return result;
   }
 };
 
@@ -229,10 +265,18 @@ std::int64_t AudioDecoder::frames() const {
 Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate) {
   State& s = *state_;
   s.check_channel(channel);
-  if (first < 0 || count < 1 || first + count > s.info.frames)
+  if (first < 0 || count < 1 || first > s.info.frames || count > s.info.frames - first)
     throw AudioError(AudioFault::too_short,
                      fmt::format("'{}' has {} samples; {} from {} on were asked for", s.name,
                                  s.info.frames, count, first));
+  const std::int64_t longest = std::max<std::int64_t>(
+      s.info.channels,
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(rate) / s.info.samplerate)));
+  if (count > kMostAtOnce / longest)
+    throw AudioError(AudioFault::unreadable,
+                     fmt::format("'{}': {} samples of {} channels at {} hertz are too many at once",
+                                 s.name, count, s.info.channels, s.info.samplerate),
+                     "cut it into parts of some minutes");
   s.seek(first);
   if (s.info.channels == 1) channel.value = 0;
   Pcm pcm;
@@ -240,9 +284,8 @@ Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice cha
     pcm.samples = s.read_narrow(first, count, channel.value);
   } else {
     const auto one = s.read_wide(first, count, channel);
-    pcm.clipped = rate == s.info.samplerate
-                      ? pack(one, pcm.samples)
-                      : pack(resample(one, s.info.samplerate, rate), pcm.samples);
+    pcm.clipped = rate == s.info.samplerate ? pack(one, pcm.samples)
+                                            : pack(s.converted(one, rate), pcm.samples);
   }
   if (pcm.samples.empty())
     throw AudioError(AudioFault::zero_length,

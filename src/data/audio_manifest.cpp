@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/archive_reader.hpp"
 #include "src/data/manifest_lines.hpp"
@@ -66,6 +67,8 @@ class Reader {
   void read_line(const std::string& line, ManifestPlace& place) {
     ManifestJson json;
     try {
+      if (const std::string excess = json_excess(line); !excess.empty())
+        throw AudioError(AudioFault::bad_line, excess);
       try {
         json = ManifestJson::parse(line);
       } catch (const nlohmann::json::exception& error) {
@@ -209,6 +212,9 @@ std::vector<std::string> expand_shard_pattern(const std::string& pattern,
     const std::string number = fmt::format("{:0{}}", i, padded ? found->first.size() : 1);
     const auto rest = expand_shard_pattern(
         pattern.substr(0, found->begin) + number + pattern.substr(found->end), nullptr);
+    // Of several patterns in one name each has its numbers: their product counts.
+    if (std::ssize(names) + std::ssize(rest) > kMost)
+      throw DataError(fmt::format("'{}' names more than {} files", pattern, kMost));
     for (const auto& name : rest) {
       names.push_back(name);
       if (numbers != nullptr) numbers->push_back(i);

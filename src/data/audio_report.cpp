@@ -160,7 +160,11 @@ std::uint64_t report_fingerprint(const std::string& folder) {
   if (!report.is_object() || !report.contains("fingerprint") || !report["fingerprint"].is_string())
     throw DataError(fmt::format("'{}' is damaged", report_path(folder)),
                     "remove the folder and prepare the audio again");
-  return std::stoull(report["fingerprint"].get<std::string>(), nullptr, 16);
+  const auto text = report["fingerprint"].get<std::string>();
+  std::uint64_t fingerprint = 0;  // 0 is nobody's
+  const auto [end, failed] =
+      std::from_chars(text.data(), text.data() + text.size(), fingerprint, 16);
+  return failed == std::errc() && end == text.data() + text.size() ? fingerprint : 0;
 }
 
 PrepareAudioSummary read_audio_report(const std::string& folder) {

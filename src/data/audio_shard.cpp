@@ -2,6 +2,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 #include "choir/core/crc32c.hpp"
@@ -49,6 +50,8 @@ AudioShardHeader read_audio_shard_header(const std::string& path) {
   if (raw.magic != kMagic) refuse(path, "is no packed audio (no CHOIRPCM at its start)");
   if (raw.version != kVersion)
     refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kVersion));
+  if (raw.sample_rate > std::numeric_limits<std::int32_t>::max())
+    refuse(path, fmt::format("has an impossible sample rate of {} hertz", raw.sample_rate));
   const auto there = static_cast<std::uint64_t>((size - AudioCatalog::kHeaderBytes) / kSampleBytes);
   if (there < raw.samples)
     refuse(path, fmt::format("is truncated: the header promises {} samples, {} are there",

@@ -36,6 +36,30 @@ std::uint64_t fnv(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ul
   return h;
 }
 
+std::optional<UnitResult> unpack_part(std::string_view bytes) {
+  ByteUnpacker packed(bytes);
+  std::uint64_t version = 0;
+  packed.get(version);
+  if (version != kPartVersion) return std::nullopt;
+  UnitResult result;
+  packed.get(result.fingerprint);
+  packed.get(result.shard_samples);
+  packed.get(result.payload_crc);
+  result.utterances.resize(packed.count());
+  for (auto& utterance : result.utterances) packed.get(utterance);
+  packed.get(result.lines);
+  result.left_out.resize(packed.count());
+  for (OmittedEntry& l : result.left_out) {
+    for (std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint}) packed.get(*text);
+    packed.get(l.duration);
+    packed.get(l.bad);
+  }
+  result.clipped.resize(packed.count());
+  for (std::string& id : result.clipped) packed.get(id);
+  packed.get(result.resampled);
+  return result;
+}
+
 }  // namespace
 
 std::string AudioUnit::pack() const {
@@ -107,34 +131,16 @@ std::optional<UnitResult> read_unit_part(const std::string& folder, int shard) {
   if (bytes.size() < sizeof crc) return std::nullopt;
   std::memcpy(&crc, bytes.data() + bytes.size() - sizeof crc, sizeof crc);
   if (crc != crc32c(bytes.data(), bytes.size() - sizeof crc)) return std::nullopt;
-  ByteUnpacker packed(std::string_view(bytes).substr(0, bytes.size() - sizeof crc));
-  std::uint64_t version = 0;
-  packed.get(version);
-  if (version != kPartVersion) return std::nullopt;
-  UnitResult result;
-  packed.get(result.fingerprint);
-  packed.get(result.shard_samples);
-  packed.get(result.payload_crc);
-  result.utterances.resize(packed.count());
-  for (auto& utterance : result.utterances) packed.get(utterance);
-  packed.get(result.lines);
-  result.left_out.resize(packed.count());
-  for (OmittedEntry& l : result.left_out) {
-    for (std::string* text : {&l.place, &l.id, &l.reason, &l.detail, &l.hint}) packed.get(*text);
-    packed.get(l.duration);
-    packed.get(l.bad);
-  }
-  result.clipped.resize(packed.count());
-  for (std::string& id : result.clipped) packed.get(id);
-  packed.get(result.resampled);
   try {
+    auto result = unpack_part(std::string_view(bytes).substr(0, bytes.size() - sizeof crc));
+    if (!result) return std::nullopt;
     const AudioShardHeader header = read_audio_shard_header(audio_shard_path(folder, shard));
-    if (header.samples != result.shard_samples || header.payload_crc != result.payload_crc)
+    if (header.samples != result->shard_samples || header.payload_crc != result->payload_crc)
       return std::nullopt;
-  } catch (const DataError&) {
+    return result;
+  } catch (const Error&) {
     return std::nullopt;  // it is made again
   }
-  return result;
 }
 
 }  // namespace choir

@@ -51,6 +51,7 @@ class ByteUnpacker {
   std::size_t count() {
     std::size_t n = 0;
     get(n);
+    require(n);  // each has a byte or more
     return n;
   }
   bool done() const { return bytes_.empty(); }

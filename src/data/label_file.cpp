@@ -203,6 +203,7 @@ LabelFile LabelFile::from_image(std::string_view image, const std::string& sourc
   for (std::uint64_t i = 0; i < header.utterances; ++i, at += 4) {
     std::int32_t count = 0;
     std::memcpy(&count, at, sizeof count);
+    if (count < kBad) refuse(source, fmt::format("gives utterance {} {} ids", i, count));
     labels.bad_.push_back(count == kBad);
     labels.offsets_.push_back(labels.offsets_.back() + std::max(count, 0));
   }

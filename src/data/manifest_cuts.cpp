@@ -50,7 +50,7 @@ void find_source(const ManifestJson& recording, const std::string& folder, Audio
 void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry& entry) {
   if (cut.contains("channel") && cut["channel"].is_array())
     throw AudioError(AudioFault::refused, "it has several channels; only MonoCut is read");
-  entry.channel = static_cast<int>(integer_of(cut, "channel", -1));
+  entry.channel = small_of(cut, "channel", -1);
   if (!place.shar.empty()) {
     entry.path = place.shar;
     entry.member = entry.id;
@@ -64,7 +64,7 @@ void find_audio(const ManifestJson& cut, const ManifestPlace& place, AudioEntry&
       transforms != recording->end() && !transforms->is_null() && !transforms->empty())
     throw AudioError(AudioFault::refused, "its recording has transforms",
                      "let Lhotse save the transformed audio first");
-  entry.rate = static_cast<int>(integer_of(*recording, "sampling_rate", 0));
+  entry.rate = small_of(*recording, "sampling_rate", 0);
   entry.frames = integer_of(*recording, "num_samples", 0);
   find_source(*recording, place.folder, entry);
 }

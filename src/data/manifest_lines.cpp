@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "choir/data/utf8.hpp"
 
@@ -45,6 +46,13 @@ std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t 
   if (value != std::floor(value) || std::abs(value) > 1e15)
     bad_line(fmt::format("\"{}\" is {}, not a whole number", key, value));
   return static_cast<std::int64_t>(value);
+}
+
+int small_of(const ManifestJson& json, const char* key, int otherwise) {
+  const std::int64_t value = integer_of(json, key, otherwise);
+  if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
+    bad_line(fmt::format("\"{}\" is {}", key, value));
+  return static_cast<int>(value);
 }
 
 std::string string_of(const ManifestJson& json, const char* key) {
@@ -124,7 +132,7 @@ void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioMa
   }
   if (!json.contains("duration")) bad_line("it has no \"duration\"");
   check_times(entry.offset, entry.duration);
-  entry.rate = static_cast<int>(integer_of(json, "sampling_rate", 0));
+  entry.rate = small_of(json, "sampling_rate", 0);
   const std::int64_t shard = integer_of(json, "shard_id", -1);
   const std::string tar = place.tar ? place.tar(shard) : std::string();
   if (tar.empty()) {

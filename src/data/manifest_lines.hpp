@@ -30,6 +30,8 @@ void add_cut(const ManifestJson& json, const ManifestPlace& place, bool trim,
 /// Values of keys; AudioError{bad_line} for another type.
 double number_of(const ManifestJson& json, const char* key, double otherwise);
 std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t otherwise);
+/// ... and for one that is no int.
+int small_of(const ManifestJson& json, const char* key, int otherwise);
 std::string string_of(const ManifestJson& json, const char* key);
 
 /// `path` as seen from `folder`; AudioError{refused} for URLs and pipes.

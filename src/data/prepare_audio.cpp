@@ -96,7 +96,8 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
   const std::string marker = unfinished_path(folder);
   if (fs::exists(marker)) {
     const auto said = nlohmann::json::parse(read_whole_file(marker), nullptr, false);
-    if (said.is_object() && said.value("fingerprint", "") == fmt::format("{:016x}", fingerprint))
+    if (said.is_object() && said.contains("fingerprint") &&
+        said["fingerprint"] == fmt::format("{:016x}", fingerprint))
       log.info("'{}' was begun before: finished shards stay", folder);
     else
       log.info("'{}' was begun with other manifests or options: shards that differ are made again",

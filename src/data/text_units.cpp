@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/error.hpp"
+#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/utf8.hpp"
 #include "src/data/subword_model.hpp"
@@ -88,11 +89,14 @@ TextUnits TextUnits::load(const std::string& path) {
 }
 
 TextUnits TextUnits::from_json(const std::string& json, const std::string& source) {
-  const auto parsed = nlohmann::json::parse(json, nullptr, false);
-  if (!parsed.is_object())
-    throw DataError(fmt::format("tokenizer '{}' is not valid JSON", source),
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
                     "'choir prepare tokenizer' writes it");
-  if (parsed.value("kind", "") == kSubwordKind)
+  };
+  if (const std::string excess = json_excess(json); !excess.empty()) refuse(excess);
+  const auto parsed = nlohmann::json::parse(json, nullptr, false);
+  if (!parsed.is_object()) refuse("not valid JSON");
+  if (parsed.contains("kind") && parsed["kind"] == kSubwordKind)
     return TextUnits(subword_model_from_json(parsed, source));
   return characters(Tokenizer::from_json(json, source));
 }

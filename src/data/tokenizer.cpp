@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "choir/core/error.hpp"
+#include "choir/core/json_extent.hpp"
 #include "choir/data/utf8.hpp"
 #include "src/data/posix_file.hpp"
 
@@ -30,6 +31,7 @@ std::uint64_t hash_of(TokenizerKind kind, const std::vector<char32_t>& entries) 
 }
 
 Tokenizer characters_from(const Json& entries, const std::string& source) {
+  if (!entries.is_array()) refuse_vocabulary(source, "has 'entries' that are no list");
   std::vector<char32_t> code_points;
   for (const auto& entry : entries) {
     const std::string text = entry.is_string() ? entry.get<std::string>() : std::string();
@@ -93,6 +95,8 @@ Tokenizer Tokenizer::load(const std::string& path) {
 }
 
 Tokenizer Tokenizer::from_json(const std::string& json, const std::string& source) {
+  if (const std::string excess = json_excess(json); !excess.empty())
+    refuse_vocabulary(source, "is " + excess);
   const Json parsed = Json::parse(json, nullptr, false);
   if (!parsed.is_object()) refuse_vocabulary(source, "is not valid JSON");
   for (const char* key : {"kind", "hash", "entries"})

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/manifest_lines.hpp"
 #include "src/data/whole_file.hpp"
@@ -43,6 +44,8 @@ std::string dump(const ManifestJson& json) {
 }
 
 void read_line(const std::string& folder, TranscriptRequest& request) {
+  if (const std::string excess = json_excess(request.line); !excess.empty())
+    throw AudioError(AudioFault::bad_line, excess);
   const ManifestJson json = ManifestJson::parse(request.line, nullptr, false);
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
@@ -54,8 +57,7 @@ void read_line(const std::string& folder, TranscriptRequest& request) {
   const bool timed = json.contains("duration") && !json["duration"].is_null();
   request.source.duration = timed ? number_of(json, "duration", 0) : -1;
   check_times(request.source.offset, timed ? request.source.duration : 1);
-  request.source.channel.value =
-      static_cast<int>(integer_of(json, "channel", request.source.channel.value));
+  request.source.channel.value = small_of(json, "channel", request.source.channel.value);
   if (json.contains("text") && !json["text"].is_null()) request.text = string_of(json, "text");
 }
 
@@ -86,8 +88,9 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
 }
 
 std::string transcript_line(const TranscriptRequest& request, const Transcript& transcript) {
-  ManifestJson json =
-      request.line.empty() ? ManifestJson() : ManifestJson::parse(request.line, nullptr, false);
+  ManifestJson json;
+  if (!request.line.empty() && json_excess(request.line).empty())
+    json = ManifestJson::parse(request.line, nullptr, false);
   if (!json.is_object()) {
     json = ManifestJson::object();
     if (request.line.empty()) {

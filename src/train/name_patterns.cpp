@@ -42,7 +42,9 @@ void require_matches(const std::string& key, const std::vector<std::string>& pat
       continue;
     std::vector<std::string> nearest = names;
     constexpr std::size_t kShown = 3;
-    const auto farness = [&](const std::string& name) { return edit_distance(pattern, name); };
+    constexpr std::size_t kCompared = 256;  // of a longer pattern no more
+    const std::string_view front = std::string_view(pattern).substr(0, kCompared);
+    const auto farness = [&](const std::string& name) { return edit_distance(front, name); };
     std::stable_sort(nearest.begin(), nearest.end(),
                      [&](const auto& a, const auto& b) { return farness(a) < farness(b); });
     nearest.resize(std::min(kShown, nearest.size()));

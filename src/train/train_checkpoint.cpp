@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/json_extent.hpp"
 #include "choir/nn/shard.hpp"
 
 namespace choir {
@@ -174,6 +175,8 @@ std::string TrainMeta::to_json() const {
 }
 
 TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
+  if (const std::string excess = json_excess(text); !excess.empty())
+    throw StorageError("the description in '" + path + "' is damaged: " + excess);
   try {
     const auto json = nlohmann::ordered_json::parse(text);
     TrainMeta meta;

@@ -23,6 +23,10 @@ refused_override() {  # refused_override NAME OVERRIDE WORDS...
 
 rm -f bad.json
 refused "missing deck" "cannot read the deck 'bad.json'" "No such file"
+run 0 train /dev/zero
+expect "a deck without end" 2 "the deck '/dev/zero' has more than 16 MiB"
+train 1 never "train.max_steps=$(printf '[%.0s' {1..60000})$(printf ']%.0s' {1..60000})"
+expect "a value to use up the stack" 2 "train.max_steps = \"[[["
 mkdir bad.json
 refused "a folder as deck" "bad.json"
 rmdir bad.json

@@ -189,6 +189,8 @@ head -c 1000 text.txt >corpus/wav/text.wav
 { head -c 20 corpus/wav/0.wav; le 2 3; le 2 1; le 4 16000; le 4 64000; le 2 4; le 2 32; printf 'data'; le 4 8
   printf '\x00\x00\x00\x3f\x00\x00\xc0\x7f'; } >corpus/wav/nan.wav
 bad "a line that is not JSON" '{"audio_filepath": "wav/0.wav", ' "not JSON"
+bad "a line to use up the stack" "{\"audio_filepath\":\"wav/0.wav\",\"duration\":0.5,\"x\":$(printf '[%.0s' {1..65})$(printf ']%.0s' {1..65})}" \
+  "bad line" "nested deeper than 64 levels"
 bad "a line that is no object" '[1, 2]' "bad line" "not a JSON object"
 bad "a line of another kind" '{"prompt": "x"}' "bad line" "neither NeMo's"
 bad "a text that is not UTF-8" '{"audio_filepath":"wav/0.wav","duration":0.5,"text":"\xff\xfe"}' "not UTF-8"
@@ -224,6 +226,10 @@ expect "more than the cap" 3 "1 of 3 utterances are bad, more than the 1 % that 
 (cd corpus/wav && tar cf ../../tarred/audio_1.tar ./3.wav)
 prepare 2 'tarred/manifest__OP_0..1_CL_.json' --out never
 expect "a member missing from its archive" 3 "missing from its archive" "tarred/manifest_1.json:1" "has no member '2.wav'"
+mkdir holes && truncate -s 8G holes/2.wav && tar -C holes -S -c -f tarred/audio_1.tar 2.wav
+check "eight gigabytes of nothing in a few blocks" test "$(file_bytes tarred/audio_1.tar)" -lt 100000
+prepare 2 'tarred/manifest__OP_0..1_CL_.json' --out never
+expect "an archive that is larger inside" 3 "tarred/manifest_1.json:1" "audio_1.tar' holds more than a hundred times its own size"
 head -c 9000 tarred/audio_0.tar >cut.tar && mv cut.tar tarred/audio_0.tar
 prepare 2 'tarred/manifest__OP_0..1_CL_.json' --out never
 expect "an archive cut short" 3 "tarred/manifest_0.json:1" "audio_0.tar' is damaged"

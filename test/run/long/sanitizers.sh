@@ -5,8 +5,9 @@
 sanitized=$root/build/sanitized
 # Open MPI and its plugins keep memory until the process ends; the tests count operator new by their own, built on malloc.
 export ASAN_OPTIONS=detect_leaks=0:alloc_dealloc_mismatch=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-make -C "$root" -j"$(nproc)" BUILD="$sanitized" SANITIZE=address,undefined MARCH=x86-64-v3 test-programs >make.log 2>&1
-check "builds" test -x "$sanitized/test_unit" || tail -n 20 make.log
+make -C "$root" -j"$(nproc)" BUILD="$sanitized" SANITIZE=address,undefined MARCH=x86-64-v3 CUDA_HOME=none \
+  "$sanitized/choir" "$sanitized/test_unit" "$sanitized/test_mpi" >make.log 2>&1
+check "builds" test -x "$sanitized/choir" -a -x "$sanitized/test_unit" -a -x "$sanitized/test_mpi" || tail -n 20 make.log
 sums() { tail -n 1 "$1" | grep -qE ' [1-9][0-9]* passed, 0 failed$'; }
 LAUNCH_LIMIT=900 launch 1 "$sanitized/test_unit" >unit.log 2>&1
 check "unit tests" sums unit.log || grep -aE -A 20 'Failure|ERROR: |runtime error' unit.log | head -n 60

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "choir/core/crc32c.hpp"
 
 namespace choir {
@@ -73,6 +75,37 @@ TEST(CheckpointManifest, SaysWhatIsWrong) {
   Manifest outside = example();
   outside.tensors[0].offset = 199;
   EXPECT_NE(reason(outside.to_text()).find("does not fit"), std::string::npos);
+}
+
+// With a checksum that fits: of somebody who means harm, or another program.
+TEST(CheckpointManifest, NumbersThatAreNoneAreRefused) {
+  const auto reason = [](const std::string& from, const std::string& to) -> std::string {
+    auto body = nlohmann::json::parse(example().to_text()).at("manifest").dump();
+    const std::size_t at = body.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    body.replace(at, from.size(), to);
+    const std::string canonical = nlohmann::json::parse(body).dump();
+    try {
+      Manifest::parse(fmt::format("{{\"crc32c\": \"{:08x}\", \"manifest\": {}}}",
+                                  crc32c(canonical.data(), canonical.size()), body));
+    } catch (const StorageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(reason("\"step\":100", "\"step\":100"), "");
+  EXPECT_EQ(reason("\"step\":100", "\"step\":1e300"), "1e+300 is no whole number");
+  EXPECT_EQ(reason("\"step\":100", "\"step\":18446744073709551615"),
+            "18446744073709551615 is no whole number");
+  EXPECT_EQ(reason("[3,7]", "[4611686018427387904,4]"),
+            "a tensor has more elements than there are");
+  EXPECT_EQ(reason("\"bytes\":200", "\"bytes\":-9223372036854775808"),
+            "it gives a file a negative size");
+  EXPECT_EQ(reason("\"0000000f\"", "\"-000000f\""),
+            "'-000000f' is no checksum of 8 hexadecimal digits");
+  EXPECT_EQ(
+      reason("\"layout\":\"dp 4\"", "\"layout\":" + std::string(100, '[') + std::string(100, ']')),
+      "nested deeper than 64 levels");
 }
 
 TEST(CheckpointManifest, AnotherFormatVersionIsNamed) {

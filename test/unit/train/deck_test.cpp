@@ -44,6 +44,25 @@ TEST(Deck, EveryShippedDeckIsReadAndResolves) {
   EXPECT_GE(decks, 7);
 }
 
+// Values nested so deep that to show one would use up the stack; more errors than anybody explains.
+TEST(Deck, HostileTextIsRefusedAsAnyOther) {
+  const std::string deep = std::string(60000, '[') + std::string(60000, ']');
+  EXPECT_NE(complaint({"train.max_steps=" + deep}).find("train.max_steps = \"[[["),
+            std::string::npos);
+  EXPECT_NE(complaint({"data.hints=" + deep}).find("data.hints = "), std::string::npos);
+  std::string text = "{\"a\": 1";
+  for (int i = 0; i < 20000; ++i) text += fmt::format(", \"trian{}\": 1", i);
+  try {
+    parse_deck(text + "}", "a.json", {});
+    ADD_FAILURE() << "accepted";
+  } catch (const DeckError& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("a.json: 2000"), std::string::npos);
+    EXPECT_NE(said.find("did you mean the section 'train'?"), std::string::npos);
+    EXPECT_NE(said.find("unknown key 'trian19999'\n"), std::string::npos);
+  }
+}
+
 TEST(Deck, QuickstartAndDebugShareOutOverSmallNumbersOfRanks) {
   for (const char* path : {"inputs/gpt_quickstart.json", "inputs/debug.json"})
     for (const int ranks : {1, 2, 3, 4}) {
