@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <sstream>
 
 #include "choir/app/guard.hpp"
 #include "choir/comm/agreement.hpp"
+#include "choir/core/json.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/train_checkpoint.hpp"
@@ -64,14 +63,7 @@ int choose_threads(Communicator& node) {
 std::string read_everywhere(Communicator& world, const std::string& path) {
   std::string text;
   together(world, [&] {
-    if (world.rank() != 0) return;
-    std::ifstream file(path);
-    std::stringstream content;
-    if (file.peek() != std::ifstream::traits_type::eof()) content << file.rdbuf();
-    if (file.fail() || content.fail())
-      throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),
-                      "the decks that come with choir are in inputs/");
-    text = content.str();
+    if (world.rank() == 0) text = read_deck_text(path);
   });
   std::uint64_t bytes = text.size();
   world.broadcast(&bytes, sizeof bytes, 0);

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <sstream>
 
 #include "choir/core/error.hpp"
 #include "choir/core/json_extent.hpp"
@@ -89,9 +88,18 @@ Tokenizer Tokenizer::load(const std::string& path) {
   if (!file)
     throw DataError(fmt::format("cannot open the vocabulary '{}'", path),
                     "it lies beside the token files; 'choir prepare text' writes it");
-  std::stringstream text;
-  text << file.rdbuf();
-  return from_json(text.str(), path);
+  // All characters of Unicode need a tenth of it; a device has no end.
+  constexpr std::size_t kMost = std::size_t{256} << 20, kPiece = std::size_t{1} << 16;
+  std::string text;
+  while (file && text.size() <= kMost) {
+    const std::size_t before = text.size();
+    text.resize(before + kPiece);
+    file.read(text.data() + before, kPiece);
+    text.resize(before + static_cast<std::size_t>(file.gcount()));
+  }
+  if (text.size() > kMost)
+    refuse_vocabulary(path, fmt::format("has more than {} MiB", kMost >> 20));
+  return from_json(text, path);
 }
 
 Tokenizer Tokenizer::from_json(const std::string& json, const std::string& source) {

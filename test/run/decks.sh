@@ -37,7 +37,7 @@ if [ "$(id -u)" -ne 0 ]; then
   rm -f bad.json
 fi
 : >bad.json
-refused "empty deck" "bad.json:1"
+refused "empty deck" "the deck 'bad.json' is empty"
 write '{' '  "train": {' '    "max_steps": 10,,' '  }' '}'
 refused "malformed deck" "bad.json:3"
 write '{' '  "train": { "max_stepz": 10 }' '}'
