@@ -4,7 +4,7 @@
 # what was interrupted and repeats the end.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks, a book of 4 hours
 #   QUICKSTART_OVERRIDES                 for tests: of every deck
-set -eu
+set -eu -o pipefail
 build=${1:?usage: quickstart_speech.sh BUILD}
 here=$(dirname "$0")
 # shellcheck source=../jobs/launch.sh
@@ -39,18 +39,19 @@ labels() {
   say_and_run "$choir" prepare tokens "${parts[@]}" --tokenizer "$2"
 }
 train() {  # train DECK RUN OVERRIDE...: continues where it was; a run that is complete says how it ended
-  local deck=$1 run=$2
+  local deck=$1 run=$2 start=$SECONDS
   shift 2
   say_and_run "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}
+  echo "$run: $((SECONDS - start)) s"
 }
 # hear RUN FOLDER PART: the texts of recordings that were never trained on, to RUN/PART.json.
 hear() { say_and_run "$choir" transcribe "$1" --manifest "$2/corpus/$3.json" --out "$1/$3.json" | tee "$1/$3.txt"; }
 rates() { sed -nE 's/^(WER|CER) ([0-9.]+ %).*/\1 \2/p' "$1" | paste -sd, | sed 's/,/, /'; }  # rates RUN/PART.txt
 # field NAME: of the manifest's line on stdin; the texts have no quotes.
 field() { sed -nE "s/.*\"$1\":\"([^\"]*)\".*/\1/p"; }
-pair() {  # pair RUN/PART.json: one transcript beside its reference, a different one for each corpus
+pair() {  # pair RUN/PART.json: the first of three words or more, beside its reference
   local line
-  line=$(awk -F'"text":"' '{ n = split($2, words, " "); if (n >= 3) { print; exit } }' "$1")
+  line=$(awk -F'"text":"' '{ t = $2; sub(/".*/, "", t); if (split(t, words, " ") >= 3) { print; exit } }' "$1")
   echo "  reference   $(field text <<<"$line")"
   echo "  hypothesis  $(field pred_text <<<"$line")"
 }
