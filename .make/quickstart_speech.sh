@@ -2,7 +2,7 @@
 # quickstart_speech.sh BUILD: corpora of speech are made here, packed and written in units; recognisers are trained on
 # them with 2 ranks, and say what they hear. Within ten minutes on two cores. A second run finds what is there, continues
 # what was interrupted and repeats the end.
-#   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks, a book of 4 hours
+#   QUICKSTART_RANKS, QUICKSTART_HOURS, QUICKSTART_DIGITS_HOURS   2 ranks; a book of 4 hours, digits of 0.5
 #   QUICKSTART_OVERRIDES                 for tests: of every deck
 set -eu -o pipefail
 build=${1:?usage: quickstart_speech.sh BUILD}
