@@ -2,7 +2,7 @@
 #
 #   make                 the program (CPU; CUDA is added when a toolkit is found)
 #   make quickstart      build, get a text, train a small GPT on 2 ranks, generate
-#   make quickstart-speech  build, make corpora of speech, pack them, write them in units
+#   make quickstart-speech  build, make corpora of speech, train recognisers on 2 ranks, transcribe
 #   make test            build and run every test; last line "N passed, N failed"
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
 #   make help            everything else

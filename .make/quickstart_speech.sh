@@ -1,52 +1,116 @@
 #!/usr/bin/env bash
-# make quickstart-speech: speech that is made here, packed, and written in the units of a tokenizer.
-# Everything is made once: a second run finds it.
-set -eu
+# quickstart_speech.sh BUILD: corpora of speech are made here, packed and written in units; recognisers are trained on
+# them with 2 ranks, and say what they hear. Within ten minutes on two cores. A second run finds what is there, continues
+# what was interrupted and repeats the end.
+#   QUICKSTART_RANKS, QUICKSTART_HOURS, QUICKSTART_DIGITS_HOURS   2 ranks; a book of 4 hours, digits of 0.5
+#   QUICKSTART_OVERRIDES                 for tests: of every deck
+set -eu -o pipefail
 build=${1:?usage: quickstart_speech.sh BUILD}
 here=$(dirname "$0")
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
 choir=$build/choir
 ranks=${QUICKSTART_RANKS:-2}
-book_hours=${QUICKSTART_HOURS:-4}
+read -r -a overrides <<<"${QUICKSTART_OVERRIDES:-}"
+digits=data/spoken_digits book=data/spoken_book prompts=data/asterisk
+begin=$SECONDS
 
 say_and_run() {  # on all ranks
   echo "\$ mpiexec -n $ranks $*"
-  launch "$ranks" "$@"
+  local code=0
+  launch "$ranks" "$@" || code=$?
+  [ "$code" -eq 0 ] || { echo "That ended with exit code $code; the lines above say why." >&2; exit "$code"; }
 }
 # pack FOLDER RATE: the manifests of FOLDER/corpus to FOLDER/train, FOLDER/val, FOLDER/val_voices.
 pack() {
   local part
   for part in train val val_voices; do
     [ -e "$1/corpus/$part.json" ] || continue
+    # A corpus that was asked for anew (QUICKSTART_HOURS) is newer than what was packed of the one before.
+    [ ! "$1/corpus/corpus.json" -nt "$1/$part" ] || rm -rf "${1:?}/$part"
     say_and_run "$choir" prepare audio "$1/corpus/$part.json" --out "$1/$part" --sample-rate "$2"
   done
 }
-# write_labels FOLDER NAME TYPE [SIZE]: units of the texts that train; labels.NAME.bin of every part.
-write_labels() {
-  local folder=$1 name=$2 type=$3 size=${4:-0} part parts=()
-  for part in train val val_voices; do [ ! -d "$folder/$part" ] || parts+=("$folder/$part"); done
-  say_and_run "$choir" prepare tokenizer "$folder/train" --out "$folder/$name" --type "$type" --vocab-size "$size"
-  say_and_run "$choir" prepare tokens "${parts[@]}" --tokenizer "$folder/$name.json"
+# units FOLDER NAME TYPE [SIZE]: of the texts that train; labels FOLDER TOKENIZER: labels.NAME.bin of every part.
+units() { say_and_run "$choir" prepare tokenizer "$1/train" --out "$1/$2" --type "$3" --vocab-size "${4:-0}"; }
+labels() {
+  local part parts=()
+  for part in train val val_voices; do [ ! -d "$1/$part" ] || parts+=("$1/$part"); done
+  say_and_run "$choir" prepare tokens "${parts[@]}" --tokenizer "$2"
+}
+train() {  # train DECK RUN OVERRIDE...: continues where it was; a run that is complete says how it ended
+  local deck=$1 run=$2 start=$SECONDS
+  shift 2
+  say_and_run "$choir" train "$deck" run.dir="$run" "$@" ${overrides[@]+"${overrides[@]}"}
+  echo "$run: $((SECONDS - start)) s"
+}
+# hear RUN FOLDER PART: the texts of recordings that were never trained on, to RUN/PART.json.
+hear() { say_and_run "$choir" transcribe "$1" --manifest "$2/corpus/$3.json" --out "$1/$3.json" | tee "$1/$3.txt"; }
+rates() { sed -nE 's/^(WER|CER) ([0-9.]+ %).*/\1 \2/p' "$1" | paste -sd, | sed 's/,/, /'; }  # rates RUN/PART.txt
+# field NAME: of the manifest's line on stdin; the texts have no quotes.
+field() { sed -nE "s/.*\"$1\":\"([^\"]*)\".*/\1/p"; }
+pair() {  # pair RUN/PART.json: the first of three words or more, beside its reference
+  local line
+  line=$(awk -F'"text":"' '{ t = $2; sub(/".*/, "", t); if (split(t, words, " ") >= 3) { print; exit } }' "$1")
+  echo "  reference   $(field text <<<"$line")"
+  echo "  hypothesis  $(field pred_text <<<"$line")"
 }
 
-echo "== 1. Ten spoken digits (about ten minutes of speech)"
-say_and_run "$choir" prepare corpus spoken-digits --out data/spoken_digits/corpus
-pack data/spoken_digits 16000
-write_labels data/spoken_digits char char
+echo "== 1. Ten spoken digits (half an hour of speech): made, and a small recogniser of characters trained"
+say_and_run "$choir" prepare corpus spoken-digits --out $digits/corpus --hours "${QUICKSTART_DIGITS_HOURS:-0.5}"
+pack $digits 16000
+units $digits char char
+labels $digits $digits/char.json
+train inputs/asr_digits.json runs/asr_digits
+hear runs/asr_digits $digits val
 
 echo
-echo "== 2. A spoken book ($book_hours hours of speech; under a minute on two cores)"
-say_and_run "$choir" prepare corpus spoken-book --out data/spoken_book/corpus --hours "$book_hours"
-pack data/spoken_book 16000
-write_labels data/spoken_book char char
-write_labels data/spoken_book bpe_256 bpe 256
+echo "== 2. A spoken book (${QUICKSTART_HOURS:-4} hours of speech; under a minute on two cores)"
+say_and_run "$choir" prepare corpus spoken-book --out $book/corpus --hours "${QUICKSTART_HOURS:-4}"
+pack $book 16000
+units $book bpe_256 bpe 256
+labels $book $book/bpe_256.json
 
-# Recorded speech, where it is installed (make deps-speech).
+echo
+echo "== 3. The tutorial: four minutes of training (Ctrl-C, and 'make quickstart-speech' continues)"
+train inputs/asr_tutorial.json runs/asr_tutorial
+hear runs/asr_tutorial $book val
+hear runs/asr_tutorial $book val_voices
+
+# Recorded speech, where it is installed.
+recorded=
 if [ -d /usr/share/asterisk/sounds/en_US_f_Allison ]; then
+  recorded=yes
   echo
-  echo "== 3. Recorded prompts (24 minutes of one speaker, 8 kHz)"
-  say_and_run "$choir" prepare corpus asterisk --out data/asterisk/corpus
-  pack data/asterisk 16000
-  write_labels data/asterisk char char
+  echo "== 4. Recorded prompts (24 minutes of one speaker, 8 kHz): from nothing, and from the tutorial's weights"
+  say_and_run "$choir" prepare corpus asterisk --out $prompts/corpus
+  pack $prompts 8000
+  labels $prompts $book/bpe_256.json
+  train inputs/asr_asterisk.json runs/asr_asterisk_scratch
+  hear runs/asr_asterisk_scratch $prompts val
+  train inputs/asr_asterisk.json runs/asr_asterisk checkpoint.init_from=runs/asr_tutorial
+  hear runs/asr_asterisk $prompts val
 fi
+
+echo
+echo "== Done in $((SECONDS - begin)) s. Recordings that were never trained on:"
+echo "digits                         $(rates runs/asr_digits/val.txt)"
+pair runs/asr_digits/val.json
+echo "book, new sentences            $(rates runs/asr_tutorial/val.txt)"
+pair runs/asr_tutorial/val.json
+echo "book, new sentences and voices $(rates runs/asr_tutorial/val_voices.txt)"
+pair runs/asr_tutorial/val_voices.json
+if [ -n "$recorded" ]; then
+  echo "prompts, from nothing          $(rates runs/asr_asterisk_scratch/val.txt)"
+  pair runs/asr_asterisk_scratch/val.json
+  echo "prompts, from the tutorial     $(rates runs/asr_asterisk/val.txt)"
+  pair runs/asr_asterisk/val.json
+else
+  echo "'make deps-speech' adds recorded prompts, real speech of one voice: then run this again."
+fi
+cat <<END
+Try next:
+  $choir transcribe runs/asr_tutorial FILE.wav --json     any sound file, with the times of words
+  $choir eval runs/asr_tutorial                           each validation set apart
+  mpiexec -n 4 $choir train inputs/asr_tutorial.json run.dir=runs/four train.micro_batches=4
+END
