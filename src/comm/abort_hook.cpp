@@ -43,13 +43,19 @@ AbortHook::~AbortHook() {
 }
 
 bool AbortHook::run_all(double seconds) {
+  return run_bounded(
+      [] {
+        // Held throughout: what an action uses must not go while it runs.
+        const std::lock_guard lock(hooks().mutex);
+        for (const auto& [number, action] : hooks().actions) action();
+      },
+      seconds);
+}
+
+bool run_bounded(std::function<void()> action, double seconds) {
   const auto progress = std::make_shared<Progress>();
-  std::thread([progress] {
-    {
-      // Held throughout: what an action uses must not go while it runs.
-      const std::lock_guard lock(hooks().mutex);
-      for (const auto& [number, action] : hooks().actions) action();
-    }
+  std::thread([progress, action = std::move(action)] {
+    action();
     const std::lock_guard lock(progress->mutex);
     progress->done = true;
     progress->changed.notify_all();

@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <vector>
 
 #include "choir/comm/abort_hook.hpp"
 #include "choir/comm/mpi_session.hpp"
@@ -20,8 +23,9 @@ void say(const std::string& line) {
   std::fflush(stderr);
 }
 
-void report_and_abort(const std::string& report) {
+void report_and_abort(const std::string& report, double grace_seconds) {
   say(report);
+  std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
   constexpr double kForHooks = 1;
   if (!AbortHook::run_all(kForHooks)) say("choir: watchdog: NCCL could not be aborted in time");
   MpiSession::abort(ExitCode::communication);
@@ -34,13 +38,30 @@ std::chrono::duration<double> interval_for(double timeout_seconds) {
   return std::chrono::duration<double>(std::clamp(timeout_seconds / kLooks, kShortest, kLongest));
 }
 
+/// Words when that failed.
+std::string write_tables(const std::string& directory, const std::vector<RankFlight>& flights) {
+  mkdir(directory.c_str(), 0777);
+  const double now = now_seconds();
+  for (const RankFlight& rank : flights) {
+    const std::string path = fmt::format("{}/rank_{}.txt", directory, rank.world_rank);
+    std::FILE* file = std::fopen(path.c_str(), "we");
+    if (file == nullptr) return fmt::format("cannot write {}: {}", path, std::strerror(errno));
+    std::fputs(flight_table(rank, now).c_str(), file);
+    std::fclose(file);
+  }
+  return {};
+}
+
 }  // namespace
 
 Watchdog::Watchdog(Options options)
     : options_(std::move(options)), usual_(options_.timeout_seconds) {
   if (!on()) return;
   if (options_.host.empty()) options_.host = host_name();
-  if (!options_.on_timeout) options_.on_timeout = report_and_abort;
+  if (!options_.on_timeout)
+    options_.on_timeout = [grace = options_.grace_seconds](const std::string& report) {
+      report_and_abort(report, grace);
+    };
   if (!options_.on_still) options_.on_still = say;
   thread_ = std::thread([this] { watch(); });
 }
@@ -114,31 +135,20 @@ std::string Watchdog::still_text(double silent) const {
   return behind.empty() ? text : text + "; " + behind;
 }
 
-// Of ranks of one node by whoever is first; the same file again by whoever comes next.
+// Of ranks of one node by whoever is first; the same files again by whoever comes next. A file
+// system that hangs must not keep the report back.
 std::string Watchdog::write_flights() const {
   if (options_.directory.empty() || options_.board == nullptr) return {};
-  mkdir(options_.directory.c_str(), 0777);
-  const double now = now_seconds();
-  for (const RankFlight& rank : options_.board->flights()) {
-    const std::string path = fmt::format("{}/rank_{}.txt", options_.directory, rank.world_rank);
-    std::FILE* file = std::fopen(path.c_str(), "we");
-    if (file == nullptr) return fmt::format("; cannot write {}: {}", path, std::strerror(errno));
-    std::fputs(flight_table(rank, now).c_str(), file);
-    std::fclose(file);
-  }
+  constexpr double kForFiles = 2;
+  const auto failure = std::make_shared<std::string>();
+  const bool done = run_bounded(
+      [failure, directory = options_.directory, flights = options_.board->flights()] {
+        *failure = write_tables(directory, flights);
+      },
+      kForFiles);
+  if (!done) return fmt::format("; writing to {} takes too long", options_.directory);
+  if (!failure->empty()) return "; " + *failure;
   return fmt::format("; the last calls of each rank are in {}", options_.directory);
-}
-
-void Watchdog::give_up(const std::string& report) const {
-  // Words first: writing the files may hang as well.
-  if (options_.directory.empty())
-    return options_.on_timeout(report + "; stopping all ranks with exit code 5");
-  say(report);
-  const std::string files = write_flights();
-  if (options_.grace_seconds > 0)
-    std::this_thread::sleep_for(std::chrono::duration<double>(options_.grace_seconds));
-  options_.on_timeout(fmt::format("choir: watchdog: rank {}{}; stopping all ranks with exit code 5",
-                                  options_.rank, files));
 }
 
 void Watchdog::watch() {
@@ -153,7 +163,7 @@ void Watchdog::watch() {
       const std::string report = death.empty() ? silent_report(silent) : death_report(death);
       allowed_ = 0;
       lock.unlock();
-      give_up(report);
+      options_.on_timeout(report + write_flights() + "; stopping all ranks with exit code 5");
       lock.lock();
     } else if (options_.still_seconds > 0 && now > mention_at_) {
       mention_at_ = now + options_.still_seconds;

@@ -5,6 +5,10 @@
 
 namespace choir {
 
+/// Runs `action` on a thread of its own and waits at most `seconds`; false when it took longer. The
+/// thread is left behind then: the action must own what it uses.
+bool run_bounded(std::function<void()> action, double seconds);
+
 class AbortHook {
  public:
   /// `action` must come back soon and work beside whatever else the process is doing.
@@ -13,8 +17,7 @@ class AbortHook {
   AbortHook(const AbortHook&) = delete;
   AbortHook& operator=(const AbortHook&) = delete;
 
-  /// Runs all actions there are, on a thread of their own, and waits for them at most `seconds`.
-  /// False when they took longer; the thread is left behind then.
+  /// Runs all actions there are, as run_bounded().
   static bool run_all(double seconds);
 
  private:

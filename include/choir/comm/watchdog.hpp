@@ -23,13 +23,13 @@ class Watchdog {
     std::function<void(const std::string&)> on_timeout;
     /// Beats are shown there and the report names who is behind; may be null.
     HeartbeatBoard* board = nullptr;
-    /// Before the report a file rank_N.txt is written there for each rank that can be seen: phase,
+    /// With the report goes a file rank_N.txt there for each rank that can be seen: phase,
     /// communicators, last calls. Empty: none.
     std::string directory{};
     /// A phase that takes longer is mentioned every so often; 0: never.
     double still_seconds = 0;
     std::function<void(const std::string&)> on_still{};  ///< by default stderr
-    /// Time left to the watchdogs of other nodes to report too, before all are stopped.
+    /// By default: time between report and abort, in which watchdogs of other nodes report, too.
     double grace_seconds = 0;
   };
 
@@ -60,7 +60,6 @@ class Watchdog {
   std::string death_report(const std::string& death) const;
   std::string still_text(double silent) const;
   std::string write_flights() const;
-  void give_up(const std::string& report) const;
 
   Options options_;
   std::mutex mutex_;
