@@ -34,17 +34,26 @@ bool open(const CallRecord& call) {
   return call.end == 0 && call.state != CallState::queued;
 }
 
-const CallRecord* waits_in(const RankFlight& rank) {
-  const auto found = std::find_if(rank.calls.rbegin(), rank.calls.rend(), [](const CallRecord& c) {
-    return c.state == CallState::waiting;
-  });
-  return found == rank.calls.rend() ? nullptr : &*found;
+bool waited_for(const CallRecord& call) {
+  return call.state == CallState::waiting;
+}
+
+bool waits(const RankFlight& rank) {
+  return std::any_of(rank.calls.begin(), rank.calls.end(), waited_for);
 }
 
 const GroupRecord* member_of(const RankFlight& rank, std::uint64_t group) {
   for (const GroupRecord& g : rank.groups)
     if (g.id == group) return &g;
   return nullptr;
+}
+
+/// Begun, but the rank does something else: its share of the work may be missing.
+bool leaves(const RankFlight& rank, const CallRecord& call) {
+  return std::any_of(rank.calls.begin(), rank.calls.end(), [&](const CallRecord& c) {
+    return c.group == call.group && c.sequence == call.sequence && c.call == call.call &&
+           c.state == CallState::started;
+  });
 }
 
 struct Delay {
@@ -57,18 +66,18 @@ struct Delay {
 /// another one waits in, and those from which (or to which) a message is awaited.
 std::vector<Delay> delays(std::span<const RankFlight> ranks) {
   std::vector<Delay> found;
-  for (const RankFlight& waiting : ranks) {
-    const CallRecord* call = waits_in(waiting);
-    if (call == nullptr) continue;
-    for (const RankFlight& other : ranks) {
-      if (&other == &waiting) continue;
-      const GroupRecord* group = member_of(other, call->group);
-      if (group == nullptr) continue;
-      const bool missing =
-          is_collective(call->call) ? group->entered < call->sequence : group->rank == call->peer;
-      if (missing) found.push_back({&other, &waiting, call});
-    }
-  }
+  const auto missing = [](const RankFlight& rank, const CallRecord& call) {
+    const GroupRecord* group = member_of(rank, call.group);
+    if (group == nullptr) return false;
+    if (!is_collective(call.call)) return group->rank == call.peer;
+    return group->entered < call.sequence || leaves(rank, call);
+  };
+  for (const RankFlight& waiting : ranks)
+    for (const CallRecord& call : waiting.calls)
+      if (waited_for(call))  // of each of its threads
+        for (const RankFlight& other : ranks)
+          if (&other != &waiting && missing(other, call))
+            found.push_back({&other, &waiting, &call});
   return found;
 }
 
@@ -91,7 +100,10 @@ std::string sentence(const Delay& delay, double now) {
   std::string text =
       fmt::format("rank {} (process {}{}) ", rank.world_rank, rank.process, words_for(rank.state));
   text += is_collective(delay.in->call)
-              ? fmt::format("has not entered {}, where", describe(*delay.in))
+              ? fmt::format("{} {}, where",
+                            leaves(rank, *delay.in) ? "has begun but does not go on with"
+                                                    : "has not entered",
+                            describe(*delay.in))
               : fmt::format("is the other end of {}, in which", describe(*delay.in));
   return text + fmt::format(" rank {} waits since {}; {}; in phase \"{}\"", delay.of->world_rank,
                             ago(delay.in->start, now), last_call(rank, now), rank.phase);
@@ -107,7 +119,7 @@ std::string describe(const CallRecord& call) {
 
 std::string culprits(std::span<const RankFlight> ranks, double now) {
   const std::vector<Delay> all = delays(ranks);
-  const auto free = [](const RankFlight& r) { return gone(r) || waits_in(r) == nullptr; };
+  const auto free = [](const RankFlight& r) { return gone(r) || !waits(r); };
   const bool some =
       std::any_of(all.begin(), all.end(), [&](const Delay& d) { return free(*d.by); });
   std::vector<const RankFlight*> named;

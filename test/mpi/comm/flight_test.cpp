@@ -140,6 +140,7 @@ TEST(Flight, OtherRanksReadIt) {
   board.publish(mesh->rank() == last ? "step 3: data" : "step 3: comm");
   if (mesh->rank() != last) data.start_all_reduce(memory->data(), 16, DType::f32, ReduceOp::sum);
   mesh->world().barrier();
+  ASSERT_ALL_RANKS(data.size() == ranks);  // everybody's barrier has ended, in their records too
   const std::vector<RankFlight> flights = board.flights();
   ASSERT_ALL_RANKS(flights.size() == static_cast<std::size_t>(ranks));
   bool told = true;

@@ -88,6 +88,17 @@ TEST(FlightReport, NamesTheOtherEndOfAMessage) {
   EXPECT_FALSE(has(text, "rank 1 (process")) << text;
 }
 
+TEST(FlightReport, NamesWhoBeganAndDoesNotGoOn) {
+  std::vector<RankFlight> ranks{rank(0, 5, 8), rank(1, 5, 8)};
+  ranks[0].calls = {call(CommCall::all_reduce, CallState::waiting, "dp", kData, 5, 8, kNow - 2)};
+  ranks[1].calls = {call(CommCall::all_reduce, CallState::started, "dp", kData, 5, 8, kNow - 3)};
+  const std::string text = culprits(ranks, kNow);
+  EXPECT_TRUE(has(text,
+                  "rank 1 (process 101) has begun but does not go on with all_reduce #5 of "
+                  "dp (8 bytes), where rank 0 waits since 2.0 s"))
+      << text;
+}
+
 TEST(FlightReport, NobodyWaitsNobodyIsNamed) {
   std::vector<RankFlight> ranks{rank(0, 5, 8), rank(1, 4, 8)};
   ranks[0].calls = {call(CommCall::all_reduce, CallState::started, "dp", kData, 5, 8, kNow - 2)};
