@@ -26,7 +26,7 @@ hangs in_comm 2 "rank 0 (process" "does not go on with all_reduce #" "in phase \
 hangs in_stage 2 "is the other end of exchange #" "in phase \"step 4: stage 1 of 2, backward of micro-batch" \
   -- parallel.pipeline=2 fault.hang_rank=1 fault.hang_step=4 fault.phase=backward
 timeout=25
-hangs in_first_step 2 "(allowed: 1.0 s)" "rank 1 (process" \
+hangs in_first_step 2 "(allowed: 1.0 s)" "rank 1 is behind, in phase \"step 1: forward\"" \
   -- watch.first_step=1 fault.hang_rank=1 fault.hang_step=1 fault.phase=forward
 
 # A rank of two is stopped from outside: the other one waits, and says why.
