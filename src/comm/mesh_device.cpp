@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/call_check.hpp"
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/nccl_communicator.hpp"
 #include "choir/comm/staged_communicator.hpp"
@@ -52,6 +53,27 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
         make(host_along(axis), layout_.group(rank_, {axis}));
   }
   if (replicas_) device_replicas_ = make(*replicas_, replica_ranks());
+}
+
+// World ranks of each group are named. Device communicators are checked by way of the host.
+void Mesh::check_calls() {
+  const auto check = [](Communicator* checked, Communicator& host, std::vector<int> ranks) {
+    if (checked == nullptr || host.size() == 1) return;
+    checked->check_calls(std::make_unique<CallCheck>(host.duplicate(host.name() + " (check)"),
+                                                     checked->name(), std::move(ranks)));
+  };
+  std::vector<int> everyone;
+  for (int r = 0; r < layout_.ranks(); ++r) everyone.push_back(r);
+  check(world_.get(), *world_, everyone);
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const std::vector<int> ranks = layout_.group(rank_, {axis});
+    check(axes_[static_cast<std::size_t>(a)].get(), host_along(axis), ranks);
+    check(device_axes_[static_cast<std::size_t>(a)].get(), host_along(axis), ranks);
+  }
+  if (!replicas_) return;
+  check(replicas_.get(), *replicas_, replica_ranks());
+  check(device_replicas_.get(), *replicas_, replica_ranks());
 }
 
 }  // namespace choir

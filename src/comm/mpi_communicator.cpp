@@ -1,5 +1,6 @@
 #include "choir/comm/mpi_communicator.hpp"
 
+#include <atomic>
 #include <exception>
 #include <vector>
 
@@ -32,11 +33,22 @@ MPI_Comm duplicate_of(MPI_Comm group, const std::string& name) {
   return copy;
 }
 
+// The same number on all ranks of the group and on no other group: its first rank counts.
+std::uint64_t agreed_id(MPI_Comm comm, const std::string& name) {
+  static std::atomic<std::uint32_t> made{0};
+  int world_rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  std::uint64_t id = static_cast<std::uint64_t>(world_rank) << 32 | ++made;
+  mpi_check(MPI_Bcast(&id, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast", name);
+  return id;
+}
+
 // One duplicated group; freed last, after everything that uses it.
 struct Group {
   Group(MPI_Comm from, const std::string& name) : comm(duplicate_of(from, name)) {
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
+    id = agreed_id(comm, name);
   }
   ~Group() {
     // While an exception unwinds, other ranks may never come: freeing is collective, so it is left
@@ -47,6 +59,7 @@ struct Group {
   Group& operator=(const Group&) = delete;
   MPI_Comm comm;
   int rank = 0, size = 1;
+  std::uint64_t id = 0;
   int unwinding = std::uncaught_exceptions();
 };
 
@@ -62,7 +75,9 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
         staged_(comm_, label_, rank(), size(), options.reduce_chunk_bytes),
         queue_(async_group_.comm, label_, rank(), size(), options, traffic_),
         exchanges_(comm_, label_, options.max_chunk_bytes, traffic_),
-        requests_(static_cast<std::size_t>(size()), MPI_REQUEST_NULL) {}
+        requests_(static_cast<std::size_t>(size()), MPI_REQUEST_NULL) {
+    identify(group_->id);
+  }
 
   const char* transport() const override { return "mpi"; }
   MPI_Comm mpi_handle() const override { return comm_; }
@@ -71,8 +86,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     return std::make_unique<PrivateBuffer>(bytes);
   }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                  Summation order) override {
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
     const TrafficTimer timer(traffic_, count * size_of(dtype));
     if (size() == 1) return;
     if (is_staged(dtype, op, order)) return staged_.all_reduce(data, count, dtype, op);
@@ -83,8 +98,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     });
   }
 
-  void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                      Summation order) override {
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
     const TrafficTimer timer(traffic_, count * size_of(dtype) * ranks());
     if (size() == 1) return;
     if (is_staged(dtype, op, order)) return staged_.reduce_scatter(data, count, dtype, op);
@@ -96,7 +111,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     });
   }
 
-  void all_gather(void* data, std::size_t count, DType dtype) override {
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
     const std::size_t block = count * size_of(dtype);
     const TrafficTimer timer(traffic_, block * ranks());
     if (size() == 1 || count == 0) return;
@@ -108,13 +123,13 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
       broadcast_pieces(at(data, static_cast<std::size_t>(root) * block), block, root);
   }
 
-  void broadcast(void* data, std::size_t bytes, int root) override {
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
     if (size() > 1) broadcast_pieces(data, bytes, root);
   }
 
-  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
     const TrafficTimer timer(traffic_, count * size_of(dtype));
     check_rank(root);
     if (size() == 1) return;
@@ -124,8 +139,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     });
   }
 
-  void scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
-               void* receive, std::size_t bytes, int root) override {
+  void do_scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* receive, std::size_t bytes, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
     if (rank() != root) return receive_pieces(receive, bytes, root, kTagBlocks);
@@ -141,8 +156,8 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     with_every_peer(counts, offsets, post);
   }
 
-  void gather(const void* send, std::size_t bytes, void* receive, const std::int64_t* counts,
-              const std::int64_t* offsets, int root) override {
+  void do_gather(const void* send, std::size_t bytes, void* receive, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
     const TrafficTimer timer(traffic_, bytes);
     check_rank(root);
     if (rank() != root) return send_pieces(send, bytes, root, kTagBlocks);
@@ -158,7 +173,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     with_every_peer(counts, offsets, post);
   }
 
-  void all_to_all(const void* send, void* receive, std::size_t bytes) override {
+  void do_all_to_all(const void* send, void* receive, std::size_t bytes) override {
     const TrafficTimer timer(traffic_, bytes * ranks());
     if (bytes <= options_.max_chunk_bytes)
       return mpi_check(MPI_Alltoall(send, static_cast<int>(bytes), MPI_BYTE, receive,
@@ -177,39 +192,39 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
     }
   }
 
-  void send(const void* data, std::size_t bytes, int to, int tag) override {
+  void do_send(const void* data, std::size_t bytes, int to, int tag) override {
     const TrafficTimer timer(traffic_, bytes);
     check_peer(to, tag);
     send_pieces(data, bytes, to, tag);
   }
 
-  void receive(void* data, std::size_t bytes, int from, int tag) override {
+  void do_receive(void* data, std::size_t bytes, int from, int tag) override {
     const TrafficTimer timer(traffic_, bytes);
     check_peer(from, tag);
     receive_pieces(data, bytes, from, tag);
   }
 
-  void barrier() override {
+  void do_barrier() override {
     const TrafficTimer timer(traffic_, 0);
     if (size() > 1) mpi_check(MPI_Barrier(comm_), "MPI_Barrier", label_);
   }
 
-  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                Summation order) override {
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
     return start({MpiQueue::Kind::all_reduce, data, count, dtype, op, is_staged(dtype, op, order)},
                  1);
   }
-  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                    Summation order) override {
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
     return start(
         {MpiQueue::Kind::reduce_scatter, data, count, dtype, op, is_staged(dtype, op, order)},
         ranks());
   }
-  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
     return start({MpiQueue::Kind::all_gather, data, count, dtype, ReduceOp::sum, false}, ranks());
   }
 
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     const TrafficTimer timer(traffic_, check_exchange(messages, kFirstReservedTag));
     return exchanges_.start(messages);
   }

@@ -63,7 +63,7 @@ void MpiExchanges::finish(Piece& piece) {
   check_size(piece, status);
 }
 
-void MpiExchanges::Operation::wait() {
+void MpiExchanges::Operation::do_wait() {
   CHOIR_CHECK(!free, "wait() called twice on {}", owner->label_);
   const double from = now_seconds();
   for (Piece& piece : pieces) owner->finish(piece);
@@ -71,7 +71,7 @@ void MpiExchanges::Operation::wait() {
   owner->traffic_.seconds += now_seconds() - from;
 }
 
-void MpiExchanges::Operation::wait_received() {
+void MpiExchanges::Operation::do_wait_received() {
   CHOIR_CHECK(!free, "wait_received() after wait() on {}", owner->label_);
   const double from = now_seconds();
   for (Piece& piece : pieces)
@@ -79,7 +79,7 @@ void MpiExchanges::Operation::wait_received() {
   owner->traffic_.seconds += now_seconds() - from;
 }
 
-bool MpiExchanges::Operation::test() {
+bool MpiExchanges::Operation::do_test() {
   for (Piece& piece : pieces) {
     if (piece.request == MPI_REQUEST_NULL) continue;
     int done = 0;

@@ -23,9 +23,9 @@ class MpiExchanges {
     int bytes = 0, from = -1;  ///< of a receive
   };
   struct Operation final : ExchangeRequest {
-    void wait() override;
-    void wait_received() override;
-    bool test() override;
+    void do_wait() override;
+    void do_wait_received() override;
+    bool do_test() override;
     MpiExchanges* owner = nullptr;
     std::vector<Piece> pieces;
     bool free = true;

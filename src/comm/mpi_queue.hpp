@@ -34,8 +34,8 @@ class MpiQueue {
   static constexpr int kPosted = 8;  // pieces MPI works on at a time
 
   struct Operation final : CommRequest {
-    void wait() override { queue->wait(*this); }
-    bool test() override { return queue->test(*this); }
+    void do_wait() override { queue->wait(*this); }
+    bool do_test() override { return queue->test(*this); }
     MpiQueue* queue = nullptr;
     Work work;
     std::uint64_t sequence = 0;

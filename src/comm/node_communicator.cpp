@@ -62,6 +62,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
         outputs_(ranks()) {
     list_->windows.reserve(256);
     for (Operation& operation : ring_) operation.owner = this;
+    identify(mpi_->id());
+    mpi_->silence();
   }
   ~NodeCommunicator() override {
     if (!broken_) return;
@@ -77,62 +79,62 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     return std::make_unique<WindowBuffer>(comm_, label_, bytes, rank(), list_);
   }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                  Summation order) override {
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
     NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
     if (!locate(data, count * size_of(dtype), call))
       return through_mpi([&](Communicator& c) { c.all_reduce(data, count, dtype, op, order); });
     blocking(call, count * size_of(dtype));
   }
-  void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                      Summation order) override {
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
     NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
     if (!locate(data, count * size_of(dtype) * ranks(), call))
       return through_mpi([&](Communicator& c) { c.reduce_scatter(data, count, dtype, op, order); });
     blocking(call, count * size_of(dtype) * ranks());
   }
-  void all_gather(void* data, std::size_t count, DType dtype) override {
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
     NodeCall call{0, 0, count, Kind::all_gather, dtype, ReduceOp::sum};
     if (!locate(data, count * size_of(dtype) * ranks(), call))
       return through_mpi([&](Communicator& c) { c.all_gather(data, count, dtype); });
     blocking(call, count * size_of(dtype) * ranks());
   }
-  void barrier() override { blocking(NodeCall{}, 0); }
+  void do_barrier() override { blocking(NodeCall{}, 0); }
 
-  void broadcast(void* data, std::size_t bytes, int root) override {
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
     through_mpi([&](Communicator& c) { c.broadcast(data, bytes, root); });
   }
-  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
     through_mpi([&](Communicator& c) { c.reduce(data, count, dtype, op, root); });
   }
-  void scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
-               void* target, std::size_t bytes, int root) override {
+  void do_scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* target, std::size_t bytes, int root) override {
     through_mpi([&](Communicator& c) { c.scatter(source, counts, offsets, target, bytes, root); });
   }
-  void gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
-              const std::int64_t* offsets, int root) override {
+  void do_gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
     through_mpi([&](Communicator& c) { c.gather(source, bytes, target, counts, offsets, root); });
   }
-  void all_to_all(const void* source, void* target, std::size_t bytes) override {
+  void do_all_to_all(const void* source, void* target, std::size_t bytes) override {
     through_mpi([&](Communicator& c) { c.all_to_all(source, target, bytes); });
   }
-  void send(const void* data, std::size_t bytes, int to, int tag) override {
+  void do_send(const void* data, std::size_t bytes, int to, int tag) override {
     through_mpi([&](Communicator& c) { c.send(data, bytes, to, tag); });
   }
-  void receive(void* data, std::size_t bytes, int from, int tag) override {
+  void do_receive(void* data, std::size_t bytes, int from, int tag) override {
     through_mpi([&](Communicator& c) { c.receive(data, bytes, from, tag); });
   }
 
-  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                Summation order) override {
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
     NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
     if (locate(data, count * size_of(dtype), call)) return start(call, count * size_of(dtype));
     return start_mpi([&](Communicator& c) -> CommRequest& {
       return c.start_all_reduce(data, count, dtype, op, order);
     });
   }
-  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                    Summation order) override {
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
     NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
     const std::size_t bytes = count * size_of(dtype) * ranks();
     if (locate(data, bytes, call)) return start(call, bytes);
@@ -140,7 +142,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
       return c.start_reduce_scatter(data, count, dtype, op, order);
     });
   }
-  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
     NodeCall call{0, 0, count, Kind::all_gather, dtype, ReduceOp::sum};
     const std::size_t bytes = count * size_of(dtype) * ranks();
     if (locate(data, bytes, call)) return start(call, bytes);
@@ -148,7 +150,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
         [&](Communicator& c) -> CommRequest& { return c.start_all_gather(data, count, dtype); });
   }
 
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     check_usable();
     mpi_->reset_traffic();
     ForwardedExchange& exchange = free_one(exchanges_);
@@ -168,8 +170,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
 
   // A window operation. `cursor` counts the bytes of this rank's share that are done.
   struct Operation final : CommRequest {
-    void wait() override { owner->wait(*this); }
-    bool test() override {
+    void do_wait() override { owner->wait(*this); }
+    bool do_test() override {
       return owner->guarded([this] { return owner->test(*this); });
     }
     NodeCommunicator* owner = nullptr;
@@ -180,26 +182,26 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   };
   // An operation that MPI does, with its exposed time booked here. Wraps it to keep one account.
   struct Forwarded final : CommRequest {
-    void wait() override {
+    void do_wait() override {
       CHOIR_CHECK(inner != nullptr, "wait() called twice on {}", owner->label_);
       const double from = now_seconds();
       inner->wait();
       inner = nullptr;
       owner->traffic_.seconds += now_seconds() - from;
     }
-    bool test() override { return inner == nullptr || inner->test(); }
+    bool do_test() override { return inner == nullptr || inner->test(); }
     NodeCommunicator* owner = nullptr;
     CommRequest* inner = nullptr;
   };
   struct ForwardedExchange final : ExchangeRequest {
-    void wait() override {
+    void do_wait() override {
       complete([](ExchangeRequest& request) { request.wait(); });
       inner = nullptr;
     }
-    void wait_received() override {
+    void do_wait_received() override {
       complete([](ExchangeRequest& request) { request.wait_received(); });
     }
-    bool test() override { return inner == nullptr || inner->test(); }
+    bool do_test() override { return inner == nullptr || inner->test(); }
     template <class F>
     void complete(F&& f) {
       CHOIR_CHECK(inner != nullptr, "waited for an exchange twice on {}", owner->label_);

@@ -35,9 +35,9 @@ constexpr int kTags = 29999;  // the fewest of all communicators
 
 class DoneRequest final : public ExchangeRequest {
  public:
-  void wait() override {}
-  void wait_received() override {}
-  bool test() override { return true; }
+  void do_wait() override {}
+  void do_wait_received() override {}
+  bool do_test() override { return true; }
 };
 
 class NullCommunicator final : public Communicator {
@@ -49,46 +49,46 @@ class NullCommunicator final : public Communicator {
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     return std::make_unique<ReservedBuffer>(bytes);
   }
-  void all_reduce(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+  void do_all_reduce(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
     tally(count * size_of(dtype));
   }
-  void reduce_scatter(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+  void do_reduce_scatter(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
     tally(count * size_of(dtype) * ranks());
   }
-  void all_gather(void*, std::size_t count, DType dtype) override {
+  void do_all_gather(void*, std::size_t count, DType dtype) override {
     tally(count * size_of(dtype) * ranks());
   }
-  void broadcast(void*, std::size_t bytes, int) override { tally(bytes); }
-  void reduce(void*, std::size_t count, DType dtype, ReduceOp, int) override {
+  void do_broadcast(void*, std::size_t bytes, int) override { tally(bytes); }
+  void do_reduce(void*, std::size_t count, DType dtype, ReduceOp, int) override {
     tally(count * size_of(dtype));
   }
-  void scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t bytes,
-               int) override {
+  void do_scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t bytes,
+                  int) override {
     tally(bytes);
   }
-  void gather(const void*, std::size_t bytes, void*, const std::int64_t*, const std::int64_t*,
-              int) override {
+  void do_gather(const void*, std::size_t bytes, void*, const std::int64_t*, const std::int64_t*,
+                 int) override {
     tally(bytes);
   }
-  void all_to_all(const void*, void*, std::size_t bytes) override { tally(bytes * ranks()); }
-  void send(const void*, std::size_t bytes, int, int) override { tally(bytes); }
-  void receive(void*, std::size_t bytes, int, int) override { tally(bytes); }
-  void barrier() override { tally(0); }
-  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                Summation order) override {
-    all_reduce(data, count, dtype, op, order);
+  void do_all_to_all(const void*, void*, std::size_t bytes) override { tally(bytes * ranks()); }
+  void do_send(const void*, std::size_t bytes, int, int) override { tally(bytes); }
+  void do_receive(void*, std::size_t bytes, int, int) override { tally(bytes); }
+  void do_barrier() override { tally(0); }
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
+    do_all_reduce(data, count, dtype, op, order);
     return done_;
   }
-  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                    Summation order) override {
-    reduce_scatter(data, count, dtype, op, order);
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
+    do_reduce_scatter(data, count, dtype, op, order);
     return done_;
   }
-  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
-    all_gather(data, count, dtype);
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
+    do_all_gather(data, count, dtype);
     return done_;
   }
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     tally(check_exchange(messages, kTags));
     return done_;
   }

@@ -265,6 +265,7 @@ class StagedCommunicator final : public Communicator {
         compute_(device),
         options_(options) {
     if (size() == 1) return;
+    identify(derived_id(host, name));
     int level = MPI_THREAD_SINGLE;
     MPI_Query_thread(&level);
     jobs_ = std::make_unique<StagedJobs>(
@@ -279,21 +280,21 @@ class StagedCommunicator final : public Communicator {
     return std::make_unique<DeviceBuffer>(device_, bytes);
   }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                  Summation order) override {
-    start_all_reduce(data, count, dtype, op, order).wait();
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
+    do_start_all_reduce(data, count, dtype, op, order).wait();
   }
-  void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                      Summation order) override {
-    start_reduce_scatter(data, count, dtype, op, order).wait();
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
+    do_start_reduce_scatter(data, count, dtype, op, order).wait();
   }
-  void all_gather(void* data, std::size_t count, DType dtype) override {
-    start_all_gather(data, count, dtype).wait();
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
+    do_start_all_gather(data, count, dtype).wait();
   }
-  void broadcast(void* data, std::size_t bytes, int root) override {
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
     start({.kind = Kind::broadcast, .data = data, .count = bytes, .peer = root}, bytes).wait();
   }
-  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
     start({.kind = Kind::reduce,
            .data = data,
            .count = count,
@@ -303,8 +304,8 @@ class StagedCommunicator final : public Communicator {
           count * size_of(dtype))
         .wait();
   }
-  void scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
-               void* target, std::size_t bytes, int root) override {
+  void do_scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* target, std::size_t bytes, int root) override {
     start({.kind = Kind::scatter,
            .data = target,
            .source = source,
@@ -316,8 +317,8 @@ class StagedCommunicator final : public Communicator {
         .wait();
     if (rank() == root) compute_.copy(target, at(source, own(offsets)), bytes);
   }
-  void gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
-              const std::int64_t* offsets, int root) override {
+  void do_gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
     start({.kind = Kind::gather,
            .data = target,
            .source = source,
@@ -329,26 +330,26 @@ class StagedCommunicator final : public Communicator {
         .wait();
     if (rank() == root) compute_.copy(at(target, own(offsets)), source, bytes);
   }
-  void all_to_all(const void* source, void* target, std::size_t bytes) override {
+  void do_all_to_all(const void* source, void* target, std::size_t bytes) override {
     start({.kind = Kind::all_to_all, .data = target, .source = source, .count = bytes},
           bytes * ranks())
         .wait();
     if (size() == 1) compute_.copy(target, source, bytes);
   }
-  void send(const void* data, std::size_t bytes, int to, int tag) override {
+  void do_send(const void* data, std::size_t bytes, int to, int tag) override {
     check_tag(tag);
     start({.kind = Kind::send, .source = data, .count = bytes, .peer = to, .tag = tag}, bytes)
         .wait();
   }
-  void receive(void* data, std::size_t bytes, int from, int tag) override {
+  void do_receive(void* data, std::size_t bytes, int from, int tag) override {
     check_tag(tag);
     start({.kind = Kind::receive, .data = data, .count = bytes, .peer = from, .tag = tag}, bytes)
         .wait();
   }
-  void barrier() override { start({.kind = Kind::barrier}, 0).wait(); }
+  void do_barrier() override { start({.kind = Kind::barrier}, 0).wait(); }
 
-  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                Summation order) override {
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
     return start({.kind = Kind::all_reduce,
                   .data = data,
                   .count = count,
@@ -357,8 +358,8 @@ class StagedCommunicator final : public Communicator {
                   .order = order},
                  count * size_of(dtype));
   }
-  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                    Summation order) override {
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
     return start({.kind = Kind::reduce_scatter,
                   .data = data,
                   .count = count,
@@ -367,12 +368,12 @@ class StagedCommunicator final : public Communicator {
                   .order = order},
                  count * size_of(dtype) * ranks());
   }
-  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
     return start({.kind = Kind::all_gather, .data = data, .count = count, .dtype = dtype},
                  count * size_of(dtype) * ranks());
   }
 
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     const std::size_t bytes = check_exchange(messages, kBlockTag);
     return start({.kind = Kind::exchange, .messages = messages}, bytes);
   }
@@ -381,11 +382,13 @@ class StagedCommunicator final : public Communicator {
     return std::make_unique<StagedCommunicator>(host_, device_, name, options_);
   }
 
+  bool queues() const override { return true; }
+
  private:
   struct Nothing final : ExchangeRequest {
-    void wait() override {}
-    void wait_received() override {}
-    bool test() override { return true; }
+    void do_wait() override {}
+    void do_wait_received() override {}
+    bool do_test() override { return true; }
   };
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   std::size_t own(const std::int64_t* offsets) const {

@@ -64,9 +64,9 @@ class StagedJobs {
  private:
   static constexpr std::uint64_t kJobs = Communicator::kMaxInFlight;
   struct Job final : ExchangeRequest {
-    void wait() override { owner->wait(*this, true); }
-    void wait_received() override { owner->wait(*this, false); }
-    bool test() override { return owner->test(*this); }
+    void do_wait() override { owner->wait(*this, true); }
+    void do_wait_received() override { owner->wait(*this, false); }
+    bool do_test() override { return owner->test(*this); }
     StagedJobs* owner = nullptr;
     Work work;
     std::uint64_t sequence = 0;

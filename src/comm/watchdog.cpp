@@ -1,30 +1,68 @@
 #include "choir/comm/watchdog.hpp"
 
 #include <fmt/core.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <vector>
 
+#include "choir/comm/abort_hook.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 
 namespace choir {
 namespace {
 
-void report_and_abort(const std::string& report) {
-  std::fputs((report + "\n").c_str(), stderr);
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
   std::fflush(stderr);
+}
+
+void report_and_abort(const std::string& report, double grace_seconds) {
+  say(report);
+  std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
+  constexpr double kForHooks = 1;
+  if (!AbortHook::run_all(kForHooks)) say("choir: watchdog: NCCL could not be aborted in time");
   MpiSession::abort(ExitCode::communication);
+}
+
+// Looks so many times per time-out rather than at the exact moment, so that a beat need not wake
+// the thread; and often enough for the dead.
+std::chrono::duration<double> interval_for(double timeout_seconds) {
+  constexpr double kLooks = 10, kShortest = 0.005, kLongest = 0.5;
+  return std::chrono::duration<double>(std::clamp(timeout_seconds / kLooks, kShortest, kLongest));
+}
+
+/// Words when that failed.
+std::string write_tables(const std::string& directory, const std::vector<RankFlight>& flights) {
+  mkdir(directory.c_str(), 0777);
+  const double now = now_seconds();
+  for (const RankFlight& rank : flights) {
+    const std::string path = fmt::format("{}/rank_{}.txt", directory, rank.world_rank);
+    std::FILE* file = std::fopen(path.c_str(), "we");
+    if (file == nullptr) return fmt::format("cannot write {}: {}", path, std::strerror(errno));
+    std::fputs(flight_table(rank, now).c_str(), file);
+    std::fclose(file);
+  }
+  return {};
 }
 
 }  // namespace
 
-Watchdog::Watchdog(Options options) : options_(std::move(options)) {
+Watchdog::Watchdog(Options options)
+    : options_(std::move(options)), usual_(options_.timeout_seconds) {
   if (!on()) return;
   if (options_.host.empty()) options_.host = host_name();
-  if (!options_.on_timeout) options_.on_timeout = report_and_abort;
+  if (!options_.on_timeout)
+    options_.on_timeout = [grace = options_.grace_seconds](const std::string& report) {
+      report_and_abort(report, grace);
+    };
+  if (!options_.on_still) options_.on_still = say;
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -54,7 +92,8 @@ void Watchdog::begin(std::string_view phase, double timeout_seconds, bool waitin
   phase_[length] = '\0';
   if (options_.board) options_.board->publish(phase_, waiting);
   beaten_at_ = now_seconds();
-  allowed_ = timeout_seconds > 0 ? timeout_seconds : options_.timeout_seconds;
+  allowed_ = timeout_seconds > 0 ? timeout_seconds : usual_;
+  mention_at_ = beaten_at_ + options_.still_seconds;
 }
 
 void Watchdog::rest() {
@@ -63,26 +102,76 @@ void Watchdog::rest() {
   allowed_ = 0;
 }
 
-// Looks ten times per time-out rather than at the exact moment, so that a beat need not wake the
-// thread.
+void Watchdog::allow(double timeout_seconds) {
+  if (!on()) return;
+  const std::lock_guard lock(mutex_);
+  usual_ = timeout_seconds;
+}
+
+std::string Watchdog::silent_report(double silent) const {
+  std::string report = fmt::format(
+      "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {})",
+      options_.rank, options_.host, format_duration(silent), phase_, format_duration(allowed_));
+  if (options_.board == nullptr) return report;
+  const std::string last = options_.board->behind();
+  if (!last.empty()) report += "; " + last;
+  const std::string who = culprits(options_.board->flights(), now_seconds());
+  if (!who.empty()) report += "; " + who;
+  return report;
+}
+
+std::string Watchdog::death_report(const std::string& death) const {
+  std::string report = fmt::format("choir: watchdog: rank {} on {} sees that {}", options_.rank,
+                                   options_.host, death);
+  const std::string who = culprits(options_.board->flights(), now_seconds());
+  return who.empty() ? report : report + "; " + who;
+}
+
+std::string Watchdog::still_text(double silent) const {
+  std::string text =
+      fmt::format("choir: rank {} on {} is still in phase \"{}\", {} (allowed: {})", options_.rank,
+                  options_.host, phase_, format_duration(silent), format_duration(allowed_));
+  const std::string behind = options_.board ? options_.board->behind() : "";
+  return behind.empty() ? text : text + "; " + behind;
+}
+
+// Of ranks of one node by whoever is first; the same files again by whoever comes next. A file
+// system that hangs must not keep the report back.
+std::string Watchdog::write_flights() const {
+  if (options_.directory.empty() || options_.board == nullptr) return {};
+  constexpr double kForFiles = 2;
+  const auto failure = std::make_shared<std::string>();
+  const bool done = run_bounded(
+      [failure, directory = options_.directory, flights = options_.board->flights()] {
+        *failure = write_tables(directory, flights);
+      },
+      kForFiles);
+  if (!done) return fmt::format("; writing to {} takes too long", options_.directory);
+  if (!failure->empty()) return "; " + *failure;
+  return fmt::format("; the last calls of each rank are in {}", options_.directory);
+}
+
 void Watchdog::watch() {
-  const auto interval =
-      std::chrono::duration<double>(std::clamp(options_.timeout_seconds / 10, 0.005, 1.0));
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    wake_.wait_for(lock, interval);
-    const double silent = now_seconds() - beaten_at_;
-    if (stop_ || allowed_ <= 0 || silent <= allowed_) continue;
-    std::string report = fmt::format(
-        "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {})",
-        options_.rank, options_.host, format_duration(silent), phase_, format_duration(allowed_));
-    const std::string culprit = options_.board ? options_.board->behind() : "";
-    if (!culprit.empty()) report += "; " + culprit;
-    report += "; stopping all ranks with exit code 5";
-    allowed_ = 0;
-    lock.unlock();
-    options_.on_timeout(report);
-    lock.lock();
+    wake_.wait_for(lock, interval_for(usual_));
+    if (options_.board) options_.board->tick();
+    if (stop_ || allowed_ <= 0) continue;
+    const double now = now_seconds(), silent = now - beaten_at_;
+    const std::string death = options_.board ? options_.board->dead() : "";
+    if (!death.empty() || silent > allowed_) {
+      const std::string report = death.empty() ? silent_report(silent) : death_report(death);
+      allowed_ = 0;
+      lock.unlock();
+      options_.on_timeout(report + write_flights() + "; stopping all ranks with exit code 5");
+      lock.lock();
+    } else if (options_.still_seconds > 0 && now > mention_at_) {
+      mention_at_ = now + options_.still_seconds;
+      const std::string text = still_text(silent);
+      lock.unlock();
+      options_.on_still(text);
+      lock.lock();
+    }
   }
 }
 

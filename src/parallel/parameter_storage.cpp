@@ -23,7 +23,8 @@ std::uint32_t crc_on(Device& device, bool outside, const std::byte* data, std::s
 }
 
 /// Two registers over the two halves, so that 64 bits mean something.
-std::uint64_t digest_of(Device& device, bool outside, const TensorView& x, std::uint64_t digest) {
+std::uint64_t digest_of_memory(Device& device, bool outside, const TensorView& x,
+                               std::uint64_t digest) {
   const auto* bytes = static_cast<const std::byte*>(x.data);
   const std::size_t half = x.bytes() / 2;
   const auto low = crc_on(device, outside, bytes, half, static_cast<std::uint32_t>(digest));
@@ -177,18 +178,20 @@ void ParameterStorage::begin_gradients(const Stream& stream, const Bucket& bucke
 std::uint64_t ParameterStorage::digest(bool whole_only) const {
   if (device_->kind() == DeviceKind::null) return 0;
   std::uint64_t digest = 0;
+  for (const Parameter& p : parameters_->parameters())
+    if (!whole_only || p.shard.split_dim < 0) digest = digest_of(p, digest);
+  return sharding_.values_sharded() ? exchanged(digest) : digest;
+}
+
+std::uint64_t ParameterStorage::digest_of(const Parameter& p, std::uint64_t digest) const {
   const bool sliced = sharding_.values_sharded();
   const bool outside = masters_outside() && (sliced || sharding_.stage() == 0);
   if (outside) device_->synchronize(device_->main_stream());
-  for (const Parameter& p : parameters_->parameters()) {
-    if (whole_only && p.shard.split_dim >= 0) continue;
-    digest = digest_of(*device_, outside,
-                       sliced                   ? owned_part(masters(bucket_of(p)), p)
-                       : sharding_.stage() == 0 ? p.master
-                                                : p.value,
-                       digest);
-  }
-  return sliced ? exchanged(digest) : digest;
+  return digest_of_memory(*device_, outside,
+                          sliced                   ? owned_part(masters(bucket_of(p)), p)
+                          : sharding_.stage() == 0 ? p.master
+                                                   : p.value,
+                          digest);
 }
 
 // By way of the device, whose memory the communicator of the group is for.

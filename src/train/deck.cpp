@@ -22,6 +22,7 @@ deck::Table make_table() {
   deck::add_train_keys(table);
   deck::add_parallel_keys(table);
   deck::add_service_keys(table);
+  deck::add_watch_keys(table);
   table.foreign(deck::foreign_keys());
   return table;
 }

@@ -14,6 +14,7 @@ void add_speech_data_keys(Table& table);
 void add_train_keys(Table& table);
 void add_parallel_keys(Table& table);
 void add_service_keys(Table& table);  // eval, checkpoint, log, fault, device
+void add_watch_keys(Table& table);
 std::vector<ForeignKey> foreign_keys();
 
 /// What no single key can show. Places are put in front by the caller.

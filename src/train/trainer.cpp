@@ -24,6 +24,7 @@ ExitCode Trainer::run() {
     stop = agreed_stop();
     if (stop != Stop::none) take_results(0);
     if (engine_->in_flight() > 0) continue;
+    watch_.after_step(*engine_, progress_.step);
     const bool last = progress_.step == deck_.train.max_steps;
     // After SIGTERM there is no time for it.
     if (stop != Stop::terminate && (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)))
@@ -40,7 +41,7 @@ ExitCode Trainer::run() {
 bool Trainer::settles(std::int64_t step) const {
   return first_line_ || step == deck_.train.max_steps || due(deck_.log.interval, step) ||
          due(deck_.eval.interval, step) || due(deck_.checkpoint.interval, step) ||
-         step == trace_.last();
+         step == trace_.last() || watch_.weights_due(step);
 }
 
 void Trainer::queue_step() {
@@ -75,6 +76,7 @@ void Trainer::take_result() {
   progress_.good_steps = state.good_steps;
   skip_or_stop(last_);
   clock_.end();
+  watch_.end_step();
   since_log_.add(clock_);
   all_steps_.add(clock_);
   if (last_.updated) loss_since_evaluation_ += last_.loss, ++steps_since_evaluation_;
@@ -152,6 +154,7 @@ void Trainer::log_step() {
   since_log_ = {};
   content_since_log_ = {};
   for (const std::string& line : data_->take_warnings()) log_.warn("data: {}", line);
+  watch_.report_ranks(mesh_, progress_.step, log_, metrics_file_);
   if (mesh_.rank() != 0) return;
   log_.info("{}", format_line(m, mesh_.world().size()));
   if (!metrics_file_.write(to_json(m, mesh_.world().size())))
@@ -161,7 +164,7 @@ void Trainer::log_step() {
 void Trainer::evaluate() {
   if (!data_->has_validation()) return;
   const double start = now_seconds();
-  watchdog_.beat("evaluation");
+  watch_.evaluation("evaluation");
   ProgressLine progress(log_, "evaluation");
   validations_ = data_->validate(engine_->instance(), &progress);
   val_loss_ = validations_.front().loss;
@@ -179,7 +182,7 @@ void Trainer::evaluate() {
 
 void Trainer::write_sample() {
   const double start = now_seconds();
-  watchdog_.beat("sample");
+  watch_.evaluation("sample");
   const std::string text = data_->sample(engine_->instance());
   evaluation_seconds_ += now_seconds() - start;
   if (text.empty() || mesh_.rank() != 0) return;
@@ -199,7 +202,7 @@ std::string Trainer::meta_json() const {
 }
 
 void Trainer::save() {
-  watchdog_.beat("checkpoint");
+  watch_.save("checkpoint");
   checkpointer_->save(meta_json(), val_loss_);
 }
 
@@ -218,7 +221,7 @@ ExitCode Trainer::finish(Stop stop) {
   if (done && progress_.step > first_step_) write_sample();
   if (wanted && time_left) save();
   const bool saved = wanted && time_left && checkpointer_->failures() == failures;
-  watchdog_.rest();
+  watch_.rest();
   log_.plain(summary());
   if (done) return ExitCode::done;
   if (saved) {

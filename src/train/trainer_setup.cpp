@@ -29,12 +29,7 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
       faults_(deck_.fault, mesh_.rank()),
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
             mesh_.rank() == 0 ? directory_.stop_file() : ""),
-      heartbeats_(mesh_.node(), mesh_.rank()),
-      watchdog_({.timeout_seconds = deck_.parallel.timeout,
-                 .rank = mesh_.rank(),
-                 .host = host_name(),
-                 .on_timeout = {},
-                 .board = &heartbeats_}),
+      watch_(deck_, mesh_, directory_.path()),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
   together(mesh_.world(), [&] {
     batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
@@ -45,6 +40,7 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
   resume();
   clock_.listen([this](Phase ended, double start, double end, Phase next) {
     trace_.span(name_of(ended), start, end);
+    watch_.span(ended, start, end);
     // A stage of a pipeline says more: which action of which micro-batch it is at.
     std::string_view doing = engine_->doing();
     char text[64];
@@ -53,13 +49,13 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
           fmt::format_to_n(text, sizeof text, "step {}: {}", progress_.step + 1, name_of(next));
       doing = {text, std::min(written.size, sizeof text)};
     }
-    watchdog_.beat(doing);
+    watch_.step(doing, progress_.step - first_step_);
     faults_.in_phase(progress_.step + 1, name_of(next));
   });
 }
 
 void Trainer::open_run() {
-  watchdog_.beat("start");
+  watch_.start("start");
   together(mesh_.world(), [&] {
     if (mesh_.rank() != 0) return;
     directory_.create();
@@ -87,7 +83,7 @@ void Trainer::build() {
     require_memory(plan_, mesh_.node().size(), device_);
   });
   options.arena_requests = plan_.arena_requests;
-  options.watchdog = &watchdog_;
+  options.watchdog = &watch_.dog();
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
@@ -115,7 +111,7 @@ void Trainer::build() {
 }
 
 void Trainer::resume() {
-  watchdog_.beat("resume");
+  watch_.start("resume");
   if (!checkpointer_->restore(data_->vocab_hash())) {
     engine_->instance().initialise(engine_->options().seed);
     if (!deck_.checkpoint.init_from.empty())

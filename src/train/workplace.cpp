@@ -33,6 +33,7 @@ void open_device(Workplace& place, const Deck& deck) {
                               .shared_cards = choice.shared_cards,
                               .timeout_seconds = deck.parallel.timeout,
                               .nccl_library = {}});
+  if (deck.watch.calls) mesh.check_calls();
 }
 
 }  // namespace choir

@@ -3,6 +3,10 @@
 // fails on demand.
 #include <dlfcn.h>
 
+#include <chrono>
+#include <thread>
+
+#include "choir/comm/abort_hook.hpp"
 #include "choir/core/error.hpp"
 #include "test/mpi/comm/wild.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
@@ -108,6 +112,46 @@ TEST_F(Nccl, ErrorOfAPeerShowsAtTheNextCallAndBreaksTheCommunicator) {
   EXPECT_ALL_RANKS(has(text, "NCCL on dp")) << text;
   const std::string later = words([&] { comm->broadcast(memory->data(), 4, 0); });
   EXPECT_ALL_RANKS(has(later, "broken by an earlier error")) << later;
+  device_->synchronize(device_->main_stream());
+  host_->barrier();
+}
+
+// As the watchdog does it: the GPU waits for a peer that never comes.
+TEST_F(Nccl, AnAbortEndsWhatThePeersNeverJoin) {
+  if (host_->size() == 1) return;
+  const auto comm = make();
+  const auto memory = comm->allocate(64);
+  bool aborted = true;
+  std::string later = "broken";
+  if (host_->rank() == 0) {
+    comm->all_reduce(memory->data(), 4, DType::f32, ReduceOp::sum);
+    std::thread watchdog([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      aborted = AbortHook::run_all(10);
+    });
+    Stream(*device_).synchronize();
+    watchdog.join();
+    later = words([&] { comm->broadcast(memory->data(), 4, 0); });
+  }
+  EXPECT_ALL_RANKS(aborted);
+  EXPECT_ALL_RANKS(has(later, "broken")) << later;
+}
+
+TEST_F(Nccl, AnAbortEndsACallThatNcclDoesNotFinish) {
+  options_.timeout_seconds = 60;
+  const auto comm = make();
+  const Fake fake;
+  const auto memory = comm->allocate(64);
+  fake.be_busy(1 << 30);
+  std::thread watchdog([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    AbortHook::run_all(10);
+  });
+  const std::string text =
+      words([&] { comm->all_reduce(memory->data(), 4, DType::f32, ReduceOp::sum); });
+  watchdog.join();
+  fake.be_busy(0);
+  EXPECT_ALL_RANKS(has(text, "aborted, by the watchdog")) << text;
   device_->synchronize(device_->main_stream());
   host_->barrier();
 }

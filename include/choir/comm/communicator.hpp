@@ -14,9 +14,12 @@
 #include <span>
 #include <string>
 
+#include "choir/comm/flight_log.hpp"
 #include "choir/core/dtype.hpp"
 
 namespace choir {
+
+class CallCheck;
 
 enum class ReduceOp { sum, max, min };
 
@@ -44,8 +47,18 @@ class CommBuffer {
 class CommRequest {
  public:
   virtual ~CommRequest() = default;
-  virtual void wait() = 0;
-  virtual bool test() = 0;
+  void wait();
+  bool test() { return do_test(); }
+
+ protected:
+  virtual void do_wait() = 0;
+  virtual bool do_test() = 0;
+
+ private:
+  friend class Communicator;
+  friend class ExchangeRequest;
+  std::uint64_t record_ = 0;  ///< of the flight recorder; 0: none
+  bool queues_ = false;
 };
 
 /// One message of an exchange, from or into `data`.
@@ -63,7 +76,10 @@ class ExchangeRequest : public CommRequest {
   /// Completes what is received (on a device: all of it, for what is queued later); what is sent
   /// may still be on its way. May be left out, and called for a later exchange first; wait() is due
   /// all the same.
-  virtual void wait_received() = 0;
+  void wait_received();
+
+ protected:
+  virtual void do_wait_received() = 0;
 };
 
 /// Bytes and calls, as nccl-tests counts them: `bytes` is the payload of one rank.
@@ -73,9 +89,13 @@ struct CommTraffic {
   double seconds = 0;  ///< inside blocking calls and wait(): exposed time
 };
 
+/// Every call is written into the flight recorder (flight_recorder.hpp) here, whatever the kind,
+/// and handed to the kind's do_...() after that. Of one rank nothing is recorded.
 class Communicator {
  public:
-  virtual ~Communicator() = default;
+  virtual ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
@@ -88,35 +108,35 @@ class Communicator {
   virtual std::unique_ptr<CommBuffer> allocate(std::size_t bytes) = 0;
 
   // Collective, blocking. `data` is read and overwritten in place.
-  virtual void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                          Summation order = Summation::fast) = 0;
+  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                  Summation order = Summation::fast);
   /// In place on `size() * count` elements: afterwards rank r's r-th block of `count` holds the
   /// sum.
-  virtual void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                              Summation order = Summation::fast) = 0;
+  void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                      Summation order = Summation::fast);
   /// In place on `size() * count` elements: rank r contributes its r-th block.
-  virtual void all_gather(void* data, std::size_t count, DType dtype) = 0;
-  virtual void broadcast(void* data, std::size_t bytes, int root) = 0;
-  virtual void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) = 0;
+  void all_gather(void* data, std::size_t count, DType dtype);
+  void broadcast(void* data, std::size_t bytes, int root);
+  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root);
   /// `counts`/`offsets` in bytes, one per rank, significant at the root; `receive` gets `bytes`.
-  virtual void scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
-                       void* receive, std::size_t bytes, int root) = 0;
-  virtual void gather(const void* send, std::size_t bytes, void* receive,
-                      const std::int64_t* counts, const std::int64_t* offsets, int root) = 0;
+  void scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
+               void* receive, std::size_t bytes, int root);
+  void gather(const void* send, std::size_t bytes, void* receive, const std::int64_t* counts,
+              const std::int64_t* offsets, int root);
   /// Equal blocks of `bytes` to and from every rank.
-  virtual void all_to_all(const void* send, void* receive, std::size_t bytes) = 0;
-  virtual void send(const void* data, std::size_t bytes, int to, int tag) = 0;
-  virtual void receive(void* data, std::size_t bytes, int from, int tag) = 0;
-  virtual void barrier() = 0;
+  void all_to_all(const void* send, void* receive, std::size_t bytes);
+  void send(const void* data, std::size_t bytes, int to, int tag);
+  void receive(void* data, std::size_t bytes, int from, int tag);
+  void barrier();
 
   // Asynchronous forms; the memory must stay untouched until wait(). At most kMaxInFlight at a
   // time.
   static constexpr int kMaxInFlight = 64;
-  virtual CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                        Summation order = Summation::fast) = 0;
-  virtual CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                            Summation order = Summation::fast) = 0;
-  virtual CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) = 0;
+  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                Summation order = Summation::fast);
+  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                    Summation order = Summation::fast);
+  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype);
   /// Not collective: messages posted together, none of which waits for another of them, and counted
   /// as one call. `messages` and their memory must stay untouched until wait(). What one rank sends
   /// another must be received in the order in which it is sent, with the same bytes and tags, but
@@ -124,7 +144,7 @@ class Communicator {
   /// in flight (inside calls: MPI makes no progress by itself). Those for device memory work on one
   /// after the other, beside the main stream, in the order of the starts: that order must be one in
   /// which exchanges waited for at once would not wait for each other.
-  virtual ExchangeRequest& start_exchange(std::span<const Message> messages) = 0;
+  ExchangeRequest& start_exchange(std::span<const Message> messages);
   /// An exchange is with at most so many others.
   static constexpr int kMaxPeers = 4;
 
@@ -134,18 +154,66 @@ class Communicator {
   const CommTraffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
+  /// Local: calls are neither recorded nor checked any more; for the inner half of another
+  /// communicator, which records.
+  void silence();
+  /// Local: equal on all ranks of this communicator, and of no other; 0 where nothing is recorded.
+  std::uint64_t id() const { return id_; }
+  /// Local. From now on all ranks agree on each collective before it begins (see CallCheck), or
+  /// CommError names the first that differs. On every rank of the communicator or on none.
+  void check_calls(std::unique_ptr<CallCheck> check);
+
  protected:
-  Communicator(std::string name, int rank, int size)
-      : name_(std::move(name)), rank_(rank), size_(size) {}
+  Communicator(std::string name, int rank, int size);
+  /// By constructors of kinds that talk to other ranks: from here on calls are recorded.
+  void identify(std::uint64_t id);
+  /// The id of a communicator that is made of `other` (one of each name).
+  static std::uint64_t derived_id(const Communicator& other, const std::string& name);
   CommTraffic traffic_;
+
+  virtual void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                             Summation order) = 0;
+  virtual void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                 Summation order) = 0;
+  virtual void do_all_gather(void* data, std::size_t count, DType dtype) = 0;
+  virtual void do_broadcast(void* data, std::size_t bytes, int root) = 0;
+  virtual void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) = 0;
+  virtual void do_scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
+                          void* receive, std::size_t bytes, int root) = 0;
+  virtual void do_gather(const void* send, std::size_t bytes, void* receive,
+                         const std::int64_t* counts, const std::int64_t* offsets, int root) = 0;
+  virtual void do_all_to_all(const void* send, void* receive, std::size_t bytes) = 0;
+  virtual void do_send(const void* data, std::size_t bytes, int to, int tag) = 0;
+  virtual void do_receive(void* data, std::size_t bytes, int from, int tag) = 0;
+  virtual void do_barrier() = 0;
+  virtual CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                           Summation order) = 0;
+  virtual CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype,
+                                               ReduceOp op, Summation order) = 0;
+  virtual CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) = 0;
+  virtual ExchangeRequest& do_start_exchange(std::span<const Message> messages) = 0;
+  /// Calls return when they are queued on a device.
+  virtual bool queues() const { return false; }
 
   /// Programmer's error unless everything in `messages` is as it has to be. Gives the bytes of all.
   std::size_t check_exchange(std::span<const Message> messages, int tags) const;
 
  private:
+  std::uint64_t open(CallRecord call, std::uint32_t detail, std::uint64_t count);
+  template <class F>
+  void blocking(CallRecord call, std::uint32_t detail, std::uint64_t count, const F& f);
+  template <class F>
+  auto& started(const CallRecord& call, std::uint32_t detail, std::uint64_t count, const F& f);
+  std::size_t of_all(std::size_t bytes) const { return bytes * static_cast<std::size_t>(size_); }
+
   std::string name_;
   int rank_;
   int size_;
+  SharedName shared_name_;
+  std::uint64_t id_ = 0;
+  int place_ = -1;  ///< in the flight log
+  std::uint64_t collectives_ = 0, messages_ = 0;
+  std::unique_ptr<CallCheck> check_;
 };
 
 }  // namespace choir

@@ -44,6 +44,9 @@ class Mesh {
   /// the mesh. Where the host sees that memory, nothing changes. DeckError on every rank when NCCL
   /// is asked for and cannot be used, CommError when it does not start.
   void attach(Device& device, const DeviceTransport& transport = {});
+  /// Collective over the world, after attach(), for debugging: from now on ranks agree on each
+  /// collective along an axis before it begins; see CallCheck.
+  void check_calls();
   /// Why collectives are staged though that was not asked for; empty otherwise.
   const std::string& transport_note() const { return transport_note_; }
 

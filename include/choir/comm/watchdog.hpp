@@ -1,5 +1,6 @@
 #pragma once
-// A thread that ends the job when this rank makes no progress: no hang without a name.
+// A thread that ends the job when this rank makes no progress or a rank of its node has died: no
+// hang without a name.
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -17,11 +18,19 @@ class Watchdog {
     double timeout_seconds = 0;  ///< allowed between two beats; 0 switches the watchdog off
     int rank = 0;
     std::string host;
-    /// What to do after the report (which is its argument); by default stderr and
-    /// MpiSession::abort(5). Runs on the watchdog's thread.
+    /// What to do after the report (which is its argument); by default stderr, the abort hooks (see
+    /// AbortHook) and MpiSession::abort(5). Runs on the watchdog's thread.
     std::function<void(const std::string&)> on_timeout;
     /// Beats are shown there and the report names who is behind; may be null.
     HeartbeatBoard* board = nullptr;
+    /// With the report goes a file rank_N.txt there for each rank that can be seen: phase,
+    /// communicators, last calls. Empty: none.
+    std::string directory{};
+    /// A phase that takes longer is mentioned every so often; 0: never.
+    double still_seconds = 0;
+    std::function<void(const std::string&)> on_still{};  ///< by default stderr
+    /// By default: time between report and abort, in which watchdogs of other nodes report, too.
+    double grace_seconds = 0;
   };
 
   /// Local. Starts the thread unless switched off; time counts from the first beat.
@@ -39,18 +48,26 @@ class Watchdog {
   /// Local, as beat(): this rank stops in `phase` to wait for another one, which the board shows.
   /// For phases in which ranks wait for each other differently often (a pipeline).
   void await(std::string_view phase, double timeout_seconds = 0);
-  /// Local: nothing is expected until the next beat.
+  /// Local: nothing is expected until the next beat. Nobody is missed meanwhile.
   void rest();
+  /// Local: the usual time-out of beats from now on.
+  void allow(double timeout_seconds);
 
  private:
   void watch();
   void begin(std::string_view phase, double timeout_seconds, bool waiting);
+  std::string silent_report(double silent) const;
+  std::string death_report(const std::string& death) const;
+  std::string still_text(double silent) const;
+  std::string write_flights() const;
 
   Options options_;
   std::mutex mutex_;
   std::condition_variable wake_;
   char phase_[128] = {};
   double beaten_at_ = 0, allowed_ = 0;  ///< allowed_ 0: resting
+  double usual_ = 0;                    ///< time-out of a beat without one
+  double mention_at_ = 0;               ///< when the phase is mentioned next
   bool stop_ = false;
   std::thread thread_;
 };

@@ -50,6 +50,8 @@ class ParameterStorage {
   /// those tensors that every rank of the tensor axis holds whole; then it is the same on those
   /// ranks, too.
   std::uint64_t digest(bool whole_only = false) const;
+  /// Local. The same of what this rank holds of one parameter.
+  std::uint64_t digest_of(const Parameter& p, std::uint64_t digest = 0) const;
 
   const Precision& precision() const { return precision_; }
   ParameterSet& parameters() { return *parameters_; }

@@ -143,6 +143,15 @@ struct LogSection {
   bool all_ranks = false;
 };
 
+/// What is watched while a run runs. Seconds of 0: parallel.timeout; steps of 0: never.
+struct WatchSection {
+  double start = 0, first_step = 0, save = 0, evaluation = 0;  ///< seconds
+  double still = 30;                                           ///< seconds; 0: never
+  std::int64_t weights = 1000;                                 ///< steps
+  std::int64_t ranks = 100;                                    ///< steps
+  bool calls = false;
+};
+
 /// Failures made on purpose, for tests. -1 and "" are off.
 struct FaultSection {
   int kill_rank = -1, hang_rank = -1, throw_rank = -1;
@@ -163,6 +172,7 @@ struct Deck {
   EvalSection eval;
   CheckpointSection checkpoint;
   LogSection log;
+  WatchSection watch;
   FaultSection fault;
   std::string device = "auto";  ///< auto | cpu | cuda
 

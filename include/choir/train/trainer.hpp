@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "choir/comm/watchdog.hpp"
 #include "choir/train/checkpointer.hpp"
 #include "choir/train/metrics_log.hpp"
 #include "choir/train/run_directory.hpp"
+#include "choir/train/run_watch.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/stop_request.hpp"
 #include "choir/train/trace.hpp"
@@ -68,8 +68,7 @@ class Trainer {
   Progress progress_;
   std::unique_ptr<Checkpointer> checkpointer_;
   StopRequest stop_;
-  HeartbeatBoard heartbeats_;
-  Watchdog watchdog_;
+  RunWatch watch_;
   MetricsFile metrics_file_;
   PhaseClock clock_;
   Trace trace_;

@@ -75,6 +75,7 @@ class NcclCommunicator final : public Communicator {
       operation.owner = this;
       operation.done = std::make_unique<Event>(device);
     }
+    identify(derived_id(*control_, name));
   }
   ~NcclCommunicator() override {
     // What is left of a broken one may never end.
@@ -86,25 +87,25 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclBuffer>(device_, group_.library(), bytes);
   }
 
-  void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                  Summation order) override {
-    start_all_reduce(data, count, dtype, op, order).wait();
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
+    do_start_all_reduce(data, count, dtype, op, order).wait();
   }
-  void reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                      Summation order) override {
-    start_reduce_scatter(data, count, dtype, op, order).wait();
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
+    do_start_reduce_scatter(data, count, dtype, op, order).wait();
   }
-  void all_gather(void* data, std::size_t count, DType dtype) override {
-    start_all_gather(data, count, dtype).wait();
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
+    do_start_all_gather(data, count, dtype).wait();
   }
-  void broadcast(void* data, std::size_t bytes, int root) override {
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
     check_rank(root);
     queue(bytes, bytes > 0, [&] {
       settle(api().broadcast(data, data, bytes, Type::u8, root, handle(), native()),
              "ncclBroadcast");
     }).wait();
   }
-  void reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
     check_rank(root);
     const Type type = type_of(dtype);
     queue(count * size_of(dtype), count > 0, [&] {
@@ -112,8 +113,8 @@ class NcclCommunicator final : public Communicator {
              "ncclReduce");
     }).wait();
   }
-  void scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
-               void* target, std::size_t bytes, int root) override {
+  void do_scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* target, std::size_t bytes, int root) override {
     check_rank(root);
     queue(bytes, true, [&] {
       group_.grouped([&] {
@@ -127,8 +128,8 @@ class NcclCommunicator final : public Communicator {
         side_.stream().copy(target, at(source, static_cast<std::size_t>(offsets[root])), bytes);
     }).wait();
   }
-  void gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
-              const std::int64_t* offsets, int root) override {
+  void do_gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
     check_rank(root);
     queue(bytes, true, [&] {
       group_.grouped([&] {
@@ -142,7 +143,7 @@ class NcclCommunicator final : public Communicator {
         side_.stream().copy(at(target, static_cast<std::size_t>(offsets[root])), source, bytes);
     }).wait();
   }
-  void all_to_all(const void* source, void* target, std::size_t bytes) override {
+  void do_all_to_all(const void* source, void* target, std::size_t bytes) override {
     queue(bytes * ranks(), true, [&] {
       group_.grouped([&] {
         for (int p = 0; p < size(); ++p) {
@@ -155,23 +156,23 @@ class NcclCommunicator final : public Communicator {
       side_.stream().copy(at(target, own), at(source, own), bytes);
     }).wait();
   }
-  void send(const void* data, std::size_t bytes, int to, int) override {
+  void do_send(const void* data, std::size_t bytes, int to, int) override {
     check_rank(to);
     queue(bytes, true, [&] { send_to(data, bytes, to); }).wait();
   }
-  void receive(void* data, std::size_t bytes, int from, int) override {
+  void do_receive(void* data, std::size_t bytes, int from, int) override {
     check_rank(from);
     queue(bytes, true, [&] { receive_from(data, bytes, from); }).wait();
   }
-  void barrier() override {
+  void do_barrier() override {
     group_.require_healthy();
     compute_.synchronize();
     side_.stream().synchronize();
     control_->barrier();
   }
 
-  CommRequest& start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                Summation order) override {
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
     const bool tree = by_tree(dtype, op, order);
     const Type type = type_of(dtype);
     return queue(count * size_of(dtype), count > 0, [&] {
@@ -180,8 +181,8 @@ class NcclCommunicator final : public Communicator {
              "ncclAllReduce");
     });
   }
-  CommRequest& start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                                    Summation order) override {
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
     const bool tree = by_tree(dtype, op, order);
     const Type type = type_of(dtype);
     return queue(count * size_of(dtype) * ranks(), count > 0, [&] {
@@ -191,7 +192,7 @@ class NcclCommunicator final : public Communicator {
              "ncclReduceScatter");
     });
   }
-  CommRequest& start_all_gather(void* data, std::size_t count, DType dtype) override {
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
     const std::size_t bytes = count * size_of(dtype);
     return queue(bytes * ranks(), count > 0, [&] {
       const void* mine = at(data, static_cast<std::size_t>(rank()) * bytes);
@@ -199,7 +200,7 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     return queue(check_exchange(messages, INT_MAX), true, [&] {
       group_.grouped([&] {
         for (const Message& m : messages)
@@ -213,12 +214,14 @@ class NcclCommunicator final : public Communicator {
                                               group_.library());
   }
 
+  bool queues() const override { return true; }
+
  private:
   struct Operation final : ExchangeRequest {
-    void wait() override { owner->wait(*this); }
-    void wait_received() override { owner->wait_received(*this); }
+    void do_wait() override { owner->wait(*this); }
+    void do_wait_received() override { owner->wait_received(*this); }
     // wait() never holds up the host. The event must not be asked: it may belong to a graph.
-    bool test() override {
+    bool do_test() override {
       owner->group_.require_healthy();
       return true;
     }

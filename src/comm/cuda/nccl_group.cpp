@@ -20,7 +20,7 @@ Group::Group(Communicator& control, std::string label, const NcclOptions& option
   try {
     start(control);
   } catch (...) {
-    if (comm_ != nullptr) api_->comm_abort(comm_);
+    abort();
     throw;
   }
 }
@@ -45,15 +45,33 @@ void Group::start(Communicator& control) {
 
 Group::~Group() {
   if (broken_ || std::uncaught_exceptions() > unwinding_) {
-    api_->comm_abort(comm_);
+    abort();
     return;
   }
   try {
     settle(api_->comm_finalize(comm_), "ncclCommFinalize");
-    api_->comm_destroy(comm_);
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) api_->comm_destroy(comm_);
+    aborted_ = true;
   } catch (...) {  // the work is done; there is nobody to tell
-    api_->comm_abort(comm_);
+    abort();
   }
+}
+
+void Group::abort() {
+  broken_ = true;
+  const std::lock_guard lock(mutex_);
+  if (aborted_ || comm_ == nullptr) return;
+  aborted_ = true;
+  api_->comm_abort(comm_);
+}
+
+Result Group::state() {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) fail("a call", "aborted, by the watchdog or after a failure");
+  Result state = Result::success;
+  const Result asked = api_->async_error(comm_, &state);
+  return asked == Result::success ? state : asked;
 }
 
 void Group::settle(Result code, const char* call) {
@@ -62,9 +80,7 @@ void Group::settle(Result code, const char* call) {
     if (now_seconds() - from > timeout_)
       fail(call, fmt::format("not finished after {:g} s", timeout_));
     std::this_thread::sleep_for(std::chrono::microseconds(20));
-    Result state = Result::success;
-    const Result asked = api_->async_error(comm_, &state);
-    code = asked == Result::success ? state : asked;
+    code = state();
   }
   if (code != Result::success) fail(call, api_->error_string(code));
 }
@@ -72,16 +88,14 @@ void Group::settle(Result code, const char* call) {
 void Group::require_healthy() {
   if (broken_)
     throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
-  Result state = Result::success;
-  const Result asked = api_->async_error(comm_, &state);
-  const Result code = asked == Result::success ? state : asked;
+  const Result code = state();
   if (code != Result::success && code != Result::in_progress)
     fail("an earlier call", api_->error_string(code));
 }
 
 void Group::fail(const char* call, const std::string& words) {
   broken_ = true;
-  const char* last = api_->last_error(comm_);
+  const char* last = aborted_ ? nullptr : api_->last_error(comm_);
   const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
   throw CommError(fmt::format("{}: {}: {}{}", label_, call, words, detail),
                   "NCCL_DEBUG=INFO tells more; parallel.transport=staged goes without NCCL");

@@ -1,9 +1,12 @@
 #pragma once
 // One NCCL communicator from its id to its end, and NCCL's return codes as errors. Not blocking:
 // whatever NCCL does in the background is waited for here, with a time-out.
+#include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "choir/comm/abort_hook.hpp"
 #include "choir/comm/nccl_communicator.hpp"
 #include "src/comm/cuda/nccl_api.hpp"
 
@@ -27,6 +30,8 @@ class Group {
 
   /// Waits while NCCL is busy with `call`; CommError when it failed or took too long.
   void settle(Result code, const char* call);
+  /// From any thread, whatever the others do: NCCL's kernels end, this and every later call throws.
+  void abort();
   /// CommError when the group is broken, or a peer or the network has failed meanwhile.
   void require_healthy();
   /// Everything that f() calls is one operation to NCCL.
@@ -44,6 +49,7 @@ class Group {
 
  private:
   void start(Communicator& control);
+  Result state();
   [[noreturn]] void fail(const char* call, const std::string& words);
 
   std::shared_ptr<const Library> api_;
@@ -51,8 +57,10 @@ class Group {
   double timeout_;
   int most_blocks_;
   Comm comm_ = nullptr;
-  bool broken_ = false;
+  std::atomic<bool> broken_ = false, aborted_ = false;  ///< aborted: comm_ is gone
+  std::mutex mutex_;  ///< comm_ does not go while its state is asked for
   int unwinding_;
+  AbortHook hook_{[this] { abort(); }};
 };
 
 }  // namespace choir::nccl

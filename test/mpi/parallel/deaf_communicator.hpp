@@ -22,7 +22,7 @@ class DeafCommunicator final : public Communicator {
   /// From any thread.
   void heal() { healed_ = true; }
 
-  ExchangeRequest& start_exchange(std::span<const Message> messages) override {
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
     Request& request = requests_.emplace_back();
     request.owner = this;
     for (const Message& m : messages) (lost(m) ? request.late : request.messages).push_back(m);
@@ -35,43 +35,43 @@ class DeafCommunicator final : public Communicator {
     return inner_.allocate(bytes);
   }
   // The rest is not for this communicator.
-  void all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
-  void reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
-  void all_gather(void*, std::size_t, DType) override { refuse(); }
-  void broadcast(void*, std::size_t, int) override { refuse(); }
-  void reduce(void*, std::size_t, DType, ReduceOp, int) override { refuse(); }
-  void scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t,
-               int) override {
+  void do_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
+  void do_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override { refuse(); }
+  void do_all_gather(void*, std::size_t, DType) override { refuse(); }
+  void do_broadcast(void*, std::size_t, int) override { refuse(); }
+  void do_reduce(void*, std::size_t, DType, ReduceOp, int) override { refuse(); }
+  void do_scatter(const void*, const std::int64_t*, const std::int64_t*, void*, std::size_t,
+                  int) override {
     refuse();
   }
-  void gather(const void*, std::size_t, void*, const std::int64_t*, const std::int64_t*,
-              int) override {
+  void do_gather(const void*, std::size_t, void*, const std::int64_t*, const std::int64_t*,
+                 int) override {
     refuse();
   }
-  void all_to_all(const void*, void*, std::size_t) override { refuse(); }
-  void send(const void*, std::size_t, int, int) override { refuse(); }
-  void receive(void*, std::size_t, int, int) override { refuse(); }
-  void barrier() override { refuse(); }
-  CommRequest& start_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override {
+  void do_all_to_all(const void*, void*, std::size_t) override { refuse(); }
+  void do_send(const void*, std::size_t, int, int) override { refuse(); }
+  void do_receive(void*, std::size_t, int, int) override { refuse(); }
+  void do_barrier() override { refuse(); }
+  CommRequest& do_start_all_reduce(void*, std::size_t, DType, ReduceOp, Summation) override {
     refuse();
   }
-  CommRequest& start_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override {
+  CommRequest& do_start_reduce_scatter(void*, std::size_t, DType, ReduceOp, Summation) override {
     refuse();
   }
-  CommRequest& start_all_gather(void*, std::size_t, DType) override { refuse(); }
+  CommRequest& do_start_all_gather(void*, std::size_t, DType) override { refuse(); }
   std::unique_ptr<Communicator> duplicate(const std::string&) override { refuse(); }
 
  private:
   struct Request final : ExchangeRequest {
-    void wait() override {
+    void do_wait() override {
       while (!test()) pause();
       inner->wait();
       if (found != nullptr) found->wait();
     }
-    void wait_received() override {
+    void do_wait_received() override {
       for (owner->find_again(); !inner->test(); owner->find_again()) pause();
     }
-    bool test() override {
+    bool do_test() override {
       owner->find_again();
       return inner->test() && (late.empty() || (found != nullptr && found->test()));
     }

@@ -87,6 +87,38 @@ TEST(Watchdog, ZeroIsOff) {
   EXPECT_EQ(caught.count, 0);
 }
 
+TEST(Watchdog, TheUsualTimeMayChange) {
+  Caught caught;
+  Watchdog dog(caught.options(0.05));
+  dog.allow(30);
+  dog.beat("first step");
+  sleep_seconds(0.3);
+  EXPECT_EQ(caught.count, 0);
+  dog.allow(0.05);
+  dog.beat("second step");
+  EXPECT_TRUE(caught.within(10));
+}
+
+TEST(Watchdog, MentionsALongPhaseAgainAndAgain) {
+  Caught caught;
+  std::atomic<int> lines = 0;
+  std::string line;
+  Watchdog::Options options = caught.options(0.5);
+  options.still_seconds = 0.1;
+  options.on_still = [&](const std::string& text) {
+    if (lines == 0) line = text;
+    ++lines;
+  };
+  Watchdog dog(options);
+  dog.beat("checkpoint", 30);
+  for (int i = 0; i < 2000 && lines < 3; ++i) sleep_seconds(0.005);
+  EXPECT_GE(lines, 3);
+  EXPECT_EQ(caught.count, 0);
+  dog.rest();
+  for (const char* words : {"rank 3 on node17 is still in phase \"checkpoint\"", "allowed: 30"})
+    EXPECT_NE(line.find(words), std::string::npos) << line;
+}
+
 TEST(Watchdog, LongPhasesAreCut) {
   Caught caught;
   Watchdog dog(caught.options(0.05));

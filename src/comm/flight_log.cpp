@@ -1,0 +1,169 @@
+#include "choir/comm/flight_log.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace choir {
+namespace {
+
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+std::uint64_t packed(const CallRecord& call) {
+  return static_cast<std::uint64_t>(call.call) | static_cast<std::uint64_t>(call.state) << 8 |
+         static_cast<std::uint64_t>(static_cast<std::uint32_t>(call.peer)) << 32;
+}
+
+void copy(std::atomic<std::uint64_t>& to, const std::atomic<std::uint64_t>& from) {
+  to.store(from.load(kRelaxed), kRelaxed);
+}
+
+}  // namespace
+
+const char* name_of(CommCall call) {
+  static constexpr std::array kNames{"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                     "reduce",     "scatter",        "gather",     "all_to_all",
+                                     "barrier",    "send",           "receive",    "exchange"};
+  const auto index = static_cast<std::size_t>(call);
+  return index < kNames.size() ? kNames[index] : "?";
+}
+
+const char* name_of(CallState state) {
+  static constexpr std::array kNames{"started", "waiting", "done", "queued", "failed"};
+  const auto index = static_cast<std::size_t>(state);
+  return index < kNames.size() ? kNames[index] : "?";
+}
+
+void SharedName::set(std::string_view text) {
+  std::array<char, kBytes> bytes{};
+  std::memcpy(bytes.data(), text.data(), std::min(text.size(), kBytes - 1));
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + 8 * i, 8);
+    words_[i].store(word, kRelaxed);
+  }
+}
+
+void SharedName::set(const SharedName& other) {
+  for (std::size_t i = 0; i < words_.size(); ++i) copy(words_[i], other.words_[i]);
+}
+
+std::string SharedName::text() const {
+  std::array<char, kBytes + 1> bytes{};
+  for (std::size_t i = 0; i < words_.size(); ++i) {
+    const std::uint64_t word = words_[i].load(kRelaxed);
+    std::memcpy(bytes.data() + 8 * i, &word, 8);
+  }
+  return bytes.data();
+}
+
+int FlightLog::join(std::string_view name, std::uint64_t id, int rank, int size) {
+  for (int place = 0; place < kGroups; ++place) {
+    Group& group = groups_[static_cast<std::size_t>(place)];
+    std::uint32_t no = 0;
+    if (!group.taken.compare_exchange_strong(no, 1, std::memory_order_acq_rel)) continue;
+    group.entered.store(0, kRelaxed);
+    group.shape.store(static_cast<std::uint64_t>(rank) << 32 | static_cast<std::uint32_t>(size),
+                      kRelaxed);
+    group.name.set(name);
+    group.id.store(id, std::memory_order_release);
+    return place;
+  }
+  return -1;
+}
+
+void FlightLog::leave(int place) {
+  if (place < 0) return;
+  Group& group = groups_[static_cast<std::size_t>(place)];
+  group.id.store(0, std::memory_order_release);
+  group.taken.store(0, std::memory_order_release);
+}
+
+std::uint64_t FlightLog::begin(const SharedName& name, int place, const CallRecord& call) {
+  const std::uint64_t number = next_.fetch_add(1, kRelaxed) + 1;
+  Record& record = records_[number % kRecords];
+  record.number.store(0, kRelaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  record.group.store(call.group, kRelaxed);
+  record.sequence.store(call.sequence, kRelaxed);
+  record.bytes.store(call.bytes, kRelaxed);
+  record.start.store(std::bit_cast<std::uint64_t>(call.start), kRelaxed);
+  record.end.store(0, kRelaxed);
+  record.what.store(packed(call), kRelaxed);
+  record.name.set(name);
+  record.number.store(number, std::memory_order_release);
+  if (place >= 0 && is_collective(call.call))
+    groups_[static_cast<std::size_t>(place)].entered.store(call.sequence,
+                                                           std::memory_order_release);
+  return number;
+}
+
+void FlightLog::change(std::uint64_t number, CallState state, double end) {
+  Record& record = records_[number % kRecords];
+  if (record.number.load(std::memory_order_acquire) != number) return;
+  if (end > 0) record.end.store(std::bit_cast<std::uint64_t>(end), kRelaxed);
+  const std::uint64_t what = record.what.load(kRelaxed) & ~(std::uint64_t{0xff} << 8);
+  record.what.store(what | static_cast<std::uint64_t>(state) << 8, std::memory_order_release);
+}
+
+void FlightLog::take_over(const FlightLog& other) {
+  copy(next_, other.next_);
+  for (std::size_t i = 0; i < kRecords; ++i) {
+    Record& to = records_[i];
+    const Record& from = other.records_[i];
+    copy(to.number, from.number), copy(to.group, from.group), copy(to.sequence, from.sequence);
+    copy(to.bytes, from.bytes), copy(to.start, from.start), copy(to.end, from.end);
+    copy(to.what, from.what);
+    to.name.set(from.name);
+  }
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    Group& to = groups_[i];
+    const Group& from = other.groups_[i];
+    to.taken.store(from.taken.load(kRelaxed), kRelaxed);
+    copy(to.shape, from.shape), copy(to.entered, from.entered);
+    to.name.set(from.name);
+    copy(to.id, from.id);
+  }
+}
+
+std::vector<CallRecord> FlightLog::records() const {
+  std::vector<std::pair<std::uint64_t, CallRecord>> found;
+  for (const Record& r : records_) {
+    const std::uint64_t number = r.number.load(std::memory_order_acquire);
+    if (number == 0) continue;
+    const std::uint64_t what = r.what.load(kRelaxed);
+    CallRecord call{.call = static_cast<CommCall>(what & 0xff),
+                    .state = static_cast<CallState>(what >> 8 & 0xff),
+                    .peer = static_cast<int>(static_cast<std::uint32_t>(what >> 32)),
+                    .group = r.group.load(kRelaxed),
+                    .sequence = r.sequence.load(kRelaxed),
+                    .bytes = r.bytes.load(kRelaxed),
+                    .start = std::bit_cast<double>(r.start.load(kRelaxed)),
+                    .end = std::bit_cast<double>(r.end.load(kRelaxed)),
+                    .name = r.name.text()};
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (r.number.load(kRelaxed) == number) found.emplace_back(number, std::move(call));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<CallRecord> records;
+  for (auto& [number, call] : found) records.push_back(std::move(call));
+  return records;
+}
+
+std::vector<GroupRecord> FlightLog::groups() const {
+  std::vector<GroupRecord> list;
+  for (const Group& g : groups_) {
+    const std::uint64_t id = g.id.load(std::memory_order_acquire);
+    if (id == 0) continue;
+    const std::uint64_t shape = g.shape.load(kRelaxed);
+    list.push_back({.id = id,
+                    .rank = static_cast<int>(shape >> 32),
+                    .size = static_cast<int>(shape & 0xffffffff),
+                    .entered = g.entered.load(std::memory_order_acquire),
+                    .name = g.name.text()});
+  }
+  return list;
+}
+
+}  // namespace choir

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Who holds up the others, by name: hangs in a phase and in a stage, a rank that is stopped or killed; in time, with
+# exit code 5 and the last calls of each rank in RUN/flight. Long phases, slow ranks, weights and calls are watched.
+. "$(dirname "$0")/lib/common.sh"
+limit=30
+quick=(eval.interval=0 checkpoint.interval=0)
+timeout=2
+hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
+  local name=$1 ranks=$2 began=$SECONDS words=()
+  shift 2
+  while [ "$1" != -- ]; do words+=("$1"); shift; done
+  shift
+  train "$ranks" "$name" "${quick[@]}" parallel.timeout=$timeout "$@"
+  expect "$name" 5 "watchdog: rank" "made no progress" "exit code 5" "the last calls of each rank are in $name/flight" \
+    "${words[@]}"
+  check "... within its time-out and 5 s" test $((SECONDS - began)) -le 8
+}
+
+hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (process" "where rank" \
+  -- train.micro_batch_size=8 fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
+check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
+check "... with its last calls" matches in_forward/flight/rank_1.txt "done +all_reduce #[0-9]+ of dp"
+check "... and who waits" matches in_forward/flight/rank_0.txt "waiting +[a-z_]+ #[0-9]+ of"
+hangs in_comm 2 "rank 0 (process" "does not go on with all_reduce #" "in phase \"step 4: comm\"" \
+  -- fault.hang_rank=0 fault.hang_step=4 fault.phase=comm
+hangs in_stage 2 "is the other end of exchange #" "in phase \"step 4: stage 1 of 2, backward of micro-batch" \
+  -- parallel.pipeline=2 fault.hang_rank=1 fault.hang_step=4 fault.phase=backward
+timeout=25
+hangs in_first_step 2 "(allowed: 1.0 s)" "rank 1 is behind, in phase \"step 1: forward\"" \
+  -- watch.first_step=1 fault.hang_rank=1 fault.hang_step=1 fault.phase=forward
+
+# A rank of two is stopped from outside: the other one waits, and says why.
+start 2 train "$debug" "${small[@]}" run.dir=stopped "${quick[@]}" parallel.timeout=2 train.max_steps=2000000 optimizer.decay_steps=20 \
+  log.interval=20
+wait_for out "step=20 "
+kill -STOP "$(pgrep -P "$pid" -x choir | tail -n 1)"
+end 10
+expect "a rank is stopped" 5 "stopped by a signal" "exit code 5"
+
+# Where the launcher leaves the others alone, they name the dead one.
+export OMPI_MCA_orte_enable_recovery=1
+began=$SECONDS
+train 3 killed fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0
+check "a killed rank is named" matches out "sees that rank 1 \(process [0-9]+\) has died, in phase"
+check "... within 5 s" test $((SECONDS - began)) -le 6
+unset OMPI_MCA_orte_enable_recovery
+
+train 2 watched "${quick[@]}" parallel.timeout=30 watch.calls=true watch.weights=5 watch.ranks=10
+expect "calls, weights and ranks are watched" 0 "compute time per rank and step" "slowest: rank"
+check "... in the metrics" matches watched/metrics.jsonl '"compute":\{"steps":10,"p10":[0-9.e-]+,"p50":'
+train 2 plain "${quick[@]}" parallel.timeout=30
+check "... without a trace in the numbers" same "losses watched" "losses plain"
