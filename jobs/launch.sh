@@ -35,6 +35,8 @@ launch_exec() {
   here_line "$ranks"
   exec ${prefix[@]+"${prefix[@]}"} "${line[@]}" "$@"
 }
+# The words of a command as one would type them.
+launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
 
 # As a program: launch.sh N PROGRAM ARGUMENT...

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154  # run_dir, random_seed and overrides are the chain's, of its file `arguments`
 # The record of a chain: jobs of a batch system, one after the other, that continue one run. To be sourced. The folder
 # of a chain is RUN/chains/K, with
 #   arguments   deck, overrides, run_dir and random_seed, as bash reads them
@@ -19,12 +19,12 @@ chain_step() {  # chain_step RUN_DIR
 # Exit codes that another job can help: 75 saved, 5 communication, 137 killed. A job that began and did not write how it
 # ended was killed with its script. Any of them without a new checkpoint would happen again.
 chain_verdict() {  # chain_verdict RECORD STEP_NOW
-  local word job=0 code="" before=0 after="" first="" second="" last=""
+  local word first second third last="" job="" code="" before=0 after=0
   [ -e "$1" ] || { echo go; return; }
-  while read -r word first second after _; do
+  while read -r word first second third _; do
     case $word in
       start) last=start job=$first before=$second ;;
-      end) last=end code=$second ;;
+      end) last=end code=$second after=$third ;;
       stop) last=stop code=$first; break ;;
     esac
   done <"$1"
@@ -65,7 +65,7 @@ chain_begin() {  # chain_begin JOB
     # Once a job, not once a rank: all ranks get the same one, and the sampler gives data-parallel ranks different
     # parts of the order it makes.
     seed=$(($(od -An -N4 -tu4 /dev/urandom) & 0x7fffffff))
-    overrides+=("run.seed=$seed")
+    override "run.seed=$seed"
   fi
   echo "start $1 $step ${seed:--} $(date +%Y-%m-%dT%H:%M:%S)" >>"$record"
   echo "chain: job $1 goes on at step $step of $run_dir${seed:+, with run.seed=$seed}"

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154  # batch is of lib/place.sh
 # How long a job still has, and how long before its end it must save. To be sourced.
 
 # [D-]HH:MM:SS, MM:SS or seconds, as batch systems write them; nothing when it is none of these (UNLIMITED).

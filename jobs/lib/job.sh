@@ -5,7 +5,7 @@
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
 #   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-for file in launch.sh lib/place.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
+for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
   # shellcheck source=/dev/null
   . "$jobs/$file"
 done
@@ -46,7 +46,8 @@ job_deadline() {
   asked=$(job_says run.walltime)
   if [ "$asked" -gt 0 ] && [ "$asked" -le "$left" ]; then :
   elif [ "$left" -gt 1 ] && [ "$margin" -gt 0 ]; then
-    overrides+=("run.walltime=$left" "run.walltime_margin=$margin")
+    override "run.walltime=$left"
+    override "run.walltime_margin=$margin"
   fi
   echo "job: $left s left; the last save begins $margin s before the end, or earlier if saves are slow"
   [ "$batch" != slurm ] || return 0
@@ -57,10 +58,11 @@ job_deadline() {
 
 # Until the launcher ends, whatever signals come; its exit code is the job's.
 job_run() {
-  local code asked="" ended=""
-  trap 'asked=yes; echo "job: SIGUSR1: the time is almost up, asking the run to save"; kill -USR1 "$launcher" 2>/dev/null' USR1
+  local code again signalled="" ended=""
+  trap 'signalled=yes; echo "job: SIGUSR1: the time is almost up, asking the run to save"; kill -USR1 "$launcher" 2>/dev/null' USR1
   # The batch system ends the job: as far as the run is concerned it is killed.
-  trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
+  trap 'signalled=yes ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
+  trap 'signalled=yes; kill -INT "$launcher" 2>/dev/null' INT
   "$@" &
   launcher=$!
   while :; do
@@ -68,13 +70,13 @@ job_run() {
     wait "$launcher" || code=$?
     kill -0 "$launcher" 2>/dev/null || break
   done
-  # The signal may have interrupted the wait that would have told.
-  if [ "$code" -ge 128 ] && [ -n "$asked$ended" ]; then
-    code=0
-    wait "$launcher" || code=$?
+  if [ -n "$signalled" ]; then  # it may have interrupted the wait that would have told
+    again=0
+    wait "$launcher" 2>/dev/null || again=$?
+    [ "$again" = 127 ] || code=$again
   fi
-  trap - USR1 TERM
-  [ -z "${timer:-}" ] || { pkill -P "$timer" 2>/dev/null; kill "$timer" 2>/dev/null; }
+  trap - USR1 TERM INT
+  [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
   [ -z "$ended" ] || [ "$code" = 75 ] || [ "$code" = 0 ] || code=137
   return "$code"
 }
@@ -99,7 +101,7 @@ job() {
   site_line "$ranks" "$per_node" "$threads" || job_exit $?
   # shellcheck disable=SC2206
   local command=("${line[@]}" ${PROFILER:-} "$CHOIR" train "$deck" ${overrides[@]+"${overrides[@]}"})
-  echo "\$ ${command[*]@Q}"
+  launch_show "${command[@]}"
   local code=0
   job_run "${command[@]}" || code=$?
   echo "job: exit code $code$(job_meaning "$code")"
@@ -107,14 +109,16 @@ job() {
 }
 
 job_meaning() {
+  local again="; submit the same again to continue from the last checkpoint"
+  [ -z "${CHOIR_CHAIN:-}" ] || again=""
   case $1 in
     0) echo ": done" ;;
-    75) echo ": saved; submit the same again to continue" ;;
+    75) echo ": saved$again" ;;
     2) echo ": the deck" ;;
     3) echo ": the data" ;;
     4) echo ": a number that is none" ;;
-    5) echo ": communication; submit the same again to continue from the last checkpoint" ;;
+    5) echo ": communication$again" ;;
     6) echo ": storage" ;;
-    137) echo ": a rank was killed (memory?); submit the same again to continue from the last checkpoint" ;;
+    137) echo ": killed (by the batch system, or for want of memory)$again" ;;
   esac
 }

@@ -27,6 +27,6 @@ storage_stage() {
     site_line "$nodes" 1 1 || return
     echo "storage: $path to $target on $nodes node(s)"
     "${line[@]}" "$jobs/lib/stage.sh" "$path" "$target" || { echo "storage: copying $path failed" >&2; return 6; }
-    overrides+=("$key=[\"$target\"]")
+    override "$key=[\"$target\"]"
   done
 }

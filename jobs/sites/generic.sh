@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034
+# shellcheck shell=bash disable=SC2034,SC2154  # SRUN_MPI, BIND are for the launchers; batch is of lib/place.sh
 # A cluster that has no file of its own here. LAUNCHER=srun|openmpi|pals|hydra instead of what is found.
 site_environment() {
   # NCCL finds InfiniBand by itself. Where start-up hangs or bandwidth is that of Ethernet, name the network here (`ip
