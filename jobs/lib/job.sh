@@ -3,7 +3,7 @@
 #   job [DECK [key=value...]]       $DECK and $OVERRIDES (words) where the batch system passes no arguments
 #   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
-#   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD    see below
+#   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
   # shellcheck source=/dev/null
@@ -11,6 +11,10 @@ for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh
 done
 # shellcheck source=/dev/null
 . "$jobs/sites/$site.sh"
+
+# As early as can be: by itself SIGUSR1 would end this script.
+signalled=""
+trap 'signalled=yes' USR1
 
 job_fail() { echo "job: $2" >&2; job_exit "$1"; }
 job_exit() {  # job_exit CODE
@@ -56,28 +60,34 @@ job_deadline() {
   timer=$!
 }
 
-# Until the launcher ends, whatever signals come; its exit code is the job's.
+# Until the launcher ends, whatever signals come; its exit code is the job's. A last call goes on to the launcher when the
+# ranks had SIGNAL_AFTER seconds to start: programs die of SIGUSR1 until they say that they want it.
 job_run() {
-  local code again signalled="" ended=""
-  trap 'signalled=yes; echo "job: SIGUSR1: the time is almost up, asking the run to save"; kill -USR1 "$launcher" 2>/dev/null' USR1
+  local code again forwarded="" ended="" began=$SECONDS after=${SIGNAL_AFTER:-10}
   # The batch system ends the job: as far as the run is concerned it is killed.
-  trap 'signalled=yes ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
-  trap 'signalled=yes; kill -INT "$launcher" 2>/dev/null' INT
+  trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
+  trap 'ended=no; kill -INT "$launcher" 2>/dev/null' INT
   "$@" &
   launcher=$!
   while :; do
+    if [ -n "$signalled" ] && [ -z "$forwarded" ]; then
+      [ $((SECONDS - began)) -ge "$after" ] || sleep $((after - SECONDS + began))
+      echo "job: SIGUSR1: the time is almost up, asking the run to save"
+      kill -USR1 "$launcher" 2>/dev/null
+      forwarded=yes
+    fi
     code=0
     wait "$launcher" || code=$?
     kill -0 "$launcher" 2>/dev/null || break
   done
-  if [ -n "$signalled" ]; then  # it may have interrupted the wait that would have told
+  if [ -n "$signalled$ended" ]; then  # it may have interrupted the wait that would have told
     again=0
     wait "$launcher" 2>/dev/null || again=$?
     [ "$again" = 127 ] || code=$again
   fi
   trap - USR1 TERM INT
   [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
-  [ -z "$ended" ] || [ "$code" = 75 ] || [ "$code" = 0 ] || code=137
+  [ "$ended" != yes ] || [ "$code" = 75 ] || [ "$code" = 0 ] || code=137
   return "$code"
 }
 

@@ -82,7 +82,7 @@ words "a chain is submitted" 0 "chain: 1 jobs (1.stand-in) continue $work/run, f
 pbs 20
 words "the walltime: saved in time" 75 "NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2 RANKS_PER_NODE= 2" \
   "--hostfile" "stopping after step" "walltime of 5" "the next job goes on from there"
-SIGNAL_LEAD=3 chain -n 1 -o -l -o walltime=00:00:06 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run" run.walltime=6 \
+SIGNAL_AFTER=1 SIGNAL_LEAD=3 chain -n 1 -o -l -o walltime=00:00:06 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run" run.walltime=6 \
   run.walltime_margin=1
 pbs 20
 words "the signal: saved in time" 75 "goes on at step" "SIGUSR1: the time is almost up" "resumed from" ": SIGUSR1" \
