@@ -39,8 +39,8 @@ job_read_deck() {
   run_dir=$(job_says run.dir)
 }
 
-# The program's own clock (run.walltime) goes first: it knows how long a step, an evaluation and a save take. The signal
-# is the last call, for what the clock does not see. SLURM sends it by itself (#SBATCH --signal=B:USR1@SECONDS), also
+# The program's own clock (run.walltime) knows how long a step, an evaluation and a save take, and goes first where they
+# are slow. It begins when the ranks have started; the signal is the last call in the time of the job. SLURM sends it by itself (#SBATCH --signal=B:USR1@SECONDS), also
 # when the time of the job was changed; PBS has no such thing, so a timer here does.
 job_deadline() {
   local left margin asked
@@ -55,7 +55,7 @@ job_deadline() {
   fi
   echo "job: $left s left; the last save begins $margin s before the end, or earlier if saves are slow"
   [ "$batch" != slurm ] || return 0
-  local lead=${SIGNAL_LEAD:-$((margin / 2))}
+  local lead=${SIGNAL_LEAD:-$margin}
   { sleep $((left > lead ? left - lead : 0)) && kill -USR1 $$; } >/dev/null 2>&1 &
   timer=$!
 }
@@ -71,9 +71,8 @@ job_run() {
   launcher=$!
   while :; do
     if [ -n "$signalled" ] && [ -z "$forwarded" ]; then
-      [ $((SECONDS - began)) -ge "$after" ] || sleep $((after - SECONDS + began))
-      echo "job: SIGUSR1: the time is almost up, asking the run to save"
-      kill -USR1 "$launcher" 2>/dev/null
+      while [ $((SECONDS - began)) -lt "$after" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.2; done
+      kill -USR1 "$launcher" 2>/dev/null && echo "job: SIGUSR1: the time is almost up, asking the run to save"
       forwarded=yes
     fi
     code=0

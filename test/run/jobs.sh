@@ -77,12 +77,12 @@ pbs() {  # pbs SECONDS: lets the jobs run; then out has what they wrote
 
 # Both jobs end before the first checkpoint interval, the first by the program's clock, the second by the last call of the
 # batch system. What they leave is bit by bit one long run.
-chain -n 1 -o -l -o walltime=00:00:05 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run"
+SIGNAL_LEAD=0 chain -n 1 -o -l -o walltime=00:00:08 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run"
 words "a chain is submitted" 0 "chain: 1 jobs (1.stand-in) continue $work/run, from step 0"
 pbs 20
 words "the walltime: saved in time" 75 "NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2 RANKS_PER_NODE= 2" \
-  "--hostfile" "stopping after step" "walltime of 5" "the next job goes on from there"
-SIGNAL_AFTER=1 SIGNAL_LEAD=3 chain -n 1 -o -l -o walltime=00:00:06 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run" run.walltime=6 \
+  "--hostfile" "stopping after step" "walltime of" "the next job goes on from there"
+SIGNAL_AFTER=1 SIGNAL_LEAD=5 chain -n 1 -o -l -o walltime=00:00:08 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run" run.walltime=8 \
   run.walltime_margin=1
 pbs 20
 words "the signal: saved in time" 75 "goes on at step" "SIGUSR1: the time is almost up" "resumed from" ": SIGUSR1" \
@@ -178,8 +178,8 @@ pbs 20
 words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
 
 # --- without a batch system ---------------------------------------------------------------------------------------
-try env RANKS=1 WALLTIME=00:00:04 jobs/local.sh "${deck[@]}" $endless run.dir="$work/local"
-words "jobs/local.sh stops in time" 75 "SITE= local BATCH_SYSTEM= none" "walltime of 4" "submit the same again"
+try env RANKS=1 WALLTIME=00:00:06 jobs/local.sh "${deck[@]}" $endless run.dir="$work/local"
+words "jobs/local.sh stops in time" 75 "SITE= local BATCH_SYSTEM= none" "walltime of" "submit the same again"
 seconds() { (batch=none; . jobs/lib/deadline.sh; "$@"); }
 check "times as batch systems write them" eval '[ "$(for t in 1-02:03:04 01:00:00 05:30 90 UNLIMITED; do
   seconds deadline_seconds $t; done | paste -sd,)" = 93784,3600,330,90 ]'
