@@ -46,6 +46,7 @@ deps-speech:
 
 quickstart quickstart-speech test test-long: %:
 	@.make/deps.sh --if-missing
+	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
 	@$(MAKE) --no-print-directory -j$$(nproc) run-$*
 
 # For other machines: their processor may lack what this one has, so a build of its own.

@@ -5,17 +5,21 @@
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
 #   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
+#   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM)
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
           libhwloc-dev libgtest-dev bible-kjv
-          libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng)
+          libsndfile1-dev libsoxr-dev libarchive-dev libsentencepiece-dev espeak-ng shellcheck)
 if [ "${1:-}" = --speech ]; then
   packages=(asterisk-core-sounds-en asterisk-core-sounds-en-wav)
   shift
 elif [ "${1:-}" = --fuzz ]; then
   command -v "${CLANGXX:-clang++}" >/dev/null 2>&1 && exit 0
   packages=(clang)
+  shift
+elif [ "${1:-}" = --long ]; then
+  packages=(slurm-wlm munge libpmix2)
   shift
 fi
 missing=()

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
-# launch N PROGRAM ARGUMENT...: N ranks of a program on this machine. To be sourced; the one place that
-# knows what mpiexec wants to be told on a laptop, in a container and as root.
+# launch N PROGRAM ARGUMENT...: N ranks of a program on this machine, whatever batch system it is part of. To be sourced;
+# what mpiexec wants to be told on a laptop, in a container and as root. jobs/launch is for everywhere.
 #   MPIEXEC          the launcher, default mpiexec
 #   OMP_NUM_THREADS  threads of each rank, default cores / N (at least 1)
 #   LAUNCH_LIMIT     seconds after which everything is killed (exit code 124), default none
 # launch_exec is the same in place of the shell that calls it: after `launch_exec 2 ... &`, $! is the launcher,
 # and signals reach it.
 
+# shellcheck source=lib/launchers.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib/launchers.sh"
 launch_cores() { nproc 2>/dev/null || echo 1; }
 
 # Read by Open MPI 4 (OMPI_*) and 5 (PRTE_*), and by no one else: root is fine in a container, more ranks
@@ -26,12 +28,15 @@ launch_environment() {  # launch_environment N
 }
 
 launch_exec() {
-  local ranks=$1 prefix=()
+  local ranks=$1 prefix=() line=()
   shift
   launch_environment "$ranks"
   if [ -n "${LAUNCH_LIMIT:-}" ]; then prefix=(timeout --kill-after=5 "$LAUNCH_LIMIT"); fi
-  exec ${prefix[@]+"${prefix[@]}"} "${MPIEXEC:-mpiexec}" -n "$ranks" "$@"
+  here_line "$ranks"
+  exec ${prefix[@]+"${prefix[@]}"} "${line[@]}" "$@"
 }
+# The words of a command as one would type them.
+launch_show() { echo "\$ ${*@Q}" | sed -E "s/'([-A-Za-z0-9_.,:=\/+%@]+)'/\1/g"; }
 launch() { (launch_exec "$@"); }
 
 # As a program: launch.sh N PROGRAM ARGUMENT...

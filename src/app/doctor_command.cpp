@@ -34,6 +34,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
       {Health::ok, "launcher",
        launched ? fmt::format("{} processes, one world", *launched) : "none: one process", ""});
   if (session.rank() == 0) {
+    findings.push_back(examine_batch_system());
     findings.push_back(judge_ranks(ranks));
     append(findings, judge_binding(ranks));
   }

@@ -38,6 +38,14 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   return static_cast<int>(trainer.run());
 }
 
+/// What a job has to know before it starts the ranks: where the run will be, and its time.
+int check(const std::string& path, const Arguments& overrides) {
+  const Deck deck = read_deck(path, overrides);
+  fmt::print("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
+             deck.run.dir, deck.run.seed, deck.run.walltime, deck.run.walltime_margin);
+  return static_cast<int>(ExitCode::done);
+}
+
 }  // namespace
 
 int train_command(const Arguments& arguments) {
@@ -45,11 +53,14 @@ int train_command(const Arguments& arguments) {
                "choir train");
   std::string deck;
   Arguments overrides;
-  bool describe = false, schema = false;
+  bool describe = false, schema = false, only_check = false;
   app.add_option("deck", deck, "the deck, a JSON file (see inputs/)");
   app.add_option("overrides", overrides, "key.path=value, as many as needed");
   app.add_flag("--describe", describe, "print every key: type, default, unit, constraint");
   app.add_flag("--schema", schema, "print a JSON schema of decks for editors");
+  app.add_flag("--check", only_check,
+               "read the deck and refuse what is wrong with it, print where the run will be, and "
+               "start nothing");
   if (const auto code = parse(app, arguments)) return *code;
   if (describe || schema) {
     fmt::print("{}\n", describe ? describe_deck() : deck_schema());
@@ -59,6 +70,7 @@ int train_command(const Arguments& arguments) {
     return without_mpi([]() -> int {
       throw DeckError("no deck is named", "choir train inputs/gpt_quickstart.json");
     });
+  if (only_check) return without_mpi([&] { return check(deck, overrides); });
   hold_stop_requests();
   return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
 }

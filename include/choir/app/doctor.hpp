@@ -60,6 +60,16 @@ Finding judge_clocks(const std::vector<double>& ahead);
 Finding judge_training(const std::vector<double>& losses, const std::vector<std::uint64_t>& digests,
                        double seconds);
 
+/// What tells where a machine stands: environment and programs on the PATH.
+struct BatchFacts {
+  std::string nersc_host;  ///< NERSC_HOST, which only NERSC sets
+  std::string host;        ///< with its domain, or PBS_O_HOST: where the job was submitted
+  bool slurm = false;      ///< sbatch, or inside of a job
+  bool pbs = false;        ///< qsub, or inside of a job
+};
+/// Which file of jobs/ fits.
+Finding judge_batch_system(const BatchFacts& facts);
+
 /// Lines, then "N errors, N warnings".
 std::string to_text(const std::vector<Finding>& findings);
 std::string to_json(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks);
@@ -69,6 +79,7 @@ bool has_error(const std::vector<Finding>& findings);
 std::vector<RankFacts> gather_ranks(Mesh& mesh);
 std::vector<Finding> examine_software(const MpiSession& session);
 std::vector<Finding> examine_gpus();  // local
+Finding examine_batch_system();       // local
 std::vector<Finding> examine_processor();
 std::vector<Finding> examine_speed(Mesh& mesh);
 Finding examine_clocks(Communicator& world);

@@ -176,5 +176,19 @@ TEST(Doctor, GpusAndTheirLibraries) {
   EXPECT_EQ(findings[3].text, "libnccl.so.2: no such file: slow");
 }
 
+TEST(Doctor, NamesTheJobFileThatFits) {
+  const auto file = [](const BatchFacts& facts) {
+    const std::string text = judge_batch_system(facts).text;
+    const auto at = text.find("jobs/");
+    return text.substr(at, text.find_first_of(" ;,", at) - at);
+  };
+  EXPECT_EQ(file({.nersc_host = "perlmutter", .host = "login07", .slurm = true}),
+            "jobs/perlmutter.slurm");
+  EXPECT_EQ(file({.host = "polaris-login-02 x3005c0s7b0n0", .pbs = true}), "jobs/polaris.pbs");
+  EXPECT_EQ(file({.host = "node17", .pbs = true}), "jobs/generic.pbs");
+  EXPECT_EQ(file({.host = "node17", .slurm = true}), "jobs/generic.slurm");
+  EXPECT_EQ(file({.host = "laptop"}), "jobs/local.sh");
+}
+
 }  // namespace
 }  // namespace choir

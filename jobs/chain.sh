@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# chain.sh -n JOBS [--random-seed] [-o OPTION]... JOB DECK [key=value...]: submits JOBS jobs that continue one run, each
+# after the one before, whatever became of it (PBS and SLURM: afterany).
+#   JOB            a job file, as jobs/generic.slurm or jobs/polaris.pbs
+#   -o OPTION      handed to sbatch or qsub, as often as needed: -o --time=02:00:00, -o -A -o PROJECT
+#   --random-seed  every job draws a seed of its own, so data come in a new order each time; the record keeps it. Without,
+#                  the run is bit by bit that of one long job.
+# chain.sh --cancel RUN_DIR   cancels what is left of the newest chain of a run
+# chain.sh --status RUN_DIR   its record
+# A job continues when the one before ended with 75 (saved), 5 (communication) or 137 (killed) and left a new checkpoint.
+# After 0 the run is complete, and the jobs that are left end at once. After anything else, or no progress, they end at
+# once with that exit code and say why.
+jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+say() { echo "chain: $*" >&2; exit 2; }
+usage() { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
+# shellcheck source=lib/chain.sh
+. "$jobs/lib/chain.sh"
+# shellcheck source=lib/overrides.sh
+. "$jobs/lib/overrides.sh"
+
+newest() {  # newest RUN_DIR: the folder of its newest chain
+  local found
+  found=$(find "${1:?}/chains" -mindepth 1 -maxdepth 1 -type d 2>/dev/null | sort -V | tail -n 1)
+  [ -n "$found" ] || say "'$1' has no chain"
+  echo "$found"
+}
+remove() { case $1 in *.slurm) scancel "$2" ;; *) qdel "$2" ;; esac; }
+
+count="" random_seed=no options=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    -n) count=${2:-}; shift 2 ;;
+    -o) options+=("${2:?-o takes an option}"); shift 2 ;;
+    --random-seed) random_seed=yes; shift ;;
+    --status) chain=$(newest "${2:?RUN_DIR}") || exit; cat "$chain/record"; exit ;;
+    --cancel)
+      chain=$(newest "${2:?RUN_DIR}") || exit
+      echo "stop 1 cancelled by chain.sh --cancel" >>"$chain/record"
+      while read -r id file; do remove "$file" "$id"; done <"$chain/jobs"
+      exit 0 ;;
+    -h | --help) usage 0 ;;
+    -*) say "unknown option $1" ;;
+    *) break ;;
+  esac
+done
+[ $# -ge 2 ] || usage 2 >&2
+[[ $count =~ ^[1-9][0-9]*$ ]] || say "-n takes the number of jobs, 1 or more, not '$count'"
+[ "$count" -le 100 ] || say "-n $count: at most 100 jobs; continue with another chain"
+job=$1 deck=$2
+shift 2
+overrides=("$@")
+[ -f "$job" ] || say "'$job' is no job file; there are: $(cd "$jobs" && echo *.pbs *.slurm)"
+case $job in
+  *.slurm) submit="sbatch" ;;
+  *.pbs) submit="qsub" ;;
+  *) say "'$job' ends neither in .slurm nor in .pbs" ;;
+esac
+command -v "$submit" >/dev/null 2>&1 || say "$submit is not on the PATH: '$job' is for another batch system (choir doctor)"
+if [ "$random_seed" = yes ]; then
+  for word in ${overrides[@]+"${overrides[@]}"}; do
+    case $word in run.seed=*) say "--random-seed and $word: one of them" ;; esac
+  done
+fi
+
+# What is wrong with the deck is said now, not when the first job has waited for a day.
+choir=${CHOIR:-build/choir}
+[ -x "$choir" ] || say "$choir is no program: make, and submit from the root of choir; or set CHOIR"
+checked=$("$choir" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || exit
+run_dir=$(sed -n 's/^run\.dir=//p' <<<"$checked")
+# A deck that runs from elsewhere would be another run.
+case $run_dir in /*) ;; *) run_dir=$PWD/$run_dir ;; esac
+case $run_dir in *[,[:space:]]*) say "run.dir is '$run_dir': qsub and sbatch would split it at commas and blanks" ;; esac
+override "run.dir=$run_dir"
+number=1
+mkdir -p "$run_dir/chains" || exit 6
+until mkdir "$run_dir/chains/$number" 2>/dev/null; do
+  number=$((number + 1))
+  [ "$number" -lt 10000 ] || { echo "chain: cannot make $run_dir/chains/$number" >&2; exit 6; }
+done
+chain=$run_dir/chains/$number
+{
+  declare -p deck run_dir random_seed overrides
+} | sed 's/^declare -- /declare -g /; s/^declare -a /declare -ga /' >"$chain/arguments"
+: >"$chain/record"
+
+previous=""
+for ((index = 1; index <= count; ++index)); do
+  if [ "$submit" = sbatch ]; then
+    line=(sbatch --parsable --export="ALL,CHOIR_CHAIN=$chain" ${previous:+--dependency=afterany:"$previous"})
+  else
+    line=(qsub -v "CHOIR_CHAIN=$chain,CHOIR=$choir" ${previous:+-W depend=afterany:"$previous"})
+  fi
+  line+=(${options[@]+"${options[@]}"} "$job")
+  id=$("${line[@]}") || {
+    echo "chain: job $index of $count was refused: ${line[*]@Q}" >&2
+    [ -z "$previous" ] || echo "chain: the $((index - 1)) before it are submitted; chain.sh --cancel $run_dir takes them back" >&2
+    exit 1
+  }
+  previous=${id%%;*}
+  echo "$previous $job" >>"$chain/jobs"
+done
+echo "chain: $count jobs ($(cut -d' ' -f1 "$chain/jobs" | paste -sd' ')) continue $run_dir, from step $(chain_step "$run_dir")"
+echo "chain: $jobs/chain.sh --status $run_dir says how they went; --cancel takes them back"

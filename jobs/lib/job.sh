@@ -1,0 +1,133 @@
+# shellcheck shell=bash disable=SC2034,SC2154,SC2153  # nodes, ranks, line ... are of the files sourced here
+# What every job file does; they only say what to ask the batch system for. To be sourced in the root of choir:
+#   job [DECK [key=value...]]       $DECK and $OVERRIDES (words) where the batch system passes no arguments
+#   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
+#   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
+#   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
+jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do
+  # shellcheck source=/dev/null
+  . "$jobs/$file"
+done
+# shellcheck source=/dev/null
+. "$jobs/sites/$site.sh"
+
+# As early as can be: by itself SIGUSR1 would end this script.
+signalled=""
+trap 'signalled=yes' USR1
+
+job_fail() { echo "job: $2" >&2; job_exit "$1"; }
+job_exit() {  # job_exit CODE
+  [ -z "${CHOIR_CHAIN:-}" ] || chain_end "$job_id" "$1"
+  exit "$1"
+}
+
+# The deck's own words on a key, of `choir train --check`.
+job_says() { sed -nE "s/^$1=//p" <<<"$checked"; }
+
+# The deck and what is wrong with it, in one process, before all the nodes are started.
+job_read_deck() {
+  if [ -n "${CHOIR_CHAIN:-}" ]; then
+    # shellcheck source=/dev/null
+    . "$CHOIR_CHAIN/arguments" || { echo "job: $CHOIR_CHAIN is no chain" >&2; exit 2; }
+    chain_begin "$job_id"
+  fi
+  [ -x "$CHOIR" ] || job_fail 1 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
+  local code=0
+  checked=$("$CHOIR" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || code=$?
+  [ "$code" -eq 0 ] || job_fail "$code" "the deck is refused: nothing is started"
+  run_dir=$(job_says run.dir)
+}
+
+# The program's own clock (run.walltime) knows how long a step, an evaluation and a save take, and goes first where they
+# are slow. It begins when the ranks have started; the signal is the last call in the time of the job. SLURM sends it by itself (#SBATCH --signal=B:USR1@SECONDS), also
+# when the time of the job was changed; PBS has no such thing, so a timer here does.
+job_deadline() {
+  local left margin asked
+  left=$(deadline_left)
+  [ -n "$left" ] || { echo "job: no end in sight: the batch system names no time"; return 0; }
+  margin=$(deadline_margin "$left" "$(deadline_slowest_save "$run_dir")" "$(job_says run.walltime_margin)")
+  asked=$(job_says run.walltime)
+  if [ "$asked" -gt 0 ] && [ "$asked" -le "$left" ]; then :
+  elif [ "$left" -gt 1 ] && [ "$margin" -gt 0 ]; then
+    override "run.walltime=$left"
+    override "run.walltime_margin=$margin"
+  fi
+  echo "job: $left s left; the last save begins $margin s before the end, or earlier if saves are slow"
+  [ "$batch" != slurm ] || return 0
+  local lead=${SIGNAL_LEAD:-$margin}
+  { sleep $((left > lead ? left - lead : 0)) && kill -USR1 $$; } >/dev/null 2>&1 &
+  timer=$!
+}
+
+# Until the launcher ends, whatever signals come; its exit code is the job's. A last call goes on to the launcher when the
+# ranks had SIGNAL_AFTER seconds to start: programs die of SIGUSR1 until they say that they want it.
+job_run() {
+  local code again forwarded="" ended="" began=$SECONDS after=${SIGNAL_AFTER:-10}
+  # The batch system ends the job: as far as the run is concerned it is killed.
+  trap 'ended=yes; kill -TERM "$launcher" 2>/dev/null' TERM
+  trap 'ended=no; kill -INT "$launcher" 2>/dev/null' INT
+  "$@" &
+  launcher=$!
+  while :; do
+    if [ -n "$signalled" ] && [ -z "$forwarded" ]; then
+      while [ $((SECONDS - began)) -lt "$after" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.2; done
+      kill -USR1 "$launcher" 2>/dev/null && echo "job: SIGUSR1: the time is almost up, asking the run to save"
+      forwarded=yes
+    fi
+    code=0
+    wait "$launcher" || code=$?
+    kill -0 "$launcher" 2>/dev/null || break
+  done
+  if [ -n "$signalled$ended" ]; then  # it may have interrupted the wait that would have told
+    again=0
+    wait "$launcher" 2>/dev/null || again=$?
+    [ "$again" = 127 ] || code=$again
+  fi
+  trap - USR1 TERM INT
+  [ -z "${timer:-}" ] || { pkill -P "$timer"; kill "$timer"; } 2>/dev/null
+  [ "$ended" != yes ] || [ "$code" = 75 ] || [ "$code" = 0 ] || code=137
+  return "$code"
+}
+
+job() {
+  CHOIR=${CHOIR:-build/choir}
+  job_id=${SLURM_JOB_ID:-${PBS_JOBID:-$$}}
+  deck=${1:-${DECK:-inputs/gpt_quickstart.json}}
+  [ $# -eq 0 ] || shift
+  overrides=("$@")
+  # shellcheck disable=SC2206  # words
+  [ $# -gt 0 ] || overrides=(${OVERRIDES:-})
+  place_geometry
+  site_environment
+  job_read_deck
+  place_geometry
+  export OMP_NUM_THREADS=$threads
+  place_say
+  storage_stripe "$run_dir" || job_fail 6 "$run_dir cannot be written"
+  storage_stage || job_exit $?
+  job_deadline
+  site_line "$ranks" "$per_node" "$threads" || job_exit $?
+  # shellcheck disable=SC2206
+  local command=("${line[@]}" ${PROFILER:-} "$CHOIR" train "$deck" ${overrides[@]+"${overrides[@]}"})
+  launch_show "${command[@]}"
+  local code=0
+  job_run "${command[@]}" || code=$?
+  echo "job: exit code $code$(job_meaning "$code")"
+  job_exit "$code"
+}
+
+job_meaning() {
+  local again="; submit the same again to continue from the last checkpoint"
+  [ -z "${CHOIR_CHAIN:-}" ] || again=""
+  case $1 in
+    0) echo ": done" ;;
+    75) echo ": saved$again" ;;
+    2) echo ": the deck" ;;
+    3) echo ": the data" ;;
+    4) echo ": a number that is none" ;;
+    5) echo ": communication$again" ;;
+    6) echo ": storage" ;;
+    137) echo ": killed (by the batch system, or for want of memory)$again" ;;
+  esac
+}

@@ -1,0 +1,61 @@
+# shellcheck shell=bash disable=SC2034  # the lines are for those who source this
+# The launchers, each in one function: NAME_line RANKS PER_NODE THREADS sets the array `line`, to which the program and
+# its arguments are added. A site (jobs/sites) says which it has, and adds how its nodes bind.
+
+# What the ranks on other nodes must be given where a launcher passes on nothing by itself.
+launchers_exported() {
+  compgen -e | grep -E '^(PATH|LD_LIBRARY_PATH|TMPDIR|(OMP|NCCL|FI|CUDA|CUBLAS|HDF5|MPICH|CHOIR)_.*)$'
+}
+
+# On this machine alone, whoever's mpiexec it is; jobs/launch.sh has the environment for it.
+here_line() { line=("${MPIEXEC:-mpiexec}" -n "$1"); }
+
+# Cray PALS (mpiexec on Polaris and other HPE machines).
+pals_line() { line=(mpiexec -n "$1" --ppn "$2" --depth "$3" --cpu-bind "${BIND:-depth}" --envall --line-buffer); }
+
+# MPICH and Intel MPI.
+hydra_line() { line=(mpiexec -n "$1" -ppn "$2" -bind-to "${BIND:-none}" -envall); }
+
+# Open MPI 4 and 5. A rank gets as many cores as it has threads; where there are fewer, nobody is bound, and ranks that
+# wait for each other give the core away.
+openmpi_line() {
+  local name cores
+  line=("${MPIEXEC:-mpiexec}" -n "$1")
+  [ -z "${PBS_NODEFILE:-}" ] || line+=(--hostfile "$PBS_NODEFILE")
+  cores=$(place_cores)
+  if [ $(($2 * $3)) -le "$cores" ]; then line+=(--map-by "ppr:$2:node:PE=$3" --bind-to "${BIND:-core}")
+  else
+    line+=(--map-by "ppr:$2:node" --bind-to none --oversubscribe)
+    export OMPI_MCA_mpi_yield_when_idle=1
+  fi
+  # In containers everyone is root, which Open MPI refuses unless told twice.
+  [ "$(id -u)" -ne 0 ] || export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  for name in $(launchers_exported); do line+=(-x "$name"); done
+}
+
+# SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that ends badly takes the others with it.
+srun_line() {
+  line=(srun -n "$1" --ntasks-per-node "$2" --cpus-per-task "$3" --cpu-bind "${BIND:-cores}" --kill-on-bad-exit=1)
+  [ -z "${SRUN_MPI:-}" ] || line+=(--mpi="$SRUN_MPI")
+}
+
+# openmpi | pals | hydra: whose mpiexec is on the PATH.
+launchers_mpiexec() {
+  case $("${MPIEXEC:-mpiexec}" --version 2>&1) in
+    *OpenRTE* | *"Open MPI"* | *PRRTE* | *prterun*) echo openmpi ;;
+    *HYDRA* | *"Intel(R) MPI"*) echo hydra ;;
+    *PALS* | *pals*) echo pals ;;
+    *) case $(command -v mpiexec) in */pals/*) echo pals ;; *) echo hydra ;; esac ;;
+  esac
+}
+
+# What the MPI of a program calls itself when srun starts it; empty: what SLURM does by default. Open MPI of Debian and
+# of most others speaks PMIx alone: under srun --mpi=pmi2 every one of its ranks would be a world of its own, or die in
+# MPI_Init.
+launchers_srun_mpi() {  # launchers_srun_mpi PROGRAM
+  case $(ldd "$(command -v "$1")" 2>/dev/null) in
+    *libmpi.so.40* | *libmpi.so.30*) echo pmix ;;
+    *libmpi.so.12* | *libmpich.so*) echo pmi2 ;;
+  esac
+}
+launchers_srun_has() { srun --mpi=list 2>&1 | tr -s ',[:space:]' '\n' | grep -qx "$1"; }

@@ -1,0 +1,194 @@
+#!/usr/bin/env bash
+# jobs/: the launcher lines of the sites, and chains of jobs. The batch system here is a stand-in (lib/pbs_stand_in.sh);
+# a real SLURM is in long/slurm.sh.
+. "$(dirname "$0")/lib/common.sh"
+. "$root/test/run/lib/pbs_stand_in.sh"
+cd "$root" || exit 1  # where jobs are submitted
+export CHOIR=$choir
+out=$work/out
+try() {  # try COMMAND...: sets code; out
+  command="$*" code=0
+  timeout "$limit" "$@" >"$out" 2>&1 </dev/null || code=$?
+}
+words() {  # expect, where out is
+  cd "$work" || exit 1
+  expect "$@"
+  cd "$root" || exit 1
+}
+
+# --- the scripts themselves ---------------------------------------------------------------------------------------
+scripts=(jobs/*.sh jobs/*.pbs jobs/*.slurm jobs/launch jobs/lib/*.sh jobs/sites/*.sh)
+parse() { for script in "${scripts[@]}"; do bash -n "$script" || return 1; done; }
+check "every script of jobs/ is bash" parse
+if command -v shellcheck >/dev/null; then
+  check "... and shellcheck has nothing to say" shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+else echo "shellcheck is not here: not asked"; fi
+
+# --- the launcher lines: what each site's says for two nodes of it, by hand from the sites' documentation ------------
+module() { :; }
+export -f module
+printf '%s\n' a b >"$work/two_nodes"
+printf '%s\n' a a a b b b >"$work/three_each"
+site() { try env -u OMP_NUM_THREADS "$@" jobs/launch --dry-run "$choir" doctor; }
+site PBS_NODEFILE="$work/two_nodes" PBS_O_HOST=polaris-login-01.hsn.cm.polaris.alcf.anl.gov
+words "Polaris: PALS, cores beside the GPU" 0 \
+  "\$ mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind list:24-31:16-23:8-15:0-7 --envall --line-buffer $choir doctor"
+site NERSC_HOST=perlmutter SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2
+words "Perlmutter: srun, all GPUs of a node visible" 0 \
+  "\$ srun -n 8 --ntasks-per-node 4 --cpus-per-task 32 --cpu-bind cores --kill-on-bad-exit=1 --mpi=cray_shasta --gpus-per-node=4 --gpu-bind=none $choir doctor"
+site SITE=generic LAUNCHER=hydra PBS_NODEFILE="$work/three_each" PBS_JOBID=1
+words "MPICH: what PBS was asked for" 0 "\$ mpiexec -n 6 -ppn 3 -bind-to none -envall $choir doctor"
+site SITE=generic LAUNCHER=openmpi PBS_NODEFILE="$work/three_each" OMP_NUM_THREADS=1000 NCCL_DEBUG=WARN
+words "Open MPI: hosts, variables; no binding where there are too few cores" 0 \
+  "\$ mpiexec -n 6 --hostfile $work/three_each --map-by ppr:3:node --bind-to none" "-x NCCL_DEBUG" "-x OMP_NUM_THREADS"
+site SITE=generic LAUNCHER=srun SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=3 SLURM_TASKS_PER_NODE="1(x2),2" SLURM_JOB_CPUS_PER_NODE="64(x3)"
+words "SLURM: nodes, tasks, an equal share of the cores" 0 "\$ srun -n 6 --ntasks-per-node 2 --cpus-per-task 32 "
+site MPIEXEC=mpiexec
+words "a laptop" 0 "\$ mpiexec -n "
+site SITE=moon
+words "a site that is not there" 2 "SITE is 'moon'" "polaris.sh"
+site SITE=generic LAUNCHER=prun
+words "a launcher that is not there" 2 "LAUNCHER is 'prun': srun, openmpi, pals or hydra"
+try jobs/launch -n 0 "$choir"
+words "no ranks" 2 "-n takes a number of 1 or more, not '0'"
+try jobs/launch -n 2 "$choir" train --check "$debug"
+words "it launches, too" 0 "\$ mpiexec -n 2 $choir train --check" "run.dir=runs/debug"
+try env CHOIR_GPU_ORDER="3 2 1 0" PALS_LOCAL_RANKID=1 jobs/lib/gpu_affinity.sh printenv CUDA_VISIBLE_DEVICES
+words "a GPU for a program that does not choose" 0 "LOCAL_RANK= 1" "gpu= 2"
+
+try env NERSC_HOST=perlmutter jobs/interactive.sh -N 2 -A m1234_g --dry-run
+words "a node for debugging, Perlmutter" 0 "\$ salloc --nodes=2 --time=01:00:00 --constraint=gpu --qos=interactive --gpus-per-node=4 --account=m1234_g"
+if ! command -v salloc >/dev/null; then
+  try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
+  words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"
+fi
+
+# --- chains ---------------------------------------------------------------------------------------------------------
+deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 log.interval=100
+      eval.interval=0 checkpoint.interval=1000000)
+endless=train.max_steps=2000000
+chain() { try jobs/chain.sh "$@"; }
+pbs() {  # pbs SECONDS: lets the jobs run; then out has what they wrote
+  cd "$work" || exit 1
+  pbs_wait "$1"
+  code=$codes
+  cd "$root" || exit 1
+}
+
+# Both jobs end before the first checkpoint interval, the first by the program's clock, the second by the last call of the
+# batch system. What they leave is bit by bit one long run.
+SIGNAL_LEAD=0 chain -n 1 -o -l -o walltime=00:00:08 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run"
+words "a chain is submitted" 0 "chain: 1 jobs (1.stand-in) continue $work/run, from step 0"
+pbs 20
+words "the walltime: saved in time" 75 "NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2 RANKS_PER_NODE= 2" \
+  "--hostfile" "stopping after step" "walltime of" "the next job goes on from there"
+SIGNAL_AFTER=1 SIGNAL_LEAD=5 chain -n 1 -o -l -o walltime=00:00:08 jobs/generic.pbs "${deck[@]}" $endless run.dir="$work/run" run.walltime=8 \
+  run.walltime_margin=1
+pbs 20
+words "the signal: saved in time" 75 "goes on at step" "SIGUSR1: the time is almost up" "resumed from" ": SIGUSR1" \
+  "exit code 75"
+step=$(readlink "$work/run/checkpoints/latest" | sed 's/^step_0*//')
+common_losses() {  # at steps that both logged, of which there are some
+  join <(losses "$1" | sort) <(losses "$2" | sort) >common.txt
+  [ "$(wc -l <common.txt)" -ge 2 ] && awk '$2 != $3 { bad = 1 } END { exit bad }' common.txt
+}
+cd "$work" || exit 1
+run 2 train "${deck[@]}" run.dir=straight train.max_steps="${step:-1}"
+check "... together the bits of one run of $step steps" same_tensors straight run
+check "... and its losses" common_losses straight run
+cd "$root" || exit 1
+
+short=("$debug" "data.train=[\"$work/text.txt\"]" eval.interval=0)
+chain -n 4 jobs/generic.pbs "${short[@]}" run.dir="$work/done" fault.stop_step=7
+pbs 20
+words "after 75 the next goes on, after 0 the rest end at once" "75 0 0 0" "goes on at step 7" "the run is complete (step 20"
+check "... without starting anything" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
+
+chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/crash" checkpoint.interval=4 fault.kill_rank=1 fault.kill_step=10
+pbs 20
+words "killed at one step again and again: the second made no progress" "137 137 137" "goes on at step 8" \
+  "left no checkpoint after step 8: it made no progress" "Job 3.stand-in does nothing"
+check "... the third started nothing" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
+chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/no_data" data.train=nowhere.txt
+pbs 20
+words "what another job would not help" "3 3" "nowhere.txt" "ended with exit code 3, which another job would not help"
+
+verdict() {  # verdict NAME EXPECTED STEP_NOW LINE...
+  local name=$1 wanted=$2 now=$3
+  shift 3
+  printf '%s\n' "$@" >"$work/record"
+  check "chain: $name" matches <(. jobs/lib/chain.sh; chain_verdict "$work/record" "$now") "$wanted"
+}
+verdict "the first" '^go$' 0 ""
+verdict "a rank threw, after a save" '^go$' 20 "start 1 10 - t" "end 1 5 20 t"
+verdict "a rank threw, before one" '^5 job 1 .* made no progress' 10 "start 1 10 - t" "end 1 5 10 t"
+verdict "killed with its script, after a save" '^go$' 20 "start 1 10 - t"
+verdict "killed with its script, before one" '^137 job 1 .* no checkpoint after step 10' 10 "start 1 10 - t"
+verdict "numbers that are none" '^4 job 2 ended with exit code 4' 30 "start 1 10 - t" "end 1 75 20 t" "start 2 20 - t" "end 2 4 30 t"
+verdict "stopped stays stopped" '^6 why$' 40 "start 1 10 - t" "end 1 6 20 t" "stop 6 why" "start 3 20 - t"
+
+# Refused before anything is submitted.
+chain -n 2 jobs/generic.pbs "$debug" train.max_step=5
+words "a wrong deck" 2 "train.max_step" "train.max_steps"
+chain -n many jobs/generic.pbs "$debug"
+words "not a number of jobs" 2 "-n takes the number of jobs, 1 or more, not 'many'"
+chain -n 2 jobs/launch.sh "$debug"
+words "not a job file" 2 "ends neither in .slurm nor in .pbs"
+chain -n 2 --random-seed jobs/generic.pbs "$debug" run.seed=3
+words "two seeds" 2 "--random-seed and run.seed=3: one of them"
+chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/a,b"
+words "a path that the batch system would split" 2 "at commas and blanks"
+check "... nothing was submitted" absent "$PBS_STAND_IN/queue"
+
+# A fresh seed for each job. The second half again on one rank, and with the tensor divided: were data-parallel ranks to
+# draw the same, or tensor-parallel ones not, the losses would differ.
+chain -n 2 --random-seed jobs/generic.pbs "${short[@]}" run.dir="$work/fresh" fault.stop_step=7 checkpoint.keep=0
+pbs 20
+words "--random-seed" "75 0" "with run.seed="
+seeds=$(sed -nE 's/^start [^ ]+ [0-9]+ ([0-9]+) .*/\1/p' "$work/fresh/chains/1/record" | paste -sd' ')
+check "... two seeds are recorded ($seeds)" eval '[ -n "${seeds#* }" ] && [ "${seeds% *}" != "${seeds#* }" ]'
+check "... the run names the second" matches "$work/fresh/deck.json" "\"seed\": ${seeds#* }\\b"
+cd "$work" || exit 1
+again=(checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds#* }")
+run 1 train "${short[@]}" "${again[@]}" run.dir=one
+run 2 train "${short[@]}" "${again[@]}" run.dir=tensor parallel.tensor=2
+run 2 train "${short[@]}" checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds% *}" run.dir=other
+awk 1 fresh/metrics.jsonl | sed -n '8,$p' >second.jsonl && mkdir -p second && mv second.jsonl second/metrics.jsonl
+check "... one rank draws what two drew" close_losses second one 1e-5
+check "... and so do two that share the tensors" close_losses second tensor 1e-5
+check "... another seed draws something else" eval '! close_losses second other 1e-3'
+cd "$root" || exit 1
+
+# Stripes before the first write, and data on the disk of the node.
+cat >"$work/bin/lfs" <<'END'
+#!/usr/bin/env bash
+[ "$1" = getstripe ] || echo "$* of $(ls -A "${!#}" | wc -l) files" >>"$PBS_STAND_IN/lfs"
+END
+chmod +x "$work/bin/lfs"
+mkdir "$work/disk"
+LOCAL_SCRATCH=$work/disk STAGE="data.train=$work/text.txt" USER=me chain -n 1 jobs/generic.pbs "$debug" eval.interval=0 \
+  train.max_steps=2 run.dir="$work/striped"
+pbs 20
+words "data are copied to the disk of the node" 0 "$work/text.txt to $work/disk/choir-me/text.txt on 1 node(s)" \
+  "data.train=[\"$work/disk/choir-me/text.txt\"]" "on 8 servers in parts of 16M"
+check "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \
+  "setstripe -c 8 -S 16M $work/striped/checkpoints of 0 files"
+LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "$debug" run.dir="$work/striped"
+pbs 20
+words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
+
+# --- without a batch system ---------------------------------------------------------------------------------------
+try env RANKS=1 WALLTIME=00:00:06 jobs/local.sh "${deck[@]}" $endless run.dir="$work/local"
+words "jobs/local.sh stops in time" 75 "SITE= local BATCH_SYSTEM= none" "walltime of" "submit the same again"
+seconds() { (batch=none; . jobs/lib/deadline.sh; "$@"); }
+check "times as batch systems write them" eval '[ "$(for t in 1-02:03:04 01:00:00 05:30 90 UNLIMITED; do
+  seconds deadline_seconds $t; done | paste -sd,)" = 93784,3600,330,90 ]'
+margins() {
+  for given in "3600 - 60" "36000 - 60" "3600 100 60" "3600 10 60" "40 - 60" "3600 10 500"; do
+    read -r left slowest asked <<<"$given"
+    seconds deadline_margin "$left" "${slowest#-}" "$asked"
+  done | paste -sd,
+}
+check "the margin: a tenth at first, two saves later, half of a short job, the deck's if that is more" \
+  test "$(margins)" = 360,600,200,60,20,500
+check "the slowest save that a log tells of" test "$(seconds deadline_slowest_save "$work/run")" -ge 1
