@@ -10,6 +10,11 @@ try() {  # try COMMAND...: sets code; out
   command="$*" code=0
   timeout "$limit" "$@" >"$out" 2>&1 </dev/null || code=$?
 }
+look() {  # check, where its log may lie
+  cd "$work" || exit 1
+  check "$@"
+  cd "$root" || exit 1
+}
 words() {  # expect, where out is
   cd "$work" || exit 1
   expect "$@"
@@ -17,11 +22,12 @@ words() {  # expect, where out is
 }
 
 # --- the scripts themselves ---------------------------------------------------------------------------------------
-scripts=(jobs/*.sh jobs/*.pbs jobs/*.slurm jobs/launch jobs/lib/*.sh jobs/sites/*.sh)
+scripts=("$root"/jobs/{*.sh,*.pbs,*.slurm,launch,lib/*.sh,sites/*.sh})
 parse() { for script in "${scripts[@]}"; do bash -n "$script" || return 1; done; }
-check "every script of jobs/ is bash" parse
+clean() { (cd "$root" && shellcheck -x -P SCRIPTDIR "${scripts[@]}"); }
+look "every script of jobs/ is bash" parse
 if command -v shellcheck >/dev/null; then
-  check "... and shellcheck has nothing to say" shellcheck -x -P SCRIPTDIR "${scripts[@]}"
+  look "... and shellcheck has nothing to say" clean
 else echo "shellcheck is not here: not asked"; fi
 
 # --- the launcher lines: what each site's says for two nodes of it, by hand from the sites' documentation ------------
@@ -102,13 +108,13 @@ short=("$debug" "data.train=[\"$work/text.txt\"]" eval.interval=0)
 chain -n 4 jobs/generic.pbs "${short[@]}" run.dir="$work/done" fault.stop_step=7
 pbs 20
 words "after 75 the next goes on, after 0 the rest end at once" "75 0 0 0" "goes on at step 7" "the run is complete (step 20"
-check "... without starting anything" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
+look "... without starting anything" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
 
 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/crash" checkpoint.interval=4 fault.kill_rank=1 fault.kill_step=10
 pbs 20
 words "killed at one step again and again: the second made no progress" "137 137 137" "goes on at step 8" \
   "left no checkpoint after step 8: it made no progress" "Job 3.stand-in does nothing"
-check "... the third started nothing" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
+look "... the third started nothing" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
 chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/no_data" data.train=nowhere.txt
 pbs 20
 words "what another job would not help" "3 3" "nowhere.txt" "ended with exit code 3, which another job would not help"
@@ -117,7 +123,7 @@ verdict() {  # verdict NAME EXPECTED STEP_NOW LINE...
   local name=$1 wanted=$2 now=$3
   shift 3
   printf '%s\n' "$@" >"$work/record"
-  check "chain: $name" matches <(. jobs/lib/chain.sh; chain_verdict "$work/record" "$now") "$wanted"
+  look "chain: $name" matches <(. "$root/jobs/lib/chain.sh"; chain_verdict "$work/record" "$now") "$wanted"
 }
 verdict "the first" '^go$' 0 ""
 verdict "a rank threw, after a save" '^go$' 20 "start 1 10 - t" "end 1 5 20 t"
@@ -138,7 +144,7 @@ chain -n 2 --random-seed jobs/generic.pbs "$debug" run.seed=3
 words "two seeds" 2 "--random-seed and run.seed=3: one of them"
 chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/a,b"
 words "a path that the batch system would split" 2 "at commas and blanks"
-check "... nothing was submitted" absent "$PBS_STAND_IN/queue"
+look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
 
 # A fresh seed for each job. The second half again on one rank, and with the tensor divided: were data-parallel ranks to
 # draw the same, or tensor-parallel ones not, the losses would differ.
@@ -146,8 +152,8 @@ chain -n 2 --random-seed jobs/generic.pbs "${short[@]}" run.dir="$work/fresh" fa
 pbs 20
 words "--random-seed" "75 0" "with run.seed="
 seeds=$(sed -nE 's/^start [^ ]+ [0-9]+ ([0-9]+) .*/\1/p' "$work/fresh/chains/1/record" | paste -sd' ')
-check "... two seeds are recorded ($seeds)" eval '[ -n "${seeds#* }" ] && [ "${seeds% *}" != "${seeds#* }" ]'
-check "... the run names the second" matches "$work/fresh/deck.json" "\"seed\": ${seeds#* }\\b"
+look "... two seeds are recorded ($seeds)" eval '[ -n "${seeds#* }" ] && [ "${seeds% *}" != "${seeds#* }" ]'
+look "... the run names the second" matches "$work/fresh/deck.json" "\"seed\": ${seeds#* }\\b"
 cd "$work" || exit 1
 again=(checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds#* }")
 run 1 train "${short[@]}" "${again[@]}" run.dir=one
@@ -171,7 +177,7 @@ LOCAL_SCRATCH=$work/disk STAGE="data.train=$work/text.txt" USER=me chain -n 1 jo
 pbs 20
 words "data are copied to the disk of the node" 0 "$work/text.txt to $work/disk/choir-me/text.txt on 1 node(s)" \
   "data.train=[\"$work/disk/choir-me/text.txt\"]" "on 8 servers in parts of 16M"
-check "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \
+look "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \
   "setstripe -c 8 -S 16M $work/striped/checkpoints of 0 files"
 LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "$debug" run.dir="$work/striped"
 pbs 20
@@ -180,8 +186,8 @@ words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
 # --- without a batch system ---------------------------------------------------------------------------------------
 try env RANKS=1 WALLTIME=00:00:06 jobs/local.sh "${deck[@]}" $endless run.dir="$work/local"
 words "jobs/local.sh stops in time" 75 "SITE= local BATCH_SYSTEM= none" "walltime of" "submit the same again"
-seconds() { (batch=none; . jobs/lib/deadline.sh; "$@"); }
-check "times as batch systems write them" eval '[ "$(for t in 1-02:03:04 01:00:00 05:30 90 UNLIMITED; do
+seconds() { (batch=none; . "$root/jobs/lib/deadline.sh"; "$@"); }
+look "times as batch systems write them" eval '[ "$(for t in 1-02:03:04 01:00:00 05:30 90 UNLIMITED; do
   seconds deadline_seconds $t; done | paste -sd,)" = 93784,3600,330,90 ]'
 margins() {
   for given in "3600 - 60" "36000 - 60" "3600 100 60" "3600 10 60" "40 - 60" "3600 10 500"; do
@@ -189,6 +195,6 @@ margins() {
     seconds deadline_margin "$left" "${slowest#-}" "$asked"
   done | paste -sd,
 }
-check "the margin: a tenth at first, two saves later, half of a short job, the deck's if that is more" \
+look "the margin: a tenth at first, two saves later, half of a short job, the deck's if that is more" \
   test "$(margins)" = 360,600,200,60,20,500
-check "the slowest save that a log tells of" test "$(seconds deadline_slowest_save "$work/run")" -ge 1
+look "the slowest save that a log tells of" test "$(seconds deadline_slowest_save "$work/run")" -ge 1
