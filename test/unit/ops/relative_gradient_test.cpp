@@ -165,6 +165,30 @@ TEST(RelativeAttention, GradientsAlongRandomDirections) {
   }
 }
 
+// Softmax does not see what is the same for all keys, so that gradients add up to 0 over distances,
+// and over the keys of an utterance: what is left are roundings of their terms, 2 T for each.
+TEST(RelativeAttention, AConstantOverDistancesOrKeysHasNoGradient) {
+  constexpr std::int64_t kHeads = 2, kTokens = 30, kWidth = 8, kDistances = 2 * kTokens - 1;
+  RelativeLayer layer(kHeads, kTokens, kWidth, {.left = 11});
+  layer.loss();
+  layer.gradients();
+  const auto expect_none = [](std::int64_t count, const auto& element) {
+    double sum = 0, size = 0;
+    for (std::int64_t i = 0; i < count; ++i) sum += element(i), size += std::abs(element(i));
+    EXPECT_GT(size, 0.1);
+    EXPECT_LE(std::abs(sum), 2 * kDistances * 0x1p-53 * size);
+  };
+  for (std::int64_t c = 0; c < kHeads * kWidth; ++c) {
+    expect_none(kDistances, [&](std::int64_t k) {
+      return layer.d_r[(c / kWidth * kDistances + k) * kWidth + c % kWidth];
+    });
+    for (const std::int64_t first : {std::int64_t{0}, kTokens})  // of both utterances
+      expect_none(kTokens, [&](std::int64_t t) {
+        return layer.d_qkv[(3 * (first + t) + 1) * kHeads * kWidth + c];
+      });
+  }
+}
+
 /// The norm over channels of two ranks, and what each of them has of the way back.
 class SplitLayer {
  public:
