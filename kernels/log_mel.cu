@@ -6,11 +6,16 @@ namespace choir::cuda {
 namespace {
 
 template <int kFft>
-void launch_log_mel(const Stream& stream, const LogMelArguments& a, std::int64_t batch) {
-  const std::int64_t staged = (kMelFrames - 1) * std::int64_t{a.hop} + a.window;
+void launch_log_mel(const Stream& stream, LogMelArguments a, std::int64_t batch) {
+  constexpr int kFrames = kMelFrames<kFft>;
+  const std::int64_t staged = (kFrames - 1) * std::int64_t{a.hop} + a.window;
+  const std::int64_t groups = blocks_for(a.frames, kFrames);
+  CHOIR_CHECK(batch * groups <= kMostBlocks, "{} utterances of {} frames in one call", batch,
+              a.frames);
+  a.groups = static_cast<unsigned>(groups);
   launch(stream, "log_mel", log_mel_kernel<kFft>,
-         {dim3(static_cast<unsigned>(batch * a.groups)), dim3(kMelThreads),
-          mel_shared_words<kFft>(staged) * sizeof(float)},
+         {dim3(static_cast<unsigned>(batch * groups)), dim3(kMelThreads<kFft>),
+          mel_shared_words<kFft>(staged) * sizeof(double)},
          a);
 }
 
@@ -20,27 +25,24 @@ void log_mel(const Stream& stream, const ops::LogMel& args) {
   if (args.out.dtype != DType::f32) refuse_element(args.out.dtype);
   const ops::MelOptions& o = args.options;
   const MelTableLayout at = mel_table_layout(o);
-  const std::int64_t batch = args.out.shape[0], frames = args.out.shape[1];
-  const std::int64_t groups = blocks_for(frames, kMelFrames);
-  CHOIR_CHECK(batch * groups <= kMostBlocks, "{} utterances of {} frames in one call", batch,
-              frames);
+  const std::int64_t batch = args.out.shape[0];
   const LogMelArguments a{static_cast<const std::int16_t*>(args.audio.data),
                           args.audio_lengths,
                           args.lengths,
                           args.sample_ids,
-                          static_cast<const float*>(args.tables.data),
+                          static_cast<const double*>(args.tables.data),
                           args.out.as<float>(),
                           args.audio.shape.back(),
-                          frames,
-                          static_cast<unsigned>(groups),
+                          args.out.shape[1],
+                          0,  // groups: launch_log_mel()
                           static_cast<int>(o.hop),
                           static_cast<int>(o.mels),
                           static_cast<int>(mel_lead(o)),
                           static_cast<int>(at.window),
                           static_cast<int>(at.bands),
                           static_cast<int>(at.weights),
-                          static_cast<float>(o.preemphasis),
-                          static_cast<float>(o.dither),
+                          o.preemphasis,
+                          o.dither,
                           args.dither_key};
   switch (o.fft) {
     case 256:

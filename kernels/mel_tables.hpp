@@ -10,7 +10,7 @@
 
 namespace choir {
 
-/// Where the parts begin, in numbers of the tables: f64 on the CPU, f32 on CUDA.
+/// Where the parts begin, in numbers of the tables, f64.
 struct MelTableLayout {
   std::int64_t window;   ///< samples of the window, with zeros up to a multiple of 16; begins at 0
   std::int64_t roots;    ///< real and imaginary part of exp(-2 pi i k / fft), k = 0 ... fft - 1

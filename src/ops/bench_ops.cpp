@@ -47,6 +47,8 @@ std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double 
     bench_ctc(bench);
     bench_features(bench);
     bench_convolutions(bench);
+    bench_relative(bench);
+    bench_blocks(bench);
     bench_positions(bench);
     bench_flat(bench);
   }

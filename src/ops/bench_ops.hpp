@@ -77,6 +77,8 @@ void bench_positions(OpBench& bench);  // rope, dropout
 void bench_ctc(OpBench& bench);
 void bench_features(OpBench& bench);      // log-mel, normalisation, SpecAugment
 void bench_convolutions(OpBench& bench);  // and GLU, batch norm
+void bench_relative(OpBench& bench);      // relative-position attention and its helpers
+void bench_blocks(OpBench& bench);        // split norm, stochastic depth, running statistics
 void bench_flat(OpBench& bench);          // add, blocks, cast, bias gradient, sum of squares, AdamW
 
 }  // namespace choir::ops

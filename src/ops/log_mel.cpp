@@ -48,13 +48,6 @@ void check_log_mel(const Stream& stream, const LogMel& args) {
                 "row {}: {} samples of {}", b, args.audio_lengths[b], args.audio.shape.back());
 }
 
-template <class T>
-void copy_tables(const Stream& stream, const std::vector<double>& exact, void* to) {
-  const std::vector<T> rounded(exact.begin(), exact.end());
-  stream.copy_from_host(to, rounded.data(), rounded.size() * sizeof(T));
-  stream.synchronize();
-}
-
 }  // namespace
 
 void check(const MelOptions& o) {
@@ -84,8 +77,8 @@ void make_mel_tables(const Stream& stream, const MelOptions& options, const Tens
   stream.count(0, as_bytes(tables));
   if (!on_cuda(stream) && !computes(stream)) return;
   const std::vector<double> exact = mel_tables(options);
-  on_cuda(stream) ? copy_tables<float>(stream, exact, tables.data)
-                  : copy_tables<double>(stream, exact, tables.data);
+  stream.copy_from_host(tables.data, exact.data(), exact.size() * sizeof(double));
+  stream.synchronize();
 }
 
 void log_mel(const Stream& stream, const LogMel& args) {

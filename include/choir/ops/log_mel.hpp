@@ -1,7 +1,7 @@
 #pragma once
 // Speech features: log-mel spectra of 16-bit audio, as the FastConformer recipes compute them, then
-// normalised per utterance and augmented. Features are f32 (f64 where the model computes in f64);
-// the CPU computes them in f64 either way, CUDA in f32.
+// normalised per utterance and augmented. Features are f32 (f64 where the model computes in f64),
+// spectra f64 either way, on every device.
 #include <cstdint>
 
 #include "choir/core/philox.hpp"
@@ -46,8 +46,7 @@ struct LogMel {
 
 /// DeckError for options that are none: a size out of its range, `high` above half the rate.
 void check(const MelOptions& options);
-/// Bytes of the tables: window, roots of unity, filters (kernels/mel_tables.hpp), in what the
-/// device computes with. So many on every device.
+/// Bytes of the tables: window, roots of unity, filters (kernels/mel_tables.hpp), in f64.
 std::int64_t mel_table_bytes(const MelOptions& options);
 /// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_bytes()]
 /// u8 on the device.
