@@ -3,16 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <numeric>
 
+#include "choir/app/recording_survey.hpp"
 #include "choir/app/speech_session.hpp"
 #include "choir/app/stream_transcription.hpp"
+#include "choir/app/transcript_report.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/gather_text.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/progress_line.hpp"
-#include "choir/data/edit_distance.hpp"
 
 namespace choir {
 namespace {
@@ -38,154 +36,11 @@ std::vector<TranscriptRequest> read_requests(const Request& request) {
   return list;
 }
 
-/// What is known of a recording before anything is decoded.
-struct Survey {
-  double seconds = 0;
-  std::string fault, hint;
-};
-
-/// Collective over the world, whose ranks share the opening of files.
-std::vector<Survey> survey(Communicator& world, const std::vector<TranscriptRequest>& requests,
-                           int rate) {
-  std::string mine;
-  for (std::size_t i = static_cast<std::size_t>(world.rank()); i < requests.size();
-       i += static_cast<std::size_t>(world.size())) {
-    Transcript opened;  // by way of its fields
-    try {
-      if (requests[i].fault) throw AudioError(*requests[i].fault);
-      opened.seconds = Recording::open(requests[i].source, rate).seconds();
-    } catch (const AudioError& error) {
-      opened.fault = fmt::format("{}: {}", name_of(error.fault()), error.what());
-      opened.note = error.hint();
-    }
-    mine += fmt::format("{} {}\n", i, serialise(opened));
-  }
-  std::string all;
-  for (const std::string& text : gather_texts(world, mine)) all += text;
-  std::uint64_t bytes = all.size();
-  world.broadcast(&bytes, sizeof bytes, 0);
-  all.resize(bytes);
-  world.broadcast(all.data(), bytes, 0);
-  std::vector<Survey> surveys(requests.size());
-  for (std::size_t at = 0; at < all.size();) {
-    const std::size_t space = all.find(' ', at), end = all.find('\n', at);
-    const Transcript opened = transcript_of(all.substr(space + 1, end - space - 1));
-    surveys[std::stoul(all.substr(at, space - at))] = {opened.seconds, opened.fault, opened.note};
-    at = end + 1;
-  }
-  return surveys;
-}
-
-/// The ranks of the data axis take recordings in turn, longest first, each to the one with least.
-std::vector<std::size_t> share_of(const std::vector<Survey>& surveys, int rank, int ranks) {
-  std::vector<std::size_t> order(surveys.size()), mine;
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return surveys[a].seconds > surveys[b].seconds;
-  });
-  std::vector<double> load(static_cast<std::size_t>(ranks));
-  for (const std::size_t i : order) {
-    if (!surveys[i].fault.empty()) continue;
-    const auto least = std::min_element(load.begin(), load.end());
-    *least += surveys[i].seconds;
-    if (least - load.begin() == rank) mine.push_back(i);
-  }
-  return mine;
-}
-
-/// On rank 0 all transcripts, in the order of the requests.
-std::vector<Transcript> gather(Mesh& mesh, const std::vector<std::size_t>& mine,
-                               const std::vector<Transcript>& made,
-                               const std::vector<Survey>& surveys) {
-  std::string text;
-  const Coordinates& at = mesh.coordinates();
-  if (at[Axis::tensor] == 0)
-    for (std::size_t i = 0; i < mine.size(); ++i)
-      text += fmt::format("{} {}\n", mine[i], serialise(made[i]));
-  std::vector<Transcript> all(surveys.size());
-  for (std::size_t i = 0; i < surveys.size(); ++i) all[i].fault = surveys[i].fault;
-  for (const std::string& part : gather_texts(mesh.world(), text))
-    for (std::size_t from = 0; from < part.size();) {
-      const std::size_t space = part.find(' ', from), end = part.find('\n', from);
-      all[std::stoul(part.substr(from, space - from))] =
-          transcript_of(part.substr(space + 1, end - space - 1));
-      from = end + 1;
-    }
-  return all;
-}
-
-void write_manifest(const std::string& path, const std::vector<TranscriptRequest>& requests,
-                    const std::vector<Transcript>& transcripts) {
-  std::ofstream file(path, std::ios::binary);
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    file << transcript_line(requests[i], transcripts[i]) << '\n';
-  file.close();
-  if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "name another --out");
-}
-
-/// Edit distances need memory of one text times the other.
-bool comparable(const std::string& a, const std::string& b) {
-  constexpr std::size_t kMostPairs = std::size_t{1} << 30;
-  return (a.size() + 1) * (b.size() + 1) <= kMostPairs;
-}
-
-/// Counts over all that has a text; "" where nothing has.
-std::string error_rates(const std::vector<TranscriptRequest>& requests,
-                        const std::vector<Transcript>& transcripts) {
-  EditCounts words, letters;
-  std::int64_t too_long = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (!requests[i].text || !transcripts[i].fault.empty()) continue;
-    if (!comparable(*requests[i].text, transcripts[i].text)) {
-      ++too_long;
-      continue;
-    }
-    words += word_edits(*requests[i].text, transcripts[i].text);
-    letters += character_edits(*requests[i].text, transcripts[i].text);
-  }
-  std::string text;
-  if (words.utterances > 0)
-    text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
-                       to_string(letters, "characters"));
-  if (too_long > 0) text += fmt::format("{} texts are too long to be compared\n", too_long);
-  return text;
-}
-
-/// What opens may still fail when it is read.
-void require_any(const std::vector<TranscriptRequest>& requests,
-                 const std::vector<Transcript>& transcripts) {
-  const auto good = [](const Transcript& t) { return t.fault.empty(); };
-  if (transcripts.empty() || std::ranges::any_of(transcripts, good)) return;
-  throw DataError(fmt::format("{}: {}", requests.front().place, transcripts.front().fault),
-                  fmt::format("none of {} recordings could be read: nothing remains to transcribe",
-                              transcripts.size()));
-}
-
-void print_texts(const Request& request, const std::vector<TranscriptRequest>& requests,
-                 const std::vector<Transcript>& transcripts) {
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const Transcript& t = transcripts[i];
-    if (request.json)
-      fmt::print("{}\n", transcript_json(requests[i], t));
-    else if (request.manifest.empty() && t.fault.empty())
-      fmt::print("{}: {}\n", requests[i].place, t.text);
-    if (!t.fault.empty())
-      fmt::print(stderr, "choir: {}: left out: {}\n", requests[i].place, t.fault);
-    if (!t.note.empty()) fmt::print(stderr, "choir: {}: {}\n", requests[i].place, t.note);
-  }
-}
-
 /// How it went; beside JSON lines on stdout, on stderr.
 void print_summary(const Request& request, const LoadedSpeechModel& model,
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
   std::FILE* const to = request.json ? stderr : stdout;
-  double audio = 0;
-  std::int64_t bad = 0;
-  for (const Transcript& t : transcripts) {
-    bad += !t.fault.empty();
-    audio += t.fault.empty() ? t.seconds : 0;
-  }
   fmt::print(to, "{}", error_rates(requests, transcripts));
   const FastConformerConfig& config = model.instance->options().model.fastconformer();
   const WindowPlan& windows = model.plan.windows;
@@ -200,11 +55,7 @@ void print_summary(const Request& request, const LoadedSpeechModel& model,
         static_cast<double>(windows.frames) * frame, static_cast<double>(windows.left) * frame,
         static_cast<double>(windows.right) * frame,
         windows.exact ? "the result is that of the whole" : "no frame sees beyond its window");
-  fmt::print(to,
-             "transcribed {} recordings, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
-             "(real-time factor {:.5f}){}\n",
-             std::ssize(transcripts) - bad, audio, seconds, audio / seconds,
-             audio > 0 ? seconds / audio : 0.0, bad > 0 ? fmt::format("; {} left out", bad) : "");
+  fmt::print(to, "{}", speed_of(transcripts, seconds));
 }
 
 std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechModel& model,
@@ -257,12 +108,13 @@ int transcribe(MpiSession& session, const Request& request) {
   LoadedSpeechModel model = load_speech_model(request.model, place);
   const auto& config = model.instance->options().model.fastconformer();
   const double begin = now_seconds();
-  const auto surveys = survey(mesh.world(), requests, static_cast<int>(config.mel.sample_rate));
+  const auto surveys =
+      survey_recordings(mesh.world(), requests, static_cast<int>(config.mel.sample_rate));
   const auto bad = std::find_if(surveys.begin(), surveys.end(),
-                                [](const Survey& s) { return !s.fault.empty(); });
+                                [](const RecordingSurvey& s) { return !s.fault.empty(); });
   together(mesh.world(), [&] {
     const bool all = std::none_of(surveys.begin(), surveys.end(),
-                                  [](const Survey& s) { return s.fault.empty(); });
+                                  [](const RecordingSurvey& s) { return s.fault.empty(); });
     if (bad == surveys.end() || (request.skips() && !all)) return;
     throw DataError(
         fmt::format("{}: {}", requests[static_cast<std::size_t>(bad - surveys.begin())].place,
@@ -281,13 +133,13 @@ int transcribe(MpiSession& session, const Request& request) {
   const auto made = request.model.stream
                         ? run_stream(request, model, mesh, sources)
                         : run_transcriber(request, model, mesh, log, sources, audio);
-  const auto transcripts = gather(mesh, mine, made, surveys);
+  const auto transcripts = gather_transcripts(mesh, mine, made, surveys);
   const double seconds = now_seconds() - begin;
   together(mesh.world(), [&] {
     if (session.rank() != 0) return;
     require_any(requests, transcripts);
-    if (!request.out.empty()) write_manifest(request.out, requests, transcripts);
-    print_texts(request, requests, transcripts);
+    if (!request.out.empty()) write_transcripts(request.out, requests, transcripts);
+    print_texts(requests, transcripts, request.json, request.manifest.empty());
     print_summary(request, model, requests, transcripts, seconds);
   });
   return 0;
