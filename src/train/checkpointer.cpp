@@ -171,11 +171,8 @@ CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<doub
 
 void Checkpointer::save(const std::string& meta_json, std::optional<double> metric,
                         double step_seconds) {
-  const double start = now_seconds();
   drain();
-  drain_ = now_seconds() - start;
-  if (drain_ > kWorthALine)
-    log_.info("step {}: waited {} for the save before", progress_.step, format_duration(drain_));
+  const double drained = now_seconds();
   last_ = false;
   // Nothing drifted is worth keeping: a rank with other weights ends the run, the checkpoints
   // before stay.
@@ -186,22 +183,21 @@ void Checkpointer::save(const std::string& meta_json, std::optional<double> metr
     save_here(meta, false);
   } else {
     *saving_ = progress_.step;
+    drain_ = 0;
     saver_->start(meta, tensors_to_save(engine_, progress_));
     if (saver_->copied() != nullptr) engine_.update_after(*saver_->copied());
-    stall_ = now_seconds() - start - drain_;
+    stall_ = now_seconds() - drained;
     log_.info("step {}: the state was copied in {}, training goes on while it is written",
               progress_.step, format_duration(stall_));
   }
-  seconds_ += now_seconds() - start;
+  seconds_ += now_seconds() - drained;
   // A save that was waited for to be measured says nothing about what others cost.
   if (!saver_ || !early) say_schedule(step_seconds);
 }
 
 bool Checkpointer::save_last(const std::string& meta_json, std::optional<double> metric) {
-  const double start = now_seconds();
   drain();
-  drain_ = now_seconds() - start;
-  if (drain_ > kWorthALine) log_.info("waited {} for the save in flight", format_duration(drain_));
+  const double start = now_seconds();
   last_ = true;
   require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
   const bool saved = save_here(meta_of(meta_json, metric), true);
@@ -213,6 +209,7 @@ bool Checkpointer::save_last(const std::string& meta_json, std::optional<double>
 bool Checkpointer::save_here(const CheckpointMeta& meta, bool last) {
   *saving_ = meta.step;
   last_ = last;
+  drain_ = 0;
   const double start = now_seconds();
   const std::vector<StoredTensor> tensors = tensors_to_save(engine_, progress_);
   SaveResult result;
@@ -232,7 +229,15 @@ void Checkpointer::poll() {
 }
 
 void Checkpointer::drain() {
-  if (saver_ && saver_->pending()) report(saver_->wait());
+  if (!saver_ || !saver_->pending()) return;
+  const double start = now_seconds();
+  const SaveResult result = saver_->wait();
+  drain_ = now_seconds() - start;
+  seconds_ += drain_;
+  if (drain_ > kWorthALine)
+    log_.info("step {}: waited {} for the save of step {}", progress_.step, format_duration(drain_),
+              *saving_);
+  report(result);
 }
 
 bool Checkpointer::report(const SaveResult& result) {

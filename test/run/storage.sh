@@ -65,6 +65,6 @@ if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
   expect "what was saved before is intact" 0 "val_loss="
   dd if=/dev/zero of=disk/filler bs=1k status=none 2>/dev/null
   train 2 disk/other train.max_steps=12
-  check "a disk without any room ends or goes on, by name" test "$code" = 6
+  check "a disk without any room is told by the exit code" test "$code" = 6
   umount disk && mounted=""
 fi

@@ -92,7 +92,7 @@ class Checkpointer {
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
   double pessimistic_ = 0;        // seconds of a save on a slow file system
-  double stall_ = 0, drain_ = 0;  // of the save last begun
+  double stall_ = 0, drain_ = 0;  // of the save last begun: until it was copied, and at its end
   double slowest_ = 0, seconds_ = 0;
   int failures_ = 0;
   bool last_ = false;  // the save last begun is the run's last
