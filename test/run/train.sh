@@ -39,7 +39,7 @@ for file in deck.json log.txt metrics.jsonl checkpoints/latest checkpoints/step_
   checkpoints/step_00000020/state.h5 samples/step_00000000.txt samples/step_00000020.txt profile.json; do
   check "the run leaves $file" test -s "seen/$file"
 done
-check "the loss falls" awk -F'[:,]' 'NR == 1 { first = $4 } { last = $4 } END { exit !(last < first - 0.3) }' seen/metrics.jsonl
+check "the loss falls" awk -F'[:,]' 'NR == 1 { first = $4 } { last = $4 } END { exit !(last < first - 0.3) }' steps.jsonl
 for rank in 0 1; do
   check "the trace has a track of rank $rank" has seen/profile.json "\"name\":\"rank $rank\""
   check "the trace shows rank $rank in forward" matches seen/profile.json "\"name\":\"forward\".*\"pid\":$rank,.*\"step\":3"
