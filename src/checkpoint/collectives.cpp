@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
+#include <thread>
+
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
 
@@ -45,6 +48,15 @@ void exclusive_or(Communicator& world, std::vector<std::uint32_t>& values) {
     for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] ^= all[i];
   }
   world.broadcast(values.data(), bytes, 0);
+}
+
+void patient_barrier(Communicator& world) {
+  if (world.size() == 1) return;
+  constexpr auto kPause = std::chrono::microseconds(500);
+  std::int64_t nothing = 0;
+  CommRequest& request = world.start_all_reduce(&nothing, 1, DType::i64, ReduceOp::sum);
+  while (!request.test()) std::this_thread::sleep_for(kPause);
+  request.wait();
 }
 
 }  // namespace choir

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <exception>
+
 #include "choir/checkpoint/collectives.hpp"
 #include "choir/checkpoint/slab_io.hpp"
 #include "choir/checkpoint/state_file.hpp"
@@ -207,6 +209,21 @@ void CheckpointStore::finish(Attempt& attempt) const {
   });
 }
 
+/// As attempt_together(); ranks that are done first may be told to sleep until the others are.
+std::string CheckpointStore::try_together(const std::function<void()>& action) const {
+  if (!options_.patient) return attempt_together(world_, action);
+  std::exception_ptr error;
+  try {
+    action();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  patient_barrier(world_);
+  return attempt_together(world_, [&] {
+    if (error) std::rethrow_exception(error);
+  });
+}
+
 SaveResult CheckpointStore::save(const CheckpointMeta& meta,
                                  const std::vector<StoredTensor>& tensors) {
   CHOIR_CHECK(meta.step >= 0, "step {}", meta.step);
@@ -217,7 +234,7 @@ SaveResult CheckpointStore::save(const CheckpointMeta& meta,
   SaveResult& result = attempt.result;
   const bool first = world_.rank() == 0;
 
-  result.reason = attempt_together(world_, [&] {
+  result.reason = try_together([&] {
     if (first) lay_out(attempt);
   });
   result.layout_seconds = now_seconds() - start;
@@ -225,12 +242,12 @@ SaveResult CheckpointStore::save(const CheckpointMeta& meta,
     std::string table = first ? attempt.manifest.to_text() : "";
     share_text(world_, table);
     if (!first) attempt.manifest = Manifest::parse(table);
-    result.reason = attempt_together(world_, [&] { write_slabs(attempt); });
+    result.reason = try_together([&] { write_slabs(attempt); });
   }
   const double written = now_seconds();
   if (result.reason.empty()) {
     exclusive_or(world_, attempt.shares);
-    result.reason = attempt_together(world_, [&] {
+    result.reason = try_together([&] {
       if (first) commit(attempt);
     });
   }
@@ -238,6 +255,7 @@ SaveResult CheckpointStore::save(const CheckpointMeta& meta,
   const double committed = now_seconds();
   if (first && result.saved) finish(attempt);
   if (first && !result.saved) directory_.discard_temporary(meta.step);
+  if (options_.patient) patient_barrier(world_);
   result.path = directory_.final_path(meta.step);
   for (const StoredTensor& tensor : tensors) result.bytes += bytes_of(tensor);
   result.commit_seconds = committed - written;

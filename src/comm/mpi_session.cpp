@@ -47,6 +47,12 @@ bool MpiSession::thread_multiple() const {
   return provided_ == MPI_THREAD_MULTIPLE;
 }
 
+bool mpi_serves_threads() {
+  int started = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&started);
+  return started != 0 && MPI_Query_thread(&level) == MPI_SUCCESS && level == MPI_THREAD_MULTIPLE;
+}
+
 std::string MpiSession::library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
   int length = 0;

@@ -129,7 +129,7 @@ std::vector<std::string> KeySet::sections() const {
 json KeySet::value_json(const Key& key, const void* object) const {
   // `get` only reads; it takes void* because the accessor behind it also serves `set`.
   const KeyValue value = key.get(key, const_cast<void*>(object));
-  if (!key.word.empty() && value == KeyValue(std::int64_t{0})) return key.word;
+  if (!key.word.empty() && value == KeyValue(key.word_value)) return key.word;
   return std::visit([](const auto& held) { return json(held); }, value);
 }
 

@@ -55,7 +55,7 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       break;
     case KeyType::integer:
       if (value.is_string() && !key.word.empty() && value.get<std::string>() == key.word)
-        return std::int64_t{0};
+        return key.word_value;
       if (value.is_number_unsigned() &&
           value.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()})
         break;
@@ -67,6 +67,8 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
     case KeyType::text:
     case KeyType::choice:
       if (value.is_string()) return value.get<std::string>();
+      if (value.is_boolean() && std::count(key.choices.begin(), key.choices.end(), "true") > 0)
+        return std::string(value.get<bool>() ? "true" : "false");
       break;
     case KeyType::duration:
       if (value.is_number()) return value.get<double>();
@@ -111,7 +113,8 @@ std::string illegal(const Key& key, const json& given, const KeyValue& value) {
   std::optional<double> number;
   if (const auto* whole = std::get_if<std::int64_t>(&value)) number = static_cast<double>(*whole);
   if (const auto* real = std::get_if<double>(&value)) number = *real;
-  if (number) {
+  const bool is_word = given.is_string() && given == key.word;
+  if (number && !is_word) {
     const bool low = key.low && (*number < *key.low || (key.low_open && *number == *key.low));
     const bool high = key.high && (*number > *key.high || (key.high_open && *number == *key.high));
     if ((low || high) && !key.later.empty())

@@ -8,6 +8,7 @@
 
 #include "choir/device/null_device.hpp"
 #include "choir/parallel/schedule_simulation.hpp"
+#include "choir/train/checkpointer.hpp"
 
 namespace choir {
 namespace {
@@ -98,6 +99,8 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
         {.rank = rank,
          .at = plan.layout.coordinates(rank),
          .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node, samples, &device)});
+  if (plan.deck.checkpoint.on_the_way() && plan.deck.checkpoint.async != "false")
+    for (RolePlan& role : plan.roles) add_snapshot(role.plan.memory, role.plan);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
   return plan;
 }

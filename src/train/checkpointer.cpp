@@ -1,9 +1,11 @@
 #include "choir/train/checkpointer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/text_units.hpp"
 
@@ -11,6 +13,24 @@ namespace choir {
 namespace {
 
 constexpr int kKeepAll = std::numeric_limits<int>::max();
+// Of a file system that is busy with others: bytes a second of a node, and what a save of nothing
+// takes there.
+constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
+constexpr double kEarlyShare = 0.1;   // of the walltime
+constexpr double kWorthALine = 0.05;  // seconds
+
+Retention retention_of(const Deck& deck) {
+  return {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
+          .keep_every = deck.checkpoint.keep_every,
+          .keep_best = deck.checkpoint.best};
+}
+
+/// Keeps what it reads: a thread may outlive the run that gave up on it.
+FaultHook hook_of(const Faults& faults, const std::shared_ptr<std::int64_t>& saving) {
+  const FaultHook hook = faults.in_save(*saving);
+  if (!hook) return {};
+  return [hook, saving](const char* instant) { hook(instant); };
+}
 
 void require_vocabulary(const Checkpoint& found, const TrainMeta& meta, std::uint64_t vocab_hash) {
   if (meta.vocabulary.empty() || vocab_hash == 0) return;
@@ -25,24 +45,78 @@ void require_vocabulary(const Checkpoint& found, const TrainMeta& meta, std::uin
 
 }  // namespace
 
+bool choose_async(const Deck& deck, const StepPlan& plan, Mesh& mesh, const Device& device,
+                  std::string& why) {
+  why.clear();
+  const CheckpointSection& section = deck.checkpoint;
+  if (section.async == "false" || !section.on_the_way()) return false;
+  const bool short_of_memory = !snapshot_fits(plan, mesh.node().size(), device);
+  const bool no_threads = mesh.world().size() > 1 && !mpi_serves_threads();
+  const std::string what =
+      no_threads ? "this MPI does not serve several threads (MPI_THREAD_MULTIPLE)"
+      : short_of_memory
+          ? fmt::format(
+                "{} rank(s) on this node need {} each for a copy of the state, beside what "
+                "training needs, and it has {}",
+                mesh.node().size(), format_bytes(static_cast<double>(plan.snapshot_bytes)),
+                format_bytes(node_memory()))
+          : "";
+  if (section.async == "true")
+    together(mesh.world(), [&] {
+      if (!what.empty())
+        throw DeckError("checkpoint.async: " + what,
+                        "set checkpoint.async to \"auto\" or false, spread the state over more "
+                        "ranks (parallel.zero), or use fewer ranks a node");
+    });
+  std::int64_t without = what.empty() ? 0 : 1;
+  mesh.world().all_reduce(&without, 1, DType::i64, ReduceOp::sum);
+  if (without > 0)
+    why = "checkpoint.async: training waits for saves, because " +
+          (what.empty() ? fmt::format("{} other rank(s) have to", without) : what);
+  return without == 0;
+}
+
+void add_snapshot(MemoryPlan& memory, const StepPlan& plan) {
+  memory.add("checkpoint snapshot", plan.snapshot_bytes, false, MemoryPlace::host);
+}
+
 Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
-                           Progress& progress, const Faults& faults, Logger& log)
+                           Progress& progress, const Faults& faults, Logger& log, Options options)
     : deck_(deck),
       engine_(engine),
       progress_(progress),
       log_(log),
+      options_(std::move(options)),
       store_(folder, engine.mesh().world(),
-             {.retention = {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
-                            .keep_every = deck.checkpoint.keep_every,
-                            .keep_best = deck.checkpoint.best},
-              .fault = faults.in_save(progress.step),
-              .progress = [this](const char* phase, std::int64_t done, std::int64_t total) {
-                if (done == 0 || !progress_line_ || phase != phase_) {
-                  phase_ = phase;
-                  progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
-                }
-                progress_line_->at(done, total);
-              }}) {}
+             {.retention = retention_of(deck),
+              .fault = hook_of(faults, saving_),
+              .progress =
+                  [this](const char* phase, std::int64_t done, std::int64_t total) {
+                    if (done == 0 || !progress_line_ || phase != phase_) {
+                      phase_ = phase;
+                      progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
+                    }
+                    progress_line_->at(done, total);
+                  }}),
+      schedule_(deck.checkpoint, engine.mesh().nodes()) {
+  double bytes = 0;
+  for (const StoredTensor& tensor : tensors_to_save(engine, progress))
+    bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  pessimistic_ = kSlowStart + bytes / (kSlowRate * engine.mesh().nodes());
+  if (options_.async)
+    saver_ = std::make_unique<BackgroundSaver>(
+        folder, engine.mesh().world(), engine.instance().device(), options_.snapshot_bytes,
+        StoreOptions{.retention = retention_of(deck), .fault = hook_of(faults, saving_)});
+}
+
+Checkpointer::~Checkpointer() {
+  if (!saver_ || !saver_->pending() || !saver_->settle()) return;
+  try {
+    report(saver_->wait());
+  } catch (const std::exception& error) {
+    log_.error("the checkpoint in flight: {}", error.what());
+  }
+}
 
 bool Checkpointer::restore(std::uint64_t vocab_hash) {
   if (deck_.checkpoint.resume == "none") return false;
@@ -76,31 +150,129 @@ std::int64_t Checkpointer::newest_step() const {
   return steps.empty() ? 0 : steps.front();
 }
 
-bool Checkpointer::save(const std::string& meta_json, std::optional<double> metric) {
+void Checkpointer::begin() {
+  // With a walltime, a save that may take a good part of it is measured before it is needed.
+  const double walltime = deck_.run.walltime;
+  schedule_.begin(progress_.step, walltime > 0 && pessimistic_ > kEarlyShare * walltime);
+}
+
+double Checkpointer::expected_save() const {
+  if (slowest_ > 0) return slowest_;
+  return schedule_.early(progress_.step) ? 0 : pessimistic_;
+}
+
+CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<double> metric) const {
+  return {.step = progress_.step,
+          .json = json,
+          .metric = metric,
+          .deck_hash = deck_digest(deck_),
+          .layout = engine_.mesh().layout().to_string()};
+}
+
+void Checkpointer::save(const std::string& meta_json, std::optional<double> metric,
+                        double step_seconds) {
+  drain();
+  const double drained = now_seconds();
+  last_ = false;
   // Nothing drifted is worth keeping: a rank with other weights ends the run, the checkpoints
   // before stay.
   require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
-  const CheckpointMeta meta{.step = progress_.step,
-                            .json = meta_json,
-                            .metric = metric,
-                            .deck_hash = deck_digest(deck_),
-                            .layout = engine_.mesh().layout().to_string()};
-  const SaveResult result = store_.save(meta, tensors_to_save(engine_, progress_));
+  const CheckpointMeta meta = meta_of(meta_json, metric);
+  const bool early = schedule_.early(progress_.step);
+  if (!saver_ || early) {
+    save_here(meta, false);
+  } else {
+    *saving_ = progress_.step;
+    drain_ = 0;
+    saver_->start(meta, tensors_to_save(engine_, progress_));
+    if (saver_->copied() != nullptr) engine_.update_after(*saver_->copied());
+    stall_ = now_seconds() - drained;
+    log_.info("step {}: the state was copied in {}, training goes on while it is written",
+              progress_.step, format_duration(stall_));
+  }
+  seconds_ += now_seconds() - drained;
+  // A save that was waited for to be measured says nothing about what others cost.
+  if (!saver_ || !early) say_schedule(step_seconds);
+}
+
+bool Checkpointer::save_last(const std::string& meta_json, std::optional<double> metric) {
+  drain();
+  const double start = now_seconds();
+  last_ = true;
+  require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
+  const bool saved = save_here(meta_of(meta_json, metric), true);
+  seconds_ += now_seconds() - start;
+  return saved;
+}
+
+/// Waits. By the thread that makes the others, if there is one: it alone lays files out.
+bool Checkpointer::save_here(const CheckpointMeta& meta, bool last) {
+  *saving_ = meta.step;
+  last_ = last;
+  drain_ = 0;
+  const double start = now_seconds();
+  const std::vector<StoredTensor> tensors = tensors_to_save(engine_, progress_);
+  SaveResult result;
+  if (saver_) {
+    saver_->start_in_place(meta, tensors);
+    result = saver_->wait();
+  } else {
+    result = store_.save(meta, tensors);
+  }
+  stall_ = now_seconds() - start;
+  return report(result);
+}
+
+void Checkpointer::poll() {
+  if (!saver_ || !saver_->pending()) return;
+  if (const auto result = saver_->poll()) report(*result);
+}
+
+void Checkpointer::drain() {
+  if (!saver_ || !saver_->pending()) return;
+  const double start = now_seconds();
+  const SaveResult result = saver_->wait();
+  drain_ = now_seconds() - start;
+  seconds_ += drain_;
+  if (drain_ > kWorthALine)
+    log_.info("step {}: waited {} for the save of step {}", progress_.step, format_duration(drain_),
+              *saving_);
+  report(result);
+}
+
+bool Checkpointer::report(const SaveResult& result) {
   slowest_ = std::max(slowest_, result.seconds);
-  seconds_ += result.seconds;
+  const bool speaks = engine_.mesh().rank() == 0;
+  if (options_.record && speaks)
+    options_.record(fmt::format(
+        "{{\"event\":\"save\",\"step\":{},\"saved\":{},\"async\":{},\"bytes\":{},\"stall\":{:.6f},"
+        "\"drain\":{:.6f},\"layout\":{:.6f},\"write\":{:.6f},\"fsync\":{:.6f},\"commit\":{:.6f},"
+        "\"total\":{:.6f}}}",
+        *saving_, result.saved, saver_ != nullptr && !last_, result.bytes, stall_, drain_,
+        result.layout_seconds, result.write_seconds, result.fsync_seconds, result.commit_seconds,
+        result.seconds));
   if (!result.saved) {
     ++failures_;
-    if (engine_.mesh().rank() == 0)
-      log_.error("checkpoint of step {} FAILED, training goes on: {}", progress_.step,
+    if (speaks)
+      log_.error("checkpoint of step {} FAILED{}: {}", *saving_, last_ ? "" : ", training goes on",
                  result.reason);
     return false;
   }
   last_path_ = result.path;
-  log_.info("checkpoint {} ({}, {}, {}/s)", result.path,
+  log_.info("checkpoint {} ({}, {}, {}/s; stall {}, drain {}, commit {})", result.path,
             format_bytes(static_cast<double>(result.bytes)), format_duration(result.seconds),
-            format_bytes(result.bytes_per_second()));
+            format_bytes(result.bytes_per_second()), format_duration(stall_),
+            format_duration(drain_), format_duration(result.commit_seconds));
   for (const std::string& line : result.warnings) log_.warn("{}", line);
   return true;
+}
+
+void Checkpointer::say_schedule(double step_seconds) {
+  std::array<double, 3> slowest{stall_, slowest_, step_seconds};
+  engine_.mesh().world().all_reduce(slowest.data(), slowest.size(), DType::f64, ReduceOp::max);
+  const std::string line = schedule_.saved(
+      progress_.step, {.stall = slowest[0], .whole = slowest[1], .step_seconds = slowest[2]});
+  if (!line.empty()) log_.info("{}", line);
 }
 
 }  // namespace choir

@@ -59,8 +59,20 @@ void add_service_keys(Table& table) {
   auto checkpoint = table.section("checkpoint", &Deck::checkpoint);
   checkpoint
       .add("interval", &CheckpointSection::interval, "steps",
-           "Steps between checkpoints. 0: never, not even at the end.")
+           "Steps between checkpoints. 0: never, not even at the end. auto: as many as lose least "
+           "time to saves and to failures (Young and Daly), from what saves cost here.")
+      .at_least(0)
+      .or_word("auto", CheckpointSection::kAutoInterval);
+  checkpoint
+      .add("mtbf", &CheckpointSection::mtbf, "hours",
+           "Mean time between failures of the whole job, for interval auto and for advice. 0: 1000 "
+           "hours a node divided by the nodes, at most 24.")
       .at_least(0);
+  checkpoint
+      .add("async", &CheckpointSection::async, "",
+           "true: the state is copied to host memory, and written while training goes on. auto: "
+           "the same where that memory is there, else as false. false: training waits.")
+      .one_of({"auto", "true", "false"});
   checkpoint
       .add("keep", &CheckpointSection::keep, "checkpoints", "The last so many are kept. 0: all.")
       .at_least(0);

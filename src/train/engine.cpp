@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "choir/core/clock.hpp"
 #include "choir/device/profile_range.hpp"
@@ -185,6 +186,8 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   }
   slot.host_seconds = now_seconds() - start;
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
+  // A recorded step cannot wait in its middle for what is not part of it.
+  if (graphs_ && awaited_) stream.wait(*std::exchange(awaited_, nullptr));
   *fmt::format_to_n(name_, sizeof name_ - 1, "step {}", step + 1).out = 0;
   run(slot, [&] { queue_work(slot, batch_of, clock); });
   stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
@@ -254,6 +257,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.adamw.beta1,
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
+  if (awaited_) stream.wait(*std::exchange(awaited_, nullptr));
   instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
   const bool gathers = options_.control != NegativeControl::stale_gather;

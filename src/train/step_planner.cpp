@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "choir/checkpoint/snapshot.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/device/cuda.hpp"
@@ -14,6 +15,7 @@
 #include "choir/model/host_batch.hpp"
 #include "choir/train/generator.hpp"
 #include "choir/train/speech_recogniser.hpp"
+#include "choir/train/train_checkpoint.hpp"
 
 namespace choir {
 namespace {
@@ -114,6 +116,8 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   plan_evaluation(engine.instance(), options.evaluation_shapes);
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
+  Progress progress;
+  plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
   plan.arena_bytes = engine.instance().arena().peak();
   plan.arena_requests = engine.instance().arena().requests();
   return plan;
@@ -160,6 +164,13 @@ void require_memory(const StepPlan& plan, int ranks_per_node, const Device& devi
                               ranks_per_node, format_bytes(host), format_bytes(node_memory())),
                   "set parallel.offload to \"file\", spread the state over more ranks "
                   "(parallel.zero), or use fewer ranks a node");
+}
+
+bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device) {
+  const MemoryPlan& memory = plan.memory;
+  const std::size_t bytes = (cuda::card_of(device) ? 0 : memory.total()) +
+                            memory.total(MemoryPlace::host) + plan.snapshot_bytes;
+  return static_cast<double>(bytes) * ranks_per_node <= node_memory();
 }
 
 }  // namespace choir

@@ -21,6 +21,7 @@ ExitCode Trainer::run() {
     val_loss_.reset();  // kept after the last step: the final checkpoint is stored under it
     queue_step();
     take_results(settles(queued()) ? 0 : engine_->lag());
+    checkpointer_->poll();
     stop = agreed_stop();
     if (stop != Stop::none) take_results(0);
     if (engine_->in_flight() > 0) continue;
@@ -31,7 +32,7 @@ ExitCode Trainer::run() {
       evaluate();
     if (first_line_ || due(deck_.log.interval) || last || val_loss_) log_step();
     if (val_loss_ && !last && stop == Stop::none) write_sample();
-    if (stop == Stop::none && !last && (due(deck_.checkpoint.interval) || best_)) save();
+    if (stop == Stop::none && !last && (checkpointer_->due(progress_.step) || best_)) save();
     if (trace_.complete()) trace_.write(directory_.path() + "/profile.json", mesh_.world());
   }
   return finish(stop);
@@ -40,8 +41,8 @@ ExitCode Trainer::run() {
 // After these steps something reads results, parameters or the state of the run.
 bool Trainer::settles(std::int64_t step) const {
   return first_line_ || step == deck_.train.max_steps || due(deck_.log.interval, step) ||
-         due(deck_.eval.interval, step) || due(deck_.checkpoint.interval, step) ||
-         step == trace_.last() || watch_.weights_due(step);
+         due(deck_.eval.interval, step) || checkpointer_->due(step) || step == trace_.last() ||
+         watch_.weights_due(step);
 }
 
 void Trainer::queue_step() {
@@ -120,7 +121,7 @@ void Trainer::skip_or_stop(const StepResult& result) {
 
 Stop Trainer::agreed_stop() {
   // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
-  const double ahead = clock_.total() + 2 * checkpointer_->slowest_save() + slowest_evaluation_;
+  const double ahead = clock_.total() + 2 * checkpointer_->expected_save() + slowest_evaluation_;
   Stop mine = stop_.poll(ahead);
   if (faults_.stop_at(queued())) mine = Stop::save;
   return static_cast<Stop>(agree(mesh_.world(), {.stop = static_cast<int>(mine)}).stop);
@@ -175,7 +176,7 @@ void Trainer::evaluate() {
   last_val_loss_ = *val_loss_;
   evaluation_seconds_ += now_seconds() - start;
   slowest_evaluation_ = std::max(slowest_evaluation_, now_seconds() - start);
-  best_ = deck_.checkpoint.best && deck_.checkpoint.interval > 0 &&
+  best_ = deck_.checkpoint.best && deck_.checkpoint.on_the_way() &&
           *val_loss_ < progress_.best_val_loss;
   progress_.best_val_loss = std::min(progress_.best_val_loss, *val_loss_);
 }
@@ -203,7 +204,7 @@ std::string Trainer::meta_json() const {
 
 void Trainer::save() {
   watch_.save("checkpoint");
-  checkpointer_->save(meta_json(), val_loss_);
+  checkpointer_->save(meta_json(), val_loss_, all_steps_.mean());
 }
 
 ExitCode Trainer::finish(Stop stop) {
@@ -216,19 +217,27 @@ ExitCode Trainer::finish(Stop stop) {
                          (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);
   // An interval of 0 means no checkpoints on the way and at the end; a stop is asked to be
   // continued.
-  const bool wanted = (deck_.checkpoint.interval > 0 || !done) && progress_.step > first_step_;
-  const int failures = checkpointer_->failures();
+  const bool wanted =
+      (deck_.checkpoint.on_the_way() || !done) && progress_.step > first_step_ && time_left;
   if (done && progress_.step > first_step_) write_sample();
-  if (wanted && time_left) save();
-  const bool saved = wanted && time_left && checkpointer_->failures() == failures;
+  watch_.save("checkpoint");
+  checkpointer_->drain();
+  const bool saved = wanted && checkpointer_->save_last(meta_json(), val_loss_);
   watch_.rest();
   log_.plain(summary());
-  if (done) return ExitCode::done;
-  if (saved) {
-    log_.plain("run the same command again to continue");
-    return ExitCode::resubmit;
+  if (wanted && !saved) {
+    if (mesh_.rank() == 0)
+      log_.error("the state after step {} was not saved: exit code {}; {}", progress_.step,
+                 static_cast<int>(ExitCode::storage),
+                 checkpointer_->last_path().empty()
+                     ? "the same command starts anew"
+                     : "the same command continues from " + checkpointer_->last_path());
+    return ExitCode::storage;
   }
-  return wanted && time_left ? ExitCode::storage : ExitCode::other;
+  if (done) return ExitCode::done;
+  if (!saved) return ExitCode::other;
+  log_.plain("run the same command again to continue");
+  return ExitCode::resubmit;
 }
 
 }  // namespace choir

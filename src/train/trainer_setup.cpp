@@ -82,6 +82,9 @@ void Trainer::build() {
         plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), samples, &device_);
     require_memory(plan_, mesh_.node().size(), device_);
   });
+  std::string waits;
+  const bool async = choose_async(deck_, plan_, mesh_, device_, waits);
+  if (async) add_snapshot(plan_.memory, plan_);
   options.arena_requests = plan_.arena_requests;
   options.watchdog = &watch_.dog();
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
@@ -92,8 +95,15 @@ void Trainer::build() {
     log_.plain(pipeline_report(options, mesh_.layout().size(Axis::pipeline)));
   log_.plain(memory_report(plan_, mesh_.world()));
   log_.plain(layout_report(layout_facts(mesh_, plan_.traffic)));
-  checkpointer_ = std::make_unique<Checkpointer>(deck_, directory_.checkpoints(), *engine_,
-                                                 progress_, faults_, log_);
+  if (!waits.empty() && mesh_.rank() == 0) log_.warn("{}", waits);
+  const auto record = [this](const std::string& json) {
+    if (!metrics_file_.write(json))
+      log_.error("cannot write {}: is the disk full? training goes on", directory_.metrics());
+  };
+  checkpointer_ = std::make_unique<Checkpointer>(
+      deck_, directory_.checkpoints(), *engine_, progress_, faults_, log_,
+      Checkpointer::Options{
+          .async = async, .snapshot_bytes = plan_.snapshot_bytes, .record = record});
   // All ranks at once, as they will compute.
   mesh_.world().barrier();
   const DType compute = options.precision.compute;
@@ -119,6 +129,7 @@ void Trainer::resume() {
   }
   require_equal_parameters(*engine_, "parameters at the start");
   first_step_ = progress_.step;
+  checkpointer_->begin();
   together(mesh_.world(), [&] { data_->require_resumable(progress_.consumed_samples); });
   together(mesh_.world(), [&] {
     if (mesh_.rank() != 0) return;

@@ -52,10 +52,11 @@ std::string Trainer::summary() const {
   text += fmt::format(
       "  memory           arena peak {} of {} planned, {} resident\n"
       "  run directory    {}\n"
-      "  checkpoint       {}",
+      "  checkpoint       {}{}",
       mib(engine_->instance().arena().peak()), mib(plan_.arena_bytes),
       mib(static_cast<std::size_t>(resident_bytes())), directory_.path(),
-      checkpointer_->last_path().empty() ? "none" : checkpointer_->last_path());
+      checkpointer_->last_path().empty() ? "none" : checkpointer_->last_path(),
+      checkpointer_->failures() > 0 ? fmt::format(" ({} failed)", checkpointer_->failures()) : "");
   if (const std::string drawn = data_->drawn(); !drawn.empty())
     text += "\n  drawn            " + drawn;
   return text;

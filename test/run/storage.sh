@@ -47,7 +47,8 @@ check "... keeps all" test "$(ls all/checkpoints | grep -c '^step_')" = 4
 check "nothing is left of the failed save" absent full/checkpoints/step_00000020
 check "... nor of its beginnings" absent full/checkpoints/step_00000020.tmp
 train 2 full_at_end fault.disk_full_step=20
-expect "a full disk at the end" 0 "checkpoint of step 20 FAILED" "checkpoint       full_at_end/checkpoints/step_00000010"
+expect "a full disk at the end" 6 "checkpoint of step 20 FAILED: " "checkpoint       full_at_end/checkpoints/step_00000010 (1 failed)" \
+  "the state after step 20 was not saved: exit code 6; the same command continues from full_at_end/checkpoints/step_00000010"
 train 2 full_at_end
 expect "... continues when there is room" 0 "resumed from full_at_end/checkpoints/step_00000010" "20 (10 now)"
 check "... to the same end" same_tensors good full_at_end
@@ -58,12 +59,12 @@ if mount -t tmpfs -o size=2m tmpfs disk 2>/dev/null; then
   mounted=$work/disk
   dd if=/dev/zero of=disk/filler bs=1k count=100 status=none
   train 2 disk/run train.max_steps=60 optimizer.decay_steps=20 checkpoint.keep=0
-  expect "a small disk fills up" 0 "checkpoint of step 60 FAILED, training goes on" "summary:"
+  expect "a small disk fills up" 6 "FAILED, training goes on" "checkpoint of step 60 FAILED: " "summary:"
   rm disk/filler
   run 2 eval disk/run
   expect "what was saved before is intact" 0 "val_loss="
   dd if=/dev/zero of=disk/filler bs=1k status=none 2>/dev/null
   train 2 disk/other train.max_steps=12
-  check "a disk without any room ends or goes on, by name" eval '[ "$code" = 6 ] || { [ "$code" = 0 ] && has out FAILED; }'
+  check "a disk without any room is told by the exit code" test "$code" = 6
   umount disk && mounted=""
 fi

@@ -19,4 +19,7 @@ void share_text(Communicator& world, std::string& text);
 /// Element-wise exclusive or over ranks, on every rank.
 void exclusive_or(Communicator& world, std::vector<std::uint32_t>& values);
 
+/// A barrier whose waiting ranks sleep: a blocking one keeps a core busy, which training wants.
+void patient_barrier(Communicator& world);
+
 }  // namespace choir

@@ -32,6 +32,8 @@ struct StoreOptions {
   Retention retention;
   FaultHook fault;
   PhaseProgress progress;  ///< phases "save", "verify", "load"
+  /// For a thread beside others that compute: ranks that wait for slower ones sleep meanwhile.
+  bool patient = false;
 };
 
 /// The same on every rank, except `pruned` and `warnings`, which rank 0 has.
@@ -83,6 +85,7 @@ class CheckpointStore {
   void commit(Attempt& attempt) const;
   void finish(Attempt& attempt) const;
   void at(const char* instant) const;
+  std::string try_together(const std::function<void()>& action) const;
 
   CheckpointDirectory directory_;
   Communicator& world_;

@@ -51,4 +51,7 @@ std::optional<std::string> wrong_launcher(int mpi_size, const EnvironmentLookup&
 /// The name of this machine. Local.
 std::string host_name();
 
+/// Local. Whether several threads may call MPI at once; false before it is started.
+bool mpi_serves_threads();
+
 }  // namespace choir

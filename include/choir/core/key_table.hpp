@@ -51,7 +51,8 @@ struct Key {
   bool low_open = false, high_open = false;
   std::vector<std::string> choices;  ///< legal now
   std::vector<std::string> later;    ///< named, and refused as not yet supported
-  std::string word;                  ///< integer keys: this word stands for 0
+  std::string word;                  ///< integer keys: this word stands for ...
+  std::int64_t word_value = 0;       ///< ... this number, out of the range of the others or in it
   /// Says what a legal value looks like when the ranges above do not; returns "" for a legal one.
   std::function<std::string(const KeyValue&)> check;
   std::string check_text;
@@ -64,11 +65,14 @@ struct Key {
   Key& above(double bound) { return low = bound, low_open = true, *this; }
   Key& at_most(double most) { return high = most, *this; }
   Key& below(double bound) { return high = bound, high_open = true, *this; }
-  /// For members that are text; for enumerations the names in the order of the enumerators.
+  /// For members that are text; for enumerations the names in the order of the enumerators. Where
+  /// "true" and "false" are among the names, JSON's own are taken for them.
   Key& one_of(std::vector<std::string> names, std::vector<std::string> not_yet = {});
   /// Only this value is legal now, whatever else the type allows.
   Key& only(std::int64_t value);
-  Key& or_word(std::string zero_word) { return word = std::move(zero_word), *this; }
+  Key& or_word(std::string stands, std::int64_t value = 0) {
+    return word = std::move(stands), word_value = value, *this;
+  }
   Key& in_seconds() { return type = KeyType::duration, *this; }
   Key& checked(std::string text, std::function<std::string(const KeyValue&)> test);
 

@@ -129,13 +129,17 @@ struct EvalSection {
 };
 
 struct CheckpointSection {
-  std::int64_t interval = 500;
+  static constexpr std::int64_t kAutoInterval = -1;
+  std::int64_t interval = 500;  ///< steps; 0: never; kAutoInterval: by what saves cost
+  double mtbf = 0;              ///< hours between failures of the whole job; 0: from its nodes
+  std::string async = "auto";   ///< auto | true | false
   int keep = 2;
   std::int64_t keep_every = 0;
   bool best = true;
   std::string resume = "auto";  ///< auto | none | a path
   std::string init_from;        ///< "" or a path
   std::vector<std::string> init_take, init_skip;
+  bool on_the_way() const { return interval != 0; }  ///< saves before the end, and there
 };
 
 struct LogSection {

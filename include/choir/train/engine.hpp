@@ -90,6 +90,9 @@ class Engine {
   /// count, of the global batch. At most lag() steps may be in flight before. Where work is done
   /// when the call returns, time goes to `clock`.
   void step(std::int64_t step, const BatchOf& batch_of, double valid_tokens, PhaseClock& clock);
+  /// Local. What the next step changes (parameters, moments, statistics) it changes after `event`,
+  /// which must be recorded and live until step() has returned.
+  void update_after(const Event& event) { awaited_ = &event; }
   /// Local. Waits for the oldest step in flight. Where the device keeps time itself, `clock`
   /// afterwards has the phases of that step.
   StepResult finish(PhaseClock& clock);
@@ -170,6 +173,7 @@ class Engine {
   std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
+  const Event* awaited_ = nullptr;
   UpdateState state_;
   char name_[32] = {};  ///< "step 12", for the executor
 };

@@ -10,6 +10,8 @@ struct StepPlan {
   MemoryPlan memory;
   std::size_t arena_bytes = 0;              ///< what the activations entry of `memory` says
   std::vector<std::size_t> arena_requests;  ///< for EngineOptions, where shapes mix in a pipeline
+  /// Of the host copy that an asynchronous checkpoint makes; not part of `memory` unless added.
+  std::size_t snapshot_bytes = 0;
   double flops = 0;                         ///< of one step on this rank, all micro-batches
   double repeated_flops = 0;  ///< of them those of recomputation: no progress of the model
   double bytes = 0;           ///< touched by the ops of one step, caches ignored
@@ -31,6 +33,9 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
                         const std::vector<BatchShape>& shapes, bool generate,
                         const Device* target = nullptr);
+
+/// Local. Whether the host memory of this node also has room for the snapshots of its ranks.
+bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device);
 
 /// The driver keeps some of a card for itself: plans may use this part of it.
 inline constexpr double kUsableOfCard = 0.97;

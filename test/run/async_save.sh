@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# checkpoint.async: saves are written while training goes on, and nothing is lost by it. checkpoint.interval: auto.
+. "$(dirname "$0")/lib/common.sh"
+common=(optimizer.decay_steps=40 checkpoint.keep=0 eval.interval=0)
+long=(train.max_steps=40 "${common[@]}")
+often=("${long[@]}" checkpoint.interval=2)
+
+train 2 waits "${often[@]}" checkpoint.async=false
+expect "without async" 0 "checkpoint waits/checkpoints/step_00000040"
+check "... nothing is copied" lacks out "the state was copied"
+train 2 async "${often[@]}" checkpoint.async=true
+expect "with async" 0 "step 2: the state was copied in" "checkpoint async/checkpoints/step_00000002" "; stall " \
+  "checkpoint snapshot" "checkpoint async/checkpoints/step_00000040"
+check "every step was saved" diff <(ls waits/checkpoints) <(ls async/checkpoints)
+check "the losses, bit by bit" same_losses waits async
+for step in 02 20 38 40; do
+  check "the checkpoint of step $step, bit by bit" same_tensors "waits/checkpoints/step_000000$step" "async/checkpoints/step_000000$step"
+done
+check "stall, drain and commit are in the metrics" test 20 = "$(grep -cE \
+  '^\{"event":"save","step":[0-9]+,"saved":true,.*"stall":[0-9.]+,"drain":[0-9.]+,.*"commit":[0-9.]+,"total":' async/metrics.jsonl)"
+check "19 of them were asynchronous" test 19 = "$(grep -c '"async":true' async/metrics.jsonl)"
+
+# Killed while the thread writes: up to the rename the one before counts, from then on the new one.
+for instant in write manifest latest; do
+  name=killed_$instant
+  train 2 "$name" "${common[@]}" train.max_steps=6 checkpoint.interval=2 checkpoint.async=true
+  train 2 "$name" "${often[@]}" checkpoint.async=true fault.kill_in_save=$instant
+  expect "killed at $instant of an asynchronous save" 137 "resumed from $name/checkpoints/step_00000006"
+  train 2 "$name" "${often[@]}"
+  expect "... continues" 0 "resumed from $name/checkpoints/step_0000000"
+  check "... to the bits of a run without" same_tensors waits "$name"
+done
+
+train 2 full "${often[@]}" checkpoint.async=true fault.disk_full_step=8
+expect "a full disk behind training's back" 0 "checkpoint of step 8 FAILED, training goes on" "no space left on device" \
+  "step_00000040 (1 failed)"
+check "... does not count as saved" absent full/checkpoints/step_00000008
+check "... and is in the metrics" matches full/metrics.jsonl '"event":"save","step":8,"saved":false'
+
+train 2 stopped "${often[@]}" checkpoint.async=true fault.stop_step=9
+expect "a stop request" 75 "checkpoint stopped/checkpoints/step_00000008" "checkpoint stopped/checkpoints/step_00000009"
+train 2 stopped "${often[@]}"
+check "... continues to the same bits" same_tensors waits stopped
+train 2 throws "${often[@]}" checkpoint.async=true fault.nan_step=9 train.nan_policy=stop
+expect "an error of all ranks waits for the save in flight" 4 "checkpoint throws/checkpoints/step_00000008"
+
+train 2 auto "${long[@]}" checkpoint.interval=auto checkpoint.mtbf=0.0001
+expect "checkpoint.interval=auto" 0 "step 10: the state was copied" "checkpoint.interval auto: a save costs" \
+  "a failure comes every 360 ms" "the next is step"
+check "... changes no bit" same_tensors waits auto
+train 2 advised "${common[@]}" checkpoint.interval=1 checkpoint.mtbf=1000 train.max_steps=4
+expect "advice for a poor interval, once" 0 "advice: checkpoint.interval 1 "
+check "... once" test "$(grep -c advice: out)" = 1
+train 1 short checkpoint.interval=-1
+expect "an interval below 0" 2 "checkpoint.interval"
+train 1 word checkpoint.async=maybe
+expect "an unknown word" 2 "checkpoint.async" "auto" "true" "false"
