@@ -1,6 +1,8 @@
 // The `fault` section: its keys, and what no single one of them can show.
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "choir/core/text.hpp"
 #include "deck_tables.hpp"
 

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "choir/checkpoint/manifest.hpp"
 
@@ -126,8 +127,10 @@ void Faults::at(std::int64_t step, std::string_view place) {
     say(rank_, "hangs " + where);
     sleep(kForever);
   }
-  if (f.throw_rank == rank_ && f.throw_step == step)
+  if (f.throw_rank == rank_ && f.throw_step == step) {
+    say(rank_, "throws " + where);
     throw CommError(fmt::format("rank {} throws {}, as fault.throw_step asks", rank_, where));
+  }
   if (f.slow_rank == rank_ && f.slow_step >= 0 && step >= f.slow_step && slowed_ != step) {
     if (slowed_ < 0)
       say(rank_, fmt::format("is slow by {} ms a step from now on, {}", f.slow_ms, where));
