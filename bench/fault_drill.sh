@@ -28,7 +28,7 @@ fi
 choir=$(cd "$build" && pwd)/choir || exit 2
 # shellcheck source=../jobs/launch.sh
 . "$root/jobs/launch.sh"
-export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= OMPI_MCA_odls_base_sigkill_timeout=0
+export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" OMPI_MCA_odls_base_sigkill_timeout=0
 
 steps=24 interval=4 timeout=2  # seconds; of the drills that hang
 dead_limit=5                   # seconds in which a dead rank is named
@@ -38,8 +38,8 @@ trap 'exit 130' INT TERM
 cd "$work" || exit 1
 
 # --- runs --------------------------------------------------------------------------------------------------
-deck=("$root/inputs/debug.json" 'data.train=["tokens"]' train.max_steps=$steps optimizer.decay_steps=$steps
-  checkpoint.interval=$interval eval.interval=0)
+deck=("$root/inputs/debug.json" 'data.train=["tokens"]' "train.max_steps=$steps" "optimizer.decay_steps=$steps"
+  "checkpoint.interval=$interval" eval.interval=0)
 stamped() { while IFS= read -r line; do printf '%s %s\n' "$EPOCHREALTIME" "$line"; done; }
 # train OUT RUN OVERRIDE...: every line of OUT begins with when it came. The last says how the launcher ended.
 train() {
@@ -52,7 +52,7 @@ train() {
 }
 # when OUT PATTERN: the time of the first such line; fails where there is none.
 when() { grep -aE -m 1 -- "^[0-9.]+ .*($2)" "$1" | cut -d' ' -f1 | grep .; }
-newest() { ls "$1/checkpoints" 2>/dev/null | grep -E '^step_[0-9]+$' | sort | tail -n 1; }
+newest() { find "$1/checkpoints" -maxdepth 1 -name 'step_????????' -printf '%f\n' 2>/dev/null | sort | tail -n 1; }
 # Name and checksum of every tensor of the newest checkpoint.
 tensors() {
   awk -F'"' '$2 == "crc32c" { crc = $4 } $2 == "name" && $4 ~ /\// { print $4, crc }' \
@@ -83,7 +83,9 @@ plan() {
       fault+=(fault.kill_rank="$rank" fault.kill_step="$step" fault.phase="$phase") code=137
       words="rank $rank .*(exited on signal 9|has died)"
       # Half of the time the launcher looks away: the other ranks say it, and the launcher's code means nothing.
-      if [ $((RANDOM % 2)) = 0 ]; then what+=", launcher silent" recovery=1 code=any words="sees that rank $rank .*has died"; fi ;;
+      if [ $((RANDOM % 2)) = 0 ]; then
+        what+=", launcher silent" recovery=1 code=any words="sees that rank $rank .*has died"
+      fi ;;
     kill_in_save)
       pick layout write fsync written manifest rename latest prune
       what="SIGKILL at '$picked' of a save" fault+=(fault.kill_in_save="$picked") code=137 words="exited on signal 9" ;;
@@ -92,11 +94,11 @@ plan() {
       words="exit code 137" where=outside ;;
     hang)
       what="rank $rank hangs, step $step, $phase" limit=$((timeout + 5)) code=5
-      fault=(parallel.timeout=$timeout fault.hang_rank="$rank" fault.hang_step="$step" fault.phase="$phase")
+      fault=("parallel.timeout=$timeout" fault.hang_rank="$rank" fault.hang_step="$step" fault.phase="$phase")
       words="watchdog: .*rank $rank (is behind|\(process)" ;;
     pause)
       what="SIGSTOP of rank $rank, step $step, $phase" limit=$((timeout + 5)) code=5
-      fault=(parallel.timeout=$timeout fault.pause_rank="$rank" fault.pause_step="$step" fault.phase="$phase")
+      fault=("parallel.timeout=$timeout" fault.pause_rank="$rank" fault.pause_step="$step" fault.phase="$phase")
       words="watchdog: .*rank $rank .*stopped by a signal|watchdog: .*rank $rank (is behind|\(process)" ;;
     throw)
       what="rank $rank throws, step $step, $phase" code=5
@@ -119,12 +121,14 @@ plan() {
       words="weights that should be the same bits differ: .*rank $rank on" ;;
     save_fails)
       pick write_fail write_short disk_full
-      what="$picked, save of step $save" fault+=("fault.${picked}_step=$save") words="checkpoint of step $save FAILED, training goes on"
+      what="$picked, save of step $save" fault+=("fault.${picked}_step=$save")
+      words="checkpoint of step $save FAILED, training goes on"
       if [ "$picked" = write_fail ]; then what+=", rank $rank" fault+=(fault.write_fail_rank="$rank"); fi ;;
     save_damaged)
       pick truncate corrupt
       # So that there is something to fall back from.
-      what="$picked, checkpoint of step $save" code=137 where=resume words="passed over a damaged checkpoint: .*step_0*$save.*(bytes|crc32c|damaged)"
+      what="$picked, checkpoint of step $save" code=137 where=resume
+      words="passed over a damaged checkpoint: .*step_0*$save.*(bytes|crc32c|damaged)"
       fault+=("fault.${picked}_save_step=$save" fault.kill_rank="$rank" fault.kill_step=$((save + 1 + RANDOM % interval))) ;;
     data)
       pick truncate corrupt
@@ -170,16 +174,22 @@ drill() {
   fi
   lost=$((again ? $(reached "$out") - $(resumed_at "$after") : 0))
   # A save may be on its way when a run ends, and one may be damaged.
-  [ "$lost" -ge 0 ] && [ "$lost" -le $((3 * interval)) ] || bad "$lost steps lost"
+  if [ "$lost" -lt 0 ] || [ "$lost" -gt $((3 * interval)) ]; then bad "$lost steps lost"; fi
   tensors "$run" >"$run.tensors" 2>/dev/null
   if valid "$run"; then verdict=yes; else bad "the last checkpoint ($(newest "$run")) is not that of the undisturbed run"; fi
-  printf '%4d  %-62s %8s  %4s  %10s  %5s  %s\n' "$n" "$what" "$seconds" "$([ "$code" = any ] && echo - || echo "$found")" "$lost" \
-    "$verdict" "$([ -s "$n.bad" ] && echo FAILED)" >"$n.line"
+  if [ "$code" = any ]; then found=-; fi
+  printf '%4d  %-62s %8s  %4s  %10s  %5s  %s\n' "$n" "$what" "$seconds" "$found" "$lost" "$verdict" \
+    "$(if [ -s "$n.bad" ]; then echo FAILED; fi)" >"$n.line"
   [ -s "$n.bad" ] || rm -rf "$run" "data$n"
 }
 
 # --- the undisturbed run, then the drills -----------------------------------------------------------------
-awk 'BEGIN { s = 4711; for (i = 0; i < 9000; i++) { s = s * 16807 % 2147483647; printf "%s", substr("etaoin shrdlu,.\n", 1 + s % 16, 1 + s % 5) } }' >text.txt
+awk 'BEGIN {
+  for (s = 4711; i < 9000; i++) {
+    s = s * 16807 % 2147483647
+    printf "%s", substr("etaoin shrdlu,.\n", 1 + s % 16, 1 + s % 5)
+  }
+}' >text.txt
 "$choir" prepare text text.txt --out tokens --tokenizer char >prepare.out 2>&1 || { cat prepare.out; exit 1; }
 shard=$(find tokens -name '*.tok' | sort | head -n 1)
 train reference.out reference

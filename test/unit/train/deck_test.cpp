@@ -1,5 +1,6 @@
 #include "choir/train/deck.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
