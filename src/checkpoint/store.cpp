@@ -162,6 +162,14 @@ void CheckpointStore::write_slabs(Attempt& attempt) const {
 /// Rank 0: what makes the directory a checkpoint.
 void CheckpointStore::commit(Attempt& attempt) const {
   Manifest& manifest = attempt.manifest;
+  at("written");
+  // Every rank has synced. Whatever the system said to each write, the bytes must be there.
+  const std::string path = attempt.state_path(directory_);
+  if (const std::int64_t there = File(path, File::Mode::read).bytes();
+      there != manifest.state_bytes)
+    throw StorageError(
+        fmt::format("{} has {} bytes after {} were written", path, there, manifest.state_bytes),
+        "look at the file system: it lost what it had confirmed");
   const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
   for (std::size_t i = 0; i < manifest.tensors.size(); ++i)
     manifest.tensors[i].crc32c = attempt.shares[i];

@@ -59,6 +59,7 @@ void GradientReducer::begin_gradients(int index) {
 void GradientReducer::gradients_ready(int index) {
   const Bucket& b = bucket(index);
   if (!b.trainable) return;
+  if (look_) look_(stream_, b);
   const Sharding& sharding = storage_->sharding();
   Communicator& group = sharding.group();
   const auto mine = static_cast<std::size_t>(sharding.slice(b).count);

@@ -142,20 +142,6 @@ class Checks {
                       train.loss_scale_window));
   }
 
-  void faults() {
-    const FaultSection& fault = deck_.fault;
-    const auto pair = [&](const char* name, std::int64_t rank, std::int64_t step) {
-      if ((rank < 0) == (step < 0)) return;
-      const std::string key = fmt::format("fault.{}", name);
-      add({key + "_rank", key + "_step"}, fmt::format("{0}_rank and {0}_step go together", key));
-    };
-    pair("hang", fault.hang_rank, fault.hang_step);
-    pair("throw", fault.throw_rank, fault.throw_step);
-    // The rank alone goes with kill_in_save.
-    if (fault.kill_step >= 0 || fault.kill_in_save.empty())
-      pair("kill", fault.kill_rank, fault.kill_step);
-  }
-
   std::vector<KeyProblem> take() { return std::move(problems_); }
 
  private:
@@ -220,7 +206,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   checks.warm_start();
   checks.precision();
   checks.device();
-  checks.faults();
+  add(deck::check_faults(deck));
   return checks.take();
 }
 

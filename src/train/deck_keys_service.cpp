@@ -1,42 +1,6 @@
 #include "deck_tables.hpp"
 
 namespace choir::deck {
-namespace {
-
-void add_fault_keys(Table& table) {
-  using Part = FaultSection;
-  auto fault = table.section("fault", &Deck::fault);
-  fault.add("kill_rank", &Part::kill_rank, "rank", "Test hook: this rank gets SIGKILL ...")
-      .at_least(-1);
-  fault.add("kill_step", &Part::kill_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault.add("hang_rank", &Part::hang_rank, "rank", "Test hook: this rank sleeps for ever ...")
-      .at_least(-1);
-  fault.add("hang_step", &Part::hang_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault.add("throw_rank", &Part::throw_rank, "rank", "Test hook: this rank throws ...")
-      .at_least(-1);
-  fault.add("throw_step", &Part::throw_step, "step", "... at this step. -1: off.").at_least(-1);
-  fault
-      .add(
-          "phase", &Part::phase, "",
-          "Where in the step those three happen. start: before it; else when the rank first enters "
-          "that phase.")
-      .one_of({"start", "forward", "backward", "comm", "optimizer"});
-  fault
-      .add("nan_step", &Part::nan_step, "step", "Test hook: the loss of this step is NaN. -1: off.")
-      .at_least(-1);
-  fault
-      .add("disk_full_step", &Part::disk_full_step, "step",
-           "Test hook: the save of this step finds no space. -1: off.")
-      .at_least(-1);
-  fault
-      .add("stop_step", &Part::stop_step, "step",
-           "Test hook: a stop request arrives before this step. -1: off.")
-      .at_least(-1);
-  fault.add("kill_in_save", &Part::kill_in_save, "",
-            "Test hook: SIGKILL at this instant of a save, as named by the checkpoint writer.");
-}
-
-}  // namespace
 
 void add_service_keys(Table& table) {
   auto eval = table.section("eval", &Deck::eval);

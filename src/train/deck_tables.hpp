@@ -14,6 +14,7 @@ void add_speech_data_keys(Table& table);
 void add_train_keys(Table& table);
 void add_parallel_keys(Table& table);
 void add_service_keys(Table& table);  // eval, checkpoint, log, fault, device
+void add_fault_keys(Table& table);  // called by add_service_keys
 void add_watch_keys(Table& table);
 std::vector<ForeignKey> foreign_keys();
 
@@ -29,6 +30,8 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck);
 std::vector<std::string> speech_data_keys();
 /// Shared keys that are not given show what a speech model has.
 void show_speech(Deck& deck);
+/// Of fault.*.
+std::vector<KeyProblem> check_faults(const Deck& deck);
 /// The part of it about parallel.*, which the number of ranks does not decide.
 std::vector<KeyProblem> check_parallel(const Deck& deck);
 

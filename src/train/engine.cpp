@@ -97,6 +97,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   reducer_ = std::make_unique<GradientReducer>(storage, instance_.gatherer(), device,
                                                options.micro_batches, options.reproducible,
                                                options.control);
+  if (options.spoil_gradients) reducer_->before_sums(options.spoil_gradients);
   partial_ = std::make_unique<PartialGradients>(
       instance_.parameters(), device, options.precision.gradient, mesh.along(Axis::tensor),
       order_of(options), *reducer_, options.control);

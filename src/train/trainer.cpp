@@ -25,6 +25,7 @@ ExitCode Trainer::run() {
     stop = agreed_stop();
     if (stop != Stop::none) take_results(0);
     if (engine_->in_flight() > 0) continue;
+    faults_.flip_weight(progress_.step, engine_->instance());
     watch_.after_step(*engine_, progress_.step);
     const bool last = progress_.step == deck_.train.max_steps;
     // After SIGTERM there is no time for it.
@@ -42,7 +43,7 @@ ExitCode Trainer::run() {
 bool Trainer::settles(std::int64_t step) const {
   return first_line_ || step == deck_.train.max_steps || due(deck_.log.interval, step) ||
          due(deck_.eval.interval, step) || checkpointer_->due(step) || step == trace_.last() ||
-         watch_.weights_due(step);
+         watch_.weights_due(step) || faults_.flips_after(step);
 }
 
 void Trainer::queue_step() {
@@ -166,6 +167,7 @@ void Trainer::evaluate() {
   if (!data_->has_validation()) return;
   const double start = now_seconds();
   watch_.evaluation("evaluation");
+  faults_.in_phase(progress_.step, "evaluation");
   ProgressLine progress(log_, "evaluation");
   validations_ = data_->validate(engine_->instance(), &progress);
   val_loss_ = validations_.front().loss;
@@ -204,6 +206,7 @@ std::string Trainer::meta_json() const {
 
 void Trainer::save() {
   watch_.save("checkpoint");
+  faults_.in_phase(progress_.step, "save");
   checkpointer_->save(meta_json(), val_loss_, all_steps_.mean());
 }
 

@@ -26,7 +26,7 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
       log_(log),
       started_(started),
       directory_(deck_.run.dir),
-      faults_(deck_.fault, mesh_.rank()),
+      faults_(deck_, mesh_.rank()),
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
             mesh_.rank() == 0 ? directory_.stop_file() : ""),
       watch_(deck_, mesh_, directory_.path()),
@@ -34,6 +34,7 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
   together(mesh_.world(), [&] {
     batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
     Sharding::group_size(mesh_, zero_of(deck_));  // refused before anything is started
+    faults_.require_ranks(mesh_.world().size());
   });
   open_run();
   build();
@@ -60,6 +61,7 @@ void Trainer::open_run() {
     if (mesh_.rank() != 0) return;
     directory_.create();
     log_.to_file(directory_.log());
+    faults_.damage_data();
   });
   for (const std::string& line : gather_texts(mesh_.world(), who_am_i(mesh_, device_)))
     log_.plain(line);
@@ -87,7 +89,14 @@ void Trainer::build() {
   if (async) add_snapshot(plan_.memory, plan_);
   options.arena_requests = plan_.arena_requests;
   options.watchdog = &watch_.dog();
+  if (faults_.spoils_gradients()) {
+    options.cuda_graph = false;
+    options.spoil_gradients = [this](const Stream& stream, const Bucket& bucket) {
+      faults_.spoil_gradients(queued() + 1, stream, bucket);
+    };
+  }
   engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
+  together(mesh_.world(), [&] { faults_.require_parameters(engine_->instance()); });
   log_.plain(model_report(*engine_));
   log_.plain(zero_report(*engine_));
   log_.plain(offload_report(*engine_));

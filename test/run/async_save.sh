@@ -24,24 +24,24 @@ check "19 of them were asynchronous" test 19 = "$(grep -c '"async":true' async/m
 for instant in write manifest latest; do
   name=killed_$instant
   train 2 "$name" "${common[@]}" train.max_steps=6 checkpoint.interval=2 checkpoint.async=true
-  train 2 "$name" "${often[@]}" checkpoint.async=true fault.kill_in_save=$instant
+  train 2 "$name" "${often[@]}" checkpoint.async=true fault.enable=true fault.kill_in_save=$instant
   expect "killed at $instant of an asynchronous save" 137 "resumed from $name/checkpoints/step_00000006"
   train 2 "$name" "${often[@]}"
   expect "... continues" 0 "resumed from $name/checkpoints/step_0000000"
   check "... to the bits of a run without" same_tensors waits "$name"
 done
 
-train 2 full "${often[@]}" checkpoint.async=true fault.disk_full_step=8
+train 2 full "${often[@]}" checkpoint.async=true fault.enable=true fault.disk_full_step=8
 expect "a full disk behind training's back" 0 "checkpoint of step 8 FAILED, training goes on" "no space left on device" \
   "step_00000040 (1 failed)"
 check "... does not count as saved" absent full/checkpoints/step_00000008
 check "... and is in the metrics" matches full/metrics.jsonl '"event":"save","step":8,"saved":false'
 
-train 2 stopped "${often[@]}" checkpoint.async=true fault.stop_step=9
+train 2 stopped "${often[@]}" checkpoint.async=true fault.enable=true fault.stop_step=9
 expect "a stop request" 75 "checkpoint stopped/checkpoints/step_00000008" "checkpoint stopped/checkpoints/step_00000009"
 train 2 stopped "${often[@]}"
 check "... continues to the same bits" same_tensors waits stopped
-train 2 throws "${often[@]}" checkpoint.async=true fault.nan_step=9 train.nan_policy=stop
+train 2 throws "${often[@]}" checkpoint.async=true fault.enable=true fault.nan_step=9 train.nan_policy=stop
 expect "an error of all ranks waits for the save in flight" 4 "checkpoint throws/checkpoints/step_00000008"
 
 train 2 auto "${long[@]}" checkpoint.interval=auto checkpoint.mtbf=0.0001

@@ -105,12 +105,12 @@ check "... and its losses" common_losses straight run
 cd "$root" || exit 1
 
 short=("$debug" "data.train=[\"$work/text.txt\"]" eval.interval=0)
-chain -n 4 jobs/generic.pbs "${short[@]}" run.dir="$work/done" fault.stop_step=7
+chain -n 4 jobs/generic.pbs "${short[@]}" run.dir="$work/done" fault.enable=true fault.stop_step=7
 pbs 20
 words "after 75 the next goes on, after 0 the rest end at once" "75 0 0 0" "goes on at step 7" "the run is complete (step 20"
 look "... without starting anything" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
 
-chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/crash" checkpoint.interval=4 fault.kill_rank=1 fault.kill_step=10
+chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/crash" checkpoint.interval=4 fault.enable=true fault.kill_rank=1 fault.kill_step=10
 pbs 20
 words "killed at one step again and again: the second made no progress" "137 137 137" "goes on at step 8" \
   "left no checkpoint after step 8: it made no progress" "Job 3.stand-in does nothing"
@@ -148,7 +148,7 @@ look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
 
 # A fresh seed for each job. The second half again on one rank, and with the tensor divided: were data-parallel ranks to
 # draw the same, or tensor-parallel ones not, the losses would differ.
-chain -n 2 --random-seed jobs/generic.pbs "${short[@]}" run.dir="$work/fresh" fault.stop_step=7 checkpoint.keep=0
+chain -n 2 --random-seed jobs/generic.pbs "${short[@]}" run.dir="$work/fresh" fault.enable=true fault.stop_step=7 checkpoint.keep=0
 pbs 20
 words "--random-seed" "75 0" "with run.seed="
 seeds=$(sed -nE 's/^start [^ ]+ [0-9]+ ([0-9]+) .*/\1/p' "$work/fresh/chains/1/record" | paste -sd' ')

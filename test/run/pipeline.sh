@@ -40,7 +40,7 @@ check "another seed, other losses" eval '! close_losses one other 1e-12'
 moved() {  # moved RANKS STOP OVERRIDE...
   local ranks=$1 stop=$2
   shift 2
-  train "$ranks" moved "${model[@]}" fault.stop_step="$stop" "$@"
+  train "$ranks" moved "${model[@]}" fault.enable=true fault.stop_step="$stop" "$@"
 }
 moved 2 4 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
 expect "a run begins on two stages" 75 "moved/checkpoints/step_00000004"

@@ -10,24 +10,24 @@ loadable() {  # loadable NAME RUN
 }
 for stage in 0 1 3; do
   began=$SECONDS
-  train 4 "throws$stage" "${fixed[@]}" fault.phase=backward fault.throw_rank=$stage fault.throw_step=6
+  train 4 "throws$stage" "${fixed[@]}" fault.enable=true fault.phase=backward fault.throw_rank=$stage fault.throw_step=6
   expect "stage $stage throws in backward" 5 "[rank $stage/" "step 6: stage $stage of 4, backward of micro-batch" \
     "rank $stage throws in backward of step 6"
   check "... all stop in time" test $((SECONDS - began)) -le 8
   loadable "... throws" "throws$stage"
 
   began=$SECONDS
-  train 4 "hangs$stage" "${fixed[@]}" fault.phase=backward fault.hang_rank=$stage fault.hang_step=6
+  train 4 "hangs$stage" "${fixed[@]}" fault.enable=true fault.phase=backward fault.hang_rank=$stage fault.hang_step=6
   expect "stage $stage hangs in backward" 5 "watchdog: rank" "made no progress" "exit code 5" \
     "rank $stage is behind, in phase \"step 6: stage $stage of 4, backward of micro-batch"
   check "... all stop in time" test $((SECONDS - began)) -le 10
   loadable "... hangs" "hangs$stage"
 done
-train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 fault.phase=forward fault.kill_rank=2 fault.kill_step=6
+train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 fault.enable=true fault.phase=forward fault.kill_rank=2 fault.kill_step=6
 expect "stage 2 is killed in forward" 137
 loadable "... killed" killed
 train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 train.max_steps=8
 expect "... and goes on from there" 0 "resumed from killed/checkpoints/step_00000004" "8 (4 now)"
 # Between steps, where no stage waits inside an exchange yet.
-train 4 early "${fixed[@]}" fault.hang_rank=1 fault.hang_step=6
+train 4 early "${fixed[@]}" fault.enable=true fault.hang_rank=1 fault.hang_step=6
 expect "a stage hangs before a step" 5 "watchdog: rank" "rank 1 is behind"

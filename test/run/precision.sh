@@ -38,7 +38,7 @@ check "... and the loss falls" falls moving
 for name in moving bf16-true; do
   options=(train.precision="$name")
   [ "$name" = bf16-true ] || options=("${moving[@]}")
-  train 2 "killed_$name" "${options[@]}" fault.kill_rank=1 fault.kill_step=14
+  train 2 "killed_$name" "${options[@]}" fault.enable=true fault.kill_rank=1 fault.kill_step=14
   expect "$name: killed" 137
   train 2 "killed_$name" "${options[@]}"
   expect "$name: continues" 0 "resumed from killed_$name/checkpoints/step_00000010"
@@ -67,12 +67,12 @@ expect "results read two steps later" 0 "2 step(s) later" "20 updates"
 check "... the same losses" same_losses at_once queued
 check "... the same tensors" same_tensors at_once queued
 check "... lines of the same steps" test "$(losses queued | cut -d' ' -f1 | tr '\n' ' ')" = "1 7 10 14 20 "
-train 2 nan log.interval=100 fault.nan_step=5 train.nan_policy=stop train.steps_in_flight=2
+train 2 nan log.interval=100 fault.enable=true fault.nan_step=5 train.nan_policy=stop train.steps_in_flight=2
 expect "a loss that is not a number, queued ahead" 4 "step 5: the loss is" "tensors have gradients that are not finite" \
   "blocks."
-train 2 skips log.interval=100 fault.nan_step=5 train.nan_policy=skip train.steps_in_flight=2
+train 2 skips log.interval=100 fault.enable=true fault.nan_step=5 train.nan_policy=skip train.steps_in_flight=2
 expect "... is skipped" 0 "step 5: loss" "step skipped (1 in a row)" "20 (20 now), 480 sequences used, 19 updates"
-train 2 stops log.interval=100 fault.stop_step=13 train.steps_in_flight=2
+train 2 stops log.interval=100 fault.enable=true fault.stop_step=13 train.steps_in_flight=2
 expect "a stop takes what is in flight" 75 "stopping after step 13" "13 (13 now)"
 train 2 stops log.interval=100 train.steps_in_flight=2
 expect "... and continues" 0 "resumed from stops/checkpoints/step_00000013" "20 (7 now)"

@@ -45,11 +45,11 @@ for tied in true false; do
 END
 done
 # ... and may change on the way.
-train 2 moved "${deep[@]}" fault.stop_step=5 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
+train 2 moved "${deep[@]}" fault.enable=true fault.stop_step=5 parallel.pipeline=2 parallel.schedule=interleaved parallel.virtual_stages=2
 expect "a run begins on two stages" 75 "moved/checkpoints/step_00000005"
-train 4 moved "${deep[@]}" fault.stop_step=9 parallel.zero=3
+train 4 moved "${deep[@]}" fault.enable=true fault.stop_step=9 parallel.zero=3
 expect "... goes on on four data ranks" 75 "resumed from moved/checkpoints/step_00000005"
-train 4 moved "${deep[@]}" fault.stop_step=13 parallel.pipeline=2 parallel.zero=1 parallel.schedule=zb-h1
+train 4 moved "${deep[@]}" fault.enable=true fault.stop_step=13 parallel.pipeline=2 parallel.zero=1 parallel.schedule=zb-h1
 expect "... on stages of two" 75 "resumed from moved/checkpoints/step_00000009"
 train 1 moved "${deep[@]}"
 expect "... ends on one rank" 0 "resumed from moved/checkpoints/step_00000013"

@@ -17,12 +17,12 @@ equals_straight() {
 }
 
 # Without async: steps of this size are faster than a save, which may be in flight four steps later.
-killed in_step 2 fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
+killed in_step 2 fault.enable=true fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
 train 2 in_step
 expect "in_step: continues" 0 "resumed from in_step/checkpoints/step_00000010" "20 (10 now)"
 equals_straight in_step
 
-killed early 2 fault.kill_rank=0 fault.kill_step=5
+killed early 2 fault.enable=true fault.kill_rank=0 fault.kill_step=5
 train 2 early
 expect "early: starts anew, there was no checkpoint" 0 "20 (20 now)"
 equals_straight early
@@ -33,7 +33,7 @@ expect "the first half" 0 "half/checkpoints/step_00000010"
 for instant in layout:10 write:10 manifest:10 rename:10 latest:20; do
   name=save_${instant%:*}
   cp -r half "$name"
-  killed "$name" 2 fault.kill_in_save="${instant%:*}"
+  killed "$name" 2 fault.enable=true fault.kill_in_save="${instant%:*}"
   run 2 generate "$name" --tokens 1
   expect "$name: what is complete can be loaded" 0
   train 2 "$name"

@@ -5,7 +5,7 @@
 limit=30
 long=(train.max_steps=2000000 optimizer.decay_steps=20 log.interval=20 eval.interval=0 checkpoint.interval=1000000)
 continues() {  # continues NAME RUN
-  train 2 "$2" "${long[@]}" fault.stop_step=$(($(sed -nE 's/.*"step":([0-9]+).*/\1/p' "$2/metrics.jsonl" | tail -n 1) + 30))
+  train 2 "$2" "${long[@]}" fault.enable=true fault.stop_step=$(($(sed -nE 's/.*"step":([0-9]+).*/\1/p' "$2/metrics.jsonl" | tail -n 1) + 30))
   expect "$1: continues" 75 "resumed from $2/checkpoints/step_"
 }
 
@@ -30,7 +30,7 @@ end 15
 expect "a stop_now file" 75 "stop file file/stop_now" "checkpoint file/checkpoints/step_"
 continues "stop_now" file
 
-train 2 never checkpoint.interval=0 fault.stop_step=3
+train 2 never checkpoint.interval=0 fault.enable=true fault.stop_step=3
 expect "a stop is saved though checkpoint.interval is 0" 75 "checkpoint never/checkpoints/step_00000003"
 
 before=$SECONDS
@@ -38,7 +38,7 @@ train 2 walltime "${long[@]}" run.walltime=3 run.walltime_margin=1
 expect "the walltime" 75 "walltime of" "checkpoint walltime/checkpoints/step_"
 check "... in time" test $((SECONDS - before)) -le 4
 
-train 2 request fault.stop_step=7
+train 2 request fault.enable=true fault.stop_step=7
 expect "a stop request at step 7" 75 "stopping after step 7" "step_00000007"
 train 2 request
 expect "... continues" 0 "resumed from request/checkpoints/step_00000007" "20 (13 now)"
@@ -63,19 +63,19 @@ took=$((($(date +%s%N) - began) / 1000000))
 expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
 check "... within a second ($took ms)" test $took -lt 1000
 
-train 2 killed fault.kill_rank=1 fault.kill_step=5
+train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5
 expect "SIGKILL of one rank" 137
-train 2 throws fault.throw_rank=1 fault.throw_step=5
+train 2 throws fault.enable=true fault.throw_rank=1 fault.throw_step=5
 expect "a rank throws" 5 "[rank 1/" "rank 1 throws before step 5"
-train 3 throws fault.throw_rank=0 fault.throw_step=5
+train 3 throws fault.enable=true fault.throw_rank=0 fault.throw_step=5
 expect "rank 0 of 3 throws" 5 "[rank 0/" "rank 0 throws before step 5"
-train 2 hangs fault.hang_rank=1 fault.hang_step=5 parallel.timeout=3
+train 2 hangs fault.enable=true fault.hang_rank=1 fault.hang_step=5 parallel.timeout=3
 expect "a rank hangs" 5 "watchdog: rank" "made no progress" "in phase" "exit code 5" "step 5" "rank 1 is behind"
 
-train 2 nan fault.nan_step=5 train.nan_policy=stop
+train 2 nan fault.enable=true fault.nan_step=5 train.nan_policy=stop
 expect "a loss that is not a number" 4 "step 5: the loss is" "tensors have gradients that are not finite" "blocks." \
   "lower optimizer.learning_rate or set train.nan_policy"
-train 2 skips fault.nan_step=5 train.nan_policy=skip
+train 2 skips fault.enable=true fault.nan_step=5 train.nan_policy=skip
 expect "... is skipped" 0 "step 5: loss" "step skipped (1 in a row)" "20 (20 now), 480 sequences used, 19 updates"
 check "... and marked in the metrics" matches skips/metrics.jsonl '"step":5,"loss":null.*"skipped":true'
 

@@ -38,7 +38,7 @@ expect "generate from the damaged one" 6 "step_00000020"
 run 1 eval nowhere
 expect "eval of nothing" 6 "nowhere"
 
-train 2 full fault.disk_full_step=20 train.max_steps=30 optimizer.decay_steps=20
+train 2 full fault.enable=true fault.disk_full_step=20 train.max_steps=30 optimizer.decay_steps=20
 expect "a full disk at step 20" 0 "checkpoint of step 20 FAILED, training goes on" "no space left on device" \
   "checkpoint       full/checkpoints/step_00000030"
 train 2 all train.max_steps=40 optimizer.decay_steps=20 checkpoint.keep=0
@@ -46,7 +46,7 @@ expect "checkpoint.keep=0" 0 "summary:"
 check "... keeps all" test "$(ls all/checkpoints | grep -c '^step_')" = 4
 check "nothing is left of the failed save" absent full/checkpoints/step_00000020
 check "... nor of its beginnings" absent full/checkpoints/step_00000020.tmp
-train 2 full_at_end fault.disk_full_step=20
+train 2 full_at_end fault.enable=true fault.disk_full_step=20
 expect "a full disk at the end" 6 "checkpoint of step 20 FAILED: " "checkpoint       full_at_end/checkpoints/step_00000010 (1 failed)" \
   "the state after step 20 was not saved: exit code 6; the same command continues from full_at_end/checkpoints/step_00000010"
 train 2 full_at_end

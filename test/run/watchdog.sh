@@ -17,17 +17,17 @@ hangs() {  # hangs NAME RANKS WORDS... -- OVERRIDE...: ends in time
 }
 
 hangs in_forward 3 "rank 1 is behind, in phase \"step 4: forward\"" "rank 1 (process" "where rank" \
-  -- train.micro_batch_size=8 fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
+  -- train.micro_batch_size=8 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=forward
 check "... each rank has its file" test -s in_forward/flight/rank_0.txt -a -s in_forward/flight/rank_2.txt
 check "... with its last calls" matches in_forward/flight/rank_1.txt "done +all_reduce #[0-9]+ of dp"
 check "... and who waits" matches in_forward/flight/rank_0.txt "waiting +[a-z_]+ #[0-9]+ of"
 hangs in_comm 2 "rank 0 (process" "does not go on with all_reduce #" "in phase \"step 4: comm\"" \
-  -- fault.hang_rank=0 fault.hang_step=4 fault.phase=comm
+  -- fault.enable=true fault.hang_rank=0 fault.hang_step=4 fault.phase=comm
 hangs in_stage 2 "is the other end of exchange #" "in phase \"step 4: stage 1 of 2, backward of micro-batch" \
-  -- parallel.pipeline=2 fault.hang_rank=1 fault.hang_step=4 fault.phase=backward
+  -- parallel.pipeline=2 fault.enable=true fault.hang_rank=1 fault.hang_step=4 fault.phase=backward
 timeout=25
 hangs in_first_step 2 "(allowed: 1.0 s)" "rank 1 is behind, in phase \"step 1: forward\"" \
-  -- watch.first_step=1 fault.hang_rank=1 fault.hang_step=1 fault.phase=forward
+  -- watch.first_step=1 fault.enable=true fault.hang_rank=1 fault.hang_step=1 fault.phase=forward
 
 # A rank of two is stopped from outside: the other one waits, and says why.
 start 2 train "$debug" "${small[@]}" run.dir=stopped "${quick[@]}" parallel.timeout=2 train.max_steps=2000000 optimizer.decay_steps=20 \
@@ -40,7 +40,7 @@ expect "a rank is stopped" 5 "stopped by a signal" "exit code 5"
 # Where the launcher leaves the others alone, they name the dead one.
 export OMPI_MCA_orte_enable_recovery=1
 began=$SECONDS
-train 3 killed fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0
+train 3 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5 parallel.timeout=25 eval.interval=0
 check "a killed rank is named" matches out "sees that rank 1 \(process [0-9]+\) has died, in phase"
 check "... within 5 s" test $((SECONDS - began)) -le 6
 unset OMPI_MCA_orte_enable_recovery

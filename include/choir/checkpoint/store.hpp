@@ -24,8 +24,8 @@
 namespace choir {
 
 /// Where a save is; for tests that kill or throw there, and for fault injection. In this order:
-/// "layout" "reserve" "write" (in the middle of this rank's bytes) "fsync" "manifest" "rename"
-/// ("replace" between the two renames, when the step existed) "latest" "prune".
+/// "layout" "reserve" "write" (in the middle of this rank's bytes) "fsync" "written" "manifest"
+/// "rename" ("replace" between the two renames, when the step existed) "latest" "prune".
 using FaultHook = std::function<void(const char* instant)>;
 
 struct StoreOptions {

@@ -19,6 +19,7 @@
 // ranks; in stages 2 and 3 ranks take turns, and it comes above that of the group. With powers of
 // two the tree, and so every bit of the sum, is that of one rank.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -34,6 +35,11 @@ class GradientReducer final : public BucketHooks {
                   std::int64_t micro_batches, bool reproducible,
                   NegativeControl control = NegativeControl::none);
 
+  /// `look` is called on every bucket when this rank's gradients of a micro-batch are in it and
+  /// before they are summed over ranks: for faults made on purpose.
+  void before_sums(std::function<void(const Stream&, const Bucket&)> look) {
+    look_ = std::move(look);
+  }
   /// Local: before the backward of micro-batch j (0-based inside the rank) through a piece of the
   /// model; each piece sees them in order.
   void begin_micro_batch(const Stream& stream, std::int64_t j);
@@ -71,6 +77,7 @@ class GradientReducer final : public BucketHooks {
   std::int64_t current_ = 0;
   bool reproducible_;
   NegativeControl control_;
+  std::function<void(const Stream&, const Bucket&)> look_;
   std::vector<Buffer> levels_;        // level l holds the sum of 2^l micro-batches
   std::optional<BucketRing> ring_;    // stages 2 and 3: whole gradients
   std::vector<std::int64_t> summed_;  // micro-batches in the slice of each bucket, likewise

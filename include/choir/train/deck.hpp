@@ -158,11 +158,21 @@ struct WatchSection {
 
 /// Failures made on purpose, for tests. -1 and "" are off.
 struct FaultSection {
-  int kill_rank = -1, hang_rank = -1, throw_rank = -1;
-  std::int64_t kill_step = -1, hang_step = -1, throw_step = -1, nan_step = -1;
-  std::int64_t disk_full_step = -1, stop_step = -1;
+  bool enable = false;  ///< without it, everything below must be as it is here
+  int kill_rank = -1, hang_rank = -1, pause_rank = -1, throw_rank = -1, slow_rank = -1;
+  std::int64_t kill_step = -1, hang_step = -1, pause_step = -1, throw_step = -1, slow_step = -1;
+  double slow_ms = 100;
+  std::string phase = "start";  ///< see Faults::in_phase
+  int nan_rank = -1, flip_rank = -1;
+  std::int64_t nan_step = -1, flip_step = -1;
+  std::string nan_parameter, flip_parameter;
+  int write_fail_rank = -1;
+  std::int64_t write_fail_step = -1, write_short_step = -1, disk_full_step = -1;
+  std::int64_t truncate_save_step = -1, corrupt_save_step = -1;
+  std::string truncate_data, corrupt_data;  ///< "" or the path of a file
+  std::int64_t stop_step = -1;
   std::string kill_in_save;
-  std::string phase = "start";  ///< start | forward | backward | comm | optimizer
+  friend bool operator==(const FaultSection&, const FaultSection&) = default;
 };
 
 struct Deck {

@@ -51,6 +51,8 @@ struct EngineOptions {
   bool cuda_graph = true;                           ///< where the device records graphs
   std::function<void(ParameterSet&)> alter{};       ///< see ModelInstance::Options
   NegativeControl control = NegativeControl::none;  ///< a rule to break, for tests
+  /// See GradientReducer::before_sums. Not for recorded steps: cuda_graph off.
+  std::function<void(const Stream&, const Bucket&)> spoil_gradients{};
   int lag = -1;  ///< steps queued before a result is read; -1: what suits the device
   Watchdog* watchdog = nullptr;  ///< is told what a stage of a pipeline waits for
   bool time_actions = false;     ///< keep when each action of the pipeline schedule happened

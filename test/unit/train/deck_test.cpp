@@ -1,5 +1,6 @@
 #include "choir/train/deck.hpp"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -325,8 +326,34 @@ TEST(Deck, CrossChecksNameTheNearestLegalValues) {
   EXPECT_NE(complaint({"train.profile=5:3000"}).find("after train.max_steps"), std::string::npos);
   EXPECT_NE(complaint({"run.walltime=30"}).find("leaves no time"), std::string::npos);
   EXPECT_NE(complaint({"parallel.order=tp-cp-dp-dp"}).find("once each"), std::string::npos);
-  EXPECT_NE(complaint({"fault.hang_rank=1"}).find("go together"), std::string::npos);
+  EXPECT_NE(complaint({"fault.enable=true", "fault.hang_rank=1"}).find("go together"),
+            std::string::npos);
   EXPECT_EQ(complaint({"train.max_steps=5", "optimizer.warmup_steps=100"}), "");
+}
+
+TEST(Deck, FaultsAreEnabledAndComplete) {
+  EXPECT_EQ(complaint({"fault.stop_step=3", "fault.kill_in_save=write"}),
+            "command line: fault.kill_in_save, fault.stop_step: failures are made on purpose only "
+            "with fault.enable = true; set that, or remove the rest");
+  EXPECT_EQ(complaint({"fault.enable=true"}), "");
+  EXPECT_EQ(complaint({"fault.stop_step=-1"}), "");
+  const auto said = [](std::vector<std::string> overrides) {
+    overrides.emplace_back("fault.enable=true");
+    return complaint(overrides);
+  };
+  for (const char* name : {"kill", "hang", "pause", "throw", "slow", "flip", "write_fail"}) {
+    const std::string key = fmt::format("fault.{}", name);
+    EXPECT_NE(said({key + "_rank=1"}).find("go together"), std::string::npos) << key;
+    EXPECT_NE(said({key + "_step=1"}).find("go together"), std::string::npos) << key;
+    EXPECT_EQ(said({key + "_rank=1", key + "_step=1"}), "") << key;
+  }
+  EXPECT_NE(said({"fault.nan_rank=1", "fault.nan_step=2"}).find("fault.nan_rank does nothing"),
+            std::string::npos);
+  EXPECT_NE(said({"fault.nan_parameter=x"}).find("does nothing without fault.nan_rank"),
+            std::string::npos);
+  EXPECT_NE(said({"fault.phase=comm", "fault.nan_step=2"}).find("fault.phase does nothing"),
+            std::string::npos);
+  EXPECT_NE(said({"fault.kill_in_save=lunch"}).find("rename"), std::string::npos);
 }
 
 TEST(Deck, WhatIsMissingIsSaid) {
