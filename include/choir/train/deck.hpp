@@ -141,6 +141,7 @@ struct CheckpointSection {
 struct LogSection {
   std::int64_t interval = 10;
   bool all_ranks = false;
+  bool tensorboard = false;
 };
 
 /// Failures made on purpose, for tests. -1 and "" are off.
