@@ -141,6 +141,7 @@ TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t first_s
   if (first_step > 1) file_ << tensorboard::record(tensorboard::start_event(now, first_step));
   if (failed || !file_.flush())
     throw StorageError("cannot write '" + path_ + "'", "is the directory writable, the disk full?");
+  good_ = file_.tellp();
 }
 
 bool TensorboardFile::write(const StepMetrics& metrics) {
@@ -148,7 +149,16 @@ bool TensorboardFile::write(const StepMetrics& metrics) {
   file_.clear();
   file_ << tensorboard::record(tensorboard::scalars_event(tensorboard::wall_time(), metrics.step,
                                                           tensorboard::scalars_of(metrics)));
-  return static_cast<bool>(file_.flush());
+  if (file_.flush()) {
+    good_ = file_.tellp();
+    return true;
+  }
+  // Half a record would hide all that come after it.
+  file_.close();
+  std::error_code ignored;
+  std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(good_), ignored);
+  file_.open(path_, std::ios::binary | std::ios::app);
+  return false;
 }
 
 }  // namespace choir

@@ -47,6 +47,7 @@ class TensorboardFile {
  private:
   std::string path_;
   std::ofstream file_;
+  std::streamoff good_ = 0;  // bytes of whole records
 };
 
 }  // namespace choir
