@@ -13,6 +13,7 @@ const std::vector<Command>& commands() {
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},
       {"tune", "the largest batches that fit into memory, as a deck", tune_command},
       {"inspect", "what is in a checkpoint", inspect_command},
+      {"report", "curves and facts of runs, or of benchmarks, as one page", report_command},
       {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",
        doctor_command},
       {"bench", "measure a step, the ops, the communication or the readers", bench_command},

@@ -4,13 +4,18 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
+
 #include "choir/core/error.hpp"
+#include "choir/core/process.hpp"
 
 namespace choir {
 
 struct Logger::Sinks {
   spdlog::logger stamped{"choir"};
   spdlog::logger bare{"choir"};
+  bool terminal = false;      // stdout is one
+  bool shows_status = false;  // a line without an end stands on it
 
   Sinks() {
     for (auto* logger : {&stamped, &bare}) logger->set_level(spdlog::level::trace);
@@ -34,6 +39,19 @@ Logger& Logger::operator=(Logger&&) noexcept = default;
 
 void Logger::to_stdout() {
   sinks_->add<spdlog::sinks::stdout_sink_mt>();
+  sinks_->terminal = speaks_ && stdout_is_terminal();
+}
+
+bool Logger::on_terminal() const {
+  return sinks_->terminal;
+}
+
+void Logger::status(std::string_view text) {
+  if (!sinks_->terminal || (text.empty() && !sinks_->shows_status)) return;
+  // Longer lines would wrap, and only their last row would be taken back.
+  fmt::print(stdout, "\r\033[K{}", text.substr(0, 79));
+  std::fflush(stdout);
+  sinks_->shows_status = !text.empty();
 }
 
 void Logger::to_file(const std::string& path) {
@@ -51,6 +69,7 @@ void Logger::plain(std::string_view text) {
 
 void Logger::write(Level level, std::string_view text) {
   if (sinks_->bare.sinks().empty()) return;
+  if (sinks_->shows_status) status({});
   switch (level) {
     case Level::info:
       sinks_->stamped.info("{}", text);

@@ -69,6 +69,8 @@ void add_service_keys(Table& table) {
       .at_least(0);
   log.add("all_ranks", &LogSection::all_ranks, "",
           "Every rank writes to the terminal, not only rank 0.");
+  log.add("tensorboard", &LogSection::tensorboard, "",
+          "The numbers of the log lines also as TensorBoard events, in tensorboard/ of run.dir.");
   add_fault_keys(table);
   table.top()
       .add("device", &Deck::device, "",

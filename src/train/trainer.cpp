@@ -22,6 +22,7 @@ ExitCode Trainer::run() {
     queue_step();
     take_results(settles(queued()) ? 0 : engine_->lag());
     checkpointer_->poll();
+    say_progress();
     stop = agreed_stop();
     if (stop != Stop::none) take_results(0);
     if (engine_->in_flight() > 0) continue;
@@ -161,6 +162,17 @@ void Trainer::log_step() {
   log_.info("{}", format_line(m, mesh_.world().size()));
   if (!metrics_file_.write(to_json(m, mesh_.world().size())))
     log_.error("cannot write {}: is the disk full? training goes on", directory_.metrics());
+  if (!tensorboard_.write(m))
+    log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+}
+
+void Trainer::say_progress() {
+  if (!progress_line_.due()) return;
+  const double seconds = since_log_.total();
+  progress_line_.at(progress_.step, deck_.train.max_steps, first_step_,
+                    fmt::format("   step {} of {}   loss {:.4f}   {:.0f} tokens/s", progress_.step,
+                                deck_.train.max_steps, last_.loss,
+                                seconds > 0 ? content_since_log_.targets / seconds : 0.0));
 }
 
 void Trainer::evaluate() {

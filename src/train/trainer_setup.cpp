@@ -7,16 +7,23 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/gather_text.hpp"
 #include "choir/comm/mpi_session.hpp"
+#include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/layout_report.hpp"
 #include "choir/train/pipeline_report.hpp"
 #include "choir/train/run_setup.hpp"
+#include "choir/train/start_record.hpp"
 #include "choir/train/startup_report.hpp"
 #include "choir/train/trainer.hpp"
 #include "choir/train/warm_start.hpp"
 
 namespace choir {
+namespace {
+
+constexpr double kProgressInterval = 60;  // seconds between two of its lines in a log
+
+}  // namespace
 
 Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
     : deck_(std::move(deck)),
@@ -30,6 +37,7 @@ Trainer::Trainer(Deck deck, const Workplace& place, Logger& log, double started)
       stop_(deck_.run.walltime, deck_.run.walltime_margin,
             mesh_.rank() == 0 ? directory_.stop_file() : ""),
       watch_(deck_, mesh_, directory_.path()),
+      progress_line_(log_, "training", kProgressInterval),
       trace_(profile_range(deck_.train.profile).first, profile_range(deck_.train.profile).last) {
   together(mesh_.world(), [&] {
     batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
@@ -75,6 +83,7 @@ void Trainer::open_run() {
 }
 
 void Trainer::build() {
+  resident_before_ = resident_bytes();
   const bool samples = deck_.eval.sample_tokens > 0 && !deck_.model.speech();
   EngineOptions options = engine_options(deck_, batch_);
   options.shapes = data_->shapes();
@@ -147,12 +156,21 @@ void Trainer::resume() {
                 deck_.checkpoint.resume, directory_.set_aside());
     directory_.write_deck(resolved_json(deck_));
     metrics_file_ = MetricsFile(directory_.metrics(), progress_.step);
+    if (deck_.log.tensorboard)
+      tensorboard_ = TensorboardFile(directory_.tensorboard(), progress_.step + 1);
   });
+  const std::string start = start_record({.step = progress_.step,
+                                          .device = device_.description(),
+                                          .parameters = engine_->instance().parameters().count(),
+                                          .resident_before = resident_before_},
+                                         mesh_, plan_);
+  if (mesh_.rank() == 0) metrics_file_.write(start);
   data_->start_training(engine_->instance().storage().sharding(), batch_.accum,
                         {.step = progress_.step,
                          .consumed_samples = progress_.consumed_samples,
                          .more = progress_.data});
   log_.info("ready after {}", format_duration(now_seconds() - started_));
+  progress_line_.restart();
 }
 
 }  // namespace choir

@@ -18,6 +18,7 @@ int inspect_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int bench_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 
 struct Command {
   const char* name;

@@ -38,6 +38,10 @@ class Logger {
   }
   /// Text as it is, for tables and samples; a newline is added.
   void plain(std::string_view text);
+  /// A line that the next one takes the place of, where stdout is a terminal; elsewhere nothing.
+  void status(std::string_view text);
+  /// Whether status() shows anything.
+  bool on_terminal() const;
   void flush();
 
  private:

@@ -145,6 +145,7 @@ struct CheckpointSection {
 struct LogSection {
   std::int64_t interval = 10;
   bool all_ranks = false;
+  bool tensorboard = false;
 };
 
 /// What is watched while a run runs. Seconds of 0: parallel.timeout; steps of 0: never.

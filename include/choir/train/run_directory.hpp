@@ -19,6 +19,7 @@ class RunDirectory {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string samples() const { return path_ + "/samples"; }
+  std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string stop_file() const { return path_ + "/stop_now"; }
 
   /// Local, by one rank. Makes the folders and locks them until destruction (flock on log.txt,

@@ -11,6 +11,7 @@
 #include "choir/train/run_watch.hpp"
 #include "choir/train/step_planner.hpp"
 #include "choir/train/stop_request.hpp"
+#include "choir/train/tensorboard_file.hpp"
 #include "choir/train/trace.hpp"
 #include "choir/train/training_data.hpp"
 #include "choir/train/workplace.hpp"
@@ -40,6 +41,7 @@ class Trainer {
   void take_result();
   void skip_or_stop(const StepResult& result);
   void log_step();
+  void say_progress();
   void evaluate();
   void write_sample();
   void save();
@@ -70,9 +72,12 @@ class Trainer {
   StopRequest stop_;
   RunWatch watch_;
   MetricsFile metrics_file_;
+  TensorboardFile tensorboard_;
+  ProgressLine progress_line_;
   PhaseClock clock_;
   Trace trace_;
-  double peak_flops_ = 0;  // of all ranks
+  double peak_flops_ = 0;             // of all ranks
+  std::int64_t resident_before_ = 0;  // of this process, before the model
 
   StepResult last_;
   PhaseTotals since_log_, all_steps_;

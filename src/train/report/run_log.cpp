@@ -1,0 +1,111 @@
+// What the log of a run tells about its fate.
+#include <cstdlib>
+#include <fstream>
+#include <string_view>
+
+#include "choir/train/report/run_record.hpp"
+
+namespace choir::report {
+namespace {
+
+constexpr std::size_t kStamp = 26;  // "[2026-11-22 04:20:07.850][" and then a letter and "] "
+
+bool take(std::string_view& text, std::string_view word) {
+  if (!text.starts_with(word)) return false;
+  text.remove_prefix(word.size());
+  return true;
+}
+
+/// The number behind the last `before` in `text`; -1 without one.
+std::int64_t number_behind(std::string_view text, std::string_view before) {
+  const std::size_t at = text.rfind(before);
+  if (at == std::string_view::npos || at + before.size() >= text.size()) return -1;
+  const char first = text[at + before.size()];
+  if (first < '0' || first > '9') return -1;
+  return std::strtoll(std::string(text.substr(at + before.size(), 18)).c_str(), nullptr, 10);
+}
+
+class LogReader {
+ public:
+  explicit LogReader(ReportedRun& run) : run_(run) {}
+
+  void line(std::string_view line) {
+    const bool stamped = line.size() > kStamp + 3 && line[0] == '[' && line[kStamp - 1] == '[' &&
+                         line[kStamp - 2] == ']';
+    if (in_summary_ && !stamped && line.starts_with("  ")) {
+      run_.summary.emplace_back(line.substr(2));
+      return;
+    }
+    in_summary_ = false;
+    if (stamped)
+      event(std::string(line.substr(1, 19)), line[kStamp], line.substr(kStamp + 3));
+    else if (line == "summary:")
+      summary();
+  }
+  void state() {
+    if (!started_) return;
+    const bool ended = run_.summary.size() > 0;
+    if (!ended)
+      run_.state = "no end in its log: still running, killed or crashed";
+    else
+      run_.state = stopped_ ? "stopped before its end" : "finished";
+  }
+
+ private:
+  void event(std::string time, char level, std::string_view text) {
+    time_ = time;
+    const auto add = [&](EventKind kind, std::int64_t step) {
+      if (step >= 0) step_ = step;
+      run_.events.push_back({kind, time, step, std::string(text)});
+    };
+    std::string_view rest = text;
+    if (take(rest, "resumed from ")) {
+      resumed_ = number_behind(text, "(step ");
+    } else if (take(rest, "ready after ")) {
+      const bool again = started_ || resumed_ >= 0;
+      started_ = true;
+      stopped_ = false;
+      run_.summary.clear();
+      add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
+      resumed_ = -1;
+    } else if (take(rest, "checkpoint of step ")) {
+      add(EventKind::failed_save, number_behind(text, "checkpoint of step "));
+    } else if (take(rest, "checkpoint ") && rest.find("/step_") != std::string_view::npos) {
+      add(EventKind::save, number_behind(rest.substr(0, rest.find(" (")), "/step_"));
+    } else if (take(rest, "stopping after step ")) {
+      stopped_ = true;
+      add(EventKind::stop, number_behind(text, "stopping after step "));
+    } else if (level == 'W' || level == 'E') {
+      add(EventKind::warning, rest.starts_with("step ") ? number_behind(text, "step ") : -1);
+    }
+  }
+  void summary() {
+    in_summary_ = true;
+    run_.summary.clear();
+    run_.events.push_back({EventKind::end, time_, step_, stopped_ ? "left off" : "the end"});
+  }
+
+  ReportedRun& run_;
+  std::string time_;
+  std::int64_t step_ = -1, resumed_ = -1;
+  bool started_ = false, stopped_ = false, in_summary_ = false;
+};
+
+}  // namespace
+
+const char* name_of(EventKind kind) {
+  constexpr const char* kNames[kEventKinds] = {"start", "restart", "save",   "failed save",
+                                               "stop",  "end",     "warning"};
+  return kNames[static_cast<int>(kind)];
+}
+
+bool read_log(const std::string& path, ReportedRun& run) {
+  std::ifstream file(path);
+  if (!file) return false;
+  LogReader reader(run);
+  for (std::string line; std::getline(file, line);) reader.line(line);
+  reader.state();
+  return true;
+}
+
+}  // namespace choir::report

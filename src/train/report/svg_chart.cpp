@@ -1,0 +1,217 @@
+#include "choir/train/report/svg_chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace choir::report {
+namespace {
+
+// Units of the picture; the page scales it to its column.
+constexpr double kWidth = 480, kHeight = 250, kLeft = 60, kRight = 20, kTop = 12, kBottom = 42;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+constexpr int kColumns = static_cast<int>(kPlotWidth);
+
+/// Where numbers lie on the picture.
+class Plane {
+ public:
+  explicit Plane(const Chart& chart) : log_(chart.logarithmic) {
+    for (const ChartSeries& s : chart.series)
+      for (std::size_t i = 0; i < s.curve.x.size(); ++i) include(s.curve.x[i], s.curve.y[i]);
+    if (empty()) return;
+    if (chart.from_zero) low_ = std::min(low_, 0.0);
+    const double span = high_ - low_;
+    const double least = std::max(std::abs(high_), 1e-12) * 1e-3;
+    if (span < least) {
+      high_ += least + 0.05 * std::abs(high_);
+      if (!chart.from_zero) low_ -= least + 0.05 * std::abs(low_);
+    } else {
+      high_ += 0.05 * span;
+      if (!chart.from_zero) low_ -= 0.04 * span;
+    }
+    if (right_ <= left_) left_ -= 0.5, right_ += 0.5;
+  }
+  bool empty() const { return !(high_ >= low_); }
+  double x(double value) const { return kLeft + (value - left_) / (right_ - left_) * kPlotWidth; }
+  double y(double value) const {
+    return kTop + (1 - (mapped(value) - low_) / (high_ - low_)) * kPlotHeight;
+  }
+  double left() const { return left_; }
+  double right() const { return right_; }
+  std::vector<double> y_ticks() const {
+    if (!log_) return round_ticks(low_, high_, 5);
+    std::vector<double> ticks;
+    const bool fine = high_ - low_ < 2.6;
+    for (int power = static_cast<int>(std::floor(low_)); power <= high_; ++power)
+      for (const double factor : {1.0, 2.0, 5.0}) {
+        const double value = factor * std::pow(10, power);
+        if ((factor == 1 || fine) && mapped(value) >= low_ && mapped(value) <= high_)
+          ticks.push_back(value);
+      }
+    return ticks;
+  }
+  bool shows(double value) const { return std::isfinite(mapped(value)); }
+
+ private:
+  double mapped(double value) const { return log_ ? std::log10(value) : value; }
+  void include(double at, double value) {
+    left_ = std::min(left_, at);
+    right_ = std::max(right_, at);
+    if (!shows(value)) return;
+    low_ = std::min(low_, mapped(value));
+    high_ = std::max(high_, mapped(value));
+  }
+
+  bool log_;
+  double left_ = INFINITY, right_ = -INFINITY, low_ = INFINITY, high_ = -INFINITY;
+};
+
+std::string y_axis(const Chart& chart, const Plane& plane) {
+  std::string out;
+  const std::vector<double> ticks = plane.y_ticks();
+  const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : ticks.empty() ? 1 : ticks[0];
+  for (const double tick : ticks) {
+    const double y = plane.y(tick);
+    out += fmt::format("<path class=g d=\"M{} {:.1f}H{}\"/><text x={} y={:.1f} class=e>{}</text>",
+                       kLeft, y, kWidth - kRight, kLeft - 6, y + 4,
+                       tick_text(tick, chart.logarithmic ? tick : step));
+  }
+  return out;
+}
+
+std::string x_axis(const Chart& chart, const Plane& plane) {
+  std::string out =
+      fmt::format("<path class=a d=\"M{} {}H{}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
+  const std::vector<double> ticks =
+      chart.x_ticks.empty() ? round_ticks(plane.left(), plane.right(), 5) : chart.x_ticks;
+  const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
+  for (const double tick : ticks)
+    out += fmt::format("<text x={:.1f} y={} class=m>{}</text>", plane.x(tick),
+                       kHeight - kBottom + 17, tick_text(tick, step));
+  return out + fmt::format("<text x={} y={} class=m>{}</text>", kLeft + kPlotWidth / 2, kHeight - 6,
+                           escape_html(chart.x_label));
+}
+
+std::string line(const ChartSeries& series, const Plane& plane) {
+  std::vector<CurveColumn> columns = decimate(series.curve, plane.left(), plane.right(), kColumns);
+  std::erase_if(columns,
+                [&](const CurveColumn& c) { return !plane.shows(c.low) || !plane.shows(c.mean); });
+  if (columns.empty()) return {};
+  std::string middle, up, down, points;
+  bool spread = false;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const CurveColumn &c = columns[i], &back = columns[columns.size() - 1 - i];
+    middle += fmt::format("{}{:.1f} {:.1f}", i ? "L" : "M", plane.x(c.x), plane.y(c.mean));
+    up += fmt::format("{}{:.1f} {:.1f}", i ? "L" : "M", plane.x(c.x), plane.y(c.high));
+    down += fmt::format("L{:.1f} {:.1f}", plane.x(back.x), plane.y(back.low));
+    spread = spread || c.high > c.low;
+    if (series.dots || columns.size() == 1)
+      points += fmt::format("<circle class=f{} cx={:.1f} cy={:.1f} r=3 />", series.colour,
+                            plane.x(c.x), plane.y(c.mean));
+  }
+  std::string out;
+  if (spread) out += fmt::format("<path class=\"f{} b\" d=\"{}{}Z\"/>", series.colour, up, down);
+  out += fmt::format("<path class=\"l s{}{}\" d=\"{}\"/>", series.colour, series.dashed ? " d" : "",
+                     middle);
+  return out + points;
+}
+
+/// The series of a stack as sums from below: areas between neighbours.
+std::string areas(const Chart& chart, const Plane& plane) {
+  std::string out;
+  for (std::size_t s = chart.series.size(); s-- > 0;) {
+    const auto columns = decimate(chart.series[s].curve, plane.left(), plane.right(), kColumns);
+    if (columns.empty()) continue;
+    std::string path = fmt::format("M{:.1f} {:.1f}", plane.x(columns.front().x), plane.y(0));
+    for (const CurveColumn& c : columns)
+      path += fmt::format("L{:.1f} {:.1f}", plane.x(c.x), plane.y(c.mean));
+    path += fmt::format("L{:.1f} {:.1f}Z", plane.x(columns.back().x), plane.y(0));
+    out += fmt::format("<path class=\"f{} o\" d=\"{}\"/>", chart.series[s].colour, path);
+  }
+  return out;
+}
+
+/// Each series with those before it added; where one has no value it counts 0.
+Chart summed(Chart chart) {
+  for (std::size_t s = 1; s < chart.series.size(); ++s) {
+    Curve& curve = chart.series[s].curve;
+    const Curve& below = chart.series[s - 1].curve;
+    for (std::size_t i = 0; i < std::min(curve.y.size(), below.y.size()); ++i)
+      curve.y[i] = (std::isfinite(curve.y[i]) ? curve.y[i] : 0) + below.y[i];
+  }
+  return chart;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? ' ' : c;
+    }
+  return out;
+}
+
+std::string legend_key(int colour, const std::string& label, bool dashed) {
+  return fmt::format("<span class=key><i class=\"{}{}\"></i>{}</span>", dashed ? "dash b" : "f",
+                     colour, escape_html(label));
+}
+
+std::string to_html(const Chart& given) {
+  const Chart chart = given.stacked ? summed(given) : given;
+  const Plane plane(chart);
+  if (plane.empty()) return {};
+  std::string out = fmt::format("<figure><figcaption><b>{}</b> <span>{}</span></figcaption>",
+                                escape_html(chart.title), escape_html(chart.unit));
+  if (chart.series.size() > 1) {
+    out += "<div class=keys>";
+    for (const ChartSeries& s : chart.series)
+      if (!s.label.empty()) out += legend_key(s.colour, s.label, s.dashed);
+    out += "</div>";
+  }
+  out += fmt::format("<svg class=chart viewBox=\"0 0 {} {}\" role=img aria-label=\"{}\">", kWidth,
+                     kHeight, escape_html(chart.title));
+  out += y_axis(chart, plane);
+  if (chart.stacked) out += areas(chart, plane);
+  out += x_axis(chart, plane);
+  for (const ChartMark& mark : chart.marks)
+    if (mark.x >= plane.left() && mark.x <= plane.right())
+      out += fmt::format("<path class=v d=\"M{:.1f} {}V{}\"><title>{}</title></path>",
+                         plane.x(mark.x), kTop, kHeight - kBottom, escape_html(mark.text));
+  if (!chart.stacked)
+    for (const ChartSeries& s : chart.series) out += line(s, plane);
+  out += "</svg>";
+  if (!chart.note.empty()) out += fmt::format("<p class=note>{}</p>", escape_html(chart.note));
+  return out + "</figure>\n";
+}
+
+std::string bar(const std::string& label, const std::string& amount,
+                const std::vector<BarPart>& parts, double full) {
+  std::string out = fmt::format(
+      "<div class=row><span class=name>{}</span><span class=amount>{}</span><div class=bar>",
+      escape_html(label), escape_html(amount));
+  for (const BarPart& part : parts)
+    if (part.value > 0 && full > 0)
+      out += fmt::format("<i class=f{} style=\"width:{:.2f}%\" title=\"{}\"></i>", part.colour,
+                         100 * part.value / full, escape_html(part.label));
+  return out + "</div></div>\n";
+}
+
+}  // namespace choir::report
