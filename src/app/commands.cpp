@@ -15,7 +15,7 @@ const std::vector<Command>& commands() {
       {"inspect", "what is in a checkpoint", inspect_command},
       {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",
        doctor_command},
-      {"bench", "measure a step, the ops, the communication or the readers", bench_command},
+      {"bench", "measure a step, the ops, the communication, the readers; sum up a sweep", bench_command},
   };
   return table;
 }
