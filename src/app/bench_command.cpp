@@ -12,7 +12,7 @@ namespace {
 std::string kinds_table() {
   std::string text;
   for (const Command& kind : bench_kinds())
-    text += fmt::format("  {:<10} {}\n", kind.name, kind.summary);
+    text += fmt::format("  {:<12} {}\n", kind.name, kind.summary);
   return text;
 }
 
@@ -22,12 +22,15 @@ const std::vector<Command>& bench_kinds() {
   static const std::vector<Command> table{
       {"step", "the training step of a deck: phases, tokens/s, ratio to the floor",
        bench_step_command},
-      {"comm", "collectives over MPI and node-shared windows", bench_comm_command},
-      {"readers", "the token readers against plain pread", bench_readers_command},
+      {"collectives", "every collective along every axis by every backend, checked",
+       bench_collectives_command},
+      {"reader", "the token readers against plain pread, checked", bench_reader_command},
       {"ops", "the bandwidth-bound ops against the copy rate, checked", bench_ops_command},
       {"gemm", "the matrix products of a deck, and squares, checked", bench_gemm_command},
       {"attention", "attention of a deck, or a series of lengths, checked",
        bench_attention_command},
+      {"scaling", "a sweep of bench/scaling.sh as tables, with advice on the batch",
+       bench_scaling_command},
   };
   return table;
 }

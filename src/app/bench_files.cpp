@@ -5,11 +5,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "choir/app/bench.hpp"
+#include "choir/app/bench_baseline.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/device_choice.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json.hpp"
 
 namespace choir {
 namespace {
@@ -30,10 +33,15 @@ void write_to(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void BenchFiles::add_to(CLI::App& app, bool with_csv) {
+void BenchFiles::add_to(CLI::App& app, bool rows) {
   app.add_option("--json", json, "also write one JSON object to this file; -: print it instead");
-  if (with_csv)
-    app.add_option("--csv", csv, "also write header and rows to this file; -: print them instead");
+  if (!rows) return;
+  app.add_option("--csv", csv, "also write header and rows to this file; -: print them instead");
+  app.add_option("--baseline", baseline,
+                 "a file of --json of an earlier run: exit code 1 where a row has become slower");
+  app.add_option("--tolerance", tolerance, "a row may take so much more of its time of then")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
 }
 
 void BenchFiles::require_writable() const {
@@ -41,11 +49,26 @@ void BenchFiles::require_writable() const {
     if (path.empty() || path == "-") continue;
     if (!std::ofstream(path, std::ios::app)) refuse(path);
   }
+  if (!baseline.empty()) parse_json(read_deck_text(baseline), baseline);
 }
 
 void BenchFiles::write(const std::string& csv_text, const std::string& json_text) const {
   write_to(csv, csv_text);
   write_to(json, json_text);
+}
+
+int BenchFiles::finish(const std::string& csv_text, const std::string& json_text,
+                       bool valid) const {
+  constexpr int kFailed = static_cast<int>(ExitCode::other);
+  // Read before it is written over.
+  const std::string then = baseline.empty() ? "" : read_deck_text(baseline);
+  write(csv_text, json_text);
+  if (baseline.empty()) return valid ? 0 : kFailed;
+  const BaselineComparison comparison = compare_with_baseline(
+      parse_json(then, baseline).root(), nlohmann::json::parse(json_text), tolerance);
+  std::fflush(stdout);
+  fmt::print(table() ? stdout : stderr, "{}", to_string(comparison));
+  return valid && comparison.holds() ? 0 : kFailed;
 }
 
 BenchWords sort_words(const Arguments& words) {

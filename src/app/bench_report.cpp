@@ -12,7 +12,8 @@ namespace choir {
 namespace {
 
 nlohmann::ordered_json provenance_of(const BenchReport& report) {
-  auto json = nlohmann::ordered_json::parse(build_provenance());
+  auto json = nlohmann::ordered_json::parse(report.provenance.empty() ? build_provenance()
+                                                                      : report.provenance);
   json["device"] = report.device;
   json["threads"] = omp_get_max_threads();
   return json;

@@ -175,9 +175,10 @@ int run(MpiSession& session, const Request& request, const char* name, void (*me
               .seconds = request.seconds,
               .report = {.bench = name, .device = device->description()}};
   measure(bench);
+  bench.report.provenance = bench_provenance(*mesh, *device, "", request.words);
   if (session.rank() == 0) {
     if (request.files.table()) fmt::print("{}", to_string(bench.report));
-    request.files.write(to_csv(bench.report), to_json(bench.report));
+    return request.files.finish(to_csv(bench.report), to_json(bench.report), bench.report.valid());
   }
   return bench.report.valid() ? 0 : static_cast<int>(ExitCode::other);
 }

@@ -16,6 +16,14 @@ struct Request {
   Arguments words;
   StepBenchOptions options;
   BenchFiles files;
+  Arguments notes;  // NAME=TEXT
+
+  std::map<std::string, std::string> notes_by_name() const {
+    std::map<std::string, std::string> by_name;
+    for (const std::string& note : notes)
+      by_name[note.substr(0, note.find('='))] = note.substr(note.find('=') + 1);
+    return by_name;
+  }
 };
 
 int run(MpiSession& session, const Request& request) {
@@ -40,11 +48,14 @@ int run(MpiSession& session, const Request& request) {
   open_device(place, deck);
   Logger log(session.rank() == 0);
   if (request.files.table()) log.to_stdout();
-  const StepBench bench =
-      bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
+  const Arguments overrides = words.overrides;
+  StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
+  bench.provenance = bench_provenance(*place.mesh, *place.device, text, overrides);
+  bench.notes = request.notes_by_name();
   if (session.rank() == 0) {
     log.plain(to_string(bench));
-    request.files.write(csv_header() + "\n" + to_csv(bench) + "\n", to_json(bench) + "\n");
+    return request.files.finish(csv_header() + "\n" + to_csv(bench) + "\n", to_json(bench) + "\n",
+                                bench.valid());
   }
   return static_cast<int>(bench.valid() ? ExitCode::done : ExitCode::other);
 }
@@ -61,6 +72,24 @@ int bench_step_command(const Arguments& arguments) {
   app.add_option("--seconds", request.options.max_seconds, "at most so many seconds of timed steps")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
+  app.add_option("--warmup", request.options.warmup_seconds,
+                 "so many seconds of warm-up, at least 2 steps and at most 10")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option("--steps", request.options.steps, "so many timed steps, whatever they take")
+      ->check(CLI::Range(1, 1 << 16));
+  app.add_flag("!--no-comm", request.options.communicate,
+               "nothing is sent: the difference to a run without it is what communication costs");
+  app.add_flag("!--no-ceilings", request.options.ceilings,
+               "do not measure products and copies: no MFU and no floor");
+  app.add_option("--gradient-noise", request.options.noise_probes,
+                 "then compare the gradients of so many pairs of a micro-batch and a global batch: "
+                 "the gradient noise scale")
+      ->check(CLI::Range(2, 10000));
+  app.add_option("--note", request.notes, "NAME=TEXT, kept in the JSON object; may be repeated")
+      ->check([](const std::string& note) -> std::string {
+        return note.find('=') == std::string::npos ? "expected NAME=TEXT, not '" + note + "'" : "";
+      });
   SyntheticSpeech::Options& speech = request.options.speech;
   app.add_option("--batch-duration", speech.batch_duration, "speech: seconds of a micro-batch")
       ->capture_default_str();

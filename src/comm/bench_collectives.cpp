@@ -141,6 +141,13 @@ void add_rows(CollectiveBench& bench, Communicator& mpi, Communicator& node, std
 
 }  // namespace
 
+AllReduceComparison compare_all_reduce(Mesh& mesh, const CollectiveBenchOptions& options) {
+  const MPI_Comm group = mpi_handle(mesh.node());
+  const auto mpi = make_mpi_communicator(group, "bench mpi");
+  const auto node = make_node_communicator(group, "bench node");
+  return compare(*mpi, *node, options);
+}
+
 CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& options) {
   CollectiveBench bench;
   bench.ranks = mesh.node().size();

@@ -5,6 +5,7 @@
 #include "choir/comm/call_check.hpp"
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/nccl_communicator.hpp"
+#include "choir/comm/null_communicator.hpp"
 #include "choir/comm/staged_communicator.hpp"
 #include "choir/core/error.hpp"
 
@@ -25,6 +26,17 @@ std::string nccl_obstacle(const Device& device, const DeviceTransport& transport
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {
   if (device.host_visible()) return;
+  if (planned_) {
+    for (int a = 0; a < kAxes; ++a) {
+      const Communicator& host = host_along(static_cast<Axis>(a));
+      device_axes_[static_cast<std::size_t>(a)] =
+          make_null_communicator(host.name(), host.rank(), host.size(), &device);
+    }
+    if (replicas_)
+      device_replicas_ =
+          make_null_communicator(replicas_->name(), replicas_->rank(), replicas_->size(), &device);
+    return;
+  }
   const bool wanted = transport.way != Way::staged && world_->size() > 1;
   const std::string obstacle = wanted ? nccl_obstacle(device, transport) : "";
   if (transport.way == Way::nccl)

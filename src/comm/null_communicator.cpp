@@ -31,6 +31,19 @@ class ReservedBuffer final : public CommBuffer {
   std::size_t bytes_ = 0;
 };
 
+class DeviceBlock final : public CommBuffer {
+ public:
+  DeviceBlock(Device& device, std::size_t bytes) : memory_(device, bytes) {
+    device.zero(memory_.data(), bytes);
+  }
+  void* data() const override { return memory_.data(); }
+  std::size_t bytes() const override { return memory_.bytes(); }
+  bool shared() const override { return false; }
+
+ private:
+  Buffer memory_;
+};
+
 constexpr int kTags = 29999;  // the fewest of all communicators
 
 class DoneRequest final : public ExchangeRequest {
@@ -42,11 +55,13 @@ class DoneRequest final : public ExchangeRequest {
 
 class NullCommunicator final : public Communicator {
  public:
-  NullCommunicator(const std::string& name, int rank, int size) : Communicator(name, rank, size) {
+  NullCommunicator(const std::string& name, int rank, int size, Device* device)
+      : Communicator(name, rank, size), device_(device) {
     CHOIR_CHECK(size >= 1 && rank >= 0 && rank < size, "rank {} of {} in {}", rank, size, name);
   }
   const char* transport() const override { return "null"; }
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
+    if (device_ != nullptr) return std::make_unique<DeviceBlock>(*device_, bytes);
     return std::make_unique<ReservedBuffer>(bytes);
   }
   void do_all_reduce(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
@@ -93,7 +108,7 @@ class NullCommunicator final : public Communicator {
     return done_;
   }
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
-    return make_null_communicator(name, rank(), size());
+    return make_null_communicator(name, rank(), size(), device_);
   }
 
  private:
@@ -102,13 +117,15 @@ class NullCommunicator final : public Communicator {
     ++traffic_.calls;
     traffic_.bytes += static_cast<double>(bytes);
   }
+  Device* device_;  // nullptr: blocks are addresses of the host
   DoneRequest done_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_null_communicator(const std::string& name, int rank, int size) {
-  return std::make_unique<NullCommunicator>(name, rank, size);
+std::unique_ptr<Communicator> make_null_communicator(const std::string& name, int rank, int size,
+                                                     Device* device) {
+  return std::make_unique<NullCommunicator>(name, rank, size, device);
 }
 
 }  // namespace choir

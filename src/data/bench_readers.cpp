@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 
 #include "choir/comm/agreement.hpp"
@@ -89,6 +90,22 @@ double time_reader(MpiGroup& group, TokenReader& reader, const Share& share) {
   return slowest(group, now_seconds() - begin);
 }
 
+// Blocks of this rank that differ from what pread gets.
+std::int64_t check_reader(MpiGroup& group, TokenReader& reader, const std::string& path,
+                          const Share& share, std::vector<char>& buffer) {
+  const PosixFile file = PosixFile::for_reading(path);
+  std::int64_t wrong = 0;
+  group.agree([] {});
+  for (std::int64_t done = 0; done < share.tokens; done += share.block) {
+    const TokenExtent extent{share.first + done, std::min(share.block, share.tokens - done)};
+    const void* read = reader.read({&extent, 1});
+    const auto bytes = static_cast<std::size_t>(extent.count * kTokenBytes);
+    file.read_at(buffer.data(), bytes, extent.first * kTokenBytes);
+    wrong += std::memcmp(read, buffer.data(), bytes) != 0;
+  }
+  return wrong;
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -121,10 +138,16 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
     readers.push_back(make_reader(comm, stream, of_kind, share.block, 1));
     names.emplace_back(name_of(kind));
   }
+  std::vector<std::int64_t> wrong(names.size());
   std::vector<std::vector<double>> seconds(names.size()), ratios(names.size());
   for (int round = -1; round < rounds; ++round) {  // the first only warms up
     double plain = 0;
     for (std::size_t i = 0; i < names.size(); ++i) {
+      if (round < 0 && i > 0) {
+        wrong[i] = check_reader(group, *readers[i - 1], scratch.path(), share, buffer);
+        comm.all_reduce(&wrong[i], 1, DType::i64, ReduceOp::sum);
+        continue;
+      }
       const double took = i == 0 ? plain = time_pread(group, scratch.path(), share, buffer)
                                  : time_reader(group, *readers[i - 1], share);
       if (round < 0) continue;
@@ -132,12 +155,13 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
       ratios[i].push_back(plain / took);
     }
   }
+  const std::int64_t reads = (tokens + share.block - 1) / share.block * comm.size();
   std::vector<ReaderSpeed> rows;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const double typical = median(seconds[i]);
     rows.push_back({names[i], typical,
                     static_cast<double>(tokens * comm.size() * kTokenBytes) / typical / 1e9,
-                    median(ratios[i])});
+                    median(ratios[i]), seconds[i], share.block * kTokenBytes, reads, wrong[i]});
   }
   return rows;
 }

@@ -2,12 +2,15 @@
 
 #include <malloc.h>
 #include <omp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
@@ -59,6 +62,15 @@ double nominal_rate(const Device& device, DType compute, int ranks_of_node) {
   return seen.cards[0].peak_bf16_flops * cards;
 }
 
+/// As `schedule` while it decays, and zero from decay_steps on.
+LrSchedule standing_after(LrSchedule schedule) {
+  using Kind = LrSchedule::Kind;
+  if (schedule.kind == Kind::constant || schedule.kind == Kind::inverse_sqrt)
+    schedule.kind = Kind::cosine;
+  schedule.floor = 0;
+  return schedule;
+}
+
 double max_over(Communicator& comm, double value) {
   comm.all_reduce(&value, 1, DType::f64, ReduceOp::max);
   return value;
@@ -93,6 +105,7 @@ class Bench {
     warm_up();
     measure();
     gather();
+    if (options_.noise_probes > 0) probe_noise();
     result_.complaints = complaints_of(result_);
     return result_;
   }
@@ -108,9 +121,15 @@ class Bench {
   void gather();
   void gather_traffic();
   double timed_step();
+  void check_probes() const;
+  void probe_noise();
+  double small_batch_norm(std::int64_t step);
+  /// What the engine runs on.
+  Mesh& step_mesh() { return silent_ ? *silent_ : mesh_; }
 
   Deck deck_;
   Mesh& mesh_;
+  std::unique_ptr<Mesh> silent_;  // the same layout with communicators that send nothing
   Device& device_;
   Logger& log_;
   StepBenchOptions options_;
@@ -143,11 +162,36 @@ void Bench::prepare() {
   result_.micro = batch_.micro;
   result_.accum = batch_.accum;
   result_.global = batch_.global;
+  result_.communicated = options_.communicate;
+  result_.nodes = mesh_.nodes();
+  result_.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  result_.oversubscribed =
+      result_.cores > 0 && mesh_.node().size() * result_.threads > result_.cores;
+  result_.first_losses.reserve(kFirstSteps);
+  result_.first_norms.reserve(kFirstSteps);
+  if (options_.noise_probes > 0) check_probes();
+  if (options_.communicate) return;
+  silent_ = Mesh::planned(mesh_.layout(), mesh_.rank(), mesh_.node().size());
+  silent_->attach(device_);
+}
+
+void Bench::check_probes() const {
+  const char* flag = "--gradient-noise compares a micro-batch with the global batch, and ";
+  if (deck_.model.speech())
+    throw DeckError(std::string(flag) + "the bench of a speech deck has synthetic utterances",
+                    "measure it on a token deck");
+  if (!options_.communicate)
+    throw DeckError(std::string(flag) + "--no-comm leaves the ranks alone",
+                    "leave one of the two out");
+  if (batch_.global == batch_.micro)
+    throw DeckError(std::string(flag) + "this step has one micro-batch only",
+                    "set train.grad_accum to 2 or more, or start more ranks");
 }
 
 // All ranks at once, as they will compute. Called before the steps, which also starts the threads
 // and warms the libraries, and again after them: the better of two moments.
 void Bench::measure_products() {
+  if (!options_.ceilings) return;
   const Stream stream(device_);
   world().barrier();
   const DType compute = precision_of(deck_.train.precision).compute;
@@ -162,6 +206,7 @@ void Bench::measure_products() {
 }
 
 void Bench::measure_memory() {
+  if (!options_.ceilings) return;
   world().barrier();
   result_.copy_rate = -max_over(world(), -ops::measure_copy(Stream(device_)));
   world().barrier();
@@ -175,17 +220,19 @@ void Bench::build() {
   EngineOptions options = engine_options(deck_, batch_);
   options.shapes = data_->shapes();
   // Inside a recorded graph events have no time.
-  options.time_actions =
-      mesh_.layout().size(Axis::pipeline) > 1 && (device_.host_visible() || !options.cuda_graph);
+  options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
+                         (device_.host_visible() || !options.cuda_graph);
   together(world(), [&] {
     plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   });
+  // Past its end the schedule stands still: there the probes are made.
+  if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
   data_->start(Sharding(mesh_, options.zero, device_));
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();
   world().barrier();
-  engine_ = std::make_unique<Engine>(options, device_, mesh_, plan_.arena_bytes);
+  engine_ = std::make_unique<Engine>(options, device_, step_mesh(), plan_.arena_bytes);
   engine_->instance().initialise(options.seed);
   result_.parameters = engine_->instance().parameters().count();
   // The axes that part the work on a micro-batch, evenly if they can.
@@ -202,6 +249,10 @@ double Bench::timed_step() {
   clock_.end();
   ++step_;
   last_loss_ = step.loss;
+  if (step_ <= kFirstSteps) {
+    result_.first_losses.push_back(step.loss);
+    result_.first_norms.push_back(step.grad_norm);
+  }
   return max_over(world(), clock_.total());
 }
 
@@ -221,12 +272,13 @@ void Bench::measure() {
   if (engine_->options().time_actions)
     recorder_ = std::make_unique<PipelineRecorder>(*engine_, kMost);
   const Sharding& sharding = engine_->instance().storage().sharding();
-  reset_traffic(mesh_, sharding);
+  reset_traffic(step_mesh(), sharding);
   StepTraffic before;
   heap_ = heap_bytes();
   double spent = 0, targets = 0;
   std::size_t done = 0;
   const auto enough = [&] {
+    if (options_.steps > 0) return done == static_cast<std::size_t>(options_.steps);
     if (done < 3) return false;
     if (spent >= options_.max_seconds || done == kMost) return true;
     return done >= kTimedSteps && spent >= options_.min_seconds;
@@ -241,7 +293,7 @@ void Bench::measure() {
     result_.losses.push_back(last_loss_);
     for (int p = 0; p < kPhases; ++p)
       seconds_[static_cast<std::size_t>(p)].push_back(clock_.seconds(static_cast<Phase>(p)));
-    const StepTraffic now = traffic_of(mesh_, sharding);
+    const StepTraffic now = traffic_of(step_mesh(), sharding);
     for (std::size_t a = 0; a < kAxes; ++a)
       exposed_[a].push_back(now[a].seconds - before[a].seconds);
     before = now;
@@ -259,12 +311,12 @@ void Bench::gather() {
   world().barrier();
   gather_traffic();
   measure_products();
-  result_.floor_seconds = floor_seconds(result_.work, result_.rates);
+  if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
   const double rate = result_.step_flops / result_.median_seconds;
-  result_.mfu = rate / result_.peak_flops;
+  if (options_.ceilings) result_.mfu = rate / result_.peak_flops;
   result_.hfu_over_mfu = plan_.hfu_over_mfu();
   if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;
   result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
@@ -278,10 +330,10 @@ void Bench::gather() {
 void Bench::gather_traffic() {
   const auto steps = static_cast<double>(result_.step_seconds.size());
   const Sharding& sharding = engine_->instance().storage().sharding();
-  const StepTraffic traffic = traffic_of(mesh_, sharding);
+  const StepTraffic traffic = traffic_of(step_mesh(), sharding);
   for (std::size_t a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
-    const Communicator& ranks = axis == Axis::data ? sharding.data() : mesh_.along(axis);
+    const Communicator& ranks = axis == Axis::data ? sharding.data() : step_mesh().along(axis);
     if (ranks.size() == 1) continue;
     result_.traffic.push_back({.axis = std::string(short_name(axis)),
                                .transport = ranks.transport(),
@@ -291,6 +343,45 @@ void Bench::gather_traffic() {
                                .exposed_seconds = max_over(world(), median_of(exposed_[a]))});
   }
   if (recorder_) result_.pipeline = recorder_->gather(mesh_);
+}
+
+// Norm of the gradient of one micro-batch: every place of the step gets the same one.
+double Bench::small_batch_norm(std::int64_t step) {
+  std::array<std::vector<std::byte>, 2> kept;
+  ModelBatch one;
+  for (std::int64_t j = 0; j < batch_.accum; ++j) {  // all are taken, so that ranks stay abreast
+    const ModelBatch batch = data_->micro_batch(step, j);
+    if (j > 0) continue;
+    one = batch;
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      TensorView& view = i == 0 ? one.inputs : one.targets;
+      kept[i].resize(view.bytes());
+      std::memcpy(kept[i].data(), view.data, view.bytes());
+      view.data = kept[i].data();
+      mesh_.host_along(Axis::data).broadcast(view.data, view.bytes(), 0);
+    }
+  }
+  engine_->step(
+      step, [&](std::int64_t) { return one; }, data_->targets(step), clock_);
+  return engine_->finish(clock_).grad_norm;
+}
+
+// The learning rate is zero, and so the parameters of all pairs are the same.
+void Bench::probe_noise() {
+  std::vector<NoiseProbe> probes;
+  std::int64_t step = std::max(step_, engine_->options().schedule.decay_steps);
+  CHOIR_CHECK(engine_->options().schedule.at(step) == 0, "the learning rate is not 0");
+  for (int i = 0; i < options_.noise_probes; ++i) {
+    const double small = small_batch_norm(step++);
+    engine_->step(
+        step, [&](std::int64_t j) { return data_->micro_batch(step, j); }, data_->targets(step),
+        clock_);
+    const double large = engine_->finish(clock_).grad_norm;
+    ++step;
+    probes.push_back({small * small, large * large});
+  }
+  result_.noise = estimate_noise(probes, batch_.micro, batch_.global);
+  result_.noise.after_steps = step_;
 }
 
 }  // namespace

@@ -97,6 +97,26 @@ std::string mfu_line(const StepBench& b) {
   return text + "\n";
 }
 
+std::string noise_text(const GradientNoise& n) {
+  if (n.probes == 0) return "";
+  if (!n.known())
+    return fmt::format(
+        "gradient noise scale after {} steps: lost in {} pairs of batches of {} and {}\n",
+        n.after_steps, n.probes, n.small, n.large);
+  return fmt::format(
+      "gradient noise scale after {} steps: {:.1f} +- {:.1f} sequences (|G|^2 {:.3e}, tr(S) "
+      "{:.3e}; "
+      "{} pairs of batches of {} and {})\n",
+      n.after_steps, n.scale, n.error, n.signal, n.noise, n.probes, n.small, n.large);
+}
+
+nlohmann::ordered_json noise_json(const GradientNoise& n) {
+  return {{"scale", n.scale},   {"error", n.error},
+          {"signal", n.signal}, {"noise", n.noise},
+          {"probes", n.probes}, {"small", n.small},
+          {"large", n.large},   {"after_steps", n.after_steps}};
+}
+
 nlohmann::ordered_json pipeline_json(const PipelineBench& b) {
   nlohmann::ordered_json json{{"schedule", b.schedule},
                               {"exchange", b.exchange},
@@ -138,7 +158,7 @@ std::vector<std::string> complaints_of(const StepBench& b) {
   std::vector<std::string> list;
   if (!std::all_of(b.losses.begin(), b.losses.end(), [](double x) { return std::isfinite(x); }))
     list.emplace_back("the loss is not finite");
-  else if (rose(b.losses))
+  else if (b.communicated && rose(b.losses))
     list.push_back(
         fmt::format("the loss rose from {:.4f} to {:.4f}", b.losses.front(), b.losses.back()));
   if (b.peak_arena != b.planned_arena)
@@ -146,7 +166,7 @@ std::vector<std::string> complaints_of(const StepBench& b) {
                                b.planned_arena));
   // Memory of a GPU is not the process's: there the arena alone can be held against its plan.
   const auto difference = static_cast<double>(std::abs(b.grown_memory - b.planned_memory));
-  if (b.host_visible &&
+  if (b.host_visible && b.communicated &&
       difference > std::max(0.05 * static_cast<double>(b.planned_memory), 64 * kMiB))
     list.push_back(fmt::format("resident memory grew by {:.1f} MiB, planned were {:.1f}",
                                static_cast<double>(b.grown_memory) / kMiB,
@@ -162,6 +182,12 @@ std::string to_string(const StepBench& b) {
       b.deck, b.precision, b.device_description, b.ranks, b.threads, b.layout, batch_text(b),
       format_count(b.parameters), b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds,
       1e3 * *fastest, 1e3 * *slowest);
+  if (!b.communicated)
+    text +=
+        "--no-comm: nothing was sent, so the numbers computed are wrong, and the times are not\n";
+  if (b.oversubscribed)
+    text += fmt::format("oversubscribed: {} ranks x {} threads share {} processors\n",
+                        b.ranks / b.nodes, b.threads, b.cores);
   text += phase_table(b);
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(
@@ -171,20 +197,23 @@ std::string to_string(const StepBench& b) {
         100 * t.exposed_seconds / b.median_seconds, t.bytes / kMiB, t.calls,
         t.axis == short_name(Axis::pipeline) ? ", the bubble included" : "");
   text += to_string(b.pipeline);
-  text += floor_table(b);
+  if (b.floor_seconds > 0) text += floor_table(b);
   text += fmt::format(
       "memory of a rank: {:.1f} MiB planned on the {}, of it the arena, peak {} bytes, planned {}; "
       "the process grew by {:.1f} MiB, its heap by {} bytes in the timed steps\n"
       "loss {:.4f} -> {:.4f}\n",
       static_cast<double>(b.planned_memory) / kMiB, b.device, b.peak_arena, b.planned_arena,
       static_cast<double>(b.grown_memory) / kMiB, b.heap_growth, b.losses.front(), b.losses.back());
-  text += mfu_line(b);
+  if (b.peak_flops > 0) text += mfu_line(b);
+  text += noise_text(b.noise);
   text += b.speech() ? fmt::format("{:.0f} x real time   {:.0f} per rank", b.real_time(),
                                    b.real_time() / b.ranks)
                      : fmt::format("{:.0f} tokens/s   {:.0f} per rank", b.tokens_per_second(),
                                    b.tokens_per_second() / b.ranks);
-  text += fmt::format("   MFU {:.1f} %   {:.2f} x the floor\n",
-                      100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
+  if (b.peak_flops > 0)
+    text += fmt::format("   MFU {:.1f} %   {:.2f} x the floor",
+                        100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
+  text += "\n";
   return text + (b.valid() ? "VALID" : "INVALID: " + join(b.complaints, "; "));
 }
 
@@ -205,6 +234,12 @@ std::string to_json(const StepBench& b) {
                               {"warmup_steps", b.warmup_steps},
                               {"step_seconds", b.step_seconds},
                               {"losses", b.losses},
+                              {"first_losses", b.first_losses},
+                              {"first_norms", b.first_norms},
+                              {"communicated", b.communicated},
+                              {"nodes", b.nodes},
+                              {"cores", b.cores},
+                              {"oversubscribed", b.oversubscribed},
                               {"median_seconds", b.median_seconds},
                               {"tokens_per_second", b.tokens_per_second()},
                               {"flops_per_token", b.flops_per_token()},
@@ -233,7 +268,10 @@ std::string to_json(const StepBench& b) {
                               {"heap_growth", b.heap_growth},
                               {"valid", b.valid()},
                               {"complaints", b.complaints},
-                              {"provenance", nlohmann::ordered_json::parse(build_provenance())}};
+                              {"notes", b.notes}};
+  json["provenance"] =
+      nlohmann::ordered_json::parse(b.provenance.empty() ? build_provenance() : b.provenance);
+  if (b.noise.probes > 0) json["gradient_noise"] = noise_json(b.noise);
   for (int p = 0; p < kPhases; ++p) {
     const Spread& s = b.phases[static_cast<std::size_t>(p)];
     json["phases"][name_of(static_cast<Phase>(p))] = {

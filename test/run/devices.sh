@@ -19,21 +19,21 @@ train 2 staged parallel.transport=staged
 expect "staged collectives of host memory" 2 "parallel.transport is \"staged\"" "the device is the CPU"
 train 2 nccl device=cpu parallel.transport=nccl
 expect "NCCL on the CPU" 2 "parallel.transport" "auto, mpi, node"
-run 2 bench comm device=cuda
-expect "bench comm on a GPU that is not there" 2 "device 'cuda':"
-run 2 bench comm devices=cuda
-expect "bench comm with an unknown word" 2 "devices=cuda"
+run 2 bench collectives device=cuda
+expect "bench collectives on a GPU that is not there" 2 "device 'cuda':"
+run 2 bench collectives devices=cuda
+expect "bench collectives with an unknown word" 2 "devices=cuda"
 run 1 doctor --folder .
 expect "doctor" 0 "GPUs"
 
 choir=$build/choir_host_cuda
 [ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }
-run 2 bench comm device=cuda
+run 2 bench collectives device=cuda
 expect "two ranks on one GPU" 2 "2 ranks for 1 GPU(s): ranks 0, 1 on GPU-00000000-0000-0000-0000-000000000001" \
   "parallel.share_device=true"
-run 2 bench comm device=cuda parallel.share_device=true --max-bytes 16384 --repeats 2
-expect "... who may share it" 0 "host execution" "staged because ranks share a GPU" "all_reduce      staged"
-run 2 bench comm device=cuda parallel.share_device=true parallel.transport=nccl
+run 2 bench collectives device=cuda parallel.share_device=true --max-bytes 16384 --repeats 2
+expect "... who may share it" 0 "host execution" "staged because ranks share a GPU" "all_reduce along dp (2 ranks) by staged" "VALID"
+run 2 bench collectives device=cuda parallel.share_device=true parallel.transport=nccl
 expect "... but not with NCCL" 2 "ranks share a GPU"
 run 1 doctor --folder .
 expect "doctor lists the card" 0 "host execution, sm_90" "GPU-00000000-0000-0000-0000-000000000001" "NCCL"

@@ -17,24 +17,32 @@ class App;
 namespace choir {
 
 int bench_step_command(const Arguments& arguments);
-int bench_comm_command(const Arguments& arguments);
-int bench_readers_command(const Arguments& arguments);
+int bench_collectives_command(const Arguments& arguments);
+int bench_reader_command(const Arguments& arguments);
 int bench_ops_command(const Arguments& arguments);
 int bench_gemm_command(const Arguments& arguments);
 int bench_attention_command(const Arguments& arguments);
+int bench_scaling_command(const Arguments& arguments);
 
 const std::vector<Command>& bench_kinds();
 
 /// Files beside the table, by --csv and --json. "-" is standard output, in place of the table.
 struct BenchFiles {
   std::string csv, json;
+  std::string baseline;    ///< a file that --json wrote earlier
+  double tolerance = 0.1;  ///< a row may take so much more of its time of then
 
-  void add_to(CLI::App& app, bool with_csv = true);
+  /// `rows`: a bench with rows, which can be written as CSV and compared; else --json only.
+  void add_to(CLI::App& app, bool rows = true);
   bool table() const { return csv != "-" && json != "-"; }
-  /// Throws StorageError while nothing has been measured yet.
+  /// While nothing has been measured yet: throws StorageError when results cannot be written,
+  /// DeckError when the baseline cannot be read.
   void require_writable() const;
   /// Throws StorageError.
   void write(const std::string& csv_text, const std::string& json_text) const;
+  /// For rank 0. Writes; compares with the baseline, and prints what comes of it (where the table
+  /// would be, else to standard error). The exit code of the bench. Throws StorageError, DeckError.
+  int finish(const std::string& csv_text, const std::string& json_text, bool valid) const;
 };
 
 /// [DECK.json] key.path=value ...: the words of a command line that are no options.
@@ -50,6 +58,11 @@ BenchWords sort_words(const Arguments& words);
 /// over the world. Throws DeckError for an unknown name and where the device cannot be used.
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh);
 
+/// Collective over the world. At rank 0 a JSON object: build, deck ("" none), hosts, GPUs,
+/// libraries, batch job, and what of the environment can change a result. Elsewhere "".
+std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
+                             const Arguments& overrides);
+
 /// Rows of one bench as they are printed and stored.
 struct BenchReport {
   std::string bench;                  ///< "ops"
@@ -57,6 +70,7 @@ struct BenchReport {
   std::vector<std::string> ceilings;  ///< "copy 3.9 TB/s", what rows are held against
   std::vector<ops::BenchRow> rows;
   std::vector<std::string> remarks;
+  std::string provenance;  ///< a JSON object; "": that of the build
 
   bool valid() const;
 };

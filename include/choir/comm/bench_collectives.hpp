@@ -1,6 +1,8 @@
 #pragma once
-// How fast this machine reduces and gathers: a table for `choir bench comm` and `choir doctor`.
+// How fast this machine reduces and gathers: a table for `choir bench collectives` and `choir
+// doctor`.
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,11 +11,18 @@
 namespace choir {
 
 struct CollectiveRow {
-  std::string name;         ///< "all_reduce", "reduce_scatter", "all_gather"
-  std::string transport;    ///< "mpi", "node", "nccl" or "staged"
-  std::size_t bytes = 0;    ///< whole buffer of one rank
-  double seconds = 0;       ///< median, the slowest rank's
-  double bus_gb_per_s = 0;  ///< as nccl-tests: 2(n-1)/n * bytes / s, (n-1)/n for the other two; 1e9
+  std::string name;       ///< "all_reduce", "reduce_scatter", "all_gather"
+  std::string transport;  ///< "mpi", "node", "nccl" or "staged"
+  std::size_t bytes = 0;  ///< whole buffer of one rank
+  double seconds = 0;     ///< median, the slowest rank's
+  /// As nccl-tests: the factor 2(n-1)/n of an all-reduce, (n-1)/n of reduce-scatter, all-gather and
+  /// all-to-all, 1 of the others; 1e9 bytes/s.
+  double bus_gb_per_s = 0;
+  // Of bench_axes() only.
+  std::string axis{}, redop{};  ///< "dp"; "sum" or "none"
+  int root = -1, ranks = 0;     ///< of the axis
+  double alg_gb_per_s = 0;      ///< bytes / s
+  std::int64_t wrong = 0;       ///< elements of all ranks that are not what they should be
 };
 
 /// All-reduce of one size, fp32, in place, by four ways measured in turns.
@@ -47,11 +56,15 @@ struct CollectiveBenchOptions {
 /// Collective over mesh.node(); every rank gets the same numbers. Random data. With one rank on the
 /// node there is nothing to measure and the tables are empty.
 CollectiveBench bench_collectives(Mesh& mesh, const CollectiveBenchOptions& options = {});
+/// The comparison alone, collective over mesh.node().
+AllReduceComparison compare_all_reduce(Mesh& mesh, const CollectiveBenchOptions& options = {});
 
-/// Collective over the world: the same three along the data axis, in memory of the device that is
-/// attached to the mesh, by its transport and, as a yardstick, staged through host memory. Every
-/// rank gets the same numbers.
-std::vector<CollectiveRow> bench_device_collectives(Mesh& mesh, Device& device,
-                                                    const CollectiveBenchOptions& options = {});
+/// Collective over the world: all-reduce, reduce-scatter, all-gather, broadcast, reduce, all-to-all
+/// and a ring of messages along every axis of several ranks, fp32, in memory of the device that is
+/// attached to the mesh; by the transport of the axis and by the one below it (MPI below windows,
+/// staging below NCCL). All groups of an axis at once. What the first call of each gives is
+/// checked, every element. Every rank gets the same numbers.
+std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
+                                      const CollectiveBenchOptions& options = {});
 
 }  // namespace choir

@@ -2,12 +2,14 @@
 // The step of a deck, timed: the same Engine and Dataset that train, without evaluation,
 // checkpoints or a run directory. The ceilings it is held against are measured in the same run.
 #include <array>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "choir/core/log.hpp"
 #include "choir/train/bench_pipeline.hpp"
 #include "choir/train/deck.hpp"
+#include "choir/train/gradient_noise.hpp"
 #include "choir/train/phase_clock.hpp"
 #include "choir/train/step_floor.hpp"
 #include "choir/train/step_planner.hpp"
@@ -16,13 +18,21 @@
 namespace choir {
 
 struct StepBenchOptions {
-  double warmup_seconds = 2;          ///< at least kWarmupSteps, at most 10 when they take longer
-  double min_seconds = 5;             ///< of timed steps, and at least kTimedSteps of them
-  double max_seconds = 20;            ///< ends the timing; at least 3 steps whatever they take
+  double warmup_seconds = 2;  ///< at least kWarmupSteps, at most 10 when they take longer
+  double min_seconds = 5;     ///< of timed steps, and at least kTimedSteps of them
+  double max_seconds = 20;    ///< ends the timing; at least 3 steps whatever they take
+  std::int64_t steps = 0;     ///< above 0: so many timed steps, whatever they take
+  bool ceilings = true;       ///< measure products and copies; without: no MFU, no floor
+  /// Without: the same step with communicators that send nothing. What a rank computes is then
+  /// wrong and takes as long as ever: the difference is what communication costs.
+  bool communicate = true;
+  int noise_probes = 0;               ///< pairs of batches for the gradient noise scale, at the end
   SyntheticSpeech::Options speech{};  ///< what speech models are fed
 };
 inline constexpr int kWarmupSteps = 2;
 inline constexpr int kTimedSteps = 10;
+/// Of the first steps, in which a layout must reproduce what one rank computes.
+inline constexpr int kFirstSteps = 5;
 
 /// Over the ranks, of one number a rank.
 struct Spread {
@@ -43,6 +53,11 @@ struct StepBench {
   std::int64_t warmup_steps = 0;
   /// Timed: for each step the slowest rank's wall time, in order, and the loss.
   std::vector<double> step_seconds, losses;
+  /// Of the first kFirstSteps steps of all, in warm-up or not: loss, and norm of the gradient.
+  std::vector<double> first_losses, first_norms;
+  bool communicated = true;     ///< see StepBenchOptions::communicate
+  int nodes = 1, cores = 0;     ///< processors of this node; 0: unknown
+  bool oversubscribed = false;  ///< ranks of a node times threads are more than its processors
   double median_seconds = 0;
   std::array<Spread, kPhases> phases{};  ///< of each rank's median over the steps; index Phase
 
@@ -80,6 +95,11 @@ struct StepBench {
   /// Bytes that malloc holds more after the timed steps than before; worst rank.
   std::int64_t heap_growth = 0;
 
+  GradientNoise noise;  ///< without probes: empty
+
+  std::string provenance;                    ///< a JSON object; "": that of the build
+  std::map<std::string, std::string> notes;  ///< of the caller: which sweep, which repeat
+
   std::vector<std::string> complaints;  ///< empty: VALID
   bool valid() const { return complaints.empty(); }
   bool speech() const { return audio_seconds > 0; }
@@ -88,7 +108,8 @@ struct StepBench {
   double real_time() const { return audio_seconds / median_seconds; }
   /// 6 N + 12 L H Q T, the convention of nanoGPT.
   double flops_per_token() const { return step_flops / static_cast<double>(tokens); }
-  double floor_ratio() const { return median_seconds / floor_seconds; }
+  /// 0 where no ceilings were measured.
+  double floor_ratio() const { return floor_seconds > 0 ? median_seconds / floor_seconds : 0; }
 };
 
 /// Collective over the mesh. The deck's batch is resolved here. Throws DeckError, DataError.

@@ -1,0 +1,73 @@
+# Four panels of one sweep; see bench/plots.sh. Columns of `rows` (a block a layout) and `all`: 1 ranks or batch, 2 rate,
+# 3 and 4 its p10 and p90, 5 efficiency, 6 to 11 phases in ms, 12 communication by difference, 13 to 16 exposed along
+# tp, cp, dp, pp (%), 17 oversubscribed, 18 label.
+if (terminal eq 'png') set terminal pngcairo size 1400,1000 font 'DejaVu Sans,12' background '#ffffff'
+if (terminal eq 'svg') set terminal svg size 1400,1000 font 'DejaVu Sans,12' background '#ffffff'
+set output out
+rows = folder.'/rows'
+all = folder.'/all'
+n = words(layouts)
+batch = sweep eq 'batch'
+xname = batch ? 'global batch' : 'ranks'
+array colour[8] = ['#1f6fb4', '#d95f02', '#1b9e77', '#7a4fa3', '#e7298a', '#66a61e', '#a6761d', '#666666']
+set border 3 lc '#555555'
+set tics nomirror textcolor '#333333'
+set grid lc '#dddddd' lw 1
+set style fill solid 0.9 noborder
+set key textcolor '#333333'
+stats all using 1 nooutput name 'x_'
+stats all using (column(2)/(batch ? 1 : column(1))) every ::0::0 nooutput name 'base_'
+stats all using 2 nooutput name 'rate_'
+stats all using 17 nooutput name 'over_'
+title = sweep eq 'weak' ? 'Weak scaling: the global batch grows with the ranks' : \
+        sweep eq 'strong' ? 'Strong scaling: one global batch' : 'Batch: one number of ranks'
+note = over_max > 0 ? '    * oversubscribed: more threads than processors' : ''
+set multiplot layout 2,2 title title.note font ',16' margins 0.07,0.98,0.1,0.9 spacing 0.09,0.15
+
+set title 'Throughput (p10 to p90)'
+set xlabel xname
+set ylabel 'tokens/s'
+set logscale x 2
+if (!batch) set logscale y 2
+set format y '%.2s%c'
+set xrange [x_min/1.15:x_max*1.15]
+set yrange [(batch ? 0 : *):(batch ? rate_max*1.12 : *)]
+set key top left
+if (!batch) { plot [][] for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+  base_min*x dt 2 lw 1.5 lc '#888888' title 'ideal' } \
+else { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+  rate_max dt 2 lw 1.5 lc '#888888' title 'best' }
+
+set title batch ? 'Throughput of the best' : 'Efficiency'
+set ylabel '%'
+unset logscale y
+set format y '%g'
+set yrange [0:*<130]
+set key bottom left
+plot for [k=1:n] rows index k-1 using 1:5 with linespoints lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+  100 dt 2 lw 1.5 lc '#888888' title 'ideal'
+
+unset logscale x
+set xrange [*:*]
+set yrange [0:*]
+set xlabel xname.', layout'
+set style data histograms
+set style histogram rowstacked
+set boxwidth 0.75 relative
+set xtics rotate by -30 scale 0 font ',10'
+set key top left reverse Left samplen 1 width -2 horizontal
+set title 'Phases of a step'
+set ylabel 'ms'
+set yrange [0:*]
+set offsets 0,0,graph 0.22,0
+phases = 'data forward backward comm optimizer other'
+array shade[6] = ['#e6ab02', '#7fb2dd', '#1f6fb4', '#d95f02', '#1b9e77', '#bbbbbb']
+plot for [c=1:6] all using (column(5+c)):xtic(18) lc rgb shade[c] title word(phases, c)
+
+set title 'Waiting for others, along each axis (bars); communication by --no-comm (points)'
+set ylabel '% of the step'
+axes = 'tp cp dp pp'
+array tint[4] = ['#7a4fa3', '#1b9e77', '#1f6fb4', '#d95f02']
+plot for [c=1:4] all using (column(12+c)):xtic(18) lc rgb tint[c] title word(axes, c), \
+  all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'step less step without communication'
+unset multiplot

@@ -1,0 +1,249 @@
+# shellcheck shell=bash
+# Sourced by bench/scaling.sh: its options, its points, and how one of them is run.
+# shellcheck disable=SC2034,SC2154  # kinds, repeats, silent ... are read there; here is set there
+say() { echo "$*"; }
+refuse() { echo "scaling.sh: $1" >&2; exit 2; }
+sweep_usage() { sed -n '2,20s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
+
+parse_sweep() {
+  kinds=() ranks_list="" layouts="dp" micros="1 2 4 8 16 32" batch_ranks="" strong_global="" repeats=3 seconds=2 warmup=1
+  silent=yes noise=0 name="" results=$here/bench/results plots=yes fresh="" deck="" overrides=() advice=()
+  local all_cpu=""
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --weak | --strong | --batch) kinds+=("${1#--}"); shift; continue ;;
+      --no-silent) silent=no; shift; continue ;;
+      --no-plots) plots=no; shift; continue ;;
+      --fresh) fresh=yes; shift; continue ;;
+      --all-cpu) all_cpu=yes; shift; continue ;;
+      -h | --help) sweep_usage 0 ;;
+      --*) [ $# -ge 2 ] || refuse "$1 takes a value" ;;
+    esac
+    case $1 in
+      --ranks) ranks_list=$2 ;;
+      --layouts) layouts=$2 ;;
+      --micro) micros=$2 ;;
+      --batch-ranks) batch_ranks=$2 ;;
+      --global) strong_global=$2 ;;
+      --repeats) repeats=$2 ;;
+      --seconds) seconds=$2 ;;
+      --warmup) warmup=$2 ;;
+      --noise) noise=$2 ;;
+      --name) name=$2 ;;
+      --results) results=$2 ;;
+      --run | --target-loss) advice+=("$1" "$2") ;;
+      --*) refuse "unknown option $1 (--help lists them)" ;;
+      *=*) overrides+=("$1"); shift; continue ;;
+      *) [ -z "$deck" ] || refuse "two decks are named, $deck and $1"
+         deck=$1; shift; continue ;;
+    esac
+    shift 2
+  done
+  if [ -n "$all_cpu" ]; then
+    : "${deck:=$here/inputs/bench_a.json}" "${ranks_list:=1 2 4 8}" "${name:=cpu}"
+    [ "$layouts" != dp ] || layouts="dp zero1@2 tp2@2 pp2@2"
+    [ "$noise" != 0 ] || noise=48
+    [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare || exit
+  fi
+  [ -n "$deck" ] || { sweep_usage 2 >&2; }
+  [ -r "$deck" ] || refuse "the deck '$deck' cannot be read"
+  [ "${#kinds[@]}" -gt 0 ] || kinds=(weak strong batch)
+  numbers --ranks "$ranks_list"; numbers --micro "$micros"; numbers --repeats "$repeats"; numbers --global "$strong_global"
+  numbers --batch-ranks "$batch_ranks"
+}
+numbers() {  # numbers OPTION "1 2 4"
+  local number
+  for number in $2; do
+    [[ $number =~ ^[1-9][0-9]*$ ]] || refuse "$1: '$number' is no whole number above 0"
+  done
+}
+
+# A key of the deck's train section: an override, or the number in the file; nothing otherwise.
+deck_number() {  # deck_number KEY
+  local word
+  for word in ${overrides[@]+"${overrides[@]}"}; do
+    if [ "${word%%=*}" = "train.$1" ]; then echo "${word#*=}"; return; fi
+  done
+  sed -nE 's/^[^/]*"'"$1"'": *([0-9]+).*/\1/p' "$deck" | head -n 1
+}
+
+prepare_sweep() {
+  choir=${CHOIR:-$here/build/choir}
+  [ -x "$choir" ] || refuse "$choir is missing: run make, or set CHOIR"
+  in_job=${PBS_JOBID:-${SLURM_JOB_ID:-}}
+  [ -n "$in_job" ] || export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}  # the same at any number of ranks
+  if [ -z "$ranks_list" ]; then
+    local most=${SLURM_NTASKS:-} n
+    [ -n "$most" ] || { [ -n "${PBS_NODEFILE:-}" ] && most=$(grep -c . "$PBS_NODEFILE"); }
+    for ((n = 1; n <= ${most:-$(launch_cores)}; n *= 2)); do ranks_list+=" $n"; done
+  fi
+  speech=""; ! grep -q '"batch_duration"\|fastconformer' "$deck" || speech=yes
+  micro_of_deck=$(deck_number micro_batch_size)
+  [ "${micro_of_deck:-0}" -gt 0 ] || micro_of_deck=1
+  if [ -n "$speech" ]; then
+    micro_of_deck=1
+    [[ " ${kinds[*]} " != *" batch "* ]] || refuse "--batch of a speech deck: its micro-batches are seconds of audio; choose --weak or --strong"
+  fi
+  local most=0 n
+  for n in $ranks_list; do [ "$n" -le "$most" ] || most=$n; done
+  [ -n "$strong_global" ] || strong_global=$([ -n "$speech" ] || deck_number global_batch_size)
+  [ "${strong_global:-0}" -gt 0 ] || strong_global=$((micro_of_deck * most))
+  [ -n "$batch_ranks" ] || read -r batch_ranks _ <<<"$ranks_list"
+  : "${name:=$(basename "$deck" .json)}"
+  work=$here/build/scaling/$name
+  [ -z "${SCALING_WORK:-}" ] || work=$SCALING_WORK/$name
+  [ -z "$fresh" ] || rm -rf "$work"
+  mkdir -p "$work" "$results" || refuse "the folders $work and $results are needed"
+  [ -w "$results" ] || refuse "$results cannot be written"
+  local identity
+  identity="$(cksum <"$choir") $(cksum <"$deck") ${overrides[*]-} $seconds $warmup ${OMP_NUM_THREADS:-}"
+  if [ ! -e "$work/identity" ]; then echo "$identity" >"$work/identity"
+  elif [ "$(cat "$work/identity")" != "$identity" ]; then
+    refuse "$work holds another sweep (program, deck or settings have changed since): --fresh removes it, --name tells them apart"
+  fi
+  rm -f "$work"/*.new
+  gpu_clocks=""
+  ! command -v nvidia-smi >/dev/null || gpu_clocks=$(nvidia-smi --query-gpu=name,clocks.sm,clocks.max.sm,clocks.mem,power.limit,driver_version \
+    --format=csv,noheader 2>/dev/null | sort | uniq -c | tr -s ' \n' ' ')
+  finished=0
+}
+
+# "tp2-pp2" as key=value words; the ranks that share one copy of the work in $parts.
+layout_words() {
+  local part
+  words=() parts=1
+  for part in ${1//-/ }; do
+    case $part in
+      dp) ;;
+      zero[0-3]) words+=("parallel.zero=${part#zero}") ;;
+      tp[1-9]*) words+=("parallel.tensor=${part#tp}"); parts=$((parts * ${part#tp})) ;;
+      pp[1-9]*) words+=("parallel.pipeline=${part#pp}"); parts=$((parts * ${part#pp})) ;;
+      cp[1-9]*) words+=("parallel.context=${part#cp}"); parts=$((parts * ${part#cp})) ;;
+      *) refuse "unknown layout '$1': dp, zero1 to zero3, tpN, ppN, cpN, joined by -" ;;
+    esac
+  done
+}
+largest_divisor() {  # largest_divisor NUMBER MOST
+  local d=$2
+  while [ "$d" -gt 1 ] && [ $(($1 % d)) -ne 0 ]; do d=$((d - 1)); done
+  echo "$d"
+}
+
+# Lines "KIND LAYOUT RANKS MICRO GLOBAL".
+list_points() {
+  local layout ranks only data micro
+  for layout in $layouts; do
+    only=${layout#*@} layout=${layout%@*}
+    layout_words "$layout"
+    if [ "$1" = batch ]; then
+      [ "$layout" = "${layouts%%[ @]*}" ] || continue
+      for micro in $micros; do echo "batch $layout $batch_ranks $micro $((micro * (batch_ranks / parts > 0 ? batch_ranks / parts : 1)))"; done
+      continue
+    fi
+    for ranks in $ranks_list; do
+      [ "$only" = "$layout" ] || [ "$only" = "$ranks" ] || continue
+      # A layout of p ranks begins at p, sharding at two.
+      [ "$ranks" -ge "$parts" ] || continue
+      [ "$ranks" -gt 1 ] || [[ $layout != zero* ]] || continue
+      if [ "$1" = weak ]; then echo "weak $layout $ranks $micro_of_deck $((micro_of_deck * ranks))"; continue; fi
+      data=$((ranks / parts))
+      micro=$(largest_divisor $((strong_global / data > 0 ? strong_global / data : 1)) "$micro_of_deck")
+      echo "strong $layout $ranks $micro $strong_global"
+    done
+  done
+}
+
+# "GLOBAL RANKS MICRO": each global batch once, on one rank, in the smallest micro-batches of its points that divide it.
+references() { awk '!($5 in m) || $4 < m[$5] { m[$5] = $4 } END { for (g in m) print g, 1, m[g] }' "$work/points" | sort -n; }
+
+batch_words() {  # batch_words MICRO GLOBAL DATA_RANKS
+  if [ -z "$speech" ]; then echo "train.micro_batch_size=$1 train.global_batch_size=$2"
+  else echo "train.grad_accum=$(($2 / $3 > 0 ? $2 / $3 : 1))"
+  fi
+}
+
+# In the background, so that a signal is heard at once.
+run_choir() {  # run_choir RANKS ARGUMENT...: exit code in $code
+  local ranks=$1
+  shift
+  if [ -n "$in_job" ] && [ -x "$here/jobs/launch" ]; then
+    launcher="jobs/launch -n $ranks"
+    "$here/jobs/launch" -n "$ranks" "$choir" "$@" --note "launcher=$launcher" </dev/null &
+  else
+    launcher="${MPIEXEC:-mpiexec} -n $ranks"
+    launch_exec "$ranks" "$choir" "$@" --note "launcher=$launcher" </dev/null &
+  fi
+  running=$!
+  wait "$running"
+  code=$?
+  running=""
+}
+stop_sweep() {
+  trap - INT TERM
+  [ -z "${running:-}" ] || { kill "$running" 2>/dev/null; wait "$running" 2>/dev/null; }
+  say ""
+  say "interrupted: $(ls "${work:-.}" 2>/dev/null | grep -c '\.json$') runs are kept in ${work:-?}; the same command goes on from there"
+  exit "$1"
+}
+progress() {
+  finished=$((finished + 1))
+  if [ -t 1 ]; then printf '\r\033[K%4d  %s ' "$finished" "$*"; else printf '%4d  %s\n' "$finished" "$*"; fi
+}
+
+one_run() {  # one_run FILE RANKS ARGUMENT...: FILE.json, or FILE.txt and 1
+  local file=$1 ranks=$2
+  shift 2
+  run_choir "$ranks" bench step "$deck" ${overrides[@]+"${overrides[@]}"} --no-ceilings --json "$file.new" \
+    ${gpu_clocks:+--note "gpu_clocks=$gpu_clocks"} "$@" >"$file.txt" 2>&1
+  # An invalid run (code 1) has results, too.
+  if [ "$code" -le 1 ] && [ -s "$file.new" ]; then mv "$file.new" "$file.json"; return; fi
+  rm -f "$file.new"
+  return 1
+}
+why() { { grep -m 1 '^choir: ' "$1" || grep -m 1 . "$1" || echo "it said nothing"; } | sed "s/^choir: //"; }
+
+reference() {  # reference GLOBAL RANKS MICRO
+  local file=$work/reference.g$1
+  [ ! -e "$file.json" ] || return 0
+  progress "reference: one rank, global batch $1"
+  # shellcheck disable=SC2046
+  one_run "$file" "$2" $(batch_words "$3" "$1" 1) --warmup 0 --steps 3 --note sweep=reference --note layout=one && return
+  [ "$code" -lt 128 ] || exit "$code"
+  say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and say so
+}
+
+measure() {  # measure KIND LAYOUT RANKS MICRO GLOBAL REPEAT
+  local point=$work/$1.$2.n$3.m$4.g$5
+  local file=$point.$6 extra=()
+  if [ -e "$file.json" ] || [ -e "$point.refused" ]; then return; fi
+  progress "$1: $2 on $3 ranks, micro-batch $4, global batch $5, $([ "$6" = silent ] && echo without communication || echo "repeat $6")"
+  layout_words "$2"
+  [ "$6" != silent ] || extra=(--no-comm)
+  # shellcheck disable=SC2046
+  one_run "$file" "$3" $(batch_words "$4" "$5" $(($3 / parts))) ${words[@]+"${words[@]}"} --warmup "$warmup" --seconds "$seconds" \
+    ${extra[@]+"${extra[@]}"} --note "sweep=$1" --note "layout=$2" --note "repeat=$6" && return
+  printf '%s\n%s\n%s %s %s\n%s\n' "$1" "$2" "$3" "$4" "$5" "exit code $code, $(why "$file.txt")" >"$point.new"
+  mv "$point.new" "$point.refused"
+}
+
+measure_noise() {
+  local file=$work/noise micro=$micro_of_deck
+  [ ! -e "$file.json" ] || return 0
+  progress "gradient noise scale: $noise pairs"
+  one_run "$file" 1 train.micro_batch_size="$micro" train.global_batch_size=$((8 * micro)) --warmup "$warmup" --seconds "$seconds" \
+    --gradient-noise "$noise" --note sweep=noise --note layout=dp || say "no gradient noise scale: $(why "$file.txt")"
+}
+
+report_sweep() {
+  local base
+  base=$results/$(date +%F)-scaling-$name
+  "$choir" bench scaling "$work" --csv "$base.csv" --jsonl "$base.jsonl" ${advice[@]+"${advice[@]}"} >"$base.txt"
+  local code=$?
+  cat "$base.txt"
+  [ "$code" -le 1 ] || exit "$code"
+  say "rows in $base.csv, with the times of all steps in $base.jsonl; this text in $base.txt"
+  if [ "$code" = 1 ]; then say "no row is valid, so there is nothing to draw" >&2
+  elif [ "$plots" = yes ]; then "$here/bench/plots.sh" "$base.csv" "$base" || true
+  fi
+  exit "$code"
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# scaling.sh [--weak] [--strong] [--batch] [OPTION ...] DECK [key.path=value ...]
+# Sweeps of the training step over ranks, layouts and batches inside one allocation (PBS, SLURM, or this machine). Each
+# point is `choir bench step` in a fresh process: warm-up dropped, three repeats in turn, one run without communication;
+# and is valid only where its first losses and gradient norms are those of one rank with the same global batch.
+#   --weak --strong --batch  the batch grows with the ranks; one global batch; one number of ranks (default: all three)
+#   --ranks "1 2 4"    default: 1, 2, 4 ... up to what the allocation has
+#   --layouts "dp zero1 zero2 zero3 tp2 tp4 pp2 cp2 ..."   default: dp. zeroN, tpN, ppN, cpN can be joined: tp2-pp2
+#   --micro "1 2 4 8"  micro-batches of the batch sweep; --batch-ranks N of how many ranks (default: the fewest)
+#   --global N         global batch of the strong sweep (default: of the deck, times the most ranks if it has none)
+#   --repeats 3 --seconds 2 --warmup 1    of each point; --no-silent leaves out the runs without communication
+#   --noise N          pairs of batches for the gradient noise scale (0: not measured)
+#   --run DIR --target-loss X   a training run that reached X: time and cost of other batches in the advice
+#   --name NAME        of the files bench/results/DATE-scaling-NAME*; --results DIR; --no-plots
+#   --fresh            begin again; otherwise a sweep that was interrupted goes on where it stood
+#   --all-cpu          the sweeps of bench/results on a CPU host: inputs/bench_a.json, in five minutes on two cores
+# Exit code 0: a row is valid; 1: none is; 2: the command line. CHOIR=build/choir names the program.
+set -u
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=../jobs/launch.sh
+. "$here/jobs/launch.sh"
+# shellcheck source=lib/sweep.sh
+. "$here/bench/lib/sweep.sh"
+trap 'stop_sweep 130' INT
+trap 'stop_sweep 143' TERM
+
+parse_sweep "$@"
+prepare_sweep
+for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points"
+references | while read -r global ranks micro; do reference "$global" "$ranks" "$micro" || exit; done || exit
+for repeat in $(seq "$repeats"); do
+  while read -r kind layout ranks micro global <&3; do
+    measure "$kind" "$layout" "$ranks" "$micro" "$global" "$repeat"
+  done 3<"$work/points"
+done
+if [ "$silent" = yes ]; then
+  while read -r kind layout ranks micro global <&3; do
+    [ "$ranks" = 1 ] || measure "$kind" "$layout" "$ranks" "$micro" "$global" silent
+  done 3<"$work/points"
+fi
+[ "$noise" = 0 ] || measure_noise
+say ""
+report_sweep

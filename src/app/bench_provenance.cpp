@@ -1,0 +1,85 @@
+// Where and with what a bench ran.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "choir/app/bench.hpp"
+#include "choir/comm/gather_text.hpp"
+#include "choir/comm/mpi_session.hpp"
+#include "choir/comm/nccl_communicator.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/device/cuda.hpp"
+#include "choir/train/build_info.hpp"
+
+extern char** environ;
+
+namespace choir {
+namespace {
+
+/// Settings of libraries; not what launchers tell each process about itself.
+constexpr std::array<std::string_view, 22> kSettings{
+    "OMP_",           "GOMP_",          "OPENBLAS_",       "DNNL_",
+    "ONEDNN_",        "NCCL_",          "CUDA_",           "FI_",
+    "UCX_",           "MPICH_",         "ROMIO_",          "HDF5_",
+    "CHOIR_",         "OMPI_MCA_btl",   "OMPI_MCA_pml",    "OMPI_MCA_mtl",
+    "OMPI_MCA_mpi_",  "OMPI_MCA_coll",  "OMPI_MCA_hwloc_", "OMPI_MCA_rmaps_",
+    "PRTE_MCA_hwloc", "PRTE_MCA_rmaps_"};
+constexpr std::array kJobs{"PBS_JOBID", "SLURM_JOB_ID"};
+
+nlohmann::ordered_json settings() {
+  std::set<std::string> found;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (std::any_of(kSettings.begin(), kSettings.end(),
+                    [&](std::string_view start) { return text.starts_with(start); }))
+      found.emplace(text);
+  }
+  auto json = nlohmann::ordered_json::object();
+  for (const std::string& text : found)
+    json[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  return json;
+}
+
+/// Each once, in the order of the ranks.
+std::vector<std::string> distinct(const std::vector<std::string>& all) {
+  std::vector<std::string> list;
+  for (const std::string& text : all)
+    if (!text.empty() && std::find(list.begin(), list.end(), text) == list.end())
+      list.push_back(text);
+  return list;
+}
+
+}  // namespace
+
+std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
+                             const Arguments& overrides) {
+  const cuda::Card* card = cuda::card_of(device);
+  const auto hosts = gather_texts(mesh.world(), host_name());
+  const auto cards = gather_texts(
+      mesh.world(), card == nullptr ? "" : fmt::format("{} {}", card->name, card->uuid));
+  if (mesh.rank() != 0) return "";
+  auto json = nlohmann::ordered_json::parse(build_provenance());
+  json["hosts"] = distinct(hosts);
+  if (!deck_text.empty())
+    json["deck_crc32c"] = fmt::format("{:08x}", crc32c(deck_text.data(), deck_text.size()));
+  json["overrides"] = overrides;
+  if (card != nullptr) {
+    const cuda::Availability cuda = cuda::availability();
+    json["gpus"] = distinct(cards);
+    json["cuda"] = cuda.toolkit;
+    json["driver_cuda"] = cuda.driver;
+    json["nccl"] = nccl_availability().version;
+  }
+  for (const char* name : kJobs)
+    if (const char* job = std::getenv(name)) json["job"] = job;
+  json["environment"] = settings();
+  return json.dump();
+}
+
+}  // namespace choir

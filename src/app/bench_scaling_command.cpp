@@ -1,0 +1,57 @@
+// choir bench scaling FOLDER
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "choir/app/bench.hpp"
+#include "choir/app/guard.hpp"
+#include "choir/app/scaling.hpp"
+#include "choir/app/session.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  std::string folder, csv, jsonl, run;
+  double loss = 0;
+};
+
+int report(const Request& request) {
+  if (request.run.empty() != (request.loss == 0))
+    throw DeckError("--run and --target-loss belong together",
+                    "--run RUN_DIRECTORY --target-loss 2.0");
+  std::optional<Target> target;
+  if (!request.run.empty()) target = target_of_run(request.run, request.loss);
+  const BenchFiles files{.csv = request.csv, .json = request.jsonl};
+  files.require_writable();
+  const Sweep sweep = read_sweep(request.folder);
+  if (files.table()) fmt::print("{}\n", to_table(sweep));
+  if (files.table() && sweep.valid()) fmt::print("{}\n", advice(sweep, target));
+  const int code = files.finish(to_csv(sweep), to_json_lines(sweep), sweep.valid());
+  if (!files.table()) return code;
+  const auto valid = std::count_if(sweep.rows.begin(), sweep.rows.end(),
+                                   [](const SweepRow& row) { return row.valid(); });
+  fmt::print("{}: {} of {} rows are valid\n", sweep.valid() ? "VALID" : "INVALID", valid,
+             sweep.rows.size());
+  return code;
+}
+
+}  // namespace
+
+int bench_scaling_command(const Arguments& arguments) {
+  CLI::App app("A sweep of bench/scaling.sh as a table, CSV and JSON lines, with advice.",
+               "choir bench scaling");
+  Request request;
+  app.add_option("folder", request.folder, "where bench/scaling.sh left its runs")->required();
+  app.add_option("--csv", request.csv, "header and rows to this file; -: print them instead");
+  app.add_option("--jsonl", request.jsonl,
+                 "a row a line, with the times of all steps; -: print them instead");
+  app.add_option("--run", request.run, "a training run, for time and cost to --target-loss");
+  app.add_option("--target-loss", request.loss, "a validation loss that this run reached");
+  if (const auto code = parse(app, arguments)) return *code;
+  return without_mpi([&] { return report(request); });
+}
+
+}  // namespace choir

@@ -1,0 +1,195 @@
+// What a sweep says about the batch. Pure but for target_of_run().
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "choir/app/scaling.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+
+/// Of the best throughput: where more samples a step stop paying.
+constexpr double kKnee = 0.9;
+/// Of the ranks: below it, further ranks cost more than they bring.
+constexpr double kPays = 0.7;
+
+std::vector<const SweepRow*> valid_rows(const Sweep& sweep, const char* kind) {
+  std::vector<const SweepRow*> list;
+  for (const SweepRow& row : sweep.rows)
+    if (row.valid() && row.point.sweep == kind) list.push_back(&row);
+  return list;
+}
+
+/// The batch sweep of the first layout and number of ranks, by batch.
+std::vector<const SweepRow*> batch_series(const Sweep& sweep) {
+  std::vector<const SweepRow*> series;
+  for (const SweepRow* row : valid_rows(sweep, "batch"))
+    if (series.empty() || (row->point.ranks == series[0]->point.ranks &&
+                           row->point.layout == series[0]->point.layout))
+      series.push_back(row);
+  return series;
+}
+
+const char* unit(const SweepRow& row) {
+  return row.speech() ? "x real time" : "tokens/s";
+}
+
+const SweepRow& best_of(const std::vector<const SweepRow*>& series) {
+  return **std::max_element(series.begin(), series.end(),
+                            [](const auto* a, const auto* b) { return a->rate() < b->rate(); });
+}
+
+std::string knee(const std::vector<const SweepRow*>& series) {
+  const SweepRow& best = best_of(series);
+  std::size_t k = 0;
+  while (series[k]->rate() < kKnee * best.rate()) ++k;
+  const SweepRow& at = *series[k];
+  if (k + 1 == series.size())
+    return fmt::format(
+        "There is no knee up to a batch of {}: throughput still rose by {:.0f} % to {:.0f} {}, so "
+        "sweep larger batches.\n",
+        at.point.global, k > 0 ? 100 * (at.rate() / series[k - 1]->rate() - 1) : 0.0, at.rate(),
+        unit(at));
+  return fmt::format(
+      "The knee is at a batch of {} ({} a rank and micro-batch): {:.0f} {} are {:.0f} % of the "
+      "best "
+      "({:.0f} at {}), and the next larger batch changes that by {:+.0f} %.\n",
+      at.point.global, at.point.micro, at.rate(), unit(at), 100 * at.rate() / best.rate(),
+      best.rate(), best.point.global, 100 * (series[k + 1]->rate() / at.rate() - 1));
+}
+
+std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
+  const SweepRow* most = nullptr;
+  bool oversubscribed = false;
+  for (const SweepRow* row : valid_rows(sweep, kind)) {
+    if (row->run.at("oversubscribed").get<bool>()) {
+      oversubscribed = true;
+      continue;
+    }
+    if (row->efficiency.value_or(0) < kPays) continue;
+    if (most == nullptr || row->point.ranks > most->point.ranks ||
+        (row->point.ranks == most->point.ranks && row->rate() > most->rate()))
+      most = row;
+  }
+  if (most == nullptr) return "";
+  return fmt::format("{} scaling pays up to {} ranks ({}): efficiency {:.0f} %, {:.0f} {}{}.\n",
+                     kind, most->point.ranks, most->point.layout, 100 * *most->efficiency,
+                     most->rate(), unit(*most),
+                     oversubscribed ? "; oversubscribed rows say nothing about it" : "");
+}
+
+std::string bubbles(const Sweep& sweep) {
+  std::string text;
+  for (const SweepRow& row : sweep.rows) {
+    if (!row.valid() || row.idle() == 0) continue;
+    const json& p = row.run.at("pipeline");
+    text += fmt::format(
+        "bubble of {} on {} ranks, {} micro-batches: (p-1)/(v m + p-1) = {:.1f} %, measured idle "
+        "{:.1f} %; twice the micro-batches would leave {:.1f} %\n",
+        row.point.layout, row.point.ranks, p.at("micro_batches").get<int>(), 100 * row.idle(),
+        100 * p.at("idle").get<double>(), 100 * row.idle() / (2 - row.idle()));
+  }
+  return text;
+}
+
+/// Steps of batch b that learn as much as one of the batch at which `noise` is.
+double steps_of(double batch, double noise) {
+  return 1 + noise / batch;
+}
+
+std::string batch_table(const std::vector<const SweepRow*>& series, double noise,
+                        const std::optional<Target>& target) {
+  const double first = static_cast<double>(target ? target->batch : series[0]->point.global);
+  std::string text = fmt::format("  {:>7} {:>10} {:>11} {:>9} {:>9}", "batch", "step ms",
+                                 unit(*series[0]), "lr sqrt", "lr linear");
+  if (noise > 0) text += fmt::format(" {:>12}", "of samples");
+  if (noise > 0 && target)
+    text += fmt::format(" {:>9} {:>11} {:>13}", "steps", "seconds", "GPU/core-s");
+  text += "\n";
+  for (const SweepRow* row : series) {
+    const auto batch = static_cast<double>(row->point.global);
+    text += fmt::format("  {:>7} {:>10.3f} {:>11.0f} {:>8.3f}x {:>8.3f}x", row->point.global,
+                        1e3 * row->median, row->rate(), std::sqrt(batch / first), batch / first);
+    // Of what one sample teaches in a small batch; 50 % at the noise scale.
+    if (noise > 0) text += fmt::format(" {:>10.0f} %", 100 / (1 + batch / noise));
+    if (noise > 0 && target) {
+      const double steps = static_cast<double>(target->steps) * steps_of(batch, noise) /
+                           steps_of(static_cast<double>(target->batch), noise);
+      text += fmt::format(" {:>9.0f} {:>11.1f} {:>13.1f}", steps, steps * row->median,
+                          steps * row->median * row->processors());
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+Target target_of_run(const std::string& run_directory, double loss) {
+  std::ifstream metrics(run_directory + "/metrics.jsonl"), deck(run_directory + "/deck.json");
+  if (!metrics || !deck)
+    throw DataError(fmt::format("'{}' has no metrics.jsonl or no deck.json", run_directory),
+                    "name the directory of a training run");
+  Target target{.loss = loss};
+  double best = std::numeric_limits<double>::infinity();
+  try {
+    target.batch = json::parse(deck).at("train").at("global_batch_size");
+    for (std::string line; target.steps == 0 && std::getline(metrics, line);) {
+      const json step = json::parse(line, nullptr, false);
+      if (step.is_discarded() || !step.contains("val_loss")) continue;  // a line cut by a crash
+      if (!step["val_loss"].is_number()) continue;
+      best = std::min(best, step["val_loss"].get<double>());
+      if (best <= loss) target.steps = step.at("step").get<std::int64_t>();
+    }
+  } catch (const json::exception& error) {
+    throw DataError(fmt::format("'{}' cannot be read: {}", run_directory, error.what()));
+  }
+  if (target.steps == 0)
+    throw DeckError(fmt::format("the run '{}' never reached a validation loss of {} (best: {:.4f})",
+                                run_directory, loss, best),
+                    "choose a loss that it reached");
+  return target;
+}
+
+std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
+  std::string text;
+  const auto series = batch_series(sweep);
+  double noise = 0;
+  if (sweep.noise) {
+    const json& n = *sweep.noise;
+    noise = n.at("scale");
+    text +=
+        noise > 0
+            ? fmt::format(
+                  "gradient noise scale after {} steps: {:.0f} +- {:.0f} sequences. It grows as "
+                  "the loss falls; up to it, twice the batch needs nearly half the steps.\n",
+                  n.at("after_steps").get<int>(), noise, n.at("error").get<double>())
+            : "gradient noise scale: lost in the noise; measure more pairs.\n";
+  }
+  text += bubbles(sweep);
+  text += ranks_that_pay(sweep, "weak") + ranks_that_pay(sweep, "strong");
+  if (target)
+    text += fmt::format(
+        "target: {} steps of {} reach a validation loss of {}{}\n", target->steps, target->batch,
+        target->loss,
+        noise > 0 ? "" : "; for other batches a noise scale is needed (scaling.sh --noise)");
+  if (series.empty()) return text + "No knee can be named: no row of a batch sweep is valid.\n";
+  text += fmt::format(
+      "batches on {} ranks ({}); learning rates: of the smallest adaptive moments "
+      "want the square root, SGD the line\n",
+      series[0]->point.ranks, series[0]->point.layout);
+  text += batch_table(series, noise, target) + knee(series);
+  if (noise > 0 && noise < static_cast<double>(series.back()->point.global))
+    text += fmt::format(
+        "Beyond {:.0f} sequences, the noise scale at that moment, larger batches "
+        "mostly repeat what the smaller ones teach.\n",
+        noise);
+  return text;
+}
+
+}  // namespace choir

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# bench/scaling.sh and what it is made of, with steps too few to say anything about speed: sweeps, verdicts, refusals,
+# interruption, plots; the baselines of `choir bench`.
+. "$(dirname "$0")/lib/common.sh"
+export CHOIR=$choir SCALING_WORK=$work/runs
+deck=("$debug" "${small[@]}")
+sweep() {  # sweep ARGUMENT...
+  command="scaling.sh $*"
+  timeout --kill-after=5 "$limit" "$root/bench/scaling.sh" --results "$work" --seconds 0.1 --warmup 0 "$@" >out 2>&1 </dev/null
+  code=$?
+}
+rows() { grep -c "^$1" "$work"/*-scaling-"$2".csv; }
+
+sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"
+expect "weak and strong" 0 "weak sweep" "strong sweep" "VALID" "comm %" "scaling pays up to"
+check "... a row of each point" test "$(rows strong,dp a)$(rows weak,dp a)$(rows strong,tp2 a)" = 221
+check "... with origin and environment" grep -q 'OMP_NUM_THREADS' "$work"/*-scaling-a.csv
+check "... and the times of every step" grep -q '"step_seconds":\[\[' "$work"/*-scaling-a.jsonl
+check "... again: nothing is measured twice" eval '[ "$(ls -l --time-sort runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --time-sort runs/a/*.json | md5sum)" ]'
+sweep --strong --ranks 2 --name a "${deck[@]}" train.precision=fp64
+expect "another sweep of that name" 2 "holds another sweep" "--fresh"
+
+sweep --strong --ranks 2 --layouts tp2 --global 8 --repeats 1 --no-silent --name none "${deck[@]}" model.n_head=1
+expect "a layout that does not fit" 1 "refused: exit code 2, " "n_head" "INVALID: 0 of 1 rows" "nothing to draw"
+sweep --ranks 0 "${deck[@]}"
+expect "no ranks" 2 "--ranks: '0' is no whole number"
+sweep --strong nowhere.json
+expect "no deck" 2 "'nowhere.json' cannot be read"
+sweep --strong --layouts ep2 "${deck[@]}"
+expect "an unknown layout" 2 "unknown layout 'ep2'"
+run 0 bench scaling runs
+expect "a folder without a sweep" 3 "'runs' holds no run of a sweep"
+
+# A loss that is not that of one rank.
+mkdir wrong && cp runs/a/reference.g8.json runs/a/strong.dp.n2.*.1.json wrong
+sed -i -E 's/"first_losses":\[([0-9]+)\./"first_losses":[9\1./' wrong/strong.*.json
+run 0 bench scaling wrong
+expect "a loss beside the reference" 1 "INVALID: the loss 9" "of one rank" "INVALID: 0 of 1 rows"
+
+# Interrupted, and continued.
+"$root/bench/scaling.sh" --results "$work" --seconds 0.1 --warmup 0 --batch --micro "1 2" --repeats 1 --noise 4 --name b "${deck[@]}" >out 2>&1 </dev/null &
+pid=$!
+wait_for out "batch: dp on 1 ranks"
+kill -TERM "$pid"; wait "$pid"; code=$?
+expect "interrupted" 143 "interrupted: " "the same command goes on"
+sweep --batch --micro "1 2" --repeats 1 --noise 4 --name b "${deck[@]}"
+expect "... continued, with advice" 0 "batch sweep" "lr sqrt" "knee" "VALID: 2 of 2 rows"
+if command -v gnuplot >/dev/null; then check "... and plots" test -s "$(echo "$work"/*-scaling-b-batch.png)" -a -s "$(echo "$work"/*-scaling-b-batch.svg)"
+else check "... and says why there are no plots" has out "gnuplot is missing"; fi
+
+run 1 bench step "${deck[@]}" --steps 3 --warmup 0 --no-ceilings --json base.json
+expect "a baseline" 0 "VALID"
+run 1 bench step "${deck[@]}" --steps 3 --warmup 0 --no-ceilings --baseline base.json --tolerance 100
+expect "... against it" 0 "against the baseline" "VALID: no regression"
+sed -i -E 's/"median_seconds":[^,]*/"median_seconds":1e-9/' base.json
+run 1 bench step "${deck[@]}" --steps 3 --warmup 0 --no-ceilings --baseline base.json
+expect "... a regression" 1 "INVALID: regression, 1 of 1 rows take more than 1.10 x"
+run 1 bench step "${deck[@]}" --baseline nowhere.json
+expect "... that is not there" 2 "nowhere.json"
+run 1 bench reader --bytes 1048576 --rounds 2 --baseline base.json
+expect "... of another bench" 2 "the file is of bench step, and this is reader"
+run 2 bench step "${deck[@]}" --no-comm --gradient-noise 2
+expect "noise without communication" 2 "--no-comm leaves the ranks alone"
+run 1 bench step "${deck[@]}" train.grad_accum=1 train.global_batch_size=2 --gradient-noise 2
+expect "noise of one micro-batch" 2 "one micro-batch only" "train.grad_accum"
+run 2 bench collectives parallel.tensor=2 --max-bytes 4096 --repeats 2
+expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "VALID: 14 of 14" || true
+run 2 bench reader --bytes 1048576 --rounds 2
+expect "reader" 0 "bw(MiB/s)" "StdDev" "VALID: 5 readers, 0 blocks wrong"

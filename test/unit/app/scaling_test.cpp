@@ -1,0 +1,230 @@
+#include "choir/app/scaling.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "choir/app/bench_baseline.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/train/gradient_noise.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+
+/// What `choir bench step --json` writes, as far as a sweep reads it.
+json run_of(const std::string& sweep, int ranks, int micro, int global, double seconds) {
+  json run{{"deck", "a.json"},
+           {"precision", "fp32"},
+           {"device", "cpu"},
+           {"device_description", "host"},
+           {"ranks", ranks},
+           {"threads", 1},
+           {"nodes", 1},
+           {"cores", 8},
+           {"oversubscribed", false},
+           {"micro_batch", micro},
+           {"accum", 1},
+           {"global_batch", global},
+           {"tokens", 100 * global},
+           {"audio_seconds", 0},
+           {"parameters", 1000},
+           {"step_seconds", {seconds, seconds, 2 * seconds}},
+           {"losses", {3.0, 2.5}},
+           {"first_losses", {4.0 + global, 3.0}},
+           {"first_norms", {1.0, 2.0}},
+           {"median_seconds", seconds},
+           {"communicated", true},
+           {"mfu", 0.5},
+           {"grown_memory", 1 << 20},
+           {"complaints", json::array()},
+           {"communication", {{{"axis", "dp"}, {"exposed_seconds", seconds / 4}}}},
+           {"notes", {{"sweep", sweep}, {"layout", "dp"}, {"launcher", "mpiexec, \"-n\""}}},
+           {"provenance", {{"revision", "abc"}, {"hosts", {"h1"}}}}};
+  for (const char* phase : {"data", "forward", "backward", "comm", "optimizer", "other"})
+    run["phases"][phase] = {{"min", 0}, {"median", seconds / 8}, {"max", 0}};
+  return run;
+}
+
+json reference_of(int global) {
+  json run = run_of("reference", 1, 1, global, 1);
+  return run;
+}
+
+TEST(Scaling, StrongSpeedupEfficiencyAndSerialFraction) {
+  // t(1) = 8, t(4) = 3: S = 8/3, E = 2/3, Karp-Flatt (3/8 - 1/4)/(3/4) = 1/6.
+  const Sweep sweep =
+      make_sweep({reference_of(8), run_of("strong", 1, 8, 8, 8), run_of("strong", 4, 2, 8, 3)}, {});
+  ASSERT_EQ(sweep.rows.size(), 2u);
+  const SweepRow& row = sweep.rows[1];
+  EXPECT_TRUE(row.valid()) << row.complaints.front();
+  EXPECT_DOUBLE_EQ(*row.speedup, 8.0 / 3);
+  EXPECT_DOUBLE_EQ(*row.efficiency, 2.0 / 3);
+  EXPECT_NEAR(*row.serial_fraction, 1.0 / 6, 1e-12);
+  EXPECT_DOUBLE_EQ(row.rate(), 800.0 / 3);
+  // Four cores for 3 s are 12 core-seconds for 800 tokens.
+  EXPECT_DOUBLE_EQ(row.cost(), 15000);
+  EXPECT_DOUBLE_EQ(row.share(Axis::data), 0.25);
+  EXPECT_FALSE(sweep.rows[0].serial_fraction);
+}
+
+TEST(Scaling, WeakEfficiencyIsOfTheThroughput) {
+  // X(1) = 800 / 2, X(2) = 1600 / 2.5: E = 1600 * 2 / (2 * 2.5 * 800) = 0.8.
+  const Sweep sweep = make_sweep({reference_of(8), reference_of(16), run_of("weak", 1, 8, 8, 2),
+                                  run_of("weak", 2, 8, 16, 2.5)},
+                                 {});
+  EXPECT_NEAR(*sweep.rows[1].efficiency, 0.8, 1e-12);
+}
+
+TEST(Scaling, CommunicationIsWhatGoesAwayWithoutIt) {
+  json silent = run_of("strong", 2, 4, 8, 3);
+  silent["communicated"] = false;
+  const Sweep sweep = make_sweep({reference_of(8), run_of("strong", 2, 4, 8, 4), silent}, {});
+  ASSERT_EQ(sweep.rows.size(), 1u);
+  EXPECT_DOUBLE_EQ(*sweep.rows[0].communication, 0.25);
+}
+
+TEST(Scaling, RepeatsGiveAMedianAndPercentiles) {
+  const Sweep sweep = make_sweep({reference_of(8), run_of("strong", 1, 8, 8, 3),
+                                  run_of("strong", 1, 8, 8, 1), run_of("strong", 1, 8, 8, 2)},
+                                 {});
+  ASSERT_EQ(sweep.rows.size(), 1u);
+  EXPECT_DOUBLE_EQ(sweep.rows[0].median, 2);
+  // Of 1 1 2 2 2 3 3 4 6: places 0.8 and 7.2.
+  EXPECT_DOUBLE_EQ(sweep.rows[0].p10, 1);
+  EXPECT_NEAR(sweep.rows[0].p90, 4.4, 1e-12);
+}
+
+TEST(Scaling, ALossOrANormBesideTheReferenceIsInvalid) {
+  json loss = run_of("strong", 2, 4, 8, 1), norm = run_of("strong", 4, 2, 8, 1),
+       nan = run_of("strong", 8, 1, 8, 1);
+  loss["first_losses"][1] = 3.0 * (1 + 2 * allowed_difference("fp32"));
+  norm["first_norms"][0] = 1.0 + 2 * allowed_difference("fp32");
+  nan["first_losses"][0] = nullptr;
+  const Sweep sweep = make_sweep({reference_of(8), loss, norm, nan}, {});
+  EXPECT_FALSE(sweep.valid());
+  EXPECT_NE(sweep.rows[0].complaints.at(0).find("the loss 3.0"), std::string::npos);
+  EXPECT_NE(sweep.rows[1].complaints.at(0).find("the norm of the gradient"), std::string::npos);
+  EXPECT_NE(sweep.rows[2].complaints.at(0).find("not finite"), std::string::npos);
+  EXPECT_FALSE(sweep.rows[0].efficiency);
+}
+
+TEST(Scaling, WithoutAReferenceNothingIsValid) {
+  const Sweep sweep = make_sweep({reference_of(16), run_of("strong", 1, 8, 8, 1)}, {});
+  EXPECT_EQ(sweep.rows[0].complaints.at(0), "no reference run of the global batch 8");
+}
+
+TEST(Scaling, EveryLineOfTheCsvHasAllColumns) {
+  SweepRow refused;
+  refused.point = {"strong", "tp3", 3, 1, 8};
+  refused.complaints = {"refused: exit code 2, \"heads\", cannot be divided"};
+  const Sweep sweep = make_sweep({reference_of(8), run_of("strong", 1, 8, 8, 1)}, {refused});
+  const std::string csv = to_csv(sweep);
+  std::vector<int> counts(1, 1);
+  bool inside = false;
+  for (const char c : csv) {
+    if (c == '"') inside = !inside;
+    if (c == ',' && !inside) ++counts.back();
+    if (c == '\n') counts.push_back(1);
+  }
+  ASSERT_EQ(counts.size(), 4u);  // header, two rows, and what follows the last line
+  EXPECT_EQ(counts[1], counts[0]);
+  EXPECT_EQ(counts[2], counts[0]);
+  EXPECT_NE(csv.find("REFUSED"), std::string::npos);
+  EXPECT_NE(to_table(sweep).find("cannot be divided"), std::string::npos);
+}
+
+TEST(Scaling, TheKneeIsNamed) {
+  // 100, 190, 380 x 0.96 and then hardly more: 800/8, 1600/8.4, 3200/8.8, 6400/17.
+  std::vector<json> runs;
+  const double seconds[] = {8, 8.4, 8.8, 17};
+  for (int k = 0; k < 4; ++k) {
+    const int batch = 8 << k;
+    runs.push_back(reference_of(batch));
+    runs.push_back(run_of("batch", 1, batch, batch, seconds[k]));
+  }
+  const Sweep sweep = make_sweep(runs, {});
+  const std::string text = advice(sweep, {});
+  EXPECT_NE(text.find("The knee is at a batch of 32"), std::string::npos) << text;
+  EXPECT_NE(text.find("2.000x"), std::string::npos);  // sqrt(32 / 8)
+  EXPECT_NE(text.find("4.000x"), std::string::npos);
+  EXPECT_NE(advice(make_sweep({runs[0], runs[1], runs[2], runs[3]}, {}), {}).find("no knee"),
+            std::string::npos);
+}
+
+TEST(Scaling, TimeToATargetFollowsTheNoiseScale) {
+  json noise = run_of("noise", 1, 8, 64, 1);
+  noise["gradient_noise"] = {{"scale", 16}, {"error", 1}, {"after_steps", 10}};
+  const Sweep sweep = make_sweep({reference_of(8), reference_of(16), run_of("batch", 1, 8, 8, 1),
+                                  run_of("batch", 1, 16, 16, 1.5), noise},
+                                 {});
+  // 300 steps of 8 are (1 + 16/8) S: S = 100; of 16 it takes 200 steps, 300 s, on one core.
+  const std::string text = advice(sweep, Target{.loss = 2, .steps = 300, .batch = 8});
+  EXPECT_NE(text.find("      200       300.0         300.0"), std::string::npos) << text;
+}
+
+TEST(GradientNoise, FindsTheNoiseOfSyntheticGradients) {
+  // Gradients (3, 4, 0, ...) plus normal noise of variance 2 a dim and sample, 50 dims: |G|^2 = 25,
+  // tr(S) = 100, B_simple = 4.
+  constexpr int kDims = 50, kPairs = 4000;
+  std::vector<NoiseProbe> probes;
+  const PhiloxKey key = philox_key(1, "gradient noise test");
+  std::uint64_t place = 0;
+  const auto square = [&](double samples) {
+    double sum = 0;
+    for (int d = 0; d < kDims; ++d) {
+      const PhiloxBlock words = philox_at(key, 4 * place++);
+      const double u = uniform01(words[0]) + 1e-12, v = uniform01(words[1]);
+      const double normal = std::sqrt(-2 * std::log(u)) * std::cos(2 * M_PI * v);
+      const double mean = d == 0 ? 3 : d == 1 ? 4 : 0;
+      sum += std::pow(mean + normal * std::sqrt(2 / samples), 2);
+    }
+    return sum;
+  };
+  for (int i = 0; i < kPairs; ++i) {
+    const double small = square(2), large = square(32);
+    probes.push_back({small, large});
+  }
+  const GradientNoise noise = estimate_noise(probes, 2, 32);
+  EXPECT_GT(noise.error, 0);
+  EXPECT_LT(noise.error, 0.1);
+  EXPECT_NEAR(noise.scale, 4, 4 * noise.error);
+  EXPECT_NEAR(noise.signal, 25, 0.5);
+  EXPECT_NEAR(noise.noise, 100, 2);
+}
+
+TEST(GradientNoise, LostSignalIsNoNumber) {
+  const std::vector<NoiseProbe> probes{{8, 1}, {8, 0.9}, {std::nan(""), 1}};
+  const GradientNoise noise = estimate_noise(probes, 1, 8);
+  EXPECT_EQ(noise.probes, 2);
+  EXPECT_FALSE(noise.known());
+}
+
+TEST(BenchBaseline, RowsAreMatchedByWhatTheyMeasure) {
+  const auto run = [](double first, double second) {
+    return json{{"bench", "gemm"},
+                {"rows",
+                 {{{"name", "q"}, {"bytes", 8}, {"seconds", first}, {"rate", 1 / first}},
+                  {{"name", "q"}, {"bytes", 16}, {"seconds", second}}}}};
+  };
+  EXPECT_TRUE(compare_with_baseline(run(1, 2), run(1.09, 0.5), 0.1).holds());
+  const auto slower = compare_with_baseline(run(1, 2), run(1, 2.3), 0.1);
+  ASSERT_EQ(slower.regressions().size(), 1u);
+  EXPECT_NEAR(slower.regressions()[0].ratio(), 1.15, 1e-12);
+  EXPECT_NE(to_string(slower).find("INVALID: regression, 1 of 2 rows"), std::string::npos);
+  EXPECT_FALSE(slower.holds());
+  json other = run(1, 2);
+  other["rows"] = {{{"name", "k"}, {"seconds", 1}}};
+  const auto none = compare_with_baseline(other, run(1, 2), 0.1);
+  EXPECT_FALSE(none.holds());
+  EXPECT_EQ(none.only_then, 1);
+  EXPECT_NE(to_string(none).find("nothing was measured in both"), std::string::npos);
+  other["bench"] = "ops";
+  EXPECT_THROW(compare_with_baseline(other, run(1, 2), 0.1), DeckError);
+  EXPECT_THROW(compare_with_baseline(json::array(), run(1, 2), 0.1), DeckError);
+}
+
+}  // namespace
+}  // namespace choir
