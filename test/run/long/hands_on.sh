@@ -4,7 +4,7 @@
 # shown: a number stands for any number (with its unit), "..." for anything; of `echo $?` the number itself counts.
 # About six minutes. HANDS_ON_KEEP=FOLDER keeps the output of each command.
 . "$(dirname "$0")/../lib/common.sh"
-text=$root/jobs/hands_on.md
+text=${HANDS_ON_TEXT:-$root/jobs/hands_on.md}
 if ! command -v espeak-ng >/dev/null; then pass "hands-on: no espeak-ng here"; exit; fi
 unset OMP_NUM_THREADS  # as a user runs it
 
@@ -30,7 +30,7 @@ awk -v out="$work/steps" '
   /^```/ { inside = $0 == "```console"; continued = 0; next }
   !inside { next }
   continued || /^\$ / { if (!continued) { n++; printf "" >(out "/shown." n) }
-    sub(/^\$ /, ""); continued = /\\$/; print >(out "/command." n); next }
+    sub(/^\$ /, ""); continued = /(\\|[|])$/; print >(out "/command." n); next }
   { print >(out "/shown." n) }
   END { print n + 0 >(out "/count") }' "$text"
 count=$(cat steps/count)
