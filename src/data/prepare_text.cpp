@@ -176,11 +176,12 @@ std::string PrepareSummary::to_string() const {
   }
   return fmt::format(
       "text        {} file{}, {}\nvocabulary  {} ({} entries, hash {:016x}) {}\n"
-      "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}",
+      "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
+      "in a deck   data.train = [\"{}\"]",
       files, files == 1 ? "" : "s", format_bytes(static_cast<double>(text_bytes)),
       name_of(tokenizer->kind()), tokenizer->vocab_size(), tokenizer->hash(), vocabulary,
       format_count(train_tokens), train_shards, train_shards == 1 ? "" : "s",
-      format_count(val_tokens), val_shards, val_shards == 1 ? "" : "s", folder);
+      format_count(val_tokens), val_shards, val_shards == 1 ? "" : "s", folder, folder);
 }
 
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,

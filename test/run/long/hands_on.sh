@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# jobs/hands_on.md, every command of it, in a copy of the tree: a ```console block has commands (lines with "$ ", continued
+# by "\") and what they print, shortened. A command ends with 0 unless the next one is `echo $?`, and prints the lines
+# shown: a number stands for any number (with its unit), "..." for anything; of `echo $?` the number itself counts.
+# About six minutes. HANDS_ON_KEEP=FOLDER keeps the output of each command.
+. "$(dirname "$0")/../lib/common.sh"
+text=${HANDS_ON_TEXT:-$root/jobs/hands_on.md}
+if ! command -v espeak-ng >/dev/null; then pass "hands-on: no espeak-ng here"; exit; fi
+unset OMP_NUM_THREADS  # as a user runs it
+
+# A clean clone that is built: sources, and what make would not do again.
+copy=$work/choir
+mkdir -p "$copy/build/obj"
+(cd "$root" && { git ls-files 2>/dev/null || find . -type f ! -path './build*' ! -path './data/*' ! -path './runs/*'; } |
+  tar cf - -T -) | tar xf - -C "$copy"
+cp -a "$build"/choir "$build"/choir_*.hpp "$build"/features.* "$copy/build/"
+cp -a "$build"/obj/src "$build"/obj/kernels "$copy/build/obj/"
+if [ -s "$root/data/shakespeare/input.txt" ]; then  # spares the download
+  mkdir -p "$copy/data/shakespeare" && cp "$root/data/shakespeare/input.txt" "$copy/data/shakespeare/"
+fi
+# The same revision as the build, or make would link anew.
+if git -C "$root" rev-parse --absolute-git-dir >git_dir 2>/dev/null; then
+  GIT_DIR=$(cat git_dir) GIT_WORK_TREE=$root
+  export GIT_DIR GIT_WORK_TREE
+fi
+
+# Commands to command.N, the lines shown behind each to shown.N.
+mkdir steps
+awk -v out="$work/steps" '
+  /^```/ { inside = $0 == "```console"; continued = 0; next }
+  !inside { next }
+  continued || /^\$ / { if (!continued) { n++; printf "" >(out "/shown." n) }
+    sub(/^\$ /, ""); continued = /(\\|[|])$/; print >(out "/command." n); next }
+  { print >(out "/shown." n) }
+  END { print n + 0 >(out "/count") }' "$text"
+count=$(cat steps/count)
+check "the text has commands: $count" test "$count" -ge 40
+
+# What a line promises, as a pattern.
+pattern() {  # pattern LINE
+  sed -E 's/[][\\.*^$()+?{}|]/\\&/g; s/(\\\.){3}/@ANY@/g
+    s/[-+]?[0-9]([0-9,:]|\\\.|e[-+]?[0-9])*( ?(ns|us|ms|s|m|h|B|KiB|MiB|GiB|TiB|KB|MB|GB|GFLOP|TFLOP|MFLOP)\b)?/@NUM@/g
+    s/@NUM@( @NUM@)+/@NUM@/g; s/ +/ +/g
+    s/@NUM@/[-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?( [0-9.]+ ?[a-z]+)*/g; s/@ANY@/.*/g; s/^ \+/ */; s/ \+$//' <<<"$1"
+}
+promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
+  local line missing=0
+  while IFS= read -r line; do
+    case $line in '' | ...) continue ;; esac
+    grep -qE -- "^ *$(pattern "$line")" "$1" || { echo "not printed: $line"; missing=1; }
+  done <"$2"
+  return $missing
+}
+
+cd "$copy" || exit 1
+began=$SECONDS last=0
+for ((step = 1; step <= count; ++step)); do
+  command=$(cat "$work/steps/command.$step")
+  output=$work/steps/output.$step shown=$work/steps/shown.$step start=$SECONDS
+  (exit "$last")
+  eval "$command" >"$output" 2>&1 </dev/null
+  last=$?
+  printf '# %s s, exit code %s\n' $((SECONDS - start)) $last >"$work/steps/end.$step"
+  cp "$output" "$work/out"
+  code=$last
+  next=$(cat "$work/steps/command.$((step + 1))" 2>/dev/null)
+  # shellcheck disable=SC2016  # the words of the text
+  if [ "$command" = 'echo $?' ]; then check "$step: ... which is $(cat "$shown")" diff "$shown" "$output"
+  elif [ "$next" != 'echo $?' ]; then expect "$step: $command" 0
+  fi
+  check "$step: prints what is shown" promised "$output" "$shown" || show_output
+done
+cd "$work" || exit 1
+[ -z "${HANDS_ON_KEEP:-}" ] || cp -r steps "$HANDS_ON_KEEP"
+check "in at most 45 minutes: $((SECONDS - began)) s" test $((SECONDS - began)) -le "${HANDS_ON_LIMIT:-2700}"
