@@ -31,9 +31,9 @@ set logscale x 2
 if (!batch) set logscale y 2
 set format y '%.2s%c'
 set xrange [x_min/1.15:x_max*1.15]
-set yrange [(batch ? 0 : *):(batch ? rate_max*1.12 : *)]
+if (batch) { set yrange [0:rate_max*1.12] } else { set yrange [*:*] }
 set key top left
-if (!batch) { plot [][] for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+if (!batch) { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   base_min*x dt 2 lw 1.5 lc '#888888' title 'ideal' } \
 else { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   rate_max dt 2 lw 1.5 lc '#888888' title 'best' }
