@@ -101,6 +101,7 @@ elf_files "$folder" | while read -r file; do strip --strip-unneeded "$file"; don
 cp -r inputs jobs "$folder/"
 mkdir -p "$folder/bench" "$folder/test"
 cp bench/*.sh bench/*.py "$folder/bench/"
+cp -r bench/lib "$folder/bench/"
 cp -r test/run test/run_all.sh "$folder/test/"
 cp .make/bundle_run.sh "$folder/run"
 chmod +x "$folder/run"

@@ -29,11 +29,11 @@ set xlabel xname
 set ylabel 'tokens/s'
 set logscale x 2
 if (!batch) set logscale y 2
-set format y '%.2s%c'
+set format y '%.3s%c'
 set xrange [x_min/1.15:x_max*1.15]
-set yrange [(batch ? 0 : *):(batch ? rate_max*1.12 : *)]
+if (batch) { set yrange [0:rate_max*1.12] } else { set yrange [*:*] }
 set key top left
-if (!batch) { plot [][] for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+if (!batch) { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   base_min*x dt 2 lw 1.5 lc '#888888' title 'ideal' } \
 else { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   rate_max dt 2 lw 1.5 lc '#888888' title 'best' }
@@ -64,10 +64,11 @@ phases = 'data forward backward comm optimizer other'
 array shade[6] = ['#e6ab02', '#7fb2dd', '#1f6fb4', '#d95f02', '#1b9e77', '#bbbbbb']
 plot for [c=1:6] all using (column(5+c)):xtic(18) lc rgb shade[c] title word(phases, c)
 
-set title 'Waiting for others, along each axis (bars); communication by --no-comm (points)'
+set title 'Exposed communication: waiting, by axis'
+set offsets 0,0,graph 0.4,0
 set ylabel '% of the step'
 axes = 'tp cp dp pp'
 array tint[4] = ['#7a4fa3', '#1b9e77', '#1f6fb4', '#d95f02']
 plot for [c=1:4] all using (column(12+c)):xtic(18) lc rgb tint[c] title word(axes, c), \
-  all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'step less step without communication'
+  all using 0:12 with points pt 9 ps 1.6 lc '#222222' title 'by --no-comm'
 unset multiplot

@@ -6,7 +6,7 @@
 
 #include "choir/app/bench.hpp"
 #include "choir/app/guard.hpp"
-#include "choir/app/scaling.hpp"
+#include "src/app/scaling.hpp"
 #include "choir/app/session.hpp"
 #include "choir/core/error.hpp"
 

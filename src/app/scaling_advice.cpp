@@ -5,7 +5,7 @@
 #include <cmath>
 #include <fstream>
 
-#include "choir/app/scaling.hpp"
+#include "src/app/scaling.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {

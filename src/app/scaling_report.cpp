@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/app/scaling.hpp"
+#include "src/app/scaling.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {

@@ -7,7 +7,7 @@
 #include <map>
 #include <sstream>
 
-#include "choir/app/scaling.hpp"
+#include "src/app/scaling.hpp"
 #include "choir/core/error.hpp"
 #include "choir/train/bench_step.hpp"
 

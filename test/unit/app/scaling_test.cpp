@@ -1,4 +1,4 @@
-#include "choir/app/scaling.hpp"
+#include "src/app/scaling.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# choir report: the page of runs that went well, stopped, crashed or lost lines; TensorBoard events; the progress line.
+. "$(dirname "$0")/lib/common.sh"
+
+# A run that is stopped, continued, and ends.
+train 2 a fault.stop_step=7 log.tensorboard=true
+train 2 a log.tensorboard=true
+expect "a run with a stop" 0 "resumed from"
+run 0 report a
+expect "a report into the run directory" 0 "a/report.html"
+page=a/report.html
+for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Where the time goes" \
+  "Memory: plan and use" ">planned<" "dp 2 x tp 1 x pp 1 x cp 1" "rank 1: dp 1" "Events" "stopping after step 7" \
+  "resumed from" ">restart<" "Samples and transcripts" "optimizer.learning_rate" "Provenance" "revision"; do
+  check "... has $words" grep -q -- "$words" $page
+done
+check "... needs nothing from elsewhere" eval "! grep -qE 'https?:|src=|<script|@import|url\\(' $page"
+check "... says no note" eval "! grep -q 'class=warn' $page"
+check "both starts are in the metrics" test "$(grep -c '"event":"start"' a/metrics.jsonl)" = 2
+
+check "TensorBoard: a file for each start" test "$(ls a/tensorboard/events.out.tfevents.* | wc -l)" = 2
+check "... with the version in front" matches "$(ls a/tensorboard/* | head -n 1)" "brain.Event:2"
+check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/loss"
+
+# Several runs.
+train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)</script>'
+run 0 report a b --out both.html
+expect "two runs" 0 "the decks differ in optimizer.learning_rate" "the decks differ in log.interval" "both.html"
+check "... the keys that differ are on the page" has both.html "Keys that differ"
+check "... a name is only text" eval "! grep -q '<script' both.html"
+run 0 report a a
+expect "a run beside itself, into the current directory" 0 "report.html"
+
+# Runs that ended badly.
+train 2 crashed fault.kill_rank=1 fault.kill_step=13 checkpoint.interval=5
+run 0 report crashed
+expect "a run that was killed" 0 "crashed/report.html"
+check "... its end is told" has crashed/report.html "no end in its log"
+cp -r a cut
+truncate -s -40 cut/metrics.jsonl
+run 0 report cut
+expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off: used up to step 19"
+mkdir empty
+: >empty/metrics.jsonl
+run 0 report empty
+expect "no line of metrics" 3 "metrics.jsonl has no line of a step" "nothing to report: no run has a line of metrics"
+run 0 report a empty --out some.html
+expect "one run of two without metrics" 0 "empty: metrics.jsonl has no line of a step" "some.html"
+run 0 report nowhere
+expect "no directory" 3 "'nowhere' is no directory"
+mkdir other
+run 0 report other
+expect "no run directory" 3 "'other' is no run directory"
+run 0 report
+expect "nothing named" 2 "paths"
+run 0 report a --out nowhere/page.html
+expect "a place that cannot be written" 6 "cannot write 'nowhere/page.html'" "name another place with --out"
+if mkdir ro && mount -t tmpfs tmpfs "$work/ro" 2>/dev/null; then
+  mounted=$work/ro
+  cp -r a ro/run && rm ro/run/report.html && mount -o remount,ro "$work/ro"
+  run 0 report ro/run
+  expect "a read-only run directory" 6 "cannot write 'ro/run/report.html'" "the run directory cannot be written: name a place with --out FILE.html"
+  run 0 report ro/run --out read.html
+  expect "... with --out" 0 "read.html"
+fi
+
+# Benchmarks.
+header="deck,precision,ranks,layout,tok_s,step_ms_med,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,valid"
+printf '%s\n' "$header" "d,fp32,1,dp=1,1000,10,0,4,5,0,1,0,VALID" "d,fp32,2,dp=2,1800,11,0,4,5,1,1,0,VALID" \
+  "d,fp32,4,dp=4,9999,11,0,4,5,1,1,0,INVALID" "d,fp32,8,dp" >sweep.csv
+run 0 report sweep.csv --out sweep.html
+expect "a sweep" 0 "sweep.html"
+check "... efficiency" has sweep.html "Efficiency"
+check "... 1 row is not drawn" has sweep.html "1 of 3 rows are not VALID"
+check "... a cut row is told" has sweep.html "1 lines are no rows"
+sed 's/,VALID/,INVALID/' sweep.csv >invalid.csv
+run 0 report invalid.csv
+expect "a sweep with no valid row" 3 "none of its 3 rows is VALID"
+run 0 report "$root/inputs/debug.json"
+expect "a file that is no table" 3 "has no column 'ranks'"
+
+# 100,000 steps: seconds and bytes.
+mkdir long
+awk 'BEGIN { for (i = 1; i <= 100000; i++) { x = 3 + 7 / i + (i * 7919 % 1000) / 1e4
+ printf "{\"step\":%d,\"loss\":%.17g,\"lr\":%.17g,\"grad_norm\":%.17g,\"dt\":0.25%d,\"dtf\":0.1,\"dtb\":0.125,\"data\":0.001,\"comm\":0.015,\"optimizer\":0.0092,\"other\":3.2901879749260842e-05,\"sps\":%.17g,\"sps_per_gpu\":%.17g,\"tps\":%.17g,\"tps_per_gpu\":%.17g,\"mfu\":40.100667554463193,\"mem\":302653440,\"skipped\":false}\n", i, x, x / 1e4, x / 3, i % 1000, x, x, x * 1e3, x * 1e3 } }' >long/metrics.jsonl
+began=$(date +%s%N)
+run 0 report long
+took=$((($(date +%s%N) - began) / 1000000))
+expect "100,000 steps" 0 "long/report.html"
+check "... in less than 2 s ($took ms)" test "$took" -lt 2000
+check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_bytes long/report.html)" -lt 2000000
+
+# The progress line renews itself on a terminal, and is nowhere else.
+if command -v script >/dev/null; then
+  script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=1000 train.max_steps=400" screen >/dev/null </dev/null
+  check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 400   loss"
+  check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
+fi
+train 0 plain log.interval=1000 train.max_steps=400
+check "no control characters without a terminal" eval "! grep -q \$'\\033' out"
