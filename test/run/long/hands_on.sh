@@ -41,7 +41,7 @@ pattern() {  # pattern LINE
   sed -E 's/[][\\.*^$()+?{}|]/\\&/g; s/(\\\.){3}/@ANY@/g
     s/[-+]?[0-9]([0-9,:]|\\\.|e[-+]?[0-9])*( ?(ns|us|ms|s|m|h|B|KiB|MiB|GiB|TiB|KB|MB|GB|GFLOP|TFLOP|MFLOP)\b)?/@NUM@/g
     s/@NUM@( @NUM@)+/@NUM@/g; s/ +/ +/g
-    s/@NUM@/[-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?( [0-9.]+ ?[a-z]+)*/g; s/@ANY@/.*/g; s/^ \+/ */; s/ \+$//' <<<"$1"
+    s/@NUM@/[-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?( [-+]?[0-9][0-9,:.e+-]*( ?[a-zA-Z]+)?)*/g; s/@ANY@/.*/g; s/^ \+/ */; s/ \+$//' <<<"$1"
 }
 promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
   local line missing=0
