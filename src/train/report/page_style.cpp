@@ -53,7 +53,8 @@ background:var(--c5)}
 .b7{border-color:var(--c7)}
 .keys{display:flex;flex-wrap:wrap;gap:2px 14px;margin:0 4px 4px;font-size:13px}
 .key{display:inline-flex;align-items:center;gap:6px;overflow-wrap:anywhere}
-.key i{flex:none;width:12px;height:12px;border-radius:3px}.key .dash{height:0;border-top:2px dashed;
+.key i{flex:none;width:12px;height:12px;border-radius:3px}
+.key .dash{height:0;border-width:2px 0 0;border-style:dashed;
 border-radius:0}
 .chip{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:8px;
 vertical-align:-1px}
