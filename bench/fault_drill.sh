@@ -30,7 +30,8 @@ choir=$(cd "$build" && pwd)/choir || exit 2
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" OMPI_MCA_odls_base_sigkill_timeout=0
 
-steps=24 interval=4 timeout=2  # seconds; of the drills that hang
+steps=24 interval=4 data=tokens
+timeout=2                      # seconds; of the drills that hang
 dead_limit=5                   # seconds in which a dead rank is named
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-drill.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -38,15 +39,16 @@ trap 'exit 130' INT TERM
 cd "$work" || exit 1
 
 # --- runs --------------------------------------------------------------------------------------------------
-deck=("$root/inputs/debug.json" 'data.train=["tokens"]' "train.max_steps=$steps" "optimizer.decay_steps=$steps"
-  "checkpoint.interval=$interval" eval.interval=0)
+deck=("$root/inputs/debug.json" "train.max_steps=$steps" "optimizer.decay_steps=$steps"
+  "checkpoint.interval=$interval" eval.interval=0
+  eval.sample_tokens=0)
 stamped() { while IFS= read -r line; do printf '%s %s\n' "$EPOCHREALTIME" "$line"; done; }
 # train OUT RUN OVERRIDE...: every line of OUT begins with when it came. The last says how the launcher ended.
 train() {
   local out=$1 run=$2
   shift 2
   {
-    LAUNCH_LIMIT=60 launch "$ranks" "$choir" train "${deck[@]}" run.dir="$run" "$@" 2>&1 </dev/null
+    LAUNCH_LIMIT=60 launch "$ranks" "$choir" train "${deck[@]}" "data.train=[\"$data\"]" run.dir="$run" "$@" 2>&1 </dev/null
     echo "exit code $?"
   } | stamped >"$out"
 }
@@ -132,17 +134,20 @@ plan() {
       fault+=("fault.${picked}_save_step=$save" fault.kill_rank="$rank" fault.kill_step=$((save + 1 + RANDOM % interval))) ;;
     data)
       pick truncate corrupt
-      what="$picked, a shard of the data" fault+=("fault.${picked}_data=PLACE/$shard" 'data.train=["PLACE/tokens"]') code=3
-      words="token file '[^']*$shard'" ;;
+      what="$picked, a shard of the data" fault+=("fault.${picked}_data=DATA/$shard") code=3
+      words="token file 'DATA/$shard'" ;;
   esac
 }
 
 # drill NUMBER: as planned. Writes NUMBER.line for the table, and NUMBER.bad with what is wrong.
 drill() {
-  local n=$1 run=run$1 out=out$1 after=after$1 injected="" seen="" lost found seconds=- verdict=no again=""
+  local n=$1 run=$work/run$1 out=out$1 after=after$1 injected="" seen="" lost found seconds=- verdict=no again=""
   : >"$n.bad"
   bad() { echo "$*" >>"$n.bad"; }
-  if [[ "${fault[*]}" = *PLACE* ]]; then mkdir "data$n" && cp -r tokens "data$n"; fi
+  if [[ "${fault[*]}" = *DATA* ]]; then
+    data=data$n words=${words//DATA/data$n}
+    cp -r tokens "$data"
+  fi
   [ -z "$recovery" ] || export OMPI_MCA_orte_enable_recovery=1
   if [ "$where" = outside ]; then
     train "$out" "$run" fault.enable=true "${fault[@]}" &
@@ -153,10 +158,11 @@ drill() {
     kill -9 $(pgrep -f -- "^$choir train .* run.dir=$run( |$)") 2>/dev/null
     wait $!
   else
-    train "$out" "$run" fault.enable=true "${fault[@]//PLACE/data$n}"
+    train "$out" "$run" fault.enable=true "${fault[@]//DATA/$data}"
     injected=$(when "$out" "choir: fault: rank") || bad "the fault was not made"
   fi
   unset OMPI_MCA_orte_enable_recovery
+  data=tokens  # intact again
   found=$(code_of "$out")
   [ "$code" = any ] || [ "$found" = "$code" ] || bad "exit code $found, expected $code"
   if [ "$found" = 0 ] && [ "$code" = 0 ]; then cp "$out" "$after"; else train "$after" "$run" parallel.timeout=30; again=1; fi
@@ -178,12 +184,13 @@ drill() {
   tensors "$run" >"$run.tensors" 2>/dev/null
   if valid "$run"; then verdict=yes; else bad "the last checkpoint ($(newest "$run")) is not that of the undisturbed run"; fi
   if [ "$code" = any ]; then found=-; fi
-  printf '%4d  %-62s %8s  %4s  %10s  %5s  %s\n' "$n" "$what" "$seconds" "$found" "$lost" "$verdict" \
+  printf '%4d  %-72s %8s  %4s  %10s  %5s  %s\n' "$n" "$what" "$seconds" "$found" "$lost" "$verdict" \
     "$(if [ -s "$n.bad" ]; then echo FAILED; fi)" >"$n.line"
   [ -s "$n.bad" ] || rm -rf "$run" "data$n"
 }
 
 # --- the undisturbed run, then the drills -----------------------------------------------------------------
+began=$SECONDS
 awk 'BEGIN {
   for (s = 4711; i < 9000; i++) {
     s = s * 16807 % 2147483647
@@ -191,7 +198,7 @@ awk 'BEGIN {
   }
 }' >text.txt
 "$choir" prepare text text.txt --out tokens --tokenizer char >prepare.out 2>&1 || { cat prepare.out; exit 1; }
-shard=$(find tokens -name '*.tok' | sort | head -n 1)
+shard=$(find tokens -name '*.tok' -printf '%f\n' | sort | head -n 1)
 train reference.out reference
 [ "$(code_of reference.out)" = 0 ] || { cat reference.out; exit 1; }
 tensors reference >reference.tensors
@@ -199,7 +206,6 @@ mapfile -t parameters < <(sed -nE 's,^[^ ]*parameters/([^ ]+) .*,\1,p' reference
 [ "${#parameters[@]}" -gt 4 ] || { echo "no parameters in reference.tensors"; cat reference.tensors; exit 1; }
 
 echo "$drills drills, seed $seed, $ranks ranks, $steps steps, a checkpoint every $interval, time-out $timeout s"
-began=$SECONDS
 kinds=()
 for ((n = 1; n <= drills; n++)); do
   [ ${#kinds[@]} -gt 0 ] || kinds=(kill kill_in_save power hang pause throw slow nan flip save_fails save_damaged data)
@@ -212,7 +218,7 @@ for ((n = 1; n <= drills; n++)); do
 done
 wait
 echo
-printf '%4s  %-62s %8s  %4s  %10s  %5s\n' "" injected "found, s" code "steps lost" VALID
+printf '%4s  %-72s %8s  %4s  %10s  %5s\n' "" injected "found, s" code "steps lost" VALID
 passed=0 failed=0
 for ((n = 1; n <= drills; n++)); do
   cat "$n.line"
