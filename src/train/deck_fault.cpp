@@ -69,8 +69,8 @@ void add_file_keys(Keys& fault) {
   fault
       .add("kill_in_save", &Part::kill_in_save, "",
            "SIGKILL not in a step but at this instant of a save, as named by the checkpoint "
-           "writer: of every "
-           "rank that gets there, or of kill_rank; of the first save, or that of kill_step.")
+           "writer: of every rank that gets "
+           "there, or of kill_rank; in the first save, or in that of kill_step.")
       .one_of({"", "layout", "reserve", "write", "fsync", "written", "manifest", "rename",
                "replace", "latest", "prune"});
   fault.add("truncate_data", &Part::truncate_data, "path",
