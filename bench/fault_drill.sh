@@ -90,7 +90,8 @@ plan() {
       fi ;;
     kill_in_save)
       pick layout write fsync written manifest rename latest prune
-      what="SIGKILL at '$picked' of a save" fault+=(fault.kill_in_save="$picked") code=137 words="exited on signal 9" ;;
+      what="SIGKILL at '$picked' of the save of step $save" code=137 words="exited on signal 9"
+      fault+=(fault.kill_in_save="$picked" fault.kill_step="$save") ;;
     power)
       what="SIGKILL of all ranks" fault+=(fault.slow_rank=0 fault.slow_step=1 fault.slow_ms=20) code=137
       words="exit code 137" where=outside ;;
@@ -115,8 +116,8 @@ plan() {
       fault+=(fault.nan_rank="$rank" fault.nan_step="$step" fault.nan_parameter="$picked" train.nan_policy=stop)
       words="step $step: .*gradient norm .*not finite: .*$picked" ;;
     flip)
-      pick 1 2 4
-      fault+=(watch.weights="$picked")
+      # At once: a few updates may round the difference away.
+      fault+=(watch.weights=1)
       pick "${parameters[@]}"
       what="a bit of $picked, rank $rank, after step $step" code=4
       fault+=(fault.flip_rank="$rank" fault.flip_step="$step" fault.flip_parameter="$picked")

@@ -68,8 +68,9 @@ void add_file_keys(Keys& fault) {
        "A byte of the checkpoint of this step is inverted after its commit. -1: off.");
   fault
       .add("kill_in_save", &Part::kill_in_save, "",
-           "SIGKILL at this instant of a save, as named by the checkpoint writer; of every rank "
-           "that gets there, or of kill_rank.")
+           "SIGKILL not in a step but at this instant of a save, as named by the checkpoint "
+           "writer: of every rank that gets "
+           "there, or of kill_rank; in the first save, or in that of kill_step.")
       .one_of({"", "layout", "reserve", "write", "fsync", "written", "manifest", "rename",
                "replace", "latest", "prune"});
   fault.add("truncate_data", &Part::truncate_data, "path",
@@ -110,8 +111,8 @@ std::vector<KeyProblem> check_faults(const Deck& deck) {
     problems.push_back(
         {{key + "_rank", key + "_step"}, fmt::format("{0}_rank and {0}_step go together", key)});
   };
-  // The rank alone goes with kill_in_save.
-  if (f.kill_step >= 0 || f.kill_in_save.empty()) pair("kill", f.kill_rank, f.kill_step);
+  // Either alone goes with kill_in_save.
+  if (f.kill_in_save.empty()) pair("kill", f.kill_rank, f.kill_step);
   pair("hang", f.hang_rank, f.hang_step);
   pair("pause", f.pause_rank, f.pause_step);
   pair("throw", f.throw_rank, f.throw_step);

@@ -115,7 +115,7 @@ void Faults::at(std::int64_t step, std::string_view place) {
   if (!f.enable || f.phase != place) return;
   const std::string where = place == "start" ? fmt::format("before step {}", step)
                                              : fmt::format("in {} of step {}", place, step);
-  if (f.kill_rank == rank_ && f.kill_step == step) {
+  if (f.kill_in_save.empty() && f.kill_rank == rank_ && f.kill_step == step) {
     say(rank_, "is killed " + where);
     raise(SIGKILL);
   }
@@ -180,7 +180,8 @@ FaultHook Faults::in_save(const std::int64_t& current_step) const {
   return [f, rank = rank_, directory = directory_, &current_step](const char* instant_name) {
     const std::string_view instant = instant_name;
     const std::int64_t step = current_step;
-    if (f.kill_in_save == instant && (f.kill_rank < 0 || f.kill_rank == rank)) {
+    if (f.kill_in_save == instant && (f.kill_rank < 0 || f.kill_rank == rank) &&
+        (f.kill_step < 0 || f.kill_step == step)) {
       say(rank, fmt::format("is killed at \"{}\" of the save of step {}", instant, step));
       raise(SIGKILL);
     }
