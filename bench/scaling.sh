@@ -15,18 +15,19 @@
 #   --fresh            begin again; otherwise a sweep that was interrupted goes on where it stood
 #   --all-cpu          the sweeps of bench/results on a CPU host: inputs/bench_a.json, in five minutes on two cores
 # Exit code 0: a row is valid; 1: none is; 2: the command line. CHOIR=build/choir names the program.
-set -u
+set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../jobs/launch.sh
 . "$here/jobs/launch.sh"
 # shellcheck source=lib/sweep.sh
 . "$here/bench/lib/sweep.sh"
+exec 4>&1
 trap 'stop_sweep 130' INT
 trap 'stop_sweep 143' TERM
 
 parse_sweep "$@"
 prepare_sweep
-for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points"
+for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points" || exit
 references | while read -r global ranks micro; do reference "$global" "$ranks" "$micro" || exit; done || exit
 for repeat in $(seq "$repeats"); do
   while read -r kind layout ranks micro global <&3; do

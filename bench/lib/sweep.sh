@@ -181,6 +181,7 @@ run_choir() {  # run_choir RANKS ARGUMENT...: exit code in $code
 stop_sweep() {
   trap - INT TERM
   [ -z "${running:-}" ] || { kill "$running" 2>/dev/null; wait "$running" 2>/dev/null; }
+  exec >&4  # the run that was interrupted has its output elsewhere
   say ""
   say "interrupted: $(ls "${work:-.}" 2>/dev/null | grep -c '\.json$') runs are kept in ${work:-?}; the same command goes on from there"
   exit "$1"

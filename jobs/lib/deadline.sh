@@ -27,7 +27,7 @@ deadline_left() {
 
 # The slowest save that the log of a run tells of, in whole seconds, rounded up; nothing when none was made.
 deadline_slowest_save() {  # deadline_slowest_save RUN_DIR
-  sed -nE 's/.*\] checkpoint [^(]*\([^,]*, ([^,]*), [^,]*\/s\).*/\1/p' "$1/log.txt" 2>/dev/null | awk '
+  sed -nE 's/.*\] checkpoint [^(]*\([^,]*, ([^,]*), [^,;]*\/s[;)].*/\1/p' "$1/log.txt" 2>/dev/null | awk '
     { s = 0
       for (i = 1; i <= NF; ++i) {
         if ($i ~ /^[0-9]+h$/) s += 3600 * $i

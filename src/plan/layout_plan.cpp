@@ -58,6 +58,17 @@ std::vector<double> flops_of_stages(const LayoutPlan& plan) {
   return flops;
 }
 
+// What a rank stores hangs on more than its role (replicas are stored once): each gets the most of
+// any, so that ranks of one role have one plan.
+void add_snapshots(std::vector<RolePlan>& roles) {
+  std::size_t most = 0;
+  for (const RolePlan& role : roles) most = std::max(most, role.plan.snapshot_bytes);
+  for (RolePlan& role : roles) {
+    role.plan.snapshot_bytes = most;
+    add_snapshot(role.plan.memory, role.plan);
+  }
+}
+
 }  // namespace
 
 const RolePlan& LayoutPlan::fullest() const {
@@ -100,7 +111,7 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
          .at = plan.layout.coordinates(rank),
          .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node, samples, &device)});
   if (plan.deck.checkpoint.on_the_way() && plan.deck.checkpoint.async != "false")
-    for (RolePlan& role : plan.roles) add_snapshot(role.plan.memory, role.plan);
+    add_snapshots(plan.roles);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
   return plan;
 }

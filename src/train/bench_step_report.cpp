@@ -210,7 +210,7 @@ std::string to_string(const StepBench& b) {
                                    b.real_time() / b.ranks)
                      : fmt::format("{:.0f} tokens/s   {:.0f} per rank", b.tokens_per_second(),
                                    b.tokens_per_second() / b.ranks);
-  if (b.peak_flops > 0)
+  if (b.floor_seconds > 0)
     text += fmt::format("   MFU {:.1f} %   {:.2f} x the floor",
                         100 * (b.nominal_mfu > 0 ? b.nominal_mfu : b.mfu), b.floor_ratio());
   text += "\n";

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib/common.sh"
 
 # A run that is stopped, continued, and ends.
-train 2 a fault.stop_step=7 log.tensorboard=true
+train 2 a fault.enable=true fault.stop_step=7 log.tensorboard=true
 train 2 a log.tensorboard=true
 expect "a run with a stop" 0 "resumed from"
 run 0 report a
@@ -32,7 +32,7 @@ run 0 report a a
 expect "a run beside itself, into the current directory" 0 "report.html"
 
 # Runs that ended badly.
-train 2 crashed fault.kill_rank=1 fault.kill_step=13 checkpoint.interval=5
+train 2 crashed fault.enable=true fault.kill_rank=1 fault.kill_step=13 checkpoint.interval=5
 run 0 report crashed
 expect "a run that was killed" 0 "crashed/report.html"
 check "... its end is told" has crashed/report.html "no end in its log"
@@ -92,8 +92,8 @@ check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_b
 
 # The progress line renews itself on a terminal, and is nowhere else.
 if command -v script >/dev/null; then
-  script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=1000 train.max_steps=400" screen >/dev/null </dev/null
-  check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 400   loss"
+  script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=2000" screen >/dev/null </dev/null
+  check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 2000   loss"
   check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
 fi
 train 0 plain log.interval=1000 train.max_steps=400

@@ -6,7 +6,7 @@ train 2 first train.max_steps=10 optimizer.decay_steps=20
 expect "the run that is taken from" 0 "first/checkpoints/step_00000010"
 
 # first_loss NAME: of its first step.
-first_loss() { head -n 1 "$1/metrics.jsonl" | sed -E 's/.*"loss":([0-9.]+).*/\1/'; }
+first_loss() { grep -m 1 '^{"step":' "$1/metrics.jsonl" | sed -E 's/.*"loss":([0-9.]+).*/\1/'; }
 below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
 
 train 1 warm checkpoint.init_from=first train.max_steps=2 optimizer.decay_steps=20
