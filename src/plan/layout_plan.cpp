@@ -105,13 +105,14 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
   const bool samples = plan.deck.eval.sample_tokens > 0 && !plan.deck.model.speech();
+  const bool saves = detail == Detail::exact && plan.deck.checkpoint.on_the_way() &&
+                     plan.deck.checkpoint.async != "false";
   for (const int rank : representatives(plan.layout, detail))
-    plan.roles.push_back(
-        {.rank = rank,
-         .at = plan.layout.coordinates(rank),
-         .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node, samples, &device)});
-  if (plan.deck.checkpoint.on_the_way() && plan.deck.checkpoint.async != "false")
-    add_snapshots(plan.roles);
+    plan.roles.push_back({.rank = rank,
+                          .at = plan.layout.coordinates(rank),
+                          .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node,
+                                            samples, &device, saves)});
+  if (saves) add_snapshots(plan.roles);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
   return plan;
 }

@@ -82,7 +82,7 @@ std::string largest_entries(const MemoryPlan& plan) {
 }  // namespace
 
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate, const Device* target) {
+                   bool generate, const Device* target, bool snapshot) {
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
@@ -117,7 +117,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   if (generate) plan_generation(engine.instance());
   plan.memory = engine.memory();
   Progress progress;
-  plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
+  if (snapshot) plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
   plan.arena_bytes = engine.instance().arena().peak();
   plan.arena_requests = engine.instance().arena().requests();
   return plan;

@@ -12,7 +12,7 @@ struct StepPlan {
   std::vector<std::size_t> arena_requests;  ///< for EngineOptions, where shapes mix in a pipeline
   /// Of the host copy that an asynchronous checkpoint makes; not part of `memory` unless added.
   std::size_t snapshot_bytes = 0;
-  double flops = 0;                         ///< of one step on this rank, all micro-batches
+  double flops = 0;           ///< of one step on this rank, all micro-batches
   double repeated_flops = 0;  ///< of them those of recomputation: no progress of the model
   double bytes = 0;           ///< touched by the ops of one step, caches ignored
   StepTraffic traffic{};      ///< of one step of this rank on each axis; seconds stay 0
@@ -25,9 +25,10 @@ struct StepPlan {
 /// `generate`: also plan for sampling text while training. `target`: the device to plan for;
 /// nullptr: a cpu. Memory is that of the worst of shapes_of(options) or, where a pipeline has
 /// several in flight, of any mixture of them, given that the engine gets `arena_requests`; work and
-/// traffic of the largest.
+/// traffic of the largest. Without `snapshot` its size, which takes a walk over all cuts of all
+/// tensors, stays 0.
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate, const Device* target = nullptr);
+                   bool generate, const Device* target = nullptr, bool snapshot = true);
 
 /// As plan_step() for a model that only evaluates batches of these shapes, and generates.
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
