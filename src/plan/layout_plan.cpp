@@ -58,8 +58,8 @@ std::vector<double> flops_of_stages(const LayoutPlan& plan) {
   return flops;
 }
 
-// What a rank stores hangs on more than its role (replicas are stored once): each gets the most of
-// any, so that ranks of one role have one plan.
+// What a rank stores hangs on more than its role (replicas are stored once, by one of them): each
+// role gets the most of all, so that ranks that do the same work have one plan.
 void add_snapshots(std::vector<RolePlan>& roles) {
   std::size_t most = 0;
   for (const RolePlan& role : roles) most = std::max(most, role.plan.snapshot_bytes);

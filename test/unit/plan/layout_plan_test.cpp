@@ -16,6 +16,8 @@ using test::plan_case;
 using test::variants;
 
 constexpr double kPlenty = 1e15;
+/// Value and two moments of the 40 parameters of three layers.
+constexpr std::size_t kStoredTensors = 3 * 40;
 
 /// Plans every rank of the layout by itself.
 void expect_roles_stand_for_all(const PlanCase& request) {
@@ -30,7 +32,8 @@ void expect_roles_stand_for_all(const PlanCase& request) {
     const auto role = std::find_if(whole.roles.begin(), whole.roles.end(),
                                    [&](const RolePlan& r) { return r.at == at; });
     ASSERT_NE(role, whole.roles.end()) << rank;
-    EXPECT_LE(own.snapshot_bytes, role->plan.snapshot_bytes) << rank;  // the most of any rank
+    // Data ranks store other pieces of a tensor, each of which begins on a line of its own.
+    EXPECT_LE(own.snapshot_bytes, role->plan.snapshot_bytes + kStoredTensors * 64) << rank;
     own.snapshot_bytes = role->plan.snapshot_bytes;
     add_snapshot(own.memory, own);
     EXPECT_TRUE(same_memory_and_traffic(own, role->plan)) << rank;
