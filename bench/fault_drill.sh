@@ -132,7 +132,7 @@ plan() {
       # So that there is something to fall back from.
       what="$picked, checkpoint of step $save" code=137 where=resume
       words="passed over a damaged checkpoint: .*step_0*$save.*(bytes|crc32c|damaged)"
-      fault+=("fault.${picked}_save_step=$save" fault.kill_rank="$rank" fault.kill_step=$((save + 1 + RANDOM % interval))) ;;
+      fault+=(checkpoint.async=false "fault.${picked}_save_step=$save" fault.kill_rank="$rank" fault.kill_step=$((save + 1 + RANDOM % interval))) ;;
     data)
       pick truncate corrupt
       what="$picked, a shard of the data" fault+=("fault.${picked}_data=DATA/$shard") code=3

@@ -4,15 +4,21 @@
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace choir {
 namespace {
 
+/// Whether this process was started by an MPI launcher, or its daemon. By the name of the parent:
+/// MPI sets the variables of a launcher also in a process that nobody launched.
 bool under_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "PALS_RANKID"})
-    if (std::getenv(name) != nullptr) return true;
+  std::ifstream file("/proc/" + std::to_string(getppid()) + "/comm");
+  std::string parent;
+  std::getline(file, parent);
+  for (const char* name : {"mpiexec", "mpirun", "orterun", "orted", "prterun", "prted", "hydra_pmi",
+                           "slurmstepd", "pals"})
+    if (parent.starts_with(name)) return true;
   return false;
 }
 

@@ -23,7 +23,7 @@ check "... with the version in front" matches "$(ls a/tensorboard/* | head -n 1)
 check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/loss"
 
 # Several runs.
-train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)</script>'
+train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
 run 0 report a b --out both.html
 expect "two runs" 0 "the decks differ in optimizer.learning_rate" "the decks differ in log.interval" "both.html"
 check "... the keys that differ are on the page" has both.html "Keys that differ"
@@ -39,7 +39,7 @@ check "... its end is told" has crashed/report.html "no end in its log"
 cp -r a cut
 truncate -s -40 cut/metrics.jsonl
 run 0 report cut
-expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off: used up to step 19"
+expect "a last line that is cut" 0 "the last line of metrics.jsonl is cut off: used up to step 20"
 mkdir empty
 : >empty/metrics.jsonl
 run 0 report empty

@@ -61,11 +61,13 @@ class LogReader {
     std::string_view rest = text;
     if (take(rest, "resumed from ")) {
       resumed_ = number_behind(text, "(step ");
+      resumed_words_ = text;
     } else if (take(rest, "ready after ")) {
       const bool again = started_ || resumed_ >= 0;
       started_ = true;
       stopped_ = false;
       run_.summary.clear();
+      if (resumed_ >= 0) text = resumed_words_;
       add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
       resumed_ = -1;
     } else if (take(rest, "checkpoint of step ")) {
@@ -88,6 +90,7 @@ class LogReader {
   ReportedRun& run_;
   std::string time_;
   std::int64_t step_ = -1, resumed_ = -1;
+  std::string resumed_words_;
   bool started_ = false, stopped_ = false, in_summary_ = false;
 };
 
