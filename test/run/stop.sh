@@ -85,8 +85,9 @@ expect "the wrong launcher" 5 "4 independent 1-rank jobs: wrong launcher"
 train 2 a_file/run
 expect "a run directory that cannot be made" 6 "a_file/run"
 
-# Batch systems and launchers repeat themselves.
-start 2 train "$debug" "${small[@]}" run.dir=repeated "${long[@]}"
+# Batch systems and launchers repeat themselves. Slow steps, so that the run still stands when the last signal comes: an
+# mpiexec that has nothing to do any more dies of it.
+start 2 train "$debug" "${small[@]}" run.dir=repeated "${long[@]}" fault.enable=true fault.slow_rank=0 fault.slow_step=21 fault.slow_ms=500
 wait_for out "step=20 "
 for _ in 1 2 3 4 5 6 7 8; do kill -USR1 "$pid" 2>/dev/null; sleep 0.02; done
 end 15
