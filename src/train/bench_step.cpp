@@ -146,8 +146,16 @@ class Bench {
   std::int64_t step_ = 0, base_ = 0, heap_ = 0;
 };
 
+/// What a recogniser of word pieces usually has.
+constexpr std::int64_t kSpokenUnits = 1024;
+
 void Bench::prepare() {
   batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
+  if (deck_.model.speech() && deck_.model.gpt.vocab_size == 0) {
+    deck_.model.gpt.vocab_size = kSpokenUnits;
+    log_.info("model.vocab_size is not given, and synthetic speech has no labels of its own: {}",
+              kSpokenUnits);
+  }
   data_ = open_bench_batches(deck_, batch_, mesh_, log_, options_.speech);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
   result_.deck = deck_.source;

@@ -167,3 +167,6 @@ train_speech 2 wrong data.train=damaged
 expect "a damaged utterance" 3 "damaged" "data.on_bad=skip"
 train_speech 1 skipped data.train=damaged data.on_bad=skip train.max_steps=2
 expect "... is more than 1 % here" 3 "more than 1 %"
+
+run 1 bench step "$root/inputs/asr_digits.json" --seconds 0.2 --no-ceilings
+expect "a bench of a deck whose units come with its data" 0 "model.vocab_size is not given" "x real time" "VALID"
