@@ -46,8 +46,10 @@ incomplete=$(awk '/^## / { if (step != "" && missing()) print step; step = $0; s
   /[*][*]Question[.][*][*]/ { asked = 1 }
   /[*][*]Answer[.][*][*]/ { answered = 1 }
   function missing() { return !shown || !asked || !answered }
-  END { if (missing()) print step }' "$text")
-check "each step shows output, asks and answers: $incomplete" test -z "$incomplete"
+  END { if (missing()) print step }' "$text" | paste -sd';')
+if [ -z "$incomplete" ]; then pass "each step shows output, asks and answers"
+else fail "each step shows output, asks and answers" "$incomplete"
+fi
 
 # What a line promises, as a pattern.
 pattern() {  # pattern LINE
@@ -68,7 +70,7 @@ promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
 # The text with what was printed this time; of lines that differ in numbers only the one with the same first number, then
 # the next.
 refresh() {  # refresh COMMAND_NUMBER
-  local line rest chunk found first fresh after=0 output=$work/steps/output.$1
+  local line rest chunk part found first fresh at after=0 output=$work/steps/output.$1
   while IFS= read -r line; do
     fresh=$line
     if [ -n "$line" ] && [ "$line" != ... ]; then
@@ -83,9 +85,12 @@ refresh() {  # refresh COMMAND_NUMBER
         while :; do
           chunk=${line%%...*}
           [[ $rest =~ $(pattern "$chunk") ]]
-          fresh+=${BASH_REMATCH[0]}
-          rest=${rest#*"${BASH_REMATCH[0]}"}
+          part=${BASH_REMATCH[0]}
+          rest=${rest#*"$part"}
+          [[ ${chunk% } != *[0-9] || $part == *[0-9] ]] || part=${part% [a-zA-Z]*}  # a word behind it is no unit
+          fresh+=$part
           [ "$chunk" != "$line" ] || break
+          [[ $chunk != *' ' ]] || fresh+=" "
           fresh+=... line=${line#*...}
         done
       fi
