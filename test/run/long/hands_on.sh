@@ -131,7 +131,7 @@ for ((step = 1; step <= count; ++step)); do
   if [ "$command" = 'echo $?' ]; then check "$step: ... which is $(cat "$shown")" diff "$shown" "$output"
   elif [ "$next" != 'echo $?' ]; then expect "$step: $command" 0
   fi
-  check "$step: prints what is shown" promised "$output" "$shown" || show_output
+  check "$step: prints what is shown" promised "$output" "$shown" || (cd "$work" && show_output)
 done
 cd "$work" || exit 1
 [ -z "${HANDS_ON_KEEP:-}" ] || cp -r steps "$HANDS_ON_KEEP"
