@@ -58,5 +58,5 @@ Try next:
   $build/choir eval $run
   jobs/launch -n 4 $build/choir train inputs/debug.json     the same program, any number of ranks
   $build/choir train --describe                             every key of a deck
-  $build/choir report $run                          one page: curves, phases, memory, samples
+  $build/choir report $run                       one page: curves, phases, memory, samples
 END
