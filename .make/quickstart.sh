@@ -42,7 +42,7 @@ rm -f "$run/unfinished"
 echo
 echo "== 3. The model writes"
 generate=("$build/choir" generate "$run" --prompt "$prompt" --tokens 400)
-echo "\$ ${generate[*]@Q}"
+launch_show "${generate[@]}"
 "${generate[@]}"
 
 # "first loss" and "last loss" from the record of the run.
@@ -56,6 +56,7 @@ cat <<END
 Try next:
   $build/choir generate $run --prompt "To be" --temperature 0.5 --seed 7
   $build/choir eval $run
-  mpiexec -n 4 $build/choir train inputs/debug.json         the same program, any number of ranks
+  jobs/launch -n 4 $build/choir train inputs/debug.json     the same program, any number of ranks
   $build/choir train --describe                             every key of a deck
+  $build/choir report $run                       one page: curves, phases, memory, samples
 END

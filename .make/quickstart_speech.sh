@@ -112,5 +112,5 @@ cat <<END
 Try next:
   $choir transcribe runs/asr_tutorial FILE.wav --json     any sound file, with the times of words
   $choir eval runs/asr_tutorial                           each validation set apart
-  mpiexec -n 4 $choir train inputs/asr_tutorial.json run.dir=runs/four train.micro_batches=4
+  jobs/launch -n 4 $choir train inputs/asr_tutorial.json run.dir=runs/four train.micro_batches=4
 END

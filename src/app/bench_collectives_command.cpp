@@ -1,6 +1,8 @@
 // choir bench collectives
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -92,18 +94,32 @@ std::string to_text(const AllReduceComparison& c) {
          line("yardstick: every rank copies as many bytes", c.copy);
 }
 
+std::string group_of(const CollectiveRow& r) {
+  return fmt::format("# {} along {} ({} ranks) by {}", r.name, r.axis, r.ranks, r.transport);
+}
+
+/// Measured were all collectives of one size, then the next size; printed is one table each.
+std::vector<CollectiveRow> by_group(const std::vector<CollectiveRow>& rows) {
+  std::vector<std::string> groups;
+  for (const CollectiveRow& r : rows)
+    if (std::ranges::find(groups, group_of(r)) == groups.end()) groups.push_back(group_of(r));
+  std::vector<CollectiveRow> sorted;
+  for (const std::string& group : groups)
+    std::ranges::copy_if(rows, std::back_inserter(sorted),
+                         [&](const CollectiveRow& r) { return group_of(r) == group; });
+  return sorted;
+}
+
 std::string to_text(const CollectivesReport& report) {
   std::string text =
       fmt::format("# {} ranks, {}, median of the slowest rank\n", report.ranks, report.device);
   if (!report.note.empty()) text += "# staged because " + report.note + "\n";
   std::string heading;
   double sum = 0;
-  for (const CollectiveRow& r : report.rows) {
-    const std::string group =
-        fmt::format("# {} along {} ({} ranks) by {}", r.name, r.axis, r.ranks, r.transport);
-    if (group != heading)
+  for (const CollectiveRow& r : by_group(report.rows)) {
+    if (group_of(r) != heading)
       text += fmt::format("{}\n# {:>12} {:>12} {:>6} {:>6} {:>5} {:>12} {:>8} {:>8} {:>7}\n",
-                          heading = group, "size (B)", "count", "type", "redop", "root",
+                          heading = group_of(r), "size (B)", "count", "type", "redop", "root",
                           "time (us)", "algbw", "busbw", "#wrong");
     text += fmt::format("  {:>12} {:>12} {:>6} {:>6} {:>5} {:>12.2f} {:>8.3f} {:>8.3f} {:>7}\n",
                         r.bytes, r.bytes / sizeof(float), "float", r.redop, r.root, 1e6 * r.seconds,

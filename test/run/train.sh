@@ -76,4 +76,5 @@ for deck in "$root"/inputs/*.json; do
   [ "$name" != bench_b ] || shrink+=(model.n_layer=2)
   run 2 train "$deck" run.dir="shipped_$name" "${shrink[@]}"
   expect "inputs/$name.json starts" 0 "step=2 loss=" "summary:"
+  check "... and inputs/README.md tells of it" grep -qF "\`$name.json\`" "$root/inputs/README.md"
 done

@@ -2,7 +2,8 @@
 # jobs/hands_on.md, every command of it, in a copy of the tree: a ```console block has commands (lines with "$ ", continued
 # by "\") and what they print, shortened. A command ends with 0 unless the next one is `echo $?`, and prints the lines
 # shown: a number stands for any number (with its unit), "..." for anything; of `echo $?` the number itself counts.
-# About six minutes. HANDS_ON_KEEP=FOLDER keeps the output of each command.
+# About seven minutes. HANDS_ON_KEEP=FOLDER keeps the output of each command; HANDS_ON_FRESH=FILE gets the text with the
+# numbers of this run in the lines that it shows.
 . "$(dirname "$0")/../lib/common.sh"
 text=${HANDS_ON_TEXT:-$root/jobs/hands_on.md}
 if ! command -v espeak-ng >/dev/null; then pass "hands-on: no espeak-ng here"; exit; fi
@@ -15,6 +16,7 @@ mkdir -p "$copy/build/obj"
   tar cf - -T -) | tar xf - -C "$copy"
 cp -a "$build"/choir "$build"/choir_*.hpp "$build"/features.* "$copy/build/"
 cp -a "$build"/obj/src "$build"/obj/kernels "$copy/build/obj/"
+touch "$copy/src/app/main.cpp"  # so that `make` has something to do
 if [ -s "$root/data/shakespeare/input.txt" ]; then  # spares the download
   mkdir -p "$copy/data/shakespeare" && cp "$root/data/shakespeare/input.txt" "$copy/data/shakespeare/"
 fi
@@ -36,6 +38,19 @@ awk -v out="$work/steps" '
 count=$(cat steps/count)
 check "the text has commands: $count" test "$count" -ge 40
 
+# Each step of the session has output, a question and an answer.
+incomplete=$(awk '/^## / { if (step != "" && missing()) print step; step = $0; shown = asked = answered = 0 }
+  /^```/ { inside = $0 == "```console"; continued = 0; next }
+  inside && (continued || /^\$ /) { continued = /(\\|[|])$/; next }
+  inside { shown = 1 }
+  /[*][*]Question[.][*][*]/ { asked = 1 }
+  /[*][*]Answer[.][*][*]/ { answered = 1 }
+  function missing() { return !shown || !asked || !answered }
+  END { if (missing()) print step }' "$text" | paste -sd';')
+if [ -z "$incomplete" ]; then pass "each step shows output, asks and answers"
+else fail "each step shows output, asks and answers" "$incomplete"
+fi
+
 # What a line promises, as a pattern.
 pattern() {  # pattern LINE
   sed -E 's/[][\\.*^$()+?{}|]/\\&/g; s/(\\\.){3}/@ANY@/g
@@ -50,6 +65,54 @@ promised() {  # promised OUTPUT SHOWN: each line that is shown is printed
     grep -qE -- "^ *$(pattern "$line")" "$1" || { echo "not printed: $line"; missing=1; }
   done <"$2"
   return $missing
+}
+
+# The text with what was printed this time; of lines that differ in numbers only the one with the same first number, then
+# the next.
+refresh() {  # refresh COMMAND_NUMBER
+  local line rest chunk part found first fresh at after=0 output=$work/steps/output.$1
+  while IFS= read -r line; do
+    fresh=$line
+    if [ -n "$line" ] && [ "$line" != ... ]; then
+      first=$(sed -E 's/^([^0-9]*[0-9][0-9,.]*).*/\1/' <<<"$line")
+      found=$(grep -nE -- "^ *$(pattern "$line")" "$output" | cut -d: -f1)
+      rest=$(for at in $found; do sed -n "${at}p" "$output" | grep -F -- "${first##*...}" >/dev/null && echo "$at"; done)
+      [ -z "$rest" ] || found=$rest
+      at=$(awk -v after="$after" '$1 > after { print; exit }' <<<"$found")
+      at=${at:-${found%%$'\n'*}}
+      if [ -n "$at" ]; then
+        after=$at fresh="" rest=$(sed -n "${at}p" "$output")
+        while :; do
+          chunk=${line%%...*}
+          [[ $rest =~ $(pattern "$chunk") ]]
+          part=${BASH_REMATCH[0]}
+          rest=${rest#*"$part"}
+          [[ ${chunk% } != *[0-9] || $part == *[0-9] ]] || part=${part% [a-zA-Z]*}  # a word behind it is no unit
+          fresh+=$part
+          [ "$chunk" != "$line" ] || break
+          [[ $chunk != *' ' ]] || fresh+=" "
+          fresh+=... line=${line#*...}
+        done
+      fi
+    fi
+    printf '%s\n' "$fresh"
+  done <"$work/steps/shown.$1"
+}
+fresh_text() {
+  local line inside="" continued="" n=0
+  while IFS= read -r line; do
+    case $line in
+      '```console') inside=yes ;;
+      '```'*) inside="" ;;
+    esac
+    if [ -z "$inside" ] || [ "$line" = '```console' ]; then printf '%s\n' "$line"; continue; fi
+    if [ -n "$continued" ] || [[ $line == '$ '* ]]; then
+      [ -n "$continued" ] || n=$((n + 1))
+      continued=""
+      printf '%s\n' "$line"
+      if [[ $line =~ [\\|]$ ]]; then continued=yes; else refresh "$n"; fi
+    fi
+  done <"$text"
 }
 
 cd "$copy" || exit 1
@@ -68,8 +131,9 @@ for ((step = 1; step <= count; ++step)); do
   if [ "$command" = 'echo $?' ]; then check "$step: ... which is $(cat "$shown")" diff "$shown" "$output"
   elif [ "$next" != 'echo $?' ]; then expect "$step: $command" 0
   fi
-  check "$step: prints what is shown" promised "$output" "$shown" || show_output
+  check "$step: prints what is shown" promised "$output" "$shown" || (cd "$work" && show_output)
 done
 cd "$work" || exit 1
 [ -z "${HANDS_ON_KEEP:-}" ] || cp -r steps "$HANDS_ON_KEEP"
+[ -z "${HANDS_ON_FRESH:-}" ] || { fresh_text >fresh.md && cp fresh.md "$HANDS_ON_FRESH"; }
 check "in at most 45 minutes: $((SECONDS - began)) s" test $((SECONDS - began)) -le "${HANDS_ON_LIMIT:-2700}"
