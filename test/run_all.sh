@@ -153,9 +153,9 @@ scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 # Scripts that measure no time, wait for no signal and kill nothing at a chosen moment: they look at words, codes and
 # bits, which another script beside them does not change. One that is not named here runs alone.
-beside_others=" transcribe stream speech_train prepare_audio prepare_speech kernel_mutations cudnn_plans vendor bundle
-  data decks freeze gpu_report host_cuda kernel_resources layouts devices offload precision recompute reproducible
-  tensor tools train warm_start zero "
+beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
+  host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
+  recompute devices layouts offload tools gpu_report kernel_resources "
 limit_of() { case $1 in */long/*) echo 3600 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name
