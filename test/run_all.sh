@@ -151,8 +151,8 @@ else echo "kernels, on a GPU: not run, there is none here"; fi
 scripts=("$here"/run/*.sh)
 [ -n "$emulated" ] || scripts=("$here"/run/{train,resume,precision,devices,decks,plan,tools,speech_train,transcribe}.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
-# Scripts that measure no time, wait for no signal and kill nothing at a chosen moment: they look at words, codes and
-# bits, which another script beside them does not change. One that is not named here runs alone.
+# Scripts in which nothing must happen within a time or at a moment: they look at words, codes and bits, which another
+# script beside them does not change. The longest first. One that is not named here runs alone.
 beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
   host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
   recompute devices layouts offload tools gpu_report kernel_resources "
