@@ -161,8 +161,8 @@ $(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD
 # HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
 # what executes them are instrumented; for threads the scheduler itself must not be.
 HOST_FLAGS_plain   := -O2
-HOST_FLAGS_address := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
-HOST_FLAGS_thread  := -O1 -g -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
+HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
+HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
 HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror)
 HOST_CUDA_SOURCES := $(filter-out kernels/cuda/%,$(filter-out $(HOST_CUDA_NEVER),$(CUDA_SOURCES)))
 define host_variant

@@ -102,7 +102,7 @@ cp -r inputs jobs "$folder/"
 mkdir -p "$folder/bench" "$folder/test"
 cp bench/*.sh bench/*.py "$folder/bench/"
 cp -r bench/lib "$folder/bench/"
-cp -r test/run test/run_all.sh "$folder/test/"
+cp -r test/run test/run_all.sh test/run_shards.sh "$folder/test/"
 cp .make/bundle_run.sh "$folder/run"
 chmod +x "$folder/run"
 revision=$(sed -nE 's/.*CHOIR_BUILD_REVISION "(.*)"/\1/p' "$build/choir_revision.hpp")

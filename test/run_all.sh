@@ -2,6 +2,8 @@
 # run_all.sh BUILD [--long|--program]: every test there is; with those that take long; or only those that can differ in a
 # program built without CUDA. One line a part with its time, the output of what failed, and as last line "N passed, N
 # failed". The exit code is 1 when anything failed, crashed, hung or was not there to be run.
+# Most parts have the machine to themselves. Scripts named in `beside_others` below run PARTS_ABREAST (default 2) at a
+# time, in what is left by one another's starts and waits; in twice the time, if need be.
 set -u
 build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
@@ -15,13 +17,45 @@ rm -rf "$logs"
 mkdir -p "$logs"
 passed=0 failed=0
 began=$SECONDS
+cores=$(nproc 2>/dev/null || echo 1)
+abreast=${PARTS_ABREAST:-$((cores > 1 ? 2 : 1))}
+# Threads of a team that wait for each other sleep: those that spin take the core from the one they wait for.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 
-# part NAME SECONDS COMMAND...: runs it and counts by the last "N passed, N failed" of its output. A part that ends
-# with another exit code than 0 without naming a failure, or passes nothing, counts as one failure.
-part() {
-  local name=$1 limit=$2 log good=0 bad=0 code=0 start=$SECONDS counts note=""
-  shift 2
-  log=$logs/${name//[ \/]/_}.log
+# Parts run in the background, each a job with a process group of its own: so signals to this script are answered at
+# once, and a test that sends or catches signals finds them as a command in a terminal does.
+set -m
+family() {  # family PID: it and all that descends from it
+  local child
+  echo "$1"
+  for child in $(pgrep -P "$1"); do family "$child"; done
+}
+stop_all() {  # stop_all CODE: nothing that was started here stays
+  local job pids=""
+  trap '' INT TERM HUP
+  for job in $(jobs -p); do pids+=" $(family "$job")"; done
+  # shellcheck disable=SC2086
+  if [ -n "$pids" ]; then
+    kill -TERM $pids
+    sleep 1
+    for job in $(jobs -p); do pids+=" $(family "$job")"; done
+    kill -KILL $pids
+  fi 2>/dev/null
+  echo "stopped"
+  echo "$passed passed, $((failed + 1)) failed"
+  exit "$1"
+}
+trap 'stop_all 130' INT
+trap 'stop_all 143' TERM
+trap 'stop_all 129' HUP
+
+# run_part KEY NAME SECONDS COMMAND...: runs it and counts by the last "N passed, N failed" of its output. A part that ends
+# with another exit code than 0 without naming a failure, or passes nothing, counts as one failure. The counts go to
+# KEY.counts as the last thing done.
+run_part() {
+  local key=$1 name=$2 limit=$3 log good=0 bad=0 code=0 start=$SECONDS counts note="" text excerpt
+  shift 3
+  log=$logs/$key.log
   timeout --kill-after=10 "$limit" "$@" >"$log" 2>&1 </dev/null || code=$?
   counts=$(grep -aE '(^|[ =:])[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
   if [ -n "$counts" ]; then
@@ -33,24 +67,69 @@ part() {
   elif [ "$bad" -eq 0 ] && [ "$code" -ne 0 ]; then note=" (exit code $code)"; bad=1
   elif [ "$good" -eq 0 ] && [ "$bad" -eq 0 ]; then note=" (no test ran)"; bad=1
   fi
-  passed=$((passed + good)) failed=$((failed + bad))
-  printf '%-28s %5d passed %3d failed  %4d s%s\n' "$name" "$good" "$bad" $((SECONDS - start)) "$note"
-  [ "$bad" -eq 0 ] && return
-  grep -aE -A 14 '^not ok|Failure|^FAILED|ERROR: |runtime error' "$log" | head -n 60 | sed 's/^/    /'
-  echo "    ... all of it: $log"
+  text=$(printf '%-28s %5d passed %3d failed  %4d s%s' "$name" "$good" "$bad" $((SECONDS - start)) "$note")
+  if [ "$bad" -ne 0 ]; then
+    excerpt=$(grep -aE -A 14 '^not ok|Failure|^FAILED|ERROR: |runtime error' "$log" | head -n 60 | sed 's/^/    /')
+    text+=${excerpt:+$'\n'$excerpt}
+    text+=$'\n'"    ... all of it: $log"
+  fi
+  printf '%s\n' "$text"
+  echo "$good $bad" >"$logs/$key.counts"
 }
-gtest() {  # gtest NAME RANKS PROGRAM: on N ranks, killed with them
+running=()  # the parts that were started and not yet counted
+start_part() {  # start_part NAME SECONDS COMMAND...
+  local key=${1//[ \/]/_}
+  running+=("$key")
+  run_part "$key" "$@" &
+}
+# Waits for all that runs, and counts it. What left no counts did not live to write them.
+settle() {
+  local key good bad
+  wait
+  for key in ${running[@]+"${running[@]}"}; do
+    good="" bad=""
+    [ ! -e "$logs/$key.counts" ] || read -r good bad <"$logs/$key.counts"
+    if [[ ! $good =~ ^[0-9]+$ || ! $bad =~ ^[0-9]+$ ]]; then
+      echo "$key: ended without a result"
+      good=0 bad=1
+    fi
+    passed=$((passed + good)) failed=$((failed + bad))
+  done
+  running=()
+}
+part() { settle; start_part "$@"; settle; }  # alone
+part_beside() {  # as soon as fewer than `abreast` run
+  while [ "$(jobs -rp | wc -l)" -ge "$abreast" ]; do wait -n; done
+  start_part "$@"
+}
+gtest() {  # gtest NAME RANKS PROGRAM OPTION...: on N ranks, killed with them
   local name=$1 ranks=$2 program=$3
+  shift 3
   if [ ! -x "$program" ]; then
     echo "$name: $program is missing"
     failed=$((failed + 1))
     return
   fi
-  part "$name" 300 "$here/../jobs/launch.sh" "$ranks" "$program"
+  part "$name" 300 "$here/../jobs/launch.sh" "$ranks" "$program" "$@"
+}
+# Programs of one rank, spread over the cores; one thread each.
+shards() {  # shards NAME PROGRAM OPTION...
+  local name=$1
+  shift
+  part "$name" 600 "$here/run_shards.sh" "$@"
+}
+# The suites of a folder of tests as a filter of GoogleTest, those with parameters too.
+suites_of() {
+  sed -nE 's/^(TEST|TEST_F|TEST_P|TYPED_TEST)\(([A-Za-z0-9_]+),.*/\2/p' "$here/$1"/*.cpp | sort -u |
+    awk '{ printf "%s%s.*:*/%s.*:%s/*", (NR > 1 ? ":" : ""), $1, $1, $1 }'
 }
 
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }
-gtest "unit" 1 "$build/test_unit"
+# One thread a test, where the test sets up no team of its own; and the operators on a team of all cores, as the tests
+# of one rank below train whole models on it.
+shards "unit" "$build/test_unit"
+if [ -d "$here/unit/ops" ]; then gtest "unit, ops on all cores" 1 "$build/test_unit" --gtest_filter="$(suites_of unit/ops)"
+else echo "unit, ops on all cores: not run, its sources are not here"; fi
 for ranks in "${rank_counts[@]}"; do gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
 for ranks in ${emulated:+2 3 4}; do
@@ -58,16 +137,11 @@ for ranks in ${emulated:+2 3 4}; do
 done
 # The kernels on the CPU, spread over the cores: in order of the source under the memory checkers, shuffled without them,
 # and the cases named for it under the race detector.
-shards() {  # shards NAME VARIANT OPTION...
-  local name=$1 program=$build/test_host_cuda_$2
-  shift 2
-  part "$name" 600 "$here/host_cuda/run_shards.sh" "$program" "$@"
-}
 if [ -n "$emulated" ]; then
-  shards "kernels, ASan + UBSan" address
-  HOST_CUDA_SEED=7 shards "kernels, shuffled" plain
-  if [ "$long" = --long ]; then shards "kernels, TSan" thread
-  else shards "kernels, TSan" thread --gtest_filter='*Tsan*'; fi
+  shards "kernels, ASan + UBSan" "$build/test_host_cuda_address"
+  HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain"
+  if [ "$long" = --long ]; then shards "kernels, TSan" "$build/test_host_cuda_thread"
+  else shards "kernels, TSan" "$build/test_host_cuda_thread" --gtest_filter='*Tsan*'; fi
 fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
 else echo "kernels, on a GPU: not run, there is none here"; fi
@@ -77,11 +151,29 @@ else echo "kernels, on a GPU: not run, there is none here"; fi
 scripts=("$here"/run/*.sh)
 [ -n "$emulated" ] || scripts=("$here"/run/{train,resume,precision,devices,decks,plan,tools,speech_train,transcribe}.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
+# Scripts in which nothing must happen within a time or at a moment: they look at words, codes and bits, which another
+# script beside them does not change. The longest first. One that is not named here runs alone.
+beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
+  host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
+  recompute devices layouts offload tools gpu_report kernel_resources "
+limit_of() { case $1 in */long/*) echo 3600 ;; *) echo 180 ;; esac; }
+is_beside_others() {
+  local name
+  for name in $beside_others; do [ "$1" != "$here/run/$name.sh" ] || return 0; done
+  return 1
+}
 for script in "${scripts[@]}"; do
-  limit=180
-  case $script in */long/*) limit=3600 ;; esac
-  part "run/$(basename "$script" .sh)" "$limit" "$script" "$build"
+  is_beside_others "$script" || part "run/$(basename "$script" .sh)" "$(limit_of "$script")" "$script" "$build"
 done
+# Ranks that wait give the core away here too; and every limit is doubled (lib/common.sh).
+if [ "$abreast" -gt 1 ]; then export OMPI_MCA_mpi_yield_when_idle=1 TEST_PATIENCE=2; fi
+for name in $beside_others; do  # the longest first
+  for script in "${scripts[@]}"; do
+    [ "$script" = "$here/run/$name.sh" ] || continue
+    part_beside "run/$name" $(($(limit_of "$script") * ${TEST_PATIENCE:-1})) "$script" "$build"
+  done
+done
+settle
 
 echo "in $((SECONDS - began)) s"
 echo "$passed passed, $failed failed"

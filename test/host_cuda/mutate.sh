@@ -42,7 +42,7 @@ try() {
   fi
   local filter="*"
   [ "$variant" = thread ] && filter="*Tsan*"
-  if timeout 600 test/host_cuda/run_shards.sh "$mutants/program" --gtest_filter="$filter" >"$log" 2>&1; then
+  if FAIL_FAST=1 timeout 600 test/run_shards.sh "$mutants/program" --gtest_filter="$filter" >"$log" 2>&1; then
     echo "not ok $kind of $file:$line was taken out and no test noticed: $(sed -n "${line}p" "$file")"
     failed=$((failed + 1))
   else

@@ -9,7 +9,7 @@ esac
 bundle=$work/bundle
 check "the folder is made" "$root/.make/bundle.sh" --folder "$build" "$work"
 for file in run MANIFEST bin/choir bin/mpiexec bin/orted inputs/debug.json jobs/launch.sh bench/gpu_report.sh bench/peer_torch.py \
-  test/run_all.sh lib/libmpi.so.40 lib/openmpi/mca_btl_vader.so share/openmpi/help-orterun.txt; do
+  test/run_all.sh test/run_shards.sh lib/libmpi.so.40 lib/openmpi/mca_btl_vader.so share/openmpi/help-orterun.txt; do
   [ -e "$bundle/$file" ] || { fail "the folder has what it takes" "$file is missing"; break; }
 done
 [ ! -e "$bundle/$file" ] || pass "the folder has what it takes"

@@ -41,7 +41,7 @@ espeak-ng -v en-us -w other.wav "three seven one"
 # 44 bytes of header, then samples: of 1.wav again and again.
 {
   head -c 44 1.wav
-  for _ in $(seq 1 60); do tail -c +45 1.wav; tail -c +45 2.wav; done
+  for _ in $(seq 1 16); do tail -c +45 1.wav; tail -c +45 2.wav; done
 } >long.wav
 bytes=$(($(file_bytes long.wav) - 44))
 le32() { printf "\\x$(printf %02x $(($1 & 255)))\\x$(printf %02x $(($1 >> 8 & 255)))\\x$(printf %02x $(($1 >> 16 & 255)))\\x$(printf %02x $(($1 >> 24)))"; }

@@ -19,7 +19,7 @@ debug=$root/inputs/debug.json
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
 export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
-limit=60                  # seconds that a run may take
+limit=$((60 * ${TEST_PATIENCE:-1}))  # seconds that a run may take
 passed=0 failed=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1
 mounted=""
@@ -82,9 +82,9 @@ stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first 
   kill -9 $children "$1" 2>/dev/null
   wait "$1" 2>/dev/null
 }
-# wait_for FILE WORDS: until they are there, at most 20 seconds.
+# wait_for FILE WORDS: until they are there, at most 20 seconds (more where scripts run side by side).
 wait_for() {
-  local until=$((SECONDS + 20))
+  local until=$((SECONDS + 20 * ${TEST_PATIENCE:-1}))
   until grep -qsF -- "$2" "$1"; do
     [ "$SECONDS" -lt "$until" ] || return 1
     sleep 0.02

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# run_shards.sh PROGRAM [GoogleTest option ...]: the tests of a program of one rank, spread over the cores (one emulated
+# GPU is one thread). FAIL_FAST=1: to be known is only whether any fails. Last line "N passed, N failed".
+set -u
+program=$1
+shift
+cores=$(nproc)
+shards=$((4 * cores))  # so that no core waits long for the last one
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+if [ ! -x "$program" ]; then
+  echo "FAILED: $program is missing"
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+# ThreadSanitizer wants addresses where it expects them; leaks of MPI at its end are not ours to find.
+fixed=""
+setarch -R true 2>/dev/null && fixed="setarch -R"
+export ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 \
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 OMP_NUM_THREADS=1
+# Each takes the next shard until there is none; a name is taken by making it. Files of tests do not meet.
+worker() {
+  local i code
+  for ((i = 0; i < shards; ++i)); do
+    [ -z "${FAIL_FAST:-}" ] || [ ! -e "$logs/failed" ] || return
+    mkdir "$logs/tmp.$i" 2>/dev/null || continue
+    TMPDIR=$logs/tmp.$i TEST_TMPDIR=$logs/tmp.$i GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i \
+      $fixed "$program" --gtest_brief=1 ${FAIL_FAST:+--gtest_fail_fast} "$@" >"$logs/$i" 2>&1
+    code=$?
+    [ "$code" -eq 0 ] || : >"$logs/failed"
+    echo "$code" >"$logs/$i.code"
+  done
+}
+for ((w = 0; w < cores; ++w)); do worker "$@" & done
+wait
+passed=0 failed=0
+for ((i = 0; i < shards; ++i)); do
+  [ -e "$logs/$i.code" ] || { [ -n "${FAIL_FAST:-}" ] && [ -e "$logs/failed" ] && continue; }
+  grep -av '^ranks=' "$logs/$i"
+  counts=$(sed -nE 's/^ranks=.*: ([0-9]+) passed, ([0-9]+) failed$/\1 \2/p' "$logs/$i" | tail -n 1)
+  [ -n "$counts" ] || counts="0 1"  # it died
+  code=$(cat "$logs/$i.code" 2>/dev/null || echo 1)
+  passed=$((passed + ${counts% *})) failed=$((failed + ${counts#* }))
+  [ "$code" -eq 0 ] || [ "${counts#* }" -gt 0 ] || { echo "FAILED: shard $i ends with exit code $code"; failed=$((failed + 1)); }
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
