@@ -82,7 +82,7 @@ check "... with the same lines" cmp a.json b.json
 run 2 transcribe run missing.wav 1.wav --stream
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav 1.wav --stream --on-bad skip
-expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recordings"
+expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording,"
 run 0 transcribe run 1.wav --stream --window 5
 expect "windows of a stream" 2 "--window" "--stream"
 run 0 transcribe run 1.wav --stream --batch 2

@@ -98,7 +98,7 @@ as_c() {
   shift 4
   check "$name is made" ./convert c.wav "$name" "$format" "$hertz" "$channels" 1
   run 0 transcribe run "$name" "$@"
-  expect "... is read" 0 "$name: " "transcribed 1 recordings, 2."
+  expect "... is read" 0 "$name: " "transcribed 1 recording, 2."
 }
 as_c flac.flac flac 22050 1
 check "... and says the same" text_is flac.flac
@@ -135,7 +135,7 @@ check "NaN is made" ./convert a.wav nan.wav float 22050 1 1
 run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"
 run 0 transcribe run nan.wav a.wav --on-bad skip
-expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recordings" "1 left out"
+expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 left out"
 for ranks in 0 2; do
   run $ranks transcribe run nan.wav --on-bad skip
   expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"
@@ -145,7 +145,7 @@ expect "... nor beside one that is not there" 3 "missing.wav: " "none of 2 recor
 run 2 transcribe run missing.wav a.wav
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav a.wav --on-bad skip
-expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recordings" "1 left out"
+expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording," "1 left out"
 : >empty.wav
 run 0 transcribe run empty.wav
 expect "an empty file" 3 "empty.wav"
