@@ -103,7 +103,8 @@ int verify(MpiSession& session, const Request& request) {
 int verify_command(const Arguments& arguments) {
   CLI::App app(
       "Trains a few steps on one rank and in every layout, and compares every loss, norm,\n"
-      "parameter, gradient and moment. No data are read: tokens or utterances are random. Exit code\n"
+      "parameter, gradient and moment. No data are read: tokens or utterances are random. Exit "
+      "code\n"
       "4 when a layout differs.",
       "choir verify");
   Request request;
@@ -118,8 +119,9 @@ int verify_command(const Arguments& arguments) {
   app.add_option("--steps", request.options.steps, "optimizer steps of each run")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--precision", request.precision, "fp64 (on the CPU), fp32 or bf16-mixed")
-      ->check(CLI::IsMember({"fp64", "fp32", "bf16-mixed"}))
+  app.add_option("--precision", request.precision,
+                 "fp64 (on the CPU), fp32, bf16-mixed, bf16-true or fp16-mixed")
+      ->check(CLI::IsMember({"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}))
       ->capture_default_str();
   app.add_option("--json", request.json, "also write a JSON object a layout to this file");
   // For tests: the program must notice. Not in the help.
