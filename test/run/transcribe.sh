@@ -2,29 +2,10 @@
 # choir transcribe: a recogniser trained for a few seconds on spoken digits reads recordings. The text of a recording
 # depends on nothing but itself: not on order, batch, ranks or where it comes from.
 . "$(dirname "$0")/lib/common.sh"
-if ! grep -q HAVE_SNDFILE "$build/choir_features.hpp"; then
-  pass "transcribe: this build has no libsndfile"
-  exit
-fi
+# shellcheck source=lib/digits.sh
+. "$root/test/run/lib/digits.sh"
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.03
-for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
-run 1 prepare tokenizer train --out char --type char
-run 1 prepare tokens train val --tokenizer char.json --name char
-cat >digits.json <<'END'
-{
-  "model": {
-    "type": "fastconformer", "n_layer": 1, "n_embd": 64, "n_head": 2, "subsampling": 4, "subsampling_channels": 16,
-    "mels": 40, "dropout": 0, "freq_masks": 0, "time_masks": 0
-  },
-  "data": { "train": ["train"], "val": ["val"], "batch_duration": 12, "buckets": 4, "window": 64 },
-  "train": { "micro_batches": 1, "max_steps": 150 },
-  "optimizer": { "learning_rate": 5e-3, "warmup_steps": 10, "beta2": 0.98 },
-  "eval": { "interval": 0 }, "checkpoint": { "interval": 0 }, "log": { "interval": 50 }
-}
-END
-run 1 train digits.json run.dir=run checkpoint.interval=150
-expect "a recogniser" 0 "step=150" "checkpoint"
+digits_recogniser "a recogniser" '"n_layer": 1'
 
 # Recordings of other rates: espeak-ng speaks at 22,050 Hz.
 espeak-ng -v en-us -w a.wav "three seven one"
