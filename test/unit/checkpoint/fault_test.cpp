@@ -119,14 +119,14 @@ TEST_F(CheckpointFault, ADirectoryThatIsAFileIsAReason) {
 TEST_F(CheckpointFault, ADirectoryOneMayNotWriteIsAReason) {
   using fs::perms;
   constexpr uid_t kNobody = 65534;  // root may write anywhere
-  const uid_t me = geteuid();
-  if (me == 0 && seteuid(kNobody) != 0) GTEST_SKIP() << "root that may not become somebody else";
-  if (me == 0) ASSERT_EQ(seteuid(me), 0);
-  fs::permissions(run_.path(),
-                  perms::all & ~(perms::owner_write | perms::group_write | perms::others_write));
-  if (me == 0) ASSERT_EQ(seteuid(kNobody), 0);
+  const uid_t me = geteuid(), writer = me == 0 ? kNobody : me;
+  if (seteuid(writer) != 0) GTEST_SKIP() << "root that may not become somebody else";
+  ASSERT_EQ(seteuid(me), 0);
+  constexpr perms kWrite = perms::owner_write | perms::group_write | perms::others_write;
+  fs::permissions(run_.path(), perms::all & ~kWrite);
+  ASSERT_EQ(seteuid(writer), 0);
   const SaveResult result = save(1);
-  if (me == 0) ASSERT_EQ(seteuid(me), 0);
+  ASSERT_EQ(seteuid(me), 0);
   fs::permissions(run_.path(), perms::owner_all);
   EXPECT_FALSE(result.saved);
   EXPECT_NE(result.reason.find("Permission denied"), std::string::npos) << result.reason;
