@@ -3,6 +3,7 @@
 
 #include "choir/app/doctor.hpp"
 #include "choir/app/session.hpp"
+#include "choir/core/plural.hpp"
 
 namespace choir {
 namespace {
@@ -13,6 +14,11 @@ void append(std::vector<Finding>& all, std::vector<Finding> more) {
 
 void report(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks, bool json) {
   fmt::print("{}\n", json ? to_json(findings, ranks) : to_text(findings));
+}
+
+/// What is measured now, for those who wait; beside the report, which may be JSON.
+void tell(const MpiSession& session, const std::string& what) {
+  if (session.rank() == 0) fmt::print(stderr, "doctor: {} ...\n", what);
 }
 
 int examine(MpiSession& session, const std::string& folder, bool json) {
@@ -40,9 +46,14 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   }
   append(findings, examine_software(session));
   append(findings, examine_processor());
+  const int ranks_here = session.size();
+  tell(session, fmt::format("speed of {} rank{}: products of matrices, copies, all-reduce",
+                            ranks_here, plural(ranks_here)));
   append(findings, examine_speed(*mesh));
+  tell(session, fmt::format("clocks, and how soon '{}' has a write on disk", folder));
   findings.push_back(examine_clocks(mesh->world()));
   findings.push_back(examine_file_system(mesh->world(), folder));
+  tell(session, "training of a tiny model, 20 steps");
   findings.push_back(examine_training(*mesh));
   int failed = has_error(findings);
   mesh->world().all_reduce(&failed, 1, DType::i32, ReduceOp::max);
@@ -55,8 +66,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
 int doctor_command(const Arguments& arguments) {
   CLI::App app(
       "Examines ranks, hosts, cores, libraries, speed, storage, and trains a tiny model. Under "
-      "mpiexec it "
-      "examines all of its ranks.",
+      "mpiexec it examines all of its ranks.",
       "choir doctor");
   std::string folder = "runs";
   bool json = false;

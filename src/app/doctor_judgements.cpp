@@ -9,6 +9,7 @@
 
 #include "choir/app/doctor.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -214,8 +215,8 @@ std::string to_text(const std::vector<Finding>& findings) {
     text += fmt::format("{:<8} {:<12} {}\n", word(f.health), f.name, f.text);
     if (!f.remedy.empty()) text += fmt::format("{:<21} -> {}\n", "", f.remedy);
   }
-  return text + fmt::format("{} error{}, {} warning{}", errors, errors == 1 ? "" : "s", warnings,
-                            warnings == 1 ? "" : "s");
+  return text + fmt::format("{} error{}, {} warning{}", errors, plural(errors), warnings,
+                            plural(warnings));
 }
 
 std::string to_json(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks) {

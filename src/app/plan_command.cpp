@@ -9,6 +9,7 @@
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
 #include "choir/core/json.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/plan/plan_report.hpp"
 #include "choir/train/run_data.hpp"
 #include "choir/train/training_data.hpp"
@@ -91,13 +92,15 @@ LayoutPlan planned(PlanCase request, const LayoutChoice& choice, const DeckVaria
   return plan_layout(request);
 }
 
-/// The deck's own layout; nothing, and why on the terminal, where it is not one of these ranks.
-std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, bool speaks) {
+/// The deck's own layout; nothing, and why in `obstacle`, where it is not one of these ranks.
+std::optional<LayoutPlan> own_plan(const PlanCase& request, bool searching, std::string& obstacle) {
   try {
     return plan_layout(request);
   } catch (const DeckError& error) {
     if (!searching) throw;
-    if (speaks) fmt::print("the deck as it is: {}\n", describe(error));
+    obstacle = fmt::format("as written, the deck does not run on {} rank{}: {}\n", request.ranks,
+                           plural(request.ranks), error.what());
+    if (!error.hint().empty()) obstacle += fmt::format("  {}\n", error.hint());
     return std::nullopt;
   }
 }
@@ -134,12 +137,15 @@ int run(const Request& request, const DataFacts& data) {
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
 
-  std::optional<LayoutPlan> plan = own_plan(wanted, searching, speaks);
+  std::string obstacle;
+  std::optional<LayoutPlan> plan = own_plan(wanted, searching, obstacle);
   if (plan && speaks) fmt::print("{}", to_string(*plan, wanted.target));
   std::optional<LayoutSearch> search;
   if (searching) {
     search = search_layouts(wanted, variants);
-    if (speaks) fmt::print("\n{}", to_string(*search, wanted));
+    if (!search->fitting.empty() && !obstacle.empty())
+      obstacle += "  laid out otherwise it does:\n";
+    if (speaks) fmt::print("{}\n{}", obstacle, to_string(*search, wanted));
     if (!(plan && plan->fits())) {
       // The table is an outline: what it offers first is planned rank by rank.
       for (const LayoutChoice& choice : search->fitting) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/data/edit_distance.hpp"
 
 namespace choir {
@@ -80,11 +81,12 @@ std::string speed_of(const std::vector<Transcript>& transcripts, double seconds)
     bad += !t.fault.empty();
     audio += t.fault.empty() ? t.seconds : 0;
   }
+  const std::int64_t good = std::ssize(transcripts) - bad;
   return fmt::format(
-      "transcribed {} recordings, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
+      "transcribed {} recording{}, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
       "(real-time factor {:.5f}){}\n",
-      std::ssize(transcripts) - bad, audio, seconds, audio / seconds,
-      audio > 0 ? seconds / audio : 0.0, bad > 0 ? fmt::format("; {} left out", bad) : "");
+      good, plural(good), audio, seconds, audio / seconds, audio > 0 ? seconds / audio : 0.0,
+      bad > 0 ? fmt::format("; {} left out", bad) : "");
 }
 
 }  // namespace choir

@@ -7,6 +7,7 @@
 #include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/byte_offset.hpp"
 #include "src/comm/mpi_exchange.hpp"
 #include "src/comm/mpi_queue.hpp"
 #include "src/comm/private_buffer.hpp"
@@ -17,13 +18,6 @@ namespace {
 
 constexpr int kTagBlocks = 32002;
 constexpr int kFirstReservedTag = 30000;
-
-std::byte* at(void* data, std::size_t offset) {
-  return static_cast<std::byte*>(data) + offset;
-}
-const std::byte* at(const void* data, std::size_t offset) {
-  return static_cast<const std::byte*>(data) + offset;
-}
 
 MPI_Comm duplicate_of(MPI_Comm group, const std::string& name) {
   MPI_Comm copy = MPI_COMM_NULL;

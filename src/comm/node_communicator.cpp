@@ -3,49 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
-#include <vector>
 
-#include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "src/comm/node_rendezvous.hpp"
+#include "src/comm/node_operations.hpp"
 #include "src/comm/traffic_timer.hpp"
-#include "src/comm/tree_reduce.hpp"
 
 namespace choir {
 namespace {
 
 using Kind = NodeCall::Kind;
-using Stage = NodeRendezvous::Stage;
-
-// Windows by number; outlives the communicator as long as a buffer needs it.
-struct WindowList {
-  std::vector<SharedWindow*> windows;  // nullptr once freed
-};
-
-class WindowBuffer final : public CommBuffer {
- public:
-  WindowBuffer(MPI_Comm comm, const std::string& name, std::size_t bytes, int rank,
-               std::shared_ptr<WindowList> list)
-      : window_(comm, name, bytes), rank_(rank), list_(std::move(list)) {
-    list_->windows.push_back(&window_);
-  }
-  ~WindowBuffer() override {
-    std::replace(list_->windows.begin(), list_->windows.end(), &window_, kNone);
-  }
-  WindowBuffer(const WindowBuffer&) = delete;
-  WindowBuffer& operator=(const WindowBuffer&) = delete;
-  void* data() const override { return window_.block(rank_); }
-  std::size_t bytes() const override { return window_.bytes(); }
-  bool shared() const override { return true; }
-  void* block(int rank) const override { return window_.block(rank); }
-
- private:
-  static constexpr SharedWindow* kNone = nullptr;
-  SharedWindow window_;
-  int rank_;
-  std::shared_ptr<WindowList> list_;
-};
 
 class NodeCommunicator final : public Communicator, public HasMpiHandle {
  public:
@@ -56,12 +23,9 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
         comm_(choir::mpi_handle(*mpi_)),
         options_(options),
         label_(fmt::format("{} (rank {} of {})", name, rank(), size())),
-        meeting_(comm_, label_, options),
-        list_(std::make_shared<WindowList>()),
-        inputs_(ranks()),
-        outputs_(ranks()) {
-    list_->windows.reserve(256);
-    for (Operation& operation : ring_) operation.owner = this;
+        windows_(std::make_shared<NodeWindows>()),
+        operations_(comm_, rank(), size(), label_, options, windows_) {
+    for (WindowRequest& request : requests_) request.owner = this;
     identify(mpi_->id());
     mpi_->silence();
   }
@@ -76,7 +40,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
 
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     check_usable();
-    return std::make_unique<WindowBuffer>(comm_, label_, bytes, rank(), list_);
+    return allocate_window(comm_, label_, bytes, rank(), windows_);
   }
 
   void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
@@ -166,19 +130,15 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   }
 
  private:
-  static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // one test() adds this much
-
-  // A window operation. `cursor` counts the bytes of this rank's share that are done.
-  struct Operation final : CommRequest {
+  // A window operation.
+  struct WindowRequest final : CommRequest {
     void do_wait() override { owner->wait(*this); }
     bool do_test() override {
-      return owner->guarded([this] { return owner->test(*this); });
+      return owner->guarded([this] { return owner->operations_.advance(sequence); });
     }
     NodeCommunicator* owner = nullptr;
-    NodeCall call;
     std::uint64_t sequence = 0;
-    std::size_t cursor = 0;
-    bool checked = false, shared = false, free = true;
+    bool free = true;
   };
   // An operation that MPI does, with its exposed time booked here. Wraps it to keep one account.
   struct Forwarded final : CommRequest {
@@ -220,9 +180,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
       throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
   }
   void abandon() {
-    meeting_.abandon();
-    for (SharedWindow* window : list_->windows)
-      if (window != nullptr) window->abandon();
+    operations_.abandon();
+    windows_->abandon();
   }
   template <class F>
   std::invoke_result_t<F> guarded(F&& f) {
@@ -236,19 +195,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     }
   }
 
-  /// Finds the window that holds [data, data + bytes) and notes its number and the offset.
   bool locate(const void* data, std::size_t bytes, NodeCall& call) const {
-    const auto* from = static_cast<const std::byte*>(data);
-    for (std::size_t w = list_->windows.size(); w-- > 0;) {
-      const SharedWindow* window = list_->windows[w];
-      if (window == nullptr) continue;
-      const std::byte* base = window->block(rank());
-      if (from < base || from + bytes > base + window->bytes()) continue;
-      call.window = w;
-      call.offset = static_cast<std::uint64_t>(from - base);
-      return true;
-    }
-    return false;
+    return windows_->locate(data, bytes, rank(), call);
   }
 
   template <class F>
@@ -287,130 +235,38 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     traffic_.bytes += static_cast<double>(bytes);
     return begin(call);
   }
-  Operation& begin(const NodeCall& call) {
+  WindowRequest& begin(const NodeCall& call) {
     check_usable();
-    Operation& operation = ring_[next_ % kMaxInFlight];
-    CHOIR_CHECK(operation.free, "more than {} operations in flight on {}", kMaxInFlight, label_);
-    operation.call = call;
-    operation.sequence = next_++;
-    operation.cursor = 0;
-    operation.checked = operation.shared = operation.free = false;
-    meeting_.arrive(operation.sequence, call);
-    return operation;
+    WindowRequest& request = requests_[operations_.next() % kMaxInFlight];
+    CHOIR_CHECK(request.free, "more than {} operations in flight on {}", kMaxInFlight, label_);
+    request.sequence = operations_.begin(call);
+    request.free = false;
+    return request;
   }
   void blocking(const NodeCall& call, std::size_t bytes) {
     const TrafficTimer timer(traffic_, bytes);
-    Operation& operation = begin(call);
-    guarded([&] { complete(operation.sequence); });
-    operation.free = true;
+    complete(begin(call));
   }
-  void wait(Operation& operation) {
-    CHOIR_CHECK(!operation.free, "wait() called twice on {}", label_);
+  void wait(WindowRequest& request) {
+    CHOIR_CHECK(!request.free, "wait() called twice on {}", label_);
     const double from = now_seconds();
-    guarded([&] { complete(operation.sequence); });
-    operation.free = true;
+    complete(request);
     traffic_.seconds += now_seconds() - from;
   }
-
-  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes
-  /// waits free of deadlock, for every rank works through the same list.
-  void complete(std::uint64_t sequence) {
-    for (; oldest_ <= sequence; ++oldest_) {
-      Operation& operation = ring_[oldest_ % kMaxInFlight];
-      if (!operation.shared) {
-        meeting_.await(Stage::arrived, oldest_, operation.call);
-        check_same(operation);
-        while (!work(operation, ~std::size_t{0})) continue;
-        publish(operation);
-      }
-      if (operation.call.kind != Kind::barrier)
-        meeting_.await(Stage::done, oldest_, operation.call);
-    }
-  }
-
-  bool test(Operation& operation) {
-    while (oldest_ <= operation.sequence) {
-      Operation& first = ring_[oldest_ % kMaxInFlight];
-      if (!first.shared) {
-        if (!meeting_.reached(Stage::arrived, oldest_)) return false;
-        check_same(first);
-        if (!work(first, kPieceBytes)) return false;
-        publish(first);
-      }
-      if (first.call.kind != Kind::barrier && !meeting_.reached(Stage::done, oldest_)) return false;
-      ++oldest_;
-    }
-    return true;
-  }
-
-  void check_same(Operation& operation) {
-    if (operation.checked) return;
-    meeting_.require_same(operation.sequence, operation.call);
-    operation.checked = true;
-  }
-  void publish(Operation& operation) {
-    meeting_.finish(operation.sequence);
-    operation.shared = true;
-  }
-
-  /// Does at most `budget` bytes of this rank's share (per block); true when all is done.
-  bool work(Operation& operation, std::size_t budget) {
-    const NodeCall& call = operation.call;
-    if (call.kind == Kind::barrier || size() == 1) return true;
-    if (call.kind == Kind::all_gather) return collect(operation, budget);
-    const std::size_t element = size_of(call.dtype);
-    const Chunk share = call.kind == Kind::all_reduce
-                            ? share_of(call.count, size(), rank(), 64 / element)
-                            : Chunk{static_cast<std::size_t>(rank()) * call.count, call.count};
-    const std::size_t done = operation.cursor / element;
-    const std::size_t now =
-        std::min(share.count - done, std::max<std::size_t>(1, budget / element));
-    const std::size_t offset = call.offset + (share.offset + done) * element;
-    const SharedWindow& window = *list_->windows[call.window];
-    for (int p = 0; p < size(); ++p)
-      inputs_[static_cast<std::size_t>(p)] = outputs_[static_cast<std::size_t>(p)] =
-          window.block(p) + offset;
-    const bool to_all = call.kind == Kind::all_reduce;
-    if (!to_all) outputs_[0] = outputs_[static_cast<std::size_t>(rank())];
-    tree_reduce(inputs_.data(), size(), outputs_.data(), to_all ? size() : 1, now, call.dtype,
-                call.op);
-    operation.cursor += now * element;
-    return done + now == share.count;
-  }
-
-  /// all_gather: copies the blocks of the others, starting with the next rank so that not all ranks
-  /// read the same memory at once.
-  bool collect(Operation& operation, std::size_t budget) {
-    const NodeCall& call = operation.call;
-    const std::size_t block = call.count * size_of(call.dtype);
-    const SharedWindow& window = *list_->windows[call.window];
-    const std::size_t total = block * (ranks() - 1);
-    while (operation.cursor < total && budget > 0) {
-      const int peer = (rank() + 1 + static_cast<int>(operation.cursor / block)) % size();
-      const std::size_t inside = operation.cursor % block;
-      const std::size_t now = std::min(budget, block - inside);
-      const std::size_t offset = call.offset + static_cast<std::size_t>(peer) * block + inside;
-      bulk_copy(window.block(rank()) + offset, window.block(peer) + offset, now,
-                block * ranks() >= options_.streaming_bytes);
-      operation.cursor += now;
-      budget -= now;
-    }
-    return operation.cursor == total;
+  void complete(WindowRequest& request) {
+    guarded([&] { operations_.complete(request.sequence); });
+    request.free = true;
   }
 
   std::unique_ptr<Communicator> mpi_;
   MPI_Comm comm_;
   NodeOptions options_;
   std::string label_;
-  NodeRendezvous meeting_;
-  std::shared_ptr<WindowList> list_;
-  std::vector<const void*> inputs_;
-  std::vector<void*> outputs_;
-  std::array<Operation, kMaxInFlight> ring_;
+  std::shared_ptr<NodeWindows> windows_;
+  NodeOperations operations_;
+  std::array<WindowRequest, kMaxInFlight> requests_;
   std::array<Forwarded, kMaxInFlight> forwarded_;
   std::array<ForwardedExchange, kMaxInFlight> exchanges_;
-  std::uint64_t next_ = 1;    ///< number of the next window operation
-  std::uint64_t oldest_ = 1;  ///< first that is not complete
   bool broken_ = false;
 };
 

@@ -7,6 +7,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #if defined(__SSE2__)
 #include <immintrin.h>
 #endif
@@ -93,8 +94,8 @@ void NodeRendezvous::time_out(Stage stage, std::uint64_t sequence, const NodeCal
   }
   throw CommError(
       fmt::format("{} {} waited {} for rank{} {}, which {} not {}", label_,
-                  describe(sequence, call), format_duration(timeout_), count == 1 ? "" : "s",
-                  missing, count == 1 ? "has" : "have",
+                  describe(sequence, call), format_duration(timeout_), plural(count), missing,
+                  count == 1 ? "has" : "have",
                   stage == Stage::arrived ? "arrived" : "finished the share that is theirs"),
       "look for an earlier error of that rank, or a rank that is stopped, swapped out or in "
       "another phase");

@@ -3,6 +3,8 @@
 #include <sys/mman.h>
 
 #include "choir/core/error.hpp"
+#include "src/comm/device_block.hpp"
+#include "src/comm/done_request.hpp"
 
 namespace choir {
 namespace {
@@ -31,27 +33,7 @@ class ReservedBuffer final : public CommBuffer {
   std::size_t bytes_ = 0;
 };
 
-class DeviceBlock final : public CommBuffer {
- public:
-  DeviceBlock(Device& device, std::size_t bytes) : memory_(device, bytes) {
-    device.zero(memory_.data(), bytes);
-  }
-  void* data() const override { return memory_.data(); }
-  std::size_t bytes() const override { return memory_.bytes(); }
-  bool shared() const override { return false; }
-
- private:
-  Buffer memory_;
-};
-
 constexpr int kTags = 29999;  // the fewest of all communicators
-
-class DoneRequest final : public ExchangeRequest {
- public:
-  void do_wait() override {}
-  void do_wait_received() override {}
-  bool do_test() override { return true; }
-};
 
 class NullCommunicator final : public Communicator {
  public:

@@ -17,22 +17,8 @@ namespace choir {
 
 class StagedJobs {
  public:
-  enum class Kind {
-    all_reduce,
-    reduce_scatter,
-    all_gather,
-    broadcast,
-    reduce,
-    scatter,
-    gather,
-    all_to_all,
-    exchange,
-    send,
-    receive,
-    barrier
-  };
   struct Work {
-    Kind kind = Kind::barrier;
+    CommCall kind = CommCall::barrier;
     void* data = nullptr;          ///< what is overwritten
     const void* source = nullptr;  ///< what is only read
     std::size_t count = 0;         ///< elements; bytes where the call has bytes

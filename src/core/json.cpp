@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 
@@ -254,19 +255,10 @@ std::string read_deck_text(const std::string& path) {
   if (!file)
     throw DeckError(fmt::format("cannot read the deck '{}': {}", path, std::strerror(errno)),
                     "check the path; the decks that come with choir are in inputs/");
-  // Not "to its end": a device has none.
-  constexpr std::size_t kMost = std::size_t{16} << 20, kPiece = std::size_t{1} << 16;
-  std::string text;
-  while (file && text.size() <= kMost) {
-    const std::size_t before = text.size();
-    text.resize(before + kPiece);
-    file.read(text.data() + before, kPiece);
-    text.resize(before + static_cast<std::size_t>(file.gcount()));
-  }
-  if (file.bad()) throw DeckError("cannot read the deck '" + path + "'", "check the file system");
-  if (text.size() > kMost)
-    throw DeckError(fmt::format("the deck '{}' has more than {} MiB", path, kMost >> 20),
-                    "is it a file of data?");
+  constexpr std::size_t kMostMiB = 16;
+  auto [text, fault] = read_capped(file, kMostMiB);
+  if (!fault.empty())
+    throw DeckError(fmt::format("the deck '{}' {}", path, fault), "is it a file of data?");
   if (trim(text).empty())
     throw DeckError("the deck '" + path + "' is empty", "copy one from inputs/");
   return text;

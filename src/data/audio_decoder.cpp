@@ -11,6 +11,7 @@
 #include <cstring>
 #include <span>
 
+#include "choir/core/plural.hpp"
 #include "choir/data/audio_error.hpp"
 #include "choir/data/resample.hpp"
 #include "choir_features.hpp"
@@ -141,7 +142,7 @@ struct AudioDecoder::State {
     if (channel.value >= info.channels)
       throw AudioError(AudioFault::channels,
                        fmt::format("'{}' has {} channel{}, number {} was asked for", name,
-                                   info.channels, info.channels == 1 ? "" : "s", channel.value),
+                                   info.channels, plural(info.channels), channel.value),
                        "channels count from 0");
   }
   void seek(std::int64_t first) {

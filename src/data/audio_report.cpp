@@ -7,6 +7,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/sync_directory.hpp"
 #include "choir/data/audio_catalog.hpp"
 #include "src/data/audio_unit.hpp"
@@ -200,7 +201,7 @@ PrepareAudioSummary read_audio_report(const std::string& folder) {
 std::string PrepareAudioSummary::to_string() const {
   std::string text =
       fmt::format("speech      {} utterances, {:.3f} h, {} shard{} at {} Hz\n",
-                  format_count(utterances), hours(), shards, shards == 1 ? "" : "s", sample_rate);
+                  format_count(utterances), hours(), shards, plural(shards), sample_rate);
   if (without_text > 0)
     text += fmt::format("no text     {} utterances\n", format_count(without_text));
   if (resampled > 0) text += fmt::format("resampled   {} utterances\n", format_count(resampled));

@@ -7,6 +7,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/progress_line.hpp"
 #include "src/data/audio_report.hpp"
 #include "src/data/audio_unit.hpp"
@@ -145,7 +146,7 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   plan.facts.fingerprint = fingerprint_of(plan, options);
   plan.finished_before = check_folder(folder, plan.facts.fingerprint, log);
   log.info("{} utterances, {:.3f} h, to {} shard{}", format_count(plan.utterances), seconds / 3600,
-           plan.facts.shards, plan.facts.shards == 1 ? "" : "s");
+           plan.facts.shards, plural(plan.facts.shards));
   return plan;
 }
 

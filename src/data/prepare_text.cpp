@@ -9,6 +9,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/sync_directory.hpp"
 #include "choir/data/token_file.hpp"
 #include "choir/data/utf8.hpp"
@@ -178,10 +179,10 @@ std::string PrepareSummary::to_string() const {
       "text        {} file{}, {}\nvocabulary  {} ({} entries, hash {:016x}) {}\n"
       "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
       "in a deck   data.train = [\"{}\"]",
-      files, files == 1 ? "" : "s", format_bytes(static_cast<double>(text_bytes)),
+      files, plural(files), format_bytes(static_cast<double>(text_bytes)),
       name_of(tokenizer->kind()), tokenizer->vocab_size(), tokenizer->hash(), vocabulary,
-      format_count(train_tokens), train_shards, train_shards == 1 ? "" : "s",
-      format_count(val_tokens), val_shards, val_shards == 1 ? "" : "s", folder, folder);
+      format_count(train_tokens), train_shards, plural(train_shards), format_count(val_tokens),
+      val_shards, plural(val_shards), folder, folder);
 }
 
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/json_extent.hpp"
 #include "choir/data/utf8.hpp"
@@ -88,17 +89,9 @@ Tokenizer Tokenizer::load(const std::string& path) {
   if (!file)
     throw DataError(fmt::format("cannot open the vocabulary '{}'", path),
                     "it lies beside the token files; 'choir prepare text' writes it");
-  // All characters of Unicode need a tenth of it; a device has no end.
-  constexpr std::size_t kMost = std::size_t{256} << 20, kPiece = std::size_t{1} << 16;
-  std::string text;
-  while (file && text.size() <= kMost) {
-    const std::size_t before = text.size();
-    text.resize(before + kPiece);
-    file.read(text.data() + before, kPiece);
-    text.resize(before + static_cast<std::size_t>(file.gcount()));
-  }
-  if (text.size() > kMost)
-    refuse_vocabulary(path, fmt::format("has more than {} MiB", kMost >> 20));
+  constexpr std::size_t kMostMiB = 256;  // all characters of Unicode need a tenth of it
+  const auto [text, fault] = read_capped(file, kMostMiB);
+  if (!fault.empty()) refuse_vocabulary(path, fault);
   return from_json(text, path);
 }
 

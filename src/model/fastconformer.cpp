@@ -10,6 +10,7 @@
 #include "choir/ops/log_mel.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/relative_attention.hpp"
+#include "src/model/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -197,20 +198,12 @@ void FastConformer::input_backward(Pass& pass, const Tensor& d_stream, const Mod
 Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                               BucketHooks& hooks) {
   const ModelPieces::Piece& here = pieces_[index];
-  CHOIR_CHECK(here.input == input.empty(), "piece {} gets {} input", index,
-              input.empty() ? "no" : "an");
-  CHOIR_CHECK(here.input || input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
-              to_string(input.shape), to_string(boundary_shape(pass)));
-  pass.begin_piece(index);
+  begin_forward(pass, index, here, input, boundary_shape(pass));
   Tensor stream = here.input ? input_layer(pass, batch, hooks) : std::move(input);
   const Tensor table = here.end_block > here.first_block ? positions(pass) : Tensor();
-  for (std::size_t i = here.first_block; i < here.end_block; ++i) {
-    const Block& block = blocks_[i];
-    const Pass::Unsaved below(pass, !trained_.reach(block.unit));
-    hooks.acquire(block.bucket);
-    stream = block.module->forward(pass, stream, table, hooks);
-    hooks.release(block.bucket);
-  }
+  forward_blocks(pass, here, blocks_, trained_, hooks, [&](ConformerBlock& block) {
+    stream = block.forward(pass, stream, table, hooks);
+  });
   return here.head ? head(pass, stream, batch, hooks) : stream;
 }
 
@@ -245,19 +238,11 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
 Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                                BucketHooks& hooks) {
   const ModelPieces::Piece& here = pieces_[index];
-  CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
-              d_output.empty() ? "no" : "a");
-  pass.begin_piece(index);
+  begin_backward(pass, index, here, d_output);
   Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
-  for (std::size_t i = here.end_block; i-- > here.first_block;) {
-    const Block& block = blocks_[i];
-    if (!trained_.reach(block.unit)) break;
-    hooks.acquire(block.bucket);
-    pass.begin_gradients(hooks, block.bucket);
-    d_stream = block.module->backward(pass, std::move(d_stream), hooks);
-    pass.gradients_ready(hooks, block.bucket);
-    hooks.release(block.bucket);
-  }
+  backward_blocks(pass, here, blocks_, trained_, hooks, [&](ConformerBlock& block) {
+    d_stream = block.backward(pass, std::move(d_stream), hooks);
+  });
   if (!here.input) return d_stream;
   if (trained_.reach(0)) input_backward(pass, d_stream, batch, hooks);
   return {};

@@ -1,9 +1,9 @@
 // What a FastConformer says about itself.
 #include <algorithm>
 
-#include "choir/core/clock.hpp"
 #include "choir/model/fastconformer.hpp"
 #include "choir/ops/strided_conv.hpp"
+#include "src/model/parameter_table.hpp"
 
 namespace choir {
 namespace {
@@ -63,29 +63,7 @@ std::int64_t FastConformer::encoder_parameters() const {
 }
 
 std::string FastConformer::describe() const {
-  std::string text;
-  for (const Bucket* bucket : parameters_->model_buckets()) {
-    // Blocks are alike: the first one speaks for all.
-    const bool block = bucket->name.starts_with("encoder.blocks.");
-    if (block && bucket->name != "encoder.blocks.0") continue;
-    std::vector<const Parameter*> tensors(bucket->parameters.begin(), bucket->parameters.end());
-    for (const Parameter* p : parameters_->all())
-      if (!p->trainable && p->name.starts_with(bucket->name + ".") &&
-          std::find(tensors.begin(), tensors.end(), p) == tensors.end())
-        tensors.push_back(p);
-    std::stable_sort(tensors.begin(), tensors.end(), [](const Parameter* a, const Parameter* b) {
-      return a->position < b->position;
-    });
-    std::int64_t count = 0;
-    for (const Parameter* p : tensors) count += p->count();
-    text += fmt::format(
-        "  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
-        block && config_.n_layer > 1 ? fmt::format(" (and {} alike)", config_.n_layer - 1) : "");
-    for (const Parameter* p : tensors)
-      text += fmt::format("    {:<44} {:>14}  {}\n", p->name, to_string(p->shape),
-                          p->decay ? "decay" : "");
-  }
-  return text;
+  return parameter_table(*parameters_, "encoder.blocks", config_.n_layer, 44);
 }
 
 }  // namespace choir

@@ -1,7 +1,6 @@
 #include "choir/model/gpt.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "choir/device/profile_range.hpp"
@@ -9,20 +8,10 @@
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/rope.hpp"
 #include "src/model/logits.hpp"
+#include "src/model/piece_walk.hpp"
 
 namespace choir {
 namespace {
-
-constexpr double kInitStd = 0.02;
-
-// Columns of logits of a rank: rows begin at 16 bytes.
-ShardSpec vocabulary_shard() {
-  return {.split_dim = 0, .alignment = 8};
-}
-
-ResidualNorm::Options norm_options(const GptConfig& c) {
-  return {.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
-}
 
 /// Of the targets of this pass; `columns`: of the vocabulary, padding included, on this rank.
 double smoothing_of(const Pass& pass, const GptConfig& c, std::int64_t columns) {
@@ -44,93 +33,6 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 }
 
 }  // namespace
-
-Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
-    : config_(c),
-      parameters_(&parameters),
-      pieces_(cut, c.n_layer),
-      embedding_dropout_("embedding.dropout", c.dropout) {
-  shares_weight_ = c.tied && !cut.separate_tied && pieces_.has_input() && pieces_.has_head();
-  add_embedding(pieces_.has_input());
-  for (std::int64_t i = 0; i < c.n_layer; ++i)
-    add_block(i, pieces_.resident(static_cast<int>(i) + 1));
-  add_head(pieces_.has_head());
-}
-
-void Gpt::add_embedding(bool resident) {
-  trained_.begin_unit(*parameters_);
-  parameters_->begin_bucket("embedding.tokens", resident);
-  tokens_ = &parameters_->add({.name = "embedding.tokens.weight",
-                               .shape = {config_.vocab_size, config_.n_embd},
-                               .init = Init::normal(kInitStd),
-                               .decay = true,
-                               // by the head's GEMM, which comes first
-                               .gradient_overwritten = shares_weight_,
-                               .shard = vocabulary_shard()});
-  if (config_.position != Position::learned) return;
-  parameters_->begin_bucket("embedding.positions", resident);
-  positions_ = &parameters_->add({.name = "embedding.positions.weight",
-                                  .shape = {config_.block_size, config_.n_embd},
-                                  .init = Init::normal(kInitStd),
-                                  .decay = true});
-}
-
-void Gpt::add_block(std::int64_t layer, bool resident) {
-  const GptConfig& c = config_;
-  const std::string name = "blocks." + std::to_string(layer);
-  const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
-  trained_.begin_unit(*parameters_);
-  parameters_->begin_bucket(name, resident);
-  const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;  // tiles follow
-  auto block = std::make_unique<TransformerBlock>(
-      *parameters_, name, norm_options(c),
-      SelfAttention::Options{.width = c.n_embd,
-                             .heads = c.n_head,
-                             .kv_heads = c.n_kv_head,
-                             .bias = c.bias,
-                             .rope = c.position == Position::rope,
-                             .dropout = c.dropout,
-                             .output_init_std = output_std,
-                             .layer = static_cast<int>(blocks_.size()),
-                             .implementation = c.attention},
-      FeedForward::Options{.width = c.n_embd,
-                           .hidden = c.ffn_width,
-                           .activation = c.activation,
-                           .bias = c.bias,
-                           .dropout = c.dropout,
-                           .output_init_std = output_std,
-                           .tiles = c.tile,
-                           .recompute = c.recompute});
-  if (resident) blocks_.push_back({std::move(block), bucket, static_cast<int>(layer) + 1});
-}
-
-void Gpt::add_head(bool resident) {
-  trained_.begin_unit(*parameters_);
-  parameters_->begin_bucket("final_norm", resident);
-  final_norm_ = std::make_unique<ResidualNorm>(*parameters_, "final_norm", config_.n_embd,
-                                               norm_options(config_));
-  const int buckets = static_cast<int>(parameters_->buckets().size());
-  final_norm_bucket_ = buckets - 1;
-  head_bucket_ = shares_weight_ ? tokens_->bucket : buckets;
-  if (shares_weight_) {
-    head_ = std::make_unique<Linear>(*tokens_);
-    return;
-  }
-  parameters_->begin_bucket("head", resident);
-  if (!config_.tied) {
-    head_ = std::make_unique<Linear>(
-        *parameters_, "head", config_.n_embd, config_.vocab_size,
-        Linear::Options{.bias = false, .weight_shard = vocabulary_shard()});
-    return;
-  }
-  head_ = std::make_unique<Linear>(parameters_->add({.name = "head.weight",
-                                                     .shape = tokens_->shape,
-                                                     .init = tokens_->init,
-                                                     .decay = true,
-                                                     .gradient_overwritten = true,
-                                                     .shard = vocabulary_shard(),
-                                                     .tied_to = tokens_}));
-}
 
 std::int64_t Gpt::first_id() const {
   return tokens_->split.rank * tokens_->local[0];
@@ -186,24 +88,12 @@ Tensor Gpt::embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
 Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                     BucketHooks& hooks) {
   const ModelPieces::Piece& here = pieces_[index];
-  CHOIR_CHECK(here.input == input.empty(), "piece {} gets {} input", index,
-              input.empty() ? "no" : "an");
-  pass.begin_piece(index);
+  begin_forward(pass, index, here, input, boundary_shape(pass));
   ResidualStream stream;
-  if (here.input) {
-    stream.residual = embed(pass, batch.inputs, hooks);
-  } else {
-    CHOIR_CHECK(input.shape == boundary_shape(pass), "piece {} gets {}, not {}", index,
-                to_string(input.shape), to_string(boundary_shape(pass)));
-    stream.residual = std::move(input);
-  }
-  for (std::size_t i = here.first_block; i < here.end_block; ++i) {
-    const Block& block = blocks_[i];
-    const Pass::Unsaved below(pass, !trained_.reach(block.unit));
-    hooks.acquire(block.bucket);
-    stream = block.module->forward(pass, stream, rope_table_, hooks);
-    hooks.release(block.bucket);
-  }
+  stream.residual = here.input ? embed(pass, batch.inputs, hooks) : std::move(input);
+  forward_blocks(pass, here, blocks_, trained_, hooks, [&](TransformerBlock& block) {
+    stream = block.forward(pass, stream, rope_table_, hooks);
+  });
   return here.head ? head(pass, std::move(stream), batch, hooks) : joined(pass, std::move(stream));
 }
 
@@ -243,19 +133,11 @@ void Gpt::release_head(BucketHooks& hooks) const {
 Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                      BucketHooks& hooks) {
   const ModelPieces::Piece& here = pieces_[index];
-  CHOIR_CHECK(here.head == d_output.empty(), "piece {} gets {} gradient", index,
-              d_output.empty() ? "no" : "a");
-  pass.begin_piece(index);
+  begin_backward(pass, index, here, d_output);
   Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
-  for (std::size_t i = here.end_block; i-- > here.first_block;) {
-    const Block& block = blocks_[i];
-    if (!trained_.reach(block.unit)) break;
-    hooks.acquire(block.bucket);
-    pass.begin_gradients(hooks, block.bucket);
-    d_stream = block.module->backward(pass, std::move(d_stream), rope_table_, hooks);
-    pass.gradients_ready(hooks, block.bucket);
-    hooks.release(block.bucket);
-  }
+  backward_blocks(pass, here, blocks_, trained_, hooks, [&](TransformerBlock& block) {
+    d_stream = block.backward(pass, std::move(d_stream), rope_table_, hooks);
+  });
   if (!here.input) return d_stream;
   if (trained_.reach(0)) embedding_backward(pass, d_stream, batch.inputs, hooks);
   return {};

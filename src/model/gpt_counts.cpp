@@ -1,8 +1,8 @@
 // What a Gpt says about itself.
-#include <algorithm>
+#include <fmt/core.h>
 
-#include "choir/core/clock.hpp"
 #include "choir/model/gpt.hpp"
+#include "src/model/parameter_table.hpp"
 
 namespace choir {
 
@@ -29,34 +29,13 @@ ModelCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
 }
 
 std::string Gpt::describe() const {
-  std::string text;
-  for (const Bucket* bucket : parameters_->model_buckets()) {
-    // Blocks are alike: the first one speaks for all. Tensors in tiles count as its own.
-    if (bucket->tile > 0) continue;
-    const std::string inside = bucket->name + ".";
-    const bool block = bucket->name.starts_with("blocks.");
-    if (block && bucket->name != "blocks.0") continue;
-    std::vector<const Parameter*> tensors(bucket->parameters.begin(), bucket->parameters.end());
-    for (const Parameter* p : parameters_->all())
-      if ((p->shard.tiles > 1 || !p->trainable) && p->name.starts_with(inside) &&
-          std::find(tensors.begin(), tensors.end(), p) == tensors.end())
-        tensors.push_back(p);
-    std::stable_sort(tensors.begin(), tensors.end(), [](const Parameter* a, const Parameter* b) {
-      return a->position < b->position;
-    });
-    std::int64_t count = 0;
-    for (const Parameter* p : tensors) count += p->count();
-    text += fmt::format(
-        "  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
-        block && config_.n_layer > 1 ? fmt::format(" (and {} alike)", config_.n_layer - 1) : "");
-    for (const Parameter* p : tensors)
-      text += fmt::format(
-          "    {:<32} {:>14}  {}{}{}\n", p->name, to_string(p->shape), p->decay ? "decay" : "",
-          config_.tied && p == tokens_ ? ", tied to the head" : "",
-          p->shard.tiles > 1 ? fmt::format("{}in {} tiles", p->decay ? ", " : "", p->shard.tiles)
-                             : "");
-  }
-  return text;
+  return parameter_table(
+      *parameters_, "blocks", config_.n_layer, 32, [this](const Parameter& parameter) {
+        std::string note = config_.tied && &parameter == tokens_ ? ", tied to the head" : "";
+        if (parameter.shard.tiles > 1)
+          note += fmt::format("{}in {} tiles", parameter.decay ? ", " : "", parameter.shard.tiles);
+        return note;
+      });
 }
 
 }  // namespace choir

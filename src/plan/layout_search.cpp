@@ -1,5 +1,4 @@
 #include "choir/plan/layout_search.hpp"
-#include "choir/train/deck_layout.hpp"
 
 #include <fmt/core.h>
 
@@ -7,6 +6,8 @@
 #include <array>
 #include <tuple>
 
+#include "choir/comm/axis_sizes.hpp"
+#include "choir/train/deck_layout.hpp"
 #include "choir/train/layout_report.hpp"
 #include "ladder_reason.hpp"
 
@@ -21,16 +22,12 @@ constexpr double kFull = 0.9;
 /// With fewer micro-batches a pipeline idles more than it need.
 constexpr std::int64_t kMicroBatchesPerStage = 4;
 
-/// Sizes of the axes; data parallelism takes the ranks that remain.
-struct Shape {
-  int tensor = 1, context = 1, pipeline = 1;
-  bool alone() const { return tensor * context * pipeline == 1; }
-  Changes changes() const {
-    return {"parallel.data=auto", fmt::format("parallel.tensor={}", tensor),
-            fmt::format("parallel.context={}", context),
-            fmt::format("parallel.pipeline={}", pipeline)};
-  }
-};
+/// Data parallelism takes the ranks that remain.
+Changes changes_to(const AxisSizes& sizes) {
+  return {"parallel.data=auto", fmt::format("parallel.tensor={}", sizes.tensor),
+          fmt::format("parallel.context={}", sizes.context),
+          fmt::format("parallel.pipeline={}", sizes.pipeline)};
+}
 
 std::vector<int> divisors(std::int64_t n) {
   std::vector<int> all;
@@ -39,16 +36,13 @@ std::vector<int> divisors(std::int64_t n) {
   return all;
 }
 
-std::vector<Shape> shapes_of(const PlanCase& request) {
-  std::vector<Shape> shapes;
-  for (const int t : divisors(request.ranks))
-    for (const int c : divisors(request.ranks / t))
-      for (const int p : divisors(request.ranks / t / c)) shapes.push_back({t, c, p});
-  const auto step = [&](const Shape& s) {
+std::vector<AxisSizes> shapes_of(const PlanCase& request) {
+  std::vector<AxisSizes> shapes = axis_sizes_of(request.ranks);
+  const auto step = [&](const AxisSizes& s) {
     return std::tuple(s.tensor > request.ranks_per_node, s.pipeline, s.context, s.tensor);
   };
   std::stable_sort(shapes.begin(), shapes.end(),
-                   [&](const Shape& a, const Shape& b) { return step(a) < step(b); });
+                   [&](const AxisSizes& a, const AxisSizes& b) { return step(a) < step(b); });
   return shapes;
 }
 
@@ -63,7 +57,7 @@ class Search {
       : request_(request), variants_(variants), most_(most) {}
 
   LayoutSearch run() {
-    for (const Shape& shape : shapes_of(request_)) visit(shape);
+    for (const AxisSizes& shape : shapes_of(request_)) visit(shape);
     for (LayoutChoice& choice : found_.fitting) shorten(choice.changes);
     if (found_.closest) shorten(found_.closest->changes);
     return std::move(found_);
@@ -71,8 +65,8 @@ class Search {
 
  private:
   /// The first of these that is legal, if any.
-  std::optional<Changes> legal_shape(const Shape& shape) {
-    Changes changes = shape.changes();
+  std::optional<Changes> legal_shape(const AxisSizes& shape) {
+    Changes changes = changes_to(shape);
     Changes divided = joined(changes, {"parallel.sequence=true"});
     if (shape.tensor > 1 && legal(divided)) return divided;
     changes.emplace_back("parallel.sequence=false");
@@ -93,11 +87,11 @@ class Search {
   }
 
   /// Legal ways to save memory, the cheapest first, from what the deck says on.
-  std::vector<Changes> savings(const Shape& shape, const Changes& base) {
+  std::vector<Changes> savings(const AxisSizes& shape, const Changes& base) {
     constexpr std::array<const char*, 3> kRecompute{"none", "selective", "full"};
     const auto* first =
         std::find(kRecompute.begin(), kRecompute.end(), request_.deck.train.recompute);
-    const bool alone = request_.ranks == shape.tensor * shape.context * shape.pipeline;
+    const bool alone = shape.data == 1;
     std::vector<Changes> all;
     for (const auto* recompute = first; recompute < kRecompute.end(); ++recompute)
       for (int zero = 0; zero <= (alone ? 0 : 3); ++zero) {
@@ -119,9 +113,9 @@ class Search {
   }
 
   /// Micro-batches that keep the global batch, ascending; {0}: the deck's own.
-  std::vector<int> micro_batches(const Shape& shape) {
+  std::vector<int> micro_batches(const AxisSizes& shape) {
     const TrainSection& train = request_.deck.train;
-    const int data = request_.ranks / (shape.tensor * shape.context * shape.pipeline);
+    const int data = shape.data;
     if (train.global_batch_size == 0 || train.reproducible) return {0};
     std::vector<int> all = divisors(train.global_batch_size / data);
     const auto few = [&](int micro) {
@@ -158,7 +152,7 @@ class Search {
     return choice;
   }
 
-  void visit(const Shape& shape) {
+  void visit(const AxisSizes& shape) {
     const std::optional<Changes> base = legal_shape(shape);
     if (!base) return;
     const std::vector<Changes> ways = savings(shape, *base);
@@ -175,7 +169,8 @@ class Search {
     climb(shape, ways, micros);
   }
 
-  void climb(const Shape& shape, const std::vector<Changes>& ways, const std::vector<int>& micros) {
+  void climb(const AxisSizes& shape, const std::vector<Changes>& ways,
+             const std::vector<int>& micros) {
     std::optional<LayoutPlan> too_large;
     bool found = false;
     for (const Changes& way : ways) {
@@ -192,7 +187,7 @@ class Search {
       found_.fitting.push_back(std::move(choice));
       found = true;
       // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
-      if (!shape.alone() || recomputes) break;
+      if (shape.data < request_.ranks || recomputes) break;
     }
   }
 

@@ -6,16 +6,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
-#include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/run_setup.hpp"
 #include "src/train/bench_batches.hpp"
+#include "src/train/bench_ceilings.hpp"
+#include "src/train/noise_probes.hpp"
 
 namespace choir {
 namespace {
@@ -33,47 +33,6 @@ std::int64_t own_bytes() {
 std::int64_t heap_bytes() {
   const struct mallinfo2 info = mallinfo2();
   return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
-}
-
-/// Bytes/s (read + written) of changing `bytes` of host memory in place, the best of a few. A copy
-/// also reads the lines it overwrites; an optimizer, which has them already, does not pay for that.
-double measure_update(Device& device, std::size_t bytes = std::size_t{512} << 20) {
-  const Buffer memory(device, bytes);
-  auto* values = static_cast<float*>(memory.data());
-  const auto n = static_cast<std::int64_t>(bytes / sizeof(float));
-#pragma omp parallel for schedule(static)
-  for (std::int64_t i = 0; i < n; ++i) values[i] = static_cast<float>(i % 1021);
-  double best = 1e30;
-  for (int round = 0; round < 5; ++round) {
-    const double start = now_seconds();
-#pragma omp parallel for simd schedule(static)
-    for (std::int64_t i = 0; i < n; ++i) values[i] = 0.75f * values[i] + 1.0f;
-    best = std::min(best, now_seconds() - start);
-  }
-  return 2.0 * static_cast<double>(bytes) / best;
-}
-
-/// What the makers say the cards of a node's ranks reach together, by rank; 0 when they do not.
-double nominal_rate(const Device& device, DType compute, int ranks_of_node) {
-  if (device.kind() != DeviceKind::cuda || size_of(compute) != 2) return 0;
-  const cuda::Availability seen = cuda::availability();
-  if (seen.cards.empty()) return 0;
-  const double cards = std::min(static_cast<double>(seen.cards.size()) / ranks_of_node, 1.0);
-  return seen.cards[0].peak_bf16_flops * cards;
-}
-
-/// As `schedule` while it decays, and zero from decay_steps on.
-LrSchedule standing_after(LrSchedule schedule) {
-  using Kind = LrSchedule::Kind;
-  if (schedule.kind == Kind::constant || schedule.kind == Kind::inverse_sqrt)
-    schedule.kind = Kind::cosine;
-  schedule.floor = 0;
-  return schedule;
-}
-
-double max_over(Communicator& comm, double value) {
-  comm.all_reduce(&value, 1, DType::f64, ReduceOp::max);
-  return value;
 }
 
 /// The value of the rank where it is largest in absolute terms.
@@ -99,8 +58,9 @@ class Bench {
 
   StepBench run() {
     prepare();
-    measure_products();
-    measure_memory();
+    // Before the steps, which also starts the threads and warms the libraries, and after them.
+    if (options_.ceilings) measure_products(mesh_, device_, result_);
+    if (options_.ceilings) measure_memory(mesh_, device_, result_);
     build();
     warm_up();
     measure();
@@ -113,17 +73,13 @@ class Bench {
  private:
   Communicator& world() { return mesh_.world(); }
   void prepare();
-  void measure_products();
-  void measure_memory();
   void build();
   void warm_up();
   void measure();
   void gather();
   void gather_traffic();
   double timed_step();
-  void check_probes() const;
   void probe_noise();
-  double small_batch_norm(std::int64_t step);
   /// What the engine runs on.
   Mesh& step_mesh() { return silent_ ? *silent_ : mesh_; }
 
@@ -177,51 +133,10 @@ void Bench::prepare() {
       result_.cores > 0 && mesh_.node().size() * result_.threads > result_.cores;
   result_.first_losses.reserve(kFirstSteps);
   result_.first_norms.reserve(kFirstSteps);
-  if (options_.noise_probes > 0) check_probes();
+  if (options_.noise_probes > 0) require_probes(deck_, batch_, options_.communicate);
   if (options_.communicate) return;
   silent_ = Mesh::planned(mesh_.layout(), mesh_.rank(), mesh_.node().size());
   silent_->attach(device_);
-}
-
-void Bench::check_probes() const {
-  const char* flag = "--gradient-noise compares a micro-batch with the global batch, and ";
-  if (deck_.model.speech())
-    throw DeckError(std::string(flag) + "the bench of a speech deck has synthetic utterances",
-                    "measure it on a token deck");
-  if (!options_.communicate)
-    throw DeckError(std::string(flag) + "--no-comm leaves the ranks alone",
-                    "leave one of the two out");
-  if (batch_.global == batch_.micro)
-    throw DeckError(std::string(flag) + "this step has one micro-batch only",
-                    "set train.grad_accum to 2 or more, or start more ranks");
-}
-
-// All ranks at once, as they will compute. Called before the steps, which also starts the threads
-// and warms the libraries, and again after them: the better of two moments.
-void Bench::measure_products() {
-  if (!options_.ceilings) return;
-  const Stream stream(device_);
-  world().barrier();
-  const DType compute = precision_of(deck_.train.precision).compute;
-  const double flops = ops::measure_gemm(stream, compute, result_.product_extent);
-  result_.nominal_flops = nominal_rate(device_, compute, mesh_.node().size());
-  world().all_reduce(&result_.nominal_flops, 1, DType::f64, ReduceOp::sum);
-  double sum = flops;
-  world().all_reduce(&sum, 1, DType::f64, ReduceOp::sum);
-  result_.peak_flops = std::max(result_.peak_flops, sum);
-  result_.rates.flops_per_second =
-      std::max(result_.rates.flops_per_second, -max_over(world(), -flops));
-}
-
-void Bench::measure_memory() {
-  if (!options_.ceilings) return;
-  world().barrier();
-  result_.copy_rate = -max_over(world(), -ops::measure_copy(Stream(device_)));
-  world().barrier();
-  // On a GPU a store does not read its line first: a copy costs what an update does.
-  result_.update_rate =
-      device_.host_visible() ? -max_over(world(), -measure_update(device_)) : result_.copy_rate;
-  result_.rates.bytes_per_second = std::max(result_.copy_rate, result_.update_rate);
 }
 
 void Bench::build() {
@@ -318,7 +233,7 @@ void Bench::gather() {
   const std::int64_t grown = own_bytes() - base_;
   world().barrier();
   gather_traffic();
-  measure_products();
+  if (options_.ceilings) measure_products(mesh_, device_, result_);
   if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
@@ -353,43 +268,14 @@ void Bench::gather_traffic() {
   if (recorder_) result_.pipeline = recorder_->gather(mesh_);
 }
 
-// Norm of the gradient of one micro-batch: every place of the step gets the same one.
-double Bench::small_batch_norm(std::int64_t step) {
-  std::array<std::vector<std::byte>, 2> kept;
-  ModelBatch one;
-  for (std::int64_t j = 0; j < batch_.accum; ++j) {  // all are taken, so that ranks stay abreast
-    const ModelBatch batch = data_->micro_batch(step, j);
-    if (j > 0) continue;
-    one = batch;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-      TensorView& view = i == 0 ? one.inputs : one.targets;
-      kept[i].resize(view.bytes());
-      std::memcpy(kept[i].data(), view.data, view.bytes());
-      view.data = kept[i].data();
-      mesh_.host_along(Axis::data).broadcast(view.data, view.bytes(), 0);
-    }
-  }
-  engine_->step(
-      step, [&](std::int64_t) { return one; }, data_->targets(step), clock_);
-  return engine_->finish(clock_).grad_norm;
-}
-
-// The learning rate is zero, and so the parameters of all pairs are the same.
 void Bench::probe_noise() {
-  std::vector<NoiseProbe> probes;
-  std::int64_t step = std::max(step_, engine_->options().schedule.decay_steps);
-  CHOIR_CHECK(engine_->options().schedule.at(step) == 0, "the learning rate is not 0");
-  for (int i = 0; i < options_.noise_probes; ++i) {
-    const double small = small_batch_norm(step++);
-    engine_->step(
-        step, [&](std::int64_t j) { return data_->micro_batch(step, j); }, data_->targets(step),
-        clock_);
-    const double large = engine_->finish(clock_).grad_norm;
-    ++step;
-    probes.push_back({small * small, large * large});
-  }
-  result_.noise = estimate_noise(probes, batch_.micro, batch_.global);
-  result_.noise.after_steps = step_;
+  result_.noise = probe_gradient_noise({.engine = *engine_,
+                                        .data = *data_,
+                                        .mesh = mesh_,
+                                        .clock = clock_,
+                                        .batch = batch_,
+                                        .steps_before = step_,
+                                        .pairs = options_.noise_probes});
 }
 
 }  // namespace

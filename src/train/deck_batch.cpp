@@ -4,8 +4,10 @@
 #include <bit>
 #include <cctype>
 
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/deck.hpp"
+#include "nearest_legal.hpp"
 
 namespace choir {
 namespace {
@@ -31,16 +33,6 @@ std::string nearest(std::vector<std::int64_t> legal, std::int64_t wish, std::siz
   std::vector<std::string> texts;
   for (const std::int64_t value : legal) texts.push_back(std::to_string(value));
   return join(texts, ", ");
-}
-
-/// The multiples of `unit` around `value`.
-std::string multiples_around(std::int64_t value, std::int64_t unit) {
-  const std::int64_t below = value / unit * unit;
-  return below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
-}
-
-const char* plural(int n) {
-  return n == 1 ? "rank" : "ranks";
 }
 
 /// global must be a multiple of factor * ranks; `name` is the key of the factor.
@@ -74,7 +66,7 @@ void require_product(const BatchSizes& batch) {
   throw DeckError(
       fmt::format(
           "train.global_batch_size = {} is not train.micro_batch_size = {} x train.grad_accum "
-          "= {} x {} data-parallel {} = {}",
+          "= {} x {} data-parallel rank{} = {}",
           batch.global, batch.micro, batch.accum, batch.data_parallel, plural(batch.data_parallel),
           product),
       hint);
@@ -134,9 +126,9 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
 
 BatchSizes resolve_batch(Deck& deck, int data_parallel) {
   if (deck.parallel.data != 0 && deck.parallel.data != data_parallel)
-    throw DeckError(fmt::format("parallel.data = {} but this job has {} {} for it",
+    throw DeckError(fmt::format("parallel.data = {} but this job has {} rank{} for it",
                                 deck.parallel.data, data_parallel, plural(data_parallel)),
-                    fmt::format("legal: \"auto\" or {}; or start it on {} {}", data_parallel,
+                    fmt::format("legal: \"auto\" or {}; or start it on {} rank{}", data_parallel,
                                 deck.parallel.data, plural(deck.parallel.data)));
   if (deck.model.speech()) return speech_batch(deck.train, data_parallel);
   TrainSection& train = deck.train;

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "deck_tables.hpp"
+#include "kernels/spec_augment.hpp"
 #include "nearest_legal.hpp"
 
 namespace choir {
@@ -169,6 +170,22 @@ class SpeechChecks {
                       mel.high, most));
   }
 
+  void augmentation() {
+    const ops::SpecAugment& augment = speech_.augment;
+    const std::int64_t mels = speech_.mel.mels, width = augment.frequency_width;
+    if (augment.frequency_masks > 0 && width > mels)
+      add({"model.freq_width", "model.mels"},
+          fmt::format("model.freq_width = {}{} is more than model.mels = {} has; nearest legal: "
+                      "{}, or model.freq_masks = 0",
+                      width, given(deck_, "model.freq_width") ? "" : " (the default)", mels, mels));
+    const std::int64_t masks = augment.time_masks + augment.frequency_masks;
+    if (masks > kMostMasks)
+      add({"model.time_masks", "model.freq_masks"},
+          fmt::format("model.time_masks = {} and model.freq_masks = {} are {} masks; legal: at "
+                      "most {} together",
+                      augment.time_masks, augment.frequency_masks, masks, kMostMasks));
+  }
+
   void context() {
     const FastConformerConfig& c = speech_;
     if (c.context_style != ContextStyle::chunked) return;
@@ -276,6 +293,7 @@ std::vector<KeyProblem> deck::check_speech(const Deck& deck) {
   SpeechChecks checks(deck);
   checks.shape();
   checks.features();
+  checks.augmentation();
   checks.context();
   checks.parallel();
   return checks.take();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/comm/axis_sizes.hpp"
 #include "deck_tables.hpp"
 
 namespace choir {
@@ -14,7 +15,7 @@ namespace {
 
 /// How far a legal layout is from the wish: keys that change, then by how much they do.
 struct LegalLayout {
-  int tensor, context, data, pipeline;
+  AxisSizes sizes;
   double distance = 0;
 };
 
@@ -24,7 +25,7 @@ std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
   const auto farness = [](int wish, int size) {
     return wish == size ? 0 : 100 + std::abs(std::log2(static_cast<double>(size) / wish));
   };
-  const auto try_layout = [&](const LegalLayout& sizes) {
+  const auto try_layout = [&](const AxisSizes& sizes) {
     Deck other = deck;
     ParallelSection& p = other.parallel;
     p.tensor = sizes.tensor, p.context = sizes.context, p.pipeline = sizes.pipeline, p.data = 0;
@@ -35,22 +36,13 @@ std::vector<LegalLayout> legal_layouts_near(const Deck& deck, int ranks) {
       return;
     }
     const ParallelSection& wish = deck.parallel;
-    legal.push_back(sizes);
-    legal.back().distance = farness(wish.tensor, sizes.tensor) +
-                            farness(wish.context, sizes.context) +
-                            farness(wish.pipeline, sizes.pipeline) +
-                            (wish.data == 0 ? 0 : farness(wish.data, sizes.data));
+    legal.push_back({sizes, farness(wish.tensor, sizes.tensor) +
+                                farness(wish.context, sizes.context) +
+                                farness(wish.pipeline, sizes.pipeline) +
+                                (wish.data == 0 ? 0 : farness(wish.data, sizes.data))});
   };
-  const auto for_divisors = [](int n, const auto& visit) {
-    for (int d = 1; d <= n; ++d)
-      if (n % d == 0) visit(d);
-  };
-  for_divisors(ranks, [&](int t) {
-    if (t > kMostTensorRanks) return;
-    for_divisors(ranks / t, [&](int c) {
-      for_divisors(ranks / t / c, [&](int p) { try_layout({t, c, ranks / t / c / p, p}); });
-    });
-  });
+  for (const AxisSizes& sizes : axis_sizes_of(ranks))
+    if (sizes.tensor <= kMostTensorRanks) try_layout(sizes);
   std::stable_sort(legal.begin(), legal.end(), [](const LegalLayout& a, const LegalLayout& b) {
     return a.distance < b.distance;
   });
@@ -69,7 +61,8 @@ DeckError no_layout(const std::string& what, const std::string& hint, const Deck
   for (std::size_t i = 0; i < std::min(kLines, legal.size()); ++i)
     text += fmt::format(
         "\n  parallel.tensor={} parallel.context={} parallel.pipeline={} (parallel.data {})",
-        legal[i].tensor, legal[i].context, legal[i].pipeline, legal[i].data);
+        legal[i].sizes.tensor, legal[i].sizes.context, legal[i].sizes.pipeline,
+        legal[i].sizes.data);
   return DeckError(what, text);
 }
 

@@ -11,115 +11,10 @@
 #include "choir/core/text.hpp"
 #include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
-#include "choir/train/step_planner.hpp"
-#include "choir/train/verify_speech.hpp"
-#include "choir/train/verify_tokens.hpp"
+#include "src/train/laid_out_run.hpp"
 
 namespace choir {
 namespace {
-
-/// Where the vocabulary would come from the data: a prime, so that it divides among no ranks.
-constexpr int kStandInVocabulary = 97;
-
-Deck laid_out(const Deck& deck, const VerifyLayout& layout) {
-  std::vector<KeyProblem> problems;
-  Deck result = lay_out(deck, layout, problems);
-  throw_problems(problems, deck.source);
-  return result;
-}
-
-/// An engine on this rank of a mesh, and its data.
-class LaidOutRun {
- public:
-  LaidOutRun(const Deck& deck, Workplace& place, NegativeControl control)
-      : data_ranks_(place.mesh->layout().size(Axis::data)),
-        data_rank_(place.mesh->coordinates()[Axis::data]),
-        micro_batches_(deck.train.micro_batches),
-        options_(options_of(deck, data_ranks_, control)),
-        batches_(batches_for(options_)),
-        plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(),
-                        place.mesh->node().size(), false, place.device.get())),
-        engine_(with_requests(options_, plan_), *place.device, *place.mesh, plan_.arena_bytes),
-        throws_(control == NegativeControl::throws_everywhere ||
-                (control == NegativeControl::throws_alone &&
-                 place.mesh->rank() + 1 == place.mesh->world().size())) {
-    engine_.instance().initialise(options_.seed);
-  }
-
-  Engine& engine() { return engine_; }
-
-  StepResult step(std::int64_t step) {
-    if (throws_) throw NumericError("thrown on purpose", "leave out --break");
-    engine_.step(
-        step, [&](std::int64_t j) { return micro_batch(step, j); }, valid_tokens(step), clock_);
-    return engine_.finish(clock_);
-  }
-
- private:
-  static EngineOptions options_of(const Deck& deck, int data_ranks, NegativeControl control) {
-    Deck copy = deck;
-    EngineOptions options = engine_options(deck, resolve_batch(copy, data_ranks));
-    options.control = control;
-    options.lag = 0;
-    options.shapes = batches_for(options)->shapes();
-    return options;
-  }
-  static EngineOptions with_requests(EngineOptions options, const StepPlan& plan) {
-    options.arena_requests = plan.arena_requests;
-    return options;
-  }
-  static std::unique_ptr<VerifyBatches> batches_for(const EngineOptions& options) {
-    if (options.model.is_speech())
-      return std::make_unique<VerifySpeech>(options.seed, options.model.fastconformer());
-    const GptConfig& gpt = options.model.gpt();
-    return std::make_unique<VerifyTokens>(options.seed, options.micro_batch_size, gpt.block_size,
-                                          gpt.vocab_size);
-  }
-  /// Of a step on all ranks, those without work included.
-  std::int64_t places() const { return options_.micro_batches * data_ranks_; }
-  /// That count.
-  std::int64_t micro_batches() const { return micro_batches_ > 0 ? micro_batches_ : places(); }
-  /// What they count for, if a rule is broken.
-  std::int64_t empty_ones() const {
-    return options_.control == NegativeControl::empty_counted ? places() - micro_batches() : 0;
-  }
-  /// Of this rank's j-th; -1: none is left for it.
-  std::int64_t index_of(std::int64_t step, std::int64_t j) const {
-    std::int64_t place = engine_.micro_batch_index(0, j);
-    if (options_.control == NegativeControl::batch_off) place = data_rank_ + j;
-    return place < micro_batches() ? step * micro_batches() + place : -1;
-  }
-  ModelBatch micro_batch(std::int64_t step, std::int64_t j) {
-    const std::int64_t index = index_of(step, j);
-    if (index < 0) return batches_->padding();
-    ModelBatch batch = batches_->micro_batch(index);
-    if (options_.control == NegativeControl::ids_by_position && !batch.sample_ids.empty())
-      for (std::int64_t row = 0; row < batch.samples; ++row)
-        batch.sample_ids.as<std::int64_t>()[row] -=
-            (index - step * micro_batches() - j) * VerifySpeech::kMostRows;
-    return batch;
-  }
-  /// Of the global batch.
-  double valid_tokens(std::int64_t step) const {
-    if (options_.control != NegativeControl::mean_of_means)
-      return static_cast<double>(batches_->targets(step * micro_batches(), micro_batches()) +
-                                 empty_ones());
-    std::int64_t mine = 0;
-    for (std::int64_t j = 0; j < options_.micro_batches; ++j)
-      if (const std::int64_t index = index_of(step, j); index >= 0)
-        mine += batches_->targets(index, 1);
-    return static_cast<double>(mine * data_ranks_);
-  }
-
-  int data_ranks_, data_rank_;
-  std::int64_t micro_batches_;  // 0: what the layout makes of them
-  EngineOptions options_;
-  std::unique_ptr<VerifyBatches> batches_;
-  StepPlan plan_;
-  Engine engine_;
-  bool throws_;
-  PhaseClock clock_;
-};
 
 /// What a place is made for.
 std::string key_of(const VerifyLayout& layout, const Deck& deck) {
@@ -151,40 +46,6 @@ ByQuantity<double> largest(const RunRecord& reference, const RunDistance& distan
 }
 
 }  // namespace
-
-Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes) {
-  std::vector<KeyProblem> problems;
-  std::vector<std::string> changes{"train.precision=" + precision};
-  if (precision == "fp64") changes.push_back("device=cpu");
-  Deck result = vary_deck(deck, changes, problems);
-  throw_problems(problems, deck.source);
-  if (result.optimizer.scale_lr != "none") {
-    notes.push_back(
-        fmt::format("optimizer.scale_lr = \"{}\" is left out: learning rates that "
-                    "depend on the layout cannot train the same",
-                    result.optimizer.scale_lr));
-    result.optimizer.scale_lr = "none";
-  }
-  if (result.model.gpt.vocab_size == 0) {
-    notes.push_back(fmt::format("model.vocab_size would come from the data; {} stands in for it",
-                                kStandInVocabulary));
-    result.model.gpt.vocab_size = kStandInVocabulary;
-  }
-  TrainSection& train = result.train;
-  if (result.model.speech()) {
-    laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
-    return result;
-  }
-  const BatchSizes batch =
-      resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
-  train.micro_batch_size = static_cast<int>(batch.micro);
-  train.global_batch_size = static_cast<int>(batch.global);
-  train.grad_accum = 0;
-  for (const char* key : {"train.micro_batch_size", "train.global_batch_size", "train.grad_accum"})
-    result.origins.erase(key);
-  laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
-  return result;
-}
 
 struct Verifier::Place {
   std::string key;

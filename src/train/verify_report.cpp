@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 
 namespace choir {
 namespace {
@@ -66,9 +67,8 @@ std::string verify_header(const Deck& deck, const VerifyOptions& options, int ra
       "precision  {}\n"
       "tolerance  {}\n"
       "layouts    {}, on up to {} rank{}",
-      deck.source, describe_model(deck), describe_batch(deck), options.steps,
-      deck.train.precision, describe_tolerances(deck, tolerances), layouts, ranks,
-      ranks == 1 ? "" : "s");
+      deck.source, describe_model(deck), describe_batch(deck), options.steps, deck.train.precision,
+      describe_tolerances(deck, tolerances), layouts, ranks, plural(ranks));
   for (const std::string& note : notes) text += "\nnote       " + note;
   if (options.control != NegativeControl::none)
     text += fmt::format("\nbroken     {}: a rule is broken on purpose",

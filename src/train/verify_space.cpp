@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "choir/comm/axis_sizes.hpp"
 #include "choir/core/text.hpp"
 
 namespace choir {
@@ -104,6 +105,23 @@ void choose(VerifyLayout& layout, int axis, const std::vector<std::vector<std::s
   layout[at] = name_of(at).plain;
 }
 
+/// All sizes of up to so many ranks, pipelines slowest, then context, tensor and data.
+std::vector<AxisSizes> sizes_up_to(int ranks) {
+  std::vector<AxisSizes> all;
+  for (int n = 1; n <= ranks; ++n)
+    for (const AxisSizes& sizes : axis_sizes_of(n)) all.push_back(sizes);
+  const auto key = [](const AxisSizes& s) {
+    return std::tuple(s.pipeline, s.context, s.tensor, s.data);
+  };
+  std::sort(all.begin(), all.end(),
+            [&](const AxisSizes& a, const AxisSizes& b) { return key(a) < key(b); });
+  return all;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
 /// Layouts as numbers of values, and the set of pairs each contains.
 class Pairs {
  public:
@@ -179,21 +197,20 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
   VerifyLayout layout;
   std::vector<KeyProblem> problems;
   constexpr int kFirstOther = 4;
-  std::array<std::vector<std::string>, kFirstOther> sizes;
-  std::copy_n(values.begin(), kFirstOther, sizes.begin());
-  for (const std::string& pipeline : sizes[2])
-    for (const std::string& context : sizes[3])
-      for (const std::string& tensor : sizes[1])
-        for (const std::string& data : sizes[0]) {
-          layout[Axis::data] = data, layout[Axis::tensor] = tensor;
-          layout[Axis::pipeline] = pipeline, layout[Axis::context] = context;
-          if (layout.ranks() > ranks) break;
-          choose(layout, kFirstOther, values, [&](const VerifyLayout& complete) {
-            problems.clear();
-            lay_out(deck, complete, problems);
-            if (problems.empty()) legal.push_back(complete);
-          });
-        }
+  for (const AxisSizes& sizes : sizes_up_to(ranks)) {
+    const std::array<std::string, kFirstOther> words{
+        std::to_string(sizes.data), std::to_string(sizes.tensor), std::to_string(sizes.pipeline),
+        std::to_string(sizes.context)};
+    const auto taken = [&](std::size_t axis) { return contains(values[axis], words[axis]); };
+    if (!(taken(0) && taken(1) && taken(2) && taken(3))) continue;
+    for (std::size_t axis = 0; axis < words.size(); ++axis)
+      layout[static_cast<Axis>(axis)] = words[axis];
+    choose(layout, kFirstOther, values, [&](const VerifyLayout& complete) {
+      problems.clear();
+      lay_out(deck, complete, problems);
+      if (problems.empty()) legal.push_back(complete);
+    });
+  }
   return legal;
 }
 

@@ -24,7 +24,7 @@ expect "bench collectives on a GPU that is not there" 2 "device 'cuda':"
 run 2 bench collectives devices=cuda
 expect "bench collectives with an unknown word" 2 "devices=cuda"
 run 1 doctor --folder .
-expect "doctor" 0 "GPUs"
+expect "doctor" 0 "GPUs" "doctor: speed of 1 rank: products"
 
 choir=$build/choir_host_cuda
 [ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }

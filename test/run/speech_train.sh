@@ -2,15 +2,10 @@
 # A recogniser of spoken digits from a deck: trains, evaluates, resumes bit by bit, the same on any number of ranks;
 # what is wrong with speech is named.
 . "$(dirname "$0")/lib/common.sh"
+# shellcheck source=lib/digits.sh
+. "$root/test/run/lib/digits.sh"
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.03
-expect "spoken digits" 0
-for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
-expect "packed" 0
-run 1 prepare tokenizer train --out char --type char
-run 1 prepare tokens train val --tokenizer char.json --name char
-expect "written in characters" 0 "labels.char.bin"
-
+digits_corpus
 cat >digits.json <<'END'
 {
   "model": {

@@ -2,30 +2,11 @@
 # choir transcribe --stream: what is heard chunk by chunk is what is heard of the whole, at any length; a recogniser
 # that needs the whole is refused, and what makes it one is named.
 . "$(dirname "$0")/lib/common.sh"
-if ! grep -q HAVE_SNDFILE "$build/choir_features.hpp"; then
-  pass "stream: this build has no libsndfile"
-  exit
-fi
+# shellcheck source=lib/digits.sh
+. "$root/test/run/lib/digits.sh"
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.03
-for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
-run 1 prepare tokenizer train --out char --type char
-run 1 prepare tokens train val --tokenizer char.json --name char
-cat >digits.json <<'END'
-{
-  "model": {
-    "type": "fastconformer", "n_layer": 2, "n_embd": 64, "n_head": 2, "subsampling": 4, "subsampling_channels": 16,
-    "causal": true, "context_style": "chunked", "left_context": 20, "right_context": 9, "normalise": false,
-    "mels": 40, "dropout": 0, "freq_masks": 0, "time_masks": 0
-  },
-  "data": { "train": ["train"], "val": ["val"], "batch_duration": 12, "buckets": 4, "window": 64 },
-  "train": { "micro_batches": 1, "max_steps": 150 },
-  "optimizer": { "learning_rate": 5e-3, "warmup_steps": 10, "beta2": 0.98 },
-  "eval": { "interval": 0 }, "checkpoint": { "interval": 0 }, "log": { "interval": 50 }
-}
-END
-run 1 train digits.json run.dir=run checkpoint.interval=150
-expect "a recogniser of streams" 0 "step=150" "checkpoint"
+digits_recogniser "a recogniser of streams" \
+  '"n_layer": 2, "causal": true, "context_style": "chunked", "left_context": 20, "right_context": 9, "normalise": false'
 
 # One at the rate of the model, shorter than a chunk and of several minutes, and one of another rate.
 sources=$(sed -nE 's/.*"audio_filepath": ?"([^"]*)".*/\1/p' digits/val.json | head -n 3)
@@ -82,7 +63,7 @@ check "... with the same lines" cmp a.json b.json
 run 2 transcribe run missing.wav 1.wav --stream
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav 1.wav --stream --on-bad skip
-expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recordings"
+expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording,"
 run 0 transcribe run 1.wav --stream --window 5
 expect "windows of a stream" 2 "--window" "--stream"
 run 0 transcribe run 1.wav --stream --batch 2

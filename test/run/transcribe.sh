@@ -2,29 +2,10 @@
 # choir transcribe: a recogniser trained for a few seconds on spoken digits reads recordings. The text of a recording
 # depends on nothing but itself: not on order, batch, ranks or where it comes from.
 . "$(dirname "$0")/lib/common.sh"
-if ! grep -q HAVE_SNDFILE "$build/choir_features.hpp"; then
-  pass "transcribe: this build has no libsndfile"
-  exit
-fi
+# shellcheck source=lib/digits.sh
+. "$root/test/run/lib/digits.sh"
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.03
-for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
-run 1 prepare tokenizer train --out char --type char
-run 1 prepare tokens train val --tokenizer char.json --name char
-cat >digits.json <<'END'
-{
-  "model": {
-    "type": "fastconformer", "n_layer": 1, "n_embd": 64, "n_head": 2, "subsampling": 4, "subsampling_channels": 16,
-    "mels": 40, "dropout": 0, "freq_masks": 0, "time_masks": 0
-  },
-  "data": { "train": ["train"], "val": ["val"], "batch_duration": 12, "buckets": 4, "window": 64 },
-  "train": { "micro_batches": 1, "max_steps": 150 },
-  "optimizer": { "learning_rate": 5e-3, "warmup_steps": 10, "beta2": 0.98 },
-  "eval": { "interval": 0 }, "checkpoint": { "interval": 0 }, "log": { "interval": 50 }
-}
-END
-run 1 train digits.json run.dir=run checkpoint.interval=150
-expect "a recogniser" 0 "step=150" "checkpoint"
+digits_recogniser "a recogniser" '"n_layer": 1'
 
 # Recordings of other rates: espeak-ng speaks at 22,050 Hz.
 espeak-ng -v en-us -w a.wav "three seven one"
@@ -98,7 +79,7 @@ as_c() {
   shift 4
   check "$name is made" ./convert c.wav "$name" "$format" "$hertz" "$channels" 1
   run 0 transcribe run "$name" "$@"
-  expect "... is read" 0 "$name: " "transcribed 1 recordings, 2."
+  expect "... is read" 0 "$name: " "transcribed 1 recording, 2."
 }
 as_c flac.flac flac 22050 1
 check "... and says the same" text_is flac.flac
@@ -135,7 +116,7 @@ check "NaN is made" ./convert a.wav nan.wav float 22050 1 1
 run 0 transcribe run nan.wav a.wav
 expect "a file with NaN" 3 "nan.wav" "sample " "nan"
 run 0 transcribe run nan.wav a.wav --on-bad skip
-expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recordings" "1 left out"
+expect "... may be left out" 0 "nan.wav: left out" "a.wav: " "transcribed 1 recording," "1 left out"
 for ranks in 0 2; do
   run $ranks transcribe run nan.wav --on-bad skip
   expect "... but nothing else remains, on $ranks ranks" 3 "nan.wav: " "nothing remains to transcribe"
@@ -145,7 +126,7 @@ expect "... nor beside one that is not there" 3 "missing.wav: " "none of 2 recor
 run 2 transcribe run missing.wav a.wav
 expect "a file that is not there" 3 "missing.wav"
 run 0 transcribe run missing.wav a.wav --on-bad skip
-expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recordings" "1 left out"
+expect "... may be left out" 0 "missing.wav: left out" "transcribed 1 recording," "1 left out"
 : >empty.wav
 run 0 transcribe run empty.wav
 expect "an empty file" 3 "empty.wav"

@@ -2,11 +2,10 @@
 # choir tune: the largest batches that the memory plan allows, as a deck that `choir plan` finds to fit, of which one
 # utterance more would not, and that `choir train` takes as it is.
 . "$(dirname "$0")/lib/common.sh"
+# shellcheck source=lib/digits.sh
+. "$root/test/run/lib/digits.sh"
 
-run 1 prepare corpus spoken-digits --out digits --hours 0.03
-for part in train val; do run 1 prepare audio "digits/$part.json" --out "$part"; done
-run 1 prepare tokenizer train --out char --type char
-run 1 prepare tokens train val --tokenizer char.json --name char
+digits_corpus
 cat >digits.json <<'END'
 // A few utterances in four buckets.
 {

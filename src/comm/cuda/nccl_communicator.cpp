@@ -7,19 +7,14 @@
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 #include "choir/device/cuda.hpp"
+#include "src/comm/byte_offset.hpp"
 #include "src/comm/cuda/nccl_tree.hpp"
+#include "src/comm/queued_communicator.hpp"
 
 namespace choir {
 namespace {
 
 using nccl::Type;
-
-std::byte* at(void* data, std::size_t offset) {
-  return static_cast<std::byte*>(data) + offset;
-}
-const std::byte* at(const void* data, std::size_t offset) {
-  return static_cast<const std::byte*>(data) + offset;
-}
 
 /// Memory that NCCL registers with the network and the switches, where it can.
 class NcclBuffer final : public CommBuffer {
@@ -57,11 +52,11 @@ int most_blocks(const Device& device, const NcclOptions& options) {
   return std::clamp(card->multiprocessors * 3 / 4 / options.communicators, 1, kMostOfNccl);
 }
 
-class NcclCommunicator final : public Communicator {
+class NcclCommunicator final : public QueuedCommunicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> control, Device& device, const std::string& name,
                    const NcclOptions& options, std::shared_ptr<const nccl::Library> api)
-      : Communicator(name, control->rank(), control->size()),
+      : QueuedCommunicator(name, control->rank(), control->size()),
         control_(std::move(control)),
         device_(device),
         options_(options),
@@ -87,17 +82,6 @@ class NcclCommunicator final : public Communicator {
     return std::make_unique<NcclBuffer>(device_, group_.library(), bytes);
   }
 
-  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
-                     Summation order) override {
-    do_start_all_reduce(data, count, dtype, op, order).wait();
-  }
-  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
-                         Summation order) override {
-    do_start_reduce_scatter(data, count, dtype, op, order).wait();
-  }
-  void do_all_gather(void* data, std::size_t count, DType dtype) override {
-    do_start_all_gather(data, count, dtype).wait();
-  }
   void do_broadcast(void* data, std::size_t bytes, int root) override {
     check_rank(root);
     queue(bytes, bytes > 0, [&] {
@@ -214,8 +198,6 @@ class NcclCommunicator final : public Communicator {
                                               group_.library());
   }
 
-  bool queues() const override { return true; }
-
  private:
   struct Operation final : ExchangeRequest {
     void do_wait() override { owner->wait(*this); }
@@ -237,14 +219,10 @@ class NcclCommunicator final : public Communicator {
         ranks.empty() ? fmt::format("{} ranks", size()) : "ranks " + join(ranks, ", ");
     return fmt::format("NCCL on {} ({}), rank {} of the group", name(), members, rank());
   }
-  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   const nccl::Library& api() const { return group_.api(); }
   nccl::Comm handle() const { return group_.handle(); }
   cudaStream_t native() const { return static_cast<cudaStream_t>(side_.stream().native()); }
   void settle(nccl::Result code, const char* call) { group_.settle(code, call); }
-  void check_rank(int peer) const {
-    CHOIR_CHECK(peer >= 0 && peer < size(), "rank {} does not exist in {}", peer, label_);
-  }
 
   static nccl::Op op_of(ReduceOp op) {
     switch (op) {

@@ -40,6 +40,11 @@ RankFlight rank(int world_rank, std::uint64_t entered_data, std::uint64_t entere
                      {.id = kTensor, .rank = world_rank, .size = 3, .entered = entered_tensor}}};
 }
 
+const CallRecord kWaitsInData =
+    call(CommCall::all_reduce, CallState::waiting, "dp", kData, 5, 8, kNow - 2);
+const CallRecord kWaitsInTensor =
+    call(CommCall::all_gather, CallState::waiting, "tp", kTensor, 9, 8, kNow - 1);
+
 TEST(FlightReport, NamesWhoHasNotEntered) {
   std::vector<RankFlight> ranks{rank(0, 118, 117), rank(1, 118, 117), rank(2, 117, 117)};
   for (const std::size_t r : {0u, 1u})
@@ -57,8 +62,8 @@ TEST(FlightReport, NamesWhoHasNotEntered) {
 // 0 waits for 1 in dp, and 1 for 2 in tp: it is 2 that holds up both.
 TEST(FlightReport, FollowsAChainToItsEnd) {
   std::vector<RankFlight> ranks{rank(0, 5, 9), rank(1, 4, 9), rank(2, 5, 8)};
-  ranks[0].calls = {call(CommCall::all_reduce, CallState::waiting, "dp", kData, 5, 8, kNow - 2)};
-  ranks[1].calls = {call(CommCall::all_gather, CallState::waiting, "tp", kTensor, 9, 8, kNow - 1)};
+  ranks[0].calls = {kWaitsInData};
+  ranks[1].calls = {kWaitsInTensor};
   const std::string text = culprits(ranks, kNow);
   EXPECT_TRUE(has(text, "rank 2 (process 102) has not entered all_gather #9 of tp")) << text;
   EXPECT_FALSE(has(text, "rank 1 (process")) << text;
@@ -66,8 +71,8 @@ TEST(FlightReport, FollowsAChainToItsEnd) {
 
 TEST(FlightReport, NamesAllOfACircle) {
   std::vector<RankFlight> ranks{rank(0, 5, 8), rank(1, 4, 9)};
-  ranks[0].calls = {call(CommCall::all_reduce, CallState::waiting, "dp", kData, 5, 8, kNow - 2)};
-  ranks[1].calls = {call(CommCall::all_gather, CallState::waiting, "tp", kTensor, 9, 8, kNow - 1)};
+  ranks[0].calls = {kWaitsInData};
+  ranks[1].calls = {kWaitsInTensor};
   const std::string text = culprits(ranks, kNow);
   EXPECT_TRUE(has(text, "rank 1 (process 101) has not entered all_reduce #5 of dp")) << text;
   EXPECT_TRUE(has(text, "rank 0 (process 100) has not entered all_gather #9 of tp")) << text;
@@ -90,7 +95,7 @@ TEST(FlightReport, NamesTheOtherEndOfAMessage) {
 
 TEST(FlightReport, NamesWhoBeganAndDoesNotGoOn) {
   std::vector<RankFlight> ranks{rank(0, 5, 8), rank(1, 5, 8)};
-  ranks[0].calls = {call(CommCall::all_reduce, CallState::waiting, "dp", kData, 5, 8, kNow - 2)};
+  ranks[0].calls = {kWaitsInData};
   ranks[1].calls = {call(CommCall::all_reduce, CallState::started, "dp", kData, 5, 8, kNow - 3)};
   const std::string text = culprits(ranks, kNow);
   EXPECT_TRUE(has(text,

@@ -126,23 +126,41 @@ TEST(HostileInput, MembersOfAnArchiveAreNotFilesOfTheFolder) {
   EXPECT_FALSE(std::filesystem::exists("/tmp/choir_escaped"));
 }
 
-// The first block of FLAC: 4096 samples a frame, 16 bits, one channel; the number of samples has 36
-// bits. None follow.
-std::string flac_of_nothing(std::uint64_t samples) {
+/// The remainder of a polynomial over GF(2), bit by bit; without its highest term.
+std::uint32_t remainder_of(const std::string& bytes, int bits, std::uint32_t polynomial) {
+  std::uint32_t crc = 0;
+  for (const char byte : bytes) {
+    crc ^= static_cast<std::uint32_t>(static_cast<unsigned char>(byte)) << (bits - 8);
+    for (int i = 0; i < 8; ++i) crc = (crc << 1) ^ ((crc >> (bits - 1) & 1) != 0 ? polynomial : 0);
+    crc &= (std::uint32_t{1} << bits) - 1;
+  }
+  return crc;
+}
+
+// The first block of FLAC (RFC 9639): 4096 samples a frame, 16 bits, one channel, at 16 kHz; the
+// number of samples has 36 bits. One frame follows, whose samples are all 0.
+std::string flac_of_one_frame(std::uint64_t samples) {
   const std::uint64_t rest = std::uint64_t{16000} << 44 | std::uint64_t{15} << 36 | samples;
   std::string bytes("fLaC\x80\0\0\x22\x10\0\x10\0\0\0\0\0\0\0", 18);
   for (int shift = 56; shift >= 0; shift -= 8) bytes += static_cast<char>(rest >> shift);
-  return bytes + std::string(16, '\0');
+  bytes += std::string(16, '\0');
+  std::string frame("\xff\xf8\xc5\x08\0", 5);
+  frame += static_cast<char>(remainder_of(frame, 8, 0x07));
+  frame += std::string(3, '\0');  // a constant subframe
+  const std::uint32_t crc = remainder_of(frame, 16, 0x8005);
+  frame += static_cast<char>(crc >> 8);
+  frame += static_cast<char>(crc);
+  return bytes + frame;
 }
 
 TEST(HostileInput, AHeaderThatPromisesHours) {
-  const std::string bytes = flac_of_nothing(std::uint64_t{1} << 35);
+  const std::string bytes = flac_of_one_frame(std::uint64_t{1} << 35);
   const std::vector<char> image(bytes.begin(), bytes.end());
   const auto open = [&] { return AudioDecoder::from_memory(image, "a.flac"); };
-  if (!test::data_error_of(open).empty()) GTEST_SKIP() << "this libsndfile wants more of a header";
+  EXPECT_EQ(open().read(0, 4096, {}, 16000).samples.size(), 4096u);
   EXPECT_EQ(open().frames(), std::int64_t{1} << 35);
   EXPECT_DATA_ERROR(open().read(0, std::int64_t{1} << 35, {}, 16000), "too many at once");
-  EXPECT_DATA_ERROR(open().read(0, std::int64_t{1} << 30, {}, 16000), "ends after 0 of");
+  EXPECT_DATA_ERROR(open().read(0, std::int64_t{1} << 30, {}, 16000), "ends after 4096 of");
   EXPECT_DATA_ERROR(open().read(1, std::numeric_limits<std::int64_t>::max(), {}, 16000),
                     "were asked for");
 }

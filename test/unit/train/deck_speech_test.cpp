@@ -88,6 +88,19 @@ TEST(DeckSpeech, ValuesThatDoNotFitAreRefused) {
   says({"parallel.pipeline=17"}, "more than model.n_layer = 16");
 }
 
+// The default width suits 80 bins; where nothing is masked it does not count.
+TEST(DeckSpeech, MasksThatDoNotFitAreRefused) {
+  says(
+      {"model.mels=20"},
+      "model.freq_width = 27 (the default) is more than model.mels = 20 has; nearest legal: 20, or "
+      "model.freq_masks = 0");
+  says({"model.mels=20", "model.freq_width=21"}, "model.freq_width = 21 is more than");
+  EXPECT_EQ(complaint({"model.mels=20", "model.freq_width=20"}), "");
+  EXPECT_EQ(complaint({"model.mels=20", "model.freq_masks=0"}), "");
+  says({"model.time_masks=255"}, "at most 256 together");
+  EXPECT_EQ(complaint({"model.time_masks=254"}), "");
+}
+
 // Ranks own equally many places, some of them empty; in reproducible mode the tree of sums has the
 // same places on any number of ranks.
 TEST(DeckSpeech, MicroBatchesAreDealtOut) {

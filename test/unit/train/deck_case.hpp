@@ -1,0 +1,30 @@
+#pragma once
+// A small deck, with overrides, and what is said about it.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "choir/train/deck.hpp"
+
+namespace choir::test {
+
+inline Deck small_deck(const std::vector<std::string>& overrides = {}) {
+  return parse_deck(
+      "{\"data\": {\"train\": \"a.txt\"},\n \"train\": {\"micro_batch_size\": 2, "
+      "\"global_batch_size\": 8}}",
+      "decks/small.json", overrides);
+}
+
+/// "" when it is accepted.
+inline std::string complaint(const std::vector<std::string>& overrides) {
+  try {
+    small_deck(overrides);
+  } catch (const DeckError& error) {
+    EXPECT_EQ(error.code(), ExitCode::deck);
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace choir::test
