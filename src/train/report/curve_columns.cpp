@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "choir/core/clock.hpp"
 #include "choir/train/report/svg_chart.hpp"
 
 namespace choir::report {
@@ -39,6 +40,26 @@ std::string tick_text(double value, double step) {
   for (double s = std::abs(step); digits < 6 && std::abs(s - std::round(s)) > 1e-6 * s; s *= 10)
     ++digits;
   return fmt::format("{:.{}f}", value, digits);
+}
+
+std::string number_text(double value) {
+  if (!std::isfinite(value)) return "not finite";
+  const double size = std::abs(value);
+  if (size >= 1e9) return tick_text(value, value);
+  if (size >= 1e4) return format_count(std::lround(value));
+  return fmt::format("{:.{}g}", value, size < 1e-3 ? 2 : 4);
+}
+
+std::vector<CurveColumn> running_mean(const std::vector<CurveColumn>& columns) {
+  const std::size_t n = columns.size(), most = std::max<std::size_t>(2, n / 30);
+  std::vector<CurveColumn> means = columns;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t reach = std::min({most, i, n - 1 - i});
+    double sum = 0;
+    for (std::size_t k = i - reach; k <= i + reach; ++k) sum += columns[k].mean;
+    means[i].mean = sum / static_cast<double>(2 * reach + 1);
+  }
+  return means;
 }
 
 std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, int columns) {
