@@ -28,7 +28,7 @@ std::vector<double> round_ticks(double low, double high, int n) {
 std::string tick_text(double value, double step) {
   if (value == 0) return "0";
   const double size = std::max(std::abs(value), std::abs(step));
-  if (size < 1e-3) return fmt::format("{:.2g}", value);
+  if (std::max(size, 3 * std::abs(step)) < 1e-4) return fmt::format("{:.2g}", value);
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
   for (const auto& [from, letter] : kUnits)
@@ -51,10 +51,10 @@ std::string number_text(double value) {
 }
 
 std::vector<CurveColumn> running_mean(const std::vector<CurveColumn>& columns) {
-  const std::size_t n = columns.size(), most = std::max<std::size_t>(2, n / 30);
+  const std::size_t n = columns.size(), most = std::max<std::size_t>(2, n / 40);
   std::vector<CurveColumn> means = columns;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t reach = std::min({most, i, n - 1 - i});
+    const std::size_t reach = std::min({most, i / 4, n - 1 - i});  // losses fall steeply at first
     double sum = 0;
     for (std::size_t k = i - reach; k <= i + reach; ++k) sum += columns[k].mean;
     means[i].mean = sum / static_cast<double>(2 * reach + 1);

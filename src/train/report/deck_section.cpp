@@ -87,10 +87,10 @@ std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& run
   if (const std::string names =
           differing({"data.train", "data.val", "data.validation", "data.val_fraction"});
       !names.empty())
-    cautions.push_back(
-        fmt::format("The runs do not see the same data ({}): compare the courses of "
-                    "their losses and error rates, not the values.",
-                    names));
+    cautions.push_back(fmt::format(
+        "The runs do not see the same data ({}): compare how their losses and error rates develop, "
+        "not the values.",
+        names));
   if (const std::string names = differing({"data.tokenizer", "data.labels"}); !names.empty())
     cautions.push_back(fmt::format(
         "The runs have different units of text ({}): a loss per token is not the same thing.",

@@ -40,11 +40,12 @@ min-width:0}.pair section>.grid{flex:1}
 .stack{display:grid;gap:14px;align-content:start}
 .card,figure{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;
 margin:0;min-width:0}
-figure{padding:12px 12px 6px;display:flex;flex-direction:column}figure svg{margin-top:auto}
+figure .note{margin:6px 4px 4px}
+figure{padding:12px 12px 8px;display:flex;flex-direction:column}figure svg{margin-top:auto}
 figcaption{margin:0 4px 6px;display:flex;justify-content:space-between;align-items:baseline;gap:12px}
 figcaption b,.key b{color:var(--ink);font-weight:600}figcaption span+span,.key b{white-space:nowrap;
 font-variant-numeric:tabular-nums}figcaption span+span b{font-size:16px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fill,minmax(128px,1fr));gap:10px 14px;margin:0}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:10px 14px;margin:0}
 .tiles dt{color:var(--soft);font-size:13px}.tiles dd{margin:0;font-size:20px;font-weight:600;
 line-height:1.3;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
 .tiles small{font-size:13px;font-weight:400;color:var(--soft);white-space:nowrap}
@@ -78,11 +79,12 @@ border-radius:0}
 vertical-align:-1px}
 .row{display:grid;grid-template-columns:1fr auto;gap:0 12px;margin:0 0 10px;font-size:14px}
 .row .name{overflow-wrap:anywhere}.amount{color:var(--soft);font-variant-numeric:tabular-nums}
-.bar{grid-column:1/-1;display:flex;gap:1px;height:14px;background:var(--cell);border-radius:3px;overflow:hidden}
+.bar{grid-column:1/-1;display:flex;height:14px;background:var(--cell);border-radius:3px;overflow:hidden}
 .bar i{display:block;height:100%}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:13px;width:100%}
 th,td{text-align:left;padding:4px 12px 4px 0;border-bottom:1px solid var(--grid);vertical-align:top}
-.deck td{overflow-wrap:anywhere}
+.deck td{overflow-wrap:anywhere}.deck td:first-child,.deck td:last-child{overflow-wrap:normal}
+.card>.head{margin-bottom:8px}
 th{color:var(--soft);font-weight:500}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;
 white-space:nowrap}
 td.w{white-space:nowrap}tr.bad td{color:var(--soft);text-decoration:line-through}

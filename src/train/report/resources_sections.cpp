@@ -151,8 +151,8 @@ std::string phases_section(const std::vector<ReportedRun>& runs) {
           {fmt::format("{}: {:.2f} ms, {:.1f} %", phase.name, 1e3 * seconds, 100 * seconds / step),
            phase.colour, seconds});
     }
-    rows += bar(runs.size() > 1 ? run.name : "", fmt::format("{:.4g} ms a step", 1e3 * step), parts,
-                longest);
+    const std::string whole = fmt::format("{:.4g} ms a step", 1e3 * step);
+    rows += runs.size() > 1 ? bar(run.name, whole, parts, longest) : bar(whole, "", parts, longest);
   }
   std::string body = "<div class=\"card thick\"><h3>Mean step</h3>" + rows +
                      "<div class=wide><table><tr><th>phase</th>";

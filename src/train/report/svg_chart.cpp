@@ -202,6 +202,7 @@ std::string caption(const Chart& chart) {
   if (values) out += chart.shown == Chart::Shown::last ? "<span>last" : "<span>median";
   if (values && chart.series.size() == 1)
     out += " <b>" + number_text(shown_value(chart.series[0].curve, chart.shown)) + "</b>";
+  if (values && chart.series.size() > 1) out += " in bold";
   out += values ? "</span></figcaption>" : "</figcaption>";
   if (chart.series.size() < 2) return out;
   out += "<div class=keys>";
