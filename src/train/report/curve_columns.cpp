@@ -29,6 +29,7 @@ std::string tick_text(double value, double step) {
   if (value == 0) return "0";
   const double size = std::max(std::abs(value), std::abs(step));
   if (std::max(size, 3 * std::abs(step)) < 1e-4) return fmt::format("{:.2g}", value);
+  if (size >= 1e15) return fmt::format("{:.2g}", value);
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
   for (const auto& [from, letter] : kUnits)
@@ -45,6 +46,7 @@ std::string tick_text(double value, double step) {
 std::string number_text(double value) {
   if (!std::isfinite(value)) return "not finite";
   const double size = std::abs(value);
+  if (size >= 1e15) return fmt::format("{:.3g}", value);
   if (size >= 1e9) return tick_text(value, value);
   if (size >= 1e4) return format_count(std::lround(value));
   return fmt::format("{:.{}g}", value, size < 1e-3 ? 2 : 4);

@@ -50,13 +50,16 @@ std::string tiles(const ReportedRun& run) {
   const std::string of = run.deck_value("train.max_steps");
   tile("steps", format_count(static_cast<std::int64_t>(run.last_step())),
        of.empty() ? "" : "of " + format_count(std::atoll(of.c_str())));
-  number("last loss", last_of(run.curve("loss")), "{:.4f}");
-  number("best validation loss", lowest_of(run.curve("val_loss")), "{:.4f}");
+  const auto loss = [&](const char* name, double value) {
+    number(name, value, std::abs(value) < 1e4 ? "{:.4f}" : "{:.3g}");
+  };
+  loss("last loss", last_of(run.curve("loss")));
+  loss("best validation loss", lowest_of(run.curve("val_loss")));
   number("best word error rate", 100 * lowest_of(run.curve("val_wer")), "{:.2f}", "%");
   const bool speech = !run.curve("rtfx").x.empty();
   const double rate = median_rate(run.curve(speech ? "rtfx" : "tps"));
   if (std::isfinite(rate))
-    tile("median speed", format_count(std::lround(rate)), speech ? "x real time" : "tokens/s");
+    tile(speech ? "median x real time" : "median tokens/s", format_count(std::lround(rate)));
   tile("time in steps", format_duration(run.stepping_seconds()));
   if (run.start.parameters > 0)
     tile("parameters", format_count(static_cast<std::int64_t>(run.start.parameters)));

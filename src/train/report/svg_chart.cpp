@@ -43,7 +43,9 @@ class Plane {
     if (!log_) return round_ticks(low_, high_, 5);
     std::vector<double> ticks;
     const bool fine = high_ - low_ < 2.6;
-    for (int power = static_cast<int>(std::floor(low_)); power <= high_; ++power)
+    const int every = std::max(1, static_cast<int>(std::ceil((high_ - low_) / 7)));
+    const int first = every * static_cast<int>(std::floor(low_ / every));
+    for (int power = first; power <= high_; power += every)
       for (const double factor : {1.0, 2.0, 5.0}) {
         const double value = factor * std::pow(10, power);
         if ((factor == 1 || fine) && mapped(value) >= low_ && mapped(value) <= high_)
@@ -83,8 +85,10 @@ std::string y_axis(const Chart& chart, const Plane& plane) {
 std::string x_axis(const Chart& chart, const Plane& plane) {
   std::string out =
       fmt::format("<path class=a d=\"M{} {}H{}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
-  const std::vector<double> ticks =
+  std::vector<double> ticks =
       chart.x_ticks.empty() ? round_ticks(plane.left(), plane.right(), 5) : chart.x_ticks;
+  // Steps and ranks are whole numbers.
+  std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
   const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
   for (const double tick : ticks)
     out += fmt::format("<text x={:.1f} y={} class=m>{}</text>", plane.x(tick),

@@ -228,6 +228,11 @@ TEST(Ticks, AreRoundAndCoverTheRange) {
   EXPECT_EQ(tick_text(15000, 5000), "15k");
   EXPECT_EQ(tick_text(2.5e6, 5e5), "2.5M");
   EXPECT_EQ(tick_text(0.0002, 0.0001), "0.0002");
+  EXPECT_EQ(tick_text(0.0005, 0.00025), "0.00050");
+  EXPECT_EQ(tick_text(3e17, 3e17), "3e+17");
+  EXPECT_EQ(number_text(22213.4), "22,213");
+  EXPECT_EQ(number_text(0.17694), "0.1769");
+  EXPECT_EQ(number_text(2.831e17), "2.83e+17");
 }
 
 TEST(Decimation, KeepsExtremesAndMeans) {
