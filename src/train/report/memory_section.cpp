@@ -94,8 +94,10 @@ std::string plan_card(const ReportedRun& run, const Planned& planned, bool named
   if (!small.empty())
     rows += fmt::format("<p class=note>And {} together for {}.</p>", format_bytes(rest),
                         escape_html(small));
-  return fmt::format("<div class=card><h3>{}Planned for rank 0: {} on the device</h3>{}</div>",
-                     named ? escape_html(run.name) + ". " : "", format_bytes(planned.device), rows);
+  return fmt::format(
+      "<div class=card style=align-self:start><h3>{}Planned for rank 0: {} on the "
+      "device</h3>{}</div>",
+      named ? escape_html(run.name) + ". " : "", format_bytes(planned.device), rows);
 }
 
 }  // namespace
