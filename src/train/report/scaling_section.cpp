@@ -57,11 +57,12 @@ std::map<double, const ScalingRow*> best_of(const Rows& rows, const std::string&
   return best;
 }
 
-std::string row_name(const ScalingRow& row) {
+std::string row_name(const ScalingRow& row, const Naming& naming) {
   std::string name = row.text("variant");
   if (name.empty()) name = row.text("layout");
   name = fmt::format("{} on {:.0f} rank{}", name.empty() ? row.text("deck") : name, row.ranks,
                      row.ranks == 1 ? "" : "s");
+  for (const char* column : naming.varying) name.insert(0, short_text(row, column) + ", ");
   if (row.text("sweep") == "batch") name += ", batch of " + row.text("global_batch");
   return name + (row.text("oversubscribed") == "1" ? " *" : "");
 }
@@ -70,7 +71,7 @@ constexpr std::array<std::pair<const char*, int>, 6> kParts{
     {{"data", 4}, {"forward", 0}, {"backward", 5}, {"comm", 1}, {"optimizer", 2}, {"other", 7}}};
 
 /// Shares, because steps of one sweep can differ by powers of ten; the times stand beside them.
-std::string step_bars(const Rows& rows) {
+std::string step_bars(const Rows& rows, const Naming& naming) {
   std::string bars, keys;
   bool crowded = false;
   for (const ScalingRow* row : rows) {
@@ -83,7 +84,7 @@ std::string step_bars(const Rows& rows) {
     }
     if (sum <= 0) continue;
     crowded = crowded || row->text("oversubscribed") == "1";
-    bars += bar(row_name(*row),
+    bars += bar(row_name(*row, naming),
                 fmt::format("{:.4g} ms, {}/s", row->number("step_ms_med"), number_text(row->rate)),
                 parts, sum);
   }
@@ -193,14 +194,16 @@ std::string one_sweep(const std::string& sweep, const Rows& rows, const std::str
   for (const auto& [name, of] : lines) charts.add(name, of, alike ? base : rate_of_one(of));
   if (!alike && charts.x == "ranks") {
     int colour = 0;
-    for (const auto& [name, of] : lines) charts.add_ideal("", colour++, rate_of_one(of));
+    for (const auto& [name, of] : lines)
+      charts.add_ideal("", colour++ % (kColours - 1), rate_of_one(of));
   }
   std::string title = sweep.empty() ? "" : sweep + " scaling";
   if (sweep == "batch") title = "batch sweep";
   title += (title.empty() || naming.shared.empty() ? "" : ": ") + naming.shared;
   std::string out =
       title.empty() ? "" : "<h3 style=\"margin:18px 0 8px\">" + escape_html(title) + "</h3>";
-  return out + "<div class=grid>" + charts.html(alike ? base : 0) + step_bars(rows) + "</div>";
+  return out + "<div class=grid>" + charts.html(alike ? base : 0) + step_bars(rows, naming) +
+         "</div>";
 }
 
 }  // namespace
