@@ -8,6 +8,7 @@
 
 #include "choir/app/session.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "choir/train/report/report_page.hpp"
 
 namespace choir {
@@ -57,6 +58,8 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
   bool any = !subjects.tables.empty();
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
+    if (!run.state.empty())
+      fmt::print("{}: {}: {}\n", run.path, report::name_of(run.fate), run.state);
     for (const std::string& note : run.notes) fmt::print("{}: {}\n", run.path, note);
   }
   if (!any)
@@ -75,9 +78,10 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
     out = "report.html";
   const std::string page = report::report_page(subjects.runs, subjects.tables);
   write_page(out, page, chosen);
-  if (subjects.runs.size() > 1)
-    for (const std::string& key : report::differing_keys(subjects.runs))
-      fmt::print("the decks differ in {}\n", key);
+  for (const std::string& caution : report::comparison_cautions(subjects.runs))
+    fmt::print("{}\n", caution);
+  const std::vector<std::string> keys = report::differing_keys(subjects.runs);
+  if (!keys.empty()) fmt::print("the decks differ in {}\n", join(keys, ", "));
   fmt::print("{} ({:.0f} kB)\n", out, static_cast<double>(page.size()) / 1e3);
   return 0;
 }

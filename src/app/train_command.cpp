@@ -4,6 +4,7 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/log.hpp"
 #include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/stop_request.hpp"
@@ -11,6 +12,18 @@
 
 namespace choir {
 namespace {
+
+/// The log of a run tells how it ended: stderr is often not kept. A full disk has other worries.
+void write_end(const std::string& folder, const std::exception& error) {
+  const auto* own = dynamic_cast<const Error*>(&error);
+  try {
+    Logger log(false);
+    log.to_file(folder + "/log.txt");
+    log.error("ended with exit code {}: {}", static_cast<int>(own ? own->code() : ExitCode::other),
+              error.what());
+  } catch (const Error&) {
+  }
+}
 
 int train(MpiSession& session, const std::string& path, const Arguments& overrides) {
   const double started = now_seconds();
@@ -34,8 +47,16 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   open_device(place, deck);
   Logger log(session.rank() == 0 || deck.log.all_ranks);
   log.to_stdout();
+  const std::string folder = deck.run.dir;
   Trainer trainer(std::move(deck), place, log, started);
-  return static_cast<int>(trainer.run());
+  try {
+    return static_cast<int>(trainer.run());
+  } catch (const std::exception& error) {
+    const auto* own = dynamic_cast<const Error*>(&error);
+    const bool everywhere = own != nullptr && own->agreed_ranks() == session.size();
+    if (!everywhere || session.rank() == 0) write_end(folder, error);
+    throw;
+  }
 }
 
 /// What a job has to know before it starts the ranks: where the run will be, and its time.

@@ -4,12 +4,26 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
 
 namespace choir {
+
+namespace {
+
+/// Of stdout; 80 where nobody says.
+std::size_t terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  return known ? size.ws_col : 80;
+}
+
+}  // namespace
 
 struct Logger::Sinks {
   spdlog::logger stamped{"choir"};
@@ -48,8 +62,9 @@ bool Logger::on_terminal() const {
 
 void Logger::status(std::string_view text) {
   if (!sinks_->terminal || (text.empty() && !sinks_->shows_status)) return;
-  // Longer lines would wrap, and only their last row would be taken back.
-  fmt::print(stdout, "\r\033[K{}", text.substr(0, 79));
+  // Longer lines would wrap, and only their last row would be taken back. Asked anew each time:
+  // windows change.
+  fmt::print(stdout, "\r\033[K{}", text.substr(0, terminal_columns() - 1));
   std::fflush(stdout);
   sinks_->shows_status = !text.empty();
 }

@@ -73,7 +73,8 @@ std::string metrics_legend(const std::string& peak_text) {
          "  val_wer       edits by words of the references; val_cer by characters (speech); of one "
          "of\n"
          "                several sets val_loss/NAME, val_wer/NAME, val_cer/NAME\n"
-         "  metrics.jsonl has the same, and lr, grad_norm, data, comm, optimizer, other, mem";
+         "  metrics.jsonl has the same, and lr, grad_norm, data, comm, optimizer, other, mem, "
+         "allocated";
 }
 
 std::string to_json(const StepMetrics& m, int ranks) {
@@ -82,11 +83,11 @@ std::string to_json(const StepMetrics& m, int ranks) {
       "{{\"step\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"dt\":{},\"dtf\":{},\"dtb\":{},"
       "\"data\":{},\"comm\":{},\"optimizer\":{},\"other\":{},\"sps\":{},\"sps_per_gpu\":{},\"tps\":"
       "{},"
-      "\"tps_per_gpu\":{},\"mfu\":{},\"mem\":{},\"skipped\":{}",
+      "\"tps_per_gpu\":{},\"mfu\":{},\"mem\":{},\"allocated\":{},\"skipped\":{}",
       m.step, number(m.result.loss), number(m.result.learning_rate), number(m.result.grad_norm),
       number(m.dt), number(m.forward), number(m.backward), number(m.data), number(m.comm),
       number(m.optimizer), number(m.other), number(sps), number(sps / ranks), number(tps),
-      number(tps / ranks), number(100 * m.mfu), m.memory, !m.result.updated);
+      number(tps / ranks), number(100 * m.mfu), m.memory, m.allocated, !m.result.updated);
   if (m.audio_seconds > 0) text += ",\"rtfx\":" + number(per_second(m.audio_seconds, m.dt));
   if (m.scaled) text += ",\"loss_scale\":" + number(m.result.loss_scale);
   if (m.train_loss) text += ",\"train_loss\":" + number(*m.train_loss);

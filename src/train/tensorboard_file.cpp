@@ -113,7 +113,8 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& m) {
       {"phases/comm", m.comm},
       {"phases/optimizer", m.optimizer},
       {"phases/other", m.other},
-      {"memory/resident_bytes", static_cast<double>(m.memory)}};
+      {"memory/resident_bytes", static_cast<double>(m.memory)},
+      {"memory/allocated_bytes", static_cast<double>(m.allocated)}};
   if (m.audio_seconds > 0) list.emplace_back("speed/audio_per_second", m.audio_seconds * rate);
   if (m.scaled) list.emplace_back("train/loss_scale", m.result.loss_scale);
   if (m.val_loss) list.emplace_back("val/loss", *m.val_loss);

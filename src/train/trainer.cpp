@@ -149,6 +149,7 @@ void Trainer::log_step() {
                 .audio_seconds = sum.audio_seconds / steps,
                 .mfu = 0,
                 .memory = resident_bytes(),
+                .allocated = static_cast<std::int64_t>(engine_->memory().total()),
                 .train_loss = train_loss_,
                 .val_loss = val_loss_,
                 .validations = validations_,

@@ -10,7 +10,7 @@ run 0 report a
 expect "a report into the run directory" 0 "a/report.html"
 page=a/report.html
 for words in "Training loss" "Validation loss" "Learning rate" "Throughput" "Where the time goes" \
-  "Memory: plan and use" ">planned<" "dp 2 x tp 1 x pp 1 x cp 1" "rank 1: dp 1" "Events" "stopping after step 7" \
+  "Memory: plan and use" ">planned " "dp 2 x tp 1 x pp 1 x cp 1" "rank 1: dp 1" "Events" "stopping after step 7" \
   "resumed from" ">restart<" "Samples and transcripts" "optimizer.learning_rate" "Provenance" "revision"; do
   check "... has $words" grep -q -- "$words" $page
 done
@@ -25,7 +25,7 @@ check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/lo
 # Several runs.
 train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
 run 0 report a b --out both.html
-expect "two runs" 0 "the decks differ in optimizer.learning_rate" "the decks differ in log.interval" "both.html"
+expect "two runs" 0 "the decks differ in " "log.interval" "optimizer.learning_rate" "both.html"
 check "... the keys that differ are on the page" has both.html "Keys that differ"
 check "... a name is only text" eval "! grep -q '<script' both.html"
 run 0 report a a
@@ -35,7 +35,11 @@ expect "a run beside itself, into the current directory" 0 "report.html"
 train 2 crashed fault.enable=true fault.kill_rank=1 fault.kill_step=13 checkpoint.interval=5
 run 0 report crashed
 expect "a run that was killed" 0 "crashed/report.html"
-check "... its end is told" has crashed/report.html "no end in its log"
+check "... its end is told" has crashed/report.html "No end in its log, and no process holds it: killed or crashed"
+train 1 diverged optimizer.learning_rate=1e9
+expect "a run that diverged" 4 "the loss is"
+run 0 report diverged
+expect "... its report" 0 "diverged: failed: Ended with exit code 4: step " ": the loss is" "diverged/report.html"
 cp -r a cut
 truncate -s -40 cut/metrics.jsonl
 run 0 report cut
@@ -76,6 +80,11 @@ check "... a cut row is told" has sweep.html "1 lines are no rows"
 sed 's/,VALID/,INVALID/' sweep.csv >invalid.csv
 run 0 report invalid.csv
 expect "a sweep with no valid row" 3 "none of its 3 rows is VALID"
+: >zero.csv
+run 0 report zero.csv
+expect "a table of 0 bytes" 3 "zero.csv is empty"
+run 0 report sweep.csv --out other
+expect "a place that is a directory" 6 "cannot write 'other'"
 run 0 report "$root/inputs/debug.json"
 expect "a file that is no table" 3 "has no column 'ranks'"
 
@@ -94,6 +103,8 @@ check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_b
 if command -v script >/dev/null; then
   script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=2000" screen >/dev/null </dev/null
   check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 2000   loss"
+  script -qec "stty cols 40; $choir train $debug data.train='[\"text.txt\"]' run.dir=narrow log.interval=10000 train.max_steps=2000" thin >/dev/null </dev/null
+  check "... no wider than the terminal" eval "tr '\\r' '\\n' <thin | sed 's/\\x1b\\[K//g' | awk '/^training:/ { ++n; if (length(\$0) > 39) exit 1 } END { exit !n }'"
   check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
 fi
 train 0 plain log.interval=1000 train.max_steps=400

@@ -21,7 +21,8 @@ struct StepMetrics {
   double tokens = 0;         ///< targets that count
   double audio_seconds = 0;  ///< of speech
   double mfu = 0;            ///< fraction of `peak_flops` of all ranks; 0: peak unknown
-  std::int64_t memory = 0;   ///< resident bytes of this rank
+  std::int64_t memory = 0;   ///< resident bytes of this rank, the whole process
+  std::int64_t allocated = 0;  ///< of it what the memory plan counts on the device, at its peak
   std::optional<double> train_loss, val_loss;  ///< of the evaluation at this step
   std::vector<Validation> validations;         ///< all there is of it
   bool scaled = false;                         ///< result.loss_scale is worth showing

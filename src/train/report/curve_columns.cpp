@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "choir/core/clock.hpp"
 #include "choir/train/report/svg_chart.hpp"
 
 namespace choir::report {
@@ -27,7 +28,8 @@ std::vector<double> round_ticks(double low, double high, int n) {
 std::string tick_text(double value, double step) {
   if (value == 0) return "0";
   const double size = std::max(std::abs(value), std::abs(step));
-  if (size < 1e-3) return fmt::format("{:.2g}", value);
+  if (std::max(size, 3 * std::abs(step)) < 1e-4) return fmt::format("{:.2g}", value);
+  if (size >= 1e15) return fmt::format("{:.2g}", value);
   constexpr std::pair<double, const char*> kUnits[] = {
       {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
   for (const auto& [from, letter] : kUnits)
@@ -39,6 +41,27 @@ std::string tick_text(double value, double step) {
   for (double s = std::abs(step); digits < 6 && std::abs(s - std::round(s)) > 1e-6 * s; s *= 10)
     ++digits;
   return fmt::format("{:.{}f}", value, digits);
+}
+
+std::string number_text(double value) {
+  if (!std::isfinite(value)) return "not finite";
+  const double size = std::abs(value);
+  if (size >= 1e15) return fmt::format("{:.3g}", value);
+  if (size >= 1e9) return tick_text(value, value);
+  if (size >= 1e4) return format_count(std::lround(value));
+  return fmt::format("{:.{}g}", value, size < 1e-3 ? 2 : 4);
+}
+
+std::vector<CurveColumn> running_mean(const std::vector<CurveColumn>& columns) {
+  const std::size_t n = columns.size(), most = std::max<std::size_t>(2, n / 40);
+  std::vector<CurveColumn> means = columns;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::size_t reach = std::min({most, i / 4, n - 1 - i});  // losses fall steeply at first
+    double sum = 0;
+    for (std::size_t k = i - reach; k <= i + reach; ++k) sum += columns[k].mean;
+    means[i].mean = sum / static_cast<double>(2 * reach + 1);
+  }
+  return means;
 }
 
 std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, int columns) {

@@ -22,8 +22,8 @@ std::vector<ChartMark> marks_of(const std::vector<ReportedRun>& runs) {
 
 struct Subject {
   const char *key, *title, *unit;
-  bool from_zero = false, may_be_logarithmic = false;
-  double factor = 1;
+  bool from_zero = false, may_be_logarithmic = false, noisy = false;
+  Chart::Shown shown = Chart::Shown::last;
 };
 
 /// Values over more than two powers of ten are drawn on a logarithmic axis.
@@ -36,7 +36,7 @@ bool wants_logarithm(const Chart& chart) {
       low = std::min(low, y);
       high = std::max(high, y);
     }
-  return high > 50 * low;
+  return high > 20 * low;
 }
 
 Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
@@ -44,13 +44,12 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Curve curve = runs[r].curve(subject.key);
     if (curve.x.empty()) continue;
-    for (double& y : curve.y) y *= subject.factor;
-    const bool few = curve.x.size() <= 40;
     chart.series.push_back({.label = runs[r].name,
                             .colour = static_cast<int>(r) % kColours,
                             .curve = std::move(curve),
-                            .dots = few && std::string(subject.key).starts_with("val_")});
+                            .noisy = subject.noisy});
   }
+  chart.shown = subject.shown;
   chart.marks = marks_of(runs);
   if (subject.may_be_logarithmic) chart.logarithmic = wants_logarithm(chart);
   if (chart.logarithmic) chart.unit += ", logarithmic axis";
@@ -60,8 +59,10 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
     if (lost > 0)
       chart.note += (chart.note.empty() ? "" : " ") + s.label + ": " + std::to_string(lost) +
                     " values are not finite and left out.";
-    if (s.curve.x.size() > 400 && chart.note.empty())
+    if (s.curve.x.size() > kColumns && chart.note.empty())
       chart.note = "Lines are means of neighbouring steps; the shade spans their extremes.";
+    else if (s.noisy && s.curve.x.size() >= kSmoothed && chart.note.empty())
+      chart.note = "Pale: as logged. Bold: running mean.";
   }
   return chart;
 }
@@ -95,7 +96,8 @@ Chart empty_chart(const ValidationSubject& subject, const std::vector<ReportedRu
   return {.title = subject.title,
           .unit = subject.unit,
           .marks = marks_of(runs),
-          .from_zero = subject.factor != 1};
+          .from_zero = subject.factor != 1,
+          .shown = Chart::Shown::last};
 }
 
 std::string finished(Chart chart, const ValidationSubject& subject) {
@@ -146,7 +148,8 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
   body += to_html(chart_of({.key = "loss",
                             .title = "Training loss",
                             .unit = speech ? "per label, nats" : "per token, nats",
-                            .may_be_logarithmic = true},
+                            .may_be_logarithmic = true,
+                            .noisy = true},
                            runs));
   for (const ValidationSubject& subject :
        {ValidationSubject{"val_loss", "Validation loss",
@@ -156,11 +159,14 @@ std::string curves_section(const std::vector<ReportedRun>& runs) {
     body += validation(subject, runs);
   for (const Subject& subject :
        {Subject{"lr", "Learning rate", "", true},
-        Subject{"grad_norm", "Gradient norm", "before clipping", false, true},
+        Subject{"grad_norm", "Gradient norm", "before clipping", false, true, true},
         Subject{"tps", "Throughput",
-                speech ? "labels a second, all ranks" : "tokens a second, all ranks", true},
-        Subject{"rtfx", "Throughput", "seconds of audio a second, all ranks", true},
-        Subject{"mfu", "Model FLOPs utilisation", "% of the peak in the log", true},
+                speech ? "labels a second, all ranks" : "tokens a second, all ranks", true, false,
+                true, Chart::Shown::median},
+        Subject{"rtfx", "Throughput", "seconds of audio a second, all ranks", true, false, true,
+                Chart::Shown::median},
+        Subject{"mfu", "Model FLOPs utilisation", "% of the peak in the log", true, false, true,
+                Chart::Shown::median},
         Subject{"loss_scale", "Loss scale", "", false, true}}) {
     if (speech && std::string(subject.key) == "tps") continue;
     body += to_html(chart_of(subject, runs));

@@ -1,4 +1,4 @@
-// What a run used: time by phases, memory by the plan, ranks on the mesh.
+// Where a run was: time by phases, ranks on the mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,12 +31,6 @@ double mean_of(const Curve& curve) {
   return count > 0 ? sum / count : 0;
 }
 
-std::string phase_keys() {
-  std::string out = "<div class=keys>";
-  for (const PhaseColumn& phase : kPhaseColumns) out += legend_key(phase.colour, phase.name);
-  return out + "</div>";
-}
-
 /// The first line of a run is that of one step, which warms up: where it takes twice as long as the
 /// mean it would squeeze all others.
 Chart phase_chart(const ReportedRun& run) {
@@ -57,20 +51,6 @@ Chart phase_chart(const ReportedRun& run) {
     for (double& y : curve.y) y *= 1e3;
     chart.series.push_back({.label = phase.name, .colour = phase.colour, .curve = curve});
   }
-  return chart;
-}
-
-Chart memory_chart(const ReportedRun& run, double planned) {
-  Chart chart{.title = "Memory in use",
-              .unit = "MiB, rank 0, beyond what the program took before the model",
-              .from_zero = true};
-  Curve used = run.curve("mem"), plan;
-  for (double& y : used.y) y = (y - run.start.resident_before) / (1 << 20);
-  if (used.x.empty()) return chart;
-  plan.x = {used.x.front(), used.x.back()};
-  plan.y = {planned / (1 << 20), planned / (1 << 20)};
-  chart.series.push_back({.label = "resident", .colour = 0, .curve = std::move(used)});
-  chart.series.push_back({.label = "planned", .colour = 1, .curve = plan, .dashed = true});
   return chart;
 }
 
@@ -171,44 +151,27 @@ std::string phases_section(const std::vector<ReportedRun>& runs) {
           {fmt::format("{}: {:.2f} ms, {:.1f} %", phase.name, 1e3 * seconds, 100 * seconds / step),
            phase.colour, seconds});
     }
-    rows += bar(run.name, fmt::format("{:.4g} ms a step", 1e3 * step), parts, longest);
+    const std::string whole = fmt::format("{:.4g} ms a step", 1e3 * step);
+    rows += runs.size() > 1 ? bar(run.name, whole, parts, longest) : bar(whole, "", parts, longest);
   }
-  std::string body = "<div class=card><h3>Mean step</h3>" + phase_keys() + rows;
-  body += "<div class=wide><table><tr><th>phase</th>";
-  for (const ReportedRun& run : runs) body += "<th class=n>" + escape_html(run.name) + "</th>";
+  std::string body = "<div class=\"card thick\"><h3>Mean step</h3>" + rows +
+                     "<div class=wide><table><tr><th>phase</th>";
+  for (const ReportedRun& run : runs)
+    body += "<th class=n>" + (runs.size() > 1 ? escape_html(run.name) : "ms") + "</th>" +
+            (runs.size() > 1 ? "" : "<th class=n>share</th>");
   for (const PhaseColumn& phase : kPhaseColumns) {
-    body += fmt::format("</tr><tr><td>{}</td>", phase.name);
-    for (const ReportedRun& run : runs)
-      body +=
-          fmt::format("<td class=n>{:.1f} %</td>", 100 * mean_of(run.curve(phase.key)) /
-                                                       std::max(mean_of(run.curve("dt")), 1e-30));
+    body += fmt::format("</tr><tr><td class=w><i class=\"chip f{}\"></i>{}</td>", phase.colour,
+                        phase.name);
+    for (const ReportedRun& run : runs) {
+      const double seconds = mean_of(run.curve(phase.key));
+      if (runs.size() == 1) body += fmt::format("<td class=n>{:.3g}</td>", 1e3 * seconds);
+      body += fmt::format("<td class=n>{:.1f} %</td>",
+                          100 * seconds / std::max(mean_of(run.curve("dt")), 1e-30));
+    }
   }
   body += "</tr></table></div></div>";
   if (runs.size() == 1) body += to_html(phase_chart(runs[0]));
   return section("Where the time goes", "<div class=grid>" + body + "</div>");
-}
-
-std::string memory_section(const std::vector<ReportedRun>& runs) {
-  std::string body;
-  for (const ReportedRun& run : runs) {
-    double planned = 0, everywhere = 0;
-    for (const PlannedMemory& entry : run.start.memory) {
-      everywhere += entry.bytes;
-      if (entry.place == "device") planned += entry.bytes;
-    }
-    if (everywhere <= 0) continue;
-    std::string rows;
-    std::vector<PlannedMemory> entries = run.start.memory;
-    std::stable_sort(entries.begin(), entries.end(),
-                     [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-    for (const PlannedMemory& entry : entries)
-      rows += bar(entry.name + (entry.place == "device" ? "" : " (" + entry.place + ")"),
-                  format_bytes(entry.bytes), {{entry.name, 0, entry.bytes}}, everywhere);
-    body += fmt::format("<div class=card><h3>{}: planned for rank 0, {} on the device</h3>{}</div>",
-                        escape_html(run.name), format_bytes(planned), rows);
-    if (run.start.resident_before > 0) body += to_html(memory_chart(run, planned));
-  }
-  return body.empty() ? "" : section("Memory: plan and use", "<div class=grid>" + body + "</div>");
 }
 
 std::string layout_section(const std::vector<ReportedRun>& runs) {
@@ -217,10 +180,11 @@ std::string layout_section(const std::vector<ReportedRun>& runs) {
     if (!run.start.known) continue;
     const RunStart& s = run.start;
     body += fmt::format(
-        "<div class=card><h3>{}: {} rank{} = dp {} x tp {} x pp {} x cp {}</h3>{}{}<p class=note>"
+        "<div class=card><h3>{}{} rank{} = dp {} x tp {} x pp {} x cp {}</h3>{}{}<p class=note>"
         "Order {}, the first varies fastest. {}</p></div>",
-        escape_html(run.name), s.ranks.size(), s.ranks.size() == 1 ? "" : "s", s.dp, s.tp, s.pp,
-        s.cp, node_keys(s), mesh_picture(s), escape_html(s.order), escape_html(s.device));
+        runs.size() > 1 ? escape_html(run.name) + ": " : "", s.ranks.size(),
+        s.ranks.size() == 1 ? "" : "s", s.dp, s.tp, s.pp, s.cp, node_keys(s), mesh_picture(s),
+        escape_html(s.order), escape_html(s.device));
   }
   return body.empty() ? "" : section("Layout", "<div class=grid>" + body + "</div>");
 }

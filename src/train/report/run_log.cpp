@@ -42,13 +42,19 @@ class LogReader {
     else if (line == "summary:")
       summary();
   }
-  void state() {
-    if (!started_) return;
-    const bool ended = run_.summary.size() > 0;
-    if (!ended)
-      run_.state = "no end in its log: still running, killed or crashed";
-    else
-      run_.state = stopped_ ? "stopped before its end" : "finished";
+  void conclude() {
+    run_.last_line = time_;
+    if (failed_) {
+      run_.fate = Fate::failed;
+      run_.state = failure_ + ". The same command continues it from its last checkpoint.";
+    } else if (!started_) {
+      run_.state = "Its log ends before its first step.";
+    } else if (run_.summary.empty()) {
+      run_.fate = Fate::silent;
+    } else {
+      run_.fate = stopped_ ? Fate::stopped : Fate::finished;
+      if (stopped_) run_.state = stop_ + ". The same command continues it.";
+    }
   }
 
  private:
@@ -65,7 +71,7 @@ class LogReader {
     } else if (take(rest, "ready after ")) {
       const bool again = started_ || resumed_ >= 0;
       started_ = true;
-      stopped_ = false;
+      stopped_ = failed_ = false;
       run_.summary.clear();
       if (resumed_ >= 0) text = resumed_words_;
       add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
@@ -76,7 +82,15 @@ class LogReader {
       add(EventKind::save, number_behind(rest.substr(0, rest.find(" (")), "/step_"));
     } else if (take(rest, "stopping after step ")) {
       stopped_ = true;
+      stop_ = text;
+      stop_[0] = 'S';
       add(EventKind::stop, number_behind(text, "stopping after step "));
+    } else if (level == 'E' && take(rest, "ended with exit code ")) {
+      failed_ = true;
+      failure_ = text;
+      failure_[0] = 'E';
+      add(EventKind::failure,
+          rest.find(": step ") != std::string_view::npos ? number_behind(text, ": step ") : -1);
     } else if (level == 'W' || level == 'E') {
       add(EventKind::warning, rest.starts_with("step ") ? number_behind(text, "step ") : -1);
     }
@@ -90,16 +104,22 @@ class LogReader {
   ReportedRun& run_;
   std::string time_;
   std::int64_t step_ = -1, resumed_ = -1;
-  std::string resumed_words_;
-  bool started_ = false, stopped_ = false, in_summary_ = false;
+  std::string resumed_words_, stop_, failure_;
+  bool started_ = false, stopped_ = false, failed_ = false, in_summary_ = false;
 };
 
 }  // namespace
 
 const char* name_of(EventKind kind) {
-  constexpr const char* kNames[kEventKinds] = {"start", "restart", "save",   "failed save",
-                                               "stop",  "end",     "warning"};
+  constexpr const char* kNames[kEventKinds] = {"start",   "restart", "save",    "failed save",
+                                               "warning", "stop",    "failure", "end"};
   return kNames[static_cast<int>(kind)];
+}
+
+const char* name_of(Fate fate) {
+  constexpr const char* kNames[] = {"fate not known", "finished", "stopped",
+                                    "failed",         "running",  "no end in its log"};
+  return kNames[static_cast<int>(fate)];
 }
 
 bool read_log(const std::string& path, ReportedRun& run) {
@@ -107,7 +127,7 @@ bool read_log(const std::string& path, ReportedRun& run) {
   if (!file) return false;
   LogReader reader(run);
   for (std::string line; std::getline(file, line);) reader.line(line);
-  reader.state();
+  reader.conclude();
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir::report {
@@ -111,6 +112,17 @@ double ReportedRun::last_step() const {
   return loss.x.empty() ? 0 : loss.x.back();
 }
 
+// dt is the mean since the line before.
+double ReportedRun::stepping_seconds() const {
+  const Curve& dt = curve("dt");
+  double seconds = 0, before = 0;
+  for (std::size_t i = 0; i < dt.x.size(); ++i) {
+    if (std::isfinite(dt.y[i])) seconds += dt.y[i] * (dt.x[i] - before);
+    before = dt.x[i];
+  }
+  return seconds;
+}
+
 void read_deck(const std::string& path, ReportedRun& run) {
   if (!fs::exists(path)) {
     run.notes.emplace_back("deck.json is missing");
@@ -136,7 +148,7 @@ void read_deck(const std::string& path, ReportedRun& run) {
 }
 
 void read_samples(const std::string& folder, ReportedRun& run) {
-  constexpr std::size_t kShown = 5, kLength = 1600;
+  constexpr std::size_t kShown = 6, kLength = 1600;
   std::vector<std::pair<std::int64_t, fs::path>> files;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -174,8 +186,9 @@ ReportedRun read_run(const std::string& path) {
         "name the run.dir of a training run");
   read_metrics((folder / "metrics.jsonl").string(), run);
   read_deck((folder / "deck.json").string(), run);
-  run.state = "its fate is not known";
-  if (!read_log((folder / "log.txt").string(), run)) run.notes.emplace_back("log.txt is missing");
+  const std::string log = (folder / "log.txt").string();
+  if (!read_log(log, run)) run.notes.emplace_back("log.txt is missing");
+  if (run.fate == Fate::silent) judge_open_end(log, timestamp(), run);
   read_samples((folder / "samples").string(), run);
   run.name = run.deck_value("run.name");
   if (run.name.empty()) run.name = fs::absolute(folder).filename().string();

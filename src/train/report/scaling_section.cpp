@@ -6,7 +6,6 @@
 #include <cmath>
 #include <set>
 
-#include "choir/core/clock.hpp"
 #include "choir/train/report/report_page.hpp"
 #include "choir/train/report/svg_chart.hpp"
 
@@ -15,61 +14,85 @@ namespace {
 
 using Rows = std::vector<const ScalingRow*>;
 
-/// What is drawn as one line: rows that differ in ranks and layout only.
-std::string group_of(const ScalingRow& row) {
-  std::string name;
-  for (const char* column : {"sweep", "kind", "mode", "deck", "precision", "device"})
-    if (std::string text = row.text(column); !text.empty()) {
-      text = text.substr(text.rfind('/') + 1);  // inputs/bench_a.json
-      if (text.ends_with(".json")) text.resize(text.size() - 5);
-      name += (name.empty() ? "" : ", ") + text;
+/// "inputs/bench_a.json" as "bench_a".
+std::string short_text(const ScalingRow& row, const char* column) {
+  std::string text = row.text(column);
+  text = text.substr(text.rfind('/') + 1);
+  if (text.ends_with(".json")) text.resize(text.size() - 5);
+  return text;
+}
+
+/// The columns that tell series of measurements apart: what all rows share belongs into a title,
+/// the rest into the names of the lines.
+struct Naming {
+  std::string shared;
+  std::vector<const char*> varying;
+
+  explicit Naming(const Rows& rows) {
+    for (const char* column : {"kind", "mode", "deck", "precision", "device"}) {
+      std::set<std::string> values;
+      for (const ScalingRow* row : rows) values.insert(short_text(*row, column));
+      if (values.size() > 1)
+        varying.push_back(column);
+      else if (!values.begin()->empty())
+        shared += (shared.empty() ? "" : ", ") + *values.begin();
     }
-  return name;
-}
-
-/// The best rate of each number of ranks.
-Curve best_of(const Rows& rows) {
-  std::map<double, double> best;
-  for (const ScalingRow* row : rows) best[row->ranks] = std::max(best[row->ranks], row->rate);
-  Curve curve;
-  for (const auto& [ranks, rate] : best) {
-    curve.x.push_back(ranks);
-    curve.y.push_back(rate);
   }
-  return curve;
+  /// Layouts of bench/scaling.sh ("zero2") are the same on any number of ranks; those of
+  /// `choir bench step` ("dp=2 tp=1 ...") are not.
+  std::string line(const ScalingRow& row) const {
+    std::string name = row.text("sweep").empty() ? "" : row.text("layout");
+    for (const char* column : varying) name += (name.empty() ? "" : ", ") + short_text(row, column);
+    return name.empty() ? "best" : name;
+  }
+};
+
+/// The fastest row of each x.
+std::map<double, const ScalingRow*> best_of(const Rows& rows, const std::string& x) {
+  std::map<double, const ScalingRow*> best;
+  for (const ScalingRow* row : rows) {
+    const ScalingRow*& at = best[row->number(x)];
+    if (at == nullptr || at->rate < row->rate) at = row;
+  }
+  return best;
 }
 
-std::string row_name(const ScalingRow& row) {
+std::string row_name(const ScalingRow& row, const Naming& naming) {
   std::string name = row.text("variant");
   if (name.empty()) name = row.text("layout");
-  return fmt::format("{} on {:.0f} rank{}", name.empty() ? row.text("deck") : name, row.ranks,
+  name = fmt::format("{} on {:.0f} rank{}", name.empty() ? row.text("deck") : name, row.ranks,
                      row.ranks == 1 ? "" : "s");
+  for (const char* column : naming.varying) name.insert(0, short_text(row, column) + ", ");
+  if (row.text("sweep") == "batch") name += ", batch of " + row.text("global_batch");
+  return name + (row.text("oversubscribed") == "1" ? " *" : "");
 }
 
 constexpr std::array<std::pair<const char*, int>, 6> kParts{
     {{"data", 4}, {"forward", 0}, {"backward", 5}, {"comm", 1}, {"optimizer", 2}, {"other", 7}}};
 
-std::string step_bars(const std::string& group, const Rows& rows) {
-  double longest = 0;
-  for (const ScalingRow* row : rows) longest = std::max(longest, row->number("step_ms_med"));
-  if (longest <= 0) return {};
-  std::string body =
-      "<div class=card><h3>" + escape_html(group) + ": phases of a step</h3>" + "<div class=keys>";
-  for (const auto& [part, colour] : kParts) body += legend_key(colour, part);
-  body += "</div>";
+/// Shares, because steps of one sweep can differ by powers of ten; the times stand beside them.
+std::string step_bars(const Rows& rows, const Naming& naming) {
+  std::string bars, keys;
+  bool crowded = false;
   for (const ScalingRow* row : rows) {
     std::vector<BarPart> parts;
+    double sum = 0;
     for (const auto& [part, colour] : kParts) {
       const double ms = row->number(std::string(part) + "_ms");
       parts.push_back({fmt::format("{}: {:.3f} ms", part, ms), colour, ms});
+      sum += ms;
     }
-    body += bar(row_name(*row),
-                fmt::format("{:.4g} ms, {}/s", row->number("step_ms_med"),
-                            row->rate < 100 ? fmt::format("{:.1f}", row->rate)
-                                            : format_count(std::lround(row->rate))),
-                parts, longest);
+    if (sum <= 0) continue;
+    crowded = crowded || row->text("oversubscribed") == "1";
+    bars += bar(row_name(*row, naming),
+                fmt::format("{:.4g} ms, {}/s", row->number("step_ms_med"), number_text(row->rate)),
+                parts, sum);
   }
-  return body + "</div>";
+  if (bars.empty()) return {};
+  for (const auto& [part, colour] : kParts) keys += legend_key(colour, part);
+  return "<div class=card><h3>Shares of a step</h3><div class=keys style=margin-bottom:8px>" +
+         keys + "</div>" + bars + (crowded ? "<p class=note>* more ranks than cores.</p>" : "") +
+         "</div>";
 }
 
 std::string all_rows(const ScalingTable& table) {
@@ -87,48 +110,108 @@ std::string all_rows(const ScalingTable& table) {
   return out + "</table></div></details>";
 }
 
+/// Rate, efficiency and communication over ranks (of batch sweeps over batches).
+struct SweepCharts {
+  Chart rate, efficiency, exposed;
+  std::set<double> at;
+  std::string x = "ranks";
+  int colour = 0;
+
+  SweepCharts(const std::string& sweep, const std::string& unit) {
+    if (sweep == "batch") x = "global_batch";
+    const std::string label = x == "ranks" ? x : "sequences of a global batch";
+    rate = {.title = "Throughput", .unit = unit, .x_label = label, .from_zero = true};
+    efficiency = {.title = "Efficiency",
+                  .unit = x == "ranks" ? "% of the ideal" : "% of the best rate",
+                  .x_label = label,
+                  .from_zero = true};
+    exposed = {.title = "Exposed communication",
+               .unit = "% of the step, against a run without it",
+               .x_label = label,
+               .from_zero = true};
+  }
+  /// `base`: rate of one rank.
+  void add(const std::string& name, const Rows& rows, double base) {
+    ChartSeries line{.label = name, .colour = colour, .curve = {}, .dots = true};
+    ChartSeries share = line, comm = line;
+    for (const auto& [place, row] : best_of(rows, x)) {
+      at.insert(place);
+      line.curve.x.push_back(place);
+      line.curve.y.push_back(row->rate);
+      const double given = row->number("efficiency");
+      share.curve.x.push_back(place);
+      share.curve.y.push_back(100 * (given > 0 ? given : row->rate / (base * place)));
+      if (row->text("comm_pct").empty()) continue;
+      comm.curve.x.push_back(place);
+      comm.curve.y.push_back(row->number("comm_pct"));
+    }
+    rate.series.push_back(std::move(line));
+    efficiency.series.push_back(std::move(share));
+    if (!comm.curve.x.empty()) exposed.series.push_back(std::move(comm));
+    colour = (colour + 1) % (kColours - 1);
+  }
+  /// As many times `base` as there are ranks: bent on a logarithmic axis.
+  void add_ideal(const std::string& name, int of, double base) {
+    ChartSeries ideal{.label = name, .colour = of, .curve = {}, .dashed = true};
+    for (const double ranks : at) {
+      ideal.curve.x.push_back(ranks);
+      ideal.curve.y.push_back(base * ranks);
+    }
+    rate.series.push_back(std::move(ideal));
+  }
+  /// `base` > 0: one ideal for all lines.
+  std::string html(double base) {
+    if (at.size() < 2) return {};
+    if (x == "ranks" && base > 0) add_ideal("ideal", kColours - 1, base);
+    double slowest = INFINITY, fastest = 0;
+    for (const ChartSeries& s : rate.series)
+      for (const double y : s.curve.y)
+        slowest = std::min(slowest, y), fastest = std::max(fastest, y);
+    rate.logarithmic = fastest > 20 * slowest;
+    if (rate.logarithmic) rate.from_zero = false, rate.unit += ", logarithmic axis";
+    if (at.size() <= 6) rate.x_ticks.assign(at.begin(), at.end());
+    efficiency.x_ticks = exposed.x_ticks = rate.x_ticks;
+    return to_html(rate) + to_html(efficiency) + to_html(exposed);
+  }
+};
+
+/// The best rate for each rank on the fewest ranks.
+double rate_of_one(const Rows& rows) {
+  double fewest = INFINITY, rate = 0;
+  for (const ScalingRow* row : rows) fewest = std::min(fewest, row->ranks);
+  for (const ScalingRow* row : rows)
+    if (row->ranks == fewest) rate = std::max(rate, row->rate / row->ranks);
+  return rate;
+}
+
+std::string one_sweep(const std::string& sweep, const Rows& rows, const std::string& unit) {
+  const Naming naming(rows);
+  std::map<std::string, Rows> lines;
+  for (const ScalingRow* row : rows) lines[naming.line(*row)].push_back(row);
+  SweepCharts charts(sweep, unit);
+  const bool alike = naming.varying.empty();  // else each line has an ideal of its own
+  const double base = rate_of_one(rows);
+  for (const auto& [name, of] : lines) charts.add(name, of, alike ? base : rate_of_one(of));
+  if (!alike && charts.x == "ranks") {
+    int colour = 0;
+    for (const auto& [name, of] : lines)
+      charts.add_ideal("", colour++ % (kColours - 1), rate_of_one(of));
+  }
+  std::string title = sweep.empty() ? "" : sweep + " scaling";
+  if (sweep == "batch") title = "batch sweep";
+  title += (title.empty() || naming.shared.empty() ? "" : ": ") + naming.shared;
+  std::string out =
+      title.empty() ? "" : "<h3 style=\"margin:18px 0 8px\">" + escape_html(title) + "</h3>";
+  return out + "<div class=grid>" + charts.html(alike ? base : 0) + step_bars(rows, naming) +
+         "</div>";
+}
+
 }  // namespace
 
 std::string scaling_section(const ScalingTable& table) {
-  std::map<std::string, Rows> groups;
+  std::map<std::string, Rows> sweeps;
   for (const ScalingRow& row : table.rows)
-    if (row.valid) groups[group_of(row)].push_back(&row);
-  Chart rate{.title = "Throughput", .unit = table.unit, .x_label = "ranks", .from_zero = true};
-  Chart efficiency{
-      .title = "Efficiency", .unit = "% of the ideal line", .x_label = "ranks", .from_zero = true};
-  std::set<double> counts;
-  std::string bars;
-  int colour = 0;
-  for (const auto& [name, rows] : groups) {
-    bars += step_bars(name, rows);
-    const Curve best = best_of(rows);
-    if (best.x.size() < 2) continue;
-    Curve ideal, share;
-    for (std::size_t i = 0; i < best.x.size(); ++i) {
-      counts.insert(best.x[i]);
-      ideal.x.push_back(best.x[i]);
-      ideal.y.push_back(best.y[0] / best.x[0] * best.x[i]);
-      share.x.push_back(best.x[i]);
-      share.y.push_back(100 * best.y[i] / ideal.y[i]);
-    }
-    rate.series.push_back({.label = name, .colour = colour, .curve = best, .dots = true});
-    rate.series.push_back(
-        {.label = "", .colour = colour, .curve = std::move(ideal), .dashed = true});
-    efficiency.series.push_back(
-        {.label = name, .colour = colour, .curve = std::move(share), .dots = true});
-    colour = (colour + 1) % kColours;
-  }
-  if (counts.size() <= 6) rate.x_ticks.assign(counts.begin(), counts.end());
-  efficiency.x_ticks = rate.x_ticks;
-  double slowest = INFINITY, fastest = 0;
-  for (const ChartSeries& s : rate.series)
-    for (const double y : s.curve.y) slowest = std::min(slowest, y), fastest = std::max(fastest, y);
-  rate.logarithmic = fastest > 20 * slowest;
-  rate.from_zero = !rate.logarithmic;
-  if (rate.logarithmic) rate.unit += ", logarithmic axis";
-  rate.note =
-      "The best VALID row of each number of ranks. Dashed: ideal, as many times the smallest "
-      "number's as there are ranks.";
+    if (row.valid) sweeps[row.text("sweep")].push_back(&row);
   std::string body;
   if (table.invalid > 0)
     body += fmt::format("<p class=warn>{} of {} rows are not VALID and are not drawn.</p>",
@@ -136,7 +219,7 @@ std::string scaling_section(const ScalingTable& table) {
   if (table.damaged > 0)
     body += fmt::format("<p class=warn>{} lines are no rows (cut off?) and are left out.</p>",
                         table.damaged);
-  body += "<div class=grid>" + to_html(rate) + to_html(efficiency) + bars + "</div>";
+  for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit);
   return section("Benchmark " + table.path, body + all_rows(table));
 }
 

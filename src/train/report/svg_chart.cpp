@@ -11,7 +11,7 @@ namespace {
 // Units of the picture; the page scales it to its column.
 constexpr double kWidth = 480, kHeight = 250, kLeft = 60, kRight = 20, kTop = 12, kBottom = 42;
 constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
-constexpr int kColumns = static_cast<int>(kPlotWidth);
+static_assert(kPlotWidth == kColumns);
 
 /// Where numbers lie on the picture.
 class Plane {
@@ -43,7 +43,9 @@ class Plane {
     if (!log_) return round_ticks(low_, high_, 5);
     std::vector<double> ticks;
     const bool fine = high_ - low_ < 2.6;
-    for (int power = static_cast<int>(std::floor(low_)); power <= high_; ++power)
+    const int every = std::max(1, static_cast<int>(std::ceil((high_ - low_) / 7)));
+    const int first = every * static_cast<int>(std::floor(low_ / every));
+    for (int power = first; power <= high_; power += every)
       for (const double factor : {1.0, 2.0, 5.0}) {
         const double value = factor * std::pow(10, power);
         if ((factor == 1 || fine) && mapped(value) >= low_ && mapped(value) <= high_)
@@ -83,8 +85,10 @@ std::string y_axis(const Chart& chart, const Plane& plane) {
 std::string x_axis(const Chart& chart, const Plane& plane) {
   std::string out =
       fmt::format("<path class=a d=\"M{} {}H{}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
-  const std::vector<double> ticks =
+  std::vector<double> ticks =
       chart.x_ticks.empty() ? round_ticks(plane.left(), plane.right(), 5) : chart.x_ticks;
+  // Steps and ranks are whole numbers.
+  std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
   const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
   for (const double tick : ticks)
     out += fmt::format("<text x={:.1f} y={} class=m>{}</text>", plane.x(tick),
@@ -111,6 +115,14 @@ std::string line(const ChartSeries& series, const Plane& plane) {
                             plane.x(c.x), plane.y(c.mean));
   }
   std::string out;
+  const bool pale = series.noisy && columns.size() >= kSmoothed && !spread;
+  if (pale) {
+    out += fmt::format("<path class=\"l p s{}\" d=\"{}\"/>", series.colour, middle);
+    middle.clear();
+    for (const CurveColumn& c : running_mean(columns))
+      middle +=
+          fmt::format("{}{:.1f} {:.1f}", middle.empty() ? "M" : "L", plane.x(c.x), plane.y(c.mean));
+  }
   if (spread) out += fmt::format("<path class=\"f{} b\" d=\"{}{}Z\"/>", series.colour, up, down);
   out += fmt::format("<path class=\"l s{}{}\" d=\"{}\"/>", series.colour, series.dashed ? " d" : "",
                      middle);
@@ -174,18 +186,48 @@ std::string legend_key(int colour, const std::string& label, bool dashed) {
                      colour, escape_html(label));
 }
 
+namespace {
+
+double shown_value(const Curve& curve, Chart::Shown shown) {
+  std::vector<double> values;
+  for (const double y : curve.y)
+    if (std::isfinite(y)) values.push_back(y);
+  if (values.empty()) return NAN;
+  if (shown == Chart::Shown::last) return values.back();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string caption(const Chart& chart) {
+  std::string out = fmt::format("<figcaption><span><b>{}</b> {}</span>", escape_html(chart.title),
+                                escape_html(chart.unit));
+  const bool values = chart.shown != Chart::Shown::none;
+  if (values) out += chart.shown == Chart::Shown::last ? "<span>last" : "<span>median";
+  if (values && chart.series.size() == 1)
+    out += " <b>" + number_text(shown_value(chart.series[0].curve, chart.shown)) + "</b>";
+  if (values && chart.series.size() > 1) out += " in bold";
+  out += values ? "</span></figcaption>" : "</figcaption>";
+  if (chart.series.size() < 2) return out;
+  out += "<div class=keys>";
+  for (const ChartSeries& s : chart.series) {
+    if (s.label.empty()) continue;
+    std::string key = legend_key(s.colour, s.label, s.dashed);
+    if (values)
+      key.insert(key.rfind("</span>"),
+                 " <b>" + number_text(shown_value(s.curve, chart.shown)) + "</b>");
+    out += key;
+  }
+  return out + "</div>";
+}
+
+}  // namespace
+
 std::string to_html(const Chart& given) {
   const Chart chart = given.stacked ? summed(given) : given;
   const Plane plane(chart);
   if (plane.empty()) return {};
-  std::string out = fmt::format("<figure><figcaption><b>{}</b> <span>{}</span></figcaption>",
-                                escape_html(chart.title), escape_html(chart.unit));
-  if (chart.series.size() > 1) {
-    out += "<div class=keys>";
-    for (const ChartSeries& s : chart.series)
-      if (!s.label.empty()) out += legend_key(s.colour, s.label, s.dashed);
-    out += "</div>";
-  }
+  std::string out = "<figure>" + caption(chart);
   out += fmt::format("<svg class=chart viewBox=\"0 0 {} {}\" role=img aria-label=\"{}\">", kWidth,
                      kHeight, escape_html(chart.title));
   out += y_axis(chart, plane);

@@ -28,6 +28,7 @@ StepMetrics sample() {
           .tokens = 768,
           .mfu = 0.4321,
           .memory = 123456789,
+          .allocated = 23456789,
           .train_loss = {},
           .val_loss = {}};
 }
@@ -57,6 +58,7 @@ TEST(MetricsJson, FullPrecision) {
   EXPECT_EQ(json.at("lr").get<double>(), 6e-4);
   EXPECT_EQ(json.at("tps_per_gpu").get<double>(), 768);
   EXPECT_EQ(json.at("mem"), 123456789);
+  EXPECT_EQ(json.at("allocated"), 23456789);
   EXPECT_FALSE(json.contains("val_loss") || json.contains("loss_scale"));
   double phases = 0;
   for (const char* key : {"dtf", "dtb", "data", "comm", "optimizer", "other"})

@@ -31,9 +31,12 @@ std::string scaling_section(const ScalingTable& table);
 /// Keys whose values are not the same in all runs. run.dir and run.name always differ: left out.
 std::vector<std::string> differing_keys(const std::vector<ReportedRun>& runs);
 
+/// What keeps numbers of these runs from being compared: sentences, none where nothing does.
+std::vector<std::string> comparison_cautions(const std::vector<ReportedRun>& runs);
+
 /// The colour of a run in all charts.
 inline constexpr int kColours = 8;
-/// "<section><h2>title</h2>body</section>", or "" without a body.
+/// "<section><h2 id=title>title</h2>body</section>".
 std::string section(const std::string& title, const std::string& body);
 
 }  // namespace choir::report

@@ -11,8 +11,8 @@
 
 namespace choir::report {
 
-enum class EventKind { start, restart, save, failed_save, stop, end, warning };
-inline constexpr int kEventKinds = 7;
+enum class EventKind { start, restart, save, failed_save, warning, stop, failure, end };
+inline constexpr int kEventKinds = 8;
 const char* name_of(EventKind kind);
 
 struct RunEvent {
@@ -48,6 +48,10 @@ struct RunStart {
   std::vector<std::pair<std::string, std::string>> provenance;
 };
 
+/// What is known of how a run stands. `silent`: its log has no end, and nothing shows that it runs.
+enum class Fate { unknown, finished, stopped, failed, running, silent };
+const char* name_of(Fate fate);
+
 struct SampleText {
   std::int64_t step = 0;
   std::string text;
@@ -55,7 +59,9 @@ struct SampleText {
 
 struct ReportedRun {
   std::string path, name;
-  std::string state;  ///< "finished", "stopped, can be continued", "no end in its log: ..."
+  Fate fate = Fate::unknown;
+  std::string state;      ///< why it is thought so, in a sentence; empty where it finished
+  std::string last_line;  ///< time of the last line of the log with one
   std::map<std::string, Curve> curves;
   std::vector<RunEvent> events;
   std::vector<std::string> summary;  ///< lines of the last summary in the log
@@ -71,14 +77,18 @@ struct ReportedRun {
   std::string deck_value(const std::string& key) const;  ///< "" where there is none
   bool empty() const { return curve("loss").x.empty(); }
   double last_step() const;
+  double stepping_seconds() const;  ///< over all lines, without evaluations and saves
 };
 
 /// Throws DataError where `path` is no run directory. A run without one line of metrics is empty().
 ReportedRun read_run(const std::string& path);
 
 // The parts of it.
-/// Events and the summary of log.txt. False where there is no log.
+/// Events, the summary and the fate as log.txt tells them. False where there is no log.
 bool read_log(const std::string& path, ReportedRun& run);
+/// Of a run whose log has no end: whether a process holds the lock of its log (see RunDirectory),
+/// and how old its last line is. `now` as timestamp() writes it.
+void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run);
 void read_deck(const std::string& path, ReportedRun& run);
 void read_samples(const std::string& folder, ReportedRun& run);
 

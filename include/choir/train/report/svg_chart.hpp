@@ -15,6 +15,9 @@ std::vector<double> round_ticks(double low, double high, int n);
 /// "0.05", "1,500", "20k", "1.5M": with the digits that steps of `step` need.
 std::string tick_text(double value, double step);
 
+/// A value as one reads it: "0.1769", "24,322", "1.2e-05".
+std::string number_text(double value);
+
 /// What one column of pixels shows of a curve: of its finite values.
 struct CurveColumn {
   double x = 0, mean = 0, low = 0, high = 0;
@@ -23,13 +26,20 @@ struct CurveColumn {
 /// out.
 std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, int columns);
 
+/// Means over each point with its neighbours, ever fewer of them towards both ends.
+std::vector<CurveColumn> running_mean(const std::vector<CurveColumn>& columns);
+
 struct ChartSeries {
   std::string label;  ///< "": not in the legend
   int colour = 0;
   Curve curve;
   bool dots = false;    ///< a point at each value
   bool dashed = false;  ///< a limit or an ideal, not a measurement
+  bool noisy = false;   ///< from kSmoothed values on pale, with its running mean in front
 };
+
+/// Fewer values than that are seen as they are; more than a picture has columns are means already.
+inline constexpr std::size_t kSmoothed = 60, kColumns = 400;
 
 /// A vertical line at x.
 struct ChartMark {
@@ -46,6 +56,7 @@ struct Chart {
   bool stacked = false;           ///< areas on each other; the series have the same x
   std::vector<double> x_ticks{};  ///< instead of round ones
   std::string note{};             ///< below
+  enum class Shown { none, last, median } shown = Shown::none;  ///< value beside each name
 };
 
 /// <figure> with title, legend and picture; "" where no series has a finite value.

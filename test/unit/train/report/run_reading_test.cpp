@@ -1,11 +1,14 @@
 // What a report makes of the files of a run, whole and damaged.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "choir/comm/mpi_session.hpp"
 #include "choir/core/error.hpp"
 #include "choir/train/report/report_page.hpp"
 #include "choir/train/report/svg_chart.hpp"
@@ -93,7 +96,60 @@ TEST_F(RunReading, EventsOfALogWithAStopARestartAndAFailedSave) {
     EXPECT_EQ(run.events[i].step, steps[i]) << i;
   }
   EXPECT_EQ(run.events[5].time, "2026-11-22 04:00:05");
-  EXPECT_NE(run.state.find("no end in its log"), std::string::npos) << run.state;
+  EXPECT_EQ(run.fate, Fate::silent);
+  EXPECT_NE(run.state.find("silent since 2026-11-22 04:00:05"), std::string::npos) << run.state;
+}
+
+TEST_F(RunReading, OpenEndsByLockHostAndAge) {
+  put("metrics.jsonl",
+      "{\"step\":10,\"loss\":1,\"dt\":1.0}\n{\"step\":20,\"loss\":1,\"dt\":1.0}\n");
+  put("log.txt", "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n");
+  const std::string log = (folder_ / "log.txt").string();
+  ReportedRun run = read_run(folder_.string());
+  // Lines come every 10 s: 160 s of silence are not yet much.
+  judge_open_end(log, "2026-11-22 04:02:30", run);
+  EXPECT_EQ(run.fate, Fate::running);
+  EXPECT_NE(run.state.find("probably runs"), std::string::npos) << run.state;
+  judge_open_end(log, "2026-11-22 04:02:50", run);
+  EXPECT_EQ(run.fate, Fate::silent);
+  run.start.ranks.push_back({.host = host_name()});  // here nobody holds its log
+  judge_open_end(log, "2026-11-22 04:00:01", run);
+  EXPECT_EQ(run.fate, Fate::silent);
+  EXPECT_NE(run.state.find("no process holds it"), std::string::npos) << run.state;
+  const int held = ::open(log.c_str(), O_WRONLY | O_APPEND);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  judge_open_end(log, "2026-11-22 04:00:01", run);
+  EXPECT_EQ(run.fate, Fate::running);
+  EXPECT_EQ(run.state.find("hang"), std::string::npos) << run.state;
+  judge_open_end(log, "2026-11-22 05:00:00", run);
+  EXPECT_NE(run.state.find("1h 00m ago: does it hang?"), std::string::npos) << run.state;
+  ::close(held);
+}
+
+TEST_F(RunReading, AnErrorEndsARunUntilItStartsAgain) {
+  put("metrics.jsonl", "{\"step\":10,\"loss\":1}\n");
+  const std::string failed =
+      "[2026-11-22 04:00:00.000][I] ready after 1.0 s\n"
+      "[2026-11-22 04:00:01.000][E] ended with exit code 4: step 11: the loss is nan\n";
+  put("log.txt", failed);
+  ReportedRun run = read_run(folder_.string());
+  EXPECT_EQ(run.fate, Fate::failed);
+  EXPECT_EQ(run.state.find("Ended with exit code 4: step 11: the loss is nan."), 0u) << run.state;
+  EXPECT_EQ(run.events.back().kind, EventKind::failure);
+  EXPECT_EQ(run.events.back().step, 11);
+  put("log.txt", failed + "[2026-11-22 04:10:00.000][I] ready after 1.0 s\nsummary:\n  steps 20\n");
+  run = read_run(folder_.string());
+  EXPECT_EQ(run.fate, Fate::finished);
+  EXPECT_EQ(run.state, "");
+}
+
+TEST_F(RunReading, WhatIsNotFiniteIsCountedAndLeftOut) {
+  put("metrics.jsonl",
+      "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":null}\n{\"step\":3,\"loss\":1e999}\n");
+  const std::string page = report_page({read_run(folder_.string())}, {});
+  EXPECT_NE(page.find("values are not finite and left out"), std::string::npos);
+  for (const char* word : {"nan ", "inf ", "nan,", "inf,"})
+    EXPECT_EQ(page.find(word), std::string::npos) << word;
 }
 
 TEST_F(RunReading, DamageIsSaid) {
@@ -136,6 +192,34 @@ TEST(DeckDifferences, AllButPlaceAndName) {
   EXPECT_EQ(differing_keys({a, b}), (std::vector<std::string>{"log.interval", "train.max_steps"}));
 }
 
+TEST(DeckDifferences, ALostDeckDiffersInNothing) {
+  ReportedRun a, lost;
+  a.deck = {{"train.max_steps", {"5", ""}}};
+  EXPECT_TRUE(differing_keys({a, lost}).empty());
+  EXPECT_TRUE(comparison_cautions({a, lost}).empty());
+}
+
+TEST(DeckDifferences, OtherDataAndUnitsAreCautioned) {
+  ReportedRun a, b;
+  a.deck = {{"data.val", {"[\"x\"]", ""}}, {"data.labels", {"\"char\"", ""}}};
+  b.deck = {{"data.val", {"[\"y\"]", ""}}, {"data.labels", {"\"bpe\"", ""}}};
+  const std::vector<std::string> cautions = comparison_cautions({a, b});
+  ASSERT_EQ(cautions.size(), 2u);
+  EXPECT_NE(cautions[0].find("(data.val)"), std::string::npos);
+  EXPECT_NE(cautions[1].find("(data.labels)"), std::string::npos);
+}
+
+TEST(RunningMean, KeepsLinesAndEnds) {
+  std::vector<CurveColumn> line;
+  for (int i = 0; i < 200; ++i)
+    line.push_back({.x = 1.0 * i, .mean = 3.0 * i, .low = 0, .high = 0});
+  const std::vector<CurveColumn> means = running_mean(line);
+  ASSERT_EQ(means.size(), 200u);
+  for (int i = 0; i < 200; ++i) EXPECT_NEAR(means[static_cast<std::size_t>(i)].mean, 3.0 * i, 1e-9);
+  line[100].mean += 11;  // reach 5 at n / 40: shared by 11 points
+  EXPECT_NEAR(running_mean(line)[103].mean, 3.0 * 103 + 1, 1e-9);
+}
+
 TEST(Ticks, AreRoundAndCoverTheRange) {
   EXPECT_EQ(round_ticks(0, 2000, 5), (std::vector<double>{0, 500, 1000, 1500, 2000}));
   EXPECT_EQ(round_ticks(-1, 1, 4), (std::vector<double>{-1, -0.5, 0, 0.5, 1}));
@@ -144,6 +228,11 @@ TEST(Ticks, AreRoundAndCoverTheRange) {
   EXPECT_EQ(tick_text(15000, 5000), "15k");
   EXPECT_EQ(tick_text(2.5e6, 5e5), "2.5M");
   EXPECT_EQ(tick_text(0.0002, 0.0001), "0.0002");
+  EXPECT_EQ(tick_text(0.0005, 0.00025), "0.00050");
+  EXPECT_EQ(tick_text(3e17, 3e17), "3e+17");
+  EXPECT_EQ(number_text(22213.4), "22,213");
+  EXPECT_EQ(number_text(0.17694), "0.1769");
+  EXPECT_EQ(number_text(2.831e17), "2.83e+17");
 }
 
 TEST(Decimation, KeepsExtremesAndMeans) {
