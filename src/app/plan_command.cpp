@@ -112,8 +112,8 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
                     "another number of ranks, or a global batch that they divide");
   throw DeckError(
       fmt::format("nothing fits: {} needs {} a rank, {} has {}", closest->layout.to_string(),
-                  format_bytes(static_cast<double>(closest->fullest().plan.memory.total())),
-                  request.target.name, format_bytes(closest->memory_limit)),
+                  format_bytes(closest->needs()), request.target.name,
+                  format_bytes(closest->memory_limit)),
       "more ranks or more memory a rank; or lower train.micro_batch_size, model.block_size or the "
       "size of the model");
 }
