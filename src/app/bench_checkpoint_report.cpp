@@ -75,7 +75,7 @@ std::string heading(const CheckpointReport& report) {
                      format_bytes(static_cast<double>(bench.most_of_a_rank)), report.device,
                      report.folder) +
          "# write, read: plain, one file, disjoint parts; save, load: with layout, checksums and "
-         "manifest; async: the save by a thread,\n"
+         "manifest; async: by a thread (with a deck, training goes on),\n"
          "# stall: what training waits for meanwhile. Times are those of the slowest rank; every "
          "write includes its fsync.\n" +
          fmt::format(
@@ -123,6 +123,10 @@ std::string to_text(const CheckpointReport& report) {
       fmt::format("# floor of the stall: {} read and written at the {:.1f} GB/s of a copy: {}\n",
                   format_bytes(static_cast<double>(bench.most_of_a_rank)), bench.copy_rate / 1e9,
                   format_duration(bench.stall_floor()));
+  if (!bench.steps.empty())
+    text += fmt::format("# steps while a save is in flight: {} (median of {}), alone {}\n",
+                        format_duration(median_of(bench.steps)), bench.steps.size(),
+                        format_duration(report.run.step_seconds));
   for (const CheckpointBar& bar : bars_of(report.run)) text += bar_text(bar);
   return text + fmt::format("{}: {} accesses, {} elements wrong\n",
                             bench.valid() ? "VALID" : "INVALID", bench.rows.size(),
@@ -161,7 +165,8 @@ std::string to_json(const CheckpointReport& report) {
                               {"cached_share", bench.cached},
                               {"copy_bytes_per_second", bench.copy_rate},
                               {"stall_floor_seconds", bench.stall_floor()},
-                              {"step_seconds", report.run.step_seconds}};
+                              {"step_seconds", report.run.step_seconds},
+                              {"step_seconds_meanwhile", median_of(bench.steps)}};
   json["rows"] = nlohmann::ordered_json::array();
   for (const AccessSpeed& row : bench.rows) {
     nlohmann::ordered_json one{{"access", row.access},

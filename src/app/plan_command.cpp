@@ -110,6 +110,13 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
   if (closest == nullptr)
     throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
                     "another number of ranks, or a global batch that they divide");
+  if (closest->needs() <= closest->memory_limit)
+    throw DeckError(fmt::format("nothing fits: {} needs {} of host memory a rank, a node has {} "
+                                "for each",
+                                closest->layout.to_string(), format_bytes(closest->host_needs()),
+                                format_bytes(closest->host_limit)),
+                    "set checkpoint.async to \"auto\" or false, parallel.offload to \"file\", or "
+                    "use fewer ranks a node");
   throw DeckError(
       fmt::format("nothing fits: {} needs {} a rank, {} has {}", closest->layout.to_string(),
                   format_bytes(closest->needs()), request.target.name,

@@ -110,6 +110,7 @@ class Bench {
   AccessRound read_plain();
   AccessRound load(const std::string& access);
   void check(const std::string& access);
+  void train_meanwhile(bool counts);
 
   std::string checkpoints() const { return scratch_.path() + "/checkpoints"; }
   std::string plain_path() const { return scratch_.path() + "/plain"; }
@@ -303,6 +304,20 @@ void Bench::synchronous(bool counts) {
   remove(store_->directory().final_path(step_));
 }
 
+/// Steps until every rank's save has ended.
+void Bench::train_meanwhile(bool counts) {
+  std::int64_t flying = 1;
+  while (flying > 0) {
+    const double start = now_seconds();
+    request_.meanwhile();
+    double took = now_seconds() - start;
+    world_.all_reduce(&took, 1, DType::f64, ReduceOp::max);
+    if (counts) result_.steps.push_back(took);
+    flying = saver_->in_flight() ? 1 : 0;
+    world_.all_reduce(&flying, 1, DType::i64, ReduceOp::sum);
+  }
+}
+
 void Bench::asynchronous(bool counts) {
   world_.barrier();
   const double start = now_seconds();
@@ -311,11 +326,11 @@ void Bench::asynchronous(bool counts) {
   saver_->start(meta(), request_.saved);
   if (saver_->copied() != nullptr) saver_->copied()->synchronize();
   const double copied = now_seconds();
+  if (request_.meanwhile) train_meanwhile(counts);
   const SaveResult saved = saver_->wait();
-  const double end = now_seconds();
   require_saved(saved);
   keep(counts, "stall", slowest({ready - start, copied - ready, 0, 0, copied - start}));
-  AccessRound whole = slowest({.total = end - start});
+  AccessRound whole = slowest({.total = copied - start + saved.seconds});
   whole.open = saved.layout_seconds, whole.transfer = saved.write_seconds;
   whole.sync = saved.fsync_seconds, whole.close = saved.commit_seconds;
   keep(counts, "async", whole);

@@ -15,23 +15,34 @@ std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+/// `keep` of the random bits, and `set`.
 template <class Word>
-void fill(void* to, std::uint64_t tensor, std::int64_t first, std::int64_t count) {
+void fill(void* to, std::uint64_t tensor, std::int64_t first, std::int64_t count,
+          Word keep = static_cast<Word>(~Word{0}), Word set = 0) {
   auto* words = static_cast<Word*>(to);
   for (std::int64_t i = 0; i < count; ++i)
-    words[i] = static_cast<Word>(mixed((tensor << 44) + static_cast<std::uint64_t>(first + i)));
+    words[i] = static_cast<Word>(
+        (mixed((tensor << 44) + static_cast<std::uint64_t>(first + i)) & keep) | set);
 }
 
-void fill_run(void* to, std::size_t width, std::uint64_t tensor, std::int64_t first,
-              std::int64_t count) {
-  switch (width) {
-    case 8:
+/// Floats are between 2^-7 and 2^-6, so that one can compute with them.
+void fill_run(void* to, DType dtype, std::uint64_t tensor, std::int64_t first, std::int64_t count) {
+  switch (dtype) {
+    case DType::f64:
+      return fill<std::uint64_t>(to, tensor, first, count, (1ull << 52) - 1, 0x3F8ull << 52);
+    case DType::f32:
+      return fill<std::uint32_t>(to, tensor, first, count, (1u << 23) - 1, 0x3C000000u);
+    case DType::bf16:
+      return fill<std::uint16_t>(to, tensor, first, count, (1u << 7) - 1, 0x3C00u);
+    case DType::f16:
+      return fill<std::uint16_t>(to, tensor, first, count, (1u << 10) - 1, 0x2000u);
+    case DType::i64:
       return fill<std::uint64_t>(to, tensor, first, count);
-    case 4:
+    case DType::i32:
       return fill<std::uint32_t>(to, tensor, first, count);
-    case 2:
+    case DType::u16:
       return fill<std::uint16_t>(to, tensor, first, count);
-    default:
+    case DType::u8:
       return fill<std::uint8_t>(to, tensor, first, count);
   }
 }
@@ -59,7 +70,7 @@ void fill_pieces(const std::vector<StoredTensor>& tensors) {
   over_runs(tensors, [&](std::size_t t, const StoredTensor& tensor, std::byte* at,
                          std::int64_t first, std::int64_t count) {
     const std::size_t width = size_of(tensor.dtype);
-    fill_run(beside(tensor) ? staging.data() : at, width, t + 1, first, count);
+    fill_run(beside(tensor) ? staging.data() : at, tensor.dtype, t + 1, first, count);
     if (beside(tensor))
       tensor.device->copy_from_host(at, staging.data(), static_cast<std::size_t>(count) * width);
   });
@@ -88,7 +99,7 @@ std::int64_t wrong_elements(const std::vector<StoredTensor>& tensors) {
       tensor.device->copy_to_host(staging.data(), at, bytes);
       there = staging.data();
     }
-    fill_run(expected.data(), width, t + 1, first, count);
+    fill_run(expected.data(), tensor.dtype, t + 1, first, count);
     if (std::memcmp(expected.data(), there, bytes) == 0) return;
     for (std::size_t i = 0; i < bytes; i += width)
       wrong += std::memcmp(expected.data() + i, there + i, width) != 0;

@@ -31,7 +31,9 @@ std::vector<std::uint32_t> noise() {
 }  // namespace
 
 double probe_write_rate(Communicator& world, const std::string& folder, std::int64_t bytes) {
-  const fs::path at = fs::exists(folder) ? fs::path(folder) : fs::path(folder).parent_path();
+  std::error_code ignored;
+  const fs::path at =
+      fs::exists(folder, ignored) ? fs::path(folder) : fs::path(folder).parent_path();
   const std::string path = (at / fmt::format(".write_probe_{}", world.rank())).string();
   const std::vector<std::uint32_t> words = noise();
   double seconds = 0;
@@ -45,7 +47,6 @@ double probe_write_rate(Communicator& world, const std::string& folder, std::int
     file.close();
     seconds = now_seconds() - start;
   });
-  std::error_code ignored;
   fs::remove(path, ignored);
   world.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
   if (!reason.empty() || seconds <= 0) return 0;

@@ -60,7 +60,8 @@ void* Device::allocate_host(std::size_t bytes) {
   if (memory == nullptr)
     throw Error(ExitCode::other, fmt::format("out of memory: {} asked for",
                                              format_bytes(static_cast<double>(bytes))));
-  if (huge) madvise(memory, bytes, MADV_HUGEPAGE);
+  // Whole pages only: the last one would take more than was asked for.
+  if (huge) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }
 

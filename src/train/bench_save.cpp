@@ -47,21 +47,24 @@ class DeckState {
     engine_->instance().initialise(options.seed);
   }
 
+  /// Collective.
+  void step() {
+    engine_->step(
+        step_, [&](std::int64_t j) { return data_->micro_batch(step_, j); }, data_->targets(step_),
+        clock_);
+    engine_->finish(clock_);
+    ++step_;
+  }
   /// Collective. Median of the slowest rank's.
   double measure_step() {
     std::vector<double> seconds;
-    PhaseClock clock;
-    for (std::int64_t step = 0; step < kWarmupSteps + kSteps; ++step) {
+    for (int i = 0; i < kWarmupSteps + kSteps; ++i) {
       mesh_.world().barrier();
-      clock.begin();
-      engine_->step(
-          step, [&](std::int64_t j) { return data_->micro_batch(step, j); }, data_->targets(step),
-          clock);
-      engine_->finish(clock);
-      clock.end();
-      double slowest = clock.total();
+      const double start = now_seconds();
+      step();
+      double slowest = now_seconds() - start;
       mesh_.world().all_reduce(&slowest, 1, DType::f64, ReduceOp::max);
-      if (step >= kWarmupSteps) seconds.push_back(slowest);
+      if (i >= kWarmupSteps) seconds.push_back(slowest);
     }
     return median_of(seconds);
   }
@@ -76,6 +79,7 @@ class DeckState {
                   require_equal_parameters(*engine_, "parameters of the bench");
                   tensors_to_save(*engine_, progress_);
                 },
+            .meanwhile = [this] { step(); },
             .folder = ""};
   }
 
@@ -87,6 +91,8 @@ class DeckState {
   std::unique_ptr<BenchBatches> data_;
   std::unique_ptr<Engine> engine_;
   Progress progress_;
+  PhaseClock clock_;
+  std::int64_t step_ = 0;
 };
 
 /// Tensors of one size, each cut into one piece a rank.
@@ -148,7 +154,12 @@ SaveBench bench_save(std::int64_t bytes, Mesh& mesh, Device& device,
   });
   const std::vector<StoredTensor> pieces = cut_evenly(bytes, world, memory, device);
   return measured(mesh,
-                  {.saved = pieces, .held = pieces, .device = &device, .before = {}, .folder = ""},
+                  {.saved = pieces,
+                   .held = pieces,
+                   .device = &device,
+                   .before = {},
+                   .meanwhile = {},
+                   .folder = ""},
                   options, options.step_seconds);
 }
 

@@ -21,6 +21,8 @@ struct CheckpointBenchCase {
   Device* device = nullptr;  ///< of the pieces that are not the host's
   /// What training waits for before each copy of an asynchronous save; may be empty. Collective.
   std::function<void()> before;
+  /// A training step, while an asynchronous save is in flight; may be empty. Collective.
+  std::function<void()> meanwhile;
   std::string folder;  ///< exists; a directory in it is made and removed again
   int rounds = 5;
   std::int64_t transfer_bytes = 1 << 20;  ///< of one plain read or write
@@ -38,7 +40,7 @@ struct AccessRound {
 struct AccessSpeed {
   /// "write" and "read": plain, one file, a contiguous part of it to each rank. "save" and "load":
   /// the whole protocol, checksums included. "async": the same save by a thread, from its start to
-  /// its end while nothing else is computed. "stall": the part of it that training waits for; open
+  /// its end while training goes on, if it is given. "stall": the part of it that training waits for; open
   /// is CheckpointBenchCase::before, transfer the copy.
   std::string access;
   std::vector<AccessRound> rounds;
@@ -52,6 +54,7 @@ struct CheckpointBench {
   int ranks = 1;
   std::int64_t bytes = 0, most_of_a_rank = 0, tensors = 0, transfer_bytes = 0;
   std::vector<AccessSpeed> rows;
+  std::vector<double> steps;  ///< seconds of those made while saves were in flight, slowest rank
   double cached = 0;     ///< share of a file that memory still held when its first read began
   double copy_rate = 0;  ///< bytes/s read and written by a copy, of the slowest rank, all at once
 
