@@ -62,7 +62,7 @@ check "... and the last" same_tensors waits3 async3
 # A walltime so short that a save of nothing takes a tenth of it: the first step is saved, whatever comes after.
 train 2 early "${long[@]}" checkpoint.interval=30 run.walltime=0.9 run.walltime_margin=0.1
 expect "a save before the first deadline" 75 "run.walltime: the first save, of" "checkpoint early/checkpoints/step_000000"
-train 2 early train.max_steps=1 "${common[@]}"
+train 2 early "${long[@]}" checkpoint.interval=30
 expect "... the run goes on from there" 0 "resumed from early/checkpoints/step_000000"
 
 train 1 short checkpoint.interval=-1

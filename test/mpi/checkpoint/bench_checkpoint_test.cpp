@@ -5,6 +5,7 @@
 
 #include "choir/checkpoint/collectives.hpp"
 #include "choir/checkpoint/write_probe.hpp"
+#include "choir/comm/mpi_communicator.hpp"
 #include "choir/core/error.hpp"
 #include "src/checkpoint/patterned_pieces.hpp"
 #include "test/support/mpi_test.hpp"
@@ -81,8 +82,14 @@ TEST_F(BenchCheckpointTest, AFolderThatIsNoneIsSaidByAllRanks) {
 
 // 2^60 bytes are on no disk: refused before one is written.
 TEST_F(BenchCheckpointTest, AFullDiskIsSeenBeforehand) {
-  StoredTensor large{.name = "large", .dtype = DType::u8, .shape = {std::int64_t{1} << 60}};
-  CheckpointBenchCase run{.saved = {large}, .held = {}, .device = device_.get(), .folder = path_};
+  const StoredTensor large{
+      .name = "large", .dtype = DType::u8, .shape = {std::int64_t{1} << 60}, .pieces = {}};
+  CheckpointBenchCase run{.saved = {large},
+                          .held = {},
+                          .device = device_.get(),
+                          .before = {},
+                          .meanwhile = {},
+                          .folder = path_};
   std::string words;
   try {
     bench_checkpoint(*world_, run);
