@@ -25,6 +25,8 @@ const std::vector<Command>& bench_kinds() {
       {"collectives", "every collective along every axis by every backend, checked",
        bench_collectives_command},
       {"reader", "the token readers against plain pread, checked", bench_reader_command},
+      {"checkpoint", "saves and loads against plain reads and writes, checked",
+       bench_checkpoint_command},
       {"ops", "the bandwidth-bound ops against the copy rate, checked", bench_ops_command},
       {"gemm", "the matrix products of a deck, and squares, checked", bench_gemm_command},
       {"attention", "attention of a deck, or a series of lengths, checked",

@@ -113,10 +113,17 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
   if (closest == nullptr)
     throw DeckError(fmt::format("no layout of {} ranks is legal for this deck", request.ranks),
                     "another number of ranks, or a global batch that they divide");
+  if (closest->needs() <= closest->memory_limit)
+    throw DeckError(fmt::format("nothing fits: {} needs {} of host memory a rank, a node has {} "
+                                "for each",
+                                closest->layout.to_string(), format_bytes(closest->host_needs()),
+                                format_bytes(closest->host_limit)),
+                    "set checkpoint.async to \"auto\" or false, parallel.offload to \"file\", or "
+                    "use fewer ranks a node");
   throw DeckError(
       fmt::format("nothing fits: {} needs {} a rank, {} has {}", closest->layout.to_string(),
-                  format_bytes(static_cast<double>(closest->fullest().plan.memory.total())),
-                  request.target.name, format_bytes(closest->memory_limit)),
+                  format_bytes(closest->needs()), request.target.name,
+                  format_bytes(closest->memory_limit)),
       "more ranks or more memory a rank; or lower train.micro_batch_size, model.block_size or the "
       "size of the model");
 }

@@ -107,7 +107,7 @@ class TuneRun {
     });
   }
   void say_verdict(const LayoutPlan& plan) const {
-    const auto total = static_cast<double>(plan.fullest().plan.memory.total());
+    const auto total = plan.needs();
     say(fmt::format("{}: the fullest rank is {}, {} of {}, {:.0f} %\n",
                     plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank, format_bytes(total),
                     format_bytes(plan.memory_limit), 100 * total / plan.memory_limit));
@@ -214,8 +214,7 @@ class TuneRun {
   DeckError evaluation_too_large() const {
     return DeckError(
         fmt::format("evaluation needs {} a rank, above the limit of {}",
-                    format_bytes(static_cast<double>(plan_->fullest().plan.memory.total())),
-                    format_bytes(case_.target.memory)),
+                    format_bytes(plan_->needs()), format_bytes(case_.target.memory)),
         "smaller batches: data.validation.NAME=\"FOLDER batch_duration=S\"; or max_duration=S "
         "there");
   }

@@ -126,6 +126,11 @@ bool BackgroundSaver::pending() const {
   return pending_;
 }
 
+bool BackgroundSaver::in_flight() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->busy;
+}
+
 std::optional<SaveResult> BackgroundSaver::poll() {
   {
     const std::lock_guard lock(shared_->mutex);

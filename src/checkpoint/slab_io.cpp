@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -124,6 +125,23 @@ void File::sync() const {
     result = ::fsync(descriptor_);
   } while (result != 0 && errno == EINTR);
   if (result != 0) fail("bring to the disk", path_, errno);
+}
+
+void File::forget() const {
+  ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+double File::resident_share() const {
+  const auto size = static_cast<std::size_t>(bytes());
+  if (size == 0) return 0;
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor_, 0);
+  if (mapped == MAP_FAILED) fail("map", path_, errno);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((size + page - 1) / page);
+  const bool known = ::mincore(mapped, size, resident.data()) == 0;
+  ::munmap(mapped, size);
+  const auto there = std::count_if(resident.begin(), resident.end(), [](auto b) { return b & 1u; });
+  return known ? static_cast<double>(there) / static_cast<double>(resident.size()) : 1;
 }
 
 std::uint32_t write_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,

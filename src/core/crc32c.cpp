@@ -24,19 +24,6 @@ std::uint32_t by_table(const unsigned char* p, std::size_t n, std::uint32_t c) {
   return c;
 }
 
-#if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned char* p,
-                                                               std::size_t n, std::uint32_t c) {
-  std::uint64_t wide = c;
-  for (; n >= 8; n -= 8, p += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, p, 8);
-    wide = __builtin_ia32_crc32di(wide, word);
-  }
-  return by_table(p, n, static_cast<std::uint32_t>(wide));
-}
-#endif
-
 // The CRC register is linear over GF(2): appending zero bytes is a 32 x 32 bit matrix.
 using Matrix = std::array<std::uint32_t, 32>;
 
@@ -64,6 +51,46 @@ constexpr std::array<Matrix, 64> make_shifts() {
   return shifts;
 }
 constexpr auto kShifts = make_shifts();
+
+#if defined(__x86_64__)
+using Lanes = std::array<std::uint64_t, 3>;
+
+// The instruction takes 8 bytes in 3 cycles but can begin one in each: three lanes of 2^k bytes
+// run side by side, and are joined by the matrices.
+template <std::size_t k>
+__attribute__((target("sse4.2"))) void by_lanes(const unsigned char*& p, std::size_t& n,
+                                                std::uint64_t& c) {
+  constexpr std::size_t kLane = std::size_t{1} << k;
+  for (; n >= 3 * kLane; n -= 3 * kLane, p += 3 * kLane) {
+    std::uint64_t a = c, b = 0, d = 0;
+    for (std::size_t i = 0; i < kLane; i += 8) {
+      Lanes word;
+      std::memcpy(&word[0], p + i, 8);
+      std::memcpy(&word[1], p + kLane + i, 8);
+      std::memcpy(&word[2], p + 2 * kLane + i, 8);
+      a = __builtin_ia32_crc32di(a, word[0]);
+      b = __builtin_ia32_crc32di(b, word[1]);
+      d = __builtin_ia32_crc32di(d, word[2]);
+    }
+    const std::uint32_t two =
+        times(kShifts[k], static_cast<std::uint32_t>(a)) ^ static_cast<std::uint32_t>(b);
+    c = times(kShifts[k], two) ^ static_cast<std::uint32_t>(d);
+  }
+}
+
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(const unsigned char* p,
+                                                               std::size_t n, std::uint32_t c) {
+  std::uint64_t wide = c;
+  by_lanes<15>(p, n, wide);  // joined in a few per cent of the time
+  by_lanes<11>(p, n, wide);
+  for (; n >= 8; n -= 8, p += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, p, 8);
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  return by_table(p, n, static_cast<std::uint32_t>(wide));
+}
+#endif
 
 }  // namespace
 

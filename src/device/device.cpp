@@ -1,5 +1,7 @@
 #include "choir/device/device.hpp"
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -49,11 +51,17 @@ void Device::queue_copy(void* to, const void* from, std::size_t bytes, CopyKind 
 }
 
 void* Device::allocate_host(std::size_t bytes) {
-  constexpr std::size_t kAlignment = 64;
-  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  // Large blocks in pages of 2 MiB where the system gives them: what streams through them meets
+  // fewer page faults and misses of the address cache.
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const bool huge = bytes >= kHugePage;
+  const std::size_t alignment = huge ? kHugePage : 64;
+  void* memory = std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (memory == nullptr)
     throw Error(ExitCode::other, fmt::format("out of memory: {} asked for",
                                              format_bytes(static_cast<double>(bytes))));
+  // Whole pages only: the last one would take more than was asked for.
+  if (huge) madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }
 

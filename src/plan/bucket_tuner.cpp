@@ -59,9 +59,7 @@ class Tuner {
     for (const TunedBucket& t : tuned) shapes.push_back(shape_of(t.bucket, t.batch));
     return shapes;
   }
-  static double bytes_of(const LayoutPlan& plan) {
-    return static_cast<double>(plan.fullest().plan.memory.total());
-  }
+  static double bytes_of(const LayoutPlan& plan) { return plan.needs(); }
   LayoutPlan plan(std::vector<BatchShape> shapes) const {
     PlanCase one = request_;
     one.shapes = std::move(shapes);

@@ -57,8 +57,7 @@ std::string need_of(const LayoutPlan& plan, const LayoutPlan& too_large) {
     what = fmt::format("zero={}", too_large.deck.parallel.zero);
   if (too_large.deck.train.recompute != plan.deck.train.recompute)
     what = fmt::format("recompute={}", too_large.deck.train.recompute);
-  return fmt::format("{} needs {}", what,
-                     format_bytes(static_cast<double>(too_large.fullest().plan.memory.total())));
+  return fmt::format("{} needs {}", what, format_bytes(too_large.needs()));
 }
 
 }  // namespace

@@ -60,21 +60,39 @@ std::vector<double> flops_of_stages(const LayoutPlan& plan) {
 
 // What a rank stores hangs on more than its role (replicas are stored once, by one of them): each
 // role gets the most of all, so that ranks that do the same work have one plan.
-void add_snapshots(std::vector<RolePlan>& roles) {
+void add_snapshots(LayoutPlan& plan) {
   std::size_t most = 0;
-  for (const RolePlan& role : roles) most = std::max(most, role.plan.snapshot_bytes);
-  for (RolePlan& role : roles) {
+  for (const RolePlan& role : plan.roles) most = std::max(most, role.plan.snapshot_bytes);
+  const bool fitted = plan.fits();
+  std::vector<RolePlan> without = plan.roles;
+  for (RolePlan& role : plan.roles) {
     role.plan.snapshot_bytes = most;
     add_snapshot(role.plan.memory, role.plan);
   }
+  // As train does: where only the copies have no room there are none, unless they were asked for.
+  if (!fitted || plan.fits() || plan.deck.checkpoint.async == "true") return;
+  plan.roles = std::move(without);
+  plan.waits_for_saves = true;
 }
 
 }  // namespace
 
 const RolePlan& LayoutPlan::fullest() const {
-  return *std::max_element(roles.begin(), roles.end(), [](const RolePlan& a, const RolePlan& b) {
-    return a.plan.memory.total() < b.plan.memory.total();
-  });
+  return *std::max_element(
+      roles.begin(), roles.end(),
+      [this](const RolePlan& a, const RolePlan& b) { return needs(a) < needs(b); });
+}
+
+double LayoutPlan::needs(const RolePlan& role) const {
+  const MemoryPlan& memory = role.plan.memory;
+  return static_cast<double>(memory.total() + (on_host ? memory.total(MemoryPlace::host) : 0));
+}
+
+double LayoutPlan::host_needs() const {
+  std::size_t most = 0;
+  for (const RolePlan& role : roles)
+    most = std::max(most, role.plan.memory.total(MemoryPlace::host));
+  return static_cast<double>(most);
 }
 
 double LayoutPlan::flops() const {
@@ -99,20 +117,24 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   plan.batch = resolve_batch(plan.deck, plan.layout.size(Axis::data));
   plan.ranks_per_node = std::min(request.ranks, request.ranks_per_node);
   plan.memory_limit = request.target.memory_of_rank(plan.ranks_per_node);
+  plan.on_host = request.target.kind != DeviceKind::cuda;
+  if (!plan.on_host) plan.host_limit = request.target.host_memory / plan.ranks_per_node;
   EngineOptions options = engine_options(plan.deck, plan.batch);
   options.shapes = request.shapes;
   options.evaluation_shapes = request.evaluation_shapes;
   if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
   const NullDevice device(request.target.kind);
   const bool samples = plan.deck.eval.sample_tokens > 0 && !plan.deck.model.speech();
-  const bool saves = detail == Detail::exact && plan.deck.checkpoint.on_the_way() &&
-                     plan.deck.checkpoint.async != "false";
+  // In outline only where the copies must have room.
+  const std::string& async = plan.deck.checkpoint.async;
+  const bool saves = plan.deck.checkpoint.on_the_way() &&
+                     (detail == Detail::exact ? async != "false" : async == "true");
   for (const int rank : representatives(plan.layout, detail))
     plan.roles.push_back({.rank = rank,
                           .at = plan.layout.coordinates(rank),
                           .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node,
                                             samples, &device, saves)});
-  if (saves) add_snapshots(plan.roles);
+  if (saves) add_snapshots(plan);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
   return plan;
 }

@@ -130,9 +130,7 @@ class Search {
     return joined(changes, {fmt::format("train.micro_batch_size={}", micro), "train.grad_accum=0"});
   }
 
-  static double share(const LayoutPlan& plan) {
-    return static_cast<double>(plan.fullest().plan.memory.total()) / plan.memory_limit;
-  }
+  static double share(const LayoutPlan& plan) { return plan.needs() / plan.memory_limit; }
 
   /// The largest micro-batch that leaves the margin; `least` is known to fit.
   LayoutChoice fill(const Changes& changes, const std::vector<int>& micros, LayoutPlan least) {

@@ -76,8 +76,7 @@ TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& va
     const std::optional<LayoutPlan> plan = planned(request, variants, changes);
     if (!plan) continue;
     tuned.memory_limit = plan->memory_limit;
-    tuned.rows.push_back(
-        {micro, accum, static_cast<double>(plan->fullest().plan.memory.total()), plan->fits()});
+    tuned.rows.push_back({micro, accum, plan->needs(), plan->fits()});
     if (!plan->fits()) {
       if (!found) throw too_large(*plan, micro);
       tuned.limited_by = "memory";

@@ -44,9 +44,11 @@ Json head_json(const LayoutPlan& plan) {
           {"micro_batch_size", plan.batch.micro},
           {"grad_accum", plan.batch.accum},
           {"global_batch_size", plan.batch.global},
-          {"memory_bytes", plan.fullest().plan.memory.total()},
+          {"memory_bytes", static_cast<std::int64_t>(plan.needs())},
           {"memory_limit", plan.memory_limit},
+          {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
           {"fits", plan.fits()},
+          {"waits_for_saves", plan.waits_for_saves},
           {"bubble", plan.bubble}};
 }
 

@@ -13,7 +13,7 @@ namespace choir {
 namespace {
 
 double total_of(const LayoutPlan& plan) {
-  return static_cast<double>(plan.fullest().plan.memory.total());
+  return plan.needs();
 }
 
 /// "60.0 GiB of 77.5 GiB, 77 %".
@@ -21,6 +21,20 @@ std::string share_text(const LayoutPlan& plan) {
   return fmt::format("{} of {}, {:.0f} %", format_bytes(total_of(plan)),
                      format_bytes(plan.memory_limit), 100 * total_of(plan) / plan.memory_limit);
 }
+
+/// Of host memory beside a card.
+std::string host_text(const LayoutPlan& plan) {
+  const double needs = plan.host_needs();
+  if (plan.on_host || needs == 0) return "";
+  if (plan.host_limit == 0)
+    return fmt::format("; and {} of host memory, of which nothing is known here",
+                       format_bytes(needs));
+  return fmt::format("; and {} of {} of host memory, {:.0f} %", format_bytes(needs),
+                     format_bytes(plan.host_limit), 100 * needs / plan.host_limit);
+}
+
+constexpr const char* kWaits =
+    "  without room for a copy of the state: training will wait for its saves (checkpoint.async)\n";
 
 std::string batch_text(const LayoutPlan& plan) {
   if (plan.deck.model.speech())
@@ -88,15 +102,15 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
     text += fmt::format("memory plan of {}:\n{}\n  {}\n", describe(group, plan),
                         group.roles.front()->plan.memory.to_string(), work_of(group));
   double memory = 0;
-  for (const RolePlan& role : plan.roles)
-    memory += static_cast<double>(role.plan.memory.total()) * plan.ranks_of_role();
+  for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
   text += fmt::format("all {} ranks: {} of memory, {:.2f} GFLOP a step\n{}", plan.layout.ranks(),
                       format_bytes(memory), plan.flops() / 1e9, axes_text(plan));
   if (plan.layout.size(Axis::pipeline) > 1)
     text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",
                         plan.deck.parallel.schedule, 100 * plan.bubble);
-  return text + fmt::format("{}: the fullest rank is {}, {}\n", plan.fits() ? "FITS" : "TOO LARGE",
-                            plan.fullest().rank, share_text(plan));
+  return text + fmt::format("{}: the fullest rank is {}, {}{}\n{}",
+                            plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank,
+                            share_text(plan), host_text(plan), plan.waits_for_saves ? kWaits : "");
 }
 
 std::string to_string(const LayoutSearch& search, const PlanCase& request) {

@@ -56,6 +56,7 @@ PlanTarget own_cards(const cuda::Availability& found) {
           .memory = kUsableOfCard * static_cast<double>(card.memory),
           .node_memory = false,
           .peak_flops = card.peak_bf16_flops,
+          .host_memory = node_memory(),
           .ranks_per_node = static_cast<int>(found.cards.size())};
 }
 

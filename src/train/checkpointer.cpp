@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
+#include "choir/checkpoint/write_probe.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
@@ -13,11 +15,8 @@ namespace choir {
 namespace {
 
 constexpr int kKeepAll = std::numeric_limits<int>::max();
-// Of a file system that is busy with others: bytes a second of a node, and what a save of nothing
-// takes there.
-constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
-constexpr double kEarlyShare = 0.1;   // of the walltime
-constexpr double kWorthALine = 0.05;  // seconds
+constexpr double kProbeBytes = 32 << 20;  // of a rank: what a disk takes before saves are known
+constexpr double kWorthALine = 0.05;      // seconds
 
 Retention retention_of(const Deck& deck) {
   return {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
@@ -99,10 +98,10 @@ Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& 
                     progress_line_->at(done, total);
                   }}),
       schedule_(deck.checkpoint, engine.mesh().nodes()) {
-  double bytes = 0;
   for (const StoredTensor& tensor : tensors_to_save(engine, progress))
-    bytes += static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
-  pessimistic_ = kSlowStart + bytes / (kSlowRate * engine.mesh().nodes());
+    bytes_ +=
+        static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  expected_ = expected_first_save(bytes_, engine.mesh().nodes(), 0);
   if (options_.async)
     saver_ = std::make_unique<BackgroundSaver>(
         folder, engine.mesh().world(), engine.instance().device(), options_.snapshot_bytes,
@@ -151,14 +150,24 @@ std::int64_t Checkpointer::newest_step() const {
 }
 
 void Checkpointer::begin() {
-  // With a walltime, a save that may take a good part of it is measured before it is needed.
   const double walltime = deck_.run.walltime;
-  schedule_.begin(progress_.step, walltime > 0 && pessimistic_ > kEarlyShare * walltime);
+  if (walltime > 0) {
+    Communicator& world = engine_.mesh().world();
+    const double share = std::min(kProbeBytes, std::ceil(bytes_ / world.size()));
+    const double rate =
+        probe_write_rate(world, store_.directory().path(), static_cast<std::int64_t>(share));
+    expected_ = expected_first_save(bytes_, engine_.mesh().nodes(), rate);
+    log_.info("run.walltime: the first save, of {}, is given {} (the file system took {}/s)",
+              format_bytes(bytes_), format_duration(expected_), format_bytes(rate));
+    const std::string problem = short_walltime(expected_, deck_.run.walltime_margin, walltime);
+    if (!problem.empty() && world.rank() == 0) log_.warn("{}", problem);
+  }
+  schedule_.begin(progress_.step, measure_early(expected_, walltime));
 }
 
 double Checkpointer::expected_save() const {
   if (slowest_ > 0) return slowest_;
-  return schedule_.early(progress_.step) ? 0 : pessimistic_;
+  return schedule_.early(progress_.step) ? 0 : expected_;
 }
 
 CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<double> metric) const {

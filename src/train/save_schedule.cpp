@@ -16,6 +16,10 @@ constexpr double kNodeHours = 1000, kMostHours = 24;
 constexpr double kRoom = 2;
 // Advice is worth a line when following it would gain this much of the run, and a factor.
 constexpr double kWorth = 0.01, kFactor = 2;
+// Of a file system that is busy with others: bytes a second of a node, and what a save of nothing
+// takes there.
+constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
+constexpr double kEarlyShare = 0.1;  // of the walltime
 
 std::string numbers(const SaveCost& cost, double mtbf) {
   return fmt::format("a save costs {}, a failure comes every {}, a step takes {}",
@@ -36,6 +40,24 @@ double lost_share(double interval, double cost, double mtbf) {
 double assumed_mtbf(const CheckpointSection& section, int nodes) {
   if (section.mtbf > 0) return section.mtbf * kHour;
   return std::min(kNodeHours / std::max(nodes, 1), kMostHours) * kHour;
+}
+
+double expected_first_save(double bytes, int nodes, double measured) {
+  const double slow = kSlowRate * std::max(nodes, 1);
+  return kSlowStart + bytes / (measured > 0 ? std::min(measured, slow) : slow);
+}
+
+bool measure_early(double expected, double walltime) {
+  return walltime > 0 && expected > kEarlyShare * walltime;
+}
+
+std::string short_walltime(double expected, double margin, double walltime) {
+  if (walltime <= 0 || kRoom * expected + margin < walltime) return {};
+  return fmt::format(
+      "run.walltime is {}, and a save is expected to take {}: the state is saved after the first "
+      "step, but perhaps not a second time; raise run.walltime, lower run.walltime_margin ({}) or "
+      "choose a faster file system for run.dir",
+      format_duration(walltime), format_duration(expected), format_duration(margin));
 }
 
 SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes)

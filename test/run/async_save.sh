@@ -51,7 +51,40 @@ check "... changes no bit" same_tensors waits auto
 train 2 advised "${common[@]}" checkpoint.interval=1 checkpoint.mtbf=1000 train.max_steps=4
 expect "advice for a poor interval, once" 0 "advice: checkpoint.interval 1 "
 check "... once" test "$(grep -c advice: out)" = 1
+
+three=("${common[@]}" train.max_steps=4 checkpoint.interval=2)
+train 3 waits3 "${three[@]}" checkpoint.async=false
+train 3 async3 "${three[@]}" checkpoint.async=true
+expect "3 ranks" 0 "step 2: the state was copied in" "checkpoint async3/checkpoints/step_00000004"
+check "... the checkpoint on the way, bit by bit" same_tensors waits3/checkpoints/step_00000002 async3/checkpoints/step_00000002
+check "... and the last" same_tensors waits3 async3
+
+# A walltime so short that a save of nothing takes a tenth of it: the first step is saved, whatever comes after.
+train 2 early "${long[@]}" checkpoint.interval=30 run.walltime=0.9 run.walltime_margin=0.1
+expect "a save before the first deadline" 75 "run.walltime: the first save, of" "checkpoint early/checkpoints/step_000000"
+train 2 early "${long[@]}" checkpoint.interval=30
+expect "... the run goes on from there" 0 "resumed from early/checkpoints/step_000000"
+
 train 1 short checkpoint.interval=-1
 expect "an interval below 0" 2 "checkpoint.interval"
 train 1 word checkpoint.async=maybe
 expect "an unknown word" 2 "checkpoint.async" "auto" "true" "false"
+
+# choir bench checkpoint
+run 2 bench checkpoint --bytes 3000000 --rounds 2 --folder . --json bench.json
+expect "bench checkpoint" 0 "VALID: 6 accesses, 0 elements wrong" "bar: stall of an asynchronous save, of its whole time" \
+  "of a step: not judged" "every write includes its fsync" "asked to forget the file"
+check "... has its rows" test 6 = "$(grep -o '"access":"[a-z]*","ranks":2,"bytes":3000000' bench.json | wc -l)"
+check "... leaves nothing" eval '! ls -d choir_bench_checkpoint_* 2>/dev/null'
+run 1 bench checkpoint --bytes 3000000 --rounds 1 --baseline bench.json
+expect "... on other ranks nothing is compared" 1 "nothing was measured in both runs"
+run 3 bench checkpoint "$debug" "${small[@]}" --rounds 1
+expect "bench checkpoint of a deck" 0 "VALID: 6 accesses" "steps while a save is in flight" "of a step of "
+run 2 bench checkpoint --bytes 3000000 --folder nowhere
+expect "... into no folder" 6 "cannot make the directory" "No such file or directory" "--folder DIR"
+( trap "" XFSZ; ulimit -f 30000; run 0 bench checkpoint --bytes 40000000 --rounds 1 >/dev/null 2>&1; echo "$code" >code )
+code=$(cat code) command="choir bench checkpoint, files limited to 30000 blocks"
+expect "... where a write fails on the way" 6 "File too large"
+check "... and leaves nothing" eval '! ls -d choir_bench_checkpoint_* 2>/dev/null'
+run 1 bench checkpoint "$debug" --bytes 3000000
+expect "... of a deck and of bytes" 2 "leave one of the two out"

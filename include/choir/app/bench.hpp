@@ -19,6 +19,7 @@ namespace choir {
 int bench_step_command(const Arguments& arguments);
 int bench_collectives_command(const Arguments& arguments);
 int bench_reader_command(const Arguments& arguments);
+int bench_checkpoint_command(const Arguments& arguments);
 int bench_ops_command(const Arguments& arguments);
 int bench_gemm_command(const Arguments& arguments);
 int bench_attention_command(const Arguments& arguments);

@@ -33,6 +33,8 @@ class BackgroundSaver {
 
   /// A save was started whose result was not taken.
   bool pending() const;
+  /// Local. ... and it has not ended.
+  bool in_flight() const;
   /// Local. The result of a save that has ended, once; nothing while it is in flight. Throws what
   /// the save threw.
   std::optional<SaveResult> poll();

@@ -28,6 +28,11 @@ class File {
   /// is compared instead (the C library's stand-in would write every block once).
   void reserve(std::int64_t bytes) const;
   void sync() const;
+  /// Asks the system to forget what it keeps of the file in memory, as far as the disk has it. A
+  /// request: see resident_share().
+  void forget() const;
+  /// Share of the file that is in the memory of this node now, 0 to 1.
+  double resident_share() const;
   /// Closes and reports what the system says at close (some file systems write only then).
   void close();
 

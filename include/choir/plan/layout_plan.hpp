@@ -34,13 +34,23 @@ struct LayoutPlan {
   Layout layout;
   BatchSizes batch;
   int ranks_per_node = 1;
-  double memory_limit = 0;      ///< bytes a rank may use
-  std::vector<RolePlan> roles;  ///< by rank; each stands for ranks_of_role() ranks
-  double bubble = 0;            ///< idle share of the pipeline's time, see bubble_fraction()
+  double memory_limit = 0;  ///< bytes a rank may use
+  /// Of host memory beside a card; 0: not known, or `memory_limit` is of host memory.
+  double host_limit = 0;
+  bool on_host = false;          ///< a processor computes: what lies on the host counts as well
+  bool waits_for_saves = false;  ///< with checkpoint.async "auto": no room for copies of the state
+  std::vector<RolePlan> roles;   ///< by rank; each stands for ranks_of_role() ranks
+  double bubble = 0;             ///< idle share of the pipeline's time, see bubble_fraction()
 
   int ranks_of_role() const { return layout.size(Axis::data); }
   const RolePlan& fullest() const;  ///< the role that needs most memory
-  bool fits() const { return static_cast<double>(fullest().plan.memory.total()) <= memory_limit; }
+  /// Bytes of the memory that `memory_limit` is of: of a role, and the most of all.
+  double needs(const RolePlan& role) const;
+  double needs() const { return needs(fullest()); }
+  double host_needs() const;  ///< the most host memory of a role
+  bool fits() const {
+    return needs() <= memory_limit && (host_limit == 0 || host_needs() <= host_limit);
+  }
   double flops() const;         ///< of one step, all ranks
   StepTraffic traffic() const;  ///< of one step, the sum of all ranks
 };

@@ -14,6 +14,7 @@ struct PlanTarget {
   double memory = 0;                  ///< bytes, of one card or of the node
   bool node_memory = false;           ///< the ranks of a node share `memory`
   double peak_flops = 0;              ///< dense 16-bit products of one card; 0: unknown
+  double host_memory = 0;             ///< of a node with cards; 0: not known
   int ranks_per_node = 1;             ///< usual, where nobody says
   /// What one rank may use.
   double memory_of_rank(int ranks_on_node) const {

@@ -44,7 +44,8 @@ class Checkpointer {
   /// damaged, or none fits; DataError when the checkpoint was trained on another vocabulary than
   /// `vocab_hash` (0: unknown).
   bool restore(std::uint64_t vocab_hash);
-  /// Before the first step of this process.
+  /// Collective. Before the first step of this process. With a walltime it measures what the file
+  /// system takes, so that there is time for the first save.
   void begin();
 
   /// After this step there is a save, whatever the validation says. The same on every rank.
@@ -65,8 +66,8 @@ class Checkpointer {
   const std::string& last_path() const { return last_path_; }
   /// Seconds of the slowest save so far, 0 before the first has ended.
   double slowest_save() const { return slowest_; }
-  /// What a stop request must leave time for: that, or while nothing is known what a slow file
-  /// system would take. 0 while an early save is going to tell.
+  /// What a stop request must leave time for: that, or while nothing is known what is to be feared
+  /// of this file system. 0 while an early save is going to tell.
   double expected_save() const;
   int failures() const { return failures_; }
   /// Seconds in which training stood still for saves.
@@ -91,7 +92,8 @@ class Checkpointer {
   std::string phase_;  // of the progress line
   std::optional<ProgressLine> progress_line_;
   std::string last_path_;
-  double pessimistic_ = 0;        // seconds of a save on a slow file system
+  double bytes_ = 0;              // of a save
+  double expected_ = 0;           // seconds of a save, while none has ended
   double stall_ = 0, drain_ = 0;  // of the save last begun: until it was copied, and at its end
   double slowest_ = 0, seconds_ = 0;
   int failures_ = 0;

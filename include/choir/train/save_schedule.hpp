@@ -20,6 +20,16 @@ double lost_share(double interval, double cost, double mtbf);
 /// people and power end jobs as well.
 double assumed_mtbf(const CheckpointSection& section, int nodes);
 
+/// Before the first save of a run: what it may take. A busy file system takes 200 MB/s of a node;
+/// slower where `measured` (bytes/s of all ranks, 0: not measured) says so. Pure.
+double expected_first_save(double bytes, int nodes, double measured);
+/// Whether a save of `expected` seconds takes so much of the walltime that it is measured after the
+/// first step, before it is needed. Pure.
+bool measure_early(double expected, double walltime);
+/// "" where run.walltime has room for one step, and a save before and after its margin; else a line
+/// that says what to do. Pure.
+std::string short_walltime(double expected, double margin, double walltime);
+
 /// What saves cost so far, equal on every rank: so are the decisions.
 struct SaveCost {
   double stall = 0;         ///< of a save, seconds in which no step was made

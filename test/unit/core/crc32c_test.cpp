@@ -28,6 +28,25 @@ std::string noise(std::size_t n) {
   return text;
 }
 
+/// Bit by bit, as the polynomial is defined.
+std::uint32_t by_bits(const std::string& text) {
+  std::uint32_t c = 0xffffffffu;
+  for (const char byte : text) {
+    c ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) c = (c & 1u) ? (c >> 1) ^ 0x82F63B78u : c >> 1;
+  }
+  return ~c;
+}
+
+// Around the lengths that are cut into lanes: 3 x 2 KiB and 3 x 32 KiB.
+TEST(Crc32c, LongTextsAreThoseOfTheDefinition) {
+  for (const std::size_t n : {6143u, 6144u, 6151u, 98303u, 98304u, 98311u, 210001u}) {
+    const std::string text = noise(n);
+    EXPECT_EQ(crc32c(text.data(), n), by_bits(text)) << n;
+    EXPECT_EQ(crc32c(text.data() + 1, n - 1), by_bits(text.substr(1))) << n;
+  }
+}
+
 TEST(Crc32c, ContinuesAtAnyCut) {
   const std::string text = noise(257);
   const std::uint32_t whole = crc32c(text.data(), text.size());

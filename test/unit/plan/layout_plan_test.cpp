@@ -18,6 +18,7 @@ using test::variants;
 constexpr double kPlenty = 1e15;
 /// Value and two moments of the 40 parameters of three layers.
 constexpr std::size_t kStoredTensors = 3 * 40;
+constexpr const char* kSnapshotEntry = "checkpoint snapshot";
 
 /// Plans every rank of the layout by itself.
 void expect_roles_stand_for_all(const PlanCase& request) {
@@ -142,6 +143,57 @@ TEST(LayoutPlan, NodesMustBeFull) {
     EXPECT_STREQ(error.what(), "36 ranks do not fill nodes of --gpus-per-node 8");
     EXPECT_EQ(error.hint(), "nearest legal: --gpus-per-node 6 or 9; or --ranks 32 or 40");
   }
+}
+
+/// Of one rank: everything but the snapshot, and the snapshot.
+std::pair<double, double> parts_of(const LayoutPlan& plan) {
+  const auto snapshot = static_cast<double>(plan.roles[0].plan.memory.bytes_of(kSnapshotEntry));
+  return {plan.needs() - snapshot, snapshot};
+}
+
+// A rank on a processor has one memory for its state and the copy of it.
+TEST(LayoutPlan, SnapshotsMustHaveRoom) {
+  const DeckVariants decks = variants({"checkpoint.interval=5"});
+  const auto with = [&](const char* async, double memory) {
+    return plan_layout(plan_case(decks, 2, 2, memory, {async}));
+  };
+  const auto [rest, snapshot] = parts_of(with("checkpoint.async=true", kPlenty));
+  // Half of 3 fp32 copies of the parameters, and less than a line of padding a tensor.
+  const std::size_t floats =
+      with("checkpoint.async=true", kPlenty).roles[0].plan.memory.bytes_of("parameters, master");
+  EXPECT_NEAR(snapshot, 1.5 * static_cast<double>(floats), (kStoredTensors + 8) * 64);
+  const double all = rest + snapshot;
+
+  EXPECT_TRUE(with("checkpoint.async=true", all).fits());
+  EXPECT_FALSE(with("checkpoint.async=true", all - 1).fits());
+
+  EXPECT_FALSE(with("checkpoint.async=auto", all).waits_for_saves);
+  const LayoutPlan waits = with("checkpoint.async=auto", all - 1);
+  EXPECT_TRUE(waits.fits()) << "as train, it does without the copies";
+  EXPECT_TRUE(waits.waits_for_saves);
+  EXPECT_EQ(parts_of(waits).second, 0);
+  EXPECT_FALSE(with("checkpoint.async=auto", rest - 1).fits());
+
+  EXPECT_TRUE(with("checkpoint.async=false", rest).fits());
+  EXPECT_FALSE(with("checkpoint.async=false", rest).waits_for_saves);
+}
+
+TEST(LayoutPlan, SnapshotsBesideACardAreHeldAgainstTheHost) {
+  const DeckVariants decks = variants({"checkpoint.interval=5", "checkpoint.async=true"});
+  PlanCase request = plan_case(decks, 2, 2, kPlenty);
+  request.target.kind = DeviceKind::cuda;
+  const LayoutPlan unknown = plan_layout(request);
+  EXPECT_TRUE(unknown.fits());
+  const double snapshot = unknown.host_needs();
+  EXPECT_GT(snapshot, 0);
+  EXPECT_EQ(snapshot, static_cast<double>(unknown.roles[0].plan.memory.bytes_of(kSnapshotEntry)));
+  request.deck.checkpoint.async = "false";
+  EXPECT_EQ(unknown.needs(), plan_layout(request).needs()) << "the card has as much as without";
+  request.deck.checkpoint.async = "true";
+  request.target.host_memory = 2 * snapshot;
+  EXPECT_TRUE(plan_layout(request).fits());
+  request.target.host_memory = 2 * snapshot - 2;
+  EXPECT_FALSE(plan_layout(request).fits());
 }
 
 }  // namespace

@@ -72,6 +72,30 @@ TEST(SaveSchedule, AutoFollowsWhatSavesCost) {
   EXPECT_NE(slow.find("a save takes"), std::string::npos) << slow;
 }
 
+// 1.5 GB at 50 MB/s take 30 s; a file system that is fast just now is trusted with 200 MB/s a node.
+TEST(SaveSchedule, TheFirstSaveIsGivenWhatTheFileSystemTakes) {
+  EXPECT_NEAR(expected_first_save(1.5e9, 1, 50e6), 30, 0.2);
+  EXPECT_NEAR(expected_first_save(1.5e9, 1, 5e9), 7.5, 0.2);
+  EXPECT_NEAR(expected_first_save(1.5e9, 1, 0), 7.5, 0.2);
+  EXPECT_NEAR(expected_first_save(1.5e9, 4, 0), 1.875, 0.2);
+  EXPECT_GT(expected_first_save(0, 1, 0), 0);
+}
+
+TEST(SaveSchedule, ALongFirstSaveIsMadeEarly) {
+  EXPECT_FALSE(measure_early(30, 0)) << "no walltime";
+  EXPECT_FALSE(measure_early(30, 3600));
+  EXPECT_TRUE(measure_early(30, 290));
+}
+
+TEST(SaveSchedule, AWalltimeWithoutRoomForSavesIsSaid) {
+  EXPECT_EQ(short_walltime(30, 60, 0), "");
+  EXPECT_EQ(short_walltime(30, 60, 121), "");
+  const std::string line = short_walltime(30, 60, 119);
+  EXPECT_NE(line.find("run.walltime is 1m 59s"), std::string::npos) << line;
+  EXPECT_NE(line.find("a save is expected to take 30.0 s"), std::string::npos) << line;
+  EXPECT_NE(line.find("raise run.walltime"), std::string::npos) << line;
+}
+
 TEST(SaveSchedule, AdviceOnceAndOnlyWhereItPays) {
   const SaveCost cost{.stall = 0.5, .whole = 2, .step_seconds = 0.25};  // best: 240 steps
   for (const auto& [interval, told] :

@@ -1,0 +1,118 @@
+// choir bench checkpoint [DECK.json] [key.path=value ...]
+#include <fmt/core.h>
+
+#include "choir/app/bench.hpp"
+#include "choir/app/session.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/train/deck_layout.hpp"
+#include "choir/train/run_setup.hpp"
+#include "choir/train/workplace.hpp"
+#include "src/app/bench_checkpoint_report.hpp"
+
+namespace choir {
+namespace {
+
+struct Request {
+  Arguments words;
+  std::int64_t bytes = std::int64_t{1} << 28;
+  bool named_bytes = false;
+  SaveBenchOptions options;
+  BenchFiles files;
+};
+
+int finish(MpiSession& session, const Request& request, const CheckpointReport& report) {
+  const bool valid = report.run.access.valid();
+  if (session.rank() != 0) return valid ? 0 : static_cast<int>(ExitCode::other);
+  if (request.files.table()) fmt::print("{}", to_text(report));
+  return request.files.finish(to_csv(report), to_json(report), valid);
+}
+
+int run_deck(MpiSession& session, const Request& request, const BenchWords& words) {
+  auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  const std::string text = read_everywhere(world->world(), words.deck);
+  Deck deck;
+  together(world->world(), [&] {
+    Arguments overrides = words.overrides;
+    if (!words.device.empty()) overrides.push_back("device=" + words.device);
+    deck = parse_deck(text, words.deck, overrides);
+    if (session.rank() == 0) request.files.require_writable();
+  });
+  world.reset();
+  Workplace place;
+  place.mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
+  choose_threads(place.mesh->node());
+  open_device(place, deck);
+  Logger log(false);
+  CheckpointReport report{.run = bench_save(deck, *place.mesh, *place.device, log, request.options),
+                          .what = words.deck,
+                          .layout = place.mesh->layout().to_string(),
+                          .device = place.device->description(),
+                          .folder = request.options.folder,
+                          .provenance = ""};
+  report.provenance = bench_provenance(*place.mesh, *place.device, text, words.overrides);
+  return finish(session, request, report);
+}
+
+int run_bytes(MpiSession& session, const Request& request, const BenchWords& words) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  together(mesh->world(), [&] {
+    if (!words.overrides.empty())
+      throw DeckError(fmt::format("'{}' is for a deck, and none is named", words.overrides[0]),
+                      "choir bench checkpoint DECK.json key.path=value, or --bytes N alone");
+    if (session.rank() == 0) request.files.require_writable();
+  });
+  choose_threads(mesh->node());
+  const auto device = bench_device(words.device.empty() ? "cpu" : words.device, *mesh);
+  CheckpointReport report{.run = bench_save(request.bytes, *mesh, *device, request.options),
+                          .what = fmt::format("--bytes {}", request.bytes),
+                          .layout = "",
+                          .device = device->description(),
+                          .folder = request.options.folder,
+                          .provenance = ""};
+  report.provenance = bench_provenance(*mesh, *device, "", {});
+  return finish(session, request, report);
+}
+
+int run(MpiSession& session, const Request& request) {
+  if (const auto wrong = wrong_launcher(session.size()))
+    throw CommError(*wrong, "`choir doctor` tells more");
+  const BenchWords words = sort_words(request.words);
+  if (words.deck.empty()) return run_bytes(session, request, words);
+  if (request.named_bytes)
+    throw DeckError("a deck is named, and --bytes",
+                    "the state of a deck has as many bytes as it has: leave one of the two out");
+  return run_deck(session, request, words);
+}
+
+}  // namespace
+
+int bench_checkpoint_command(const Arguments& arguments) {
+  CLI::App app(
+      "Saves, waited for and asynchronous, and loads, against plain reads and writes of the same "
+      "bytes in the same run; as IOR prints.",
+      "choir bench checkpoint");
+  Request request;
+  app.add_option("words", request.words,
+                 "a deck, whose state is saved, and key.path=value (device=auto|cpu|cuda)");
+  auto* bytes = app.add_option("--bytes", request.bytes, "without a deck: of state, of all ranks")
+                    ->check(CLI::Range(std::int64_t{1} << 16, std::int64_t{1} << 50))
+                    ->capture_default_str();
+  app.add_option("--rounds", request.options.rounds, "measurements of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--transfer", request.options.transfer_bytes, "bytes of one plain read or write")
+      ->check(CLI::Range(std::int64_t{1} << 10, std::int64_t{1} << 30))
+      ->capture_default_str();
+  app.add_option("--folder", request.options.folder,
+                 "where is written: a directory in it is made and removed again")
+      ->capture_default_str();
+  app.add_option("--step-seconds", request.options.step_seconds,
+                 "what a training step takes, in place of measuring it with the deck")
+      ->check(CLI::Range(1e-6, 1e6));
+  request.files.add_to(app);
+  if (const auto code = parse(app, arguments)) return *code;
+  request.named_bytes = bytes->count() > 0;
+  return with_mpi([&](MpiSession& session) { return run(session, request); });
+}
+
+}  // namespace choir
