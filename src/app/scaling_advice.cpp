@@ -5,8 +5,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "src/app/scaling.hpp"
 #include "choir/core/error.hpp"
+#include "src/app/scaling.hpp"
 
 namespace choir {
 namespace {
