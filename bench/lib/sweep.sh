@@ -44,6 +44,7 @@ parse_sweep() {
     [ "$layouts" != dp ] || layouts="dp zero1@2 tp2@2 pp2@2"
     [ "$noise" != 0 ] || noise=48
     [ "$seconds" != 2 ] || seconds=1.5
+    : "${strong_global:=48}"  # 6 a rank on 8 of them
     [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare 2>/dev/null ||
       say "tiny Shakespeare is not at hand: choir takes another text, and the times are the same"
   fi

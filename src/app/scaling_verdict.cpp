@@ -17,11 +17,13 @@ constexpr double kSmall = 1e-3;  // of the largest gradient
 double distance(const json& a, const json& b, double scale) {
   if (!a.is_number() || !b.is_number()) return std::numeric_limits<double>::infinity();
   const double apart = std::abs(a.get<double>() - b.get<double>());
+  if (!std::isfinite(apart)) return std::numeric_limits<double>::infinity();
   return apart == 0 ? 0 : apart / scale;
 }
 
 std::string number(const json& value) {
-  return value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : "not finite";
+  const double is = value.is_number() ? value.get<double>() : std::nan("");
+  return std::isfinite(is) ? fmt::format("{:.6g}", is) : "not finite";
 }
 
 double size_of(const json& value) {
