@@ -22,8 +22,10 @@ sweep_job() {
   # Each run has its own.
   unset RANKS RANKS_PER_NODE
   place_say
-  # shellcheck disable=SC2206,SC2086  # words
-  [ $# -gt 0 ] || set -- ${SWEEP:-} "$DECK" ${OVERRIDES:-}
+  local options=()
+  eval "options=(${SWEEP:-})"  # as on a command line: --layouts 'dp tp2'
+  # shellcheck disable=SC2086  # words
+  [ $# -gt 0 ] || set -- ${options[@]+"${options[@]}"} "$DECK" ${OVERRIDES:-}
   launch_show bench/scaling.sh "$@"
   exec bench/scaling.sh "$@"
 }
