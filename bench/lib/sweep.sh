@@ -3,7 +3,7 @@
 # shellcheck disable=SC2034,SC2154  # kinds, repeats, silent ... are read there; here is set there
 say() { echo "$*"; }
 refuse() { echo "scaling.sh: $1" >&2; exit "${2:-2}"; }
-sweep_usage() { sed -n '2,22s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
+sweep_usage() { sed -n '2,21s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
 
 parse_sweep() {
   kinds=() ranks_list="" layouts="dp" micros="1 2 4 8 16 32" batch_ranks="" strong_global="" repeats=3 seconds=2 warmup=1
@@ -40,7 +40,8 @@ parse_sweep() {
     shift 2
   done
   if [ -n "$all_cpu" ]; then
-    : "${deck:=$here/inputs/bench_a.json}" "${ranks_list:=1 2 4 8}" "${name:=cpu}"
+    [ "$PWD" = "$here" ] || : "${deck:=$here/inputs/bench_a.json}"
+    : "${deck:=inputs/bench_a.json}" "${ranks_list:=1 2 4 8}" "${name:=cpu}"
     [ "$layouts" != dp ] || layouts="dp zero1@2 tp2@2 pp2@2"
     [ "$noise" != 0 ] || noise=48
     [ "$seconds" != 2 ] || seconds=1.5

@@ -81,8 +81,8 @@ std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
       most = row;
   }
   if (most == nullptr) return "";
-  return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}.\n",
-                     kind, ranks_text(most->point.ranks), most->point.layout, 100 * *most->efficiency,
+  return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}.\n", kind,
+                     ranks_text(most->point.ranks), most->point.layout, 100 * *most->efficiency,
                      most->rate(), unit(*most),
                      oversubscribed ? "; oversubscribed rows say nothing about it" : "");
 }
@@ -180,8 +180,8 @@ std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
   text += ranks_that_pay(sweep, "weak") + ranks_that_pay(sweep, "strong");
   if (target)
     text += fmt::format(
-        "Target: {} steps of {} sequences reach a validation loss of {}{}\n", target->steps, target->batch,
-        target->loss,
+        "Target: {} steps of {} sequences reach a validation loss of {}{}\n", target->steps,
+        target->batch, target->loss,
         noise > 0 ? "" : "; for other batches a noise scale is needed (scaling.sh --noise)");
   if (series.empty()) return text + "No knee can be named: no row of a batch sweep is valid.\n";
   text += fmt::format(

@@ -32,6 +32,11 @@ std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.4f}", *value) : "";
 }
 
+/// Without ceilings measured there is none.
+std::optional<double> known(double mfu) {
+  return mfu > 0 ? std::optional(mfu) : std::nullopt;
+}
+
 /// A text of the provenance; lists and objects as JSON.
 std::string origin(const SweepRow& row, const char* name) {
   if (row.refused()) return "";
@@ -75,8 +80,8 @@ std::string measured_columns(const SweepRow& row) {
   for (int a = 0; a < kAxes; ++a)
     text += fmt::format(",{:.2f}", 100 * row.share(static_cast<Axis>(a)));
   for (const double seconds : row.phases) text += fmt::format(",{:.4f}", 1e3 * seconds);
-  text += fmt::format(",{:.4f},{},{:.4f},{:.1f},{:.2f},{}", row.cost(), cost_unit(row),
-                      run.at("mfu").get<double>(), mebibytes(run), 100 * row.idle(),
+  text += fmt::format(",{:.4f},{},{},{:.1f},{:.2f},{}", row.cost(), cost_unit(row),
+                      number(known(run.at("mfu").get<double>())), mebibytes(run), 100 * row.idle(),
                       number(row.loss_end));
   const Departure &off = row.departure, &most = row.allowed;
   for (const double value : {off.loss, most.loss, off.norm, most.norm, off.gradient, most.gradient})
