@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
-# bench/results/: facts, doctor, the CUDA tests, a step, a training whose losses are known, PyTorch beside it, attention,
-# products, ops, compute-sanitizer. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
+# bench/results/: facts, doctor, the CUDA tests, a step, one of a speech recogniser, a training whose losses are known,
+# PyTorch beside it, attention, products, ops, compute-sanitizer. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
 # at most; the most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
-#   --only=A,B        only these parts, of: facts tests step train peer attention gemm ops doctor throughput memcheck racecheck
+#   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops doctor throughput
+#                     memcheck racecheck
 #   --skip=A,B        without these parts
 #   --out=DIR         the folder is made below DIR (default bench/results)
 #   --device=DEVICE   cuda (default), or cpu to try the script
@@ -16,7 +17,7 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")/.." && pwd)
 only="" skip="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged=""
-all="facts tests step train peer attention gemm ops doctor throughput memcheck racecheck"
+all="facts tests step speech train peer attention gemm ops doctor throughput memcheck racecheck"
 for option in "$@"; do
   case $option in
     --only=*) only=${option#*=} ;;
@@ -26,7 +27,7 @@ for option in "$@"; do
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done
@@ -125,9 +126,10 @@ deck=inputs/shakespeare_char.json
 known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
 micro=64
-small=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10
+small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10
 if [ $smoke = 1 ]; then
   small=(model.n_layer=2 model.n_head=2 model.n_embd=64 model.block_size=64 train.precision=fp32)
+  tiny_speech=(model.n_layer=1 model.n_embd=32 model.subsampling_channels=16 train.precision=fp32 --batch-duration 8 --longest 4)
   micro=4
   seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1
 fi
@@ -190,6 +192,11 @@ if wanted step; then
   # shellcheck disable=SC2046
   part step 75 'grep -a tokens/s "$folder/step.txt"' "${choir[@]}" bench step $deck device="$device" "${small[@]}" "${single[@]}" \
     "${known[@]}" --seconds $step_seconds $(write_to step)
+fi
+if wanted speech; then  # synthetic utterances
+  # shellcheck disable=SC2046
+  part speech 75 'grep -a "x real time" "$folder/speech.txt"' "${choir[@]}" bench step inputs/fastconformer_s.json device="$device" \
+    train.micro_batches=2 "${tiny_speech[@]}" --seconds $step_seconds $(write_to speech)
 fi
 if wanted train; then
   if [ -r "$text" ]; then part train 180 'grep -a -E "VALID|not judged" "$folder/train.txt" | sed -E "s/.*: //" | paste -sd" "' bash -c "$(child known_losses)"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What PyTorch reaches on the model of a choir deck: bf16 autocast, torch.compile, scaled-dot-product attention, fused
-AdamW, random tokens. Prints one JSON line with the median step time, tokens/s and MFU by the convention that choir
+"""What PyTorch reaches on the model of a choir deck: fp32 or bf16 autocast, torch.compile, scaled-dot-product or its own
+attention, fused AdamW, random tokens. Prints one JSON line with the median step time, tokens/s and MFU by the convention that choir
 prints (6 N + 12 L C T FLOPs a token, N without positions). Optional: needs PyTorch 2.4 or newer.
 
     python3 bench/peer_torch.py --peak-flops 989e12           # on a GPU
@@ -32,6 +32,8 @@ def read_deck(path):
 
 
 class Block(nn.Module):
+    sdpa = True
+
     def __init__(self, width, heads, bias, dropout):
         super().__init__()
         self.heads, self.dropout = heads, dropout
@@ -45,7 +47,12 @@ class Block(nn.Module):
         b, t, c = x.shape
         qkv = self.qkv(self.norm_1(x)).view(b, t, 3, self.heads, c // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.sdpa:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5)
+            later = torch.ones(t, t, dtype=torch.bool, device=x.device).triu(1)
+            mixed = scores.masked_fill(later, float("-inf")).softmax(-1).to(v.dtype) @ v
         mixed = self.output(mixed.transpose(1, 2).reshape(b, t, c))
         x = x + F.dropout(mixed, self.dropout, self.training)
         fed = self.down(F.gelu(self.up(self.norm_2(x))))
@@ -98,7 +105,12 @@ def main():
     parser.add_argument("--deck", default="inputs/shakespeare_char.json")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--micro-batch", type=int, help="sequences a step; default: the deck's")
-    parser.add_argument("--seconds", type=float, default=15, help="of timed steps; at least 10 steps")
+    parser.add_argument("--seconds", type=float, default=15, help="of timed steps, and at least --steps of them")
+    parser.add_argument("--steps", type=int, default=10, help="timed steps, at least")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before these")
+    parser.add_argument("--precision", choices=["fp32", "bf16-mixed"], default="bf16-mixed", help="bf16-mixed: autocast")
+    parser.add_argument("--attention", choices=["sdpa", "plain"], default="sdpa")
+    parser.add_argument("--threads", type=int, help="of the CPU; default: PyTorch's own choice")
     parser.add_argument("--peak-flops", type=float, default=0, help="the makers' figure, for MFU; 0: only the measured")
     parser.add_argument("--no-compile", action="store_true", help="without torch.compile")
     parser.add_argument("--tiny", action="store_true", help="2 layers, 64 wide, T 32, 2 sequences: only to see it run")
@@ -106,6 +118,9 @@ def main():
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("peer_torch: PyTorch sees no GPU; --device cpu --tiny shows whether it runs at all")
 
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    Block.sdpa = options.attention == "sdpa"
     deck = read_deck(options.deck)
     model = deck["model"]
     unknown = {"norm": "layernorm", "activation": "gelu", "position": "learned"}
@@ -119,7 +134,7 @@ def main():
         layers, heads, width, tokens, micro = 2, 2, 64, 32, 2
 
     torch.manual_seed(1337)
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high" if options.precision == "bf16-mixed" else "highest")
     network = Model(layers, heads, width, tokens, vocabulary, model.get("bias", True), model.get("dropout", 0.0),
                     model.get("tied", True)).to(options.device)
     count = sum(p.numel() for p in network.parameters())
@@ -136,7 +151,7 @@ def main():
 
     def step(number):
         batch = batches[number % len(batches)]
-        with torch.autocast(options.device, dtype=torch.bfloat16):
+        with torch.autocast(options.device, dtype=torch.bfloat16, enabled=options.precision == "bf16-mixed"):
             loss = compiled(batch[:, :-1], batch[:, 1:].contiguous())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), settings["grad_clip"])
@@ -145,13 +160,13 @@ def main():
         return loss
 
     started = time.perf_counter()
-    for number in range(5):
+    for number in range(options.warmup):
         loss = step(number)
     synchronize(options.device)
     warmup = time.perf_counter() - started
 
     times, spent = [], 0.0
-    while len(times) < 10 or spent < (0 if options.tiny else options.seconds):
+    while len(times) < options.steps or spent < (0 if options.tiny else options.seconds):
         start = time.perf_counter()
         loss = step(len(times))
         synchronize(options.device)
@@ -165,6 +180,7 @@ def main():
     on_gpu = options.device == "cuda"
     print(json.dumps({
         "bench": "peer_torch", "torch": torch.__version__, "compiled": not options.no_compile, "tiny": options.tiny,
+        "precision": options.precision, "attention": options.attention, "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if on_gpu else "cpu",
         "parameters": count, "micro_batch": micro, "tokens_per_sequence": tokens,
         "steps": len(times), "warmup_seconds": round(warmup, 2),

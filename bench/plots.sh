@@ -28,14 +28,15 @@ columns() {  # columns SWEEP
     }
     END { for (k = 1; k <= n; ++k) printf "# %s\n%s\n\n", order[k], rows[order[k]] }' "$csv"
 }
-csv=$1
+csv=$1 speech=0
+! grep -q 's/h of audio' "$csv" || speech=1
 for sweep in weak strong batch; do
   columns "$sweep" >"$data/rows"
   grep -q '^[0-9]' "$data/rows" || continue
   sed -n 's/^# //p' "$data/rows" | tr '\n' ' ' >"$data/layouts"
   grep '^[0-9]' "$data/rows" | sort -n -k1,1 -s >"$data/all"
   for terminal in png svg; do
-    gnuplot -e "sweep='$sweep'; folder='$data'; terminal='$terminal'; out='$2-$sweep.$terminal'; layouts='$(cat "$data/layouts")'" \
+    gnuplot -e "speech=$speech; sweep='$sweep'; folder='$data'; terminal='$terminal'; out='$2-$sweep.$terminal'; layouts='$(cat "$data/layouts")'" \
       "$here/lib/scaling.gp"
   done
   echo "plots in $2-$sweep.png and .svg"

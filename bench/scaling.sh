@@ -2,11 +2,12 @@
 # scaling.sh [--weak] [--strong] [--batch] [OPTION ...] DECK [key.path=value ...]
 # Sweeps of the training step over ranks, layouts and batches inside one allocation (PBS, SLURM, or this machine). Each
 # point is `choir bench step` in a fresh process: warm-up dropped, three repeats in turn, one run without communication;
-# and is valid only where its first losses and gradient norms are those of one rank with the same global batch.
+# and is valid only where its first losses and gradients are those of one rank with the same global batch, as close as
+# two more runs of that rank, with the last places of its weights moved, show that rounding can explain.
 #   --weak --strong --batch  the batch grows with the ranks; one global batch; one number of ranks (default: all three)
 #   --ranks "1 2 4"    default: 1, 2, 4 ... up to what the allocation has
 #   --layouts "dp zero1 zero2 zero3 tp2 tp4 pp2 cp2 ..."   default: dp. zeroN, tpN, ppN, cpN can be joined: tp2-pp2
-#   --micro "1 2 4 8"  micro-batches of the batch sweep; --batch-ranks N of how many ranks (default: the fewest)
+#   --micro "1 2 4 8"  micro-batches of the batch sweep; --batch-ranks "1 2" its ranks (default: the fewest)
 #   --global N         global batch of the strong sweep (default: of the deck, times the most ranks if it has none)
 #   --repeats 3 --seconds 2 --warmup 1    of each point; --no-silent leaves out the runs without communication
 #   --noise N          pairs of batches for the gradient noise scale (0: not measured)
@@ -14,7 +15,8 @@
 #   --name NAME        of the files bench/results/DATE-scaling-NAME*; --results DIR; --no-plots
 #   --fresh            begin again; otherwise a sweep that was interrupted goes on where it stood
 #   --all-cpu          the sweeps of bench/results on a CPU host: inputs/bench_a.json, in five minutes on two cores
-# Exit code 0: a row is valid; 1: none is; 2: the command line. CHOIR=build/choir names the program.
+# Exit code 0: a row is valid; 1: none is; 2: the command line; 6: the results cannot be written; 130, 143: interrupted.
+# As a batch job: jobs/scaling.pbs, jobs/scaling.slurm. CHOIR=build/choir names the program.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=../jobs/launch.sh
@@ -27,7 +29,6 @@ trap 'stop_sweep 143' TERM
 
 parse_sweep "$@"
 prepare_sweep
-for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points" || exit
 references | while read -r global ranks micro; do reference "$global" "$ranks" "$micro" || exit; done || exit
 for repeat in $(seq "$repeats"); do
   while read -r kind layout ranks micro global <&3; do

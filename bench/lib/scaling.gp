@@ -15,36 +15,41 @@ set tics nomirror textcolor '#333333'
 set grid lc '#dddddd' lw 1
 set style fill solid 0.9 noborder
 set key textcolor '#333333'
+# Layouts of the same ranks beside each other.
+beside(x, k) = x*(1 + 0.03*(k - 1 - (n - 1)/2.0))
 stats all using 1 nooutput name 'x_'
 stats all using (column(2)/(batch ? 1 : column(1))) every ::0::0 nooutput name 'base_'
 stats all using 2 nooutput name 'rate_'
+stats all using 4 nooutput name 'high_'
+stats all using (column(13)+column(14)+column(15)+column(16)) nooutput name 'sent_'
 stats all using 17 nooutput name 'over_'
+unit = speech ? 'x real time' : 'tokens/s'
 title = sweep eq 'weak' ? 'Weak scaling: the global batch grows with the ranks' : \
-        sweep eq 'strong' ? 'Strong scaling: one global batch' : 'Batch: one number of ranks'
-note = over_max > 0 ? '    * oversubscribed: more threads than processors' : ''
-set multiplot layout 2,2 title title.note font ',16' margins 0.07,0.98,0.1,0.9 spacing 0.09,0.15
+        sweep eq 'strong' ? 'Strong scaling: one global batch' : 'Batch: the ranks stay, the batch grows'
+note = over_max > 0 ? '   (*: oversubscribed, more threads than processors)' : ''
+set multiplot layout 2,2 title title.note font ',16' margins 0.08,0.98,0.1,0.9 spacing 0.1,0.15
 
 set title 'Throughput (p10 to p90)'
 set xlabel xname
-set ylabel 'tokens/s'
+set ylabel unit
 set logscale x 2
 if (!batch) set logscale y 2
-set format y '%.3s%c'
+set format y rate_max < 5000 ? '%g' : '%.0s%c'
 set xrange [x_min/1.15:x_max*1.15]
-if (batch) { set yrange [0:rate_max*1.12] } else { set yrange [*:*] }
+if (batch) { set yrange [0:high_max*1.25] } else { set yrange [*:*] }
 set key top left
-if (!batch) { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+if (!batch) { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   base_min*x dt 2 lw 1.5 lc '#888888' title 'ideal' } \
-else { plot for [k=1:n] rows index k-1 using 1:2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+else { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   rate_max dt 2 lw 1.5 lc '#888888' title 'best' }
 
-set title batch ? 'Throughput of the best' : 'Efficiency'
+set title batch ? 'Throughput, of the best' : 'Efficiency'
 set ylabel '%'
 unset logscale y
 set format y '%g'
 set yrange [0:*<130]
 set key bottom left
-plot for [k=1:n] rows index k-1 using 1:5 with linespoints lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+plot for [k=1:n] rows index k-1 using (beside(column(1), k)):5 with linespoints lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
   100 dt 2 lw 1.5 lc '#888888' title 'ideal'
 
 unset logscale x
@@ -65,7 +70,10 @@ array shade[6] = ['#e6ab02', '#7fb2dd', '#1f6fb4', '#d95f02', '#1b9e77', '#bbbbb
 plot for [c=1:6] all using (column(5+c)):xtic(18) lc rgb shade[c] title word(phases, c)
 
 set title 'Exposed communication: waiting, by axis'
-set offsets 0,0,graph 0.4,0
+set offsets 0,0,0,0
+set yrange [0:135]
+set ytics 0,20,100
+if (sent_max == 0) set label 1 'one rank: nothing is sent' at graph 0.5,0.4 center textcolor '#888888'
 set ylabel '% of the step'
 axes = 'tp cp dp pp'
 array tint[4] = ['#7a4fa3', '#1b9e77', '#1f6fb4', '#d95f02']

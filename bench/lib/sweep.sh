@@ -2,8 +2,8 @@
 # Sourced by bench/scaling.sh: its options, its points, and how one of them is run.
 # shellcheck disable=SC2034,SC2154  # kinds, repeats, silent ... are read there; here is set there
 say() { echo "$*"; }
-refuse() { echo "scaling.sh: $1" >&2; exit 2; }
-sweep_usage() { sed -n '2,20s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
+refuse() { echo "scaling.sh: $1" >&2; exit "${2:-2}"; }
+sweep_usage() { sed -n '2,21s/^# \{0,1\}//p' "$here/bench/scaling.sh"; exit "$1"; }
 
 parse_sweep() {
   kinds=() ranks_list="" layouts="dp" micros="1 2 4 8 16 32" batch_ranks="" strong_global="" repeats=3 seconds=2 warmup=1
@@ -40,10 +40,14 @@ parse_sweep() {
     shift 2
   done
   if [ -n "$all_cpu" ]; then
-    : "${deck:=$here/inputs/bench_a.json}" "${ranks_list:=1 2 4 8}" "${name:=cpu}"
+    [ "$PWD" = "$here" ] || : "${deck:=$here/inputs/bench_a.json}"
+    : "${deck:=inputs/bench_a.json}" "${ranks_list:=1 2 4 8}" "${name:=cpu}"
     [ "$layouts" != dp ] || layouts="dp zero1@2 tp2@2 pp2@2"
     [ "$noise" != 0 ] || noise=48
-    [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare || exit
+    [ "$seconds" != 2 ] || seconds=1.5
+    : "${strong_global:=48}"  # 6 a rank on 8 of them
+    [ -e "$here/data/shakespeare/input.txt" ] || make -s -C "$here" data-shakespeare 2>/dev/null ||
+      say "tiny Shakespeare is not at hand: choir takes another text, and the times are the same"
   fi
   [ -n "$deck" ] || { sweep_usage 2 >&2; }
   [ -r "$deck" ] || refuse "the deck '$deck' cannot be read"
@@ -75,7 +79,9 @@ prepare_sweep() {
   if [ -z "$ranks_list" ]; then
     local most=${SLURM_NTASKS:-} n
     [ -n "$most" ] || { [ -n "${PBS_NODEFILE:-}" ] && most=$(grep -c . "$PBS_NODEFILE"); }
-    for ((n = 1; n <= ${most:-$(launch_cores)}; n *= 2)); do ranks_list+=" $n"; done
+    most=${SWEEP_RANKS:-${most:-$(launch_cores)}}
+    for ((n = 1; n <= most; n *= 2)); do ranks_list+=" $n"; done
+    [ $((n / 2)) = "$most" ] || ranks_list+=" $most"
   fi
   speech=""; ! grep -q '"batch_duration"\|fastconformer' "$deck" || speech=yes
   micro_of_deck=$(deck_number micro_batch_size)
@@ -86,6 +92,7 @@ prepare_sweep() {
   fi
   local most=0 n
   for n in $ranks_list; do [ "$n" -le "$most" ] || most=$n; done
+  [ "$most" -le "${SWEEP_RANKS:-$most}" ] || refuse "--ranks: $most are more than the $SWEEP_RANKS that the job was given"
   [ -n "$strong_global" ] || strong_global=$([ -n "$speech" ] || deck_number global_batch_size)
   [ "${strong_global:-0}" -gt 0 ] || strong_global=$((micro_of_deck * most))
   [ -n "$batch_ranks" ] || read -r batch_ranks _ <<<"$ranks_list"
@@ -93,8 +100,10 @@ prepare_sweep() {
   work=$here/build/scaling/$name
   [ -z "${SCALING_WORK:-}" ] || work=$SCALING_WORK/$name
   [ -z "$fresh" ] || rm -rf "$work"
-  mkdir -p "$work" "$results" || refuse "the folders $work and $results are needed"
-  [ -w "$results" ] || refuse "$results cannot be written"
+  local folder
+  for folder in "$work" "$results"; do
+    mkdir -p "$folder" && [ -w "$folder" ] || refuse "the folder '$folder' cannot be written: choose another (--results)" 6
+  done
   local identity
   identity="$(cksum <"$choir") $(cksum <"$deck") ${overrides[*]-} $seconds $warmup ${OMP_NUM_THREADS:-}"
   if [ ! -e "$work/identity" ]; then echo "$identity" >"$work/identity"
@@ -106,6 +115,10 @@ prepare_sweep() {
   ! command -v nvidia-smi >/dev/null || gpu_clocks=$(nvidia-smi --query-gpu=name,clocks.sm,clocks.max.sm,clocks.mem,power.limit,driver_version \
     --format=csv,noheader 2>/dev/null | sort | uniq -c | tr -s ' \n' ' ')
   finished=0
+  local layout kind
+  for layout in $layouts; do layout_words "${layout%@*}"; done
+  for kind in "${kinds[@]}"; do list_points "$kind"; done | sort -u -t' ' -k1,5 >"$work/points" || exit
+  [ -s "$work/points" ] || refuse "no layout of '$layouts' fits the ranks ($ranks_list): nothing to measure"
 }
 
 # "tp2-pp2" as key=value words; the ranks that share one copy of the work in $parts.
@@ -135,16 +148,15 @@ list_points() {
   for layout in $layouts; do
     only=${layout#*@} layout=${layout%@*}
     layout_words "$layout"
-    if [ "$1" = batch ]; then
-      [ "$layout" = "${layouts%%[ @]*}" ] || continue
-      for micro in $micros; do echo "batch $layout $batch_ranks $micro $((micro * (batch_ranks / parts > 0 ? batch_ranks / parts : 1)))"; done
-      continue
-    fi
-    for ranks in $ranks_list; do
+    for ranks in $([ "$1" = batch ] && echo "$batch_ranks" || echo "$ranks_list"); do
       [ "$only" = "$layout" ] || [ "$only" = "$ranks" ] || continue
       # A layout of p ranks begins at p, sharding at two.
       [ "$ranks" -ge "$parts" ] || continue
       [ "$ranks" -gt 1 ] || [[ $layout != zero* ]] || continue
+      if [ "$1" = batch ]; then
+        for micro in $micros; do echo "batch $layout $ranks $micro $((micro * (ranks / parts)))"; done
+        continue
+      fi
       if [ "$1" = weak ]; then echo "weak $layout $ranks $micro_of_deck $((micro_of_deck * ranks))"; continue; fi
       data=$((ranks / parts))
       micro=$(largest_divisor $((strong_global / data > 0 ? strong_global / data : 1)) "$micro_of_deck")
@@ -167,8 +179,11 @@ run_choir() {  # run_choir RANKS ARGUMENT...: exit code in $code
   local ranks=$1
   shift
   if [ -n "$in_job" ] && [ -x "$here/jobs/launch" ]; then
-    launcher="jobs/launch -n $ranks"
-    "$here/jobs/launch" -n "$ranks" "$choir" "$@" --note "launcher=$launcher" </dev/null &
+    # A node is filled before the next one.
+    local each=$ranks
+    [ "$ranks" -le "${SWEEP_PER_NODE:-$ranks}" ] || each=$SWEEP_PER_NODE
+    launcher=$("$here/jobs/launch" -n "$ranks" -r "$each" --dry-run "$choir" 2>&1 | sed -n 's/^\$ //p')
+    "$here/jobs/launch" -n "$ranks" -r "$each" "$choir" "$@" --note "launcher=$launcher" </dev/null &
   else
     launcher="${MPIEXEC:-mpiexec} -n $ranks"
     launch_exec "$ranks" "$choir" "$@" --note "launcher=$launcher" </dev/null &
@@ -203,14 +218,21 @@ one_run() {  # one_run FILE RANKS ARGUMENT...: FILE.json, or FILE.txt and 1
 }
 why() { { grep -m 1 '^choir: ' "$1" || grep -m 1 . "$1" || echo "it said nothing"; } | sed "s/^choir: //"; }
 
+# One rank, and twice more with the last places of its weights moved: how far rounding reaches.
 reference() {  # reference GLOBAL RANKS MICRO
-  local file=$work/reference.g$1
-  [ ! -e "$file.json" ] || return 0
-  progress "reference: one rank, global batch $1"
-  # shellcheck disable=SC2046
-  one_run "$file" "$2" $(batch_words "$3" "$1" 1) --warmup 0 --steps 3 --note sweep=reference --note layout=one && return
-  [ "$code" -lt 128 ] || exit "$code"
-  say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and say so
+  local file coins kind moved
+  for coins in 0 1 2; do
+    file=$work/reference.g$1 kind=reference moved=()
+    [ "$coins" = 0 ] || file=$work/last_place.g$1.$coins kind="last place" moved=(--last-place "$coins")
+    [ ! -e "$file.json" ] || continue
+    progress "$kind: one rank, global batch $1"
+    # shellcheck disable=SC2046
+    one_run "$file" "$2" $(batch_words "$3" "$1" 1) --warmup 0 --steps 3 ${moved[@]+"${moved[@]}"} \
+      --note "sweep=$kind" --note layout=one && continue
+    [ "$code" -lt 128 ] || exit "$code"
+    say "the reference of global batch $1 failed ($code): $(why "$file.txt")"  # its rows are INVALID, and say so
+    return
+  done
 }
 
 measure() {  # measure KIND LAYOUT RANKS MICRO GLOBAL REPEAT

@@ -36,6 +36,8 @@ openmpi_line() {
 # SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that ends badly takes the others with it.
 srun_line() {
   line=(srun -n "$1" --ntasks-per-node "$2" --cpus-per-task "$3" --cpu-bind "${BIND:-cores}" --kill-on-bad-exit=1)
+  # Fewer nodes than the job has: without this, srun spreads the ranks over all of them.
+  [ "${nodes:-1}" -le $((($1 + $2 - 1) / $2)) ] || line+=(--nodes $((($1 + $2 - 1) / $2)))
   [ -z "${SRUN_MPI:-}" ] || line+=(--mpi="$SRUN_MPI")
 }
 

@@ -58,7 +58,7 @@ place_geometry() {
   cores=$(place_cores)
   per_node=${RANKS_PER_NODE:-$gpus}
   [ "$per_node" -gt 0 ] || per_node=${asked:-$((cores < 2 ? 1 : 2))}
-  [ -z "${RANKS:-}" ] || per_node=$(((RANKS + nodes - 1) / nodes))
+  [ -z "${RANKS:-}" ] || per_node=${RANKS_PER_NODE:-$(((RANKS + nodes - 1) / nodes))}
   ranks=${RANKS:-$((nodes * per_node))}
   threads=${OMP_NUM_THREADS:-$((cores / per_node > 1 ? cores / per_node : 1))}
 }

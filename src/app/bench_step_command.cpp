@@ -17,6 +17,7 @@ struct Request {
   StepBenchOptions options;
   BenchFiles files;
   Arguments notes;  // NAME=TEXT
+  std::string control;
 
   std::map<std::string, std::string> notes_by_name() const {
     std::map<std::string, std::string> by_name;
@@ -35,10 +36,12 @@ int run(MpiSession& session, const Request& request) {
     throw DeckError("no deck is named", "choir bench step inputs/bench_a.json");
   const std::string text = read_everywhere(world->world(), words.deck);
   Deck deck;
+  StepBenchOptions options = request.options;
   together(world->world(), [&] {
     Arguments overrides = words.overrides;
     if (!words.device.empty()) overrides.push_back("device=" + words.device);
     deck = parse_deck(text, words.deck, overrides);
+    if (!request.control.empty()) options.control = negative_control_of(request.control);
     if (session.rank() == 0) request.files.require_writable();
   });
   world.reset();
@@ -49,7 +52,7 @@ int run(MpiSession& session, const Request& request) {
   Logger log(session.rank() == 0);
   if (request.files.table()) log.to_stdout();
   const Arguments overrides = words.overrides;
-  StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, request.options);
+  StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, options);
   bench.provenance = bench_provenance(*place.mesh, *place.device, text, overrides);
   bench.notes = request.notes_by_name();
   if (session.rank() == 0) {
@@ -86,6 +89,11 @@ int bench_step_command(const Arguments& arguments) {
                  "then compare the gradients of so many pairs of a micro-batch and a global batch: "
                  "the gradient noise scale")
       ->check(CLI::Range(2, 10000));
+  app.add_option("--last-place", request.options.last_place_seed,
+                 "move every initial weight by one unit in its last place, up or down as this seed "
+                 "says: how much rounding may change")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--break", request.control)->group("");  // a rule; for tests
   app.add_option("--note", request.notes, "NAME=TEXT, kept in the JSON object; may be repeated")
       ->check([](const std::string& note) -> std::string {
         return note.find('=') == std::string::npos ? "expected NAME=TEXT, not '" + note + "'" : "";

@@ -10,6 +10,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "choir/train/phase_clock.hpp"
+#include "src/app/scaling_verdict.hpp"
 
 namespace choir {
 
@@ -36,6 +37,7 @@ struct SweepRow {
   /// X(N)/X(N0); E = S N0/N; Karp-Flatt (1/S - 1/n)/(1 - 1/n), n = N/N0. Of a batch sweep E is the
   /// throughput over the best of the same ranks and layout.
   std::optional<double> speedup, efficiency, serial_fraction;
+  Departure departure, allowed;         ///< from the reference of its global batch
   std::vector<std::string> complaints;  ///< empty: VALID
 
   bool valid() const { return complaints.empty(); }
@@ -62,12 +64,6 @@ struct Sweep {
 Sweep read_sweep(const std::string& folder);
 /// From the objects of --json, and rows for points that did not run.
 Sweep make_sweep(const std::vector<nlohmann::json>& runs, std::vector<SweepRow> refused);
-
-/// How far the first losses and gradient norms of a layout may be from those of the reference,
-/// relative to these. Sums of a layout are ordered differently, nothing else: of n values rounded
-/// to half a unit u in the last place each, sqrt(n) u in all; 4 standard deviations, n = 256 (the
-/// layers, and the five updates, add to each other), averaged over nothing.
-double allowed_difference(const std::string& precision);
 
 std::string to_table(const Sweep& sweep);
 std::string to_csv(const Sweep& sweep);         ///< header and rows

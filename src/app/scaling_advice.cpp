@@ -5,8 +5,8 @@
 #include <cmath>
 #include <fstream>
 
-#include "src/app/scaling.hpp"
 #include "choir/core/error.hpp"
+#include "src/app/scaling.hpp"
 
 namespace choir {
 namespace {
@@ -44,6 +44,10 @@ const SweepRow& best_of(const std::vector<const SweepRow*>& series) {
                             [](const auto* a, const auto* b) { return a->rate() < b->rate(); });
 }
 
+std::string ranks_text(std::int64_t ranks) {
+  return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks");
+}
+
 std::string knee(const std::vector<const SweepRow*>& series) {
   const SweepRow& best = best_of(series);
   std::size_t k = 0;
@@ -77,8 +81,8 @@ std::string ranks_that_pay(const Sweep& sweep, const char* kind) {
       most = row;
   }
   if (most == nullptr) return "";
-  return fmt::format("{} scaling pays up to {} ranks ({}): efficiency {:.0f} %, {:.0f} {}{}.\n",
-                     kind, most->point.ranks, most->point.layout, 100 * *most->efficiency,
+  return fmt::format("{} scaling pays up to {} ({}): efficiency {:.0f} %, {:.0f} {}{}.\n", kind,
+                     ranks_text(most->point.ranks), most->point.layout, 100 * *most->efficiency,
                      most->rate(), unit(*most),
                      oversubscribed ? "; oversubscribed rows say nothing about it" : "");
 }
@@ -89,7 +93,7 @@ std::string bubbles(const Sweep& sweep) {
     if (!row.valid() || row.idle() == 0) continue;
     const json& p = row.run.at("pipeline");
     text += fmt::format(
-        "bubble of {} on {} ranks, {} micro-batches: (p-1)/(v m + p-1) = {:.1f} %, measured idle "
+        "Bubble of {} on {} ranks, micro-batches {}: (p-1)/(v m + p-1) = {:.1f} %, measured idle "
         "{:.1f} %; twice the micro-batches would leave {:.1f} %\n",
         row.point.layout, row.point.ranks, p.at("micro_batches").get<int>(), 100 * row.idle(),
         100 * p.at("idle").get<double>(), 100 * row.idle() / (2 - row.idle()));
@@ -166,27 +170,29 @@ std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
     text +=
         noise > 0
             ? fmt::format(
-                  "gradient noise scale after {} steps: {:.0f} +- {:.0f} sequences. It grows as "
-                  "the loss falls; up to it, twice the batch needs nearly half the steps.\n",
+                  "The gradient noise scale after {} steps is {:.3g} +- {:.1g} sequences: at that "
+                  "batch half of what each further sequence could teach is lost. It grows as the "
+                  "loss falls.\n",
                   n.at("after_steps").get<int>(), noise, n.at("error").get<double>())
-            : "gradient noise scale: lost in the noise; measure more pairs.\n";
+            : "The gradient noise scale is lost in the noise; measure more pairs (--noise).\n";
   }
   text += bubbles(sweep);
   text += ranks_that_pay(sweep, "weak") + ranks_that_pay(sweep, "strong");
   if (target)
     text += fmt::format(
-        "target: {} steps of {} reach a validation loss of {}{}\n", target->steps, target->batch,
-        target->loss,
+        "Target: {} steps of {} sequences reach a validation loss of {}{}\n", target->steps,
+        target->batch, target->loss,
         noise > 0 ? "" : "; for other batches a noise scale is needed (scaling.sh --noise)");
   if (series.empty()) return text + "No knee can be named: no row of a batch sweep is valid.\n";
   text += fmt::format(
-      "batches on {} ranks ({}); learning rates: of the smallest adaptive moments "
-      "want the square root, SGD the line\n",
-      series[0]->point.ranks, series[0]->point.layout);
+      "Batches on {} ({}). lr: how many times the learning rate tuned for a batch of {}; with Adam "
+      "and its kin try the square root first, with SGD the linear rule.\n",
+      ranks_text(series[0]->point.ranks), series[0]->point.layout,
+      target ? target->batch : series[0]->point.global);
   text += batch_table(series, noise, target) + knee(series);
   if (noise > 0 && noise < static_cast<double>(series.back()->point.global))
     text += fmt::format(
-        "Beyond {:.0f} sequences, the noise scale at that moment, larger batches "
+        "Beyond {:.3g} sequences, the noise scale at that moment, larger batches "
         "mostly repeat what the smaller ones teach.\n",
         noise);
   return text;

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/app/scaling.hpp"
 #include "choir/core/text.hpp"
+#include "src/app/scaling.hpp"
 
 namespace choir {
 namespace {
@@ -30,6 +30,11 @@ std::string percent(const std::optional<double>& share) {
 
 std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.4f}", *value) : "";
+}
+
+/// Without ceilings measured there is none.
+std::optional<double> known(double mfu) {
+  return mfu > 0 ? std::optional(mfu) : std::nullopt;
 }
 
 /// A text of the provenance; lists and objects as JSON.
@@ -75,9 +80,13 @@ std::string measured_columns(const SweepRow& row) {
   for (int a = 0; a < kAxes; ++a)
     text += fmt::format(",{:.2f}", 100 * row.share(static_cast<Axis>(a)));
   for (const double seconds : row.phases) text += fmt::format(",{:.4f}", 1e3 * seconds);
-  return text + fmt::format(",{:.4f},{},{:.4f},{:.1f},{:.2f},{},{}", row.cost(), cost_unit(row),
-                            run.at("mfu").get<double>(), mebibytes(run), 100 * row.idle(),
-                            number(row.loss_end), run.at("oversubscribed").get<bool>() ? 1 : 0);
+  text += fmt::format(",{:.4f},{},{},{:.1f},{:.2f},{}", row.cost(), cost_unit(row),
+                      number(known(run.at("mfu").get<double>())), mebibytes(run), 100 * row.idle(),
+                      number(row.loss_end));
+  const Departure &off = row.departure, &most = row.allowed;
+  for (const double value : {off.loss, most.loss, off.norm, most.norm, off.gradient, most.gradient})
+    text += std::isfinite(value) ? fmt::format(",{:.1e}", value) : ",";
+  return text + (run.at("oversubscribed").get<bool>() ? ",1" : ",0");
 }
 
 }  // namespace
@@ -87,7 +96,8 @@ std::string to_csv(const Sweep& sweep) {
       "nodes,threads,accum,tokens,params,precision,device,repeats,steps,step_ms_med,step_ms_p10,"
       "step_ms_p90,tok_s,tok_s_rank,speedup,efficiency,karp_flatt,data_pct,comm_pct,tp_pct,cp_pct,"
       "dp_pct,pp_pct,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,cost,cost_unit,"
-      "mfu,mem_mib,bubble_pct,loss_end,oversubscribed";
+      "mfu,mem_mib,bubble_pct,loss_end,loss_off,loss_allowed,norm_off,norm_allowed,gradient_off,"
+      "gradient_allowed,oversubscribed";
   const auto gaps = static_cast<std::size_t>(std::count(measured.begin(), measured.end(), ','));
   std::string text = "sweep,layout,ranks,micro_batch,global_batch,valid," + measured +
                      ",why,deck,overrides,deck_crc32c,date,git,compiler,march,mpi,cuda,driver_cuda,"
@@ -129,6 +139,13 @@ std::string to_json_lines(const Sweep& sweep) {
       add("efficiency", row.efficiency);
       add("karp_flatt", row.serial_fraction);
       add("communication", row.communication);
+      const auto off_and_allowed = [](double off, double allowed) {
+        return json{{"off", off}, {"allowed", allowed}};  // what is not finite becomes null
+      };
+      line["loss_from_one_rank"] = off_and_allowed(row.departure.loss, row.allowed.loss);
+      line["norm_from_one_rank"] = off_and_allowed(row.departure.norm, row.allowed.norm);
+      line["gradients_from_one_rank"] =
+          off_and_allowed(row.departure.gradient, row.allowed.gradient);
       line["step_seconds"] = row.step_seconds;
       for (const char* name :
            {"deck", "precision", "device", "device_description", "nodes", "threads", "accum",

@@ -7,9 +7,9 @@
 #include <map>
 #include <sstream>
 
-#include "src/app/scaling.hpp"
 #include "choir/core/error.hpp"
 #include "choir/train/bench_step.hpp"
+#include "src/app/scaling.hpp"
 
 namespace choir {
 namespace {
@@ -34,28 +34,14 @@ SweepPoint point_of(const json& run) {
           run.at("global_batch")};
 }
 
-/// Where `mine` is not what the reference has; "" when it is everywhere.
-std::string difference(const json& mine, const json& reference, const char* field, const char* name,
-                       double allowed) {
-  const json &a = mine.at(field), &b = reference.at(field);
-  const std::size_t steps = std::min(a.size(), b.size());
-  if (steps == 0) return fmt::format("no {} to compare", name);
-  for (std::size_t i = 0; i < steps; ++i) {
-    if (!a[i].is_number() || !b[i].is_number()) return fmt::format("{} is not finite", name);
-    const double here = a[i], there = b[i], relative = std::abs(here - there) / std::abs(there);
-    if (!(relative <= allowed))
-      return fmt::format("{} {:.6g} at step {}, of one rank {:.6g} ({:.1e} off, allowed {:.1e})",
-                         name, here, i, there, relative, allowed);
-  }
-  return "";
-}
-
 class Rows {
  public:
   void add(const json& run) {
     const std::string sweep = note(run, "sweep");
     if (sweep == "reference") {
       references_[run.at("global_batch")] = run;
+    } else if (sweep == "last place") {
+      moved_[run.at("global_batch")].push_back(run);
     } else if (run.contains("gradient_noise")) {
       noise_ = run["gradient_noise"];
     } else if (!run.at("communicated").get<bool>()) {
@@ -125,19 +111,24 @@ class Rows {
   /// Adds what speaks against a repeat, each reason once.
   void judge(SweepRow& row, const json& run) const {
     std::vector<std::string> found = run.at("complaints");
-    const auto reference = references_.find(run.at("global_batch"));
+    const std::int64_t global = run.at("global_batch");
+    const auto reference = references_.find(global);
+    const auto moved = moved_.find(global);
     if (reference == references_.end()) {
-      found.push_back(fmt::format("no reference run of the global batch {}",
-                                  run.at("global_batch").get<std::int64_t>()));
-    } else {
-      const double allowed = allowed_difference(run.at("precision"));
-      found.push_back(difference(run, reference->second, "first_losses", "the loss", allowed));
+      found.push_back(fmt::format("no reference run of the global batch {}", global));
+    } else if (moved == moved_.end()) {
       found.push_back(
-          difference(run, reference->second, "first_norms", "the norm of the gradient", allowed));
+          fmt::format("no reference with moved weights of the global batch {}: how "
+                      "much rounding may change is not known",
+                      global));
+    } else {
+      row.departure = worst_of(row.departure, departure_of(run, reference->second));
+      row.allowed = allowed_departure(reference->second, moved->second);
+      for (std::string& text : complaints_about(row.departure, row.allowed))
+        found.push_back(std::move(text));
     }
     for (const std::string& text : found)
-      if (!text.empty() &&
-          std::find(row.complaints.begin(), row.complaints.end(), text) == row.complaints.end())
+      if (std::find(row.complaints.begin(), row.complaints.end(), text) == row.complaints.end())
         row.complaints.push_back(text);
   }
 
@@ -166,6 +157,7 @@ class Rows {
   }
 
   std::map<std::int64_t, json> references_;
+  std::map<std::int64_t, std::vector<json>> moved_;  // references with other last places
   std::map<SweepPoint, std::vector<double>> silent_;
   std::map<SweepPoint, std::vector<json>> runs_;
   std::optional<json> noise_;
@@ -194,14 +186,6 @@ SweepRow refusal_of(const std::filesystem::path& path) {
 }
 
 }  // namespace
-
-double allowed_difference(const std::string& precision) {
-  const double unit = precision == "fp64"             ? std::ldexp(1, -53)
-                      : precision == "fp32"           ? std::ldexp(1, -24)
-                      : precision.starts_with("bf16") ? std::ldexp(1, -9)
-                                                      : std::ldexp(1, -12);
-  return 4 * std::sqrt(256) * unit;
-}
 
 bool SweepRow::speech() const {
   return !refused() && run.at("audio_seconds").get<double>() > 0;
@@ -271,7 +255,12 @@ Sweep read_sweep(const std::string& folder) {
   if (runs.empty() && refused.empty())
     throw DataError(fmt::format("'{}' holds no run of a sweep", folder),
                     "bench/scaling.sh makes them");
-  return make_sweep(runs, std::move(refused));
+  try {
+    return make_sweep(runs, std::move(refused));
+  } catch (const json::exception& problem) {  // a field that is missing, or has another type
+    throw DataError(fmt::format("'{}' holds what is no run of a sweep: {}", folder, problem.what()),
+                    "begin again with bench/scaling.sh --fresh");
+  }
 }
 
 }  // namespace choir

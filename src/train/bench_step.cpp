@@ -15,6 +15,8 @@
 #include "choir/train/run_setup.hpp"
 #include "src/train/bench_batches.hpp"
 #include "src/train/bench_ceilings.hpp"
+#include "src/train/bench_gradients.hpp"
+#include "src/train/bench_last_place.hpp"
 #include "src/train/noise_probes.hpp"
 
 namespace choir {
@@ -134,6 +136,9 @@ void Bench::prepare() {
   result_.first_losses.reserve(kFirstSteps);
   result_.first_norms.reserve(kFirstSteps);
   if (options_.noise_probes > 0) require_probes(deck_, batch_, options_.communicate);
+  if (options_.last_place_seed > 0 && result_.ranks > 1)
+    throw DeckError("--last-place moves the weights of one rank, and here are several",
+                    "start it without a launcher");
   if (options_.communicate) return;
   silent_ = Mesh::planned(mesh_.layout(), mesh_.rank(), mesh_.node().size());
   silent_->attach(device_);
@@ -142,6 +147,7 @@ void Bench::prepare() {
 void Bench::build() {
   EngineOptions options = engine_options(deck_, batch_);
   options.shapes = data_->shapes();
+  options.control = options_.control;
   // Inside a recorded graph events have no time.
   options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
                          (device_.host_visible() || !options.cuda_graph);
@@ -157,6 +163,7 @@ void Bench::build() {
   world().barrier();
   engine_ = std::make_unique<Engine>(options, device_, step_mesh(), plan_.arena_bytes);
   engine_->instance().initialise(options.seed);
+  if (options_.last_place_seed > 0) move_last_places(engine_->instance(), options_.last_place_seed);
   result_.parameters = engine_->instance().parameters().count();
   // The axes that part the work on a micro-batch, evenly if they can.
   const double parts = world().size() / mesh_.along(Axis::data).size();
@@ -181,8 +188,11 @@ double Bench::timed_step() {
 
 void Bench::warm_up() {
   double spent = 0;
-  while (step_ < kWarmupSteps || (step_ < 10 && spent < options_.warmup_seconds))
+  while (step_ < kWarmupSteps || (step_ < 10 && spent < options_.warmup_seconds)) {
     spent += timed_step();
+    // With communicators that send nothing there are no sums to look at.
+    if (step_ == 1 && options_.communicate) result_.first_gradients = gradient_norms(*engine_);
+  }
   result_.warmup_steps = step_;
 }
 

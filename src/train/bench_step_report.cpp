@@ -236,6 +236,7 @@ std::string to_json(const StepBench& b) {
                               {"losses", b.losses},
                               {"first_losses", b.first_losses},
                               {"first_norms", b.first_norms},
+                              {"first_gradients", b.first_gradients},
                               {"communicated", b.communicated},
                               {"nodes", b.nodes},
                               {"cores", b.cores},

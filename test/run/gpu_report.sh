@@ -29,11 +29,11 @@ report --help
 expect "the help names the parts" 0 "racecheck" "--only=A,B"
 
 # One part that works, one that cannot: there is no GPU program here, so the step is asked of a device that is not there.
-report --smoke --device=cpu --only=facts,step,tests,throughput --out="$work/results"
-expect "a report without a GPU" 0 "step        ok" "tests       skipped" "throughput  ok" "VALID"
+report --smoke --device=cpu --only=facts,step,speech,tests,throughput --out="$work/results"
+expect "a report without a GPU" 0 "step        ok" "speech      ok" "x real time" "tests       skipped" "throughput  ok" "VALID"
 folder=$(echo "$work"/results/*)
 check "one folder, named by date, device and revision" matches <(echo "$folder") '/[0-9]{4}-[0-9]{2}-[0-9]{2}-cpu-[^/]+$'
-for file in summary.json summary.txt facts.txt step.txt step.json step.csv throughput.jsonl; do
+for file in summary.json summary.txt facts.txt step.txt step.json step.csv speech.json throughput.jsonl; do
   check "it has $file" test -s "$folder/$file"
 done
 check "the step is valid and counted" matches "$folder/step.csv" ',VALID$'

@@ -69,6 +69,13 @@ if ! command -v salloc >/dev/null; then
   words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"
 fi
 
+# --- a sweep as a job -------------------------------------------------------------------------------------------------
+try qsub -v SCALING_WORK="$work/sweeps",DECK="$debug",SWEEP="--strong --ranks 1 --global 4 --repeats 1 --seconds 0.1 --warmup 0 --no-plots --name job --results $work",OVERRIDES="data.train=[\"$work/text.txt\"]" jobs/scaling.pbs
+cd "$work" && pbs_wait 50; code=$codes
+cd "$root" || exit 1
+words "jobs/scaling.pbs: a sweep in one allocation" 0 "NUM_OF_NODES= 1 TOTAL_NUM_RANKS= 2" "bench/scaling.sh --strong" "VALID: 1 of 1 rows"
+look "... its rows name the job and the launcher's line" eval 'grep -q "stand-in.*--hostfile" "$work"/*-scaling-job.csv'
+
 # --- chains ---------------------------------------------------------------------------------------------------------
 deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 log.interval=100
       eval.interval=0 checkpoint.interval=1000000)

@@ -31,8 +31,55 @@ expect "an unknown layout" 2 "unknown layout 'ep2'"
 run 0 bench scaling runs
 expect "a folder without a sweep" 3 "'runs' holds no run of a sweep"
 
+sweep --strong --ranks 1 --layouts tp2 --name few "${deck[@]}"
+expect "a layout of more ranks than there are" 2 "no layout of 'tp2' fits the ranks (1)"
+SWEEP_RANKS=2 sweep --strong --ranks "1 4" --name many "${deck[@]}"
+expect "more ranks than a job was given" 2 "--ranks: 4 are more than the 2 that the job was given"
+: >file
+sweep --strong --name unwritable --results file/results "${deck[@]}"
+expect "results that cannot be written" 6 "the folder 'file/results' cannot be written"
+mkdir cut && head -c 100 runs/a/reference.g8.json >cut/x.json
+run 0 bench scaling cut
+expect "a run that is cut" 3 "'cut/x.json' is no run of a sweep" "remove it"
+mkdir older && sed 's/"first_gradients"/"other"/' runs/a/reference.g8.json >older/r.json
+cp runs/a/strong.dp.n2.*.1.json runs/a/last_place.g8.*.json older
+run 0 bench scaling older
+expect "runs without what is compared" 3 "'older' holds what is no run of a sweep" "--fresh"
+
+# Negative controls, in both precisions: what one rank computes with another batch, without its second micro-batch, with a
+# gradient that stays a part of a sum. Of these none is a row.
+make_text other.txt 1500
+for precision in fp32 bf16-mixed; do
+  mkdir "$precision"
+  control() {  # control NAME WORDS TEXT ARGUMENT...: a row of two ranks, alone with its reference
+    local name=$1 words=$2 text=$3
+    shift 3
+    rm -f "$precision/row.json"
+    run 2 bench step "$debug" "data.train=[\"$text\"]" train.precision=$precision train.global_batch_size=8 --warmup 0 --steps 3 --no-ceilings \
+      --note sweep=strong --note layout=dp --json "$precision/row.json" "$@"
+    run 0 bench scaling "$precision"
+    if [ -n "$words" ]; then expect "$precision: $name" 1 "INVALID: 0 of 1 rows" "$words"
+    else expect "$precision: $name" 0 "VALID: 1 of 1 rows"
+    fi
+  }
+  for coins in 0 1 2; do
+    moved=(--note sweep=reference)
+    [ $coins = 0 ] || moved=(--note "sweep=last place" --last-place $coins)
+    run 1 bench step "${deck[@]}" train.precision=$precision train.global_batch_size=8 train.micro_batch_size=2 --warmup 0 --steps 3 \
+      --no-ceilings --note layout=one "${moved[@]}" --json "$precision/reference.$coins.json"
+  done
+  control "two ranks are one" "" text.txt train.micro_batch_size=2
+  control "two ranks of a tensor are one" "" text.txt train.micro_batch_size=4 parallel.tensor=2 parallel.sequence=true
+  control "another batch" "the loss" other.txt train.micro_batch_size=2
+  control "a micro-batch that is lost" "the norm of the gradient" text.txt train.micro_batch_size=2 --break micro-batch-lost
+  control "a gradient that is a part of a sum" "_norm.bias, of one rank" text.txt train.micro_batch_size=4 parallel.tensor=2 \
+    parallel.sequence=true --break norm-unreduced
+done
+run 2 bench step "${deck[@]}" --last-place 1
+expect "moved weights of several ranks" 2 "--last-place moves the weights of one rank"
+
 # A loss that is not that of one rank.
-mkdir wrong && cp runs/a/reference.g8.json runs/a/strong.dp.n2.*.1.json wrong
+mkdir wrong && cp runs/a/reference.g8.json runs/a/last_place.g8.*.json runs/a/strong.dp.n2.*.1.json wrong
 sed -i -E 's/"first_losses":\[([0-9]+)\./"first_losses":[9\1./' wrong/strong.*.json
 run 0 bench scaling wrong
 expect "a loss beside the reference" 1 "INVALID: the loss 9" "of one rank" "INVALID: 0 of 1 rows"

@@ -26,6 +26,10 @@ struct StepBenchOptions {
   /// Without: the same step with communicators that send nothing. What a rank computes is then
   /// wrong and takes as long as ever: the difference is what communication costs.
   bool communicate = true;
+  /// Above 0: every initial weight is moved by one unit in its last place, up or down by the coins
+  /// of this seed; of one rank only. What then changes is what rounding may change.
+  std::uint64_t last_place_seed = 0;
+  NegativeControl control = NegativeControl::none;  ///< a rule to break, for tests
   int noise_probes = 0;               ///< pairs of batches for the gradient noise scale, at the end
   SyntheticSpeech::Options speech{};  ///< what speech models are fed
 };
@@ -55,6 +59,8 @@ struct StepBench {
   std::vector<double> step_seconds, losses;
   /// Of the first kFirstSteps steps of all, in warm-up or not: loss, and norm of the gradient.
   std::vector<double> first_losses, first_norms;
+  /// Of the first step, of each tensor: the norm of its gradient.
+  std::map<std::string, double> first_gradients;
   bool communicated = true;     ///< see StepBenchOptions::communicate
   int nodes = 1, cores = 0;     ///< processors of this node; 0: unknown
   bool oversubscribed = false;  ///< ranks of a node times threads are more than its processors

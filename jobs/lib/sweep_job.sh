@@ -1,0 +1,31 @@
+# shellcheck shell=bash disable=SC2154  # nodes, ranks ... are of lib/place.sh
+# What the job files of a sweep do. To be sourced in the root of choir:
+#   sweep_job [OPTION ... DECK [key=value...]]     the words of bench/scaling.sh; without any: $SWEEP (options), $DECK and
+#                                                  $OVERRIDES, where the batch system passes no arguments
+# CHOIR, RANKS_PER_NODE, OMP_NUM_THREADS as in lib/job.sh. Threads stay what they are with all ranks, or rows of fewer
+# ranks would have more cores each. Ended by the batch system, the sweep keeps its runs; the same job goes on from there.
+jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+for file in launch.sh lib/place.sh; do
+  # shellcheck source=/dev/null
+  . "$jobs/$file"
+done
+# shellcheck source=/dev/null
+. "$jobs/sites/$site.sh"
+
+sweep_job() {
+  export CHOIR=${CHOIR:-build/choir}
+  [ -x "$CHOIR" ] || { echo "job: $CHOIR is no program. Submit from the root of choir, after make; or set CHOIR" >&2; exit 1; }
+  place_geometry
+  site_environment
+  place_geometry
+  export SITE=$site CHOIR_SITE_READY=$site OMP_NUM_THREADS=$threads SWEEP_RANKS=$ranks SWEEP_PER_NODE=$per_node
+  # Each run has its own.
+  unset RANKS RANKS_PER_NODE
+  place_say
+  local options=()
+  eval "options=(${SWEEP:-})"  # as on a command line: --layouts 'dp tp2'
+  # shellcheck disable=SC2086  # words
+  [ $# -gt 0 ] || set -- ${options[@]+"${options[@]}"} "$DECK" ${OVERRIDES:-}
+  launch_show bench/scaling.sh "$@"
+  exec bench/scaling.sh "$@"
+}
