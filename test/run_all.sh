@@ -79,7 +79,7 @@ scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 for script in "${scripts[@]}"; do
   limit=180
-  case $script in */long/*) limit=3600 ;; esac
+  case $script in */long/*) limit=7200 ;; esac
   part "run/$(basename "$script" .sh)" "$limit" "$script" "$build"
 done
 

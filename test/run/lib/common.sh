@@ -20,6 +20,7 @@ debug=$root/inputs/debug.json
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
 export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
 limit=60                  # seconds that a run may take
+slower=${CHOIR_TEST_SLOWER:-1}  # ... times this: a program under a sanitizer needs longer
 passed=0 failed=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1
 mounted=""
@@ -48,9 +49,9 @@ run() {  # run RANKS ARGUMENT...
   local ranks=$1
   shift
   command="choir $* on $ranks ranks"
-  if [ "$ranks" = 0 ]; then timeout --kill-after=5 "$limit" "$choir" "$@" >stdout 2>stderr </dev/null
+  if [ "$ranks" = 0 ]; then timeout --kill-after=5 $((limit * slower)) "$choir" "$@" >stdout 2>stderr </dev/null
   else  # without the second of grace that Open MPI gives the other ranks of a job that failed
-    OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$limit \
+    OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$((limit * slower)) \
       launch "$ranks" "$choir" "$@" >stdout 2>stderr </dev/null
   fi
   code=$?
@@ -69,7 +70,7 @@ start() {
   pid=$!
 }
 end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
-  local until=$((SECONDS + ${1:-$limit}))
+  local until=$((SECONDS + ${1:-$limit} * slower))
   while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.05; done
   if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124; return; fi
   wait "$pid" 2>/dev/null
@@ -84,7 +85,7 @@ stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first 
 }
 # wait_for FILE WORDS: until they are there, at most 20 seconds.
 wait_for() {
-  local until=$((SECONDS + 20))
+  local until=$((SECONDS + 20 * slower))
   until grep -qsF -- "$2" "$1"; do
     [ "$SECONDS" -lt "$until" ] || return 1
     sleep 0.02
