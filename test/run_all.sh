@@ -156,7 +156,7 @@ scripts=("$here"/run/*.sh)
 beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
   host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
   recompute devices layouts offload tools gpu_report kernel_resources "
-limit_of() { case $1 in */long/*) echo 3600 ;; *) echo 180 ;; esac; }
+limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name
   for name in $beside_others; do [ "$1" != "$here/run/$name.sh" ] || return 0; done

@@ -5,7 +5,7 @@
 
 # Every layout trains as one rank does: with stages of a pipeline that have nothing to train, with blocks of which a part
 # is frozen, with the tied weights of head and embedding.
-limit=$((170 * ${TEST_PATIENCE:-1}))
+limit=170
 layouts() {  # layouts NAME DECK OVERRIDE...
   local name=$1 deck=$2
   shift 2
@@ -22,7 +22,7 @@ layouts "fastconformer, parts of blocks" verify_asr.json 'train.freeze=["encoder
 run 4 verify "$root/inputs/verify_asr.json" --layouts "dp=2 pp=2,dp=4 zero=3,dp=2 tp=2" train.reproducible=true \
   train.freeze=encoder.subsampling.*
 expect "reproducible" 0 "VALID: 3 layouts"
-limit=$((60 * ${TEST_PATIENCE:-1}))
+limit=60
 
 # Fine-tuning: parameters of another run, of which a part is trained.
 parameters() { tensors "$1" | grep "^parameters/" | grep -E -- "$2"; }

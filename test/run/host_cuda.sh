@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib/common.sh"
 choir=$build/choir_host_cuda
 [ -x "$choir" ] || { fail "the program on an emulated GPU" "$choir is missing"; exit; }
-limit=$((120 * ${TEST_PATIENCE:-1}))
+limit=120
 tiny=(train.global_batch_size=4 eval.batches=1 eval.sample_tokens=16 eval.interval=3 checkpoint.interval=3)
 half=train.precision=bf16-mixed
 gpu() { train "$1" "$2" device=cuda "${tiny[@]}" "$half" "${@:3}"; }

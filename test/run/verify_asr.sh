@@ -3,7 +3,7 @@
 # several shapes and of padding included, and broken rules are seen. test/run/long/verify.sh runs more.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_asr.json
-limit=$((120 * ${TEST_PATIENCE:-1}))
+limit=120
 
 run 4 verify "$deck" --layouts quick --json rows.jsonl
 expect "speech: every value of every axis on 4 ranks" 0 "precision  fp64" "random utterances" "with every value of every axis"
@@ -29,7 +29,7 @@ run 4 verify "$deck" model.conv_norm=batchnorm --layouts "dp=2,tp=2" --break sta
 expect "statistics-unreduced is seen" 4 "INVALID: 1 of 2 layouts differ from one rank" "state/running/"
 
 # Rules broken on purpose, each in a layout where it matters, and in one where it does not.
-limit=$((60 * ${TEST_PATIENCE:-1}))
+limit=60
 broken() {  # broken NAME LAYOUT HARMLESS
   run 4 verify "$deck" --steps 2 --layouts "$2,$3" --break "$1"
   expect "$1 is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"

@@ -19,7 +19,8 @@ debug=$root/inputs/debug.json
 . "$root/jobs/launch.sh"
 export OMP_NUM_THREADS=1  # sums of products depend on the number of threads; the tests compare bits
 export CUDA_VISIBLE_DEVICES=  # the tests are about the CPU, also where there are GPUs (test/cuda and test/mpi_cuda are not)
-limit=$((60 * ${TEST_PATIENCE:-1}))  # seconds that a run may take
+limit=60                  # seconds that a run may take
+patience=${TEST_PATIENCE:-1}  # ... times this: beside another script, or under a sanitizer
 passed=0 failed=0
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-test.XXXXXX") || exit 1
 mounted=""
@@ -48,9 +49,9 @@ run() {  # run RANKS ARGUMENT...
   local ranks=$1
   shift
   command="choir $* on $ranks ranks"
-  if [ "$ranks" = 0 ]; then timeout --kill-after=5 "$limit" "$choir" "$@" >stdout 2>stderr </dev/null
+  if [ "$ranks" = 0 ]; then timeout --kill-after=5 $((limit * patience)) "$choir" "$@" >stdout 2>stderr </dev/null
   else  # without the second of grace that Open MPI gives the other ranks of a job that failed
-    OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$limit \
+    OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$((limit * patience)) \
       launch "$ranks" "$choir" "$@" >stdout 2>stderr </dev/null
   fi
   code=$?
@@ -69,7 +70,7 @@ start() {
   pid=$!
 }
 end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
-  local until=$((SECONDS + ${1:-$limit}))
+  local until=$((SECONDS + ${1:-$limit} * patience))
   while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.05; done
   if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124; return; fi
   wait "$pid" 2>/dev/null
@@ -82,9 +83,9 @@ stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first 
   kill -9 $children "$1" 2>/dev/null
   wait "$1" 2>/dev/null
 }
-# wait_for FILE WORDS: until they are there, at most 20 seconds (more where scripts run side by side).
+# wait_for FILE WORDS: until they are there, at most 20 seconds, times the patience.
 wait_for() {
-  local until=$((SECONDS + 20 * ${TEST_PATIENCE:-1}))
+  local until=$((SECONDS + 20 * patience))
   until grep -qsF -- "$2" "$1"; do
     [ "$SECONDS" -lt "$until" ] || return 1
     sleep 0.02

@@ -1,26 +1,16 @@
 #!/usr/bin/env bash
-# The tests of communicators, flight recorder and watchdog under ThreadSanitizer: a build of its own of those tests.
-# Open MPI is not instrumented, so that what it orders is not seen: races inside of it are left out. About 10 minutes.
-. "$(dirname "$0")/../lib/common.sh"
+# ThreadSanitizer over a build of its own: every MPI test on 1, 2 and 3 ranks; the unit tests of what has threads
+# (communicators, flight recorder and watchdog; checkpoints; reading ahead; state on disk); the program, saving in the
+# background while it trains, stopped, and resumed. Libraries are not instrumented, so what they order is not seen, and
+# races with a thread of theirs are left out.
+# shellcheck source=../lib/sanitizer.sh
+. "$(dirname "$0")/../lib/sanitizer.sh"
 threads=$root/build/threads
-cat >suppressions <<'END'
-called_from_lib:libmpi.so
-called_from_lib:libopen-pal.so
-called_from_lib:libopen-rte.so
-called_from_lib:libpmix.so
-called_from_lib:libevent
-race:libmpi.so
-race:libopen-pal.so
-race:libopen-rte.so
-race:mca_
-deadlock:libopen-pal.so
-END
-export TSAN_OPTIONS="suppressions=$PWD/suppressions ignore_noninstrumented_modules=1 halt_on_error=0 exitcode=66"
-make -C "$root" -j"$(nproc)" BUILD="$threads" SANITIZE=thread MARCH=x86-64-v3 ONLY=comm "$threads/test_unit" \
-  "$threads/test_mpi" >make.log 2>&1
-check "builds" test -x "$threads/test_mpi" || tail -n 20 make.log
-clean() { ! grep -q 'WARNING: ThreadSanitizer' "$1" && tail -n 1 "$1" | grep -qE ' [1-9][0-9]* passed, 0 failed$'; }
-LAUNCH_LIMIT=600 launch 1 "$threads/test_unit" >unit.log 2>&1
-check "unit tests of comm" clean unit.log || grep -A 25 'WARNING: ThreadSanitizer' unit.log | head -n 80
-LAUNCH_LIMIT=900 launch 2 "$threads/test_mpi" >mpi.log 2>&1
-check "tests of comm on two ranks" clean mpi.log || grep -A 25 'WARNING: ThreadSanitizer' mpi.log | head -n 80
+build_sanitized "$threads" thread "$threads/choir" "$threads/test_mpi" || exit
+build_sanitized "$threads" thread ONLY=comm,core,checkpoint,data,optim "$threads/test_unit" || exit
+export TSAN_OPTIONS=suppressions=$root/test/run/lib/races.suppressions:ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66
+export ASAN_OPTIONS="" LSAN_OPTIONS="" UBSAN_OPTIONS=""
+export CHOIR_TEST_TIMEOUT=900 TEST_PATIENCE=8
+tests "unit tests of what has threads" 1 "$threads/test_unit"
+for ranks in 1 2 3; do tests "MPI tests, $ranks rank(s)" "$ranks" "$threads/test_mpi"; done
+for name in async_save stop stream; do script "$name" "$threads"; done
