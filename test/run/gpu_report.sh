@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib/common.sh"
 report() {  # report ARGUMENT...
   command="gpu_report.sh $*" code=0
-  BUILD=$build timeout "$limit" "$root/bench/gpu_report.sh" "$@" >out 2>&1 </dev/null || code=$?
+  BUILD=$build timeout $((limit * patience)) "$root/bench/gpu_report.sh" "$@" >out 2>&1 </dev/null || code=$?
 }
 metrics() {  # metrics LOSS100 LOSS200 LOSS300 VALIDATION
   printf '{"step":10,"loss":3.1,"lr":1}\n{"step":100,"loss":%s,"lr":1}\n{"step":200,"loss":%s,"lr":1}\n{"step":300,"loss":%s,"lr":1,"val_loss":%s}\n' "$@"

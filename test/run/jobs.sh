@@ -8,7 +8,7 @@ export CHOIR=$choir
 out=$work/out
 try() {  # try COMMAND...: sets code; out
   command="$*" code=0
-  timeout "$limit" "$@" >"$out" 2>&1 </dev/null || code=$?
+  timeout $((limit * patience)) "$@" >"$out" 2>&1 </dev/null || code=$?
 }
 look() {  # check, where its log may lie
   cd "$work" || exit 1

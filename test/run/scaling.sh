@@ -6,7 +6,7 @@ export CHOIR=$choir SCALING_WORK=$work/runs
 deck=("$debug" "${small[@]}")
 sweep() {  # sweep ARGUMENT...
   command="scaling.sh $*"
-  timeout --kill-after=5 "$limit" "$root/bench/scaling.sh" --results "$work" --seconds 0.1 --warmup 0 "$@" >out 2>&1 </dev/null
+  timeout --kill-after=5 $((limit * patience)) "$root/bench/scaling.sh" --results "$work" --seconds 0.1 --warmup 0 "$@" >out 2>&1 </dev/null
   code=$?
 }
 rows() { grep -c "^$1" "$work"/*-scaling-"$2".csv; }

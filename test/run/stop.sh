@@ -36,7 +36,7 @@ expect "a stop is saved though checkpoint.interval is 0" 75 "checkpoint never/ch
 before=$SECONDS
 train 2 walltime "${long[@]}" run.walltime=3 run.walltime_margin=1
 expect "the walltime" 75 "walltime of" "checkpoint walltime/checkpoints/step_"
-check "... in time" test $((SECONDS - before)) -le $((4 * slower))
+check "... in time" test $((SECONDS - before)) -le $((4 * patience))
 
 train 2 request fault.enable=true fault.stop_step=7
 expect "a stop request at step 7" 75 "stopping after step 7" "step_00000007"
@@ -52,7 +52,7 @@ for signal in TERM INT; do
   kill -"$signal" "$pid"
   end 10
   took=$((($(date +%s%N) - began) / 1000000))
-  check "SIG$signal to mpiexec stops it (exit code $code, $took ms)" eval "[ $code != 0 ] && [ $code != 124 ] && [ $took -lt $((3500 * slower)) ]"
+  check "SIG$signal to mpiexec stops it (exit code $code, $took ms)" eval "[ $code != 0 ] && [ $code != 124 ] && [ $took -lt $((3500 * patience)) ]"
 done
 start 0 train "$debug" "${small[@]}" run.dir=term_single "${long[@]}"
 wait_for out "step=20 "
@@ -61,7 +61,7 @@ kill -TERM "$pid"
 end 10
 took=$((($(date +%s%N) - began) / 1000000))
 expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
-check "... within a second ($took ms)" test $took -lt $((1000 * slower))
+check "... within a second ($took ms)" test $took -lt $((1000 * patience))
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5
 expect "SIGKILL of one rank" 137
