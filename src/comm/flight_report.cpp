@@ -169,6 +169,7 @@ std::string flight_table(const RankFlight& rank, double now) {
   std::string text = fmt::format("{}\nphase: {}{}\n", name_of(rank), rank.phase,
                                  rank.waiting ? " (waits for another rank)" : "");
   if (rank.alive > 0) text += fmt::format("its watchdog was alive {} ago\n", ago(rank.alive, now));
+  text += fmt::format("phases begun: {}\n", rank.beats);
   text += "\ncommunicators: rank of size, collectives begun\n";
   for (const GroupRecord& g : rank.groups)
     text += fmt::format("  {:<28} {:>5} of {:<5} {:>10}\n", g.name, g.rank, g.size, g.entered);

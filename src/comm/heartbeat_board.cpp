@@ -11,6 +11,7 @@
 
 #include "choir/comm/flight_recorder.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
 
 namespace choir {
 namespace {
@@ -44,6 +45,7 @@ HeartbeatBoard::HeartbeatBoard(Communicator& node, int world_rank)
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
   static_assert(std::atomic<double>::is_always_lock_free);
   Entry* mine = entry(me_);
+  CHOIR_CHECK(mine != nullptr, "communicator {} has no memory for heartbeats", node.name());
   mine->world_rank = world_rank;
   mine->process = getpid();
   mine->space = process_space();
