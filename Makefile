@@ -142,7 +142,7 @@ $(BUILD)/obj/%.o: %.cpp
 # One program for the tests of a single rank, one for those of several; each module has a folder.
 # ONLY=core,device restricts both to these modules (and links just the same).
 MODULES := $(if $(ONLY),$(shell echo $(ONLY) | tr ',' ' '),*)
-UNIT_TESTS := $(sort $(wildcard $(MODULES:%=test/unit/%/*.cpp)))
+UNIT_TESTS := $(sort $(wildcard $(MODULES:%=test/unit/%/*.cpp) $(MODULES:%=test/unit/%/*/*.cpp)))
 MPI_TESTS  := $(sort $(wildcard $(MODULES:%=test/mpi/%/*.cpp)) $(wildcard test/mpi_cuda/*.cpp))
 SUPPORT    := $(sort $(wildcard test/support/*.cpp))
 TEST_LIBS  := $(GTEST_LIBS)

@@ -32,6 +32,7 @@ export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES="" OMPI_MCA_odls_base_sigkill_time
 
 steps=24 interval=4 data=tokens
 timeout=2                      # seconds; of the drills that hang
+short=("parallel.timeout=$timeout" watch.start=30 watch.first_step=30)  # of steps: to start takes a busy machine longer
 dead_limit=5                   # seconds in which a dead rank is named
 work=$(mktemp -d "${TMPDIR:-/tmp}/choir-drill.XXXXXX") || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -97,11 +98,11 @@ plan() {
       words="exit code 137" where=outside ;;
     hang)
       what="rank $rank hangs, step $step, $phase" limit=$((timeout + 5)) code=5
-      fault=("parallel.timeout=$timeout" fault.hang_rank="$rank" fault.hang_step="$step" fault.phase="$phase")
+      fault=("${short[@]}" fault.hang_rank="$rank" fault.hang_step="$step" fault.phase="$phase")
       words="watchdog: .*rank $rank (is behind|\(process)" ;;
     pause)
       what="SIGSTOP of rank $rank, step $step, $phase" limit=$((timeout + 5)) code=5
-      fault=("parallel.timeout=$timeout" fault.pause_rank="$rank" fault.pause_step="$step" fault.phase="$phase")
+      fault=("${short[@]}" fault.pause_rank="$rank" fault.pause_step="$step" fault.phase="$phase")
       words="watchdog: .*rank $rank .*stopped by a signal|watchdog: .*rank $rank (is behind|\(process)" ;;
     throw)
       what="rank $rank throws, step $step, $phase" code=5

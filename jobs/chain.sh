@@ -25,18 +25,25 @@ newest() {  # newest RUN_DIR: the folder of its newest chain
   echo "$found"
 }
 remove() { case $1 in *.slurm) scancel "$2" ;; *) qdel "$2" ;; esac; }
+cancel() {  # cancel CHAIN: what has ended already is not there any more, which qdel and scancel say
+  local id file
+  while read -r id file; do remove "$file" "$id" || echo "chain: job $id: see above" >&2; done <"$1/jobs"
+}
 
 count="" random_seed=no options=()
 while [ $# -gt 0 ]; do
   case $1 in
-    -n) count=${2:-}; shift 2 ;;
-    -o) options+=("${2:?-o takes an option}"); shift 2 ;;
+    -n | -o | --status | --cancel) [ $# -ge 2 ] || say "$1 takes a word more: see chain.sh --help" ;;
+  esac
+  case $1 in
+    -n) count=$2; shift 2 ;;
+    -o) options+=("$2"); shift 2 ;;
     --random-seed) random_seed=yes; shift ;;
-    --status) chain=$(newest "${2:?RUN_DIR}") || exit; cat "$chain/record"; exit ;;
+    --status) chain=$(newest "$2") || exit; cat "$chain/record"; exit ;;
     --cancel)
-      chain=$(newest "${2:?RUN_DIR}") || exit
+      chain=$(newest "$2") || exit
       echo "stop 1 cancelled by chain.sh --cancel" >>"$chain/record"
-      while read -r id file; do remove "$file" "$id"; done <"$chain/jobs"
+      cancel "$chain"
       exit 0 ;;
     -h | --help) usage 0 ;;
     -*) say "unknown option $1" ;;
@@ -64,12 +71,13 @@ fi
 
 # What is wrong with the deck is said now, not when the first job has waited for a day.
 choir=${CHOIR:-build/choir}
-[ -x "$choir" ] || say "$choir is no program: make, and submit from the root of choir; or set CHOIR"
+if [ ! -f "$choir" ] || [ ! -x "$choir" ]; then say "$choir is no program: make, and submit from the root of choir; or set CHOIR"; fi
 checked=$("$choir" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || exit
 run_dir=$(sed -n 's/^run\.dir=//p' <<<"$checked")
 # A deck that runs from elsewhere would be another run.
 case $run_dir in /*) ;; *) run_dir=$PWD/$run_dir ;; esac
 case $run_dir in *[,[:space:]]*) say "run.dir is '$run_dir': qsub and sbatch would split it at commas and blanks" ;; esac
+case $submit:$choir in qsub:*[,[:space:]]*) say "CHOIR is '$choir': qsub would split it at commas and blanks" ;; esac
 override "run.dir=$run_dir"
 number=1
 mkdir -p "$run_dir/chains" || exit 6
@@ -82,6 +90,7 @@ chain=$run_dir/chains/$number
   declare -p deck run_dir random_seed overrides
 } | sed 's/^declare -- /declare -g /; s/^declare -a /declare -ga /' >"$chain/arguments"
 : >"$chain/record"
+: >"$chain/jobs"
 
 previous=""
 for ((index = 1; index <= count; ++index)); do
@@ -91,12 +100,18 @@ for ((index = 1; index <= count; ++index)); do
     line=(qsub -v "CHOIR_CHAIN=$chain,CHOIR=$choir" ${previous:+-W depend=afterany:"$previous"})
   fi
   line+=(${options[@]+"${options[@]}"} "$job")
-  id=$("${line[@]}") || {
+  code=0
+  id=$("${line[@]}") || code=$?
+  id=$(tail -n 1 <<<"$id")  # a site may have it say more
+  id=${id%%;*}
+  if [ "$code" -ne 0 ] || [[ ! $id =~ ^[^[:space:]]+$ ]]; then
     echo "chain: job $index of $count was refused: ${line[*]@Q}" >&2
-    [ -z "$previous" ] || echo "chain: the $((index - 1)) before it are submitted; chain.sh --cancel $run_dir takes them back" >&2
+    if [ -z "$previous" ]; then rm -r "$chain"
+    else echo "chain: the $((index - 1)) before it are submitted and will run; chain.sh --cancel $run_dir takes them back" >&2
+    fi
     exit 1
-  }
-  previous=${id%%;*}
+  fi
+  previous=$id
   echo "$previous $job" >>"$chain/jobs"
 done
 echo "chain: $count jobs ($(cut -d' ' -f1 "$chain/jobs" | paste -sd' ')) continue $run_dir, from step $(chain_step "$run_dir")"

@@ -3,7 +3,9 @@
 # debugging, of whichever batch system there is. In it: jobs/launch build/choir ... Prints the line, and becomes it.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 nodes=1 time=01:00:00 project="" queue="" dry="" more=()
+usage() { sed -n '2,3s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit "$1"; }
 while [ $# -gt 0 ]; do
+  case $1 in -N | -t | -A | -q | -o) [ $# -ge 2 ] || usage 2 >&2 ;; esac
   case $1 in
     -N) nodes=$2; shift 2 ;;
     -t) time=$2; shift 2 ;;
@@ -11,7 +13,8 @@ while [ $# -gt 0 ]; do
     -q) queue=$2; shift 2 ;;
     -o) more+=("$2"); shift 2 ;;
     --dry-run) dry=yes; shift ;;
-    *) sed -n '2,3s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    -h | --help) usage 0 ;;
+    *) usage 2 >&2 ;;
   esac
 done
 cd "$here/.." || exit 1

@@ -33,6 +33,7 @@ launch_exec() {
   launch_environment "$ranks"
   if [ -n "${LAUNCH_LIMIT:-}" ]; then prefix=(timeout --kill-after=5 "$LAUNCH_LIMIT"); fi
   here_line "$ranks"
+  launchers_have || exit
   exec ${prefix[@]+"${prefix[@]}"} "${line[@]}" "$@"
 }
 # The words of a command as one would type them.

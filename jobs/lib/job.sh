@@ -22,6 +22,18 @@ job_exit() {  # job_exit CODE
   exit "$1"
 }
 
+# What is set wrong must not pass for what is not set.
+job_settings() {
+  local name
+  [ -z "${WALLTIME:-}" ] || [ -n "$(deadline_seconds "$WALLTIME")" ] || {
+    echo "job: WALLTIME is '$WALLTIME', not HH:MM:SS" >&2
+    exit 2
+  }
+  for name in SIGNAL_LEAD SIGNAL_AFTER; do
+    [[ ${!name:-0} =~ ^[0-9]+$ ]] || { echo "job: $name is '${!name}', not a number of seconds" >&2; exit 2; }
+  done
+}
+
 # The deck's own words on a key, of `choir train --check`.
 job_says() { sed -nE "s/^$1=//p" <<<"$checked"; }
 
@@ -32,7 +44,9 @@ job_read_deck() {
     . "$CHOIR_CHAIN/arguments" || { echo "job: $CHOIR_CHAIN is no chain" >&2; exit 2; }
     chain_begin "$job_id"
   fi
-  [ -x "$CHOIR" ] || job_fail 1 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
+  if [ ! -f "$CHOIR" ] || [ ! -x "$CHOIR" ]; then
+    job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
+  fi
   local code=0
   checked=$("$CHOIR" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || code=$?
   [ "$code" -eq 0 ] || job_fail "$code" "the deck is refused: nothing is started"
@@ -98,6 +112,7 @@ job() {
   overrides=("$@")
   # shellcheck disable=SC2206  # words
   [ $# -gt 0 ] || overrides=(${OVERRIDES:-})
+  job_settings
   place_geometry
   site_environment
   job_read_deck
@@ -107,7 +122,7 @@ job() {
   storage_stripe "$run_dir" || job_fail 6 "$run_dir cannot be written"
   storage_stage || job_exit $?
   job_deadline
-  site_line "$ranks" "$per_node" "$threads" || job_exit $?
+  { site_line "$ranks" "$per_node" "$threads" && launchers_have; } || job_exit $?
   # shellcheck disable=SC2206
   local command=("${line[@]}" ${PROFILER:-} "$CHOIR" train "$deck" ${overrides[@]+"${overrides[@]}"})
   launch_show "${command[@]}"

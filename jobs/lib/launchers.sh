@@ -33,12 +33,23 @@ openmpi_line() {
   for name in $(launchers_exported); do line+=(-x "$name"); done
 }
 
-# SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that ends badly takes the others with it.
+# SLURM. --cpus-per-task is not inherited from sbatch since SLURM 22.05. A rank that ends badly takes the others with it:
+# asked to (--kill-on-bad-exit) srun sends SIGTERM, and SIGKILL only after KillWait, mostly 30 s, in which ranks that wait
+# for the dead one wait on. PMIx sees the death itself and kills at once, unless srun was asked; what dies before PMIx
+# knows it (a program that does not start) ends the others after --wait.
 srun_line() {
-  line=(srun -n "$1" --ntasks-per-node "$2" --cpus-per-task "$3" --cpu-bind "${BIND:-cores}" --kill-on-bad-exit=1)
+  local ends=(--kill-on-bad-exit=1)
+  case ${SRUN_MPI:-} in pmix*) ends=(--kill-on-bad-exit=0 --wait=60) ;; esac
+  line=(srun -n "$1" --ntasks-per-node "$2" --cpus-per-task "$3" --cpu-bind "${BIND:-cores}" "${ends[@]}")
   # Fewer nodes than the job has: without this, srun spreads the ranks over all of them.
   [ "${nodes:-1}" -le $((($1 + $2 - 1) / $2)) ] || line+=(--nodes $((($1 + $2 - 1) / $2)))
   [ -z "${SRUN_MPI:-}" ] || line+=(--mpi="$SRUN_MPI")
+}
+
+launchers_have() {  # of the array `line`
+  command -v "${line[0]}" >/dev/null && return
+  echo "${line[0]} is not on the PATH: load the module of the MPI that choir was built with, or name it: MPIEXEC=DIR/mpiexec" >&2
+  return 2
 }
 
 # openmpi | pals | hydra: whose mpiexec is on the PATH.

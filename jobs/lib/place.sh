@@ -44,13 +44,17 @@ place_cores() {
 }
 
 place_geometry() {
-  local asked="" gpus cores
+  local asked="" gpus cores name
+  for name in RANKS RANKS_PER_NODE OMP_NUM_THREADS; do
+    [[ ${!name:-1} =~ ^[1-9][0-9]*$ ]] || { echo "$name is '${!name}': a number of 1 or more" >&2; exit 2; }
+  done
   nodes=1
   case $batch in
     slurm)
       nodes=${SLURM_JOB_NUM_NODES:-1}
       asked=$(place_most "${SLURM_NTASKS_PER_NODE:-${SLURM_TASKS_PER_NODE:-}}") ;;
     pbs)
+      [ -s "$PBS_NODEFILE" ] || { echo "PBS_NODEFILE is '$PBS_NODEFILE', and lists no nodes: is this a job of PBS?" >&2; exit 2; }
       nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
       asked=$(($(wc -l <"$PBS_NODEFILE") / nodes)) ;;
   esac

@@ -95,17 +95,25 @@ std::string last_call(const RankFlight& rank, double now) {
                      ago(last.end > 0 ? last.end : last.start, now));
 }
 
+// "rank 2", "rank 2 on node17"
+std::string place_of(const RankFlight& rank) {
+  return fmt::format("rank {}{}{}", rank.world_rank, rank.host.empty() ? "" : " on ", rank.host);
+}
+
+std::string name_of(const RankFlight& rank) {
+  return fmt::format("{} (process {}{})", place_of(rank), rank.process, words_for(rank.state));
+}
+
 std::string sentence(const Delay& delay, double now) {
   const RankFlight& rank = *delay.by;
-  std::string text =
-      fmt::format("rank {} (process {}{}) ", rank.world_rank, rank.process, words_for(rank.state));
+  std::string text = name_of(rank) + " ";
   text += is_collective(delay.in->call)
               ? fmt::format("{} {}, where",
                             leaves(rank, *delay.in) ? "has begun but does not go on with"
                                                     : "has not entered",
                             describe(*delay.in))
               : fmt::format("is the other end of {}, in which", describe(*delay.in));
-  return text + fmt::format(" rank {} waits since {}; {}; in phase \"{}\"", delay.of->world_rank,
+  return text + fmt::format(" {} waits since {}; {}; in phase \"{}\"", place_of(*delay.of),
                             ago(delay.in->start, now), last_call(rank, now), rank.phase);
 }
 
@@ -115,6 +123,26 @@ std::string describe(const CallRecord& call) {
   const std::string bytes = format_count(static_cast<std::int64_t>(call.bytes));
   return fmt::format("{} #{} of {} ({} bytes{})", name_of(call.call), call.sequence, call.name,
                      bytes, call.peer >= 0 ? fmt::format(", rank {}", call.peer) : "");
+}
+
+std::string behind(std::span<const RankFlight> ranks) {
+  const bool all_wait =
+      std::all_of(ranks.begin(), ranks.end(), [](const RankFlight& r) { return r.waiting; });
+  const auto suspect = [&](const RankFlight& r) { return all_wait || !r.waiting; };
+  std::int64_t least = INT64_MAX, most = 0;
+  bool some_wait = false;
+  for (const RankFlight& rank : ranks) {
+    some_wait = some_wait || !suspect(rank);
+    most = std::max(most, rank.beats);
+    if (suspect(rank)) least = std::min(least, rank.beats);
+  }
+  if (!some_wait && least == most) return "";
+  std::string text;
+  for (const RankFlight& rank : ranks)
+    if (suspect(rank) && rank.beats == least)
+      text += fmt::format("{}{} is behind, in phase \"{}\"", text.empty() ? "" : "; ",
+                          place_of(rank), rank.phase);
+  return text;
 }
 
 std::string culprits(std::span<const RankFlight> ranks, double now) {
@@ -132,17 +160,16 @@ std::string culprits(std::span<const RankFlight> ranks, double now) {
   }
   for (const RankFlight& rank : ranks)
     if (gone(rank) && std::find(named.begin(), named.end(), &rank) == named.end())
-      text += fmt::format("{}rank {} (process {}{}), {}; in phase \"{}\"", text.empty() ? "" : "; ",
-                          rank.world_rank, rank.process, words_for(rank.state),
+      text += fmt::format("{}{}, {}; in phase \"{}\"", text.empty() ? "" : "; ", name_of(rank),
                           last_call(rank, now), rank.phase);
   return text;
 }
 
 std::string flight_table(const RankFlight& rank, double now) {
-  std::string text = fmt::format("rank {} (process {}{})\nphase: {}{}\n", rank.world_rank,
-                                 rank.process, words_for(rank.state), rank.phase,
+  std::string text = fmt::format("{}\nphase: {}{}\n", name_of(rank), rank.phase,
                                  rank.waiting ? " (waits for another rank)" : "");
   if (rank.alive > 0) text += fmt::format("its watchdog was alive {} ago\n", ago(rank.alive, now));
+  text += fmt::format("phases begun: {}\n", rank.beats);
   text += "\ncommunicators: rank of size, collectives begun\n";
   for (const GroupRecord& g : rank.groups)
     text += fmt::format("  {:<28} {:>5} of {:<5} {:>10}\n", g.name, g.rank, g.size, g.entered);

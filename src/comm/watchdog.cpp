@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "choir/comm/abort_hook.hpp"
+#include "choir/comm/flight_exchange.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 
@@ -23,9 +24,8 @@ void say(const std::string& line) {
   std::fflush(stderr);
 }
 
-void report_and_abort(const std::string& report, double grace_seconds) {
+void report_and_abort(const std::string& report) {
   say(report);
-  std::this_thread::sleep_for(std::chrono::duration<double>(grace_seconds));
   constexpr double kForHooks = 1;
   if (!AbortHook::run_all(kForHooks)) say("choir: watchdog: NCCL could not be aborted in time");
   MpiSession::abort(ExitCode::communication);
@@ -58,11 +58,8 @@ Watchdog::Watchdog(Options options)
     : options_(std::move(options)), usual_(options_.timeout_seconds) {
   if (!on()) return;
   if (options_.host.empty()) options_.host = host_name();
-  if (!options_.on_timeout)
-    options_.on_timeout = [grace = options_.grace_seconds](const std::string& report) {
-      report_and_abort(report, grace);
-    };
-  if (!options_.on_still) options_.on_still = say;
+  if (!options_.on_timeout) options_.on_timeout = report_and_abort;
+  if (!options_.on_line) options_.on_line = say;
   thread_ = std::thread([this] { watch(); });
 }
 
@@ -142,13 +139,53 @@ std::string Watchdog::write_flights() const {
   constexpr double kForFiles = 2;
   const auto failure = std::make_shared<std::string>();
   const bool done = run_bounded(
-      [failure, directory = options_.directory, flights = options_.board->flights()] {
+      [failure, directory = options_.directory, flights = options_.board->flights(),
+       exchange = options_.exchange] {
         *failure = write_tables(directory, flights);
+        if (failure->empty() && exchange) *failure = exchange->leave(flights);
       },
       kForFiles);
   if (!done) return fmt::format("; writing to {} takes too long", options_.directory);
   if (!failure->empty()) return "; " + *failure;
   return fmt::format("; the last calls of each rank are in {}", options_.directory);
+}
+
+// What all nodes saw; "" when another node puts that together, or nobody can.
+std::string Watchdog::whole_report() const {
+  constexpr double kForFiles = 2;
+  const auto report = std::make_shared<std::string>();
+  const auto gather = [report, exchange = options_.exchange, seconds = options_.exchange_seconds] {
+    if (!exchange->claim()) return;
+    *report = "choir: watchdog: all nodes together: " +
+              report_of_all(exchange->gather(seconds), now_seconds());
+    exchange->keep(*report);
+  };
+  return run_bounded(gather, options_.exchange_seconds + kForFiles) ? *report : "";
+}
+
+// One rank speaks for its node, and of these the first for all, which ends the job; the others give
+// it the time to.
+void Watchdog::give_up(const std::string& report, bool all_know) {
+  constexpr const char* kEnd = "; stopping all ranks with exit code 5";
+  if (options_.exchange == nullptr || all_know) {
+    options_.on_timeout(report + write_flights() + kEnd);
+    return;
+  }
+  std::string last = report;
+  if (options_.board->first_to_report()) {
+    last += write_flights();
+    options_.on_line(last);
+    if (const std::string whole = whole_report(); !whole.empty()) {
+      options_.on_timeout(whole + kEnd);
+      return;
+    }
+  }
+  constexpr double kMore = 3;
+  std::unique_lock lock(mutex_);
+  const std::chrono::duration<double> others(options_.exchange_seconds + kMore);
+  if (wake_.wait_for(lock, others, [this] { return stop_; })) return;
+  lock.unlock();
+  options_.on_timeout(last + kEnd);
 }
 
 void Watchdog::watch() {
@@ -163,13 +200,13 @@ void Watchdog::watch() {
       const std::string report = death.empty() ? silent_report(silent) : death_report(death);
       allowed_ = 0;
       lock.unlock();
-      options_.on_timeout(report + write_flights() + "; stopping all ranks with exit code 5");
+      give_up(report, !death.empty());
       lock.lock();
     } else if (options_.still_seconds > 0 && now > mention_at_) {
       mention_at_ = now + options_.still_seconds;
       const std::string text = still_text(silent);
       lock.unlock();
-      options_.on_still(text);
+      options_.on_line(text);
       lock.lock();
     }
   }

@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/flight_recorder.hpp"
+#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {
@@ -12,6 +14,35 @@ namespace {
 
 constexpr int kImpatientTests = 20;
 constexpr std::chrono::microseconds kShortNap{20}, kLongNap{100};
+
+// The same number on all ranks of the group and on no other, nor on a Communicator, whose numbers
+// leave the highest bit alone: its first rank counts.
+std::uint64_t agreed_id(MPI_Comm group) {
+  static std::atomic<std::uint32_t> made{0};
+  int world_rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  std::uint64_t id = std::uint64_t{1} << 63 | static_cast<std::uint64_t>(world_rank) << 32 | ++made;
+  mpi_check(MPI_Bcast(&id, 1, MPI_UINT64_T, 0, group), "MPI_Bcast");
+  return id;
+}
+
+/// A wait for the other ranks, as others see it while it lasts.
+class RecordedWait {
+ public:
+  RecordedWait(const SharedName& name, int place, const CallRecord& call)
+      : record_(FlightRecorder::of_process().begin(name, place, call)) {}
+  ~RecordedWait() {
+    const bool thrown = std::uncaught_exceptions() > unwinding_;
+    FlightRecorder::of_process().change(record_, thrown ? CallState::failed : CallState::done,
+                                        now_seconds());
+  }
+  RecordedWait(const RecordedWait&) = delete;
+  RecordedWait& operator=(const RecordedWait&) = delete;
+
+ private:
+  std::uint64_t record_;
+  int unwinding_ = std::uncaught_exceptions();
+};
 
 }  // namespace
 
@@ -25,9 +56,15 @@ MpiGroup::MpiGroup(Communicator& comm) : comm_(comm), rank_(comm.rank()), size_(
   const bool alone = size_ == 1 && std::string_view(comm.transport()) == "null";
   mpi_check(MPI_Comm_dup(alone ? MPI_COMM_SELF : mpi_handle(comm), &all_), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(all_, MPI_ERRORS_RETURN);
+  if (size_ == 1) return;
+  id_ = agreed_id(all_);
+  const std::string shown = "reader of " + comm.name();
+  name_.set(shown);
+  place_ = FlightRecorder::of_process().join(shown, id_, rank_, size_);
 }
 
 MpiGroup::~MpiGroup() {
+  if (size_ > 1) FlightRecorder::of_process().leave(place_);
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized == 0 && !abandoned_) MPI_Comm_free(&all_);
@@ -70,10 +107,19 @@ void MpiGroup::settle(const std::exception_ptr& failure, std::span<std::int64_t>
   scratch_.assign(values.begin(), values.end());
   scratch_.push_back(failure ? 1 : 0);
   MPI_Request request;
-  mpi_check(MPI_Iallreduce(MPI_IN_PLACE, scratch_.data(), static_cast<int>(scratch_.size()),
-                           MPI_INT64_T, MPI_MAX, all_, &request),
-            "MPI_Iallreduce");
-  wait(request);
+  {
+    const RecordedWait recorded(name_, place_,
+                                {.call = CommCall::all_reduce,
+                                 .state = CallState::waiting,
+                                 .group = id_,
+                                 .sequence = ++settled_,
+                                 .bytes = scratch_.size() * sizeof(std::int64_t),
+                                 .start = now_seconds()});
+    mpi_check(MPI_Iallreduce(MPI_IN_PLACE, scratch_.data(), static_cast<int>(scratch_.size()),
+                             MPI_INT64_T, MPI_MAX, all_, &request),
+              "MPI_Iallreduce");
+    wait(request);
+  }
   if (scratch_.back() != 0) {
     together(comm_, [&] {
       if (failure) std::rethrow_exception(failure);

@@ -33,7 +33,8 @@ class MpiGroup {
   void abandon() { abandoned_ = true; }
 
   /// Collective. Runs `action`; if it threw on any rank, all throw the same error (see together()).
-  /// On the way takes the maximum of `values` over the ranks. Templates, because a std::function
+  /// On the way takes the maximum of `values` over the ranks. Where ranks of a reader wait for each
+  /// other, so the flight recorder has it. Templates, because a std::function
   /// would allocate for each batch.
   template <class Action>
   void agree(Action&& action, std::span<std::int64_t> values = {}) {
@@ -54,6 +55,10 @@ class MpiGroup {
   int rank_ = 0, size_ = 1;
   std::atomic<bool> abandoned_ = false;
   std::vector<std::int64_t> scratch_;
+  // In the flight recorder.
+  SharedName name_;
+  int place_ = -1;
+  std::uint64_t id_ = 0, settled_ = 0;
 };
 
 }  // namespace choir

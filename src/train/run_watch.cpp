@@ -1,13 +1,22 @@
 #include "choir/train/run_watch.hpp"
 
+#include "choir/comm/flight_exchange.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/train/weight_check.hpp"
 
 namespace choir {
 namespace {
 
-// So that the watchdogs of other nodes, which wait for the same, have their say.
-constexpr double kGrace = 2;
+std::string flight_directory(const std::string& run_directory) {
+  return run_directory + "/flight";
+}
+
+std::shared_ptr<const FlightExchange> exchange_with_others(Mesh& mesh, const HeartbeatBoard& board,
+                                                           const std::string& run_directory) {
+  if (board.sees_all(mesh.world().size())) return nullptr;  // on every rank or on none
+  return std::make_shared<FlightExchange>(mesh.world(), board.leader(),
+                                          flight_directory(run_directory));
+}
 
 WatchSection with_usual(WatchSection deck, double usual) {
   for (double* seconds : {&deck.start, &deck.first_step, &deck.save, &deck.evaluation})
@@ -26,10 +35,10 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
             .host = host_name(),
             .on_timeout = {},
             .board = &board_,
-            .directory = run_directory + "/flight",
+            .directory = flight_directory(run_directory),
             .still_seconds = mesh.rank() == 0 ? deck.watch.still : 0,
-            .on_still = {},
-            .grace_seconds = board_.sees_all(mesh.world().size()) ? 0 : kGrace}) {
+            .on_line = {},
+            .exchange = exchange_with_others(mesh, board_, run_directory)}) {
   dog_.allow(deck_.first_step);
 }
 

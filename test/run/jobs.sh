@@ -49,6 +49,10 @@ words "Open MPI: hosts, variables; no binding where there are too few cores" 0 \
   "\$ mpiexec -n 6 --hostfile $work/three_each --map-by ppr:3:node --bind-to none" "-x NCCL_DEBUG" "-x OMP_NUM_THREADS"
 site SITE=generic LAUNCHER=srun SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=3 SLURM_TASKS_PER_NODE="1(x2),2" SLURM_JOB_CPUS_PER_NODE="64(x3)"
 words "SLURM: nodes, tasks, an equal share of the cores" 0 "\$ srun -n 6 --ntasks-per-node 2 --cpus-per-task 32 "
+site SITE=generic LAUNCHER=srun SRUN_MPI=pmix_v4 SLURM_JOB_ID=1
+words "... PMIx sees by itself that a rank has died" 0 " --kill-on-bad-exit=0 --wait=60 --mpi=pmix_v4 "
+site SITE=generic LAUNCHER=srun SRUN_MPI=pmi2 SLURM_JOB_ID=1
+words "... others do not" 0 " --kill-on-bad-exit=1 --mpi=pmi2 "
 site MPIEXEC=mpiexec
 words "a laptop" 0 "\$ mpiexec -n "
 site SITE=moon
@@ -59,11 +63,27 @@ try jobs/launch -n 0 "$choir"
 words "no ranks" 2 "-n takes a number of 1 or more, not '0'"
 try jobs/launch -n 2 "$choir" train --check "$debug"
 words "it launches, too" 0 "\$ mpiexec -n 2 $choir train --check" "run.dir=runs/debug"
+try jobs/launch -r
+words "a word that is missing" 2 "-r takes a number of 1 or more"
+try env MPIEXEC=no/mpiexec jobs/launch -n 2 "$choir" doctor
+words "no launcher" 2 "no/mpiexec is not on the PATH: load the module of the MPI"
+try jobs/launch -n 2 inputs
+words "a folder is no program" 2 "inputs is no program"
+site PBS_NODEFILE=/dev/null
+words "a job without nodes" 2 "PBS_NODEFILE is '/dev/null', and lists no nodes"
+for wrong in RANKS=0 RANKS_PER_NODE=two OMP_NUM_THREADS=1.5 WALLTIME=noon SIGNAL_LEAD=1m; do
+  try env "$wrong" jobs/local.sh "$debug"
+  words "$wrong" 2 "${wrong%=*} is '${wrong#*=}'"
+done
+try env -C "$work" bash "$root/jobs/generic.pbs" "$debug"
+words "a job from another folder" 2 "submit this in the root of choir, not in $work"
 try env CHOIR_GPU_ORDER="3 2 1 0" PALS_LOCAL_RANKID=1 jobs/lib/gpu_affinity.sh printenv CUDA_VISIBLE_DEVICES
 words "a GPU for a program that does not choose" 0 "LOCAL_RANK= 1" "gpu= 2"
 
 try env NERSC_HOST=perlmutter jobs/interactive.sh -N 2 -A m1234_g --dry-run
 words "a node for debugging, Perlmutter" 0 "\$ salloc --nodes=2 --time=01:00:00 --constraint=gpu --qos=interactive --gpus-per-node=4 --account=m1234_g"
+try jobs/interactive.sh -N
+words "... a word that is missing" 2 "interactive.sh [-N NODES]"
 if ! command -v salloc >/dev/null; then
   try jobs/interactive.sh -t 00:30:00 -q debug --dry-run
   words "... and PBS" 0 "\$ qsub -I -l select=1 -q debug -l walltime=00:30:00"
@@ -145,6 +165,12 @@ chain -n 2 jobs/generic.pbs "$debug" train.max_step=5
 words "a wrong deck" 2 "train.max_step" "train.max_steps"
 chain -n many jobs/generic.pbs "$debug"
 words "not a number of jobs" 2 "-n takes the number of jobs, 1 or more, not 'many'"
+for option in -n -o --status --cancel; do
+  chain "$option"
+  words "$option alone" 2 "$option takes a word more"
+done
+CHOIR=inputs chain -n 2 jobs/generic.pbs "$debug"
+words "not a program" 2 "inputs is no program"
 chain -n 2 jobs/launch.sh "$debug"
 words "not a job file" 2 "ends neither in .slurm nor in .pbs"
 chain -n 2 --random-seed jobs/generic.pbs "$debug" run.seed=3
@@ -152,6 +178,17 @@ words "two seeds" 2 "--random-seed and run.seed=3: one of them"
 chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/a,b"
 words "a path that the batch system would split" 2 "at commas and blanks"
 look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
+
+# The batch system takes two jobs and no more.
+PBS_STAND_IN_LIMIT=2 chain -n 3 jobs/generic.pbs "$debug" data.train=nowhere.txt run.dir="$work/half"
+words "a queue that is full" 1 "stand-in: the queue is full" "job 3 of 3 was refused" "the 2 before it are submitted and will run; chain.sh --cancel $work/half"
+chain --cancel "$work/half"
+words "... --cancel takes them back" 0
+look "... both" test "$(paste -sd' ' "$PBS_STAND_IN/deleted")" = "1.stand-in 2.stand-in"
+pbs 20
+PBS_STAND_IN_LIMIT=0 chain -n 3 jobs/generic.pbs "$debug" run.dir="$work/none"
+words "... for the first, too" 1 "job 1 of 3 was refused"
+look "... which leaves no chain" test -z "$(ls "$work/none/chains")"
 
 # A fresh seed for each job. The second half again on one rank, and with the tensor divided: were data-parallel ranks to
 # draw the same, or tensor-parallel ones not, the losses would differ.

@@ -1,6 +1,7 @@
 #pragma once
-// The flight recorder of this process: Communicator writes every call of every kind into it, and
-// nothing else does. Lock free, from any thread; costs some 60 ns a call and allocates nothing.
+// The flight recorder of this process: Communicator writes every call of every kind into it,
+// readers where their ranks wait for each other, and nothing else does. Lock free, from any thread;
+// costs some 60 ns a call and allocates nothing.
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -15,10 +15,12 @@ enum class ProcessState { unknown, running, sleeping, stopped, in_disk_wait, dea
 /// One rank at one moment.
 struct RankFlight {
   int world_rank = 0;
-  int process = 0;  ///< its id on the node
+  int process = 0;     ///< its id on the node
+  std::string host{};  ///< of a rank of another node, or where several nodes are spoken of
   ProcessState state = ProcessState::unknown;
   double alive = 0;      ///< now_seconds() of the last sign of life of its watchdog; 0: none
   bool waiting = false;  ///< said to wait for another rank
+  std::int64_t beats = 0;
   std::string phase;
   std::vector<CallRecord> calls;  ///< oldest first
   std::vector<GroupRecord> groups;
@@ -26,6 +28,10 @@ struct RankFlight {
 
 /// "all_reduce #118 of dp (4,194,304 bytes)"; a message: "receive #7 of pp (64 bytes, rank 1)"
 std::string describe(const CallRecord& call);
+/// "rank 1 is behind, in phase \"step 3: data\"", or "" when nobody is: of the ranks that are not
+/// waiting, or of all if every rank is, those with the fewest beats. Nobody is when all have made
+/// as many and all or none are waiting.
+std::string behind(std::span<const RankFlight> ranks);
 /// "rank 2 (process 71, stopped by a signal) has not entered all_reduce #118 of dp (4,194,304
 /// bytes), where rank 0 waits since 3.1 s; its last call: all_gather #117 of tp (64 bytes), done
 /// 3.2 s ago; in phase \"step 12: ...\"", one after the other: of those who keep others waiting the

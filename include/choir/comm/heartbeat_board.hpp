@@ -25,17 +25,20 @@ class HeartbeatBoard {
   void publish(const char* phase, bool waiting = false);
   /// Local: this process lives, whatever its other threads do.
   void tick();
-  /// Local: "rank 1 is behind, in phase \"step 3: data\"", or "" when nobody is (or nobody can be
-  /// seen): of the ranks that are not waiting, or of all if every rank is, those with the fewest
-  /// beats. Nobody is when all have made as many and all or none are waiting.
+  /// Local: behind() of the ranks that can be seen, "" when that is this one alone.
   std::string behind() const;
   /// Local: "rank 2 (process 1234) has died, in phase ...", or "". Looks at the next living rank
   /// and those before it; ranks that have left their board in good order are not dead.
   std::string dead() const;
   /// Local: all ranks that can be seen, by their rank on the node.
   std::vector<RankFlight> flights() const;
-  /// There are ranks on other nodes, or memory is not shared: others must report for themselves.
-  bool sees_all(int world_size) const { return entry(me_) != nullptr && ranks_ == world_size; }
+  /// Local: true for the first rank on the board that asks, and never again.
+  bool first_to_report();
+  /// Local: the lowest world rank on the board.
+  int leader() const;
+  /// There are ranks on other nodes, or memory is not shared: others must report for themselves,
+  /// see FlightExchange.
+  bool sees_all(int world_size) const { return ranks_ == world_size; }
 
  private:
   struct Entry;
@@ -43,7 +46,7 @@ class HeartbeatBoard {
   RankFlight flight_of(int node_rank) const;
 
   std::unique_ptr<CommBuffer> memory_;
-  int ranks_ = 0, me_ = 0, world_rank_ = 0;
+  int ranks_ = 0, me_ = 0;
 };
 
 }  // namespace choir

@@ -3,6 +3,7 @@
 // hang without a name.
 #include <condition_variable>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 #include "choir/comm/heartbeat_board.hpp"
 
 namespace choir {
+
+class FlightExchange;
 
 class Watchdog {
  public:
@@ -28,9 +31,14 @@ class Watchdog {
     std::string directory{};
     /// A phase that takes longer is mentioned every so often; 0: never.
     double still_seconds = 0;
-    std::function<void(const std::string&)> on_still{};  ///< by default stderr
-    /// By default: time between report and abort, in which watchdogs of other nodes report, too.
-    double grace_seconds = 0;
+    /// What is not the end: of long phases, and what one node knows before all have reported; by
+    /// default stderr.
+    std::function<void(const std::string&)> on_line{};
+    /// Where the board does not see all ranks: a hang is reported by one rank of each node, and the
+    /// first of these puts together what they saw, with the exchange's files in `directory`. Null:
+    /// every rank reports for itself.
+    std::shared_ptr<const FlightExchange> exchange{};
+    double exchange_seconds = 2;  ///< how long the others are waited for
   };
 
   /// Local. Starts the thread unless switched off; time counts from the first beat.
@@ -60,6 +68,8 @@ class Watchdog {
   std::string death_report(const std::string& death) const;
   std::string still_text(double silent) const;
   std::string write_flights() const;
+  std::string whole_report() const;
+  void give_up(const std::string& report, bool all_know);
 
   Options options_;
   std::mutex mutex_;

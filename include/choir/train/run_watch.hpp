@@ -15,7 +15,7 @@ namespace choir {
 
 class RunWatch {
  public:
-  /// Collective over the node, to create and to destroy.
+  /// Collective over the world to create, over the node to destroy.
   RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_directory);
 
   Watchdog& dog() { return dog_; }

@@ -31,8 +31,8 @@ finish() {
   [ -z "$mounted" ] || umount -l "$mounted"
   cd / && rm -rf "$work"
   echo "$passed passed, $failed failed"
-  [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
-  exit
+  if [ "$failed" -ne 0 ] || [ "$passed" -eq 0 ]; then exit 1; fi
+  exit  # as it was going to; an exit code of a test here would not count
 }
 trap finish EXIT
 trap 'exit 130' INT TERM

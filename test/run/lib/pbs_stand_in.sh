@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # A stand-in for PBS, where there is none: qsub, qstat and qdel in $work/bin that run jobs on this machine as PBS would,
-# with PBS_JOBID, PBS_NODEFILE and PBS_O_WORKDIR, from a copy of the job file, after the job that they depend on, ended
+# with PBS_JOBID, PBS_NODEFILE and PBS_O_WORKDIR, $PBS_STAND_IN_LIMIT at most, from a copy of the job file, after the job that they depend on, ended
 # by SIGTERM at their walltime. To be sourced after common.sh.
 export PBS_STAND_IN=$work/pbs
 mkdir -p "$work/bin" "$PBS_STAND_IN"
@@ -20,6 +20,10 @@ while [ $# -gt 1 ]; do
   shift 2
 done
 mkdir -p "$PBS_STAND_IN/queue"
+if [ "$(ls "$PBS_STAND_IN/queue" | wc -l)" -ge "${PBS_STAND_IN_LIMIT:-1000}" ]; then
+  echo "stand-in: the queue is full" >&2
+  exit 38
+fi
 number=1
 until mkdir "$PBS_STAND_IN/queue/$number.stand-in" 2>/dev/null; do number=$((number + 1)); done
 id=$number.stand-in folder=$PBS_STAND_IN/queue/$number.stand-in

@@ -42,7 +42,7 @@ SchedulerType=sched/backfill
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
-KillWait=5
+KillWait=30
 ReturnToService=2
 SlurmdParameters=config_overrides
 NodeName=$host NodeAddr=127.0.0.1 CPUs=$1 State=UNKNOWN

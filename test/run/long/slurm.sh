@@ -14,11 +14,12 @@ pass "SLURM starts ($(sinfo -V)): munged, slurmctld, slurmd"
 
 # Steps for a minute and a half: more than a job gets before its signal, less than all of them get.
 limit=600
-deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 log.interval=500 eval.interval=0)
+deck=("$debug" "data.train=[\"$work/text.txt\"]" optimizer.decay_steps=20 eval.interval=0)
 rarely=checkpoint.interval=100000000
 began=$(date +%s%N)
-run 2 train "${deck[@]}" $rarely run.dir=measure train.max_steps=4000
+run 2 train "${deck[@]}" log.interval=500 $rarely run.dir=measure train.max_steps=4000
 steps=$((4000 * 90000 / (($(date +%s%N) - began) / 1000000)))
+deck+=(log.interval=$((steps / 100 + 1)))  # enough lines to compare, on a slow machine too
 run 2 train "${deck[@]}" $rarely run.dir=straight train.max_steps="$steps"
 expect "straight through, $steps steps" 0 "summary:"
 
@@ -71,9 +72,16 @@ submit --cancel "$work/cancelled" >out 2>&1 || code=$?
 expect "--cancel takes the rest back" 0
 check "... and nothing is left in the queue" slurm_wait 60
 
+# Nobody sees it die, as on another node (no shared memory); srun alone would let the others wait for KillWait, 30 s here.
+command="a rank that dies" code=0 began=$SECONDS
+(cd "$root" && timeout 60 salloc -n 2 jobs/launch "$choir" train "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/died" \
+  parallel.transport=mpi parallel.timeout=100 eval.interval=0 fault.enable=true fault.kill_rank=1 fault.kill_step=10) >out 2>&1 || code=$?
+expect "a rank that dies under srun" 137 "fault: rank 1 is killed" "task 1: Killed"
+check "... takes the others with it in 10 s" test $((SECONDS - began)) -le 10
+
 # What Debian's Open MPI does without PMIx, and who is to blame, is said.
 command="srun --mpi=pmi2" code=0
-(cd "$root" && timeout 60 srun --mpi=pmi2 -n 2 "$choir" train "${small[@]}" "$debug" run.dir="$work/pmi2") >out 2>&1 || code=$?
+(cd "$root" && timeout 60 srun --mpi=pmi2 -n 2 "$choir" train "$debug" "data.train=[\"$work/text.txt\"]" run.dir="$work/pmi2") >out 2>&1 || code=$?
 check "srun --mpi=pmi2 does not start Open MPI (exit code $code), hence PMIx" test "$code" != 0
 # As a program of any other job: all ranks of the allocation.
 command="salloc jobs/launch" code=0

@@ -105,7 +105,7 @@ TEST(Watchdog, MentionsALongPhaseAgainAndAgain) {
   std::string line;
   Watchdog::Options options = caught.options(0.5);
   options.still_seconds = 0.1;
-  options.on_still = [&](const std::string& text) {
+  options.on_line = [&](const std::string& text) {
     if (lines == 0) line = text;
     ++lines;
   };
