@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # AddressSanitizer, UndefinedBehaviorSanitizer and LeakSanitizer over a build of its own, of a processor of 2015, so that
 # the fallbacks of the kernels run too: every unit test; every MPI test on 1, 2 and 3 ranks; the scripts of test/run that
-# train, resume, prepare data and transcribe. Kernels for GPUs are under the same sanitizers in `make test`.
+# train, resume, prepare data and transcribe. Kernels for GPUs are under the same sanitizers in `make test`. By estimate
+# an hour on two cores, a quarter of it building.
 # shellcheck source=../lib/sanitizer.sh
 . "$(dirname "$0")/../lib/sanitizer.sh"
 sanitized=$root/build/sanitized
