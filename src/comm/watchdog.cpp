@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -44,10 +45,13 @@ std::string write_tables(const std::string& directory, const std::vector<RankFli
   const double now = now_seconds();
   for (const RankFlight& rank : flights) {
     const std::string path = fmt::format("{}/rank_{}.txt", directory, rank.world_rank);
-    std::FILE* file = std::fopen(path.c_str(), "we");
-    if (file == nullptr) return fmt::format("cannot write {}: {}", path, std::strerror(errno));
+    // Another rank may end the job at any time, and must not leave half a table.
+    const std::string part = fmt::format("{}.{}", path, getpid());
+    std::FILE* file = std::fopen(part.c_str(), "we");
+    if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
     std::fputs(flight_table(rank, now).c_str(), file);
-    std::fclose(file);
+    if (std::fclose(file) != 0 || std::rename(part.c_str(), path.c_str()) != 0)
+      return fmt::format("cannot write {}: {}", path, std::strerror(errno));
   }
   return {};
 }

@@ -2,7 +2,7 @@
 # A hang on several nodes: who is behind is named across nodes, once for all. The nodes are rehearsed on this machine: a
 # daemon of Open MPI for each, reached by a stand-in for ssh, so that ranks share memory with those of their own node only.
 . "$(dirname "$0")/../lib/common.sh"
-limit=60
+limit=120  # ranks of two nodes talk by TCP, and do not give the core away in it
 cat >ssh <<'END'
 #!/usr/bin/env bash
 # ssh [OPTION]... HOST COMMAND...: here, under that host's name where that may be changed
