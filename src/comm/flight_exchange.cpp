@@ -1,7 +1,7 @@
 #include "choir/comm/flight_exchange.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +18,7 @@
 
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -147,7 +148,7 @@ std::string report_of_all(const FlightExchange::Gathered& gathered, double now) 
   add(culprits(gathered.flights, now));
   if (!gathered.silent.empty())
     add(fmt::format("nothing came from {}: stopped, dead, cut off, or still within their time",
-                    fmt::join(gathered.silent, ", ")));
+                    join(gathered.silent, ", ")));
   return text.empty() ? "nobody is seen to keep the others waiting" : text;
 }
 
