@@ -2,12 +2,8 @@
 
 #include <fmt/core.h>
 #include <sys/statvfs.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 
@@ -19,6 +15,8 @@
 #include "choir/core/clock.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "src/checkpoint/patterned_pieces.hpp"
+#include "src/checkpoint/plain_file.hpp"
+#include "src/checkpoint/scratch_directory.hpp"
 
 namespace choir {
 namespace fs = std::filesystem;
@@ -31,44 +29,12 @@ double median_of(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-std::int64_t bytes_of(const StoredTensor& tensor, const StoredPiece& piece) {
-  return piece.count * static_cast<std::int64_t>(size_of(tensor.dtype));
-}
-
 std::int64_t bytes_of(const std::vector<StoredTensor>& tensors) {
   std::int64_t bytes = 0;
   for (const StoredTensor& tensor : tensors)
     for (const StoredPiece& piece : tensor.pieces) bytes += bytes_of(tensor, piece);
   return bytes;
 }
-
-/// A directory of all ranks while this lives.
-class ScratchDirectory {
- public:
-  ScratchDirectory(Communicator& world, const std::string& folder) : world_(world) {
-    path_ = fmt::format("{}/choir_bench_checkpoint_{}", folder, ::getpid());
-    share_text(world, path_);
-    together(world, [&] {
-      if (world_.rank() != 0) return;
-      std::error_code why;
-      fs::create_directory(path_, why);
-      if (why)
-        throw StorageError(fmt::format("cannot make the directory {}: {}", path_, why.message()),
-                           "name a folder that exists and may be written: --folder DIR");
-    });
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    if (world_.rank() == 0) fs::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  Communicator& world_;
-  std::string path_;
-};
 
 class Bench {
  public:
@@ -106,8 +72,6 @@ class Bench {
   void plain(bool counts);
   void synchronous(bool counts);
   void asynchronous(bool counts);
-  AccessRound write_plain();
-  AccessRound read_plain();
   AccessRound load(const std::string& access);
   void check(const std::string& access);
   void train_meanwhile(bool counts);
@@ -122,12 +86,7 @@ class Bench {
   void keep(bool counts, const std::string& access, const AccessRound& round) {
     if (counts) row(access).rounds.push_back(round);
   }
-  /// Every rank's become the longest.
-  AccessRound slowest(const AccessRound& mine) {
-    std::array<double, 5> t{mine.open, mine.transfer, mine.sync, mine.close, mine.total};
-    world_.all_reduce(t.data(), t.size(), DType::f64, ReduceOp::max);
-    return {t[0], t[1], t[2], t[3], t[4]};
-  }
+  AccessRound slowest(const AccessRound& mine) { return slowest_of(world_, mine); }
   void require_saved(const SaveResult& result) const {
     if (result.saved) return;
     StorageError error(result.reason);
@@ -139,8 +98,6 @@ class Bench {
       if (world_.rank() == 0) fs::remove_all(path);
     });
   }
-  template <class Action>
-  void over_transfers(const Action& action);
 
   Communicator& world_;
   const CheckpointBenchCase& request_;
@@ -191,72 +148,6 @@ void Bench::measure_copy() {
   result_.copy_rate = -slowest;
 }
 
-/// Calls `action(tensor, address, bytes, offset in the plain file)`.
-template <class Action>
-void Bench::over_transfers(const Action& action) {
-  std::int64_t at = first_;
-  for (const StoredTensor& tensor : request_.saved)
-    for (const StoredPiece& piece : tensor.pieces) {
-      const std::int64_t bytes = bytes_of(tensor, piece);
-      for (std::int64_t done = 0; done < bytes; done += request_.transfer_bytes) {
-        const std::int64_t now = std::min(request_.transfer_bytes, bytes - done);
-        action(tensor, static_cast<std::byte*>(piece.data) + done, now, at + done);
-      }
-      at += bytes;
-    }
-}
-
-AccessRound Bench::write_plain() {
-  AccessRound time;
-  std::vector<std::byte> staging(static_cast<std::size_t>(request_.transfer_bytes));
-  together(world_, [&] {
-    if (world_.rank() == 0) File(plain_path(), File::Mode::create).close();
-  });
-  world_.barrier();
-  together(world_, [&] {
-    const double start = now_seconds();
-    File file(plain_path(), File::Mode::write);
-    const double opened = now_seconds();
-    over_transfers(
-        [&](const StoredTensor& tensor, std::byte* from, std::int64_t bytes, std::int64_t at) {
-          const bool beside = tensor.device != nullptr && !tensor.device->host_visible();
-          if (beside)
-            tensor.device->copy_to_host(staging.data(), from, static_cast<std::size_t>(bytes));
-          file.write_at(beside ? staging.data() : from, bytes, at);
-        });
-    const double written = now_seconds();
-    file.sync();
-    const double synced = now_seconds();
-    file.forget();
-    file.close();
-    const double end = now_seconds();
-    time = {opened - start, written - opened, synced - written, end - synced, end - start};
-  });
-  return slowest(time);
-}
-
-AccessRound Bench::read_plain() {
-  AccessRound time;
-  std::vector<std::byte> staging(static_cast<std::size_t>(request_.transfer_bytes));
-  spoil_pieces(request_.held);
-  world_.barrier();
-  together(world_, [&] {
-    const double start = now_seconds();
-    const File file(plain_path(), File::Mode::read);
-    const double opened = now_seconds();
-    over_transfers(
-        [&](const StoredTensor& tensor, std::byte* to, std::int64_t bytes, std::int64_t at) {
-          const bool beside = tensor.device != nullptr && !tensor.device->host_visible();
-          file.read_at(beside ? staging.data() : to, bytes, at);
-          if (beside)
-            tensor.device->copy_from_host(to, staging.data(), static_cast<std::size_t>(bytes));
-        });
-    const double end = now_seconds();
-    time = {opened - start, end - opened, 0, 0, end - start};
-  });
-  return slowest(time);
-}
-
 /// What was read must be what was written; replicas are filled again.
 void Bench::check(const std::string& access) {
   row(access).wrong += wrong_elements(request_.saved);
@@ -264,14 +155,16 @@ void Bench::check(const std::string& access) {
 }
 
 void Bench::plain(bool counts) {
-  keep(counts, "write", write_plain());
+  const PlainFile file(world_, plain_path(), request_.saved, first_, request_.transfer_bytes);
+  keep(counts, "write", file.write());
   together(world_, [&] {
     if (world_.rank() == 0)
       result_.cached =
           std::max(result_.cached, File(plain_path(), File::Mode::read).resident_share());
   });
   world_.broadcast(&result_.cached, sizeof result_.cached, 0);
-  keep(counts, "read", read_plain());
+  spoil_pieces(request_.held);
+  keep(counts, "read", file.read());
   check("read");
   remove(plain_path());
 }

@@ -40,8 +40,8 @@ struct AccessRound {
 struct AccessSpeed {
   /// "write" and "read": plain, one file, a contiguous part of it to each rank. "save" and "load":
   /// the whole protocol, checksums included. "async": the same save by a thread, from its start to
-  /// its end while training goes on, if it is given. "stall": the part of it that training waits for; open
-  /// is CheckpointBenchCase::before, transfer the copy.
+  /// its end while training goes on, if it is given. "stall": the part of it that training waits
+  /// for; open is CheckpointBenchCase::before, transfer the copy.
   std::string access;
   std::vector<AccessRound> rounds;
   std::int64_t wrong = 0;  ///< elements that were read and are not what was written, all ranks
@@ -55,7 +55,7 @@ struct CheckpointBench {
   std::int64_t bytes = 0, most_of_a_rank = 0, tensors = 0, transfer_bytes = 0;
   std::vector<AccessSpeed> rows;
   std::vector<double> steps;  ///< seconds of those made while saves were in flight, slowest rank
-  double cached = 0;     ///< share of a file that memory still held when its first read began
+  double cached = 0;          ///< share of a file that memory still held when its first read began
   double copy_rate = 0;  ///< bytes/s read and written by a copy, of the slowest rank, all at once
 
   const AccessSpeed& row(const std::string& access) const;
