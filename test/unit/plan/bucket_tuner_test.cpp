@@ -41,7 +41,7 @@ std::vector<UntunedBucket> two_buckets() {
 
 double planned(PlanCase request, const UntunedBucket& bucket, std::int64_t batch) {
   request.shapes = {{.samples = batch, .audio_samples = bucket.samples, .labels = bucket.labels}};
-  return memory_of(plan_layout(request));
+  return plan_layout(request).needs();
 }
 
 TEST(BucketTuner, OneMoreIsAboveTheLimit) {
