@@ -152,8 +152,14 @@ cudaError_t enqueue(cudaStream_t stream, Operation operation) {
 }
 
 bool refused_in_capture() {
+  const Capture* capture = runtime().capturing;
+  if (!capture || (capture->of_thread && capture->thread != std::this_thread::get_id()))
+    return false;
+  return refused_in_capture(capture->id);
+}
+bool refused_in_capture(std::uint64_t of) {
   Runtime& r = runtime();
-  if (!r.capturing) return false;
+  if (!r.capturing || r.capturing->id != of) return false;
   r.capturing->invalid = true;
   return true;
 }

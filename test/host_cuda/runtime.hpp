@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "test/host_cuda/include/cuda_runtime.h"
@@ -46,6 +47,8 @@ struct Capture {
   Branches branches{};
   std::vector<Clock> known{};  ///< by branch: what its next node comes after
   cudaStream_t origin = nullptr;
+  std::thread::id thread{};
+  bool of_thread = false;  ///< does not concern other threads
   std::size_t calls = 0;
   bool invalid = false;
 };
@@ -102,8 +105,11 @@ std::size_t choose(std::size_t count);
 void advance(HostCudaStream* wanted, const std::function<bool()>& done);
 void drain(HostCudaStream& stream);
 void drain_all();
-/// Calls that wait are not allowed while a capture is under way; they spoil it.
+/// Calls that wait are not allowed in a thread that captures, nor in others unless the mode of the
+/// capture leaves them out; they spoil it.
 bool refused_in_capture();
+/// ... in no thread and no mode: waiting for what is being captured.
+bool refused_in_capture(std::uint64_t of);
 /// Whether [address, address + bytes) lies in one of the blocks.
 bool inside(const std::map<char*, std::size_t>& blocks, const void* address, std::size_t bytes);
 

@@ -34,7 +34,8 @@ struct HostCudaGraphExec {
 cudaError_t cudaDeviceSynchronize() {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  if (r.capturing && refused_in_capture(r.capturing->id))
+    return answer(cudaErrorStreamCaptureUnsupported);
   drain_all();
   return cudaSuccess;
 }
@@ -56,7 +57,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  const Capture* capture = stream_of(stream).capture;
+  if (refused_in_capture() || (capture && refused_in_capture(capture->id)))
+    return answer(cudaErrorStreamCaptureUnsupported);
   drain(stream_of(stream));
   return cudaSuccess;
 }
@@ -107,7 +110,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
-  if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
+  if (refused_in_capture() || refused_in_capture(event->capture))
+    return answer(cudaErrorStreamCaptureUnsupported);
   advance(nullptr, [&] { return event->reached >= event->recorded; });
   return cudaSuccess;
 }
@@ -130,7 +134,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   if (stream == nullptr || r.capturing) return answer(cudaErrorStreamCaptureUnsupported);
@@ -138,6 +142,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   r.capturing = new Capture;
   r.capturing->id = ++captures;
   r.capturing->origin = stream;
+  r.capturing->thread = std::this_thread::get_id();
+  r.capturing->of_thread = mode != cudaStreamCaptureModeGlobal;
   join(stream_of(stream), *r.capturing, {});
   return cudaSuccess;
 }

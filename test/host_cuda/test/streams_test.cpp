@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <thread>
 
 #include "choir/core/error.hpp"
 #include "choir/device/cuda.hpp"
@@ -224,6 +225,30 @@ TEST_F(HostStreams, WaitingInsideACaptureSpoilsIt) {
   const Stream main(*device_);
   CHOIR_CUDA(cudaStreamBeginCapture(native(main), cudaStreamCaptureModeGlobal));
   EXPECT_THROW(main.synchronize(), Error);
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native(main), &graph), cudaErrorStreamCaptureInvalidated);
+  cudaGetLastError();
+}
+
+// As the thread that writes a checkpoint does while the next step is recorded.
+TEST_F(HostStreams, AnotherThreadMayWaitWhileThisOneCaptures) {
+  const Stream main(*device_);
+  const SideStream side(*device_);
+  Event copied(*device_);
+  copied.record(side.stream());
+  device_->begin_capture(main.native());
+  std::thread([&] { EXPECT_NO_THROW(copied.synchronize()); }).join();
+  cudaGraph_t graph = nullptr;
+  CHOIR_CUDA(cudaStreamEndCapture(native(main), &graph));
+  CHOIR_CUDA(cudaGraphDestroy(graph));
+}
+
+TEST_F(HostStreams, NoThreadMayWaitForWhatIsBeingCaptured) {
+  const Stream main(*device_);
+  Event captured(*device_);
+  device_->begin_capture(main.native());
+  captured.record(main);
+  std::thread([&] { EXPECT_THROW(captured.synchronize(), Error); }).join();
   cudaGraph_t graph = nullptr;
   EXPECT_EQ(cudaStreamEndCapture(native(main), &graph), cudaErrorStreamCaptureInvalidated);
   cudaGetLastError();
