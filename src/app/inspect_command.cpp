@@ -63,6 +63,13 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
   return summary;
 }
 
+/// Collective. A run that goes on retires old checkpoints while somebody looks.
+bool is_gone(const std::string& path, Communicator& world) {
+  std::int32_t gone = world.rank() == 0 && !fs::exists(path) ? 1 : 0;
+  world.broadcast(&gone, sizeof gone, 0);
+  return gone == 1;
+}
+
 int inspect_run(Communicator& world, const std::string& folder, const Request& request) {
   std::vector<std::string> paths;
   std::string latest;
@@ -71,14 +78,19 @@ int inspect_run(Communicator& world, const std::string& folder, const Request& r
       paths.push_back(CheckpointDirectory(folder).final_path(step));
     std::error_code ignored;
     latest = fs::read_symlink(fs::path(folder) / "latest", ignored).filename().string();
-    if (paths.empty())
-      throw StorageError("no checkpoint in " + folder,
-                         "a run saves one every checkpoint.interval steps");
   });
   std::vector<CheckpointSummary> list;
   for (const std::string& path : paths) {
-    list.push_back(summary_of(path, world, request.verify));
-    list.back().latest = fs::path(path).filename().string() == latest;
+    CheckpointSummary summary = summary_of(path, world, request.verify);
+    if (!summary.problem.empty() && is_gone(path, world)) continue;
+    summary.latest = fs::path(path).filename().string() == latest;
+    list.push_back(std::move(summary));
+  }
+  if (list.empty()) {
+    StorageError error("no checkpoint in " + folder,
+                       "a run saves one every checkpoint.interval steps");
+    error.set_agreed_ranks(world.size());  // all have seen the same
+    throw error;
   }
   const bool good =
       std::all_of(list.begin(), list.end(), [](const auto& s) { return s.problem.empty(); });
