@@ -2,7 +2,6 @@
 // numbers, in order, whatever is in flight.
 #include <gtest/gtest.h>
 
-#include <csignal>
 
 #include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
@@ -27,8 +26,8 @@ TEST(SeparateDevice, HostReadsEndTheProgram) {
   SeparateDevice device;
   const Buffer memory(device, 64);
   device.zero(memory.data(), 64);
-  EXPECT_EXIT(std::exit(*static_cast<volatile char*>(memory.data())),
-              ::testing::KilledBySignal(SIGSEGV), "");
+  // A read that succeeds finds 0, which would be a good end. (Sanitizers answer the signal.)
+  EXPECT_DEATH(std::exit(*static_cast<volatile char*>(memory.data())), "");
   device.open();  // as an op does
   EXPECT_EQ(*static_cast<char*>(memory.data()), 0);
 }
