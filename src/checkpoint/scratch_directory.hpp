@@ -1,4 +1,5 @@
 #pragma once
+// A place on the disk for a bench, which leaves nothing behind.
 #include <fmt/core.h>
 #include <unistd.h>
 
