@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
 #include "choir/train/bench_step.hpp"
 
 namespace choir {

@@ -15,6 +15,7 @@
 #include "choir/app/doctor.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/bench_collectives.hpp"
+#include "choir/core/median.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/ops/gemm.hpp"

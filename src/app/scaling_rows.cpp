@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "choir/core/error.hpp"
+#include "choir/core/median.hpp"
 #include "choir/train/bench_step.hpp"
 #include "src/app/scaling.hpp"
 

@@ -13,6 +13,7 @@
 #include "choir/checkpoint/state_file.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "src/checkpoint/patterned_pieces.hpp"
 #include "src/checkpoint/plain_file.hpp"
@@ -21,13 +22,6 @@
 namespace choir {
 namespace fs = std::filesystem;
 namespace {
-
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 std::int64_t bytes_of(const std::vector<StoredTensor>& tensors) {
   std::int64_t bytes = 0;

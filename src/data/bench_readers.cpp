@@ -9,6 +9,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/median.hpp"
 #include "choir/core/philox.hpp"
 #include "src/data/mpi_group.hpp"
 #include "src/data/posix_file.hpp"
@@ -106,11 +107,6 @@ std::int64_t check_reader(MpiGroup& group, TokenReader& reader, const std::strin
   return wrong;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 
 std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& folder,
@@ -158,10 +154,10 @@ std::vector<ReaderSpeed> bench_readers(Communicator& comm, const std::string& fo
   const std::int64_t reads = (tokens + share.block - 1) / share.block * comm.size();
   std::vector<ReaderSpeed> rows;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const double typical = median(seconds[i]);
+    const double typical = median_of(seconds[i]);
     rows.push_back({names[i], typical,
                     static_cast<double>(tokens * comm.size() * kTokenBytes) / typical / 1e9,
-                    median(ratios[i]), seconds[i], share.block * kTokenBytes, reads, wrong[i]});
+                    median_of(ratios[i]), seconds[i], share.block * kTokenBytes, reads, wrong[i]});
   }
   return rows;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
 
 namespace choir::ops {
 namespace {
@@ -15,12 +16,6 @@ constexpr std::size_t kLeastMeasurements = 5, kMostMeasurements = 10000;
 /// half microsecond that an event resolves is nothing to it.
 constexpr double kBatchSeconds = 2e-3;
 constexpr std::int64_t kMostCallsInABatch = 256;
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 /// Events around `calls` calls, which start with number `first`.
 double measure(const Stream& stream, std::int64_t first, std::int64_t calls, const TimedCall& call,
@@ -57,7 +52,7 @@ double median_seconds(const Stream& stream, double seconds, const TimedCall& cal
        times.size() < kLeastMeasurements ||
        (now_seconds() - start < seconds && times.size() < kMostMeasurements);)
     times.push_back(batch(calls));
-  return median(times);
+  return median_of(std::move(times));
 }
 
 double best_seconds(const Stream& stream, int rounds, const TimedCall& call) {

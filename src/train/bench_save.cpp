@@ -6,6 +6,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
 #include "choir/train/bench_step.hpp"
 #include "choir/train/checkpointer.hpp"
 #include "choir/train/run_setup.hpp"

@@ -10,6 +10,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/median.hpp"
 #include "choir/core/process.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/train/run_setup.hpp"

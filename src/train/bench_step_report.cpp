@@ -141,13 +141,6 @@ nlohmann::ordered_json pipeline_json(const PipelineBench& b) {
 
 }  // namespace
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 double StepBench::exposed_seconds(Axis which) const {
   for (const AxisTraffic& t : traffic)
     if (t.axis == short_name(which)) return t.exposed_seconds;

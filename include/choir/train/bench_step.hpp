@@ -125,9 +125,6 @@ StepBench bench_step(Deck deck, Mesh& mesh, Device& device, Logger& log,
 /// What makes a bench invalid, worked out from its numbers. Pure.
 std::vector<std::string> complaints_of(const StepBench& bench);
 
-/// Median of a copy; 0 of nothing.
-double median_of(std::vector<double> values);
-
 std::string to_string(const StepBench& bench);
 std::string to_json(const StepBench& bench);  ///< one object, with provenance
 std::string csv_header();

@@ -134,12 +134,6 @@ TEST(BenchAttention, ShortAndLongAreValid) {
           .rows.empty());
 }
 
-TEST(StepBench, Medians) {
-  EXPECT_EQ(median_of({}), 0);
-  EXPECT_EQ(median_of({3, 1, 2}), 2);
-  EXPECT_EQ(median_of({4, 1, 2, 3}), 2.5);
-}
-
 StepBench good_bench() {
   StepBench b;
   b.deck = "inputs/a.json";
