@@ -8,6 +8,7 @@
 #include "choir/train/run_setup.hpp"
 #include "choir/train/workplace.hpp"
 #include "src/app/bench_checkpoint_report.hpp"
+#include "src/app/bench_deck.hpp"
 
 namespace choir {
 namespace {
@@ -28,28 +29,19 @@ int finish(MpiSession& session, const Request& request, const CheckpointReport& 
 }
 
 int run_deck(MpiSession& session, const Request& request, const BenchWords& words) {
-  auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  const std::string text = read_everywhere(world->world(), words.deck);
-  Deck deck;
-  together(world->world(), [&] {
-    Arguments overrides = words.overrides;
-    if (!words.device.empty()) overrides.push_back("device=" + words.device);
-    deck = parse_deck(text, words.deck, overrides);
+  const BenchDeck opened = open_bench_deck(session, words, [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
-  world.reset();
-  Workplace place;
-  place.mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
-  choose_threads(place.mesh->node());
-  open_device(place, deck);
+  const Workplace& place = opened.place;
   Logger log(false);
-  CheckpointReport report{.run = bench_save(deck, *place.mesh, *place.device, log, request.options),
-                          .what = words.deck,
-                          .layout = place.mesh->layout().to_string(),
-                          .device = place.device->description(),
-                          .folder = request.options.folder,
-                          .provenance = ""};
-  report.provenance = bench_provenance(*place.mesh, *place.device, text, words.overrides);
+  CheckpointReport report{
+      .run = bench_save(opened.deck, *place.mesh, *place.device, log, request.options),
+      .what = words.deck,
+      .layout = place.mesh->layout().to_string(),
+      .device = place.device->description(),
+      .folder = request.options.folder,
+      .provenance = ""};
+  report.provenance = bench_provenance(*place.mesh, *place.device, opened.text, words.overrides);
   return finish(session, request, report);
 }
 

@@ -7,7 +7,7 @@
 #include "choir/train/bench_step.hpp"
 #include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
-#include "choir/train/workplace.hpp"
+#include "src/app/bench_deck.hpp"
 
 namespace choir {
 namespace {
@@ -30,30 +30,19 @@ struct Request {
 int run(MpiSession& session, const Request& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
-  auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
     throw DeckError("no deck is named", "choir bench step inputs/bench_a.json");
-  const std::string text = read_everywhere(world->world(), words.deck);
-  Deck deck;
   StepBenchOptions options = request.options;
-  together(world->world(), [&] {
-    Arguments overrides = words.overrides;
-    if (!words.device.empty()) overrides.push_back("device=" + words.device);
-    deck = parse_deck(text, words.deck, overrides);
+  BenchDeck opened = open_bench_deck(session, words, [&] {
     if (!request.control.empty()) options.control = negative_control_of(request.control);
     if (session.rank() == 0) request.files.require_writable();
   });
-  world.reset();
-  Workplace place;
-  place.mesh = Mesh::over_world(layout_of(deck, session.size()), transport_of(deck));
-  choose_threads(place.mesh->node());
-  open_device(place, deck);
+  const Workplace& place = opened.place;
   Logger log(session.rank() == 0);
   if (request.files.table()) log.to_stdout();
-  const Arguments overrides = words.overrides;
-  StepBench bench = bench_step(std::move(deck), *place.mesh, *place.device, log, options);
-  bench.provenance = bench_provenance(*place.mesh, *place.device, text, overrides);
+  StepBench bench = bench_step(std::move(opened.deck), *place.mesh, *place.device, log, options);
+  bench.provenance = bench_provenance(*place.mesh, *place.device, opened.text, words.overrides);
   bench.notes = request.notes_by_name();
   if (session.rank() == 0) {
     log.plain(to_string(bench));
