@@ -25,6 +25,18 @@ check "the same seed, the same text" cmp seed1 seed1b
 check "another seed, another text" eval '! cmp seed1 seed2'
 run 0 generate run/checkpoints/step_00000010 --tokens 100 --prompt "over a hill; "
 expect "generate from a checkpoint, longer than the context" 0 "over a hill; "
+# A run that goes on retires checkpoints while somebody looks: a name with nothing behind it stands for that instant.
+ln -s nowhere run/checkpoints/step_00000099
+for ranks in 0 2; do
+  run $ranks inspect run
+  expect "inspect on $ranks: what is gone meanwhile is no damage" 0 "valid (latest)"
+done
+rm run/checkpoints/step_00000099
+cp -r run/checkpoints/step_00000010 run/checkpoints/step_00000098
+truncate -s -1 run/checkpoints/step_00000098/state.h5
+run 0 inspect run
+expect "... and what is cut is" 6 "98 "
+rm -r run/checkpoints/step_00000098
 run 0 generate run --tokens 0
 expect "no tokens" 2 "--tokens"
 run 0 generate run --top-p 2
