@@ -1,4 +1,5 @@
 #pragma once
+// The typical of several measurements.
 #include <vector>
 
 namespace choir {
