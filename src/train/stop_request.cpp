@@ -56,24 +56,28 @@ StopRequest::~StopRequest() {
 }
 
 Stop StopRequest::poll(double expected_seconds) {
-  if (pending_terminate) {
-    reason_ = pending_terminate == SIGINT ? "SIGINT" : "SIGTERM";
-    return Stop::terminate;
-  }
-  if (pending_save) {
-    reason_ = "SIGUSR1";
-    return Stop::save;
-  }
-  if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_) {
-    reason_ = "walltime of " + format_duration(walltime_);
-    return Stop::save;
-  }
+  if (pending_terminate) return pending_terminate == SIGINT ? Stop::interrupt : Stop::terminate;
+  if (pending_save) return Stop::user;
+  if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_)
+    return Stop::walltime;
   if (!stop_file_.empty() && access(stop_file_.c_str(), F_OK) == 0) {
     unlink(stop_file_.c_str());  // or the next run would stop at once
-    reason_ = "stop file " + stop_file_;
-    return Stop::save;
+    return Stop::file;
   }
   return Stop::none;
+}
+
+std::string StopRequest::reason(Stop stop) const {
+  switch (stop) {
+    case Stop::none: return "";
+    case Stop::drill: return "fault.stop_step";
+    case Stop::file: return "stop file " + stop_file_;
+    case Stop::walltime: return "walltime of " + format_duration(walltime_);
+    case Stop::user: return "SIGUSR1";
+    case Stop::interrupt: return "SIGINT";
+    case Stop::terminate: return "SIGTERM";
+  }
+  return "";
 }
 
 }  // namespace choir

@@ -30,7 +30,7 @@ ExitCode Trainer::run() {
     watch_.after_step(*engine_, progress_.step);
     const bool last = progress_.step == deck_.train.max_steps;
     // After SIGTERM there is no time for it.
-    if (stop != Stop::terminate && (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)))
+    if (leaves_time(stop) && (due(deck_.eval.interval) || (last && deck_.eval.interval > 0)))
       evaluate();
     if (first_line_ || due(deck_.log.interval) || last || val_loss_) log_step();
     if (val_loss_ && !last && stop == Stop::none) write_sample();
@@ -125,7 +125,7 @@ Stop Trainer::agreed_stop() {
   // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
   const double ahead = clock_.total() + 2 * checkpointer_->expected_save() + slowest_evaluation_;
   Stop mine = stop_.poll(ahead);
-  if (faults_.stop_at(queued())) mine = Stop::save;
+  if (faults_.stop_at(queued())) mine = std::max(mine, Stop::drill);
   return static_cast<Stop>(agree(mesh_.world(), {.stop = static_cast<int>(mine)}).stop);
 }
 
@@ -226,10 +226,9 @@ void Trainer::save() {
 ExitCode Trainer::finish(Stop stop) {
   const bool done = progress_.step >= deck_.train.max_steps;
   if (!done && mesh_.rank() == 0)
-    log_.warn("stopping after step {}: {}", progress_.step,
-              stop_.reason().empty() ? "asked by a rank" : stop_.reason());
+    log_.warn("stopping after step {}: {}", progress_.step, stop_.reason(stop));
   // After SIGTERM there may be a second left: save only what is known to take less.
-  const bool time_left = stop != Stop::terminate ||
+  const bool time_left = leaves_time(stop) ||
                          (checkpointer_->slowest_save() > 0 && checkpointer_->slowest_save() < 0.5);
   // An interval of 0 means no checkpoints on the way and at the end; a stop is asked to be
   // continued.

@@ -1,15 +1,25 @@
 #pragma once
 // Reasons to stop early, as one rank sees them. Ranks agree on them at step boundaries (see
 // Trainer).
+#include <cstdint>
 #include <string>
 
 namespace choir {
 
-enum class Stop {
-  none = 0,
-  save = 1,      ///< SIGUSR1, walltime or the stop file: checkpoint, then exit 75
-  terminate = 2  ///< SIGTERM or SIGINT: stop cleanly; there may be no time to save
+/// The weaker first: the ranks of a job may see different ones at a step, and follow the greatest.
+/// All but the last two leave time for a checkpoint, and end with 75.
+enum class Stop : std::int8_t {
+  none,
+  drill,     ///< fault.stop_step
+  file,      ///< the stop file
+  walltime,  ///< its end, less the margin, is nearer than the next step
+  user,      ///< SIGUSR1
+  interrupt,
+  terminate  ///< SIGINT and SIGTERM: stop cleanly; there may be no time to save
 };
+constexpr bool leaves_time(Stop stop) {
+  return stop < Stop::interrupt;
+}
 
 /// For a whole process, once, as early as it can: SIGUSR1 no longer ends it. One that arrives
 /// before a StopRequest lives is kept for it; those after are ignored (launchers and batch systems
@@ -26,17 +36,16 @@ class StopRequest {
   ~StopRequest();
   StopRequest(const StopRequest&) = delete;
 
-  /// Local. `expected_seconds`: how long until the next call, saving included; walltime looks ahead
-  /// by it.
+  /// Local: the greatest reason. `expected_seconds`: how long until the next call, saving included;
+  /// walltime looks ahead by it.
   Stop poll(double expected_seconds);
-  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...
-  const std::string& reason() const { return reason_; }
+  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also of what another rank saw.
+  std::string reason(Stop stop) const;
 
  private:
   double deadline_;
   double walltime_, margin_;
   std::string stop_file_;
-  std::string reason_;
 };
 
 }  // namespace choir
