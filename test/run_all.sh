@@ -69,7 +69,8 @@ run_part() {
   fi
   text=$(printf '%-28s %5d passed %3d failed  %4d s%s' "$name" "$good" "$bad" $((SECONDS - start)) "$note")
   if [ "$bad" -ne 0 ]; then
-    excerpt=$(grep -aE -A 14 '^not ok|Failure|^FAILED|ERROR: |runtime error' "$log" | head -n 60 | sed 's/^/    /')
+    # ": Failure" as GoogleTest ends the line of one: tests have the word in their names.
+    excerpt=$(grep -aE -A 14 '^not ok|: Failure$|\[  FAILED  \]|^FAILED|ERROR: |runtime error' "$log" | head -n 60 | sed 's/^/    /')
     text+=${excerpt:+$'\n'$excerpt}
     text+=$'\n'"    ... all of it: $log"
   fi
