@@ -40,7 +40,7 @@ counted() {
   elif [ "${counts#* }" -eq 0 ] && { [ "$2" -ne 0 ] || [ "${counts% *}" -eq 0 ]; }; then fail "$4" "exit code $2"
   else return 0
   fi
-  grep -aE -A 30 "$findings|Failure" "$1" | head -n 90 | sed 's/^/    | /'
+  grep -aE -A 30 "$findings|: Failure\$" "$1" | head -n 90 | sed 's/^/    | /'
 }
 # In the root of the repository, as `make test` runs them.
 tests() {
