@@ -138,6 +138,21 @@ $(BUILD)/obj/%.o: %.cpp
 	@echo "  c++   $<"
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -c -o $@ $<
 
+# Tests build in half the time: with the headers they share read once, and their own loops, of which little depends,
+# optimised less than the program's (at which GCC 12 sees std::string's own copies go out of bounds).
+PRELUDE := $(BUILD)/prelude/prelude.hpp
+$(BUILD)/obj/test/%.o $(PRELUDE).gch: OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
+$(BUILD)/obj/test/%.o: WARNINGS += -Wno-array-bounds -Wno-stringop-overflow
+$(PRELUDE).gch: test/support/prelude.hpp
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	@cp $< $(PRELUDE)
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MT $@ -MF $(@D)/prelude.d -w -x c++-header -c -o $@ $<
+$(BUILD)/obj/test/%.o: test/%.cpp | $(PRELUDE).gch
+	@mkdir -p $(@D)
+	@echo "  c++   $<"
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -include $(PRELUDE) -c -o $@ $<
+
 # --- tests ------------------------------------------------------------------------------------------
 # One program for the tests of a single rank, one for those of several; each module has a folder.
 # ONLY=core,device restricts both to these modules (and links just the same).
