@@ -16,7 +16,7 @@ expect "weak and strong" 0 "weak sweep" "strong sweep" "VALID" "comm %" "scaling
 check "... a row of each point" test "$(rows strong,dp a)$(rows weak,dp a)$(rows strong,tp2 a)" = 221
 check "... with origin and environment" grep -q 'OMP_NUM_THREADS' "$work"/*-scaling-a.csv
 check "... and the times of every step" grep -q '"step_seconds":\[\[' "$work"/*-scaling-a.jsonl
-check "... again: nothing is measured twice" eval '[ "$(ls -l --time-sort runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --time-sort runs/a/*.json | md5sum)" ]'
+check "... again: nothing is measured twice" eval '[ "$(ls -l --time-style=full-iso runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --time-style=full-iso runs/a/*.json | md5sum)" ]'
 sweep --strong --ranks 2 --name a "${deck[@]}" train.precision=fp64
 expect "another sweep of that name" 2 "holds another sweep" "--fresh"
 

@@ -87,3 +87,14 @@ check "srun --mpi=pmi2 does not start Open MPI (exit code $code), hence PMIx" te
 command="salloc jobs/launch" code=0
 (cd "$root" && timeout 60 salloc -n 2 jobs/launch "$choir" doctor --folder "$work") >out 2>&1 || code=$?
 expect "jobs/launch in an allocation" 0 "\$ srun -n 2" "2 processes, one world" "jobs/generic.slurm fits"
+
+# A sweep as a job: each of its runs is a step of the one allocation.
+command="sbatch jobs/scaling.slurm" code=0
+(cd "$root" && CHOIR=$choir SCALING_WORK=$work/sweeps sbatch --nodes=1 --time=5 --output="$work/sweep.out" jobs/scaling.slurm --strong \
+  --ranks "1 2" --global 4 --repeats 1 --seconds 0.1 --warmup 0 --no-plots --name job --results "$work" "$debug" \
+  "data.train=[\"$work/text.txt\"]") >out 2>&1 || code=$?
+expect "jobs/scaling.slurm is submitted" 0 "Submitted batch job"
+check "... it ends" slurm_wait 120
+cat sweep.out >out
+expect "... with every row" 0 "VALID: 2 of 2 rows"
+check "... which name the job and srun's line" eval 'grep -q "srun -n 2" "$work"/*-scaling-job.csv'
