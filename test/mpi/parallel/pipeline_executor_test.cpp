@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -25,6 +26,24 @@ namespace {
 void sleep_for(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
+
+/// How many ranks of a node have reported: those that wait for one another's words know when to go
+/// on.
+class Reports {
+ public:
+  explicit Reports(Communicator& node) : memory_(node.allocate(sizeof(std::atomic<int>))) {
+    node.barrier();
+  }
+  void add() { ++count(); }
+  void wait_for(int reports) {
+    for (const double until = now_seconds() + 60; count() < reports && now_seconds() < until;)
+      sleep_for(0.01);
+  }
+
+ private:
+  std::atomic<int>& count() { return *static_cast<std::atomic<int>*>(memory_->block(0)); }
+  std::unique_ptr<CommBuffer> memory_;
+};
 
 class Pipeline : public testing::Test {
  protected:
@@ -164,9 +183,11 @@ TEST_F(Pipeline, SwappedMessagesAreRefused) {
 // wait for. (Then it is found again, where the program would have ended.)
 TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
   if (size != 2) return;
+  const auto node = make_kind("node");
   for (const Exchange exchange : kExchanges) {
     const PipelineShape shape{2, 4};
     DeafCommunicator deaf(*comm);
+    Reports reports(*node);
     std::string report;
     FakeStage stage(*cpu, shape, rank, 10);
     Watchdog watchdog({.timeout_seconds = 0.3,
@@ -174,7 +195,8 @@ TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
                        .host = "here",
                        .on_timeout = [&](const std::string& text) {
                          report = text;
-                         sleep_for(0.5);  // so that the other one has its say
+                         reports.add();
+                         reports.wait_for(2);  // so that the other one has its say
                          deaf.heal();
                        }});
     if (rank == 0) deaf.lose_send(2);
@@ -198,8 +220,12 @@ TEST_F(Pipeline, AStageThatHangsIsNamedByTheOthers) {
   const PipelineShape shape{size, 3};
   const auto node = make_kind("node");
   HeartbeatBoard board(*node, rank);
+  Reports reports(*node);
   std::string report;
-  const auto remember = [&](const std::string& text) { report = text; };
+  const auto remember = [&](const std::string& text) {
+    report = text;
+    reports.add();
+  };
   Watchdog watchdog({.timeout_seconds = 0.3,
                      .rank = rank,
                      .host = "here",
@@ -208,7 +234,8 @@ TEST_F(Pipeline, AStageThatHangsIsNamedByTheOthers) {
   FakeStage stage(*cpu, shape, rank, 10);
   const int culprit = size - 1;
   stage.spend = [&](const Action& a) {
-    if (rank == culprit && a.kind == ActionKind::forward && a.micro_batch == 1) sleep_for(1.0);
+    if (rank == culprit && a.kind == ActionKind::forward && a.micro_batch == 1)
+      reports.wait_for(size);
   };
   PipelineExecutor executor(make_schedule(ScheduleKind::one_f_one_b, shape), *comm,
                             {.watchdog = &watchdog});
