@@ -112,8 +112,9 @@ TEST_F(Pipeline, NothingIsAllocatedInARun) {
   }
 }
 
-// Sleeps stand for work, so that two cores serve four ranks. Whatever else runs on the machine only
-// adds to a makespan: the fastest repeat counts, and none may be faster than the schedule allows.
+// Sleeps stand for work, so that two cores serve four ranks; they are long beside the milliseconds
+// in which a busy machine wakes who slept. Whatever else runs only adds, to a makespan and to what
+// a rank is busy: the least of all repeats counts, and none may be faster than the schedule allows.
 TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
   struct Case {
     ScheduleKind kind;
@@ -126,8 +127,8 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
       const PipelineShape shape{size, 5, chunks};
       const Schedule schedule = make_schedule(kind, shape, exchange);
       PipelineCosts costs = uniform_costs(shape, {});
-      for (std::size_t u = 0; u < costs.chunks.size(); ++u) {  // 3 to 9 ms, uneven
-        const double unit = (u % 3 == 1 ? 4.5e-3 : 3e-3) / (chunks > 1 ? 1.5 : 1);
+      for (std::size_t u = 0; u < costs.chunks.size(); ++u) {  // 12 to 54 ms, uneven
+        const double unit = (u % 3 == 1 ? 27e-3 : 18e-3) / (chunks > 1 ? 1.5 : 1);
         costs.chunks[u] = {unit, 2 * unit, 1.2 * unit, 0.8 * unit};
       }
       FakeStage stage(*cpu, shape, rank, 100);
@@ -141,9 +142,15 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
       };
       PipelineExecutor executor(schedule, *comm, {.clock = cpu.get()});
       const Simulation simulation = simulate(schedule, costs);
-      double makespan = std::numeric_limits<double>::infinity(), idle = 1;
-      for (int repeat = 0; repeat < 5 || (repeat < 30 && makespan > 1.1 * simulation.makespan);
-           ++repeat) {
+      const double bubble = simulation.bubble_fraction();
+      const double near = 0.1 * simulation.makespan;
+      const double as_idle = 0.1 * bubble + 0.01;  // one stage has none to be 10 % of
+      constexpr double kNever = std::numeric_limits<double>::infinity();
+      double makespan = kNever, least_busy = kNever, idle = 1;
+      const auto disturbed = [&] {
+        return makespan > simulation.makespan + near || std::abs(idle - bubble) > as_idle;
+      };
+      for (int repeat = 0; repeat < 12 && disturbed(); ++repeat) {
         stage.begin();
         comm->barrier();
         executor.run(stage);
@@ -154,14 +161,15 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
           if (!is_communication(t.action.kind)) busy += t.end - t.begin;
         }
         comm->all_reduce(&last, 1, DType::f64, ReduceOp::max);
-        comm->all_reduce(&busy, 1, DType::f64, ReduceOp::sum);
-        if (last < makespan) makespan = last, idle = 1 - busy / (last * size);
+        makespan = std::min(makespan, last);
+        least_busy = std::min(least_busy, busy);
+        double all_busy = least_busy;
+        comm->all_reduce(&all_busy, 1, DType::f64, ReduceOp::sum);
+        idle = 1 - all_busy / (makespan * size);
       }
-      EXPECT_NEAR(makespan, simulation.makespan, 0.1 * simulation.makespan)
+      EXPECT_NEAR(makespan, simulation.makespan, near)
           << name_of_case(kind, shape) << " " << name_of(exchange);
-      const double bubble = simulation.bubble_fraction();
-      EXPECT_NEAR(idle, bubble, 0.1 * bubble + 0.01)  // one stage has none to be 10 % of
-          << name_of_case(kind, shape) << " " << name_of(exchange);
+      EXPECT_NEAR(idle, bubble, as_idle) << name_of_case(kind, shape) << " " << name_of(exchange);
     }
 }
 
