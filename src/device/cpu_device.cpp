@@ -33,6 +33,7 @@ CpuFeatures read_features() {
 template <class Body>
 void in_parallel(std::size_t bytes, Body body) {
   constexpr std::size_t kGrain = std::size_t{1} << 20;
+  if (bytes == 0) return;  // memcpy and memset want addresses all the same, and there may be none
   if (bytes <= kGrain) return body(std::size_t{0}, bytes);
   const auto chunks = static_cast<std::int64_t>((bytes + kGrain - 1) / kGrain);
 #pragma omp parallel for schedule(static)
