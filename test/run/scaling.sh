@@ -20,7 +20,7 @@ check "... with the processor" grep -qF ",hosts,cpus,cpu_clocks,gpus,gpu_clocks,
 [ -z "$model" ] || check "... its name" grep -qF "\"[\"\"$model\"\"]\"" "$work"/*-scaling-a.csv
 [ -z "$model" ] || check "... below the table, too" grep -qF "measured on $model; clocks" "$work"/*-scaling-a.txt
 check "... and the times of every step" grep -q '"step_seconds":\[\[' "$work"/*-scaling-a.jsonl
-check "... again: nothing is measured twice" eval '[ "$(ls -l --time-sort runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --time-sort runs/a/*.json | md5sum)" ]'
+check "... again: nothing is measured twice" eval '[ "$(ls -l --full-time --sort=time runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --full-time --sort=time runs/a/*.json | md5sum)" ]'
 sweep --strong --ranks 2 --name a "${deck[@]}" train.precision=fp64
 expect "another sweep of that name" 2 "holds another sweep" "--fresh"
 
