@@ -30,5 +30,6 @@ twins=$(grep -rhoE '^(struct|class|enum class) [A-Z][A-Za-z0-9]*( final)?( :[^{;
 # The top level is fixed; what git does not know may lie there.
 strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
 [ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"
+.make/links.sh || bad=1
 [ "$bad" = 0 ] && echo "style: clean ($(echo "$files" | wc -l) files, median $(for f in $files; do wc -l <"$f"; done | sort -n | awk '{a[NR]=$1} END {print a[int((NR+1)/2)]}') lines)"
 exit "$bad"

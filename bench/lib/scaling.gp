@@ -9,14 +9,21 @@ all = folder.'/all'
 n = words(layouts)
 batch = sweep eq 'batch'
 xname = batch ? 'global batch' : 'ranks'
-array colour[8] = ['#1f6fb4', '#d95f02', '#1b9e77', '#7a4fa3', '#e7298a', '#66a61e', '#a6761d', '#666666']
+array colour[8] = ['#1f6fb4', '#d95f02', '#1b9e77', '#7a4fa3', '#e7298a', '#66a61e', '#a6761d', '#222222']
+# From the ninth layout on the colours come again, with other marks and dashes.
+array mark[4] = [7, 5, 9, 13]
+array dash[4] = [1, 4, 3, 5]
+ink(k) = colour[1 + (k-1)%8]
+turn(k) = 1 + ((k-1)/8)%4
 set border 3 lc '#555555'
 set tics nomirror textcolor '#333333'
 set grid lc '#dddddd' lw 1
 set style fill solid 0.9 noborder
 set key textcolor '#333333'
-# Layouts of the same ranks beside each other.
-beside(x, k) = x*(1 + 0.03*(k - 1 - (n - 1)/2.0))
+# Layouts of the same ranks beside each other, however many there are.
+apart = n > 8 ? 0.24/n : 0.03
+beside(x, k) = x*(1 + apart*(k - 1 - (n - 1)/2.0))
+many = n > 8
 stats all using 1 nooutput name 'x_'
 stats all using (column(2)/(batch ? 1 : column(1))) every ::0::0 nooutput name 'base_'
 stats all using 2 nooutput name 'rate_'
@@ -36,11 +43,14 @@ set logscale x 2
 if (!batch) set logscale y 2
 set format y rate_max < 5000 ? '%g' : '%.0s%c'
 set xrange [x_min/1.15:x_max*1.15]
-if (batch) { set yrange [0:high_max*1.25] } else { set yrange [*:*] }
+if (batch) { set yrange [0:high_max*(many ? 1.8 : 1.25)] } else { set yrange [*:*] }
 set key top left
-if (!batch) { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+if (many) set key font ',9' samplen 2.5 spacing 0.9 maxrows 7
+# Room for many names below the lines.
+if (many && !batch) set key bottom right; set yrange [rate_min/8:*]
+if (!batch) { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt mark[turn(k)] dt dash[turn(k)] ps 1.1 lc rgb ink(k) title word(layouts, k), \
   base_min*x dt 2 lw 1.5 lc '#888888' title 'ideal' } \
-else { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+else { plot for [k=1:n] rows index k-1 using (beside(column(1), k)):2:3:4 with yerrorlines lw 2 pt mark[turn(k)] dt dash[turn(k)] ps 1.1 lc rgb ink(k) title word(layouts, k), \
   rate_max dt 2 lw 1.5 lc '#888888' title 'best' }
 
 set title batch ? 'Throughput, of the best' : 'Efficiency'
@@ -49,7 +59,8 @@ unset logscale y
 set format y '%g'
 set yrange [0:*<130]
 set key bottom left
-plot for [k=1:n] rows index k-1 using (beside(column(1), k)):5 with linespoints lw 2 pt 7 ps 1.1 lc rgb colour[k] title word(layouts, k), \
+if (many) unset key  # the same as in the panel before
+plot for [k=1:n] rows index k-1 using (beside(column(1), k)):5 with linespoints lw 2 pt mark[turn(k)] dt dash[turn(k)] ps 1.1 lc rgb ink(k) title word(layouts, k), \
   100 dt 2 lw 1.5 lc '#888888' title 'ideal'
 
 unset logscale x
@@ -60,6 +71,8 @@ set style data histograms
 set style histogram rowstacked
 set boxwidth 0.75 relative
 set xtics rotate by -30 scale 0 font ',10'
+if (x_records > 24) set xtics rotate by -90 scale 0 font ',6'
+set key on font ',12' spacing 1 maxrows auto
 set key top left reverse Left samplen 1 width -2 horizontal
 set title 'Phases of a step'
 set ylabel 'ms'

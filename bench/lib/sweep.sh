@@ -239,7 +239,7 @@ measure() {  # measure KIND LAYOUT RANKS MICRO GLOBAL REPEAT
   local point=$work/$1.$2.n$3.m$4.g$5
   local file=$point.$6 extra=()
   if [ -e "$file.json" ] || [ -e "$point.refused" ]; then return; fi
-  progress "$1: $2 on $3 ranks, micro-batch $4, global batch $5, $([ "$6" = silent ] && echo without communication || echo "repeat $6")"
+  progress "$1: $2 on $3 $([ "$3" = 1 ] && echo rank || echo ranks), micro-batch $4, global batch $5, $([ "$6" = silent ] && echo without communication || echo "repeat $6")"
   layout_words "$2"
   [ "$6" != silent ] || extra=(--no-comm)
   # shellcheck disable=SC2046

@@ -8,6 +8,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/median.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/train/bench_step.hpp"
 
 namespace choir {
@@ -70,9 +71,10 @@ std::int64_t wrong_of(const CheckpointBench& bench) {
 
 std::string heading(const CheckpointReport& report) {
   const CheckpointBench& bench = report.run.access;
-  return fmt::format("# {}: {} in {} tensors, {} ranks{}, at most {} a rank, on {}, into {}\n",
-                     report.what, format_bytes(static_cast<double>(bench.bytes)), bench.tensors,
-                     bench.ranks, report.layout.empty() ? "" : " (" + report.layout + ")",
+  return fmt::format("# {}: {} in {}, {}{}, at most {} a rank, on {}, into {}\n", report.what,
+                     format_bytes(static_cast<double>(bench.bytes)),
+                     counted(bench.tensors, "tensor"), counted(bench.ranks, "rank"),
+                     report.layout.empty() ? "" : " (" + report.layout + ")",
                      format_bytes(static_cast<double>(bench.most_of_a_rank)), report.device,
                      report.folder) +
          "# write, read: plain, one file, disjoint parts; save, load: with layout, checksums and "

@@ -11,6 +11,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/comm/bench_collectives.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/deck_layout.hpp"
 #include "choir/train/run_setup.hpp"
@@ -95,7 +96,8 @@ std::string to_text(const AllReduceComparison& c) {
 }
 
 std::string group_of(const CollectiveRow& r) {
-  return fmt::format("# {} along {} ({} ranks) by {}", r.name, r.axis, r.ranks, r.transport);
+  return fmt::format("# {} along {} ({}) by {}", r.name, r.axis, counted(r.ranks, "rank"),
+                     r.transport);
 }
 
 /// Measured were all collectives of one size, then the next size; printed is one table each.
@@ -111,8 +113,8 @@ std::vector<CollectiveRow> by_group(const std::vector<CollectiveRow>& rows) {
 }
 
 std::string to_text(const CollectivesReport& report) {
-  std::string text =
-      fmt::format("# {} ranks, {}, median of the slowest rank\n", report.ranks, report.device);
+  std::string text = fmt::format("# {}, {}, median of the slowest rank\n",
+                                 counted(report.ranks, "rank"), report.device);
   if (!report.note.empty()) text += "# staged because " + report.note + "\n";
   std::string heading;
   double sum = 0;

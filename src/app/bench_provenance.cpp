@@ -14,6 +14,7 @@
 #include "choir/comm/nccl_communicator.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
+#include "choir/device/cpu_model.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/train/build_info.hpp"
 
@@ -55,6 +56,23 @@ std::vector<std::string> distinct(const std::vector<std::string>& all) {
   return list;
 }
 
+/// Processors of all hosts; one rank of each host looks. Collective, the result at rank 0.
+std::vector<CpuModel> gather_cpus(Mesh& mesh) {
+  std::string mine;
+  if (mesh.node().rank() == 0) {
+    const CpuModel cpu = cpu_model();
+    mine = nlohmann::json{cpu.name, cpu.low, cpu.high, cpu.most, cpu.governor}.dump();
+  }
+  std::vector<CpuModel> cpus;
+  for (const std::string& text : gather_texts(mesh.world(), mine)) {
+    if (text.empty()) continue;
+    const auto cpu = nlohmann::json::parse(text);
+    cpus.push_back(
+        {.name = cpu[0], .low = cpu[1], .high = cpu[2], .most = cpu[3], .governor = cpu[4]});
+  }
+  return cpus;
+}
+
 }  // namespace
 
 std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
@@ -63,9 +81,14 @@ std::string bench_provenance(Mesh& mesh, const Device& device, const std::string
   const auto hosts = gather_texts(mesh.world(), host_name());
   const auto cards = gather_texts(
       mesh.world(), card == nullptr ? "" : fmt::format("{} {}", card->name, card->uuid));
+  const std::vector<CpuModel> cpus = gather_cpus(mesh);
   if (mesh.rank() != 0) return "";
   auto json = nlohmann::ordered_json::parse(build_provenance());
   json["hosts"] = distinct(hosts);
+  std::vector<std::string> names;
+  for (const CpuModel& cpu : cpus) names.push_back(cpu.name);
+  json["cpus"] = distinct(names);
+  json["cpu_clocks"] = describe_clocks(cpus);
   if (!deck_text.empty())
     json["deck_crc32c"] = fmt::format("{:08x}", crc32c(deck_text.data(), deck_text.size()));
   json["overrides"] = overrides;

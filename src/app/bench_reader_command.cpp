@@ -9,6 +9,7 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/bench_readers.hpp"
 #include "choir/device/cpu_device.hpp"
@@ -87,10 +88,10 @@ std::string summary(const Report& report, const ReaderSpeed& r) {
 
 std::string to_text(const Report& report) {
   std::string text = fmt::format(
-      "# {} in the page cache, {} ranks, each its own part of one file; the reads of the round "
+      "# {} in the page cache, {}, each its own part of one file; the reads of the round "
       "before were checked\n# {:<12} {:>11} {:>10} {:>11} {:>11} {:>11} {:>10} {:>5}\n",
-      format_bytes(static_cast<double>(report.bytes)), report.ranks, "access", "bw(MiB/s)", "IOPS",
-      "Latency(s)", "block(KiB)", "xfer(KiB)", "total(s)", "iter");
+      format_bytes(static_cast<double>(report.bytes)), counted(report.ranks, "rank"), "access",
+      "bw(MiB/s)", "IOPS", "Latency(s)", "block(KiB)", "xfer(KiB)", "total(s)", "iter");
   for (const ReaderSpeed& r : report.rows)
     for (std::size_t i = 0; i < r.rounds.size(); ++i) {
       const double s = r.rounds[i];
@@ -109,8 +110,8 @@ std::string to_text(const Report& report) {
     text += summary(report, r);
     wrong += r.wrong;
   }
-  return text + fmt::format("{}: {} readers, {} blocks wrong\n",
-                            report.valid() ? "VALID" : "INVALID", report.rows.size(), wrong);
+  return text + fmt::format("{}: {}, {} wrong\n", report.valid() ? "VALID" : "INVALID",
+                            counted(report.rows.size(), "reader"), counted(wrong, "block"));
 }
 
 int run(MpiSession& session, const Request& request) {

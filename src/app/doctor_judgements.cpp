@@ -68,7 +68,8 @@ Finding judge_sharing(const Sharing& group) {
   if (group.threads > available)
     return {
         Health::warning, "binding",
-        fmt::format("{}: {} threads on {} cores ({})", who, group.threads, available, cores),
+        fmt::format("{}: {} on {} ({})", who, counted(group.threads, "thread"),
+                    counted(available, "core"), cores),
         group.ranks.size() == 1
             ? fmt::format("OMP_NUM_THREADS={}, or bind the rank to more cores (mpiexec --map-by "
                           "slot:PE=N)",
@@ -79,12 +80,14 @@ Finding judge_sharing(const Sharing& group) {
                   std::max(1, available / static_cast<int>(group.ranks.size())))};
   if (group.ranks.size() > 1)
     return {Health::warning, "binding",
-            fmt::format("{}: share {} cores ({}) for {} threads, enough but not apart", who,
-                        available, cores, group.threads),
+            fmt::format("{}: share {} ({}) for {}, enough but not apart", who,
+                        counted(available, "core"), cores, counted(group.threads, "thread")),
             "bind each rank to its own cores (mpiexec --bind-to core --map-by slot:PE=N, srun "
             "--cpu-bind=cores): the system may put two on one"};
   return {Health::ok, "binding",
-          fmt::format("{}: {} threads on {} cores ({})", who, group.threads, available, cores), ""};
+          fmt::format("{}: {} on {} ({})", who, counted(group.threads, "thread"),
+                      counted(available, "core"), cores),
+          ""};
 }
 
 }  // namespace
@@ -110,8 +113,9 @@ std::vector<Finding> judge_binding(const std::vector<RankFacts>& ranks) {
         if (group.ranks.size() > 1 && rank->threads > static_cast<int>(rank->cores.size()))
           findings.push_back(
               {Health::warning, "binding",
-               fmt::format("rank {} has {} threads on {} cores ({})", rank->rank, rank->threads,
-                           rank->cores.size(), core_list(rank->cores)),
+               fmt::format("rank {} has {} on {} ({})", rank->rank,
+                           counted(rank->threads, "thread"), counted(rank->cores.size(), "core"),
+                           core_list(rank->cores)),
                fmt::format("OMP_NUM_THREADS={}", rank->cores.size())});
     }
   return findings;
@@ -125,8 +129,8 @@ Finding judge_ranks(const std::vector<RankFacts>& ranks) {
     fewest = std::min(fewest, here.size()), most = std::max(most, here.size());
     hosts.push_back(fmt::format("{} ({})", here.front()->host, here.size()));
   }
-  const std::string text =
-      fmt::format("{} ranks on {} hosts: {}", ranks.size(), nodes.size(), join(hosts, ", "));
+  const std::string text = fmt::format("{} on {}: {}", counted(ranks.size(), "rank"),
+                                       counted(nodes.size(), "host"), join(hosts, ", "));
   if (fewest == most) return {Health::ok, "ranks", text, ""};
   return {Health::warning, "ranks", text + ": not the same number on each",
           "the fullest host sets the pace: start with the same number of ranks per host"};

@@ -6,6 +6,7 @@
 
 #include "choir/app/inspect.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/data/tokenizer.hpp"
 
 namespace choir {
@@ -162,8 +163,9 @@ std::string to_json(const InspectedCheckpoint& c) {
 
 std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,
                     bool verified) {
-  std::string text = fmt::format("{} checkpoints in {}\n  {:>10} {:<19} {:>12} {:>12}  state\n",
-                                 list.size(), folder, "step", "saved at", "val loss", "size");
+  std::string text = fmt::format("{} in {}\n  {:>10} {:<19} {:>12} {:>12}  state\n",
+                                 counted(list.size(), "checkpoint"), folder, "step", "saved at",
+                                 "val loss", "size");
   for (const CheckpointSummary& s : list) {
     const bool known = !s.saved_at.empty();
     text += fmt::format("  {:>10} {:<19} {:>12} {:>12}  {}{}\n", s.step, known ? s.saved_at : "-",

@@ -78,7 +78,8 @@ struct Target {
 Target target_of_run(const std::string& run_directory, double loss);
 
 /// What the sweep says about the batch: knee, bubble, learning-rate rules, noise scale, time and
-/// cost to the target. Ends with the knee in a sentence.
+/// cost to the target. For each layout and number of ranks of a batch sweep the knee in a sentence,
+/// and of several which one to take.
 std::string advice(const Sweep& sweep, const std::optional<Target>& target);
 
 }  // namespace choir

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "choir/core/error.hpp"
 #include "src/app/scaling.hpp"
@@ -25,21 +26,23 @@ std::vector<const SweepRow*> valid_rows(const Sweep& sweep, const char* kind) {
   return list;
 }
 
-/// The batch sweep of the first layout and number of ranks, by batch.
-std::vector<const SweepRow*> batch_series(const Sweep& sweep) {
-  std::vector<const SweepRow*> series;
+using Series = std::vector<const SweepRow*>;
+
+/// The batch sweep as one series for each number of ranks and layout, by batch.
+std::vector<Series> batch_series(const Sweep& sweep) {
+  std::map<std::pair<std::int64_t, std::string>, Series> series;
   for (const SweepRow* row : valid_rows(sweep, "batch"))
-    if (series.empty() || (row->point.ranks == series[0]->point.ranks &&
-                           row->point.layout == series[0]->point.layout))
-      series.push_back(row);
-  return series;
+    series[{row->point.ranks, row->point.layout}].push_back(row);
+  std::vector<Series> list;
+  for (auto& [name, rows] : series) list.push_back(std::move(rows));
+  return list;
 }
 
 const char* unit(const SweepRow& row) {
   return row.speech() ? "x real time" : "tokens/s";
 }
 
-const SweepRow& best_of(const std::vector<const SweepRow*>& series) {
+const SweepRow& best_of(const Series& series) {
   return **std::max_element(series.begin(), series.end(),
                             [](const auto* a, const auto* b) { return a->rate() < b->rate(); });
 }
@@ -48,7 +51,8 @@ std::string ranks_text(std::int64_t ranks) {
   return fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks");
 }
 
-std::string knee(const std::vector<const SweepRow*>& series) {
+std::string knee(const Series& series) {
+  if (series.size() == 1) return "One batch names no knee: sweep several (--micro).\n";
   const SweepRow& best = best_of(series);
   std::size_t k = 0;
   while (series[k]->rate() < kKnee * best.rate()) ++k;
@@ -106,9 +110,16 @@ double steps_of(double batch, double noise) {
   return 1 + noise / batch;
 }
 
-std::string batch_table(const std::vector<const SweepRow*>& series, double noise,
+/// Steps of the row's batch to the target.
+double steps_to(const Target& target, const SweepRow& row, double noise) {
+  return static_cast<double>(target.steps) *
+         steps_of(static_cast<double>(row.point.global), noise) /
+         steps_of(static_cast<double>(target.batch), noise);
+}
+
+/// `first`: the batch to which the learning rates refer.
+std::string batch_table(const Series& series, std::int64_t first, double noise,
                         const std::optional<Target>& target) {
-  const double first = static_cast<double>(target ? target->batch : series[0]->point.global);
   std::string text = fmt::format("  {:>7} {:>10} {:>11} {:>9} {:>9}", "batch", "step ms",
                                  unit(*series[0]), "lr sqrt", "lr linear");
   if (noise > 0) text += fmt::format(" {:>12}", "of samples");
@@ -117,18 +128,83 @@ std::string batch_table(const std::vector<const SweepRow*>& series, double noise
   text += "\n";
   for (const SweepRow* row : series) {
     const auto batch = static_cast<double>(row->point.global);
+    const double times = batch / static_cast<double>(first);
     text += fmt::format("  {:>7} {:>10.3f} {:>11.0f} {:>8.3f}x {:>8.3f}x", row->point.global,
-                        1e3 * row->median, row->rate(), std::sqrt(batch / first), batch / first);
+                        1e3 * row->median, row->rate(), std::sqrt(times), times);
     // Of what one sample teaches in a small batch; 50 % at the noise scale.
     if (noise > 0) text += fmt::format(" {:>10.0f} %", 100 / (1 + batch / noise));
     if (noise > 0 && target) {
-      const double steps = static_cast<double>(target->steps) * steps_of(batch, noise) /
-                           steps_of(static_cast<double>(target->batch), noise);
+      const double steps = steps_to(*target, *row, noise);
       text += fmt::format(" {:>9.0f} {:>11.1f} {:>13.1f}", steps, steps * row->median,
                           steps * row->median * row->processors());
     }
     text += "\n";
   }
+  return text;
+}
+
+/// Which of several series to take: the fastest row, and the one whose work costs least. Rows with
+/// more threads than cores count only where there are no others.
+std::string choice(const std::vector<Series>& all, double noise,
+                   const std::optional<Target>& target) {
+  Series rows, crowded;
+  for (const Series& series : all)
+    for (const SweepRow* row : series)
+      (row->run.at("oversubscribed").get<bool>() ? crowded : rows).push_back(row);
+  if (rows.empty()) rows = crowded;
+  const auto least = [&](auto value) {
+    return *std::min_element(rows.begin(), rows.end(),
+                             [&](const auto* a, const auto* b) { return value(*a) < value(*b); });
+  };
+  const auto named = [](const SweepRow& row) {
+    return fmt::format("{} on {} at a batch of {}", row.point.layout, ranks_text(row.point.ranks),
+                       row.point.global);
+  };
+  const SweepRow& fast = best_of(rows);
+  const SweepRow& cheap = *least([](const SweepRow& row) { return row.cost(); });
+  std::string text = fmt::format("Of these {} series the fastest is {} ({:.0f} {})", all.size(),
+                                 named(fast), fast.rate(), unit(fast));
+  text += &fast == &cheap ? ", and no other row costs less"
+                          : fmt::format("; {} costs {:.0f} % of that for the same work",
+                                        named(cheap), 100 * cheap.cost() / fast.cost());
+  if (noise > 0 && target) {
+    const auto seconds = [&](const SweepRow& row) {
+      return steps_to(*target, row, noise) * row.median;
+    };
+    const SweepRow& soon = *least(seconds);
+    text += fmt::format("; {} is first at the target, in {:.1f} s", named(soon), seconds(soon));
+  }
+  const bool left_out = !crowded.empty() && rows != crowded;
+  return text + (left_out ? ". Oversubscribed rows do not count.\n" : ".\n");
+}
+
+/// Tables and knees of all series of the batch sweep.
+std::string batches(const Sweep& sweep, double noise, const std::optional<Target>& target) {
+  const std::vector<Series> all = batch_series(sweep);
+  if (all.empty()) return "No knee can be named: no row of a batch sweep is valid.\n";
+  std::int64_t first = all[0][0]->point.global, largest = 0;
+  for (const Series& series : all) {
+    first = std::min(first, series.front()->point.global);
+    largest = std::max(largest, series.back()->point.global);
+  }
+  if (target) first = target->batch;
+  std::string text;
+  for (const Series& series : all) {
+    text += fmt::format("Batches on {} ({}).", ranks_text(series[0]->point.ranks),
+                        series[0]->point.layout);
+    if (&series == &all[0])
+      text += fmt::format(
+          " lr: how many times the learning rate tuned for a batch of {}; with Adam and its kin "
+          "try the square root first, with SGD the linear rule.",
+          first);
+    text += "\n" + batch_table(series, first, noise, target) + knee(series);
+  }
+  if (all.size() > 1) text += choice(all, noise, target);
+  if (noise > 0 && noise < static_cast<double>(largest))
+    text += fmt::format(
+        "Beyond {:.3g} sequences, the noise scale at that moment, larger batches "
+        "mostly repeat what the smaller ones teach.\n",
+        noise);
   return text;
 }
 
@@ -162,7 +238,6 @@ Target target_of_run(const std::string& run_directory, double loss) {
 
 std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
   std::string text;
-  const auto series = batch_series(sweep);
   double noise = 0;
   if (sweep.noise) {
     const json& n = *sweep.noise;
@@ -183,19 +258,7 @@ std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
         "Target: {} steps of {} sequences reach a validation loss of {}{}\n", target->steps,
         target->batch, target->loss,
         noise > 0 ? "" : "; for other batches a noise scale is needed (scaling.sh --noise)");
-  if (series.empty()) return text + "No knee can be named: no row of a batch sweep is valid.\n";
-  text += fmt::format(
-      "Batches on {} ({}). lr: how many times the learning rate tuned for a batch of {}; with Adam "
-      "and its kin try the square root first, with SGD the linear rule.\n",
-      ranks_text(series[0]->point.ranks), series[0]->point.layout,
-      target ? target->batch : series[0]->point.global);
-  text += batch_table(series, noise, target) + knee(series);
-  if (noise > 0 && noise < static_cast<double>(series.back()->point.global))
-    text += fmt::format(
-        "Beyond {:.3g} sequences, the noise scale at that moment, larger batches "
-        "mostly repeat what the smaller ones teach.\n",
-        noise);
-  return text;
+  return text + batches(sweep, noise, target);
 }
 
 }  // namespace choir

@@ -55,6 +55,22 @@ const char* cost_unit(const SweepRow& row) {
   return row.gpu() ? "GPU-s/Mtoken" : "core-s/Mtoken";
 }
 
+/// "AMD EPYC 9654; NVIDIA H200": what the rows were measured on; "" where they do not say, as those
+/// of older programs.
+std::string machines(const Sweep& sweep) {
+  std::vector<std::string> names;
+  for (const SweepRow& row : sweep.rows)
+    for (const char* kind : {"cpus", "gpus"}) {
+      if (row.refused() || !row.run.at("provenance").contains(kind)) continue;
+      for (std::string name : row.run["provenance"][kind]) {
+        // Each GPU has a number of its own.
+        if (std::string_view(kind) == "gpus") name.resize(std::min(name.size(), name.rfind(' ')));
+        if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      }
+    }
+  return join(names, "; ");
+}
+
 std::string verdict(const SweepRow& row) {
   return row.valid() ? "VALID" : row.refused() ? "REFUSED" : "INVALID";
 }
@@ -101,7 +117,7 @@ std::string to_csv(const Sweep& sweep) {
   const auto gaps = static_cast<std::size_t>(std::count(measured.begin(), measured.end(), ','));
   std::string text = "sweep,layout,ranks,micro_batch,global_batch,valid," + measured +
                      ",why,deck,overrides,deck_crc32c,date,git,compiler,march,mpi,cuda,driver_cuda,"
-                     "nccl,hosts,gpus,gpu_clocks,job,launcher,environment\n";
+                     "nccl,hosts,cpus,cpu_clocks,gpus,gpu_clocks,job,launcher,environment\n";
   for (const SweepRow& row : sweep.rows) {
     const SweepPoint& p = row.point;
     text +=
@@ -109,8 +125,9 @@ std::string to_csv(const Sweep& sweep) {
                     verdict(row), row.refused() ? std::string(gaps, ',') : measured_columns(row));
     text += "," + quoted(join(row.complaints, "; ")) + "," +
             quoted(row.refused() ? "" : row.run.at("deck").get<std::string>());
-    for (const char* name : {"overrides", "deck_crc32c", "date", "revision", "compiler", "march",
-                             "mpi", "cuda", "driver_cuda", "nccl", "hosts", "gpus"})
+    for (const char* name :
+         {"overrides", "deck_crc32c", "date", "revision", "compiler", "march", "mpi", "cuda",
+          "driver_cuda", "nccl", "hosts", "cpus", "cpu_clocks", "gpus"})
       text += "," + quoted(origin(row, name));
     text += "," + quoted(note(row, "gpu_clocks")) + "," + quoted(origin(row, "job")) + "," +
             quoted(note(row, "launcher")) + "," + quoted(origin(row, "environment")) + "\n";
@@ -193,6 +210,9 @@ std::string to_table(const Sweep& sweep) {
         row.run.at("oversubscribed").get<bool>() ? ", oversubscribed" : "",
         row.valid() ? "" : ": " + join(row.complaints, "; "));
   }
+  const std::string on = machines(sweep);
+  if (!on.empty())
+    text += "\nmeasured on " + on + "; clocks are in the rows of --csv and --jsonl\n";
   return text;
 }
 

@@ -200,13 +200,12 @@ PrepareAudioSummary read_audio_report(const std::string& folder) {
 
 std::string PrepareAudioSummary::to_string() const {
   std::string text =
-      fmt::format("speech      {} utterances, {:.3f} h, {} shard{} at {} Hz\n",
-                  format_count(utterances), hours(), shards, plural(shards), sample_rate);
-  if (without_text > 0)
-    text += fmt::format("no text     {} utterances\n", format_count(without_text));
-  if (resampled > 0) text += fmt::format("resampled   {} utterances\n", format_count(resampled));
-  if (clipped > 0) text += fmt::format("clipped     {} utterances, kept\n", format_count(clipped));
-  text += fmt::format("left out    {} utterances", format_count(left_out));
+      fmt::format("speech      {}, {:.3f} h, {} at {} Hz\n", counted(utterances, "utterance"),
+                  hours(), counted(shards, "shard"), sample_rate);
+  if (without_text > 0) text += fmt::format("no text     {}\n", counted(without_text, "utterance"));
+  if (resampled > 0) text += fmt::format("resampled   {}\n", counted(resampled, "utterance"));
+  if (clipped > 0) text += fmt::format("clipped     {}, kept\n", counted(clipped, "utterance"));
+  text += fmt::format("left out    {}", counted(left_out, "utterance"));
   if (left_out > 0) {
     std::string why;
     for (const auto& [reason, count] : reasons)

@@ -7,6 +7,7 @@
 #include "choir/comm/mpi_api.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/data/prefetcher.hpp"
 #include "src/data/batch_sources.hpp"
 #include "src/data/data_files.hpp"
@@ -161,11 +162,11 @@ std::string Dataset::to_string() const {
     return fmt::format("random tokens, vocabulary of {}", format_count(s.vocab_size));
   const ReaderOptions& reader = s.config.reader;
   return fmt::format(
-      "train {} tokens in {} file(s), {} windows an epoch; validation {} tokens in {} file(s), {} "
-      "windows\nvocabulary of {}{}; reader {}{}",
-      format_count(s.files.train.count()), s.files.train.files().size(),
-      format_count(windows_per_epoch()), format_count(s.files.val.count()),
-      s.files.val.files().size(), format_count(s.eval_windows), format_count(s.vocab_size),
+      "train {} in {}, {} an epoch; validation {} in {}, {}\nvocabulary of {}{}; reader {}{}",
+      counted(s.files.train.count(), "token"), counted(s.files.train.files().size(), "file"),
+      counted(windows_per_epoch(), "window"), counted(s.files.val.count(), "token"),
+      counted(s.files.val.files().size(), "file"), counted(s.eval_windows, "window"),
+      format_count(s.vocab_size),
       s.files.tokenizer ? fmt::format(" ({})", name_of(s.files.tokenizer->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
 }

@@ -145,8 +145,8 @@ Plan make_plan(const std::vector<std::string>& manifests, const std::string& fol
   plan.facts.manifests = manifests;
   plan.facts.fingerprint = fingerprint_of(plan, options);
   plan.finished_before = check_folder(folder, plan.facts.fingerprint, log);
-  log.info("{} utterances, {:.3f} h, to {} shard{}", format_count(plan.utterances), seconds / 3600,
-           plan.facts.shards, plural(plan.facts.shards));
+  log.info("{}, {:.3f} h, to {}", counted(plan.utterances, "utterance"), seconds / 3600,
+           counted(plan.facts.shards, "shard"));
   return plan;
 }
 

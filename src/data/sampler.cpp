@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/data/permutation.hpp"
 
 namespace choir {
@@ -14,9 +15,9 @@ Sampler::Sampler(std::int64_t tokens, std::int64_t block_size, std::uint64_t see
       phase_key_(philox_key(seed, "data.phase")) {
   CHOIR_CHECK(block_size >= 1, "block size {}", block_size);
   if (tokens < block_size + 1) {
-    throw DataError(fmt::format("the training data has {} tokens, fewer than the {} of one sample "
+    throw DataError(fmt::format("the training data has {}, fewer than the {} of one sample "
                                 "(model.block_size {} + 1)",
-                                tokens, block_size + 1, block_size),
+                                counted(tokens, "token"), block_size + 1, block_size),
                     "use more text or a smaller model.block_size");
   }
   windows_ = std::max<std::int64_t>(1, (tokens - block_size) / block_size);
@@ -42,8 +43,9 @@ EvalSampler::EvalSampler(std::int64_t tokens, std::int64_t block_size)
     : tokens_(tokens), block_size_(block_size) {
   CHOIR_CHECK(block_size >= 1, "block size {}", block_size);
   if (tokens < 2)
-    throw DataError(fmt::format("the validation data has {} tokens; two are the least", tokens),
-                    "use more text or a larger share for validation");
+    throw DataError(
+        fmt::format("the validation data has {}; two are the least", counted(tokens, "token")),
+        "use more text or a larger share for validation");
   windows_ = (tokens - 1 + block_size - 1) / block_size;
 }
 

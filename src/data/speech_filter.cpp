@@ -4,6 +4,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 
 namespace choir {
 namespace {
@@ -133,9 +134,9 @@ std::string SpeechSift::cure() const {
 
 void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) const {
   if (kept_ == 0)
-    throw DataError(
-        fmt::format("nothing is left of the {} utterances of {}:\n{}", total_, what, to_string()),
-        "loosen the filters, or prepare other data");
+    throw DataError(fmt::format("nothing is left of the {} of {}:\n{}",
+                                counted(total_, "utterance"), what, to_string()),
+                    "loosen the filters, or prepare other data");
   const std::int64_t b = bad();
   if (b == 0) return;
   const double share = static_cast<double>(b) / static_cast<double>(total_);
@@ -155,8 +156,8 @@ void SpeechSift::require(OnBad on_bad, double cap, const std::string& what) cons
 }
 
 std::string SpeechSift::to_string() const {
-  std::string text = fmt::format("{} of {} utterances, {:.2f} hours", format_count(kept_),
-                                 format_count(total_), hours());
+  std::string text = fmt::format("{} of {}, {:.2f} hours", format_count(kept_),
+                                 counted(total_, "utterance"), hours());
   for (const LeftOut reason : kReasons) {
     const Count& c = counts_[static_cast<std::size_t>(reason)];
     if (c.utterances == 0) continue;

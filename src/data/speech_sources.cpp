@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 
 namespace choir {
 
@@ -39,9 +40,10 @@ std::string to_string(std::span<const SpeechSource> sources) {
   std::string text;
   for (const SpeechSource& source : sources) {
     const std::string tags = tags_text(source.leaf.tags);
-    text += fmt::format("{}blend {:.2f} % '{}': {} utterances, {:.3g} hours{}{}",
-                        text.empty() ? "" : "\n", 100 * source.share, source.leaf.folder,
-                        source.utterances, source.hours, tags.empty() ? "" : ", tags ", tags);
+    text +=
+        fmt::format("{}blend {:.2f} % '{}': {}, {:.3g} hours{}{}", text.empty() ? "" : "\n",
+                    100 * source.share, source.leaf.folder, counted(source.utterances, "utterance"),
+                    source.hours, tags.empty() ? "" : ", tags ", tags);
   }
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/data/spoken_corpus.hpp"
 #include "src/data/whole_file.hpp"
 
@@ -120,8 +121,8 @@ std::string CorpusReport::to_string(const std::string& folder) const {
   for (const CorpusSplit split : kSplits) {
     const Part& part = part_of(*this, split);
     if (part.utterances > 0)
-      text += fmt::format("{:<12}{} utterances, {:.2f} minutes: {}\n", name_of(split),
-                          format_count(part.utterances), part.seconds / 60,
+      text += fmt::format("{:<12}{}, {:.2f} minutes: {}\n", name_of(split),
+                          counted(part.utterances, "utterance"), part.seconds / 60,
                           manifest_path(folder, split));
   }
   return note.empty() ? text : text + note + "\n";

@@ -10,6 +10,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
 
 namespace choir {
 namespace {
@@ -69,12 +70,12 @@ void require_compiled_isa() {
 
 std::string CpuDevice::description() const {
   const CpuFeatures& cpu = cpu_features();
-  return fmt::format("cpu ({}{}{}, {} threads)",
+  return fmt::format("cpu ({}{}{}, {})",
                      cpu.avx512 ? "AVX-512"
                      : cpu.avx2 ? "AVX2"
                                 : "baseline",
                      cpu.avx512_bf16 ? " BF16" : "", cpu.amx_bf16 ? " AMX" : "",
-                     omp_get_max_threads());
+                     counted(omp_get_max_threads(), "thread"));
 }
 
 void* CpuDevice::allocate(std::size_t bytes) {

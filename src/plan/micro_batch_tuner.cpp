@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/train/deck_layout.hpp"
 #include "memory_text.hpp"
 
@@ -99,10 +100,10 @@ std::string to_string(const TunedMicroBatch& tuned) {
   return text + fmt::format(
                     "  limit {:.1f} MiB a rank\n"
                     "train.micro_batch_size {} (was {}), limited by {}; global batch {} = {} x {} "
-                    "micro-batches x {} ranks\n",
+                    "micro-batches x {}\n",
                     tuned.memory_limit / kMiB, tuned.batch.micro, tuned.was.micro, tuned.limited_by,
                     tuned.batch.global, tuned.batch.micro, tuned.batch.accum,
-                    tuned.batch.data_parallel);
+                    counted(tuned.batch.data_parallel, "rank"));
 }
 
 }  // namespace choir

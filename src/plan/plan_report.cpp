@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/layout_report.hpp"
 #include "role_groups.hpp"
@@ -38,10 +39,10 @@ constexpr const char* kWaits =
 
 std::string batch_text(const LayoutPlan& plan) {
   if (plan.deck.model.speech())
-    return fmt::format("{} micro-batches, {} on each of {} ranks", plan.batch.global,
-                       plan.batch.accum, plan.batch.data_parallel);
-  return fmt::format("{} sequences = {} x {} micro-batches x {} ranks", plan.batch.global,
-                     plan.batch.micro, plan.batch.accum, plan.batch.data_parallel);
+    return fmt::format("{}, {} on each of {}", counted(plan.batch.global, "micro-batch"),
+                       plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
+  return fmt::format("{} = {} x {} micro-batches x {}", counted(plan.batch.global, "sequence"),
+                     plan.batch.micro, plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
 }
 
 std::string axes_text(const LayoutPlan& plan) {
@@ -83,13 +84,14 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
 }
 
 std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
-  if (!search.closest) return fmt::format("no layout of {} ranks is legal\n", request.ranks);
+  if (!search.closest)
+    return fmt::format("no layout of {} is legal\n", counted(request.ranks, "rank"));
   const LayoutPlan& plan = search.closest->plan;
   return fmt::format(
-      "no layout of {} ranks fits: {} were too large. Closest is {} with zero={}, recompute={},\n"
+      "no layout of {} fits: {} were too large. Closest is {} with zero={}, recompute={},\n"
       "micro-batches of {}: {} ({})\n",
-      request.ranks, search.too_large, plan.layout.to_string(), plan.deck.parallel.zero,
-      plan.deck.train.recompute, plan.batch.micro, share_text(plan),
+      counted(request.ranks, "rank"), search.too_large, plan.layout.to_string(),
+      plan.deck.parallel.zero, plan.deck.train.recompute, plan.batch.micro, share_text(plan),
       join(search.closest->changes, " "));
 }
 
@@ -103,8 +105,9 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
                         group.roles.front()->plan.memory.to_string(), work_of(group));
   double memory = 0;
   for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
-  text += fmt::format("all {} ranks: {} of memory, {:.2f} GFLOP a step\n{}", plan.layout.ranks(),
-                      format_bytes(memory), plan.flops() / 1e9, axes_text(plan));
+  text += fmt::format("all {}: {} of memory, {:.2f} GFLOP a step\n{}",
+                      counted(plan.layout.ranks(), "rank"), format_bytes(memory),
+                      plan.flops() / 1e9, axes_text(plan));
   if (plan.layout.size(Axis::pipeline) > 1)
     text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",
                         plan.deck.parallel.schedule, 100 * plan.bubble);
@@ -116,9 +119,9 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
 std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   if (search.fitting.empty()) return nothing_text(search, request);
   std::string text = fmt::format(
-      "layouts of {} ranks, {} a node, that fit into {} a rank, the simplest first:\n"
+      "layouts of {}, {} a node, that fit into {} a rank, the simplest first:\n"
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}\n",
-      request.ranks, std::min(request.ranks, request.ranks_per_node),
+      counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
       format_bytes(search.fitting.front().plan.memory_limit), "#", "layout", "zero", "sp",
       "recompute", "micro x accum", "memory", "bubble");
   for (std::size_t i = 0; i < search.fitting.size(); ++i)

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/train/bench_step.hpp"
 #include "choir/train/build_info.hpp"
@@ -170,17 +171,18 @@ std::vector<std::string> complaints_of(const StepBench& b) {
 std::string to_string(const StepBench& b) {
   const auto [fastest, slowest] = std::minmax_element(b.step_seconds.begin(), b.step_seconds.end());
   std::string text = fmt::format(
-      "bench step {} {} on {}: {} ranks x {} threads, {}, {}, {} parameters\n{} steps timed after "
+      "bench step {} {} on {}: {} x {}, {}, {}, {} parameters\n{} steps timed after "
       "{} of warm-up: median {:.3f} ms, {:.3f} to {:.3f} (slowest rank's)\n",
-      b.deck, b.precision, b.device_description, b.ranks, b.threads, b.layout, batch_text(b),
-      format_count(b.parameters), b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds,
-      1e3 * *fastest, 1e3 * *slowest);
+      b.deck, b.precision, b.device_description, counted(b.ranks, "rank"),
+      counted(b.threads, "thread"), b.layout, batch_text(b), format_count(b.parameters),
+      b.step_seconds.size(), b.warmup_steps, 1e3 * b.median_seconds, 1e3 * *fastest,
+      1e3 * *slowest);
   if (!b.communicated)
     text +=
         "--no-comm: nothing was sent, so the numbers computed are wrong, and the times are not\n";
   if (b.oversubscribed)
-    text += fmt::format("oversubscribed: {} ranks x {} threads share {} processors\n",
-                        b.ranks / b.nodes, b.threads, b.cores);
+    text += fmt::format("oversubscribed: {} x {} share {}\n", counted(b.ranks / b.nodes, "rank"),
+                        counted(b.threads, "thread"), counted(b.cores, "processor"));
   text += phase_table(b);
   for (const StepBench::AxisTraffic& t : b.traffic)
     text += fmt::format(

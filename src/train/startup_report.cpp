@@ -8,6 +8,7 @@
 #include "choir/comm/axis_speed.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/gemm.hpp"
@@ -39,10 +40,10 @@ std::string describe(const cuda::Card& card) {
 
 std::string who_am_i(Mesh& mesh, const Device& device) {
   const cuda::Card* card = cuda::card_of(device);
-  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {} threads{}",
+  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {}{}",
                      name_of(device.kind()), mesh.rank(), mesh.world().size() - 1,
                      mesh.node().rank(), mesh.node().size() - 1, mesh.node_index(),
-                     mesh.nodes() - 1, host_name(), omp_get_max_threads(),
+                     mesh.nodes() - 1, host_name(), counted(omp_get_max_threads(), "thread"),
                      card == nullptr ? "" : describe(*card));
 }
 
@@ -79,13 +80,13 @@ namespace {
 std::string batch_report(Engine& engine, std::int64_t ranks) {
   const EngineOptions& o = engine.options();
   if (o.model.is_speech())
-    return fmt::format("  micro-batches a step       {:>16} = {} x {} ranks\n",
-                       o.micro_batches * ranks, o.micro_batches, ranks);
+    return fmt::format("  micro-batches a step       {:>16} = {} x {}\n", o.micro_batches * ranks,
+                       o.micro_batches, counted(ranks, "rank"));
   const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
   return fmt::format(
-      "  sequences per iteration    {:>16} = {} x {} micro-batches x {} ranks\n"
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {}\n"
       "  tokens per iteration       {:>16}\n",
-      format_count(sequences), o.micro_batch_size, o.micro_batches, ranks,
+      format_count(sequences), o.micro_batch_size, o.micro_batches, counted(ranks, "rank"),
       format_count(sequences * o.model.gpt().block_size));
 }
 

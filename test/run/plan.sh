@@ -12,7 +12,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on so many ranks, t
   expect "$name: trains" 0 "summary:" "layout: " || return
   memory_lines stdout >trained
   run 0 plan "${deck[@]}" --ranks "$ranks" --gpus-per-node "$ranks" "$@"
-  expect "$name: is planned" 0 "FITS: " "all $ranks ranks: "
+  expect "$name: is planned" 0 "FITS: " "all $ranks rank"
   memory_lines stdout >planned
   check "$name: the plan is what train printed" diff trained planned
   check "$name: ... and not empty" has planned "total per rank"
@@ -36,7 +36,7 @@ large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_he
   model.vocab_size=51200 train.precision=bf16-mixed train.micro_batch_size=1 train.global_batch_size=1024)
 start_time=$SECONDS
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
-expect "1024 cards" 0 "layouts of 1024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "to train so: "
+expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "to train so: "
 check "... within 10 seconds" test $((SECONDS - start_time)) -le $((10 * patience))
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'

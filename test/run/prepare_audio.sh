@@ -53,8 +53,8 @@ wav corpus/wav/stereo.wav 16000 2 16000 9
 } >corpus/manifest.json
 
 prepare 0 corpus/manifest.json --out packed
-expect "a manifest of NeMo's" 0 "11 utterances" "to 1 shard" "left out    1 utterances" "1 _skipme" \
-  "resampled   1 utterances" "no text     1 utterances" "times real time" "written to  packed"
+expect "a manifest of NeMo's" 0 "11 utterances" "to 1 shard" "left out    1 utterance," "1 _skipme" \
+  "resampled   1 utterance" "no text     1 utterance" "times real time" "written to  packed"
 check "the samples of a WAV pass as they are" diff <(sound corpus/wav/0.wav) <(packed packed 0 8000)
 # 8000, 8480, 8960, ... samples are multiples of 32: no gaps. The segments follow the 8 files.
 first=$((8 * 8000 + 480 * 28))
@@ -241,10 +241,10 @@ expect "fewer tars than manifests" 3 "names 2 manifests" "1 tars"
 
 entry wav/stereo.wav 1 >corpus/stereo.json
 prepare 1 corpus/stereo.json --channel 1 --out second
-expect "the second channel" 0 "1 utterances"
+expect "the second channel" 0 "speech      1 utterance,"
 check "... is it" diff <(packed second 0 16000) <(packed joined 32000 16000)
 prepare 1 corpus/stereo.json --channel average --out mean
-expect "the mean of the channels" 0 "1 utterances"
+expect "the mean of the channels" 0 "speech      1 utterance,"
 prepare 1 corpus/stereo.json --channel 2 --out never
 expect "a channel that is not there" 3 "has 2 channels, number 2 was asked for"
 prepare 2 corpus/stereo.json --channel left --out never
@@ -264,5 +264,5 @@ expect "shards of no length" 2 "shards of 0 minutes"
 { head -c 44 corpus/wav/0.wav; cat rail; tail -c +53 corpus/wav/0.wav; } >corpus/wav/clipped.wav
 entry wav/clipped.wav 0.5 >corpus/clipped.json
 prepare 1 corpus/clipped.json --out clipped
-expect "clipped audio is counted and kept" 0 "1 utterances" "clipped     1 utterances, kept"
+expect "clipped audio is counted and kept" 0 "speech      1 utterance," "clipped     1 utterance, kept"
 check "... and named" has clipped/report.json '"wav/clipped.wav"'

@@ -15,8 +15,12 @@ sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --
 expect "weak and strong" 0 "weak sweep" "strong sweep" "VALID" "comm %" "scaling pays up to"
 check "... a row of each point" test "$(rows strong,dp a)$(rows weak,dp a)$(rows strong,tp2 a)" = 221
 check "... with origin and environment" grep -q 'OMP_NUM_THREADS' "$work"/*-scaling-a.csv
+model=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+check "... with the processor" grep -qF ",hosts,cpus,cpu_clocks,gpus,gpu_clocks," "$work"/*-scaling-a.csv
+[ -z "$model" ] || check "... its name" grep -qF "\"[\"\"$model\"\"]\"" "$work"/*-scaling-a.csv
+[ -z "$model" ] || check "... below the table, too" grep -qF "measured on $model; clocks" "$work"/*-scaling-a.txt
 check "... and the times of every step" grep -q '"step_seconds":\[\[' "$work"/*-scaling-a.jsonl
-check "... again: nothing is measured twice" eval '[ "$(ls -l --time-style=full-iso runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --time-style=full-iso runs/a/*.json | md5sum)" ]'
+check "... again: nothing is measured twice" eval '[ "$(ls -l --full-time --sort=time runs/a/*.json | md5sum)" = "$(sweep --weak --strong --ranks "1 2" --layouts "dp tp2@2 tp3@2 pp4" --global 8 --repeats 2 --name a --no-plots "${deck[@]}"; ls -l --full-time --sort=time runs/a/*.json | md5sum)" ]'
 sweep --strong --ranks 2 --name a "${deck[@]}" train.precision=fp64
 expect "another sweep of that name" 2 "holds another sweep" "--fresh"
 
@@ -45,6 +49,19 @@ mkdir older && sed 's/"first_gradients"/"other"/' runs/a/reference.g8.json >olde
 cp runs/a/strong.dp.n2.*.1.json runs/a/last_place.g8.*.json older
 run 0 bench scaling older
 expect "runs without what is compared" 3 "'older' holds what is no run of a sweep" "--fresh"
+
+# Runs of a program that did not know its processor: empty cells, and a report of both tables in one file.
+mkdir unnamed && cp runs/a/*.json unnamed && sed -i -E 's/"cpus":\[[^]]*\],//; s/"cpu_clocks":"[^"]*",//' unnamed/*.json
+run 0 bench scaling unnamed --csv unnamed.csv
+expect "runs without a processor" 0 "strong sweep" "VALID"
+check "... have the same header" test "$(head -n 1 unnamed.csv)" = "$(head -n 1 "$work"/*-scaling-a.csv)"
+check "... and say nothing of it" lacks out "measured on"
+{ cat "$work"/*-scaling-a.csv; echo "sweep,layout,ranks,tok_s,valid"; echo "strong,older,2,1000,VALID"; } >both.csv
+run 0 report both.csv --out both.html
+expect "a table with a newer and an older header" 0 "both.html"
+check "... the older row is there" has both.html ">older<"
+check "... nothing is damaged" lacks both.html "no row"
+[ -z "$model" ] || check "... the processor is named" has both.html "Measured on $model"
 
 # Negative controls, in both precisions: what one rank computes with another batch, without its second micro-batch, with a
 # gradient that stays a part of a sum. Of these none is a row.
@@ -87,12 +104,18 @@ expect "a loss beside the reference" 1 "INVALID: the loss 9" "of one rank" "INVA
 # Interrupted, and continued.
 "$root/bench/scaling.sh" --results "$work" --seconds 0.1 --warmup 0 --batch --micro "1 2" --repeats 1 --noise 4 --name b "${deck[@]}" >out 2>&1 </dev/null &
 pid=$!
-wait_for out "batch: dp on 1 ranks"
+wait_for out "batch: dp on 1 rank,"
 kill -TERM "$pid"; wait "$pid"; code=$?
 expect "interrupted" 143 "interrupted: " "the same command goes on"
 sweep --batch --micro "1 2" --repeats 1 --noise 4 --name b "${deck[@]}"
 expect "... continued, with advice" 0 "batch sweep" "lr sqrt" "knee" "VALID: 2 of 2 rows"
 if command -v gnuplot >/dev/null; then check "... and plots" test -s "$(echo "$work"/*-scaling-b-batch.png)" -a -s "$(echo "$work"/*-scaling-b-batch.svg)"
+  # The ninth layout has the colour of the first, and squares (in SVG point 4) in place of dots.
+  awk -F, -v OFS=, 'NR == 1 { print } $1 == "strong" && $2 == "dp" { for (i = 1; i <= 10; ++i) { $2 = "zero" i; print } }' \
+    "$work"/*-scaling-a.csv >many.csv
+  "$root/bench/plots.sh" many.csv many >out 2>&1
+  check "plots of ten layouts" has out "plots in many-strong.png and .svg"
+  check "... told apart" test "$(grep -c "href='#gpPt4'" many-strong.svg)" -ge 4 -a "$(grep -c "href='#gpPt6'" many-strong.svg)" -ge 16
 else check "... and says why there are no plots" has out "gnuplot is missing"; fi
 
 run 1 bench step "${deck[@]}" --steps 3 --warmup 0 --no-ceilings --json base.json

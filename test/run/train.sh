@@ -4,7 +4,7 @@
 
 for ranks in 1 2 3 4; do
   train "$ranks" "fp64_$ranks" train.precision=fp64
-  expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" "24 = 2 x $((12 / ranks)) micro-batches x $ranks ranks"
+  expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" "24 = 2 x $((12 / ranks)) micro-batches x $ranks rank"
 done
 run 0 train "$debug" "${small[@]}" run.dir=fp64_0 train.precision=fp64
 expect "20 steps in fp64 without a launcher" 0 "summary:"

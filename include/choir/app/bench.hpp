@@ -59,8 +59,9 @@ BenchWords sort_words(const Arguments& words);
 /// over the world. Throws DeckError for an unknown name and where the device cannot be used.
 std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh);
 
-/// Collective over the world. At rank 0 a JSON object: build, deck ("" none), hosts, GPUs,
-/// libraries, batch job, and what of the environment can change a result. Elsewhere "".
+/// Collective over the world. At rank 0 a JSON object: build, deck ("" none), hosts, processors
+/// and their clocks, GPUs, libraries, batch job, and what of the environment can change a result.
+/// Elsewhere "".
 std::string bench_provenance(Mesh& mesh, const Device& device, const std::string& deck_text,
                              const Arguments& overrides);
 

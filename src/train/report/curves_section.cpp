@@ -44,10 +44,9 @@ Chart chart_of(const Subject& subject, const std::vector<ReportedRun>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Curve curve = runs[r].curve(subject.key);
     if (curve.x.empty()) continue;
-    chart.series.push_back({.label = runs[r].name,
-                            .colour = static_cast<int>(r) % kColours,
-                            .curve = std::move(curve),
-                            .noisy = subject.noisy});
+    chart.series.push_back(
+        {.label = runs[r].name, .curve = std::move(curve), .noisy = subject.noisy});
+    take_turn(chart.series.back(), r, kColours);
   }
   chart.shown = subject.shown;
   chart.marks = marks_of(runs);
@@ -118,12 +117,12 @@ std::string validation(const ValidationSubject& subject, const std::vector<Repor
       ChartSeries series = validation_series(subject, runs[r], set);
       if (series.curve.x.empty()) continue;
       if (runs.size() == 1) {
-        series.colour = static_cast<int>(together.series.size()) % kColours;
+        take_turn(series, together.series.size(), kColours);
         together.series.push_back(std::move(series));
         continue;
       }
       series.label = runs[r].name;
-      series.colour = static_cast<int>(r) % kColours;
+      take_turn(series, r, kColours);
       chart.series.push_back(std::move(series));
     }
     if (runs.size() > 1) out += finished(std::move(chart), subject);

@@ -65,6 +65,7 @@ fill:var(--soft)}
 .v{stroke:var(--soft);stroke-dasharray:2 3;fill:none}
 .l{fill:none;stroke-width:1.9;stroke-linejoin:round}.p{stroke-width:1.2;opacity:.38}
 .d{stroke-dasharray:6 4;stroke-width:1.4}
+.r1{stroke-dasharray:9 3 2 3}.r2{stroke-dasharray:2 3}.r3{stroke-dasharray:14 3}
 .b{opacity:.2}
 .s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}
 .s4{stroke:var(--c4)}
@@ -83,6 +84,7 @@ background:var(--c5)}
 .keys{display:flex;flex-wrap:wrap;gap:2px 14px;margin:0 4px 4px;font-size:13px}
 .key{display:inline-flex;align-items:center;gap:6px;overflow-wrap:anywhere}
 .key i{flex:none;width:12px;height:12px;border-radius:3px}
+.key svg{flex:none;width:34px;height:12px;margin:0}
 .key .dash{height:0;border-width:2px 0 0;border-style:dashed;
 border-radius:0}
 .chip{display:inline-block;width:12px;height:12px;border-radius:3px;margin-right:8px;

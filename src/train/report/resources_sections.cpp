@@ -7,6 +7,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/train/report/report_page.hpp"
 #include "choir/train/report/svg_chart.hpp"
 
@@ -75,10 +76,10 @@ std::string stage_cells(const Layout& layout, const RunStart& start, int stage, 
       const double x = left + column * kCell, y = 40 + row * kHigh;
       out += fmt::format(
           "<rect class=\"cell f{}\" x={:.0f} y={:.0f} width={} height={} rx=4><title>rank {}: dp "
-          "{} tp {} pp {} cp {}, {} (node {}), {} threads, {} planned</title></rect><text x={:.0f} "
+          "{} tp {} pp {} cp {}, {} (node {}), {}, {} planned</title></rect><text x={:.0f} "
           "y={:.0f} class=m>{}</text>",
           place.node % kColours, x, y, kCell, kHigh, rank, row, at[Axis::tensor], stage,
-          at[Axis::context], escape_html(place.host), place.node, place.threads,
+          at[Axis::context], escape_html(place.host), place.node, counted(place.threads, "thread"),
           format_bytes(place.planned), x + kCell / 2, y + kHigh / 2 + 4, rank);
     }
   return out;

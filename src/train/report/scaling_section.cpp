@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "choir/core/plural.hpp"
 #include "choir/train/report/report_page.hpp"
 #include "choir/train/report/svg_chart.hpp"
 
@@ -115,7 +116,7 @@ struct SweepCharts {
   Chart rate, efficiency, exposed;
   std::set<double> at;
   std::string x = "ranks";
-  int colour = 0;
+  std::size_t lines = 0;
 
   SweepCharts(const std::string& sweep, const std::string& unit) {
     if (sweep == "batch") x = "global_batch";
@@ -132,7 +133,8 @@ struct SweepCharts {
   }
   /// `base`: rate of one rank.
   void add(const std::string& name, const Rows& rows, double base) {
-    ChartSeries line{.label = name, .colour = colour, .curve = {}, .dots = true};
+    ChartSeries line{.label = name, .curve = {}, .dots = true};
+    take_turn(line, lines++, kColours - 1);  // the last colour is that of the ideal
     ChartSeries share = line, comm = line;
     for (const auto& [place, row] : best_of(rows, x)) {
       at.insert(place);
@@ -148,7 +150,6 @@ struct SweepCharts {
     rate.series.push_back(std::move(line));
     efficiency.series.push_back(std::move(share));
     if (!comm.curve.x.empty()) exposed.series.push_back(std::move(comm));
-    colour = (colour + 1) % (kColours - 1);
   }
   /// As many times `base` as there are ranks: bent on a logarithmic axis.
   void add_ideal(const std::string& name, int of, double base) {
@@ -206,19 +207,37 @@ std::string one_sweep(const std::string& sweep, const Rows& rows, const std::str
          "</div>";
 }
 
+/// The processors and GPUs of the rows, in words; "" where the table does not say.
+std::string measured_on(const ScalingTable& table) {
+  std::set<std::string> all;
+  for (const ScalingRow& row : table.rows) {
+    std::string here;
+    for (const char* column : {"cpus", "cpu_clocks", "gpus"}) {
+      std::string text = row.text(column);  // of the first and the last a JSON list
+      std::erase_if(text, [](char c) { return c == '[' || c == ']' || c == '"'; });
+      if (!text.empty()) here += (here.empty() ? "" : ", ") + text;
+    }
+    if (!here.empty()) all.insert(here);
+  }
+  std::string out;
+  for (const std::string& here : all) out += (out.empty() ? "" : "; ") + here;
+  return out.empty() ? "" : "<p class=lead>Measured on " + escape_html(out) + ".</p>";
+}
+
 }  // namespace
 
 std::string scaling_section(const ScalingTable& table) {
   std::map<std::string, Rows> sweeps;
   for (const ScalingRow& row : table.rows)
     if (row.valid) sweeps[row.text("sweep")].push_back(&row);
-  std::string body;
+  std::string body = measured_on(table);
   if (table.invalid > 0)
     body += fmt::format("<p class=warn>{} of {} rows are not VALID and are not drawn.</p>",
                         table.invalid, table.rows.size());
   if (table.damaged > 0)
-    body += fmt::format("<p class=warn>{} lines are no rows (cut off?) and are left out.</p>",
-                        table.damaged);
+    body += fmt::format("<p class=warn>{} {} (cut off?) and left out.</p>",
+                        counted(table.damaged, "line"),
+                        table.damaged == 1 ? "is no row" : "are no rows");
   for (const auto& [name, rows] : sweeps) body += one_sweep(name, rows, table.unit);
   return section("Benchmark " + table.path, body + all_rows(table));
 }

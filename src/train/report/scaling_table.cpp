@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -40,28 +41,48 @@ std::vector<std::string> split_csv(const std::string& line) {
   return cells;
 }
 
+namespace {
+
+constexpr std::array kNeeded{"ranks", "tok_s", "valid"};
+
+bool has(const std::vector<std::string>& cells, const std::string& cell) {
+  return std::find(cells.begin(), cells.end(), cell) != cells.end();
+}
+
+/// Of several tables in one file each has a header, which an older program wrote with fewer
+/// columns.
+bool is_header(const std::vector<std::string>& cells) {
+  return std::all_of(kNeeded.begin(), kNeeded.end(),
+                     [&](const char* needed) { return has(cells, needed); });
+}
+
+}  // namespace
+
 ScalingTable parse_scaling(const std::string& text, const std::string& path) {
   ScalingTable table;
   table.path = path;
   std::istringstream lines(text);
+  std::vector<std::string> columns;  // of the header above
   bool speech = false;
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line.starts_with('#')) continue;
     std::vector<std::string> cells = split_csv(line);
-    if (table.columns.empty()) {
-      table.columns = cells;
-      for (const char* needed : {"ranks", "tok_s", "valid"})
-        if (std::find(cells.begin(), cells.end(), needed) == cells.end())
+    if (columns.empty())
+      for (const char* needed : kNeeded)
+        if (!has(cells, needed))
           throw DataError(fmt::format("{} has no column '{}' in its first line", path, needed),
                           "name files of `choir bench step --csv` or of bench/scaling.sh");
+    if (is_header(cells)) {
+      columns = std::move(cells);
+      for (const std::string& column : columns)
+        if (!has(table.columns, column)) table.columns.push_back(column);
       continue;
     }
-    if (cells == table.columns) continue;  // several runs in one file
     ScalingRow row;
-    for (std::size_t i = 0; i < cells.size() && i < table.columns.size(); ++i)
-      row.cells[table.columns[i]] = std::move(cells[i]);
+    for (std::size_t i = 0; i < cells.size() && i < columns.size(); ++i)
+      row.cells[columns[i]] = std::move(cells[i]);
     row.ranks = row.number("ranks");
-    if (cells.size() != table.columns.size() || row.ranks < 1) {
+    if (cells.size() != columns.size() || row.ranks < 1) {
       ++table.damaged;
       continue;
     }

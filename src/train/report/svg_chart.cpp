@@ -97,6 +97,23 @@ std::string x_axis(const Chart& chart, const Plane& plane) {
                            escape_html(chart.x_label));
 }
 
+/// A dot, square, triangle or diamond by the round.
+std::string mark(const ChartSeries& series, double x, double y) {
+  if (series.round == 0)
+    return fmt::format("<circle class=f{} cx={:.1f} cy={:.1f} r=3 />", series.colour, x, y);
+  const char* shape = series.round == 1   ? "m-3.5-3.5h7v7h-7z"
+                      : series.round == 2 ? "m0-4.5l4.2 7.5h-8.4z"
+                                          : "m0-5l5 5l-5 5l-5-5z";
+  return fmt::format("<path class=f{} d=\"M{:.1f} {:.1f}{}\"/>", series.colour, x, y, shape);
+}
+
+/// Classes of the path of a series.
+std::string line_class(const ChartSeries& series) {
+  std::string text = fmt::format("l s{}", series.colour);
+  if (series.dashed) return text + " d";
+  return series.round > 0 ? fmt::format("{} r{}", text, series.round) : text;
+}
+
 std::string line(const ChartSeries& series, const Plane& plane) {
   std::vector<CurveColumn> columns = decimate(series.curve, plane.left(), plane.right(), kColumns);
   std::erase_if(columns,
@@ -110,9 +127,7 @@ std::string line(const ChartSeries& series, const Plane& plane) {
     up += fmt::format("{}{:.1f} {:.1f}", i ? "L" : "M", plane.x(c.x), plane.y(c.high));
     down += fmt::format("L{:.1f} {:.1f}", plane.x(back.x), plane.y(back.low));
     spread = spread || c.high > c.low;
-    if (series.dots || columns.size() == 1)
-      points += fmt::format("<circle class=f{} cx={:.1f} cy={:.1f} r=3 />", series.colour,
-                            plane.x(c.x), plane.y(c.mean));
+    if (series.dots || columns.size() == 1) points += mark(series, plane.x(c.x), plane.y(c.mean));
   }
   std::string out;
   const bool pale = series.noisy && columns.size() >= kSmoothed && !spread;
@@ -124,8 +139,7 @@ std::string line(const ChartSeries& series, const Plane& plane) {
           fmt::format("{}{:.1f} {:.1f}", middle.empty() ? "M" : "L", plane.x(c.x), plane.y(c.mean));
   }
   if (spread) out += fmt::format("<path class=\"f{} b\" d=\"{}{}Z\"/>", series.colour, up, down);
-  out += fmt::format("<path class=\"l s{}{}\" d=\"{}\"/>", series.colour, series.dashed ? " d" : "",
-                     middle);
+  out += fmt::format("<path class=\"{}\" d=\"{}\"/>", line_class(series), middle);
   return out + points;
 }
 
@@ -186,7 +200,23 @@ std::string legend_key(int colour, const std::string& label, bool dashed) {
                      colour, escape_html(label));
 }
 
+void take_turn(ChartSeries& series, std::size_t index, int colours) {
+  const auto all = static_cast<std::size_t>(colours);
+  series.colour = static_cast<int>(index % all);
+  series.round = static_cast<int>(index / all % kRounds);
+}
+
 namespace {
+
+/// As legend_key(); from the second round on with a piece of the line and its mark.
+std::string series_key(const ChartSeries& series) {
+  if (series.round == 0 || series.dashed)
+    return legend_key(series.colour, series.label, series.dashed);
+  return fmt::format(
+      "<span class=key><svg viewBox=\"0 0 34 12\"><path class=\"{}\" d=\"M0 6H34\"/>{}</svg>"
+      "{}</span>",
+      line_class(series), series.dots ? mark(series, 17, 6) : "", escape_html(series.label));
+}
 
 double shown_value(const Curve& curve, Chart::Shown shown) {
   std::vector<double> values;
@@ -212,7 +242,7 @@ std::string caption(const Chart& chart) {
   out += "<div class=keys>";
   for (const ChartSeries& s : chart.series) {
     if (s.label.empty()) continue;
-    std::string key = legend_key(s.colour, s.label, s.dashed);
+    std::string key = series_key(s);
     if (values)
       key.insert(key.rfind("</span>"),
                  " <b>" + number_text(shown_value(s.curve, chart.shown)) + "</b>");

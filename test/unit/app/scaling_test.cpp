@@ -186,6 +186,24 @@ TEST(Scaling, EveryLineOfTheCsvHasAllColumns) {
   EXPECT_NE(to_table(sweep).find("cannot be divided"), std::string::npos);
 }
 
+TEST(Scaling, TheProcessorIsNamedBesideTheGpu) {
+  json run = run_of("strong", 1, 8, 8, 1), silent = run_of("strong", 2, 4, 8, 1);
+  run["provenance"]["cpus"] = {"EPYC \"9654\"", "Xeon"};
+  run["provenance"]["cpu_clocks"] = "2400 MHz then";
+  run["provenance"]["gpus"] = {"NVIDIA H200 GPU-1", "NVIDIA H200 GPU-2"};
+  const Sweep sweep = judged({run, silent});  // the second is of a program that did not say
+  EXPECT_NE(to_csv(sweep).find(",hosts,cpus,cpu_clocks,gpus,"), std::string::npos);
+  EXPECT_NE(
+      to_csv(sweep).find("\"[\"\"EPYC \\\"\"9654\\\"\"\"\",\"\"Xeon\"\"]\",\"2400 MHz then\","),
+      std::string::npos)
+      << to_csv(sweep);
+  EXPECT_NE(to_csv(sweep).find("\"[\"\"h1\"\"]\",\"\",\"\",\"\",\"\","), std::string::npos);
+  EXPECT_NE(to_table(sweep).find("measured on EPYC \"9654\"; Xeon; NVIDIA H200; clocks"),
+            std::string::npos)
+      << to_table(sweep);
+  EXPECT_EQ(to_table(judged({silent})).find("measured on"), std::string::npos);
+}
+
 TEST(Scaling, TheKneeIsNamed) {
   // 100, 190, 380 x 0.96 and then hardly more: 800/8, 1600/8.4, 3200/8.8, 6400/17.
   std::vector<json> runs;
@@ -200,6 +218,34 @@ TEST(Scaling, TheKneeIsNamed) {
   EXPECT_NE(text.find("2.000x"), std::string::npos);  // sqrt(32 / 8)
   EXPECT_NE(text.find("4.000x"), std::string::npos);
   EXPECT_NE(advice(judged({runs[0], runs[1]}), {}).find("no knee"), std::string::npos);
+}
+
+// Two layouts, and one that is crowded: each has its knee; the fastest is zero1 with 1600 in 4 s,
+// but dp of one rank works 800 in 5 s on one core: 6.25e-3 against 2 x 2.5e-3 core-seconds a token,
+// 80 %.
+TEST(Scaling, EverySeriesOfABatchSweepIsSpokenOf) {
+  std::vector<json> runs{run_of("batch", 1, 8, 8, 3),     run_of("batch", 1, 16, 16, 6),
+                         run_of("batch", 2, 4, 8, 4),     run_of("batch", 2, 8, 16, 4),
+                         run_of("batch", 2, 16, 32, 7.9), run_of("batch", 16, 1, 16, 1)};
+  for (int k = 2; k < 5; ++k) runs[static_cast<std::size_t>(k)]["notes"]["layout"] = "zero1";
+  runs[5]["oversubscribed"] = true;
+  const std::string text = advice(judged(runs), {});
+  EXPECT_NE(text.find("Batches on 1 rank (dp). lr:"), std::string::npos) << text;
+  EXPECT_NE(text.find("Batches on 2 ranks (zero1).\n"), std::string::npos);
+  EXPECT_NE(text.find("Batches on 16 ranks (dp).\n"), std::string::npos);
+  EXPECT_NE(text.find("The knee is at a batch of 8 (8 a rank and micro-batch)"), std::string::npos);
+  EXPECT_NE(text.find("The knee is at a batch of 16 (8 a rank and micro-batch)"),
+            std::string::npos);
+  EXPECT_NE(text.find("Of these 3 series the fastest is zero1 on 2 ranks at a batch of 32"),
+            std::string::npos);
+  EXPECT_NE(text.find("dp on 1 rank at a batch of 8 costs 76 % of that"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("Oversubscribed rows do not count."), std::string::npos);
+  EXPECT_EQ(text.find("16 ranks at"), std::string::npos);
+  runs[5]["oversubscribed"] = false;
+  EXPECT_NE(advice(judged(runs), {}).find("fastest is dp on 16 ranks at a batch of 16 (1600"),
+            std::string::npos);
+  EXPECT_NE(advice(judged({runs[0]}), {}).find("One batch names no knee"), std::string::npos);
 }
 
 TEST(Scaling, TimeToATargetFollowsTheNoiseScale) {

@@ -77,7 +77,7 @@ TEST(Sampler, AnEpochUsesNoPositionTwice) {
 TEST(Sampler, TooShortIsSaidWithNumbers) {
   EXPECT_DATA_ERROR(Sampler(64, 64, 1), "has 64 tokens, fewer than the 65 of one sample");
   EXPECT_EQ(Sampler(65, 64, 1).window(5).start, 0);
-  EXPECT_DATA_ERROR(EvalSampler(1, 8), "has 1 tokens");
+  EXPECT_DATA_ERROR(EvalSampler(1, 8), "has 1 token;");
 }
 
 TEST(EvalSampler, CoversEveryTargetOnce) {

@@ -19,7 +19,7 @@ struct ScalingRow {
 
 struct ScalingTable {
   std::string path;
-  std::vector<std::string> columns;
+  std::vector<std::string> columns;  ///< of all its headers
   std::vector<ScalingRow> rows;
   std::size_t invalid = 0;  ///< of them
   std::size_t damaged = 0;  ///< lines that were no rows

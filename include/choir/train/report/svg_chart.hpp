@@ -35,8 +35,15 @@ struct ChartSeries {
   Curve curve;
   bool dots = false;    ///< a point at each value
   bool dashed = false;  ///< a limit or an ideal, not a measurement
-  bool noisy = false;   ///< from kSmoothed values on pale, with its running mean in front
+  /// 0 solid with round dots; 1, 2, 3: other dashes and marks, where the colours come again.
+  int round = 0;
+  bool noisy = false;  ///< from kSmoothed values on pale, with its running mean in front
 };
+
+inline constexpr int kRounds = 4;
+/// Colour and round of the index-th of several lines, where `colours` are taken in turn. From
+/// colours * kRounds on they repeat.
+void take_turn(ChartSeries& series, std::size_t index, int colours);
 
 /// Fewer values than that are seen as they are; more than a picture has columns are means already.
 inline constexpr std::size_t kSmoothed = 60, kColumns = 400;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/error.hpp"
@@ -278,7 +279,49 @@ TEST(ScalingTables, OnlyValidRowsAreDrawn) {
   EXPECT_EQ(table.rows[1].text("layout"), "dp=2, zero");
   const std::string page = scaling_section(table);
   EXPECT_NE(page.find("1 of 3 rows are not VALID"), std::string::npos);
-  EXPECT_NE(page.find("1 lines are no rows"), std::string::npos);
+  EXPECT_NE(page.find("1 line is no row"), std::string::npos);
+}
+
+TEST(ScalingTables, OlderHeadersBelowNewerOnes) {
+  const ScalingTable table = parse_scaling(
+      "ranks,tok_s,valid,cpus\n1,100,VALID,\"[\"\"A <1>\"\"]\"\n"
+      "valid,ranks,tok_s\nVALID,2,180\nVALID,4,300,\"[]\"\n",
+      "both.csv");
+  ASSERT_EQ(table.rows.size(), 2u);
+  EXPECT_EQ(table.damaged, 1u);
+  EXPECT_EQ(table.rows[1].ranks, 2);
+  EXPECT_EQ(table.rows[1].rate, 180);
+  EXPECT_EQ(table.columns, (std::vector<std::string>{"ranks", "tok_s", "valid", "cpus"}));
+  EXPECT_NE(scaling_section(table).find("Measured on A &lt;1&gt;."), std::string::npos);
+}
+
+// Of each line its path's classes and the mark's shape: no two are alike, and each is in the style.
+TEST(ScalingTables, ManyLayoutsCanBeToldApart) {
+  std::string text = "sweep,layout,ranks,tok_s,valid\n";
+  constexpr int kLayouts = 24;
+  for (int layout = 10; layout < 10 + kLayouts; ++layout)
+    for (const char* ranks : {"1", "2"})
+      text += "weak,tp" + std::to_string(layout) + "," + ranks + ",100,VALID\n";
+  const std::string page = scaling_section(parse_scaling(text, "many.csv"));
+  const std::string chart = page.substr(0, page.find("Efficiency"));
+  std::set<std::string> looks;
+  for (std::size_t at = 0; (at = chart.find("<path class=\"l s", at)) != std::string::npos; ++at) {
+    const std::size_t end = chart.find('"', at + 13);
+    if (chart.substr(at, end - at).ends_with(" d")) continue;  // the ideal
+    const std::string key = chart.substr(at + 13, end - at - 13);
+    if (chart.compare(end, 10, "\" d=\"M0 6H") == 0) continue;  // a piece in the legend
+    EXPECT_TRUE(looks.insert(key).second) << key;
+    if (const std::size_t round = key.find(" r"); round != std::string::npos) {
+      EXPECT_NE(page_style().find("." + key.substr(round + 1) + "{stroke-dasharray"),
+                std::string::npos);
+    }
+  }
+  EXPECT_EQ(looks.size(), static_cast<std::size_t>(kLayouts));
+  // 7 colours: 17 names have a piece of their line before them.
+  std::size_t pieces = 0;
+  for (std::size_t at = 0; (at = chart.find("d=\"M0 6H34\"", at)) != std::string::npos; ++at)
+    ++pieces;
+  EXPECT_EQ(pieces, static_cast<std::size_t>(kLayouts - 7));
 }
 
 TEST(ScalingTables, WithoutAValidRowThereIsNothingToDraw) {
