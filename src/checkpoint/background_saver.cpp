@@ -209,8 +209,14 @@ std::string BackgroundSaver::await_copied() {
   shared_->reading.help_as_team();
   shared_->reading.wait();
   std::unique_lock lock(shared_->mutex);
-  if (shared_->check.judge) shared_->changed.wait(lock, [this] { return shared_->judged; });
+  if (shared_->snapshot.copied() == nullptr || shared_->check.judge)
+    shared_->changed.wait(lock, [this] { return shared_->judged; });
   return shared_->refusal;
+}
+
+double BackgroundSaver::copy_seconds() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->snapshot.copied() == nullptr && shared_->judged ? shared_->copying : 0;
 }
 
 bool BackgroundSaver::pending() const {

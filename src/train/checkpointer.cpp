@@ -304,7 +304,9 @@ bool Checkpointer::report(const SaveResult& result) {
 }
 
 void Checkpointer::say_schedule(double step_seconds) {
-  std::array<double, 3> slowest{stall_, slowest_, step_seconds};
+  // A copy beside training takes from it about what it would have waited for.
+  const double cost = std::max(stall_, saver_ ? saver_->copy_seconds() : 0);
+  std::array<double, 3> slowest{cost, slowest_, step_seconds};
   engine_.mesh().world().all_reduce(slowest.data(), slowest.size(), DType::f64, ReduceOp::max);
   const std::string line = schedule_.saved(
       *saving_, {.stall = slowest[0], .whole = slowest[1], .step_seconds = slowest[2]});

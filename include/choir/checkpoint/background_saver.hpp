@@ -49,10 +49,13 @@ class BackgroundSaver {
              SaveCheck check = {});
   /// The same from the memory itself, which must not change until the result is there.
   void start_in_place(const CheckpointMeta& meta, const std::vector<StoredTensor>& tensors);
-  /// Local, but no rank returns before all have copied, where there is something to judge. Returns
-  /// at once when that has been, and otherwise copies with all OpenMP threads. Why the save will
-  /// not be, by SaveCheck::judge; "" when it goes on.
+  /// Local, but no rank returns before all have copied (of devices that the host does not see:
+  /// before the copies are queued). Returns at once when that has been, and otherwise copies with
+  /// all OpenMP threads. Why the save will not be, by SaveCheck::judge; "" when it goes on.
   std::string await_copied();
+  /// Local, after it: what the threads of the slowest rank took of the processors for the copy and
+  /// the digests, at most; 0 where a device copies by itself.
+  double copy_seconds() const;
 
   /// A save was started whose result was not taken.
   bool pending() const;
