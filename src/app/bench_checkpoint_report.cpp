@@ -79,7 +79,8 @@ std::string heading(const CheckpointReport& report) {
                      report.folder) +
          "# write, read: plain, one file, disjoint parts; save, load: with layout, checksums and "
          "manifest; async: by a thread (with a deck, training goes on),\n"
-         "# stall: what training waits for meanwhile. Times are those of the slowest rank; every "
+         "# stall: what training waits for: at its beginning (open) and before the first update, "
+         "for the copy (wr/rd). Times are those of the slowest rank; every "
          "write includes its fsync.\n" +
          fmt::format(
              "# reads: after fsync the system was asked to forget the file: {:.0f} % of it "
@@ -127,9 +128,12 @@ std::string to_text(const CheckpointReport& report) {
                   format_bytes(static_cast<double>(bench.most_of_a_rank)), bench.copy_rate / 1e9,
                   format_duration(bench.stall_floor()));
   if (!bench.steps.empty())
-    text += fmt::format("# steps while a save is in flight: {} (median of {}), alone {}\n",
-                        format_duration(median_of(bench.steps)), bench.steps.size(),
-                        format_duration(report.run.step_seconds));
+    text +=
+        fmt::format("# steps while a save is in flight: {} (median of {}), alone {}\n",
+                    format_duration(median_of(bench.steps)), bench.steps.size(),
+                    format_duration(report.run.step_seconds)) +
+        fmt::format("# of these the first, beside the copy, without its wait: {} (median of {})\n",
+                    format_duration(median_of(bench.first_steps)), bench.first_steps.size());
   for (const CheckpointBar& bar : bars_of(report.run)) text += bar_text(bar);
   return text + fmt::format("{}: {} accesses, {} elements wrong\n",
                             bench.valid() ? "VALID" : "INVALID", bench.rows.size(),

@@ -68,7 +68,8 @@ class Bench {
   void asynchronous(bool counts);
   AccessRound load(const std::string& access);
   void check(const std::string& access);
-  void train_meanwhile(bool counts);
+  double train_meanwhile(bool counts);
+  void await_copied();
 
   std::string checkpoints() const { return scratch_.path() + "/checkpoints"; }
   std::string plain_path() const { return scratch_.path() + "/plain"; }
@@ -191,33 +192,49 @@ void Bench::synchronous(bool counts) {
   remove(store_->directory().final_path(step_));
 }
 
-/// Steps until every rank's save has ended.
-void Bench::train_meanwhile(bool counts) {
-  std::int64_t flying = 1;
-  while (flying > 0) {
+/// Steps until every rank's save has ended. Seconds that the first waited for the copy.
+double Bench::train_meanwhile(bool counts) {
+  double waited = 0;
+  const auto wait = [&] {
     const double start = now_seconds();
-    request_.meanwhile();
-    double took = now_seconds() - start;
+    await_copied();
+    waited += now_seconds() - start;
+  };
+  std::int64_t flying = 1;
+  for (bool first = true; flying > 0; first = false) {
+    const double start = now_seconds();
+    request_.meanwhile(wait);
+    double took = now_seconds() - start, beside = took - waited;
     world_.all_reduce(&took, 1, DType::f64, ReduceOp::max);
+    world_.all_reduce(&beside, 1, DType::f64, ReduceOp::max);
     if (counts) result_.steps.push_back(took);
+    if (counts && first) result_.first_steps.push_back(beside);
     flying = saver_->in_flight() ? 1 : 0;
     world_.all_reduce(&flying, 1, DType::i64, ReduceOp::sum);
+  }
+  return waited;
+}
+
+void Bench::await_copied() {
+  if (saver_->copied() != nullptr) saver_->copied()->synchronize();
+  if (const std::string refusal = saver_->await_copied(); !refusal.empty()) {
+    NumericError error(refusal);
+    error.set_agreed_ranks(world_.size());
+    throw error;
   }
 }
 
 void Bench::asynchronous(bool counts) {
   world_.barrier();
   const double start = now_seconds();
-  if (request_.before) request_.before();
-  const double ready = now_seconds();
-  saver_->start(meta(), request_.saved);
-  if (saver_->copied() != nullptr) saver_->copied()->synchronize();
-  const double copied = now_seconds();
-  if (request_.meanwhile) train_meanwhile(counts);
+  saver_->start(meta(), request_.saved, request_.check ? request_.check() : SaveCheck{});
+  const double begun = now_seconds();
+  if (!request_.meanwhile) await_copied();
+  const double waited = request_.meanwhile ? train_meanwhile(counts) : now_seconds() - begun;
   const SaveResult saved = saver_->wait();
   require_saved(saved);
-  keep(counts, "stall", slowest({ready - start, copied - ready, 0, 0, copied - start}));
-  AccessRound whole = slowest({.total = copied - start + saved.seconds});
+  keep(counts, "stall", slowest({begun - start, waited, 0, 0, begun - start + waited}));
+  AccessRound whole = slowest({.total = begun - start + saved.seconds});
   whole.open = saved.layout_seconds, whole.transfer = saved.write_seconds;
   whole.sync = saved.fsync_seconds, whole.close = saved.commit_seconds;
   keep(counts, "async", whole);

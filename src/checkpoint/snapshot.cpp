@@ -14,7 +14,6 @@ namespace choir {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kRun = 1 << 20;  // what a thread copies at a time
 
 std::size_t padded(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -65,41 +64,47 @@ void Snapshot::take(const std::vector<StoredTensor>& tensors) {
   CHOIR_CHECK(needs <= bytes(), "a snapshot of {} bytes into {}", needs, bytes());
   tensors_ = tensors;
   runs_.clear();
+  std::vector<Run> now;
   queued_ = false;
   auto* to = static_cast<std::byte*>(memory_.data());
   for (StoredTensor& tensor : tensors_) {
-    const bool beside = tensor.device != nullptr && !tensor.device->host_visible();
+    const bool later = tensor.device != nullptr && tensor.device->host_visible();
+    const bool beside = tensor.device != nullptr && !later;
     CHOIR_CHECK(!beside || copies_, "{} is on a device of another kind", tensor.name);
     for (StoredPiece& piece : tensor.pieces) {
       const std::size_t bytes = bytes_of_piece(tensor, piece);
       const auto* from = static_cast<const std::byte*>(piece.data);
-      if (beside) {
-        if (!queued_) {
-          settled_->record(Stream(*device_));
-          copies_->stream().wait(*settled_);
-          queued_ = true;
-        }
-        copies_->stream().copy_to_host(to, from, bytes);
-      } else {
+      if (beside)
+        queue(to, from, bytes);
+      else
         for (std::size_t at = 0; at < bytes; at += kRun)
-          runs_.push_back({to + at, from + at, std::min(kRun, bytes - at)});
-      }
+          (later ? runs_ : now).push_back({to + at, from + at, std::min(kRun, bytes - at)});
       piece.data = to;
       to += padded(bytes);
     }
     tensor.device = nullptr;
   }
   if (queued_) copied_->record(copies_->stream());
-  copy_runs();
+  const std::int64_t n = std::ssize(now);
+#pragma omp parallel for schedule(dynamic, 4)
+  for (std::int64_t i = 0; i < n; ++i) copy(now[static_cast<std::size_t>(i)]);
 }
 
-void Snapshot::copy_runs() const {
-  const auto n = static_cast<std::int64_t>(runs_.size());
-#pragma omp parallel for schedule(dynamic, 4)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const Run& run = runs_[static_cast<std::size_t>(i)];
-    copy_past_cache(run.to, run.from, run.bytes);
+void Snapshot::copy(const Run& run) {
+  copy_past_cache(run.to, run.from, run.bytes);
+}
+
+void Snapshot::queue(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (!queued_) {
+    settled_->record(Stream(*device_));
+    copies_->stream().wait(*settled_);
+    queued_ = true;
   }
+  copies_->stream().copy_to_host(to, from, bytes);
+}
+
+void Snapshot::copy_run(std::int64_t i) const {
+  copy(runs_[static_cast<std::size_t>(i)]);
 }
 
 void Snapshot::wait() {

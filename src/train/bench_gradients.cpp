@@ -23,7 +23,7 @@ double sum_of_squares(const StoredTensor& tensor) {
   std::vector<std::byte> copy;
   for (const StoredPiece& piece : tensor.pieces) {
     const void* data = piece.data;
-    if (tensor.device != nullptr) {
+    if (tensor.device != nullptr && !tensor.device->host_visible()) {
       copy.resize(static_cast<std::size_t>(piece.count) * size_of(tensor.dtype));
       tensor.device->copy_to_host(copy.data(), data, copy.size());
       data = copy.data();

@@ -11,6 +11,7 @@
 #include "choir/train/checkpointer.hpp"
 #include "choir/train/run_setup.hpp"
 #include "choir/train/train_checkpoint.hpp"
+#include "choir/train/weight_check.hpp"
 #include "src/train/bench_batches.hpp"
 
 namespace choir {
@@ -48,8 +49,9 @@ class DeckState {
     engine_->instance().initialise(options.seed);
   }
 
-  /// Collective.
-  void step() {
+  /// Collective. `wait`: before the update; may be empty.
+  void step(const std::function<void()>& wait = {}) {
+    if (wait) engine_->before_update([&wait](const Stream&) { wait(); });
     engine_->step(
         step_, [&](std::int64_t j) { return data_->micro_batch(step_, j); }, data_->targets(step_),
         clock_);
@@ -74,13 +76,14 @@ class DeckState {
     return {.saved = tensors_to_save(*engine_, progress_),
             .held = tensors_to_load(*engine_, progress_),
             .device = &device_,
-            // What Checkpointer::save() does before it copies.
-            .before =
+            // As Checkpointer::save() does.
+            .check =
                 [this] {
-                  require_equal_parameters(*engine_, "parameters of the bench");
-                  tensors_to_save(*engine_, progress_);
+                  if (reads_weights_aside(*engine_)) return weight_check_of_save(*engine_);
+                  check_weights(*engine_, step_);
+                  return SaveCheck{};
                 },
-            .meanwhile = [this] { step(); },
+            .meanwhile = [this](const std::function<void()>& wait) { step(wait); },
             .folder = ""};
   }
 
@@ -158,7 +161,7 @@ SaveBench bench_save(std::int64_t bytes, Mesh& mesh, Device& device,
                   {.saved = pieces,
                    .held = pieces,
                    .device = &device,
-                   .before = {},
+                   .check = {},
                    .meanwhile = {},
                    .folder = ""},
                   options, options.step_seconds);

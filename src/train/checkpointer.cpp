@@ -10,6 +10,7 @@
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/text_units.hpp"
+#include "choir/train/weight_check.hpp"
 
 namespace choir {
 namespace {
@@ -182,33 +183,59 @@ void Checkpointer::save(const std::string& meta_json, std::optional<double> metr
                         double step_seconds) {
   drain();
   const double drained = now_seconds();
-  last_ = false;
-  // Nothing drifted is worth keeping: a rank with other weights ends the run, the checkpoints
-  // before stay.
-  require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
   const CheckpointMeta meta = meta_of(meta_json, metric);
+  last_ = false;
   const bool early = schedule_.early(progress_.step);
-  if (!saver_ || early) {
-    save_here(meta, false);
+  if (saver_ && !early) {
+    save_aside(meta, step_seconds, drained);
   } else {
-    *saving_ = progress_.step;
-    drain_ = 0;
-    saver_->start(meta, tensors_to_save(engine_, progress_));
-    if (saver_->copied() != nullptr) engine_.update_after(*saver_->copied());
-    stall_ = now_seconds() - drained;
-    log_.info("step {}: the state was copied in {}, training goes on while it is written",
-              progress_.step, format_duration(stall_));
+    check_weights(engine_, progress_.step);
+    save_here(meta, false);
   }
   seconds_ += now_seconds() - drained;
   // A save that was waited for to be measured says nothing about what others cost.
-  if (!saver_ || !early) say_schedule(step_seconds);
+  if (!saver_) say_schedule(step_seconds);
+}
+
+void Checkpointer::save_aside(const CheckpointMeta& meta, double step_seconds, double since) {
+  const bool aside = reads_weights_aside(engine_);
+  if (!aside) check_weights(engine_, progress_.step);
+  *saving_ = progress_.step;
+  drain_ = 0;
+  step_seconds_ = step_seconds;
+  saver_->start(meta, tensors_to_save(engine_, progress_),
+                aside ? weight_check_of_save(engine_) : SaveCheck{});
+  engine_.before_update([this](const Stream& stream) { before_update(stream); });
+  stall_ = now_seconds() - since;
+}
+
+/// Inside the step after the save, on every rank.
+void Checkpointer::before_update(const Stream& stream) {
+  const double start = now_seconds();
+  if (options_.enter) options_.enter("copying the state");
+  if (saver_->copied() != nullptr) stream.wait(*saver_->copied());
+  const std::string refusal = saver_->await_copied();
+  const double waited = now_seconds() - start;
+  stall_ += waited;
+  seconds_ += waited;
+  if (!refusal.empty()) {
+    last_ = true;
+    report(saver_->wait());
+    check_weights(engine_, *saving_);  // knows more, and throws
+    NumericError error(fmt::format("step {}: {}", *saving_, refusal), "continue without that node");
+    error.set_agreed_ranks(engine_.mesh().world().size());
+    throw error;
+  }
+  log_.info("step {}: the state was copied beside training, which waited {}, and is being written",
+            *saving_, format_duration(stall_));
+  say_schedule(step_seconds_);
 }
 
 bool Checkpointer::save_last(const std::string& meta_json, std::optional<double> metric) {
   drain();
   const double start = now_seconds();
   last_ = true;
-  require_equal_parameters(engine_, fmt::format("parameters after step {}", progress_.step));
+  check_weights(engine_, progress_.step);
   const bool saved = save_here(meta_of(meta_json, metric), true);
   seconds_ += now_seconds() - start;
   return saved;
@@ -277,10 +304,12 @@ bool Checkpointer::report(const SaveResult& result) {
 }
 
 void Checkpointer::say_schedule(double step_seconds) {
-  std::array<double, 3> slowest{stall_, slowest_, step_seconds};
+  // A copy beside training takes from it about what it would have waited for.
+  const double cost = std::max(stall_, saver_ ? saver_->copy_seconds() : 0);
+  std::array<double, 3> slowest{cost, slowest_, step_seconds};
   engine_.mesh().world().all_reduce(slowest.data(), slowest.size(), DType::f64, ReduceOp::max);
   const std::string line = schedule_.saved(
-      progress_.step, {.stall = slowest[0], .whole = slowest[1], .step_seconds = slowest[2]});
+      *saving_, {.stall = slowest[0], .whole = slowest[1], .step_seconds = slowest[2]});
   if (!line.empty()) log_.info("{}", line);
 }
 

@@ -71,7 +71,7 @@ void add_file_keys(Keys& fault) {
            "SIGKILL not in a step but at this instant of a save, as named by the checkpoint "
            "writer: of every rank that gets "
            "there, or of kill_rank; in the first save, or in that of kill_step.")
-      .one_of({"", "layout", "reserve", "write", "fsync", "written", "manifest", "rename",
+      .one_of({"", "copy", "layout", "reserve", "write", "fsync", "written", "manifest", "rename",
                "replace", "latest", "prune"});
   fault.add("truncate_data", &Part::truncate_data, "path",
             "This file loses half of its bytes before data is opened; a copy stays beside it, as "

@@ -33,9 +33,11 @@ void add_service_keys(Table& table) {
            "hours a node divided by the nodes, at most 24.")
       .at_least(0);
   checkpoint
-      .add("async", &CheckpointSection::async, "",
-           "true: the state is copied to host memory, and written while training goes on. auto: "
-           "the same where that memory is there, else as false. false: training waits.")
+      .add(
+          "async", &CheckpointSection::async, "",
+          "true: the state is copied to host memory and written while training goes on, whose next "
+          "update waits for the copy. auto: the same where that memory is there, else as false. "
+          "false: training waits for all of it.")
       .one_of({"auto", "true", "false"});
   checkpoint
       .add("keep", &CheckpointSection::keep, "checkpoints", "The last so many are kept. 0: all.")

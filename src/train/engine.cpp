@@ -67,7 +67,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, double valid_token
   slot.host_seconds = now_seconds() - start;
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
   // A recorded step cannot wait in its middle for what is not part of it.
-  if (graphs_ && awaited_) stream.wait(*std::exchange(awaited_, nullptr));
+  if (graphs_) settle_readers(clock);
   *fmt::format_to_n(name_, sizeof name_ - 1, "step {}", step + 1).out = 0;
   run(slot, [&] { queue_work(slot, batch_of, clock); });
   stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
@@ -137,7 +137,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .beta1 = options_.adamw.beta1,
                          .beta2 = options_.adamw.beta2,
                          .scaling = options_.loss_scaling});
-  if (awaited_) stream.wait(*std::exchange(awaited_, nullptr));
+  settle_readers(clock);
   instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
   const bool gathers = options_.control != NegativeControl::stale_gather;
@@ -148,6 +148,15 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   enter(slot, clock, Phase::comm);
   if (gathers) gatherer.finish_update();
   enter(slot, clock, Phase::other);
+}
+
+void Engine::settle_readers(PhaseClock& clock) {
+  const auto wait = std::exchange(before_update_, nullptr);
+  if (!wait) return;
+  const Phase phase = clock.current();
+  if (!staged_) clock.enter(Phase::other);
+  wait(instance_.stream());
+  if (!staged_) clock.enter(phase);
 }
 
 void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "choir/checkpoint/manifest.hpp"
+#include "choir/train/weight_check.hpp"
 
 namespace choir {
 namespace {
@@ -44,17 +45,6 @@ const Parameter* parameter_named(const ModelInstance& instance, const std::strin
   for (const Parameter& p : instance.storage().parameters().parameters())
     if (p.resident() && (name.empty() || p.name == name)) return &p;
   return nullptr;
-}
-
-/// What ParameterStorage::digest() looks at, with whether it is host memory. Empty where this rank
-/// has no part of a parameter.
-std::pair<TensorView, bool> digested(const ParameterStorage& storage, const Parameter& p) {
-  const Sharding& sharding = storage.sharding();
-  if (sharding.values_sharded())
-    return {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
-            storage.masters_outside()};
-  if (sharding.stage() == 0) return {p.master, storage.masters_outside()};
-  return {p.value, false};
 }
 
 }  // namespace
@@ -87,7 +77,7 @@ void Faults::require_parameters(ModelInstance& instance) const {
   }
   if (section_.flip_rank == rank_) {
     const Parameter* p = parameter_named(instance, section_.flip_parameter);
-    if (p == nullptr || digested(instance.storage(), *p).first.count() == 0)
+    if (p == nullptr || compared_memory(instance.storage(), *p).first.count() == 0)
       refuse("fault.flip_parameter", section_.flip_parameter, "has no part of it");
   }
 }
@@ -160,7 +150,7 @@ void Faults::flip_weight(std::int64_t step, ModelInstance& instance) const {
   if (section_.flip_rank != rank_ || section_.flip_step != step) return;
   const Parameter* p = parameter_named(instance, section_.flip_parameter);
   say(rank_, fmt::format("has a bit of {} flipped after step {}", p->name, step));
-  const auto [view, outside] = digested(instance.storage(), *p);
+  const auto [view, outside] = compared_memory(instance.storage(), *p);
   Device& device = instance.device();
   instance.stream().synchronize();
   auto* const there = static_cast<std::byte*>(view.data);

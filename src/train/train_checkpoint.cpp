@@ -28,7 +28,7 @@ StoredTensor stored(const std::string& name, const Parameter& p, const Held& hel
                     ModelInstance& instance, const Share& share) {
   const TensorView& mine = held.view;
   StoredTensor result{.name = name, .dtype = mine.dtype, .shape = p.shape, .pieces = {}};
-  if (!held.outside && !instance.device().host_visible()) result.device = &instance.device();
+  if (!held.outside) result.device = &instance.device();
   const Range slice = instance.storage().owned(p);
   std::vector<ShardRun> runs;
   std::int64_t n = 0, at = 0;
@@ -99,8 +99,8 @@ void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bo
                                   (mean ? ".running_mean" : ".running_variance"),
                           .dtype = instance.storage().precision().statistic,
                           .shape = weight.shape,
-                          .pieces = {}};
-      if (!instance.device().host_visible()) tensor.device = &instance.device();
+                          .pieces = {},
+                          .device = &instance.device()};
       const TensorView& values = mean ? norm.mean : norm.variance;
       if (weight.resident() && mine)
         for (const ShardRun& run : shard_runs(weight))

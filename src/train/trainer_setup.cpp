@@ -120,8 +120,10 @@ void Trainer::build() {
   };
   checkpointer_ = std::make_unique<Checkpointer>(
       deck_, directory_.checkpoints(), *engine_, progress_, faults_, log_,
-      Checkpointer::Options{
-          .async = async, .snapshot_bytes = plan_.snapshot_bytes, .record = record});
+      Checkpointer::Options{.async = async,
+                            .snapshot_bytes = plan_.snapshot_bytes,
+                            .record = record,
+                            .enter = [this](std::string_view phase) { watch_.save(phase); }});
   // All ranks at once, as they will compute.
   mesh_.world().barrier();
   const DType compute = options.precision.compute;

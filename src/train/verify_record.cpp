@@ -28,7 +28,7 @@ void for_each(const StoredTensor& tensor, const Visit& visit) {
   std::vector<std::byte> copy;
   for (const StoredPiece& piece : tensor.pieces) {
     const auto* data = static_cast<const std::byte*>(piece.data);
-    if (tensor.device != nullptr) {
+    if (tensor.device != nullptr && !tensor.device->host_visible()) {
       copy.resize(static_cast<std::size_t>(piece.count) * size_of(tensor.dtype));
       tensor.device->copy_to_host(copy.data(), data, copy.size());
       data = copy.data();

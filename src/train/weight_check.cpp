@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 
 #include "choir/comm/gather_text.hpp"
 #include "choir/comm/mpi_session.hpp"
@@ -36,6 +37,83 @@ std::string listed(const std::vector<int>& ranks) {
   for (const int r : ranks) words.push_back(std::to_string(r));
   return join(words, ", ");
 }
+
+/// Depends on every digest, and on their order.
+std::uint64_t fold(std::uint64_t all, std::uint64_t next) {
+  constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+  return (all ^ next) * kOdd;
+}
+
+/// `digests`: of the parameters in their order, of which some are whole on the tensor axis.
+WeightDigest folded(std::span<const std::uint64_t> digests, const std::vector<bool>& whole) {
+  WeightDigest all;
+  for (std::size_t i = 0; i < digests.size(); ++i) {
+    all.all = fold(all.all, digests[i]);
+    if (whole[i]) all.shared = fold(all.shared, digests[i]);
+  }
+  return all;
+}
+
+std::vector<bool> whole_on_tensor_axis(const ParameterStorage& storage) {
+  std::vector<bool> whole;
+  for (const Parameter& p : storage.parameters().parameters())
+    whole.push_back(p.shard.split_dim < 0);
+  return whole;
+}
+
+/// What weights are compared by, without the engine.
+struct Comparison {
+  Layout layout;
+  int holders = 1;  ///< consecutive replicas that hold one copy of the weights together
+  std::vector<bool> whole;
+
+  explicit Comparison(const Engine& engine)
+      : layout(engine.instance().mesh().layout()),
+        whole(whole_on_tensor_axis(engine.instance().storage())) {
+    const Sharding& sharding = engine.instance().storage().sharding();
+    if (sharding.values_sharded()) holders = sharding.group().size();
+  }
+
+  /// Collective over all ranks, which `world` has in their order.
+  std::vector<WeightDispute> judge(Communicator& world,
+                                   std::span<const std::uint64_t> digests) const {
+    std::vector<WeightDigest> all(static_cast<std::size_t>(world.size()));
+    all[static_cast<std::size_t>(world.rank())] = folded(digests, whole);
+    static_assert(sizeof(WeightDigest) == 2 * sizeof(std::int64_t));
+    world.all_gather(all.data(), 2, DType::i64);
+    return disputes(layout, held_together(all));
+  }
+
+ private:
+  std::vector<WeightDigest> held_together(const std::vector<WeightDigest>& parts) const {
+    if (holders == 1) return parts;
+    std::vector<WeightDigest> together(parts.size());
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+      const std::vector<int> replicas = layout.replicas(static_cast<int>(r));
+      const auto mine = std::find(replicas.begin(), replicas.end(), static_cast<int>(r));
+      const auto first = (mine - replicas.begin()) / holders * holders;
+      for (std::ptrdiff_t i = first; i < first + holders; ++i) {
+        const auto member = static_cast<std::size_t>(replicas[static_cast<std::size_t>(i)]);
+        together[r].all = fold(together[r].all, parts[member].all);
+        together[r].shared = fold(together[r].shared, parts[member].shared);
+      }
+    }
+    return together;
+  }
+};
+
+/// "of ranks 0, 1, 2 the others agree, not 1; ..."
+std::string to_string(const std::vector<WeightDispute>& list) {
+  std::string text;
+  for (const WeightDispute& dispute : list)
+    text += fmt::format("{}of ranks {}{}", text.empty() ? "" : "; ", listed(dispute.ranks),
+                        dispute.wrong.size() == dispute.ranks.size()
+                            ? " none has a majority"
+                            : fmt::format(" the others agree, not {}", listed(dispute.wrong)));
+  return text;
+}
+
+constexpr const char* kDiffer = "weights that should be the same bits differ";
 
 /// Collective over the replicas. The first parameter in which they differ, "" when that cannot be
 /// told.
@@ -86,33 +164,56 @@ std::vector<WeightDispute> disputes(const Layout& layout,
   return list;
 }
 
+std::pair<TensorView, bool> compared_memory(const ParameterStorage& storage, const Parameter& p) {
+  const Sharding& sharding = storage.sharding();
+  if (sharding.values_sharded())
+    return {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
+            storage.masters_outside()};
+  if (sharding.stage() == 0) return {p.master, storage.masters_outside()};
+  return {p.value, false};
+}
+
 void check_weights(Engine& engine, std::int64_t step) {
   const ParameterStorage& storage = engine.instance().storage();
   Communicator& world = engine.mesh().world();
-  std::vector<WeightDigest> digests(static_cast<std::size_t>(world.size()));
-  digests[static_cast<std::size_t>(world.rank())] = {.all = storage.digest(),
-                                                     .shared = storage.digest(true)};
-  static_assert(sizeof(WeightDigest) == 2 * sizeof(std::int64_t));
-  world.all_gather(digests.data(), 2, DType::i64);
-  const std::vector<WeightDispute> list = disputes(engine.mesh().layout(), digests);
+  std::vector<std::uint64_t> digests;
+  for (const Parameter& p : storage.parameters().parameters())
+    digests.push_back(storage.digest_of(p));
+  const std::vector<WeightDispute> list = Comparison(engine).judge(world, digests);
   if (list.empty()) return;
   std::vector<int> named;
-  std::string groups;
-  for (const WeightDispute& dispute : list) {
+  for (const WeightDispute& dispute : list)
     for (const int r : dispute.wrong)
       if (!among(named, r)) named.push_back(r);
-    groups += fmt::format("{}of ranks {}{}", groups.empty() ? "" : "; ", listed(dispute.ranks),
-                          dispute.wrong.size() == dispute.ranks.size()
-                              ? " none has a majority"
-                              : fmt::format(" the others agree, not {}", listed(dispute.wrong)));
-  }
   NumericError error(
-      fmt::format("step {}: weights that should be the same bits differ: {}: {}", step,
-                  who(engine, named), groups),
+      fmt::format("step {}: {}: {}: {}", step, kDiffer, who(engine, named), to_string(list)),
       "the memory or the arithmetic of that rank is at fault: go on without its node, from the "
       "last checkpoint");
   error.set_agreed_ranks(world.size());
   throw error;
+}
+
+SaveCheck weight_check_of_save(Engine& engine) {
+  CHOIR_CHECK(reads_weights_aside(engine), "weights on the {} device",
+              name_of(engine.instance().device().kind()));
+  if (engine.mesh().world().size() == 1) return {};
+  const ParameterStorage& storage = engine.instance().storage();
+  SaveCheck check;
+  for (const Parameter& p : storage.parameters().parameters()) {
+    const TensorView view = compared_memory(storage, p).first;
+    check.memory.emplace_back(static_cast<const std::byte*>(view.data), view.bytes());
+  }
+  check.judge = [comparison = Comparison(engine)](Communicator& comm,
+                                                  std::span<const std::uint64_t> digests) {
+    const std::vector<WeightDispute> list = comparison.judge(comm, digests);
+    return list.empty() ? std::string() : fmt::format("{}: {}", kDiffer, to_string(list));
+  };
+  return check;
+}
+
+bool reads_weights_aside(Engine& engine) {
+  const ModelInstance& instance = engine.instance();
+  return instance.device().host_visible() && instance.storage().offloaded() == nullptr;
 }
 
 }  // namespace choir

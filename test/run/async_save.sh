@@ -9,7 +9,7 @@ train 2 waits "${often[@]}" checkpoint.async=false
 expect "without async" 0 "checkpoint waits/checkpoints/step_00000040"
 check "... nothing is copied" lacks out "the state was copied"
 train 2 async "${often[@]}" checkpoint.async=true
-expect "with async" 0 "step 2: the state was copied in" "checkpoint async/checkpoints/step_00000002" "; stall " \
+expect "with async" 0 "step 2: the state was copied beside training, which waited" "checkpoint async/checkpoints/step_00000002" "; stall " \
   "checkpoint snapshot" "checkpoint async/checkpoints/step_00000040"
 check "every step was saved" diff <(ls waits/checkpoints) <(ls async/checkpoints)
 check "the losses, bit by bit" same_losses waits async
@@ -20,8 +20,8 @@ check "stall, drain and commit are in the metrics" test 20 = "$(grep -cE \
   '^\{"event":"save","step":[0-9]+,"saved":true,.*"stall":[0-9.]+,"drain":[0-9.]+,.*"commit":[0-9.]+,"total":' async/metrics.jsonl)"
 check "19 of them were asynchronous" test 19 = "$(grep -c '"async":true' async/metrics.jsonl)"
 
-# Killed while the thread writes: up to the rename the one before counts, from then on the new one.
-for instant in write manifest latest; do
+# Killed before the thread copies, or while it writes: up to the rename the one before counts, from then on the new one.
+for instant in copy write latest; do
   name=killed_$instant
   train 2 "$name" "${common[@]}" train.max_steps=6 checkpoint.interval=2 checkpoint.async=true
   train 2 "$name" "${often[@]}" checkpoint.async=true fault.enable=true fault.kill_in_save=$instant
@@ -55,7 +55,7 @@ check "... once" test "$(grep -c advice: out)" = 1
 three=("${common[@]}" train.max_steps=4 checkpoint.interval=2)
 train 3 waits3 "${three[@]}" checkpoint.async=false
 train 3 async3 "${three[@]}" checkpoint.async=true
-expect "3 ranks" 0 "step 2: the state was copied in" "checkpoint async3/checkpoints/step_00000004"
+expect "3 ranks" 0 "step 2: the state was copied beside training, which waited" "checkpoint async3/checkpoints/step_00000004"
 check "... the checkpoint on the way, bit by bit" same_tensors waits3/checkpoints/step_00000002 async3/checkpoints/step_00000002
 check "... and the last" same_tensors waits3 async3
 

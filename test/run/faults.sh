@@ -32,10 +32,15 @@ train 2 flipped_bf16 "${quick[@]}" "${flip[@]}" watch.weights=2 train.precision=
 expect "a bit of a master weight, two ranks" 4 "step 6: weights that should be the same bits differ" "rank 1 on" "none has a majority"
 train 2 flipped_zero1 "${quick[@]}" "${flip[@]}" watch.weights=2 parallel.zero=1
 expect "a bit of a weight, ZeRO 1" 4 "step 6: weights that should be the same bits differ" "rank 1 on"
-train 2 flipped_unseen "${fault[@]}" "${flip[@]}" eval.interval=0
-expect "... is found by the next save, where nobody compares before" 5 "parameters after step 10"
+for async in true false; do
+  name=flipped_unseen_$async
+  train 2 "$name" "${fault[@]}" "${flip[@]}" eval.interval=0 checkpoint.interval=5 checkpoint.async=$async
+  expect "... is found by the next save, where nobody compares before, async $async" 4 \
+    "step 10: weights that should be the same bits differ: rank 0 on" "(first in " "none has a majority"
+  check "... and the checkpoint before is the last" test "$(ls "$name/checkpoints")" = $'latest\nstep_00000005'
+done
 
 train 2 in_save "${fault[@]}" eval.interval=0 checkpoint.interval=4 watch.save=1 fault.hang_rank=1 fault.hang_step=8 fault.phase=save
-expect "a rank hangs in a save" 5 "watchdog: rank" "in phase \"checkpoint\" (allowed: 1.0 s); rank 1 (process" "has not entered"
+expect "a rank hangs in a save" 5 "watchdog: rank 1 on" "in phase \"checkpoint\" (allowed: 1.0 s); rank 1 is behind" "has not entered"
 train 2 in_evaluation "${fault[@]}" watch.evaluation=1 fault.pause_rank=0 fault.pause_step=10 fault.phase=evaluation
 expect "a rank is stopped in an evaluation" 5 "watchdog: rank" "(allowed: 1.0 s)" "rank 0"

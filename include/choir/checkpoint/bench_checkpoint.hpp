@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/checkpoint/background_saver.hpp"
 #include "choir/checkpoint/stored_tensor.hpp"
 #include "choir/comm/communicator.hpp"
 
@@ -19,10 +20,11 @@ struct CheckpointBenchCase {
   /// All that this rank holds of the same tensors, replicas of what others save included.
   std::vector<StoredTensor> held;
   Device* device = nullptr;  ///< of the pieces that are not the host's
-  /// What training waits for before each copy of an asynchronous save; may be empty. Collective.
-  std::function<void()> before;
-  /// A training step, while an asynchronous save is in flight; may be empty. Collective.
-  std::function<void()> meanwhile;
+  /// What an asynchronous save depends on, made before each; may be empty. Collective.
+  std::function<SaveCheck()> check;
+  /// A training step, while an asynchronous save is in flight: calls `wait` before it changes what
+  /// is saved. May be empty. Collective.
+  std::function<void(const std::function<void()>& wait)> meanwhile;
   std::string folder;  ///< exists; a directory in it is made and removed again
   int rounds = 5;
   std::int64_t transfer_bytes = 1 << 20;  ///< of one plain read or write
@@ -41,7 +43,8 @@ struct AccessSpeed {
   /// "write" and "read": plain, one file, a contiguous part of it to each rank. "save" and "load":
   /// the whole protocol, checksums included. "async": the same save by a thread, from its start to
   /// its end while training goes on, if it is given. "stall": the part of it that training waits
-  /// for; open is CheckpointBenchCase::before, transfer the copy.
+  /// for; open is its beginning, transfer what the first update waits for, or without training the
+  /// copy.
   std::string access;
   std::vector<AccessRound> rounds;
   std::int64_t wrong = 0;  ///< elements that were read and are not what was written, all ranks
@@ -55,7 +58,9 @@ struct CheckpointBench {
   std::int64_t bytes = 0, most_of_a_rank = 0, tensors = 0, transfer_bytes = 0;
   std::vector<AccessSpeed> rows;
   std::vector<double> steps;  ///< seconds of those made while saves were in flight, slowest rank
-  double cached = 0;          ///< share of a file that memory still held when its first read began
+  /// The first of each save, less what it waited for the copy: those that the copy slowed.
+  std::vector<double> first_steps;
+  double cached = 0;     ///< share of a file that memory still held when its first read began
   double copy_rate = 0;  ///< bytes/s read and written by a copy, of the slowest rank, all at once
 
   const AccessSpeed& row(const std::string& access) const;

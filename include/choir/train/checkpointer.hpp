@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "choir/checkpoint/background_saver.hpp"
 #include "choir/core/log.hpp"
@@ -32,6 +33,8 @@ class Checkpointer {
     std::size_t snapshot_bytes = 0;  ///< of this rank, with async
     /// Gets an object for metrics.jsonl after every save.
     std::function<void(const std::string& json)> record{};
+    /// Is told what a step stops for.
+    std::function<void(std::string_view phase)> enter{};
   };
   /// Collective. `folder`: <run>/checkpoints. Everything referred to must outlive this.
   Checkpointer(const Deck& deck, const std::string& folder, Engine& engine, Progress& progress,
@@ -50,8 +53,12 @@ class Checkpointer {
 
   /// After this step there is a save, whatever the validation says. The same on every rank.
   bool due(std::int64_t step) const { return schedule_.due(step); }
-  /// Collective, with no step in flight. A failure is logged and counted, never thrown. With async
-  /// it waits for the save before, if that is in flight, and returns when the state is copied.
+  /// Collective, with no step in flight. A failure is logged and counted, never thrown, but
+  /// weights that are not what they should be end the run (check_weights()): nothing drifted is
+  /// committed. With async it waits for the save before, if that is in flight, and returns at once:
+  /// the state is copied, and weights are compared, until the next step wants to change them, which
+  /// waits for the rest and throws what is to be thrown. Steps must follow, and nothing else may
+  /// change the state.
   /// `metric`: validation loss, if just measured; `step_seconds`: mean of this rank so far.
   void save(const std::string& meta_json, std::optional<double> metric, double step_seconds);
   /// Collective. The same, but nothing comes after: returns when it is done, and whether it was.
@@ -77,6 +84,8 @@ class Checkpointer {
   CheckpointMeta meta_of(const std::string& json, std::optional<double> metric) const;
   bool save_here(const CheckpointMeta& meta, bool last);
   bool report(const SaveResult& result);
+  void save_aside(const CheckpointMeta& meta, double step_seconds, double since);
+  void before_update(const Stream& stream);
   void say_schedule(double step_seconds);
 
   const Deck& deck_;
@@ -94,7 +103,8 @@ class Checkpointer {
   std::string last_path_;
   double bytes_ = 0;              // of a save
   double expected_ = 0;           // seconds of a save, while none has ended
-  double stall_ = 0, drain_ = 0;  // of the save last begun: until it was copied, and at its end
+  double stall_ = 0, drain_ = 0;  // of the save last begun: for its copy, and for its end
+  double step_seconds_ = 0;       // when it was begun
   double slowest_ = 0, seconds_ = 0;
   int failures_ = 0;
   bool last_ = false;  // the save last begun is the run's last

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "choir/comm/mesh.hpp"
@@ -92,9 +93,10 @@ class Engine {
   /// count, of the global batch. At most lag() steps may be in flight before. Where work is done
   /// when the call returns, time goes to `clock`.
   void step(std::int64_t step, const BatchOf& batch_of, double valid_tokens, PhaseClock& clock);
-  /// Local. What the next step changes (parameters, moments, statistics) it changes after `event`,
-  /// which must be recorded and live until step() has returned.
-  void update_after(const Event& event) { awaited_ = &event; }
+  /// Local. The next step() calls `wait` once, before it changes anything that a checkpoint holds
+  /// (parameters, moments, statistics): to make the stream wait for somebody who reads them, or to
+  /// wait itself. On every rank alike, so that it may be collective, and throw where all do.
+  void before_update(std::function<void(const Stream&)> wait) { before_update_ = std::move(wait); }
   /// Local. Waits for the oldest step in flight. Where the device keeps time itself, `clock`
   /// afterwards has the phases of that step.
   StepResult finish(PhaseClock& clock);
@@ -143,6 +145,7 @@ class Engine {
   void forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock);
   void enter(StepSlot& slot, PhaseClock& clock, Phase phase);
   void reduce_losses();
+  void settle_readers(PhaseClock& clock);
   StepSlot::Options slot_options() const;
   void report_phases(const StepSlot& slot, PhaseClock& clock);
   StepSlot& slot_of(std::int64_t step) {
@@ -175,9 +178,9 @@ class Engine {
   std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
-  const Event* awaited_ = nullptr;
   UpdateState state_;
   char name_[32] = {};  ///< "step 12", for the executor
+  std::function<void(const Stream&)> before_update_;
 };
 
 }  // namespace choir

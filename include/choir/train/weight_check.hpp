@@ -3,8 +3,10 @@
 // memory (or the arithmetic) of a rank lies, and averaging gradients hides it for a while.
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "choir/checkpoint/background_saver.hpp"
 #include "choir/comm/layout.hpp"
 #include "choir/train/engine.hpp"
 
@@ -24,10 +26,22 @@ struct WeightDispute {
 /// By the digests of all ranks of the world; a group is named once.
 std::vector<WeightDispute> disputes(const Layout& layout, const std::vector<WeightDigest>& digests);
 
-/// Collective over the world, between steps. NumericError (exit code 4) on every rank when weights
-/// that should be equal are not; it names the ranks that differ from the majority of their group,
-/// their hosts and the first parameter. Parameters that ZeRO shards are compared where they are
-/// whole: as gathered for computing. Two all_gathers of 16 bytes and a pass over the weights.
+/// What is compared of a parameter: the master, or the value where masters are slices, or with ZeRO
+/// 3 this rank's slice of the master; and whether it is host memory beside a device.
+std::pair<TensorView, bool> compared_memory(const ParameterStorage& storage, const Parameter& p);
+
+/// Collective over the world, between steps or before an update. NumericError (exit code 4) on
+/// every rank when weights that should be equal are not; it names the ranks that differ from the
+/// majority of their group, their hosts and the first parameter. Parameters that ZeRO 3 shards are
+/// compared between groups that hold all of them. An all_gather of 16 bytes and a pass over the
+/// weights.
 void check_weights(Engine& engine, std::int64_t step);
+
+/// The same for a save by a thread: it refuses what check_weights() would not let pass. Local;
+/// holds nothing of the engine but its weights. Only where reads_weights_aside(); nothing to ask on
+/// one rank.
+SaveCheck weight_check_of_save(Engine& engine);
+/// Weights are memory that any thread may read and that nothing but the update touches.
+bool reads_weights_aside(Engine& engine);
 
 }  // namespace choir

@@ -31,7 +31,7 @@ class BenchCheckpointTest : public ::testing::Test {
     return {.saved = set.tensors(),
             .held = set.tensors(),
             .device = device_.get(),
-            .before = {},
+            .check = {},
             .meanwhile = {},
             .folder = path_,
             .rounds = 2};
@@ -47,9 +47,17 @@ class BenchCheckpointTest : public ::testing::Test {
 TEST_F(BenchCheckpointTest, ReadsBackWhatItWrote) {
   TensorSet set = mine();
   CheckpointBenchCase run = request(set);
-  int waits = 0, steps = 0;
-  run.before = [&] { ++waits; };
-  run.meanwhile = [&] { ++steps; };
+  int checks = 0, steps = 0;
+  for (StoredTensor& tensor : run.saved) tensor.device = device_.get();
+  run.check = [&] {
+    ++checks;
+    return SaveCheck{};
+  };
+  // What is saved changes after the wait.
+  run.meanwhile = [&](const std::function<void()>& wait) {
+    wait();
+    if (++steps == 1) set.poison();
+  };
   const CheckpointBench bench = bench_checkpoint(*world_, run);
   EXPECT_ALL_RANKS(bench.valid());
   // By hand, of the shapes of the set: 2 x 65 x 33 + 700001 floats, 255 doubles ...
@@ -60,8 +68,9 @@ TEST_F(BenchCheckpointTest, ReadsBackWhatItWrote) {
     for (const AccessRound& round : bench.row(access).rounds) EXPECT_GT(round.total, 0) << access;
   }
   for (const double share : bench.ratios("stall", "async")) EXPECT_LT(share, 1);
-  EXPECT_EQ(waits, 3);
+  EXPECT_EQ(checks, 3);
   EXPECT_GE(steps, 3);
+  EXPECT_EQ(bench.first_steps.size(), 2u);
   world_->barrier();
   EXPECT_TRUE(fs::is_empty(path_));
 }
@@ -87,7 +96,7 @@ TEST_F(BenchCheckpointTest, AFullDiskIsSeenBeforehand) {
   CheckpointBenchCase run{.saved = {large},
                           .held = {},
                           .device = device_.get(),
-                          .before = {},
+                          .check = {},
                           .meanwhile = {},
                           .folder = path_};
   std::string words;

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "choir/checkpoint/collectives.hpp"
 #include "choir/core/error.hpp"
+#include "choir/train/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
+#include "test/unit/checkpoint/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -19,13 +22,16 @@ std::string complaint(Engine& engine) {
   return "";
 }
 
-/// Turns a bit of the middle of the last parameter of this rank.
+/// Turns a bit of the middle of the last parameter of which this rank has some.
 std::string turn_a_bit(Engine& engine) {
-  const Parameter* last = engine.instance().parameters().all().back();
-  const ZeroOptions& zero = engine.options().zero;
-  const TensorView& memory = zero.stage == 0 ? last->master : last->value;
+  std::string name;
+  TensorView memory;
+  for (const Parameter* p : engine.instance().parameters().all())
+    if (const TensorView view = compared_memory(engine.instance().storage(), *p).first;
+        view.count() > 0)
+      name = p->name, memory = view;
   static_cast<unsigned char*>(memory.data)[memory.bytes() / 2] ^= 0x10;
-  return last->name;
+  return name;
 }
 
 void turned_bit_is_found(const Layout& layout, int stage, int culprit) {
@@ -68,6 +74,57 @@ TEST(WeightCheck, InsideAGroupOfReplicas) {
   const int ranks = test::world_size();
   if (ranks != 4) GTEST_SKIP() << "for 4 ranks";
   turned_bit_is_found(Layout(2, 1, 2, 1), 0, 3);
+}
+
+// Each pair of ranks has a copy of the weights between them: two copies have no majority.
+TEST(WeightCheck, ZeroComparesGroupsThatHoldAllOfThem) {
+  if (test::world_size() != 4) GTEST_SKIP() << "for 4 ranks";
+  const auto mesh = Mesh::over_world(Layout(1, 1, 4, 1), Transport::automatic);
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "bf16-mixed", 2);
+  options.zero = {.stage = 3, .group = 2};
+  test::EngineRun run(options, *mesh);
+  run.losses(2);
+  EXPECT_ALL_RANKS(complaint(run.engine()).empty());
+  if (mesh->rank() == 3) turn_a_bit(run.engine());
+  const std::string text = complaint(run.engine());
+  EXPECT_ALL_RANKS(text.find("of ranks 0, 1, 2, 3 none has a majority") != text.npos) << text;
+}
+
+// The same question, asked by the thread that saves.
+TEST(WeightCheck, NothingDriftedIsSavedBesideTraining) {
+  const int ranks = test::world_size();
+  if (ranks < 2) GTEST_SKIP() << "one rank has nobody to compare with";
+  for (const int stage : {0, 1}) {
+    const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
+    EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
+    options.zero.stage = stage;
+    test::EngineRun run(options, *mesh);
+    run.losses(2);
+    Communicator& world = mesh->world();
+    std::unique_ptr<test::TemporaryDirectory> folder;
+    if (mesh->rank() == 0) folder = std::make_unique<test::TemporaryDirectory>();
+    std::string path = folder ? folder->path() : "";
+    share_text(world, path);
+    {
+      Progress progress;
+      const auto tensors = tensors_to_save(run.engine(), progress);
+      BackgroundSaver saver(path, world, run.engine().instance().device(),
+                            Snapshot::bytes_of(tensors), {});
+      saver.start({.step = 2, .json = "{}"}, tensors, weight_check_of_save(run.engine()));
+      const std::string good = saver.await_copied();
+      EXPECT_ALL_RANKS(good.empty()) << good;
+      EXPECT_ALL_RANKS(saver.wait().saved);
+      if (mesh->rank() == ranks - 1) turn_a_bit(run.engine());
+      saver.start({.step = 3, .json = "{}"}, tensors, weight_check_of_save(run.engine()));
+      const std::string text = saver.await_copied();
+      EXPECT_ALL_RANKS(text.find("weights that should be the same bits differ") == 0) << text;
+      const SaveResult result = saver.wait();
+      EXPECT_ALL_RANKS(!result.saved && result.reason == text) << result.reason;
+      const std::vector<std::int64_t> steps = CheckpointStore(path, world).list();
+      EXPECT_ALL_RANKS(steps == std::vector<std::int64_t>{2});
+    }
+    world.barrier();
+  }
 }
 
 }  // namespace
