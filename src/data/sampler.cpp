@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/data/permutation.hpp"
@@ -17,7 +18,7 @@ Sampler::Sampler(std::int64_t tokens, std::int64_t block_size, std::uint64_t see
   if (tokens < block_size + 1) {
     throw DataError(fmt::format("the training data has {}, fewer than the {} of one sample "
                                 "(model.block_size {} + 1)",
-                                counted(tokens, "token"), block_size + 1, block_size),
+                                counted(tokens, "token"), format_count(block_size + 1), block_size),
                     "use more text or a smaller model.block_size");
   }
   windows_ = std::max<std::int64_t>(1, (tokens - block_size) / block_size);

@@ -179,7 +179,7 @@ TEST_F(DatasetTest, RefusalsReachAllRanks) {
   expect(c, "is not that of the checkpoint (0000000000003039)");
   c = config(folder);
   c.block_size = 1350;
-  expect(c, "has 1350 tokens, fewer than the 1351 of one sample");
+  expect(c, "has 1,350 tokens, fewer than the 1,351 of one sample");
   expect(config(*folder_ / "nothing.tok"), "does not exist");
   if (comm().rank() == 0) {
     std::string bytes = test::read_bytes(folder + "/val_00000.tok");

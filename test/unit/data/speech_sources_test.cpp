@@ -27,7 +27,7 @@ TEST(SpeechSources, SharesHoursAndTags) {
   EXPECT_EQ(all[0].utterances, 3);
   EXPECT_EQ(to_string(std::span(all).first(2)),
             "blend 18.75 % 'a': 3 utterances, 0.000833 hours, tags lang=en, noise=low\n"
-            "blend 6.25 % 'b': 1 utterances, 0.00111 hours, tags lang=de");
+            "blend 6.25 % 'b': 1 utterance, 0.00111 hours, tags lang=de");
 }
 
 TEST(SpeechSources, WhatWasDrawn) {
