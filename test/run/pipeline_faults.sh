@@ -3,7 +3,7 @@
 # its phase and its stage are named, and the last checkpoint stays loadable.
 . "$(dirname "$0")/lib/common.sh"
 limit=30
-fixed=(model.n_layer=4 parallel.pipeline=4 parallel.timeout=2 checkpoint.interval=4 eval.interval=0)
+fixed=(model.n_layer=4 parallel.pipeline=4 parallel.timeout=2 checkpoint.interval=4 eval.interval=0 checkpoint.async=false)
 loadable() {  # loadable NAME RUN
   run 0 inspect "$2" --verify
   expect "$1: the checkpoint before it is whole" 0 "   4 " "valid (latest)"
