@@ -14,6 +14,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/keep_forever.hpp"
 
 namespace choir {
 namespace {
@@ -167,9 +168,8 @@ bool BackgroundSaver::settle() {
 
 BackgroundSaver::~BackgroundSaver() {
   if (!settle()) {
-    // What the thread uses stays, for as long as the process does.
-    new std::shared_ptr<Shared>(shared_);
     shared_->thread.detach();
+    keep_forever(std::move(shared_));  // the thread uses it
     return;
   }
   {

@@ -6,6 +6,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/keep_forever.hpp"
 #include "src/comm/node_operations.hpp"
 #include "src/comm/traffic_timer.hpp"
 
@@ -32,7 +33,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   ~NodeCommunicator() override {
     if (!broken_) return;
     abandon();
-    static_cast<void>(mpi_.release());  // freeing the group would wait for the rank that is missing
+    keep_forever(std::move(mpi_));  // freeing the group would wait for the rank that is missing
   }
 
   const char* transport() const override { return "node"; }
