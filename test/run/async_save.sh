@@ -25,7 +25,7 @@ for instant in copy write latest; do
   name=killed_$instant
   train 2 "$name" "${common[@]}" train.max_steps=6 checkpoint.interval=2 checkpoint.async=true
   train 2 "$name" "${often[@]}" checkpoint.async=true fault.enable=true fault.kill_in_save=$instant
-  expect "killed at $instant of an asynchronous save" 137 "resumed from $name/checkpoints/step_00000006"
+  expect_killed "killed at $instant of an asynchronous save" "resumed from $name/checkpoints/step_00000006"
   train 2 "$name" "${often[@]}"
   expect "... continues" 0 "resumed from $name/checkpoints/step_0000000"
   check "... to the bits of a run without" same_tensors waits "$name"

@@ -24,7 +24,7 @@ for stage in 0 1 3; do
   loadable "... hangs" "hangs$stage"
 done
 train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 fault.enable=true fault.phase=forward fault.kill_rank=2 fault.kill_step=6
-expect "stage 2 is killed in forward" 137
+expect_killed "stage 2 is killed in forward"
 loadable "... killed" killed
 train 4 killed "${fixed[@]}" parallel.schedule=zb-h1 train.max_steps=8
 expect "... and goes on from there" 0 "resumed from killed/checkpoints/step_00000004" "8 (4 now)"

@@ -39,7 +39,7 @@ for name in moving bf16-true; do
   options=(train.precision="$name")
   [ "$name" = bf16-true ] || options=("${moving[@]}")
   train 2 "killed_$name" "${options[@]}" fault.enable=true fault.kill_rank=1 fault.kill_step=14 checkpoint.async=false
-  expect "$name: killed" 137
+  expect_killed "$name: killed"
   train 2 "killed_$name" "${options[@]}"
   expect "$name: continues" 0 "resumed from killed_$name/checkpoints/step_00000010"
   check "$name: the losses of straight through, bit by bit" same_losses "$name" "killed_$name"

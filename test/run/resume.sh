@@ -9,7 +9,7 @@ killed() {  # killed NAME RANKS OVERRIDE...: is killed as asked, runs again, and
   local name=$1 ranks=$2
   shift 2
   train "$ranks" "$name" "$@"
-  expect "$name: killed" 137
+  expect_killed "$name: killed"
 }
 equals_straight() {
   check "$1: the losses of straight through, bit by bit" same_losses straight "$1"

@@ -72,7 +72,7 @@ check "the same losses, bit by bit" same_losses bits1 sharded
 
 # The windows of the sampler are of about two steps.
 train_speech 2 killed train.reproducible=true train.micro_batches=3 checkpoint.async=false fault.enable=true fault.kill_rank=1 fault.kill_step=11
-expect "killed" 137
+expect_killed "killed"
 cp -r killed elsewhere
 train_speech 2 killed train.reproducible=true train.micro_batches=3
 expect "continues" 0 "resumed from killed/checkpoints/step_00000008" "12 (4 now)"

@@ -64,7 +64,7 @@ expect "SIGTERM without a launcher" 1 "stopping after step" "SIGTERM"
 check "... within a second ($took ms)" test $took -lt $((1000 * patience))
 
 train 2 killed fault.enable=true fault.kill_rank=1 fault.kill_step=5
-expect "SIGKILL of one rank" 137
+expect_killed "SIGKILL of one rank"
 train 2 throws fault.enable=true fault.throw_rank=1 fault.throw_step=5
 expect "a rank throws" 5 "[rank 1/" "rank 1 throws before step 5"
 train 3 throws fault.enable=true fault.throw_rank=0 fault.throw_step=5
