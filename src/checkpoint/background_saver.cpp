@@ -21,7 +21,7 @@ namespace {
 
 // While an exception unwinds: a save that moves at all ends in this time, or is given up.
 constexpr auto kLastWait = std::chrono::seconds(60);
-constexpr std::size_t kPiece = 1 << 20;  // of what is looked at, at a time
+constexpr std::size_t kPiece = Snapshot::kRun;  // of what is looked at, at a time
 
 using Bytes = std::span<const std::byte>;
 

@@ -69,13 +69,20 @@ Stop StopRequest::poll(double expected_seconds) {
 
 std::string StopRequest::reason(Stop stop) const {
   switch (stop) {
-    case Stop::none: return "";
-    case Stop::drill: return "fault.stop_step";
-    case Stop::file: return "stop file " + stop_file_;
-    case Stop::walltime: return "walltime of " + format_duration(walltime_);
-    case Stop::user: return "SIGUSR1";
-    case Stop::interrupt: return "SIGINT";
-    case Stop::terminate: return "SIGTERM";
+    case Stop::none:
+      return "";
+    case Stop::drill:
+      return "fault.stop_step";
+    case Stop::file:
+      return "stop file " + stop_file_;
+    case Stop::walltime:
+      return "walltime of " + format_duration(walltime_);
+    case Stop::user:
+      return "SIGUSR1";
+    case Stop::interrupt:
+      return "SIGINT";
+    case Stop::terminate:
+      return "SIGTERM";
   }
   return "";
 }

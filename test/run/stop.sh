@@ -45,6 +45,15 @@ expect "... continues" 0 "resumed from request/checkpoints/step_00000007" "20 (1
 train 2 straight
 check "... to the bits of straight through" same_tensors straight request
 
+# Only rank 1 is asked: rank 0, which writes the log, knows why all the same.
+start 2 train "$debug" "${small[@]}" run.dir=one_asked "${long[@]}"
+wait_for out "step=20 "
+for one in $(pgrep -x choir); do
+  ! tr '\0' '\n' <"/proc/$one/environ" | grep -qx OMPI_COMM_WORLD_RANK=1 || ! tr '\0' ' ' <"/proc/$one/cmdline" | grep -q one_asked || kill -USR1 "$one"
+done
+end 10
+expect "SIGUSR1 to one rank alone stops all" 75 "stopping after step" ": SIGUSR1" "checkpoint one_asked/checkpoints/step_"
+
 for signal in TERM INT; do
   start 2 train "$debug" "${small[@]}" run.dir="stop_$signal" "${long[@]}"
   wait_for out "step=20 "

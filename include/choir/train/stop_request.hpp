@@ -17,6 +17,7 @@ enum class Stop : std::int8_t {
   interrupt,
   terminate  ///< SIGINT and SIGTERM: stop cleanly; there may be no time to save
 };
+/// There is time for an evaluation and a checkpoint; also of none.
 constexpr bool leaves_time(Stop stop) {
   return stop < Stop::interrupt;
 }
@@ -39,7 +40,8 @@ class StopRequest {
   /// Local: the greatest reason. `expected_seconds`: how long until the next call, saving included;
   /// walltime looks ahead by it.
   Stop poll(double expected_seconds);
-  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also of what another rank saw.
+  /// "SIGUSR1", "walltime of 1h 00m", "stop file runs/x/stop_now" ...; also of what another rank
+  /// saw.
   std::string reason(Stop stop) const;
 
  private:

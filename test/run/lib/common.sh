@@ -4,6 +4,7 @@
 #
 #   run 2 train deck.json run.dir=x      on 2 ranks; 0: without a launcher. Sets $code; out, stdout, stderr
 #   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
+#   expect_killed "name" "words"         the same where a rank was killed: 137, or 5 of the rank that saw it
 #   check "name" COMMAND ...             one check: the command succeeds
 #
 # Every check prints a line, "ok NAME" or "not ok NAME"; the last line of a script is "N passed, N failed".

@@ -2,7 +2,6 @@
 // numbers, in order, whatever is in flight.
 #include <gtest/gtest.h>
 
-
 #include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/train/generator.hpp"

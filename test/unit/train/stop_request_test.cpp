@@ -78,7 +78,8 @@ TEST(StopRequest, WalltimeLooksAhead) {
   EXPECT_EQ(stop.poll(0), Stop::none);
   EXPECT_EQ(stop.poll(69), Stop::none);
   EXPECT_EQ(stop.poll(71), Stop::walltime) << "the next step would eat into the margin";
-  EXPECT_EQ(stop.reason(Stop::walltime), "walltime of 1m 40s") << "also when another rank's clock was first";
+  EXPECT_EQ(stop.reason(Stop::walltime), "walltime of 1m 40s")
+      << "also when another rank's clock was first";
 }
 
 TEST(StopRequest, FileIsConsumed) {
