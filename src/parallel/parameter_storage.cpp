@@ -183,15 +183,16 @@ std::uint64_t ParameterStorage::digest(bool whole_only) const {
   return sharding_.values_sharded() ? exchanged(digest) : digest;
 }
 
+std::pair<TensorView, bool> ParameterStorage::compared(const Parameter& p) const {
+  if (sharding_.values_sharded()) return {owned_part(masters(bucket_of(p)), p), masters_outside()};
+  if (sharding_.stage() == 0) return {p.master, masters_outside()};
+  return {p.value, false};
+}
+
 std::uint64_t ParameterStorage::digest_of(const Parameter& p, std::uint64_t digest) const {
-  const bool sliced = sharding_.values_sharded();
-  const bool outside = masters_outside() && (sliced || sharding_.stage() == 0);
+  const auto [view, outside] = compared(p);
   if (outside) device_->synchronize(device_->main_stream());
-  return digest_of_memory(*device_, outside,
-                          sliced                   ? owned_part(masters(bucket_of(p)), p)
-                          : sharding_.stage() == 0 ? p.master
-                                                   : p.value,
-                          digest);
+  return digest_of_memory(*device_, outside, view, digest);
 }
 
 // By way of the device, whose memory the communicator of the group is for.

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "choir/checkpoint/manifest.hpp"
-#include "choir/train/weight_check.hpp"
 
 namespace choir {
 namespace {
@@ -77,7 +76,7 @@ void Faults::require_parameters(ModelInstance& instance) const {
   }
   if (section_.flip_rank == rank_) {
     const Parameter* p = parameter_named(instance, section_.flip_parameter);
-    if (p == nullptr || compared_memory(instance.storage(), *p).first.count() == 0)
+    if (p == nullptr || instance.storage().compared(*p).first.count() == 0)
       refuse("fault.flip_parameter", section_.flip_parameter, "has no part of it");
   }
 }
@@ -150,7 +149,7 @@ void Faults::flip_weight(std::int64_t step, ModelInstance& instance) const {
   if (section_.flip_rank != rank_ || section_.flip_step != step) return;
   const Parameter* p = parameter_named(instance, section_.flip_parameter);
   say(rank_, fmt::format("has a bit of {} flipped after step {}", p->name, step));
-  const auto [view, outside] = compared_memory(instance.storage(), *p);
+  const auto [view, outside] = instance.storage().compared(*p);
   Device& device = instance.device();
   instance.stream().synchronize();
   auto* const there = static_cast<std::byte*>(view.data);

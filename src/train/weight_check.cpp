@@ -164,15 +164,6 @@ std::vector<WeightDispute> disputes(const Layout& layout,
   return list;
 }
 
-std::pair<TensorView, bool> compared_memory(const ParameterStorage& storage, const Parameter& p) {
-  const Sharding& sharding = storage.sharding();
-  if (sharding.values_sharded())
-    return {storage.owned_part(storage.masters(storage.bucket_of(p)), p),
-            storage.masters_outside()};
-  if (sharding.stage() == 0) return {p.master, storage.masters_outside()};
-  return {p.value, false};
-}
-
 void check_weights(Engine& engine, std::int64_t step) {
   const ParameterStorage& storage = engine.instance().storage();
   Communicator& world = engine.mesh().world();
@@ -200,7 +191,7 @@ SaveCheck weight_check_of_save(Engine& engine) {
   const ParameterStorage& storage = engine.instance().storage();
   SaveCheck check;
   for (const Parameter& p : storage.parameters().parameters()) {
-    const TensorView view = compared_memory(storage, p).first;
+    const TensorView view = storage.compared(p).first;
     check.memory.emplace_back(static_cast<const std::byte*>(view.data), view.bytes());
   }
   check.judge = [comparison = Comparison(engine)](Communicator& comm,

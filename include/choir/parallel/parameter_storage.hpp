@@ -20,6 +20,7 @@
 // is for stage 3) in host memory.
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
@@ -50,7 +51,11 @@ class ParameterStorage {
   /// those tensors that every rank of the tensor axis holds whole; then it is the same on those
   /// ranks, too.
   std::uint64_t digest(bool whole_only = false) const;
-  /// Local. The same of what this rank holds of one parameter.
+  /// Local. What is compared of a parameter: the master, or the value where masters are slices, or
+  /// with ZeRO 3 this rank's slice of the master; and whether it is host memory beside a device.
+  /// Empty where this rank has no part of it.
+  std::pair<TensorView, bool> compared(const Parameter& p) const;
+  /// Local. A digest of that.
   std::uint64_t digest_of(const Parameter& p, std::uint64_t digest = 0) const;
 
   const Precision& precision() const { return precision_; }

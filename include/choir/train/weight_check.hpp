@@ -3,7 +3,6 @@
 // memory (or the arithmetic) of a rank lies, and averaging gradients hides it for a while.
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "choir/checkpoint/background_saver.hpp"
@@ -25,10 +24,6 @@ struct WeightDispute {
 };
 /// By the digests of all ranks of the world; a group is named once.
 std::vector<WeightDispute> disputes(const Layout& layout, const std::vector<WeightDigest>& digests);
-
-/// What is compared of a parameter: the master, or the value where masters are slices, or with ZeRO
-/// 3 this rank's slice of the master; and whether it is host memory beside a device.
-std::pair<TensorView, bool> compared_memory(const ParameterStorage& storage, const Parameter& p);
 
 /// Collective over the world, between steps or before an update. NumericError (exit code 4) on
 /// every rank when weights that should be equal are not; it names the ranks that differ from the

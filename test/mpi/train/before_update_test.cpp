@@ -22,7 +22,7 @@ std::vector<std::byte> read_aside(Engine& engine) {
         add(piece.data, static_cast<std::size_t>(piece.count) * size_of(tensor.dtype));
   const ParameterStorage& storage = engine.instance().storage();
   for (const Parameter& p : storage.parameters().parameters()) {
-    const TensorView view = compared_memory(storage, p).first;
+    const TensorView view = storage.compared(p).first;
     add(view.data, view.bytes());
   }
   return all;

@@ -27,8 +27,7 @@ std::string turn_a_bit(Engine& engine) {
   std::string name;
   TensorView memory;
   for (const Parameter* p : engine.instance().parameters().all())
-    if (const TensorView view = compared_memory(engine.instance().storage(), *p).first;
-        view.count() > 0)
+    if (const TensorView view = engine.instance().storage().compared(*p).first; view.count() > 0)
       name = p->name, memory = view;
   static_cast<unsigned char*>(memory.data)[memory.bytes() / 2] ^= 0x10;
   return name;
