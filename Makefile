@@ -74,7 +74,7 @@ $(BUILD)/choir_revision.hpp: always
 	@printf '#pragma once\n// Written by make.\n#define CHOIR_BUILD_REVISION "%s"\n' \
 	  "$$(git describe --always --dirty 2>/dev/null || echo unknown)" > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
-$(BUILD)/obj/src/train/build_info.o: $(BUILD)/choir_revision.hpp
+$(BUILD)/obj/src/train/engine/build_info.o: $(BUILD)/choir_revision.hpp
 
 features:
 	@cat $(BUILD)/features.txt
@@ -241,11 +241,12 @@ $(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/
 CLANGXX ?= clang++
 FUZZ_TARGETS := $(if $(FUZZ),$(shell echo $(FUZZ) | tr ',' ' '),$(basename $(notdir $(wildcard test/fuzz/*.cpp))))
 FUZZED := $(addprefix src/core/,crc32c dtype error json json_extent key_table key_table_print key_value tensor text) \
-  $(addprefix src/data/,archive_reader audio_catalog audio_decoder audio_error audio_manifest audio_shard audio_unit \
-    audio_unit_part label_file manifest_cuts manifest_lines megatron_index posix_file recording resample speech_mix \
-    spoken_wav subword_base64 subword_model text_units token_file token_stream tokenizer transcript_manifest utf8 whole_file) \
+  $(addprefix src/data/,posix_file utf8 whole_file spoken/spoken_wav speech/label_file speech/speech_mix) \
+  $(filter-out %/audio_report %/prepare_audio,$(basename $(wildcard src/data/audio/*.cpp))) \
+  $(addprefix src/data/text/,subword_base64 subword_model text_units tokenizer) \
+  $(addprefix src/data/tokens/,megatron_index token_file token_stream) \
   $(addprefix src/checkpoint/,directory manifest open slab_io state_file) \
-  $(basename $(wildcard src/train/deck*.cpp)) src/train/name_patterns
+  $(basename $(wildcard src/train/deck/*.cpp))
 FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 $(BUILD)/fuzz/obj/%.o: %.cpp
 	@mkdir -p $(@D)

@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
-# A file includes only its own floor or lower ones, and there is no cycle between modules.
+# A file includes only its own floor or lower ones, and there is no cycle: between modules, or between the folders of one.
 set -u
 declare -A floor=([core]=0 [device]=1 [comm]=2 [ops]=2 [kernels]=2 [nn]=3 [data]=3 [model]=4 [parallel]=4
                   [optim]=4 [checkpoint]=4 [train]=5 [plan]=5 [app]=6)
 declare -A edge=()
 bad=0
 while IFS=: read -r file include; do
-  case $file in
-    include/choir/*) from=${file#include/choir/}; from=${from%%/*} ;;
-    src/*)           from=${file#src/}; from=${from%%/*} ;;
-    kernels/*)       from=kernels ;;
-  esac
-  case $include in
-    choir/*)   to=${include#choir/}; to=${to%%/*} ;;
-    kernels/*) to=kernels ;;
-    *) continue ;;
-  esac
+  from=${file#include/} to=$include
+  from=${from#choir/} from=${from#src/} to=${to#choir/} to=${to#src/}
+  from=${from%/*} to=${to%/*}
+  if [ "${from%%/*}" = "${to%%/*}" ]; then  # inside a module
+    [ "$from" = "$to" ] || edge[$from,$to]=$file
+    continue
+  fi
+  from=${from%%/*} to=${to%%/*}
   if [ -z "${floor[$from]:-}" ] || [ -z "${floor[$to]:-}" ]; then
     echo "layers: $file includes $include: no such module"; bad=1; continue
   fi
@@ -25,18 +23,19 @@ while IFS=: read -r file include; do
   [ "$from" = kernels ] && from=ops  # kernels and ops are one module in two folders
   [ "$to" = kernels ] && to=ops
   [ "$from" != "$to" ] && edge[$from,$to]=$file
-done < <(grep -rHoE '^#include [<"](choir|kernels)/[^>"]+' include src kernels 2>/dev/null | sed -E 's/#include [<"]//')
-# Cycles inside a floor: remove modules that include nobody left until none is removable.
-modules=("${!floor[@]}"); changed=1
+done < <(grep -rHoE '^#include [<"](choir|src|kernels)/[^>"]+' include src kernels 2>/dev/null | sed -E 's/#include [<"]//')
+# Cycles: what is left when all have gone that include nobody left, or that nobody left includes.
+mapfile -t rooms < <(printf '%s\n' "${!edge[@]}" | tr ',' '\n' | sort -u); changed=1
 while [ "$changed" = 1 ]; do
   changed=0
-  for m in "${modules[@]}"; do
-    out=0
-    for e in "${!edge[@]}"; do [ "${e%,*}" = "$m" ] && out=1; done
-    [ "$out" = 1 ] && continue
+  for room in "${rooms[@]}"; do
+    out="" in=""
     for e in "${!edge[@]}"; do
-      if [ "${e#*,}" = "$m" ]; then unset -v "edge[$e]"; changed=1; fi
+      [ "${e%,*}" != "$room" ] || out+=" $e"
+      [ "${e#*,}" != "$room" ] || in+=" $e"
     done
+    [ -z "$out" ] || [ -z "$in" ] || continue
+    for e in $out $in; do unset -v "edge[$e]"; changed=1; done
   done
 done
 for e in "${!edge[@]}"; do echo "layers: cycle through ${e/,/ -> } (${edge[$e]})"; bad=1; done

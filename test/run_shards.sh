@@ -4,7 +4,7 @@
 set -u
 program=$1
 shift
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS nproc)
 shards=$((4 * cores))  # so that no core waits long for the last one
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -4,9 +4,9 @@
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/run_setup.hpp"
-#include "choir/train/workplace.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/engine/run_setup.hpp"
+#include "choir/train/engine/workplace.hpp"
 #include "src/app/bench_checkpoint_report.hpp"
 #include "src/app/bench_deck.hpp"
 
@@ -79,31 +79,32 @@ int run(MpiSession& session, const Request& request) {
 }  // namespace
 
 int bench_checkpoint_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Saves, waited for and asynchronous, and loads, against plain reads and writes of the same "
       "bytes in the same run; as IOR prints.",
       "choir bench checkpoint");
   Request request;
   app.add_option("words", request.words,
                  "a deck, whose state is saved, and key.path=value (device=auto|cpu|cuda)");
-  auto* bytes = app.add_option("--bytes", request.bytes, "without a deck: of state, of all ranks")
-                    ->check(CLI::Range(std::int64_t{1} << 16, std::int64_t{1} << 50))
-                    ->capture_default_str();
+  const auto bytes =
+      app.add_option("--bytes", request.bytes, "without a deck: of state, of all ranks")
+          .within(std::int64_t{1} << 16, std::int64_t{1} << 50)
+          .shows_default();
   app.add_option("--rounds", request.options.rounds, "measurements of each")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+      .within(1, 1000)
+      .shows_default();
   app.add_option("--transfer", request.options.transfer_bytes, "bytes of one plain read or write")
-      ->check(CLI::Range(std::int64_t{1} << 10, std::int64_t{1} << 30))
-      ->capture_default_str();
+      .within(std::int64_t{1} << 10, std::int64_t{1} << 30)
+      .shows_default();
   app.add_option("--folder", request.options.folder,
                  "where is written: a directory in it is made and removed again")
-      ->capture_default_str();
+      .shows_default();
   app.add_option("--step-seconds", request.options.step_seconds,
                  "what a training step takes, in place of measuring it with the deck")
-      ->check(CLI::Range(1e-6, 1e6));
+      .within(1e-6, 1e6);
   request.files.add_to(app);
   if (const auto code = parse(app, arguments)) return *code;
-  request.named_bytes = bytes->count() > 0;
+  request.named_bytes = bytes.given();
   return with_mpi([&](MpiSession& session) { return run(session, request); });
 }
 

@@ -9,7 +9,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/median.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/train/bench_step.hpp"
+#include "choir/train/bench/bench_step.hpp"
 
 namespace choir {
 namespace {

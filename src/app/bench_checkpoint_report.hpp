@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/train/bench_save.hpp"
+#include "choir/train/bench/bench_save.hpp"
 
 namespace choir {
 

@@ -13,8 +13,8 @@
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/engine/run_setup.hpp"
 
 namespace choir {
 namespace {
@@ -177,24 +177,24 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
 }  // namespace
 
 int bench_collectives_command(const Arguments& arguments) {
-  CLI::App app("Every collective along every axis by every backend, as nccl-tests counts; checked.",
-               "choir bench collectives");
+  CommandLine app(
+      "Every collective along every axis by every backend, as nccl-tests counts; checked.",
+      "choir bench collectives");
   CollectiveBenchOptions options;
   BenchFiles files;
   Arguments words;
   app.add_option("words", words,
                  "device=cuda: in the memory of GPUs; parallel.tensor=2 ...: the axes, without "
                  "them all ranks are along data")
-      ->check([](const std::string& word) -> std::string {
+      .checked([](const std::string& word) -> std::string {
         for (const char* known : {"device=", "parallel."})
           if (word.starts_with(known)) return "";
         return "expected device= or parallel.KEY=, not '" + word + "'";
       });
-  app.add_option("--min-bytes", options.min_bytes, "smallest buffer")
-      ->check(CLI::Range(1024, 1 << 30));
+  app.add_option("--min-bytes", options.min_bytes, "smallest buffer").within(1024, 1 << 30);
   app.add_option("--max-bytes", options.max_bytes, "largest buffer, and that of the comparison")
-      ->check(CLI::Range(1024, 1 << 30));
-  app.add_option("--repeats", options.repeats, "measurements of each")->check(CLI::Range(1, 1000));
+      .within(1024, 1 << 30);
+  app.add_option("--repeats", options.repeats, "measurements of each").within(1, 1000);
   files.add_to(app);
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi(

@@ -2,8 +2,8 @@
 
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/engine/run_setup.hpp"
 
 namespace choir {
 

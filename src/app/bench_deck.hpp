@@ -5,8 +5,8 @@
 
 #include "choir/app/bench.hpp"
 #include "choir/comm/mpi_session.hpp"
-#include "choir/train/deck.hpp"
-#include "choir/train/workplace.hpp"
+#include "choir/train/deck/deck.hpp"
+#include "choir/train/engine/workplace.hpp"
 
 namespace choir {
 

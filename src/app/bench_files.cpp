@@ -1,7 +1,6 @@
 // Where benches write, and which device they take.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -33,15 +32,15 @@ void write_to(const std::string& path, const std::string& text) {
 
 }  // namespace
 
-void BenchFiles::add_to(CLI::App& app, bool rows) {
+void BenchFiles::add_to(CommandLine& app, bool rows) {
   app.add_option("--json", json, "also write one JSON object to this file; -: print it instead");
   if (!rows) return;
   app.add_option("--csv", csv, "also write header and rows to this file; -: print them instead");
   app.add_option("--baseline", baseline,
                  "a file of --json of an earlier run: exit code 1 where a row has become slower");
   app.add_option("--tolerance", tolerance, "a row may take so much more of its time of then")
-      ->check(CLI::Range(0.0, 100.0))
-      ->capture_default_str();
+      .within(0.0, 100.0)
+      .shows_default();
 }
 
 void BenchFiles::require_writable() const {

@@ -16,7 +16,7 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/device/cpu_model.hpp"
 #include "choir/device/cuda.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 
 extern char** environ;
 

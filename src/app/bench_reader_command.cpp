@@ -11,7 +11,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/bench_readers.hpp"
+#include "choir/data/tokens/bench_readers.hpp"
 #include "choir/device/cpu_device.hpp"
 
 namespace choir {
@@ -133,12 +133,13 @@ int run(MpiSession& session, const Request& request) {
 }  // namespace
 
 int bench_reader_command(const Arguments& arguments) {
-  CLI::App app("The token readers on a file in the page cache, against plain pread; as IOR prints.",
-               "choir bench reader");
+  CommandLine app(
+      "The token readers on a file in the page cache, against plain pread; as IOR prints.",
+      "choir bench reader");
   Request request;
   app.add_option("--bytes", request.bytes, "size of the file")
-      ->check(CLI::Range(std::int64_t{1} << 20, std::int64_t{1} << 40));
-  app.add_option("--rounds", request.rounds, "measurements of each")->check(CLI::Range(1, 1000));
+      .within(std::int64_t{1} << 20, std::int64_t{1} << 40);
+  app.add_option("--rounds", request.rounds, "measurements of each").within(1, 1000);
   app.add_option("--folder", request.folder, "where the file is written, and removed again");
   request.files.add_to(app);
   if (const auto code = parse(app, arguments)) return *code;

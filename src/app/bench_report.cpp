@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/app/bench.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 
 namespace choir {
 namespace {

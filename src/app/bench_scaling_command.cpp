@@ -1,14 +1,13 @@
 // choir bench scaling FOLDER
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "choir/app/bench.hpp"
 #include "choir/app/guard.hpp"
-#include "src/app/scaling.hpp"
 #include "choir/app/session.hpp"
 #include "choir/core/error.hpp"
+#include "src/app/scaling.hpp"
 
 namespace choir {
 namespace {
@@ -41,10 +40,10 @@ int report(const Request& request) {
 }  // namespace
 
 int bench_scaling_command(const Arguments& arguments) {
-  CLI::App app("A sweep of bench/scaling.sh as a table, CSV and JSON lines, with advice.",
-               "choir bench scaling");
+  CommandLine app("A sweep of bench/scaling.sh as a table, CSV and JSON lines, with advice.",
+                  "choir bench scaling");
   Request request;
-  app.add_option("folder", request.folder, "where bench/scaling.sh left its runs")->required();
+  app.add_option("folder", request.folder, "where bench/scaling.sh left its runs").required();
   app.add_option("--csv", request.csv, "header and rows to this file; -: print them instead");
   app.add_option("--jsonl", request.jsonl,
                  "a row a line, with the times of all steps; -: print them instead");

@@ -8,8 +8,8 @@
 #include "choir/ops/bench_operands.hpp"
 #include "choir/ops/bench_ops.hpp"
 #include "choir/ops/ceiling.hpp"
-#include "choir/train/bench_shapes.hpp"
-#include "choir/train/engine.hpp"
+#include "choir/train/bench/bench_shapes.hpp"
+#include "choir/train/engine/engine.hpp"
 
 namespace choir {
 namespace {
@@ -24,17 +24,17 @@ struct Request {
   BenchFiles files;
 };
 
-std::optional<int> parse_request(CLI::App& app, const Arguments& arguments, Request& request) {
+std::optional<int> parse_request(CommandLine& app, const Arguments& arguments, Request& request) {
   app.add_option("words", request.words,
                  "the deck whose shapes are measured, and key.path=value (device=auto|cpu|cuda "
                  "also without a deck)");
   app.add_option("--preset", request.preset,
                  "shapes without a deck: cpu (a small model) or gpu (tensors of 100 MB and more); "
                  "default: as the device")
-      ->check(CLI::IsMember({"cpu", "gpu"}));
+      .one_of({"cpu", "gpu"});
   app.add_option("--seconds", request.seconds, "of calls a row")
-      ->check(CLI::Range(0.001, 60.0))
-      ->capture_default_str();
+      .within(0.001, 60.0)
+      .shows_default();
   request.files.add_to(app);
   return parse(app, arguments);
 }
@@ -185,7 +185,7 @@ int run(MpiSession& session, const Request& request, const char* name, void (*me
 
 int command(const char* name, const char* title, const Arguments& arguments, double seconds,
             void (*measure)(Bench&)) {
-  CLI::App app(title, std::string("choir bench ") + name);
+  CommandLine app(title, std::string("choir bench ") + name);
   Request request{.seconds = seconds};
   if (const auto code = parse_request(app, arguments, request)) return *code;
   return with_mpi([&](MpiSession& session) { return run(session, request, name, measure); });

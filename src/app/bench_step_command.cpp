@@ -4,9 +4,9 @@
 #include "choir/app/bench.hpp"
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/bench_step.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/bench/bench_step.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/engine/run_setup.hpp"
 #include "src/app/bench_deck.hpp"
 
 namespace choir {
@@ -55,21 +55,21 @@ int run(MpiSession& session, const Request& request) {
 }  // namespace
 
 int bench_step_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Times the training step of a deck: the real engine and data (of speech models: synthetic "
       "utterances), no evaluation, no checkpoints.",
       "choir bench step");
   Request request;
   app.add_option("words", request.words, "the deck, and key.path=value (device=auto|cpu|cuda)");
   app.add_option("--seconds", request.options.max_seconds, "at most so many seconds of timed steps")
-      ->check(CLI::Range(0.1, 1e6))
-      ->capture_default_str();
+      .within(0.1, 1e6)
+      .shows_default();
   app.add_option("--warmup", request.options.warmup_seconds,
                  "so many seconds of warm-up, at least 2 steps and at most 10")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
+      .within(0.0, 1e6)
+      .shows_default();
   app.add_option("--steps", request.options.steps, "so many timed steps, whatever they take")
-      ->check(CLI::Range(1, 1 << 16));
+      .within(1, 1 << 16);
   app.add_flag("!--no-comm", request.options.communicate,
                "nothing is sent: the difference to a run without it is what communication costs");
   app.add_flag("!--no-ceilings", request.options.ceilings,
@@ -77,25 +77,24 @@ int bench_step_command(const Arguments& arguments) {
   app.add_option("--gradient-noise", request.options.noise_probes,
                  "then compare the gradients of so many pairs of a micro-batch and a global batch: "
                  "the gradient noise scale")
-      ->check(CLI::Range(2, 10000));
+      .within(2, 10000);
   app.add_option("--last-place", request.options.last_place_seed,
                  "move every initial weight by one unit in its last place, up or down as this seed "
                  "says: how much rounding may change")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--break", request.control)->group("");  // a rule; for tests
+      .positive();
+  app.add_option("--break", request.control).hidden();  // a rule; for tests
   app.add_option("--note", request.notes, "NAME=TEXT, kept in the JSON object; may be repeated")
-      ->check([](const std::string& note) -> std::string {
+      .checked([](const std::string& note) -> std::string {
         return note.find('=') == std::string::npos ? "expected NAME=TEXT, not '" + note + "'" : "";
       });
   SyntheticSpeech::Options& speech = request.options.speech;
   app.add_option("--batch-duration", speech.batch_duration, "speech: seconds of a micro-batch")
-      ->capture_default_str();
+      .shows_default();
   app.add_option("--shortest", speech.shortest, "speech: seconds of the shortest utterance")
-      ->capture_default_str();
+      .shows_default();
   app.add_option("--longest", speech.longest, "speech: seconds of the longest utterance")
-      ->capture_default_str();
-  app.add_option("--labels", speech.labels_per_second, "speech: labels a second")
-      ->capture_default_str();
+      .shows_default();
+  app.add_option("--labels", speech.labels_per_second, "speech: labels a second").shows_default();
   request.files.add_to(app);
   if (const auto code = parse(app, arguments)) return *code;
   request.options.min_seconds = std::min(request.options.min_seconds, request.options.max_seconds);

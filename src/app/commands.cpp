@@ -16,7 +16,8 @@ const std::vector<Command>& commands() {
       {"report", "curves and facts of runs, or of benchmarks, as one page", report_command},
       {"doctor", "ranks, hosts, cores, versions, bandwidth; is this machine all right?",
        doctor_command},
-      {"bench", "measure a step, the ops, the communication, the readers; sum up a sweep", bench_command},
+      {"bench", "measure a step, the ops, the communication, the readers; sum up a sweep",
+       bench_command},
   };
   return table;
 }

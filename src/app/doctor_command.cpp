@@ -64,13 +64,13 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Examines ranks, hosts, cores, libraries, speed, storage, and trains a tiny model. Under "
       "mpiexec it examines all of its ranks.",
       "choir doctor");
   std::string folder = "runs";
   bool json = false;
-  app.add_option("--folder", folder, "where runs will be written")->capture_default_str();
+  app.add_option("--folder", folder, "where runs will be written").shows_default();
   app.add_flag("--json", json, "one JSON object");
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return examine(session, folder, json); });

@@ -19,7 +19,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/ops/gemm.hpp"
-#include "choir/train/bench_step.hpp"
+#include "choir/train/bench/bench_step.hpp"
 
 namespace choir {
 namespace {

@@ -9,9 +9,11 @@
 #include "choir/app/doctor.hpp"
 #include "choir/comm/gather_text.hpp"
 #include "choir/comm/mpi_api.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/device/cpu_device.hpp"
+#include "choir/device/cpu_model.hpp"
 #include "choir/ops/gemm.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 #include "choir_features.hpp"
 #ifdef CHOIR_HAVE_HWLOC
 #include <hwloc.h>
@@ -60,9 +62,10 @@ std::string topology() {
     const auto count = [&](hwloc_obj_type_t type) {
       return hwloc_get_nbobjs_by_type(machine, type);
     };
-    text = fmt::format("; {} packages, {} NUMA nodes, {} cores, {} hardware threads",
-                       count(HWLOC_OBJ_PACKAGE), count(HWLOC_OBJ_NUMANODE), count(HWLOC_OBJ_CORE),
-                       count(HWLOC_OBJ_PU));
+    text = fmt::format("; {}, {}, {}, {}", counted(count(HWLOC_OBJ_PACKAGE), "package"),
+                       counted(count(HWLOC_OBJ_NUMANODE), "NUMA node"),
+                       counted(count(HWLOC_OBJ_CORE), "core"),
+                       counted(count(HWLOC_OBJ_PU), "hardware thread"));
   }
   hwloc_topology_destroy(machine);
   return text;
@@ -102,7 +105,9 @@ std::vector<Finding> examine_software(const MpiSession& session) {
 
 std::vector<Finding> examine_processor() {
   const CpuFeatures& cpu = cpu_features();
-  std::string text = CpuDevice().description() + topology();
+  const std::string name = cpu_model().name;
+  std::string text = fmt::format("{}{}{}{}", CpuDevice().description(), name.empty() ? "" : ", ",
+                                 name, topology());
 #ifdef __AVX512F__
   constexpr bool kWide = true;
 #else

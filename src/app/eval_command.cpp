@@ -5,8 +5,8 @@
 
 #include "choir/app/session.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/speech_scores.hpp"
+#include "choir/train/speech/speech_scores.hpp"
+#include "choir/train/text/token_data.hpp"
 
 namespace choir {
 namespace {
@@ -70,7 +70,7 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
 }  // namespace
 
 int eval_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Mean loss of a checkpoint on its validation data, or on other data; of speech models also "
       "the "
       "error rates of words and characters.",
@@ -78,7 +78,7 @@ int eval_command(const Arguments& arguments) {
   std::string checkpoint, precision;
   Arguments overrides;
   int tensor = 1;
-  app.add_option("checkpoint", checkpoint, "checkpoint or run directory")->required();
+  app.add_option("checkpoint", checkpoint, "checkpoint or run directory").required();
   app.add_option("overrides", overrides,
                  "key.path=value of the deck, for example data.val='[\"x.tok\"]'");
   app.add_option("--precision", precision, "fp32, bf16-mixed, fp16-mixed; default: as trained");

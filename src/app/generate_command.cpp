@@ -5,7 +5,7 @@
 
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/generator.hpp"
+#include "choir/train/text/generator.hpp"
 
 namespace choir {
 namespace {
@@ -21,7 +21,7 @@ int generate(MpiSession& session, const Request& request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
-  together(world, [&] {  // CLI::Range lets NaN pass
+  together(world, [&] {  // within() lets NaN pass
     if (!(request.choice.temperature >= 0 && request.choice.top_p >= 0))
       throw DeckError("--temperature and --top-p are numbers, not NaN", "0.8 and 0.95 are usual");
   });
@@ -57,22 +57,21 @@ int generate(MpiSession& session, const Request& request) {
 }  // namespace
 
 int generate_command(const Arguments& arguments) {
-  CLI::App app("Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest).",
-               "choir generate");
+  CommandLine app(
+      "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest).",
+      "choir generate");
   Request request;
-  app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory")->required();
+  app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   app.add_option("--prompt", request.prompt, "the text to continue");
-  app.add_option("--tokens", request.tokens, "how many tokens to add")
-      ->check(CLI::Range(1, 1 << 30));
+  app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
   app.add_option("--temperature", request.choice.temperature, "0: always the likeliest")
-      ->check(CLI::Range(0.0, 100.0));
-  app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all")
-      ->check(CLI::Range(0, 1 << 30));
+      .within(0.0, 100.0);
+  app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all").within(0, 1 << 30);
   app.add_option("--top-p", request.choice.top_p,
                  "of the likeliest that have probability p together")
-      ->check(CLI::Range(0.0, 1.0));
+      .within(0.0, 1.0);
   app.add_option("--seed", request.choice.seed, "another seed, another text");
-  app.add_option("--device", request.device, "auto, cpu or cuda")->capture_default_str();
+  app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, request.tensor);

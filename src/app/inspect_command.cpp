@@ -111,10 +111,10 @@ std::string folder_of(const fs::path& path) {
 }  // namespace
 
 int inspect_command(const Arguments& arguments) {
-  CLI::App app("What is in a checkpoint; of a run directory, which checkpoints there are.",
-               "choir inspect");
+  CommandLine app("What is in a checkpoint; of a run directory, which checkpoints there are.",
+                  "choir inspect");
   Request request;
-  app.add_option("path", request.path, "checkpoint or run directory")->required();
+  app.add_option("path", request.path, "checkpoint or run directory").required();
   app.add_flag("--verify", request.verify, "read every byte and compare the checksums");
   app.add_flag("--json", request.json, "one JSON object");
   if (const auto code = parse(app, arguments)) return *code;

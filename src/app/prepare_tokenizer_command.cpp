@@ -8,8 +8,8 @@
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/data/corpus_texts.hpp"
-#include "choir/data/text_units.hpp"
+#include "choir/data/speech/corpus_texts.hpp"
+#include "choir/data/text/text_units.hpp"
 
 namespace choir {
 namespace {
@@ -56,16 +56,16 @@ void make_tokenizer(const Request& request) {
 
 }  // namespace
 
-void add_prepare_tokenizer(CLI::App& prepare, PrepareAction& chosen) {
+void add_prepare_tokenizer(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<Request>();
-  CLI::App* app = prepare.add_subcommand("tokenizer", "the units of a speech model, of texts");
-  app->add_option("paths", request->paths, "text files, NeMo manifests, folders of packed audio")
-      ->required();
-  app->add_option("--out", request->out, "the file to write, without its .json")->required();
-  app->add_option("--type", request->training.type, "char, bpe or unigram");
-  app->add_option("--vocab-size", request->training.vocab_size,
-                  "units, without the blank; char: at most so many, 0 for all");
-  app->callback([request, &chosen] {
+  CommandLine app = prepare.add_subcommand("tokenizer", "the units of a speech model, of texts");
+  app.add_option("paths", request->paths, "text files, NeMo manifests, folders of packed audio")
+      .required();
+  app.add_option("--out", request->out, "the file to write, without its .json").required();
+  app.add_option("--type", request->training.type, "char, bpe or unigram");
+  app.add_option("--vocab-size", request->training.vocab_size,
+                 "units, without the blank; char: at most so many, 0 for all");
+  app.callback([request, &chosen] {
     chosen = [request] {
       return with_mpi([&](MpiSession& session) {
         const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);

@@ -7,7 +7,7 @@
 #include "choir/app/prepare_commands.hpp"
 #include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/data/corpus_labels.hpp"
+#include "choir/data/speech/corpus_labels.hpp"
 
 namespace choir {
 namespace {
@@ -29,18 +29,18 @@ void make_tokens(const Request& request) {
 
 }  // namespace
 
-void add_prepare_tokens(CLI::App& prepare, PrepareAction& chosen) {
+void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<Request>();
-  CLI::App* app = prepare.add_subcommand("tokens", "token ids of the texts of packed audio");
-  app->add_option("folders", request->folders, "what `choir prepare audio` wrote")->required();
-  app->add_option("--tokenizer", request->tokenizer,
-                  "what `choir prepare tokenizer` wrote, or a .model of SentencePiece")
-      ->required();
-  app->add_option("--name", request->name,
-                  "of the labels, labels.NAME.bin; default: of the tokenizer's file");
-  app->add_option("--on-bad", request->on_bad,
-                  "texts with characters outside the vocabulary: stop, or skip at most 1 %");
-  app->callback([request, &chosen] {
+  CommandLine app = prepare.add_subcommand("tokens", "token ids of the texts of packed audio");
+  app.add_option("folders", request->folders, "what `choir prepare audio` wrote").required();
+  app.add_option("--tokenizer", request->tokenizer,
+                 "what `choir prepare tokenizer` wrote, or a .model of SentencePiece")
+      .required();
+  app.add_option("--name", request->name,
+                 "of the labels, labels.NAME.bin; default: of the tokenizer's file");
+  app.add_option("--on-bad", request->on_bad,
+                 "texts with characters outside the vocabulary: stop, or skip at most 1 %");
+  app.callback([request, &chosen] {
     chosen = [request] {
       return with_mpi([&](MpiSession& session) {
         const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "choir/comm/gather_text.hpp"
-#include "choir/data/recording.hpp"
+#include "choir/data/audio/recording.hpp"
 
 namespace choir {
 

@@ -89,13 +89,13 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
 }  // namespace
 
 int report_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Curves, phases, memory, layout, events, samples and provenance of runs side by side, and "
       "tables of benchmarks: one HTML page that needs nothing else.",
       "choir report");
   std::vector<std::string> paths;
   std::string out;
-  app.add_option("paths", paths, "run directories, and CSV files of benchmarks")->required();
+  app.add_option("paths", paths, "run directories, and CSV files of benchmarks").required();
   app.add_option("--out", out,
                  "the page; default: report.html in the run directory, of several paths in the "
                  "current one");

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "choir/comm/layout.hpp"
-#include "choir/train/phase_clock.hpp"
+#include "choir/train/engine/phase_clock.hpp"
 #include "src/app/scaling_verdict.hpp"
 
 namespace choir {

@@ -9,7 +9,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/median.hpp"
-#include "choir/train/bench_step.hpp"
+#include "choir/train/bench/bench_step.hpp"
 #include "src/app/scaling.hpp"
 
 namespace choir {

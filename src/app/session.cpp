@@ -10,25 +10,11 @@
 #include "choir/app/guard.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/engine/run_setup.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 #include "choir/train/step_planner.hpp"
-#include "choir/train/train_checkpoint.hpp"
 
 namespace choir {
-
-std::optional<int> parse(CLI::App& app, const Arguments& arguments) {
-  Arguments reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help
-    return without_mpi([&]() -> int {
-      throw DeckError(fmt::format("{}: {}", app.get_name(), error.what()),
-                      fmt::format("`{} --help` lists the arguments", app.get_name()));
-    });
-  }
-  return std::nullopt;
-}
 
 namespace {
 
@@ -72,9 +58,9 @@ std::string read_everywhere(Communicator& world, const std::string& path) {
   return text;
 }
 
-void add_tensor_option(CLI::App& app, int& tensor) {
+void add_tensor_option(CommandLine& app, int& tensor) {
   app.add_option("--tensor", tensor, "ranks that share each layer; they divide the ranks started")
-      ->check(CLI::Range(1, kMostTensorRanks));
+      .within(1, kMostTensorRanks);
 }
 
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor) {

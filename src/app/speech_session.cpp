@@ -2,7 +2,7 @@
 
 #include "choir/app/stream_transcription.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/engine/run_setup.hpp"
 
 namespace choir {
 namespace {

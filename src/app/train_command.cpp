@@ -5,10 +5,10 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/log.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/run_setup.hpp"
-#include "choir/train/stop_request.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/engine/run_setup.hpp"
 #include "choir/train/trainer.hpp"
+#include "choir/train/watch/stop_request.hpp"
 
 namespace choir {
 namespace {
@@ -70,8 +70,8 @@ int check(const std::string& path, const Arguments& overrides) {
 }  // namespace
 
 int train_command(const Arguments& arguments) {
-  CLI::App app("Trains a model from a deck, or continues where its run directory stands.",
-               "choir train");
+  CommandLine app("Trains a model from a deck, or continues where its run directory stands.",
+                  "choir train");
   std::string deck;
   Arguments overrides;
   bool describe = false, schema = false, only_check = false;

@@ -145,8 +145,8 @@ int transcribe(MpiSession& session, const Request& request) {
   return 0;
 }
 
-void add_options(CLI::App& app, Request& r) {
-  app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory")->required();
+void add_options(CommandLine& app, Request& r) {
+  app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory").required();
   app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
   app.add_option("--manifest", r.manifest,
                  "NeMo's JSON lines: audio_filepath, and where given offset, duration, text");
@@ -154,36 +154,36 @@ void add_options(CLI::App& app, Request& r) {
   app.add_flag("--json", r.json, "a JSON line a recording: text, words with times, duration");
   TranscriptionOptions& t = r.model.transcription;
   app.add_option("--beam", t.beam, "prefixes of the beam search; without: the best of each frame")
-      ->check(CLI::Range(1, 1024));
-  CLI::Option* const stream =
+      .within(1, 1024);
+  const CommandOption stream =
       app.add_flag("--stream", r.model.stream,
                    "chunk by chunk, as from a microphone, of a checkpoint that can: the text is "
                    "the same; says how long chunks wait and take");
   app.add_flag("--partial", r.partial,
                "with --stream: a line a chunk with the text so far; on a terminal it is shown "
                "without")
-      ->needs(stream);
+      .needs(stream);
   app.add_option("--batch", t.batch, "windows that go through the model together, at most")
-      ->check(CLI::Range(1, 4096))
-      ->excludes(stream)
-      ->capture_default_str();
+      .within(1, 4096)
+      .excludes(stream)
+      .shows_default();
   app.add_option("--memory", r.memory_gib,
                  "GiB that a rank may take of its device; default: a quarter of the node for its "
                  "ranks, half a card")
-      ->check(CLI::PositiveNumber);
+      .positive();
   app.add_option("--window", t.window_seconds,
                  "seconds: longer recordings are cut into overlapping windows, shorter ones where "
                  "memory asks for it")
-      ->check(CLI::Range(0.1, 1e6))
-      ->excludes(stream)
-      ->capture_default_str();
+      .within(0.1, 1e6)
+      .excludes(stream)
+      .shows_default();
   app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
   app.add_option("--on-bad", r.on_bad,
                  "stop: at the first recording that cannot be read (exit code 3); skip: leave them "
                  "out, and say which")
-      ->check(CLI::IsMember({"stop", "skip"}))
-      ->capture_default_str();
-  app.add_option("--device", r.model.device, "auto, cpu or cuda")->capture_default_str();
+      .one_of({"stop", "skip"})
+      .shows_default();
+  app.add_option("--device", r.model.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", r.model.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, r.model.tensor);
@@ -192,7 +192,7 @@ void add_options(CLI::App& app, Request& r) {
 }  // namespace
 
 int transcribe_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "What recordings say, by a speech checkpoint (or a run directory: its newest). Recordings "
       "are shared by the ranks; the text of each depends on nothing but itself.",
       "choir transcribe");

@@ -8,7 +8,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/data/edit_distance.hpp"
+#include "choir/data/text/edit_distance.hpp"
 
 namespace choir {
 namespace {

@@ -16,9 +16,10 @@
 #include "choir/plan/bucket_tuner.hpp"
 #include "choir/plan/micro_batch_tuner.hpp"
 #include "choir/plan/written_deck.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/run_setup.hpp"
-#include "choir/train/speech_data.hpp"
+#include "choir/train/deck/deck_speech_data.hpp"
+#include "choir/train/engine/run_setup.hpp"
+#include "choir/train/speech/speech_data.hpp"
+#include "choir/train/text/token_data.hpp"
 
 namespace choir {
 namespace {
@@ -248,7 +249,7 @@ class TuneRun {
 }  // namespace
 
 int tune_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, "
       "that "
       "the memory plan allows, and writes a deck with it. Nothing is tried on the device.",

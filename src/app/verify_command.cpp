@@ -10,8 +10,8 @@
 #include "choir/checkpoint/collectives.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/verify_report.hpp"
-#include "choir/train/verify_space.hpp"
+#include "choir/train/verify/verify_report.hpp"
+#include "choir/train/verify/verify_space.hpp"
 
 namespace choir {
 namespace {
@@ -103,12 +103,14 @@ std::string refusal_of_precision(const std::string& name) {
   if (name == "fp64" || name == "fp32" || name == "bf16-mixed") return {};
   const char* alike = "; bf16-mixed shares the work out in the same way and can be verified";
   if (name == "bf16-true")
-    return std::string("bf16-true lies so far from fp64 on one rank that a broken rule could hide "
-                       "in its rounding") +
+    return std::string(
+               "bf16-true lies so far from fp64 on one rank that a broken rule could hide "
+               "in its rounding") +
            alike;
   if (name == "fp16-mixed")
-    return std::string("of fp16-mixed no tolerance is known: its gradients depend on a loss scale, "
-                       "which fp64 does not have") +
+    return std::string(
+               "of fp16-mixed no tolerance is known: its gradients depend on a loss scale, "
+               "which fp64 does not have") +
            alike;
   return "'" + name + "' is none of fp64, fp32, bf16-mixed";
 }
@@ -116,30 +118,30 @@ std::string refusal_of_precision(const std::string& name) {
 }  // namespace
 
 int verify_command(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine app(
       "Trains a few steps on one rank and in every layout, and compares every loss, norm,\n"
       "parameter, gradient and moment. No data are read: tokens or utterances are random. Exit "
       "code\n"
       "4 when a layout differs.",
       "choir verify");
   Request request;
-  app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json")->required();
+  app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json").required();
   app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
   app.add_option(
          "--layouts", request.layouts,
          "all: every two values that go together, 150 or as many as that takes; quick: every "
          "value, 32 or as many as that takes; exhaustive: every legal one; exhaustive:N: N "
          "of them, spread evenly; or a list, \"dp=2 tp=2,dp=4 zero=1\"")
-      ->capture_default_str();
+      .shows_default();
   app.add_option("--steps", request.options.steps, "optimizer steps of each run")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+      .within(1, 1000)
+      .shows_default();
   app.add_option("--precision", request.precision, "fp64 (on the CPU), fp32 or bf16-mixed")
-      ->check(refusal_of_precision)
-      ->capture_default_str();
+      .checked(refusal_of_precision)
+      .shows_default();
   app.add_option("--json", request.json, "also write a JSON object a layout to this file");
   // For tests: the program must notice. Not in the help.
-  app.add_option("--break", request.control)->group("");
+  app.add_option("--break", request.control).hidden();
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return verify(session, request); });
 }

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <thread>
 
 namespace choir {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
+/// In place of the number of a record that a thread is writing, which has it to itself meanwhile.
+constexpr std::uint64_t kWriting = ~std::uint64_t{0};
 
 std::uint64_t packed(const CallRecord& call) {
   return static_cast<std::uint64_t>(call.call) | static_cast<std::uint64_t>(call.state) << 8 |
@@ -79,10 +82,22 @@ void FlightLog::leave(int place) {
   group.taken.store(0, std::memory_order_release);
 }
 
+// A thread that is put aside while it writes may be lapped by the others: they leave out its
+// record.
+std::uint64_t FlightLog::claim_next() {
+  for (;;) {
+    const std::uint64_t number = next_.fetch_add(1, kRelaxed) + 1;
+    Word& owner = records_[number % kRecords].number;
+    std::uint64_t before = owner.load(kRelaxed);
+    if (before < number &&
+        owner.compare_exchange_strong(before, kWriting, std::memory_order_acquire, kRelaxed))
+      return number;
+  }
+}
+
 std::uint64_t FlightLog::begin(const SharedName& name, int place, const CallRecord& call) {
-  const std::uint64_t number = next_.fetch_add(1, kRelaxed) + 1;
+  const std::uint64_t number = claim_next();
   Record& record = records_[number % kRecords];
-  record.number.store(0, kRelaxed);
   std::atomic_thread_fence(std::memory_order_release);
   record.group.store(call.group, kRelaxed);
   record.sequence.store(call.sequence, kRelaxed);
@@ -100,10 +115,18 @@ std::uint64_t FlightLog::begin(const SharedName& name, int place, const CallReco
 
 void FlightLog::change(std::uint64_t number, CallState state, double end) {
   Record& record = records_[number % kRecords];
-  if (record.number.load(std::memory_order_acquire) != number) return;
+  std::uint64_t owner = number;
+  while (
+      !record.number.compare_exchange_weak(owner, kWriting, std::memory_order_acquire, kRelaxed)) {
+    if (owner != kWriting && owner != number) return;  // it has been overwritten
+    if (owner == kWriting) std::this_thread::yield();
+    owner = number;
+  }
+  std::atomic_thread_fence(std::memory_order_release);
   if (end > 0) record.end.store(std::bit_cast<std::uint64_t>(end), kRelaxed);
   const std::uint64_t what = record.what.load(kRelaxed) & ~(std::uint64_t{0xff} << 8);
-  record.what.store(what | static_cast<std::uint64_t>(state) << 8, std::memory_order_release);
+  record.what.store(what | static_cast<std::uint64_t>(state) << 8, kRelaxed);
+  record.number.store(number, std::memory_order_release);
 }
 
 void FlightLog::take_over(const FlightLog& other) {
@@ -111,10 +134,14 @@ void FlightLog::take_over(const FlightLog& other) {
   for (std::size_t i = 0; i < kRecords; ++i) {
     Record& to = records_[i];
     const Record& from = other.records_[i];
-    copy(to.number, from.number), copy(to.group, from.group), copy(to.sequence, from.sequence);
-    copy(to.bytes, from.bytes), copy(to.start, from.start), copy(to.end, from.end);
-    copy(to.what, from.what);
+    const std::uint64_t number = from.number.load(std::memory_order_acquire);
+    copy(to.group, from.group), copy(to.sequence, from.sequence), copy(to.bytes, from.bytes);
+    copy(to.start, from.start), copy(to.end, from.end), copy(to.what, from.what);
     to.name.set(from.name);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    // Who writes it at this moment does so over there: here it has never been written.
+    const bool whole = number != kWriting && from.number.load(kRelaxed) == number;
+    to.number.store(whole ? number : 0, std::memory_order_release);
   }
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     Group& to = groups_[i];
@@ -130,7 +157,7 @@ std::vector<CallRecord> FlightLog::records() const {
   std::vector<std::pair<std::uint64_t, CallRecord>> found;
   for (const Record& r : records_) {
     const std::uint64_t number = r.number.load(std::memory_order_acquire);
-    if (number == 0) continue;
+    if (number == 0 || number == kWriting) continue;
     const std::uint64_t what = r.what.load(kRelaxed);
     CallRecord call{.call = static_cast<CommCall>(what & 0xff),
                     .state = static_cast<CallState>(what >> 8 & 0xff),
@@ -142,7 +169,9 @@ std::vector<CallRecord> FlightLog::records() const {
                     .end = std::bit_cast<double>(r.end.load(kRelaxed)),
                     .name = r.name.text()};
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (r.number.load(kRelaxed) == number) found.emplace_back(number, std::move(call));
+    // The number comes back after a change, but not with what the record was.
+    if (r.number.load(std::memory_order_acquire) == number && r.what.load(kRelaxed) == what)
+      found.emplace_back(number, std::move(call));
   }
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });

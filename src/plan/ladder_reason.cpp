@@ -6,7 +6,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/layout_report.hpp"
+#include "choir/train/log/layout_report.hpp"
 
 namespace choir {
 namespace {

@@ -1,5 +1,5 @@
 #include "choir/plan/layout_plan.hpp"
-#include "choir/train/deck_layout.hpp"
+#include "choir/train/deck/deck_layout.hpp"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 
 #include "choir/device/null_device.hpp"
 #include "choir/parallel/schedule_simulation.hpp"
-#include "choir/train/checkpointer.hpp"
+#include "choir/train/save/async_choice.hpp"
 
 namespace choir {
 namespace {

@@ -7,8 +7,8 @@
 #include <tuple>
 
 #include "choir/comm/axis_sizes.hpp"
-#include "choir/train/deck_layout.hpp"
-#include "choir/train/layout_report.hpp"
+#include "choir/train/deck/deck_layout.hpp"
+#include "choir/train/log/layout_report.hpp"
 #include "ladder_reason.hpp"
 
 namespace choir {

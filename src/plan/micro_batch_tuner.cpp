@@ -6,7 +6,7 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/train/deck_layout.hpp"
+#include "choir/train/deck/deck_layout.hpp"
 #include "memory_text.hpp"
 
 namespace choir {

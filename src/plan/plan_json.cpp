@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/plan/plan_report.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 #include "role_groups.hpp"
 
 namespace choir {

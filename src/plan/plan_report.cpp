@@ -7,7 +7,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/layout_report.hpp"
+#include "choir/train/log/layout_report.hpp"
 #include "role_groups.hpp"
 
 namespace choir {
@@ -105,8 +105,9 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
                         group.roles.front()->plan.memory.to_string(), work_of(group));
   double memory = 0;
   for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
-  text += fmt::format("all {}: {} of memory, {:.2f} GFLOP a step\n{}",
-                      counted(plan.layout.ranks(), "rank"), format_bytes(memory),
+  const int ranks = plan.layout.ranks();
+  text += fmt::format("{}{}: {} of memory, {:.2f} GFLOP a step\n{}", ranks > 1 ? "all " : "",
+                      counted(ranks, "rank"), format_bytes(memory),
                       plan.flops() / 1e9, axes_text(plan));
   if (plan.layout.size(Axis::pipeline) > 1)
     text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",

@@ -7,7 +7,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/build_info.hpp"
+#include "choir/train/engine/build_info.hpp"
 
 namespace choir {
 

@@ -10,13 +10,15 @@
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/ops/ceiling.hpp"
-#include "choir/train/layout_report.hpp"
-#include "choir/train/pipeline_report.hpp"
-#include "choir/train/run_setup.hpp"
-#include "choir/train/start_record.hpp"
-#include "choir/train/startup_report.hpp"
+#include "choir/train/engine/run_setup.hpp"
+#include "choir/train/log/layout_report.hpp"
+#include "choir/train/log/pipeline_report.hpp"
+#include "choir/train/log/start_record.hpp"
+#include "choir/train/log/startup_report.hpp"
+#include "choir/train/open_training_data.hpp"
+#include "choir/train/save/async_choice.hpp"
+#include "choir/train/save/warm_start.hpp"
 #include "choir/train/trainer.hpp"
-#include "choir/train/warm_start.hpp"
 
 namespace choir {
 namespace {

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <set>
 
-#include "src/data/archive_reader.hpp"
-#include "src/data/audio_unit.hpp"
-#include "src/data/spoken_wav.hpp"
+#include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/audio_unit.hpp"
+#include "src/data/spoken/spoken_wav.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

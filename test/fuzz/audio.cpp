@@ -2,9 +2,9 @@
 // asked of it), and the WAV reader of our own ('w').
 #include <algorithm>
 
-#include "choir/data/audio_decoder.hpp"
-#include "choir/data/recording.hpp"
-#include "src/data/spoken_wav.hpp"
+#include "choir/data/audio/audio_decoder.hpp"
+#include "choir/data/audio/recording.hpp"
+#include "src/data/spoken/spoken_wav.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 #include <sndfile.h>

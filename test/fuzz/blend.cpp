@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/json.hpp"
-#include "choir/data/audio_manifest.hpp"
-#include "choir/data/speech_mix.hpp"
-#include "choir/train/name_patterns.hpp"
+#include "choir/data/audio/audio_manifest.hpp"
+#include "choir/data/speech/speech_mix.hpp"
+#include "choir/train/deck/name_patterns.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -2,10 +2,10 @@
 // run left. Checksums are put right, so that what is behind them is reached ('I', 'L': they are
 // not).
 #include "choir/core/crc32c.hpp"
-#include "choir/data/audio_catalog.hpp"
-#include "choir/data/audio_shard.hpp"
-#include "choir/data/label_file.hpp"
-#include "src/data/audio_unit.hpp"
+#include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/audio/audio_shard.hpp"
+#include "choir/data/speech/label_file.hpp"
+#include "src/data/audio/audio_unit.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -2,7 +2,7 @@
 // SentencePiece's binary form ('s').
 #include <regex>
 
-#include "choir/data/text_units.hpp"
+#include "choir/data/text/text_units.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -5,14 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "choir/app/command_line.hpp"
 #include "choir/app/commands.hpp"
 #include "choir/comm/mesh.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/bench_row.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace choir {
 
@@ -34,7 +31,7 @@ struct BenchFiles {
   double tolerance = 0.1;  ///< a row may take so much more of its time of then
 
   /// `rows`: a bench with rows, which can be written as CSV and compared; else --json only.
-  void add_to(CLI::App& app, bool rows = true);
+  void add_to(CommandLine& app, bool rows = true);
   bool table() const { return csv != "-" && json != "-"; }
   /// While nothing has been measured yet: throws StorageError when results cannot be written,
   /// DeckError when the baseline cannot be read.

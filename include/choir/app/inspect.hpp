@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "choir/checkpoint/open.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 
 namespace choir {
 

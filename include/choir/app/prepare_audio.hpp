@@ -1,15 +1,15 @@
 #pragma once
 // `choir prepare audio`: its arguments, and what it does with them.
-#include <CLI/CLI.hpp>
-
 #include <memory>
+
+#include "choir/app/command_line.hpp"
 
 namespace choir {
 
 class PrepareAudioCommand {
  public:
   /// Adds the subcommand; the object must outlive the parsing.
-  explicit PrepareAudioCommand(CLI::App& prepare);
+  explicit PrepareAudioCommand(CommandLine& prepare);
   ~PrepareAudioCommand();
   /// It is the subcommand that was asked for.
   bool chosen() const;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "choir/comm/mesh.hpp"
-#include "choir/data/transcript_manifest.hpp"
+#include "choir/data/audio/transcript_manifest.hpp"
 
 namespace choir {
 

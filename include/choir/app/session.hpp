@@ -1,30 +1,27 @@
 #pragma once
 // What subcommands that run a model share: arguments, threads, devices, checkpoints opened for
 // inference.
-#include <CLI/CLI.hpp>
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "choir/app/command_line.hpp"
 #include "choir/app/commands.hpp"
 #include "choir/app/guard.hpp"
 #include "choir/checkpoint/store.hpp"
 #include "choir/comm/mesh.hpp"
 #include "choir/comm/mpi_session.hpp"
 #include "choir/core/log.hpp"
-#include "choir/data/text_units.hpp"
-#include "choir/data/tokenizer.hpp"
-#include "choir/train/deck.hpp"
-#include "choir/train/model_instance.hpp"
-#include "choir/train/train_checkpoint.hpp"
-#include "choir/train/workplace.hpp"
+#include "choir/data/text/text_units.hpp"
+#include "choir/data/text/tokenizer.hpp"
+#include "choir/train/deck/deck.hpp"
+#include "choir/train/engine/model_instance.hpp"
+#include "choir/train/engine/workplace.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 
 namespace choir {
-
-/// Parses; on --help or an error prints it and returns the exit code to end with (0 or 2).
-std::optional<int> parse(CLI::App& app, const Arguments& arguments);
 
 /// Cores this process may run on.
 int usable_cores();
@@ -37,7 +34,7 @@ int choose_threads(Communicator& node);
 std::string read_everywhere(Communicator& world, const std::string& path);
 
 /// --tensor, of commands that run a model.
-void add_tensor_option(CLI::App& app, int& tensor);
+void add_tensor_option(CommandLine& app, int& tensor);
 /// Collective. All ranks, `tensor` of them for each copy of the model. DeckError when they do not
 /// divide.
 std::unique_ptr<Mesh> inference_mesh(MpiSession& session, int tensor);

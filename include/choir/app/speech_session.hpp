@@ -3,8 +3,8 @@
 #include <string>
 
 #include "choir/app/session.hpp"
-#include "choir/train/speech_stream.hpp"
-#include "choir/train/transcriber.hpp"
+#include "choir/train/speech/speech_stream.hpp"
+#include "choir/train/speech/transcriber.hpp"
 
 namespace choir {
 

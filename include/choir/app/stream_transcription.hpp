@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "choir/core/log.hpp"
-#include "choir/train/stream_transcriber.hpp"
+#include "choir/train/speech/stream_transcriber.hpp"
 
 namespace choir {
 

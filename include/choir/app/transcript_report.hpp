@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/transcript_manifest.hpp"
+#include "choir/data/audio/transcript_manifest.hpp"
 
 namespace choir {
 

@@ -90,7 +90,7 @@ class FlightLog {
  private:
   using Word = std::atomic<std::uint64_t>;
   struct Record {
-    Word number;  ///< 0 while it is written
+    Word number;  ///< 0: never written; all bits: a thread is writing it
     Word group, sequence, bytes, start, end, what;
     SharedName name;
   };
@@ -100,6 +100,7 @@ class FlightLog {
     SharedName name;
   };
   static_assert(Word::is_always_lock_free);
+  std::uint64_t claim_next();
 
   Word next_;
   std::array<Record, kRecords> records_;

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "choir/data/speech_frames.hpp"
+#include "choir/data/speech/speech_frames.hpp"
 #include "choir/nn/recompute.hpp"
 #include "choir/ops/log_mel.hpp"
 

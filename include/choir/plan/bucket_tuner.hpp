@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/speech_sampler.hpp"
+#include "choir/data/speech/speech_sampler.hpp"
 #include "choir/plan/layout_plan.hpp"
 
 namespace choir {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "choir/plan/target.hpp"
-#include "choir/train/run_setup.hpp"
+#include "choir/train/engine/run_setup.hpp"
 #include "choir/train/step_planner.hpp"
 
 namespace choir {

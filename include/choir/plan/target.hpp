@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "choir/device/device.hpp"
-#include "choir/train/deck.hpp"
+#include "choir/train/deck/deck.hpp"
 
 namespace choir {
 

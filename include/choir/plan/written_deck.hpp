@@ -2,7 +2,7 @@
 // A deck as a file again. Pure.
 #include <string>
 
-#include "choir/train/deck.hpp"
+#include "choir/train/deck/deck.hpp"
 
 namespace choir {
 

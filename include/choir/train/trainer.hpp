@@ -5,16 +5,16 @@
 #include <optional>
 #include <string>
 
-#include "choir/train/checkpointer.hpp"
-#include "choir/train/metrics_log.hpp"
-#include "choir/train/run_directory.hpp"
-#include "choir/train/run_watch.hpp"
+#include "choir/train/engine/training_data.hpp"
+#include "choir/train/engine/workplace.hpp"
+#include "choir/train/log/metrics_log.hpp"
+#include "choir/train/log/run_directory.hpp"
+#include "choir/train/log/tensorboard_file.hpp"
+#include "choir/train/log/trace.hpp"
+#include "choir/train/save/checkpointer.hpp"
 #include "choir/train/step_planner.hpp"
-#include "choir/train/stop_request.hpp"
-#include "choir/train/tensorboard_file.hpp"
-#include "choir/train/trace.hpp"
-#include "choir/train/training_data.hpp"
-#include "choir/train/workplace.hpp"
+#include "choir/train/watch/run_watch.hpp"
+#include "choir/train/watch/stop_request.hpp"
 
 namespace choir {
 

@@ -1,12 +1,12 @@
 // A data set gives the same batches whatever the reader, the ranks and the files; independent of
 // the readers the expected tokens come from memory.
-#include "choir/data/dataset.hpp"
+#include "choir/data/tokens/dataset.hpp"
 
 #include <cstring>
 #include <filesystem>
 
 #include "choir/comm/mesh.hpp"
-#include "choir/data/prepare_text.hpp"
+#include "choir/data/tokens/prepare_text.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/scratch_folder.hpp"

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <mutex>
 #include <thread>
 
 #include "choir/comm/mesh.hpp"
@@ -196,13 +197,17 @@ TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
     const PipelineShape shape{2, 4};
     DeafCommunicator deaf(*comm);
     Reports reports(*node);
+    std::mutex mutex;
     std::string report;
     FakeStage stage(*cpu, shape, rank, 10);
     Watchdog watchdog({.timeout_seconds = 0.3,
                        .rank = rank,
                        .host = "here",
                        .on_timeout = [&](const std::string& text) {
-                         report = text;
+                         {
+                           const std::lock_guard lock(mutex);
+                           report = text;
+                         }
                          reports.add();
                          reports.wait_for(2);  // so that the other one has its say
                          deaf.heal();
@@ -216,6 +221,7 @@ TEST_F(Pipeline, ALostMessageIsNamedByTheWatchdog) {
         rank == 0 ? "\"step 7: stage 0 of 2, waiting for "
                   : "\"step 7: stage 1 of 2, waiting for receive_activation of micro-batch 2, "
                     "chunk 0\"";
+    const std::lock_guard lock(mutex);
     EXPECT_ALL_RANKS(report.find(place) != report.npos) << name_of(exchange) << ": " << report;
     EXPECT_ALL_RANKS(stage.complaint().empty()) << stage.complaint();
   }
@@ -229,8 +235,10 @@ TEST_F(Pipeline, AStageThatHangsIsNamedByTheOthers) {
   const auto node = make_kind("node");
   HeartbeatBoard board(*node, rank);
   Reports reports(*node);
+  std::mutex mutex;
   std::string report;
   const auto remember = [&](const std::string& text) {
+    const std::lock_guard lock(mutex);
     report = text;
     reports.add();
   };
@@ -249,6 +257,7 @@ TEST_F(Pipeline, AStageThatHangsIsNamedByTheOthers) {
                             {.watchdog = &watchdog});
   executor.run(stage, "step 3");
   watchdog.rest();
+  const std::lock_guard lock(mutex);
   EXPECT_ALL_RANKS(
       report.find(fmt::format("rank {0} is behind, in phase \"step 3: stage {0} of {1}, forward of "
                               "micro-batch 1, chunk 0\"",

@@ -2,7 +2,7 @@
 // those of one rank.
 #include "choir/checkpoint/collectives.hpp"
 #include "choir/checkpoint/store.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 #include "test/unit/train/speech_case.hpp"

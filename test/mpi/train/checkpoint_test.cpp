@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/train/text/token_data.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 

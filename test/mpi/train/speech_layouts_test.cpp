@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "choir/train/step_planner.hpp"
-#include "choir/train/verify_record.hpp"
-#include "choir/train/verify_speech.hpp"
+#include "choir/train/synthetic/synthetic_utterances.hpp"
+#include "choir/train/verify/verify_record.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/model/fastconformer_case.hpp"
 
@@ -79,7 +79,7 @@ class SpeechRun {
   }
 
   CpuDevice device_;
-  VerifySpeech speech_;
+  SyntheticUtterances speech_;
   StepPlan plan_;
   Engine engine_;
   PhaseClock clock_;

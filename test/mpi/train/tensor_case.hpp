@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/train/generator.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/train/text/generator.hpp"
+#include "choir/train/text/token_data.hpp"
 #include "test/mpi/train/tensor_case.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 

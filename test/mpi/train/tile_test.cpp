@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "choir/checkpoint/collectives.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"

@@ -4,9 +4,9 @@
 
 #include "choir/checkpoint/collectives.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/generator.hpp"
-#include "choir/train/run_data.hpp"
-#include "choir/train/train_checkpoint.hpp"
+#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/train/text/generator.hpp"
+#include "choir/train/text/token_data.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/checkpoint/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"

@@ -2,6 +2,7 @@
 # Sourced in place of common.sh by the scripts that build the program once more, under a sanitizer, and run tests of it:
 #
 #   build_sanitized DIRECTORY SANITIZERS ARGUMENT...   make's arguments: targets of DIRECTORY, variables
+#   libraries_stay                                     from here on nothing is unloaded: reports name what was there
 #   tests NAME RANKS PROGRAM OPTION...                 runs a test program, counts its tests
 #   script NAME DIRECTORY                              runs test/run/NAME.sh on that build, counts its checks
 #   findings PATTERN                                   what a sanitizer's report begins with
@@ -18,13 +19,20 @@ fi
 build_sanitized() {
   local directory=$1 sanitizers=$2
   shift 2
-  if make -C "$root" -k -j"$(nproc)" BUILD="$directory" SANITIZE="$sanitizers" MARCH=x86-64-v3 CUDA_HOME=none "$@" \
+  if make -C "$root" -k -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$directory" SANITIZE="$sanitizers" MARCH=x86-64-v3 CUDA_HOME=none "$@" \
     >make.log 2>&1; then pass "builds in $SECONDS s"
   else
     fail "builds" "$sanitizers"
     grep -aE -A 4 'error|Error|undefined' make.log | head -n 40
     return 1
   fi
+}
+
+# Plugins of Open MPI are closed before anyone asks where a leak was allocated, or which library a thread was in.
+libraries_stay() {
+  echo 'extern "C" int dlclose(void*) { return 0; }' |
+    "${MPICXX:-mpicxx}" -x c++ -shared -fPIC -o "$work/stay_loaded.so" - || exit
+  export LD_PRELOAD=$work/stay_loaded.so
 }
 
 findings='ERROR: (Address|Leak)Sanitizer|runtime error: |WARNING: ThreadSanitizer'
@@ -40,7 +48,9 @@ counted() {
   elif [ "${counts#* }" -eq 0 ] && { [ "$2" -ne 0 ] || [ "${counts% *}" -eq 0 ]; }; then fail "$4" "exit code $2"
   else return 0
   fi
-  grep -aE -A 30 "$findings|: Failure\$" "$1" | head -n 90 | sed 's/^/    | /'
+  if grep -qaE "$findings|: Failure\$" "$1"; then grep -aE -A 30 "$findings|: Failure\$" "$1" | head -n 90
+  else tail -n 10 "$1"
+  fi | sed 's/^/    | /'
 }
 # In the root of the repository, as `make test` runs them.
 tests() {

@@ -8,7 +8,7 @@ seconds=${CHOIR_FUZZ_SECONDS:-60}
 export ASAN_OPTIONS=detect_odr_violation=0 UBSAN_OPTIONS=print_stacktrace=1
 export TMPDIR=$work  # what a crash leaves behind goes with it
 "$root/.make/deps.sh" --fuzz
-make -C "$root" -j"$(nproc)" BUILD="$build" fuzz >make.log 2>&1
+make -C "$root" -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$build" fuzz >make.log 2>&1
 check "builds" test "$(find "$build/fuzz" -maxdepth 1 -type f -perm -u+x | wc -l)" -ge 9 || tail -n 20 make.log
 for source in "$root"/test/fuzz/*.cpp; do
   name=$(basename "$source" .cpp)

@@ -7,10 +7,7 @@
 . "$(dirname "$0")/../lib/sanitizer.sh"
 sanitized=$root/build/sanitized
 build_sanitized "$sanitized" address,undefined "$sanitized/choir" "$sanitized/test_unit" "$sanitized/test_mpi" || exit
-
-# A leak is attributed by where it was allocated, and plugins of Open MPI are closed before anyone asks: they stay.
-echo 'extern "C" int dlclose(void*) { return 0; }' | "${MPICXX:-mpicxx}" -x c++ -shared -fPIC -o stay_loaded.so - || exit
-export LD_PRELOAD=$PWD/stay_loaded.so
+libraries_stay
 # The test programs count what `new` does by their own, which stands on malloc: mismatches are looked for in the program.
 common=detect_leaks=1:halt_on_error=1:verify_asan_link_order=0:detect_stack_use_after_return=1:strict_string_checks=1
 export ASAN_OPTIONS=$common:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=""

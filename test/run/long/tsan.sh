@@ -8,6 +8,7 @@
 threads=$root/build/threads
 build_sanitized "$threads" thread "$threads/choir" "$threads/test_mpi" || exit
 build_sanitized "$threads" thread ONLY=comm,core,checkpoint,data,optim "$threads/test_unit" || exit
+libraries_stay
 export TSAN_OPTIONS=suppressions=$root/test/run/lib/races.suppressions:ignore_noninstrumented_modules=1:halt_on_error=0:exitcode=66
 export ASAN_OPTIONS="" LSAN_OPTIONS="" UBSAN_OPTIONS=""
 export CHOIR_TEST_TIMEOUT=900 TEST_PATIENCE=8

@@ -1,4 +1,4 @@
-#include "choir/train/bench_step.hpp"
+#include "choir/train/bench/bench_step.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "choir/core/text.hpp"
 #include "choir/device/cpu_device.hpp"
-#include "choir/train/bench_shapes.hpp"
+#include "choir/train/bench/bench_shapes.hpp"
 
 namespace choir {
 namespace {

@@ -9,8 +9,8 @@
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/gradient_noise.hpp"
-#include "src/train/bench_last_place.hpp"
+#include "choir/train/engine/gradient_noise.hpp"
+#include "src/train/bench/bench_last_place.hpp"
 
 namespace choir {
 namespace {

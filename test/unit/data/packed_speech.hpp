@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "choir/data/audio_catalog.hpp"
-#include "choir/data/audio_shard.hpp"
-#include "choir/data/label_file.hpp"
-#include "choir/data/speech_blend.hpp"
+#include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/audio/audio_shard.hpp"
+#include "choir/data/speech/label_file.hpp"
+#include "choir/data/speech/speech_blend.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir::test {

@@ -1,7 +1,7 @@
 // Token by token with a cache, or all at once: the same logits.
 #include <gtest/gtest.h>
 
-#include "choir/train/generator.hpp"
+#include "choir/train/text/generator.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

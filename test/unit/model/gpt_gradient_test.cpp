@@ -9,7 +9,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/ops/reduce.hpp"
-#include "choir/train/model_instance.hpp"
+#include "choir/train/engine/model_instance.hpp"
 
 namespace choir {
 namespace {

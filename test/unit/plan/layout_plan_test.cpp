@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "choir/device/null_device.hpp"
-#include "choir/train/checkpointer.hpp"
+#include "choir/train/save/async_choice.hpp"
 #include "src/plan/role_groups.hpp"
 #include "test/unit/plan/plan_case.hpp"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/train/deck.hpp"
+#include "choir/train/deck/deck.hpp"
 
 namespace choir::test {
 

@@ -14,7 +14,7 @@
 #include "choir/device/cpu_device.hpp"
 #include "choir/nn/shard.hpp"
 #include "choir/ops/step_control.hpp"
-#include "choir/train/engine.hpp"
+#include "choir/train/engine/engine.hpp"
 #include "choir/train/step_planner.hpp"
 #include "kernels/ref_element.hpp"
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "choir/train/verify_speech.hpp"
+#include "choir/train/synthetic/synthetic_utterances.hpp"
 #include "test/unit/model/fastconformer_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -15,7 +15,7 @@ inline EngineOptions speech_options(const FastConformerConfig& model, const char
                                     std::int64_t micro_batches, bool reproducible = false) {
   EngineOptions options = engine_options(tiny_gpt(), precision, micro_batches, reproducible);
   options.model = model;
-  options.shapes = VerifySpeech(options.seed, model).shapes();
+  options.shapes = SyntheticUtterances(options.seed, model).shapes();
   options.lag = 0;
   return options;
 }
@@ -40,7 +40,7 @@ class SpeechRun {
 
   Engine& engine() { return engine_; }
   const StepPlan& plan() const { return plan_; }
-  VerifySpeech& speech() { return speech_; }
+  SyntheticUtterances& speech() { return speech_; }
   ParameterSet& parameters() { return engine_.instance().parameters(); }
 
   StepResult step() { return step(static_cast<double>(speech_.targets(step_ * work_, work_))); }
@@ -68,7 +68,7 @@ class SpeechRun {
 
  private:
   CpuDevice device_;
-  VerifySpeech speech_;
+  SyntheticUtterances speech_;
   StepPlan plan_;
   Engine engine_;
   std::int64_t work_, step_ = 0;

@@ -1,0 +1,79 @@
+#pragma once
+// The arguments of a subcommand. A layer over CLI11 that nobody sees through: its header takes the
+// compiler longer than a command does.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choir/app/commands.hpp"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace choir {
+
+/// What holds for one option. Each call returns the option, for the next.
+class CommandOption {
+ public:
+  explicit CommandOption(CLI::Option* option) : option_(option) {}
+
+  CommandOption required();
+  /// --help says what it is without being given: what its variable holds now.
+  CommandOption shows_default();
+  /// Not in --help.
+  CommandOption hidden();
+  /// Both ends are legal, and so is NaN between doubles.
+  CommandOption within(int low, int high);
+  CommandOption within(std::int64_t low, std::int64_t high);
+  CommandOption within(double low, double high);
+  CommandOption positive();
+  CommandOption one_of(const std::vector<std::string>& words);
+  /// `problem` returns what is wrong with a value, "" for nothing.
+  CommandOption checked(std::function<std::string(const std::string&)> problem);
+  CommandOption needs(const CommandOption& other);
+  CommandOption excludes(const CommandOption& other);
+
+  /// After parse(): it was on the command line.
+  bool given() const;
+
+ private:
+  CLI::Option* option_;
+};
+
+/// A subcommand, or one of a subcommand. Copies are the same one. Variables must outlive parse().
+class CommandLine {
+ public:
+  /// `name` as users type it, "choir train".
+  CommandLine(const std::string& description, const std::string& name);
+
+  /// `names`: "--bytes", or "path" for a positional argument. T: std::string, Arguments, int,
+  /// std::int64_t, std::uint64_t, double, std::optional<int>, std::optional<double>; others do not
+  /// link.
+  template <class T>
+  CommandOption add_option(const std::string& names, T& variable, const std::string& help = "");
+  /// "--json" sets the variable, "!--no-json" clears it.
+  CommandOption add_flag(const std::string& names, bool& variable, const std::string& help);
+
+  /// One of them has to be given.
+  void require_subcommand();
+  CommandLine add_subcommand(const std::string& name, const std::string& description);
+  /// Of a subcommand: is called by parse() when it was given.
+  void callback(std::function<void()> action);
+  /// After parse(): this subcommand was given.
+  bool parsed() const;
+
+ private:
+  friend std::optional<int> parse(CommandLine& app, const Arguments& arguments);
+  explicit CommandLine(std::shared_ptr<CLI::App> app) : app_(std::move(app)) {}
+  std::shared_ptr<CLI::App> app_;
+};
+
+/// Parses; on --help or an error prints it and returns the exit code to end with (0 or 2).
+std::optional<int> parse(CommandLine& app, const Arguments& arguments);
+
+}  // namespace choir

@@ -1,0 +1,43 @@
+#pragma once
+// Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., vocab.json,
+// meta.json.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/data/text/tokenizer.hpp"
+
+namespace choir {
+
+struct PrepareOptions {
+  TokenizerKind tokenizer = TokenizerKind::character;
+  /// The first floor(fraction * tokens) tokens train, the rest validate. 1 and 0 leave one side
+  /// out.
+  double train_fraction = 0.9;
+  std::int64_t tokens_per_shard = std::int64_t{1} << 27;
+  /// Use this vocabulary rather than one made from the text.
+  const Tokenizer* vocabulary = nullptr;
+};
+
+struct PrepareSummary {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::int64_t files = 0;
+  std::int64_t text_bytes = 0;
+  std::int64_t train_tokens = 0, val_tokens = 0;
+  std::int64_t train_shards = 0, val_shards = 0;
+  std::string folder;
+  /// A few lines for people: files, vocabulary, counts, where.
+  std::string to_string() const;
+};
+
+/// Local. Files are joined byte by byte in the given order, folders recursively and sorted (names
+/// that begin with a dot are skipped). Everything is written under `out_dir` with a suffix and
+/// synced, then renamed: a killed run leaves nothing that opens. An older prepared folder is
+/// replaced; any other folder with files in it is refused. Throws DataError (nothing to read,
+/// unreadable, empty, not UTF-8 with file and byte, character outside a given vocabulary),
+/// DeckError (options), StorageError.
+PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
+                            const PrepareOptions& options);
+
+}  // namespace choir

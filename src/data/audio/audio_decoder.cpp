@@ -1,0 +1,330 @@
+#include "choir/data/audio/audio_decoder.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <span>
+
+#include "choir/core/plural.hpp"
+#include "choir/data/audio/audio_error.hpp"
+#include "choir/data/audio/resample.hpp"
+#include "choir_features.hpp"
+
+#ifdef CHOIR_HAVE_SNDFILE
+#include <sndfile.h>
+#endif
+
+namespace choir {
+
+ChannelChoice channel_choice_of(const std::string& word) {
+  if (word.empty()) return {};
+  if (word == "average") return {ChannelChoice::kAverage};
+  int value = -1;
+  const auto [end, failed] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (failed != std::errc() || end != word.data() + word.size() || value < 0)
+    throw DeckError(fmt::format("channel '{}' is no channel", word),
+                    "`average`, or a number from 0");
+  return {value};
+}
+
+#ifdef CHOIR_HAVE_SNDFILE
+namespace {
+
+constexpr float kFullScale = 32768.0f;
+constexpr int kRailRun = 3;
+
+// Beyond these it is no sound, and sizes made of them could overflow.
+constexpr sf_count_t kMostFrames = sf_count_t{1} << 40;
+constexpr int kLowestRate = 100, kHighestRate = 1000000;
+/// Samples of all channels in one read, and of one read once resampled: 4 GiB as fp32.
+constexpr std::int64_t kMostAtOnce = std::int64_t{1} << 30;
+
+// Sound in memory as libsndfile wants to see it.
+struct MemoryFile {
+  std::vector<char> bytes;
+  sf_count_t at = 0;
+
+  static sf_count_t length(void* self) { return std::ssize(static_cast<MemoryFile*>(self)->bytes); }
+  static sf_count_t seek(sf_count_t offset, int whence, void* self) {
+    auto& file = *static_cast<MemoryFile*>(self);
+    const sf_count_t base = whence == SEEK_SET   ? 0
+                            : whence == SEEK_CUR ? file.at
+                                                 : std::ssize(file.bytes);
+    file.at = base + std::clamp<sf_count_t>(offset, -base, std::ssize(file.bytes) - base);
+    return file.at;
+  }
+  static sf_count_t read(void* to, sf_count_t count, void* self) {
+    auto& file = *static_cast<MemoryFile*>(self);
+    const sf_count_t here = std::clamp<sf_count_t>(count, 0, std::ssize(file.bytes) - file.at);
+    std::memcpy(to, file.bytes.data() + file.at, static_cast<std::size_t>(here));
+    file.at += here;
+    return here;
+  }
+  static sf_count_t write(const void*, sf_count_t, void*) { return 0; }
+  static sf_count_t tell(void* self) { return static_cast<MemoryFile*>(self)->at; }
+};
+
+bool at_most_16_bits(int format) {
+  switch (format & SF_FORMAT_SUBMASK) {
+    case SF_FORMAT_PCM_16:
+    case SF_FORMAT_PCM_S8:
+    case SF_FORMAT_PCM_U8:
+    case SF_FORMAT_ULAW:
+    case SF_FORMAT_ALAW:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool stands_at_the_rail(std::span<const std::int16_t> samples) {
+  int run = 0;
+  for (const std::int16_t x : samples) {
+    run = x == 32767 || x == -32768 ? run + 1 : 0;
+    if (run == kRailRun) return true;
+  }
+  return false;
+}
+
+// To 16 bits, to nearest; true when some did not fit.
+bool pack(std::span<const float> samples, std::vector<std::int16_t>& packed) {
+  packed.resize(samples.size());
+  float highest = 0, lowest = 0;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const float x = std::nearbyint(samples[i] * kFullScale);
+    highest = std::max(highest, x);
+    lowest = std::min(lowest, x);
+    packed[i] = static_cast<std::int16_t>(std::clamp(x, -kFullScale, kFullScale - 1));
+  }
+  // +1.0 itself is one step above the largest 16-bit number: that is rounding, not clipping.
+  return highest > kFullScale || lowest < -kFullScale;
+}
+
+}  // namespace
+
+struct AudioDecoder::State {
+  std::string name;
+  MemoryFile memory;
+  SF_INFO info{};
+  SNDFILE* file = nullptr;
+  sf_count_t at = 0;
+  std::vector<float> wide;
+  std::vector<std::int16_t> narrow;
+
+  ~State() {
+    if (file != nullptr) sf_close(file);
+  }
+  void check_open() {
+    if (file == nullptr)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' cannot be read as audio: {}", name, sf_strerror(nullptr)));
+    if (info.frames == 0)
+      throw AudioError(AudioFault::zero_length, fmt::format("'{}' holds no samples", name));
+    if (info.frames < 0 || info.frames > kMostFrames || info.channels < 1)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' is damaged: its length is unknown", name));
+    if (info.samplerate < kLowestRate || info.samplerate > kHighestRate)
+      throw AudioError(
+          AudioFault::unreadable,
+          fmt::format("'{}' is damaged: a sample rate of {} hertz", name, info.samplerate));
+  }
+  void check_channel(ChannelChoice channel) const {
+    if (channel.value == ChannelChoice::kUnset && info.channels > 1)
+      throw AudioError(AudioFault::channels,
+                       fmt::format("'{}' has {} channels and none was chosen", name, info.channels),
+                       fmt::format("--channel average, or --channel 0 ... {}", info.channels - 1));
+    if (channel.value >= info.channels)
+      throw AudioError(AudioFault::channels,
+                       fmt::format("'{}' has {} channel{}, number {} was asked for", name,
+                                   info.channels, plural(info.channels), channel.value),
+                       "channels count from 0");
+  }
+  void seek(std::int64_t first) {
+    if (at == first) return;
+    at = sf_seek(file, first, SEEK_SET);
+    if (at != first)
+      throw AudioError(AudioFault::unreadable,
+                       fmt::format("'{}' is damaged: no way to sample {}", name, first));
+  }
+  void require(sf_count_t got, std::int64_t first, std::int64_t count) {
+    at = first + got;
+    if (got == count) return;
+    const int error = sf_error(file);
+    throw AudioError(error != 0 ? AudioFault::unreadable : AudioFault::too_short,
+                     fmt::format("'{}' ends after {} of the {} samples that its header promises{}",
+                                 name, first + got, info.frames,
+                                 error != 0 ? fmt::format(": {}", sf_error_number(error)) : ""));
+  }
+
+  // In pieces: what a header promises is not allocated before it is there.
+  template <class T>
+  void read_pieces(std::vector<T>& to, sf_count_t first, sf_count_t count,
+                   sf_count_t (*read)(SNDFILE*, T*, sf_count_t)) {
+    constexpr sf_count_t kPiece = sf_count_t{1} << 22;
+    const auto width = static_cast<std::size_t>(info.channels);
+    to.clear();
+    for (sf_count_t done = 0, got = 0; done < count; done += got) {
+      const sf_count_t want =
+          std::min(count - done, std::max<sf_count_t>(1, kPiece / info.channels));
+      to.resize(static_cast<std::size_t>(done + want) * width);
+      got = read(file, to.data() + static_cast<std::size_t>(done) * width, want);
+      if (got != want) require(done + got, first, count);
+    }
+    require(count, first, count);
+  }
+
+  std::vector<std::int16_t> read_narrow(std::int64_t first, std::int64_t count, int channel) {
+    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
+    read_pieces(narrow, first, count, sf_readf_short);
+    if (width == 1) return std::move(narrow);
+    std::vector<std::int16_t> one(n);
+    for (std::size_t i = 0; i < n; ++i)
+      one[i] = narrow[i * width + static_cast<std::size_t>(channel)];
+    return one;
+  }
+
+  // One channel, in place at the front of `wide`.
+  std::span<const float> read_wide(std::int64_t first, std::int64_t count, ChannelChoice channel) {
+    const auto n = static_cast<std::size_t>(count), width = static_cast<std::size_t>(info.channels);
+    read_pieces(wide, first, count, sf_readf_float);
+    if (width > 1) {
+      for (std::size_t i = 0; i < n; ++i) {
+        const float* frame = wide.data() + i * width;
+        float value = channel.value >= 0 ? frame[channel.value] : 0;
+        if (channel.value == ChannelChoice::kAverage) {
+          for (std::size_t c = 0; c < width; ++c) value += frame[c];
+          value /= static_cast<float>(width);
+        }
+        wide[i] = value;
+      }
+    }
+    const auto one = std::span<const float>(wide).first(n);
+    const auto bad =
+        std::find_if(one.begin(), one.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != one.end())
+      throw AudioError(AudioFault::not_finite, fmt::format("'{}': sample {} is {}", name,
+                                                           first + (bad - one.begin()), *bad));
+    return one;
+  }
+
+  // Sums of the largest numbers there are, weighted up and down, are none.
+  std::vector<float> converted(std::span<const float> samples, int rate) const {
+    std::vector<float> result = resample(samples, info.samplerate, rate);
+    if (std::any_of(result.begin(), result.end(), [](float x) { return std::isnan(x); }))
+      throw AudioError(AudioFault::not_finite,
+                       fmt::format("'{}': its samples are too large to be brought from {} to {} "
+                                   "hertz",
+                                   name, info.samplerate, rate));
+    return result;
+  }
+};
+
+AudioDecoder AudioDecoder::from_file(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || ::access(path.c_str(), R_OK) != 0)
+    throw AudioError(AudioFault::missing_file,
+                     fmt::format("cannot open '{}': {}", path, std::strerror(errno)),
+                     "paths are absolute or relative to the manifest");
+  if (!S_ISREG(status.st_mode))
+    throw AudioError(AudioFault::unreadable, fmt::format("'{}' is not a file", path));
+  if (status.st_size == 0) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", path));
+  auto state = std::make_unique<State>();
+  state->name = path;
+  state->file = sf_open(path.c_str(), SFM_READ, &state->info);
+  state->check_open();
+  return AudioDecoder(std::move(state));
+}
+
+AudioDecoder AudioDecoder::from_memory(std::vector<char> bytes, const std::string& name) {
+  if (bytes.empty()) throw AudioError(AudioFault::empty, fmt::format("'{}' is empty", name));
+  auto state = std::make_unique<State>();
+  state->name = name;
+  state->memory.bytes = std::move(bytes);
+  SF_VIRTUAL_IO io{MemoryFile::length, MemoryFile::seek, MemoryFile::read, MemoryFile::write,
+                   MemoryFile::tell};
+  state->file = sf_open_virtual(&io, SFM_READ, &state->info, &state->memory);
+  state->check_open();
+  return AudioDecoder(std::move(state));
+}
+
+int AudioDecoder::rate() const {
+  return state_->info.samplerate;
+}
+int AudioDecoder::channels() const {
+  return state_->info.channels;
+}
+std::int64_t AudioDecoder::frames() const {
+  return state_->info.frames;
+}
+
+Pcm AudioDecoder::read(std::int64_t first, std::int64_t count, ChannelChoice channel, int rate) {
+  State& s = *state_;
+  s.check_channel(channel);
+  if (first < 0 || count < 1 || first > s.info.frames || count > s.info.frames - first)
+    throw AudioError(AudioFault::too_short,
+                     fmt::format("'{}' has {} samples; {} from {} on were asked for", s.name,
+                                 s.info.frames, count, first));
+  const std::int64_t longest = std::max<std::int64_t>(
+      s.info.channels,
+      static_cast<std::int64_t>(std::ceil(static_cast<double>(rate) / s.info.samplerate)));
+  if (count > kMostAtOnce / longest)
+    throw AudioError(AudioFault::unreadable,
+                     fmt::format("'{}': {} samples of {} channels at {} hertz are too many at once",
+                                 s.name, count, s.info.channels, s.info.samplerate),
+                     "cut it into parts of some minutes");
+  s.seek(first);
+  if (s.info.channels == 1) channel.value = 0;
+  Pcm pcm;
+  if (rate == s.info.samplerate && channel.value >= 0 && at_most_16_bits(s.info.format)) {
+    pcm.samples = s.read_narrow(first, count, channel.value);
+  } else {
+    const auto one = s.read_wide(first, count, channel);
+    pcm.clipped = rate == s.info.samplerate ? pack(one, pcm.samples)
+                                            : pack(s.converted(one, rate), pcm.samples);
+  }
+  if (pcm.samples.empty())
+    throw AudioError(AudioFault::zero_length,
+                     fmt::format("'{}': {} samples are none at {} hertz", s.name, count, rate));
+  pcm.clipped = pcm.clipped || stands_at_the_rail(pcm.samples);
+  return pcm;
+}
+#else
+struct AudioDecoder::State {};
+namespace {
+[[noreturn]] void absent(const std::string& name) {
+  throw DeckError(
+      fmt::format("'{}' cannot be read: this program was built without libsndfile", name),
+      "install libsndfile1-dev and build again: audio cannot be prepared or transcribed without");
+}
+}  // namespace
+AudioDecoder AudioDecoder::from_file(const std::string& path) {
+  absent(path);
+}
+AudioDecoder AudioDecoder::from_memory(std::vector<char> /*bytes*/, const std::string& name) {
+  absent(name);
+}
+int AudioDecoder::rate() const {
+  absent("audio");
+}
+int AudioDecoder::channels() const {
+  absent("audio");
+}
+std::int64_t AudioDecoder::frames() const {
+  absent("audio");
+}
+Pcm AudioDecoder::read(std::int64_t, std::int64_t, ChannelChoice, int) {
+  absent("audio");
+}
+#endif
+
+AudioDecoder::AudioDecoder(std::unique_ptr<State> state) : state_(std::move(state)) {}
+AudioDecoder::~AudioDecoder() = default;
+AudioDecoder::AudioDecoder(AudioDecoder&&) noexcept = default;
+
+}  // namespace choir

@@ -1,0 +1,277 @@
+#include "src/data/audio/audio_unit.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+
+#include "choir/data/audio/audio_shard.hpp"
+#include "src/data/audio/archive_reader.hpp"
+
+namespace choir {
+namespace {
+
+struct Outcome {
+  Pcm pcm;
+  std::optional<OmittedEntry> left_out;
+  bool resampled = false;
+};
+
+// Frames of the recording that an entry wants. AudioError when they are not there.
+std::pair<std::int64_t, std::int64_t> span_of(const AudioEntry& entry, const AudioDecoder& audio) {
+  if (entry.rate > 0 && entry.rate != audio.rate())
+    throw AudioError(AudioFault::wrong_rate, fmt::format("{} has {} hertz, its manifest says {}",
+                                                         entry.source(), audio.rate(), entry.rate));
+  const double rate = audio.rate(), there = audio.seconds();
+  const auto tolerated = static_cast<std::int64_t>(std::floor(kDurationTolerance * rate));
+  if (entry.frames > 0 && std::abs(entry.frames - audio.frames()) > tolerated)
+    throw AudioError(AudioFault::wrong_duration,
+                     fmt::format("{} has {} samples, its manifest says {}", entry.source(),
+                                 audio.frames(), entry.frames));
+  if (entry.whole) {
+    if (std::abs(there - entry.duration) > kDurationTolerance)
+      throw AudioError(AudioFault::wrong_duration,
+                       fmt::format("{} lasts {:.3f} s, its manifest says {:.3f}", entry.source(),
+                                   there, entry.duration),
+                       "a part of a recording has an \"offset\", be it 0");
+    return {0, audio.frames()};
+  }
+  if (!((entry.offset + entry.duration) - there <= kDurationTolerance) || entry.offset >= there)
+    throw AudioError(AudioFault::too_short,
+                     fmt::format("{} lasts {:.3f} s and ends before {:.3f} + {:.3f} s",
+                                 entry.source(), there, entry.offset, entry.duration));
+  const std::int64_t first =
+      std::min<std::int64_t>(std::llround(entry.offset * rate), audio.frames() - 1);
+  const std::int64_t count =
+      std::min<std::int64_t>(std::llround(entry.duration * rate), audio.frames() - first);
+  if (count < 1)
+    throw AudioError(AudioFault::zero_length,
+                     fmt::format("{:.6f} s of {} are no sample", entry.duration, entry.source()));
+  return {first, count};
+}
+
+class UnitDecoder {
+ public:
+  UnitDecoder(const AudioUnit& unit, const UnitOptions& options,
+              const std::function<void(double)>& progress)
+      : unit_(unit), options_(options), progress_(progress), outcomes_(unit.entries.size()) {}
+
+  std::vector<Outcome> run() {
+    std::vector<std::string> order;  // of first appearance
+    std::map<std::string, std::vector<std::size_t>> of_path;
+    for (std::size_t i = 0; i < unit_.entries.size(); ++i) {
+      auto& all = of_path[unit_.entries[i].path];
+      if (all.empty()) order.push_back(unit_.entries[i].path);
+      all.push_back(i);
+    }
+    for (const std::string& path : order) {
+      std::vector<std::size_t> files, members;
+      for (const std::size_t i : of_path[path])
+        (unit_.entries[i].member.empty() ? files : members).push_back(i);
+      if (!files.empty()) decode_all(files, [&] { return AudioDecoder::from_file(path); });
+      if (!members.empty()) decode_archive(path, members);
+    }
+    return std::move(outcomes_);
+  }
+
+ private:
+  // Segments of one recording, by offset: it is decoded once.
+  template <class Open>
+  void decode_all(std::vector<std::size_t> entries, Open&& open) {
+    std::stable_sort(entries.begin(), entries.end(), [&](std::size_t a, std::size_t b) {
+      return unit_.entries[a].offset < unit_.entries[b].offset;
+    });
+    std::optional<AudioDecoder> audio;
+    std::optional<AudioError> closed;  // why it does not open
+    for (const std::size_t i : entries) {
+      attempt(i, [&] {
+        if (closed) throw AudioError(*closed);
+        try {
+          if (!audio) audio.emplace(open());
+        } catch (const AudioError& error) {
+          closed = error;
+          throw;
+        }
+        decode(i, *audio);
+      });
+    }
+  }
+
+  void decode(std::size_t i, AudioDecoder& audio) {
+    const AudioEntry& entry = unit_.entries[i];
+    const auto [first, count] = span_of(entry, audio);
+    ChannelChoice channel = options_.channel;
+    if (entry.channel >= 0) channel.value = entry.channel;
+    // Shar stores the cut's own channel, whatever its number was.
+    if (entry.by_stem && audio.channels() == 1) channel.value = 0;
+    outcomes_[i].pcm = audio.read(first, count, channel, options_.sample_rate);
+    outcomes_[i].resampled = audio.rate() != options_.sample_rate;
+  }
+
+  template <class Action>
+  void attempt(std::size_t i, Action&& action) {
+    const AudioEntry& entry = unit_.entries[i];
+    try {
+      action();
+    } catch (const AudioError& error) {
+      if (options_.stop_on_bad) {
+        throw AudioError(
+            error.fault(),
+            fmt::format("{}: {}: {}", entry.place, name_of(error.fault()), error.what()),
+            (error.hint().empty() ? "" : error.hint() + "; ") +
+                "--on-bad skip leaves such utterances out");
+      }
+      outcomes_[i].left_out = OmittedEntry{.place = entry.place,
+                                           .id = entry.id,
+                                           .reason = std::string(name_of(error.fault())),
+                                           .detail = error.what(),
+                                           .hint = error.hint(),
+                                           .duration = entry.duration,
+                                           .bad = true};
+    }
+    progress_(entry.duration);
+  }
+
+  static std::string stem(const std::string& name) {
+    const auto dot = name.rfind('.');
+    const auto slash = name.rfind('/');
+    const bool inside = dot != std::string::npos && (slash == std::string::npos || dot > slash);
+    return inside ? name.substr(0, dot) : name;
+  }
+  // What NeMo calls a further segment of a member: "a-sub2.wav" is in "a.wav".
+  static std::string without_sub(const std::string& name) {
+    const std::string base = stem(name);
+    const auto at = base.rfind("-sub");
+    const bool numbered = at != std::string::npos && at + 4 < base.size() &&
+                          base.find_first_not_of("0123456789", at + 4) == std::string::npos;
+    return numbered ? base.substr(0, at) + name.substr(base.size()) : name;
+  }
+
+  // Cuts of the same id in a Shar are told apart by their order.
+  static std::string stem_key(const std::string& stem, int occurrence) {
+    return fmt::format("{}\n{}", stem, occurrence);
+  }
+  static std::string key_of(const AudioEntry& entry) {
+    return entry.by_stem ? stem_key(entry.member, entry.occurrence) : entry.member;
+  }
+
+  void decode_archive(const std::string& path, const std::vector<std::size_t>& entries) {
+    std::map<std::string, std::vector<std::size_t>> wanted;
+    for (const std::size_t i : entries) wanted[key_of(unit_.entries[i])].push_back(i);
+    seen_.clear();
+    // A second name for those that are not there under their own.
+    std::map<std::string, std::vector<std::string>> second;
+    for (const auto& [name, who] : wanted) {
+      if (unit_.entries[who.front()].by_stem) continue;
+      if (const std::string base = without_sub(name); base != name) second[base].push_back(name);
+    }
+    std::optional<ArchiveReader> archive;
+    std::optional<AudioError> broken;
+    // Only what the archive itself throws: attempt() throws too, and that must pass.
+    const auto fine = [&](auto&& action) {
+      try {
+        return action();
+      } catch (const AudioError& error) {
+        broken = error;
+        return false;
+      }
+    };
+    bool more = fine([&] { return archive.emplace(path), true; });
+    while (more && !wanted.empty()) {
+      more = fine([&] { return archive->next(); });
+      if (more) take(*archive, path, wanted, second);
+    }
+    for (const auto& [name, who] : wanted)
+      for (const std::size_t i : who)
+        attempt(i, [&] {
+          if (broken) throw AudioError(*broken);
+          throw AudioError(AudioFault::missing_member,
+                           fmt::format("'{}' has no member '{}'", path, unit_.entries[i].member));
+        });
+  }
+
+  void take(ArchiveReader& archive, const std::string& path,
+            std::map<std::string, std::vector<std::size_t>>& wanted,
+            const std::map<std::string, std::vector<std::string>>& second) {
+    const std::string name = archive.name();
+    const bool audio = !name.ends_with(".nodata");
+    std::vector<std::size_t> who;
+    if (const auto at = wanted.find(name); at != wanted.end()) {
+      who = at->second;
+      wanted.erase(at);
+    } else if (!name.ends_with(".json") && !name.ends_with(".nometa")) {
+      const std::string base = stem(name);
+      const auto cut = wanted.find(stem_key(base, seen_[base]++));
+      if (cut != wanted.end()) {
+        who = cut->second;
+        wanted.erase(cut);
+      }
+    }
+    if (const auto more = second.find(name); more != second.end()) {
+      for (const std::string& other : more->second) {
+        const auto at = wanted.find(other);
+        if (at == wanted.end()) continue;
+        who.insert(who.end(), at->second.begin(), at->second.end());
+        wanted.erase(at);
+      }
+    }
+    if (who.empty()) return;
+    if (!audio) {
+      for (const std::size_t i : who)
+        attempt(i, [&] {
+          throw AudioError(AudioFault::missing_member,
+                           fmt::format("'{}' has '{}': the cut has no audio", path, name));
+        });
+      return;
+    }
+    decode_all(who, [&] {
+      return AudioDecoder::from_memory(archive.read(), fmt::format("{}' member '{}", path, name));
+    });
+  }
+
+  const AudioUnit& unit_;
+  const UnitOptions& options_;
+  const std::function<void(double)>& progress_;
+  std::vector<Outcome> outcomes_;
+  std::map<std::string, int> seen_;  // stems of the archive so far
+};
+
+}  // namespace
+
+UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
+                          const std::string& folder, const std::function<void(double)>& progress) {
+  UnitResult result;
+  result.fingerprint = unit_fingerprint(unit, options);
+  std::vector<Outcome> outcomes = UnitDecoder(unit, options, progress).run();
+  AudioShardWriter writer(audio_shard_path(folder, unit.shard), options.sample_rate);
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    Outcome& outcome = outcomes[i];
+    const AudioEntry& entry = unit.entries[i];
+    if (outcome.left_out) {
+      result.left_out.push_back(*outcome.left_out);
+      continue;
+    }
+    const auto samples = std::ssize(outcome.pcm.samples);
+    CHOIR_CHECK(samples > 0, "{} was neither decoded nor left out", entry.place);
+    const auto place = writer.append(outcome.pcm.samples);
+    const std::string line = entry.line(static_cast<double>(samples) / options.sample_rate);
+    result.utterances.push_back({.shard = unit.shard,
+                                 .crc = place.crc,
+                                 .first = place.first,
+                                 .samples = samples,
+                                 .line = std::ssize(result.lines),
+                                 .line_bytes = static_cast<std::int32_t>(line.size()),
+                                 .text_letters = entry.text_letters});
+    result.lines += line + "\n";
+    result.resampled += outcome.resampled;
+    if (outcome.pcm.clipped) result.clipped.push_back(entry.id);
+    outcome = {};
+  }
+  const AudioShardHeader header = writer.finish();
+  result.shard_samples = header.samples;
+  result.payload_crc = header.payload_crc;
+  write_unit_part(result, folder, unit.shard);
+  return result;
+}
+
+}  // namespace choir

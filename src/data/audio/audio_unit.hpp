@@ -1,0 +1,58 @@
+#pragma once
+// The unit of work of `choir prepare audio`: the utterances of one shard, decoded and written by
+// one rank, and what is kept about it until all shards are there (audio_00000.part).
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/audio/audio_decoder.hpp"
+#include "choir/data/audio/audio_manifest.hpp"
+
+namespace choir {
+
+struct UnitOptions {
+  int sample_rate = 16000;
+  ChannelChoice channel;
+  bool stop_on_bad = true;
+};
+
+struct AudioUnit {
+  int shard = 0;
+  std::vector<AudioEntry> entries;
+
+  std::string pack() const;
+  static AudioUnit unpack(const std::string& bytes);
+};
+
+/// What became of a unit. Places of lines are within `lines`.
+struct UnitResult {
+  std::uint64_t fingerprint = 0;
+  std::int64_t shard_samples = 0;
+  std::uint32_t payload_crc = 0;
+  std::vector<AudioCatalog::Utterance> utterances;
+  std::string lines;
+  std::vector<OmittedEntry> left_out;
+  std::vector<std::string> clipped;  ///< ids
+  std::int64_t resampled = 0;
+};
+
+/// Local. Of the entries, the options, and size and time of every file that they name.
+std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options);
+
+/// Local. Decodes, writes the shard, then its part. `progress` is called with the seconds planned
+/// for every utterance that is done. Throws AudioError (stop_on_bad), StorageError.
+UnitResult run_audio_unit(const AudioUnit& unit, const UnitOptions& options,
+                          const std::string& folder, const std::function<void(double)>& progress);
+
+/// Local. The part of a shard that is finished and still there; nothing otherwise.
+std::optional<UnitResult> read_unit_part(const std::string& folder, int shard);
+std::string unit_part_path(const std::string& folder, int shard);
+/// Local. Throws StorageError.
+void write_unit_part(const UnitResult& result, const std::string& folder, int shard);
+
+/// How far audio may be from the duration that its manifest states, seconds: manifests round.
+inline constexpr double kDurationTolerance = 0.1;
+
+}  // namespace choir

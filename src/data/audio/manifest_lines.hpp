@@ -1,0 +1,47 @@
+#pragma once
+// Single lines of manifests: JSON to utterances.
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "choir/data/audio/audio_manifest.hpp"
+
+namespace choir {
+
+using ManifestJson = nlohmann::ordered_json;
+
+/// Where the lines come from.
+struct ManifestPlace {
+  std::string folder;  ///< relative paths begin here
+  std::string place;   ///< file:line
+  /// Tar of a tarred NeMo manifest by shard_id (-1: the line has none); "" where it is not tarred.
+  std::function<std::string(std::int64_t shard_id)> tar;
+  /// Tar with the recordings of the Shar folder; "" outside of one.
+  std::string shar;
+  int occurrence = 0;  ///< how many cuts of this id came before in the same Shar archive
+};
+
+/// Local. One line that holds an object. Both add to the manifest or throw AudioError.
+void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioManifest& manifest);
+void add_cut(const ManifestJson& json, const ManifestPlace& place, bool trim,
+             AudioManifest& manifest);
+
+/// Values of keys; AudioError{bad_line} for another type.
+double number_of(const ManifestJson& json, const char* key, double otherwise);
+std::int64_t integer_of(const ManifestJson& json, const char* key, std::int64_t otherwise);
+/// ... and for one that is no int.
+int small_of(const ManifestJson& json, const char* key, int otherwise);
+std::string string_of(const ManifestJson& json, const char* key);
+
+/// `path` as seen from `folder`; AudioError{refused} for URLs and pipes.
+std::string resolve_audio_path(const std::string& folder, const std::string& path);
+
+/// Sets line, id and letters; counts utterances without text.
+void describe_entry(AudioEntry& entry, const std::string& text, const std::string& lang,
+                    const ManifestJson& rest, AudioManifest& manifest);
+
+/// offset >= 0, duration > 0, both finite.
+void check_times(double offset, double duration);
+
+}  // namespace choir

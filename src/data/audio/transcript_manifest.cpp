@@ -1,0 +1,142 @@
+#include "choir/data/audio/transcript_manifest.hpp"
+
+#include <cmath>
+#include <filesystem>
+
+#include "choir/core/json_extent.hpp"
+#include "choir/core/text.hpp"
+#include "src/data/audio/manifest_lines.hpp"
+#include "src/data/whole_file.hpp"
+
+namespace choir {
+namespace {
+
+/// Seconds in messages and files: whole milliseconds.
+double milliseconds(double seconds) {
+  return std::round(seconds * 1000) / 1000;
+}
+
+ManifestJson words_of(const Transcript& transcript) {
+  ManifestJson words = ManifestJson::array();
+  for (const SpokenWord& word : transcript.words)
+    words.push_back({{"word", word.text},
+                     {"start", milliseconds(word.start)},
+                     {"end", milliseconds(word.end)}});
+  return words;
+}
+
+/// To microseconds.
+void add_chunks(ManifestJson& json, const Transcript& transcript) {
+  if (transcript.chunk_seconds.empty()) return;
+  ManifestJson& list = json["chunk_ms"] = ManifestJson::array();
+  for (const double seconds : transcript.chunk_seconds)
+    list.push_back(std::round(seconds * 1e6) / 1e3);
+}
+
+void add_remarks(ManifestJson& json, const Transcript& transcript) {
+  if (!transcript.fault.empty()) json["error"] = transcript.fault;
+  if (!transcript.note.empty()) json["note"] = transcript.note;
+}
+
+/// Text of others may hold bytes that are no UTF-8.
+std::string dump(const ManifestJson& json) {
+  return json.dump(-1, ' ', false, ManifestJson::error_handler_t::replace);
+}
+
+void read_line(const std::string& folder, TranscriptRequest& request) {
+  if (const std::string excess = json_excess(request.line); !excess.empty())
+    throw AudioError(AudioFault::bad_line, excess);
+  const ManifestJson json = ManifestJson::parse(request.line, nullptr, false);
+  if (!json.is_object())
+    throw AudioError(AudioFault::not_json,
+                     fmt::format("'{}' is no JSON object", request.line.substr(0, 40)));
+  const std::string file = string_of(json, "audio_filepath");
+  if (file.empty()) throw AudioError(AudioFault::bad_line, "it has no \"audio_filepath\"");
+  request.source.path = resolve_audio_path(folder, file);
+  request.source.offset = number_of(json, "offset", 0);
+  const bool timed = json.contains("duration") && !json["duration"].is_null();
+  request.source.duration = timed ? number_of(json, "duration", 0) : -1;
+  check_times(request.source.offset, timed ? request.source.duration : 1);
+  request.source.channel.value = small_of(json, "channel", request.source.channel.value);
+  if (json.contains("text") && !json["text"].is_null()) request.text = string_of(json, "text");
+}
+
+}  // namespace
+
+std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
+                                                        ChannelChoice channel) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  std::vector<TranscriptRequest> requests;
+  int number = 0;
+  for (const std::string& line : split(read_whole_file(path), '\n')) {
+    ++number;
+    if (trim(line).empty()) continue;
+    TranscriptRequest& request = requests.emplace_back();
+    request.source.channel = channel;
+    request.place = fmt::format("{}:{}", path, number);
+    request.line = trim(line);
+    try {
+      read_line(folder, request);
+    } catch (const AudioError& error) {
+      request.fault = error;
+    }
+  }
+  if (requests.empty())
+    throw DataError(fmt::format("'{}' has no line", path),
+                    "a line is {\"audio_filepath\": ...}, as NeMo writes them");
+  return requests;
+}
+
+std::string transcript_line(const TranscriptRequest& request, const Transcript& transcript) {
+  ManifestJson json;
+  if (!request.line.empty() && json_excess(request.line).empty())
+    json = ManifestJson::parse(request.line, nullptr, false);
+  if (!json.is_object()) {
+    json = ManifestJson::object();
+    if (request.line.empty()) {
+      json["audio_filepath"] = request.source.path;
+      json["duration"] = milliseconds(transcript.seconds);
+    } else {
+      json["line"] = request.line;
+    }
+  }
+  json["pred_text"] = transcript.text;
+  json["words"] = words_of(transcript);
+  add_remarks(json, transcript);
+  return dump(json);
+}
+
+std::string transcript_json(const TranscriptRequest& request, const Transcript& transcript) {
+  ManifestJson json;
+  json["audio_filepath"] = request.source.path;
+  json["text"] = transcript.text;
+  json["words"] = words_of(transcript);
+  json["duration"] = milliseconds(transcript.seconds);
+  add_chunks(json, transcript);
+  add_remarks(json, transcript);
+  return dump(json);
+}
+
+std::string serialise(const Transcript& transcript) {
+  ManifestJson words = ManifestJson::array();
+  for (const SpokenWord& word : transcript.words)
+    words.push_back({word.text, word.start, word.end});
+  return dump({transcript.text, words, transcript.seconds, transcript.fault, transcript.note,
+               transcript.chunk_seconds});
+}
+
+Transcript transcript_of(const std::string& bytes) {
+  const ManifestJson json = ManifestJson::parse(bytes);
+  Transcript transcript;
+  json.at(0).get_to(transcript.text);
+  for (const ManifestJson& word : json.at(1))
+    transcript.words.push_back(
+        {word.at(0).get<std::string>(), word.at(1).get<double>(), word.at(2).get<double>()});
+  json.at(2).get_to(transcript.seconds);
+  json.at(3).get_to(transcript.fault);
+  json.at(4).get_to(transcript.note);
+  json.at(5).get_to(transcript.chunk_seconds);
+  return transcript;
+}
+
+}  // namespace choir

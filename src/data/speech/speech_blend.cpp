@@ -1,0 +1,80 @@
+#include "choir/data/speech/speech_blend.hpp"
+
+#include <charconv>
+
+#include "choir/core/error.hpp"
+#include "choir/data/permutation.hpp"
+
+namespace choir {
+namespace {
+
+std::uint64_t mix(std::uint64_t h, std::uint64_t value) {  // FNV-1a by words, then spread
+  h = (h ^ value) * 0x100000001b3ull;
+  return h ^ (h >> 29);
+}
+
+double uniform_53(const PhiloxBlock& words) {
+  const std::uint64_t bits = (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+}  // namespace
+
+SpeechBlend::SpeechBlend(std::vector<SpeechPoolItems> pools, std::uint64_t seed)
+    : pools_(std::move(pools)), pool_key_(philox_key(seed, "data.speech.pool")) {
+  CHOIR_CHECK(!pools_.empty(), "nothing to draw from");
+  double total = 0, sum = 0;
+  for (const auto& pool : pools_) total += pool.probability;
+  hash_ = mix(0xcbf29ce484222325ull, seed);
+  for (const auto& pool : pools_) {
+    CHOIR_CHECK(!pool.items.empty() && pool.probability > 0, "a pool of {}, probability {}",
+                pool.items.size(), pool.probability);
+    sum += pool.probability;
+    below_.push_back(sum / total);
+    order_keys_.push_back(
+        philox_key(seed, fmt::format("data.speech.order.{}", order_keys_.size())));
+    hash_ = mix(hash_, pool.items.size());
+    hash_ = mix(hash_, static_cast<std::uint64_t>(pool.probability / total * 0x1p52));
+    for (const SpeechItem& item : pool.items) {
+      hash_ = mix(hash_, static_cast<std::uint64_t>(item.leaf) << 32 |
+                             static_cast<std::uint32_t>(item.utterance));
+      hash_ = mix(hash_, static_cast<std::uint64_t>(item.samples) << 32 |
+                             static_cast<std::uint32_t>(item.labels));
+    }
+  }
+  below_.back() = 1;
+}
+
+int SpeechBlend::pool_of(std::int64_t draw) const {
+  if (pools_.size() == 1) return 0;
+  const double u = uniform_53(philox_at(pool_key_, static_cast<std::uint64_t>(draw)));
+  std::size_t pool = 0;
+  while (u >= below_[pool]) ++pool;
+  return static_cast<int>(pool);
+}
+
+SpeechRow SpeechBlend::row(int p, std::int64_t k) const {
+  const auto& items = pool(p).items;
+  const auto n = static_cast<std::int64_t>(items.size());
+  const Permutation order(static_cast<std::uint64_t>(n), order_keys_[static_cast<std::size_t>(p)],
+                          static_cast<std::uint64_t>(k / n));
+  return {items[order(static_cast<std::uint64_t>(k % n))], k / n};
+}
+
+std::uint64_t speech_order_seed(const std::string& shard_seed, std::uint64_t run_seed,
+                                std::uint64_t attempt) {
+  if (shard_seed.empty()) return run_seed;
+  if (shard_seed == "randomized") {
+    const PhiloxBlock words = philox_at(philox_key(run_seed, "data.shard_seed"), attempt);
+    return (static_cast<std::uint64_t>(words[0]) << 32) | words[1];
+  }
+  std::uint64_t seed = 0;
+  const char* end = shard_seed.data() + shard_seed.size();
+  const auto [stop, problem] = std::from_chars(shard_seed.data(), end, seed);
+  if (problem != std::errc() || stop != end)
+    throw DeckError(fmt::format("data.shard_seed is '{}'", shard_seed),
+                    "a whole number from 0 on, or \"randomized\"");
+  return seed;
+}
+
+}  // namespace choir

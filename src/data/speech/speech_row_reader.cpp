@@ -1,0 +1,157 @@
+#include "src/data/speech/speech_row_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "choir/comm/mpi_api.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+bool SpeechDamage::add(std::int64_t utterance, const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  if (!utterances_.insert(utterance).second) return false;
+  lines_.push_back(line);
+  return true;
+}
+
+std::int64_t SpeechDamage::count() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(utterances_);
+}
+
+std::vector<std::string> SpeechDamage::take_lines() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(lines_, {});
+}
+
+SpeechRowReader::SpeechRowReader(Communicator& comm, const std::string& name,
+                                 const SpeechCorpus& corpus, const SpeechDataConfig& config,
+                                 std::span<const SpeechShape> shapes, SpeechDamage& damage)
+    : corpus_(corpus), on_bad_(config.on_bad), bad_cap_(config.bad_cap), damage_(damage) {
+  std::int64_t rows = 1, samples = 1;
+  for (const SpeechShape& shape : shapes) {
+    rows = std::max(rows, shape.utterances);
+    samples = std::max(samples, shape.utterances * shape.samples);
+  }
+  damaged_.resize(static_cast<std::size_t>(rows));
+  extents_.reserve(damaged_.size());
+  broken_.reserve(damaged_.size());
+  if (config.peers != nullptr && config.peers->size() > 1) {
+    peers_ = config.peers->duplicate(name + ".peers");
+    sharers_ = std::make_unique<MpiGroup>(*peers_);
+    if (peers_->rank() != 0) return;
+  }
+  comm_ = comm.duplicate(name);
+  readers_ = std::make_unique<MpiGroup>(*comm_);
+  reader_ = make_reader(*comm_, corpus.audio(), config.reader, samples, rows);
+}
+
+void SpeechRowReader::abandon() {
+  if (sharers_) sharers_->abandon();
+  if (readers_) readers_->abandon();
+  if (reader_) reader_->abandon();
+}
+
+void SpeechRowReader::read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to) {
+  to.lay_out(rows, corpus_);
+  std::fill(damaged_.begin(), damaged_.end(), 0);
+  if (!sharers_) {
+    read_files(to);
+  } else {
+    sharers_->agree([&] {
+      if (reader_) read_files(to);
+    });
+    broadcast(to);
+  }
+  for (std::int64_t r = 0; r < std::ssize(rows); ++r)
+    if (damaged_[static_cast<std::size_t>(r)] != 0) to.empty_row(r);
+}
+
+void SpeechRowReader::read_files(SpeechBatchBuffer& to) {
+  extents_.clear();
+  for (const SpeechRow& row : to.rows) extents_.push_back(corpus_.extent(row.item));
+  const auto* packed = static_cast<const char*>(reader_->read(extents_));
+  std::int64_t most = 0;
+  readers_->agree(
+      [&] {
+        unpack(packed, to);
+        most = std::ssize(broken_);
+        if (most > 0 && on_bad_ == OnBad::stop)
+          throw DataError(fmt::format("{} is damaged: its samples do not match their checksum",
+                                      corpus_.place_of(broken_.front())),
+                          "copy or prepare the audio again, or set data.on_bad to skip");
+      },
+      {&most, 1});
+  if (most > 0) tell_damage(most);
+}
+
+void SpeechRowReader::unpack(const char* packed, SpeechBatchBuffer& to) {
+  broken_.clear();
+  const std::int64_t s = to.batch.audio.shape[1];
+  auto* audio = to.batch.audio.as<std::uint16_t>();
+  if (to.rows.empty()) std::fill_n(audio, s, 0);
+  for (std::size_t r = 0; r < to.rows.size(); ++r, audio += s) {
+    const SpeechItem& item = to.rows[r].item;
+    const std::size_t bytes = static_cast<std::size_t>(item.samples) * sizeof(std::uint16_t);
+    std::memcpy(audio, packed, bytes);
+    std::fill(audio + item.samples, audio + s, 0);
+    if (crc32c(packed, bytes) != corpus_.crc(item)) {
+      damaged_[r] = 1;
+      broken_.push_back(item);
+    }
+    packed += bytes;
+  }
+}
+
+// Seldom: all ranks that read learn what each of them found, so that they count the same.
+void SpeechRowReader::tell_damage(std::int64_t most) {
+  const auto width = static_cast<std::size_t>(2 * most);
+  const auto ranks = static_cast<std::size_t>(readers_->size());
+  std::vector<std::int32_t> mine(width, -1), all(width * ranks, -1);
+  for (std::size_t i = 0; i < broken_.size(); ++i) {
+    mine[2 * i] = broken_[i].leaf;
+    mine[2 * i + 1] = broken_[i].utterance;
+  }
+  MPI_Request request;
+  mpi_check(MPI_Iallgather(mine.data(), static_cast<int>(width), MPI_INT32_T, all.data(),
+                           static_cast<int>(width), MPI_INT32_T, readers_->all(), &request),
+            "MPI_Iallgather");
+  readers_->wait(request);
+  SpeechItem item;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] < 0) continue;
+    item = {all[i], all[i + 1], 0, 0};
+    damage_.add(corpus_.number(item),
+                fmt::format("{} is damaged and left out", corpus_.place_of(item)));
+  }
+  const std::int64_t count = damage_.count();
+  if (static_cast<double>(count) <= bad_cap_ * static_cast<double>(corpus_.utterances())) return;
+  readers_->agree([&] {
+    throw DataError(
+        fmt::format("{} of {} utterances are damaged, more than {:g} %; at last {}", count,
+                    corpus_.utterances(), 100 * bad_cap_, corpus_.place_of(item)),
+        "copy or prepare the audio again");
+  });
+}
+
+void SpeechRowReader::broadcast(SpeechBatchBuffer& to) {
+  if (to.rows.empty()) {
+    std::fill_n(to.batch.audio.as<std::uint16_t>(), to.batch.audio.count(), 0);
+    return;
+  }
+  const auto send = [&](void* data, std::int64_t count, MPI_Datatype type) {
+    CHOIR_CHECK(count <= std::numeric_limits<int>::max(), "{} items in one message", count);
+    MPI_Request request;
+    mpi_check(MPI_Ibcast(data, static_cast<int>(count), type, 0, sharers_->all(), &request),
+              "MPI_Ibcast", peers_->name());
+    sharers_->wait(request);
+  };
+  send(to.batch.audio.data, to.batch.audio.count(), MPI_UINT16_T);
+  send(damaged_.data(), std::ssize(to.rows), MPI_INT32_T);
+}
+
+}  // namespace choir

@@ -1,0 +1,140 @@
+#include "choir/data/spoken/spoken_plans.hpp"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "choir/core/error.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/permutation.hpp"
+#include "choir/data/spoken/spoken_clauses.hpp"
+#include "choir/data/spoken/spoken_numbers.hpp"
+#include "src/data/spoken/spoken_process.hpp"
+
+namespace choir {
+namespace {
+
+// A change of what is said or how makes another corpus of the same request.
+constexpr int kVersion = 1;
+constexpr int kMostDigits = 4;
+
+/// Uniform in [low, high].
+int between(std::uint32_t word, int low, int high) {
+  const auto span = static_cast<std::uint64_t>(high - low + 1);
+  return low + static_cast<int>(word * span >> 32);
+}
+
+const std::string& one_of(const std::vector<std::string>& names, std::uint32_t word) {
+  return names[static_cast<std::size_t>(between(word, 0, static_cast<int>(names.size()) - 1))];
+}
+
+std::string request_of(const char* corpus, const SpokenOptions& options) {
+  nlohmann::ordered_json json;
+  json["corpus"] = corpus;
+  json["version"] = kVersion;
+  json["hours"] = options.hours;
+  json["seed"] = options.seed;
+  return json.dump();
+}
+
+/// Sets all but text and voice.
+SpokenLine vary(PhiloxKey key, std::int64_t i) {
+  const PhiloxBlock r = philox_at(key, static_cast<std::uint64_t>(i), 1);
+  SpokenLine line;
+  line.words_per_minute = between(r[0], 130, 190);
+  line.pitch = between(r[1], 30, 70);
+  line.snr_db = 15 + 20 * uniform01(r[2]);
+  line.id = static_cast<std::uint64_t>(i);
+  return line;
+}
+
+std::vector<std::string> all_voices() {
+  std::vector<std::string> voices = spoken_voices();
+  voices.insert(voices.end(), unseen_voices().begin(), unseen_voices().end());
+  return voices;
+}
+
+}  // namespace
+
+const std::vector<std::string>& spoken_voices() {
+  static const std::vector<std::string> voices{"en-us",         "en-us+m3",      "en-us+f2",
+                                               "en-gb",         "en-gb+f4",      "en-gb+m7",
+                                               "en-gb-x-rp+m1", "en-gb-x-rp+f1", "en-029+m2"};
+  return voices;
+}
+
+const std::vector<std::string>& unseen_voices() {
+  static const std::vector<std::string> voices{"en-us+m4", "en-gb+f3"};
+  return voices;
+}
+
+SpokenPlan spoken_book_plan(std::string_view book, const SpokenOptions& options) {
+  const auto clauses =
+      std::make_shared<const std::vector<std::string>>(spoken_clauses(book, ClauseRule{}));
+  if (clauses->empty())
+    throw DataError("the book has no clauses of 15 to 60 letters of common words",
+                    "is it English text?");
+  const PhiloxKey key = philox_key(options.seed, "spoken book");
+  const PhiloxKey held_out = philox_key(options.seed, "spoken book held out");
+  SpokenPlan plan;
+  plan.hours = options.hours;
+  plan.seed = options.seed;
+  plan.request = request_of("spoken-book", options);
+  plan.line = [clauses, key, held_out](std::int64_t i) {
+    const auto n = clauses->size();
+    const auto at = static_cast<std::uint64_t>(i);
+    const std::uint64_t clause = Permutation(n, key, at / n)(at % n);
+    const PhiloxBlock r = philox_at(key, at, 0);
+    SpokenPlan::Line line;
+    line.spoken = vary(key, i);
+    line.spoken.text = (*clauses)[clause];
+    if (between(philox_at(held_out, clause)[0], 0, 9) == 0)
+      line.split = between(r[1], 0, 1) == 0 ? CorpusSplit::val : CorpusSplit::val_voices;
+    const bool unseen = line.split == CorpusSplit::val_voices;
+    line.spoken.voice = one_of(unseen ? unseen_voices() : spoken_voices(), r[0]);
+    return line;
+  };
+  return plan;
+}
+
+SpokenPlan spoken_digits_plan(const SpokenOptions& options) {
+  const PhiloxKey key = philox_key(options.seed, "spoken digits");
+  const PhiloxKey held_out = philox_key(options.seed, "spoken digits held out");
+  SpokenPlan plan;
+  plan.hours = options.hours;
+  plan.seed = options.seed;
+  plan.request = request_of("spoken-digits", options);
+  plan.line = [key, held_out, voices = all_voices()](std::int64_t i) {
+    const auto at = static_cast<std::uint64_t>(i);
+    const PhiloxBlock r = philox_at(key, at, 0), digits = philox_at(key, at, 2);
+    const int length = between(r[1], 1, kMostDigits);
+    std::vector<std::string> words;
+    std::uint64_t number = 1;  // its digits in front of it: "05" is not "5"
+    for (int d = 0; d < length; ++d) {
+      const int digit = between(digits[static_cast<std::size_t>(d)], 0, 9);
+      words.push_back(number_words(digit));
+      number = number * 10 + static_cast<std::uint64_t>(digit);
+    }
+    SpokenPlan::Line line;
+    line.spoken = vary(key, i);
+    line.spoken.text = join(words, " ");
+    line.spoken.voice = one_of(voices, r[0]);
+    // Three quarters have two digits or more: of these two in fifteen make a tenth of all.
+    if (length > 1 && between(philox_at(held_out, number)[0], 0, 14) < 2)
+      line.split = CorpusSplit::val;
+    return line;
+  };
+  return plan;
+}
+
+std::string kjv_text() {
+  const std::string printed = run_program({"bible", "-f", "Gen1:1-Rev22:21"}, "bible-kjv");
+  std::string text;
+  for (const std::string& verse : split(printed, '\n')) {
+    const std::size_t blank = verse.find(' ');  // "Gen1:1 In the beginning ..."
+    if (blank != std::string::npos) text += verse.substr(blank + 1) + '\n';
+  }
+  return text;
+}
+
+}  // namespace choir

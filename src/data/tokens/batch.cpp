@@ -1,0 +1,94 @@
+#include "choir/data/tokens/batch.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "choir/core/error.hpp"
+#include "choir/core/philox.hpp"
+
+namespace choir {
+namespace {
+
+// Widens `count` stored tokens and returns the largest id as unsigned, so that a negative one is
+// large.
+template <class Stored>
+std::uint32_t widen(const char* packed, std::int64_t count, std::int32_t* to) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Stored token;
+    std::memcpy(&token, packed + static_cast<std::size_t>(i) * sizeof(Stored), sizeof(Stored));
+    to[i] = static_cast<std::int32_t>(token);
+    largest = std::max(largest, static_cast<std::uint32_t>(to[i]));
+  }
+  return largest;
+}
+
+[[noreturn]] void refuse_id(const TokenWindow& window, const std::int32_t* inputs,
+                            const std::int32_t* targets, std::int64_t vocab_size,
+                            const TokenStream& stream) {
+  const auto outside = [&](std::int32_t id) { return id < 0 || id >= vocab_size; };
+  std::int64_t at = 0;
+  while (at < window.targets && !outside(inputs[at])) ++at;
+  const std::int32_t id = at < window.targets ? inputs[at] : targets[window.targets - 1];
+  throw DataError(fmt::format("token {} at {} is outside the vocabulary of {}", id,
+                              stream.place_of(window.start + at), vocab_size),
+                  "the data was made with another vocabulary, or the file is no token file");
+}
+
+}  // namespace
+
+BatchBuffer::BatchBuffer(std::int64_t rows, std::int64_t block_size)
+    : memory_(static_cast<std::size_t>(2 * rows * block_size)) {
+  batch.inputs = {memory_.data(), DType::i32, {rows, block_size}};
+  batch.targets = {memory_.data() + rows * block_size, DType::i32, {rows, block_size}};
+}
+
+void fill_batch(const void* packed, int token_bytes, std::span<const TokenWindow> windows,
+                std::int64_t vocab_size, const TokenStream& stream, Batch& batch) {
+  const std::int64_t block = batch.inputs.shape[1];
+  CHOIR_CHECK(std::ssize(windows) == batch.inputs.shape[0], "{} windows for {} rows",
+              windows.size(), batch.inputs.shape[0]);
+  const auto* from = static_cast<const char*>(packed);
+  auto* inputs = batch.inputs.as<std::int32_t>();
+  auto* targets = batch.targets.as<std::int32_t>();
+  batch.valid = 0;
+  for (const TokenWindow& window : windows) {
+    std::uint32_t largest = 0;
+    if (window.targets > 0) {
+      // The two rows differ by one token, so each stored token is converted twice from cache.
+      const auto convert = token_bytes == 2 ? widen<std::uint16_t> : widen<std::int32_t>;
+      largest = std::max(convert(from, window.targets, inputs),
+                         convert(from + token_bytes, window.targets, targets));
+      from += (window.targets + 1) * token_bytes;
+    }
+    if (vocab_size > 0 && largest >= static_cast<std::uint64_t>(vocab_size))
+      refuse_id(window, inputs, targets, vocab_size, stream);
+    std::fill(inputs + window.targets, inputs + block, 0);
+    std::fill(targets + window.targets, targets + block, kIgnoredTarget);
+    batch.valid += window.targets;
+    inputs += block;
+    targets += block;
+  }
+}
+
+void fill_synthetic(std::uint64_t seed, std::string_view name, std::int64_t vocab_size,
+                    Batch& batch) {
+  const PhiloxKey key = philox_key(seed, name);
+  const std::int64_t rows = batch.inputs.shape[0], block = batch.inputs.shape[1];
+  auto* inputs = batch.inputs.as<std::int32_t>();
+  auto* targets = batch.targets.as<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const auto sample = static_cast<std::uint64_t>(batch.first_sample + row);
+    PhiloxBlock words{};
+    for (std::int64_t p = 0; p <= block; ++p) {
+      if (p % 4 == 0) words = philox_at(key, sample, static_cast<std::uint64_t>(p / 4));
+      const auto id = static_cast<std::int32_t>(words[static_cast<std::size_t>(p % 4)] %
+                                                static_cast<std::uint64_t>(vocab_size));
+      if (p < block) inputs[row * block + p] = id;
+      if (p > 0) targets[row * block + p - 1] = id;
+    }
+  }
+  batch.valid = rows * block;
+}
+
+}  // namespace choir

@@ -1,0 +1,186 @@
+#include "src/data/tokens/data_files.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/error.hpp"
+#include "choir/data/tokens/prepare_text.hpp"
+#include "src/data/tokens/text_files.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Paths {
+  std::vector<std::string> train, val;
+};
+
+std::uint64_t fnv(std::string_view text, std::uint64_t h = 0xcbf29ce484222325ull) {
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+bool is_text(const std::vector<std::string>& paths) {
+  const auto count = std::count_if(paths.begin(), paths.end(), [](const std::string& path) {
+    return fs::exists(path) && !holds_tokens(path);
+  });
+  if (count != 0 && count != std::ssize(paths))
+    throw DataError("text and token files are mixed in one list of paths",
+                    "prepare the text first: choir prepare text");
+  return count != 0;
+}
+
+std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
+                         double fraction, const Tokenizer* vocabulary) {
+  std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
+  for (const auto& file : find_text_files(paths)) {
+    const auto time = fs::last_write_time(file.path).time_since_epoch().count();
+    h = fnv(fmt::format("{}:{}:{};", fs::absolute(file.path).string(), file.bytes, time), h);
+  }
+  const fs::path first = fs::absolute(paths.front()).lexically_normal();
+  const std::string name = first.has_stem() ? first.stem() : first.parent_path().stem();
+  return fmt::format("{}/{}-{}-{:016x}", config.cache_dir, name, name_of(config.tokenizer), h);
+}
+
+// Prepared already, or now.
+std::string prepared(const std::vector<std::string>& paths, const DataConfig& config,
+                     double fraction, const Tokenizer* vocabulary) {
+  const std::string folder = cache_folder(paths, config, fraction, vocabulary);
+  const auto say = [&](const std::string& text) {
+    if (config.say) config.say(text);
+  };
+  if (fs::exists(folder + "/meta.json")) {
+    say(fmt::format("text '{}' was prepared before: {}", paths.front(), folder));
+    return folder;
+  }
+  say(fmt::format("preparing text '{}' for its first use", paths.front()));
+  PrepareOptions options;
+  options.tokenizer = config.tokenizer;
+  options.train_fraction = fraction;
+  options.vocabulary = vocabulary;
+  if (fs::exists(folder))  // prepare_text makes whole folders only: somebody has been at it
+    throw DataError(
+        fmt::format("'{}' is in the way of the prepared text '{}'", folder, paths.front()),
+        "remove it: it is made from the text again");
+  say(prepare_text(paths, folder, options).to_string());
+  return folder;
+}
+
+Paths without_text(const DataConfig& config) {
+  Paths paths{config.train, config.val};
+  if (is_text(config.train)) {
+    const double fraction = config.val.empty() ? config.train_fraction : 1.0;
+    paths.train = {prepared(config.train, config, fraction, nullptr)};
+  }
+  if (!config.val.empty() && is_text(config.val)) {
+    const std::string vocabulary = paths.train.front() + "/vocab.json";
+    if (!fs::exists(vocabulary))
+      throw DataError(fmt::format("validation text '{}' needs the vocabulary of the training data, "
+                                  "and '{}' does not exist",
+                                  config.val.front(), vocabulary),
+                      "prepare both with 'choir prepare text'");
+    const Tokenizer tokenizer = Tokenizer::load(vocabulary);
+    paths.val = {prepared(config.val, config, 0.0, &tokenizer)};
+  }
+  return paths;
+}
+
+// The folders among `paths` with files for validation.
+std::vector<std::string> with_validation(const std::vector<std::string>& paths) {
+  std::vector<std::string> folders;
+  for (const auto& path : paths) {
+    if (!fs::is_directory(path)) continue;
+    for (const auto& entry : fs::directory_iterator(path)) {
+      const bool tokens = entry.path().extension() == ".tok" || entry.path().extension() == ".bin";
+      if (!tokens || !entry.path().filename().string().starts_with("val")) continue;
+      folders.push_back(path);
+      break;
+    }
+  }
+  return folders;
+}
+
+std::string vocabulary_beside(const std::vector<std::string>& paths) {
+  for (const auto& path : paths) {
+    const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
+    if (fs::exists(folder / "vocab.json")) return folder / "vocab.json";
+  }
+  return {};
+}
+
+std::string scan(const DataConfig& config) {
+  Paths paths = without_text(config);
+  if (paths.val.empty()) paths.val = with_validation(paths.train);
+  const auto train = TokenStream::open(paths.train, config.format, Split::train);
+  const auto val =
+      paths.val.empty() ? TokenStream() : TokenStream::open(paths.val, config.format, Split::val);
+  const std::string vocabulary = vocabulary_beside(paths.train);
+  const std::string json = vocabulary.empty() ? "" : Tokenizer::load(vocabulary).to_json();
+  const auto bytes = nlohmann::json::to_cbor(
+      nlohmann::json::array({train.serialise(), val.serialise(), json, vocabulary}));
+  return {bytes.begin(), bytes.end()};
+}
+
+void share(Communicator& comm, std::string& text) {
+  std::uint64_t length = text.size();
+  comm.broadcast(&length, sizeof length, 0);
+  text.resize(length);
+  comm.broadcast(text.data(), length, 0);
+}
+
+void check_vocabularies(const DataFiles& files, const DataConfig& config) {
+  const TokenStream& train = files.train;
+  const std::uint64_t hash = files.tokenizer ? files.tokenizer->hash() : train.vocab_hash();
+  const auto require = [&](std::uint64_t other, const std::string& whose) {
+    if (hash == 0 || other == 0 || hash == other) return;
+    throw DataError(fmt::format("the vocabulary of '{}' ({:016x}) is not that of {} ({:016x})",
+                                train.files().front().path, hash, whose, other),
+                    "data must be prepared with the vocabulary that the model was trained with");
+  };
+  require(train.vocab_hash(), "its token files");
+  if (!files.val.files().empty()) require(files.val.vocab_hash(), "the validation data");
+  require(config.vocab_hash, "the checkpoint");
+  const std::int64_t needed = files.tokenizer ? files.tokenizer->vocab_size() : train.vocab_size();
+  if (config.vocab_size > 0 && config.vocab_size < needed)
+    throw DataError(fmt::format("model.vocab_size is {}, the data '{}' needs {}", config.vocab_size,
+                                train.files().front().path, needed),
+                    fmt::format("set model.vocab_size to {} or more", needed));
+}
+
+void verify(Communicator& comm, const DataConfig& config, const TokenStream& stream) {
+  const std::int64_t vocab = config.vocab_size > 0 ? config.vocab_size : stream.vocab_size();
+  together(comm, [&] {
+    for (std::size_t i = 0; i < stream.files().size(); ++i) {
+      const bool mine = static_cast<int>(i % static_cast<std::size_t>(comm.size())) == comm.rank();
+      const std::int64_t bytes = stream.files()[i].count * stream.token_bytes();
+      if (mine && bytes <= config.verify_bytes) stream.verify(i, vocab);
+    }
+  });
+}
+
+}  // namespace
+
+DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
+  std::string scanned;
+  together(comm, [&] {
+    if (comm.rank() == 0) scanned = scan(config);
+  });
+  share(comm, scanned);
+  const auto parts = nlohmann::json::from_cbor(scanned);
+  DataFiles files;
+  files.train = TokenStream::deserialise(parts[0].get<std::string>());
+  files.val = TokenStream::deserialise(parts[1].get<std::string>());
+  if (const auto json = parts[2].get<std::string>(); !json.empty())
+    files.tokenizer =
+        std::make_shared<Tokenizer>(Tokenizer::from_json(json, parts[3].get<std::string>()));
+  together(comm, [&] { check_vocabularies(files, config); });
+  verify(comm, config, files.train);
+  verify(comm, config, files.val);
+  return files;
+}
+
+}  // namespace choir

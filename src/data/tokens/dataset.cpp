@@ -1,0 +1,234 @@
+#include "choir/data/tokens/dataset.hpp"
+
+#include <algorithm>
+#include <optional>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi_api.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/data/tokens/prefetcher.hpp"
+#include "src/data/tokens/batch_sources.hpp"
+#include "src/data/tokens/data_files.hpp"
+
+namespace choir {
+
+struct Dataset::State {
+  State(Communicator& communicator, const DataConfig& settings)
+      : comm(communicator), config(settings) {}
+
+  Communicator& comm;
+  DataConfig config;
+  DataFiles files;
+  std::int64_t vocab_size = 0;
+  std::optional<Sampler> sampler;
+  std::optional<EvalSampler> eval_sampler;
+  std::int64_t eval_windows = 0;
+  const TokenReader* train_reader = nullptr;  // the prefetcher owns it
+  std::unique_ptr<Prefetcher> prefetcher;
+  std::unique_ptr<BatchSource> eval_source;
+  std::unique_ptr<BatchBuffer> eval_buffer;
+  std::size_t eval_bytes = 0;
+
+  bool shares() const { return config.peers != nullptr && config.peers->size() > 1; }
+  bool reads() const { return !shares() || config.peers->rank() == 0; }
+  /// What `source` reads, on the ranks that read, for all of them.
+  std::unique_ptr<BatchSource> shared(const std::string& name, std::unique_ptr<BatchSource> source,
+                                      const MicroBatchOrder& order) const {
+    if (!shares()) return source;
+    return std::make_unique<SharedSource>(*config.peers, name, std::move(source), shape(), order);
+  }
+  RowShape shape() const { return {config.rows, config.block_size, vocab_size}; }
+  void open_files();
+  void open_in_turn();
+  void open_evaluation();
+};
+
+namespace {
+
+constexpr std::int64_t kSyntheticEvalBatches = 8;
+
+bool may_use_threads(const DataConfig& config) {
+  if (config.synthetic) return true;
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  return level == MPI_THREAD_MULTIPLE;
+}
+
+void check_settings(const DataConfig& config) {
+  CHOIR_CHECK(config.block_size >= 1 && config.rows >= 1, "block size {}, {} rows",
+              config.block_size, config.rows);
+  if (config.synthetic && config.vocab_size < 1)
+    throw DeckError("synthetic data needs model.vocab_size", "give the number of entries");
+}
+
+}  // namespace
+
+void Dataset::State::open_files() {
+  files = find_data_files(comm, config);
+  const std::int64_t of_data =
+      files.tokenizer ? files.tokenizer->vocab_size() : files.train.vocab_size();
+  vocab_size = config.vocab_size > 0 ? config.vocab_size : of_data;
+  together(comm, [&] {
+    if (vocab_size == 0)
+      throw DeckError(fmt::format("'{}' does not say how large its vocabulary is",
+                                  files.train.files().front().path),
+                      "set model.vocab_size (GPT-2: 50257)");
+  });
+  together(comm, [&] { sampler.emplace(files.train.count(), config.block_size, config.seed); });
+  if (files.val.files().empty()) return;
+  eval_sampler.emplace(files.val.count(), config.block_size);
+  eval_windows = eval_sampler->windows();
+  if (config.eval_windows > 0) eval_windows = std::min(eval_windows, config.eval_windows);
+}
+
+void Dataset::State::open_evaluation() {
+  if (eval_windows == 0) return;
+  const MicroBatchOrder order{0, comm.size(), comm.rank(), 1};
+  eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size);
+  if (config.synthetic) {
+    eval_source = std::make_unique<SyntheticSource>(config.seed, "data.synthetic.val", shape(),
+                                                    order, eval_windows);
+    return;
+  }
+  std::unique_ptr<BatchSource> from_files;
+  if (reads()) {
+    auto source = std::make_unique<StreamSource>(
+        comm, "data.val", files.val, config.reader, shape(),
+        [this](std::int64_t index) {
+          return index < eval_windows ? eval_sampler->window(index) : TokenWindow{};
+        },
+        order);
+    eval_bytes = source->reader().bytes();
+    from_files = std::move(source);
+  }
+  eval_source = shared("data.val", std::move(from_files), order);
+}
+
+// The ranks that read come first: what they prepare and verify the others find done.
+void Dataset::State::open_in_turn() {
+  if (!shares()) return open_files();
+  if (!reads()) config.verify_bytes = 0;
+  for (const bool turn : {true, false})
+    together(*config.peers, [&] {
+      if (reads() == turn) open_files();
+    });
+}
+
+std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& config) {
+  check_settings(config);
+  auto state = std::make_unique<State>(comm, config);
+  if (config.synthetic) {
+    state->vocab_size = config.vocab_size;
+    state->eval_windows =
+        config.eval_windows > 0 ? config.eval_windows : kSyntheticEvalBatches * config.rows;
+  } else {
+    state->open_in_turn();
+  }
+  state->open_evaluation();
+  return std::unique_ptr<Dataset>(new Dataset(std::move(state)));
+}
+
+Dataset::Dataset(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Dataset::~Dataset() = default;
+
+std::int64_t Dataset::vocab_size() const {
+  return state_->vocab_size;
+}
+std::uint64_t Dataset::vocab_hash() const {
+  return state_->files.tokenizer ? state_->files.tokenizer->hash()
+                                 : state_->files.train.vocab_hash();
+}
+const Tokenizer* Dataset::tokenizer() const {
+  return state_->files.tokenizer.get();
+}
+std::int64_t Dataset::train_tokens() const {
+  return state_->files.train.count();
+}
+std::int64_t Dataset::val_tokens() const {
+  return state_->files.val.count();
+}
+std::int64_t Dataset::windows_per_epoch() const {
+  return state_->sampler ? state_->sampler->windows_per_epoch() : 0;
+}
+bool Dataset::has_validation() const {
+  return state_->eval_windows > 0;
+}
+
+std::string Dataset::to_string() const {
+  const State& s = *state_;
+  if (s.config.synthetic)
+    return fmt::format("random tokens, vocabulary of {}", format_count(s.vocab_size));
+  const ReaderOptions& reader = s.config.reader;
+  return fmt::format(
+      "train {} in {}, {} an epoch; validation {} in {}, {}\nvocabulary of {}{}; reader {}{}",
+      counted(s.files.train.count(), "token"), counted(s.files.train.files().size(), "file"),
+      counted(windows_per_epoch(), "window"), counted(s.files.val.count(), "token"),
+      counted(s.files.val.files().size(), "file"), counted(s.eval_windows, "window"),
+      format_count(s.vocab_size),
+      s.files.tokenizer ? fmt::format(" ({})", name_of(s.files.tokenizer->kind())) : "",
+      name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
+}
+
+std::vector<std::pair<std::string, std::string>> Dataset::hints() const {
+  if (state_->train_reader == nullptr) return {};
+  return state_->train_reader->hints();
+}
+
+std::size_t Dataset::bytes() const {
+  std::size_t total = state_->eval_bytes;
+  if (state_->eval_buffer) total += 2 * state_->eval_buffer->batch.inputs.bytes();
+  if (state_->prefetcher) total += state_->prefetcher->bytes();
+  if (state_->train_reader != nullptr) total += state_->train_reader->bytes();
+  return total;
+}
+
+void Dataset::start_training(const MicroBatchOrder& order) {
+  State& s = *state_;
+  CHOIR_CHECK(order.per_rank >= 1 && order.stride >= 1 &&
+                  order.rank_offset + (order.per_rank - 1) * order.stride < order.per_step,
+              "{} micro-batches, each {} after the one before, from {} on, of {} a step",
+              order.per_rank, order.stride, order.rank_offset, order.per_step);
+  s.train_reader = nullptr;
+  s.prefetcher.reset();
+  std::unique_ptr<BatchSource> source;
+  if (s.config.synthetic) {
+    source =
+        std::make_unique<SyntheticSource>(s.config.seed, "data.synthetic", s.shape(), order, 0);
+  } else {
+    if (s.reads()) {
+      auto from_files = std::make_unique<StreamSource>(
+          s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
+          [&s](std::int64_t sample) { return s.sampler->window(sample); }, order);
+      s.train_reader = &from_files->reader();
+      source = std::move(from_files);
+    }
+    source = s.shared("data.train", std::move(source), order);
+  }
+  const bool ahead = s.config.slots > 1 && may_use_threads(s.config);
+  s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);
+}
+
+const Batch& Dataset::next() {
+  CHOIR_CHECK(state_->prefetcher != nullptr, "start_training was not called");
+  return state_->prefetcher->next();
+}
+
+double Dataset::wait_seconds() const {
+  return state_->prefetcher ? state_->prefetcher->wait_seconds() : 0;
+}
+
+std::int64_t Dataset::eval_calls() const {
+  const std::int64_t a_call = state_->config.rows * state_->comm.size();
+  return (state_->eval_windows + a_call - 1) / a_call;
+}
+
+const Batch& Dataset::eval_batch(std::int64_t call) {
+  State& s = *state_;
+  CHOIR_CHECK(s.eval_source != nullptr, "there is no validation data");
+  s.eval_source->fill(call, s.eval_buffer->batch);
+  return s.eval_buffer->batch;
+}
+
+}  // namespace choir

@@ -1,0 +1,224 @@
+#include "choir/data/tokens/prepare_text.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/sync_directory.hpp"
+#include "choir/data/tokens/token_file.hpp"
+#include "choir/data/utf8.hpp"
+#include "src/data/posix_file.hpp"
+#include "src/data/tokens/text_files.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kCodePoints = 0x110000;
+constexpr std::size_t kShownBytes = 240;
+
+struct Scan {
+  std::vector<char32_t> characters;
+  std::int64_t code_points = 0;
+};
+
+Scan scan(const std::vector<TextFile>& files) {
+  Scan result;
+  std::vector<bool> seen(kCodePoints, false);
+  for (const auto& file : files) {
+    scan_code_points(file, [&](char32_t c) {
+      seen[static_cast<std::size_t>(c)] = true;
+      ++result.code_points;
+    });
+  }
+  for (std::size_t c = 0; c < kCodePoints; ++c)
+    if (seen[c]) result.characters.push_back(static_cast<char32_t>(c));
+  return result;
+}
+
+// Cuts a row of tokens into shards: train first, then val.
+class ShardWriter {
+ public:
+  ShardWriter(std::string folder, const Tokenizer& tokenizer, std::int64_t train_tokens,
+              std::int64_t per_shard)
+      : folder_(std::move(folder)),
+        tokenizer_(tokenizer),
+        train_tokens_(train_tokens),
+        per_shard_(per_shard) {}
+
+  void append(std::span<const std::int32_t> ids) {
+    while (!ids.empty()) {
+      if (!shard_) open();
+      std::int64_t here = std::min<std::int64_t>(std::ssize(ids), per_shard_ - shard_->count());
+      if (written_ < train_tokens_) here = std::min(here, train_tokens_ - written_);
+      shard_->append(ids.first(static_cast<std::size_t>(here)));
+      ids = ids.subspan(static_cast<std::size_t>(here));
+      written_ += here;
+      if (shard_->count() == per_shard_ || written_ == train_tokens_) close();
+    }
+  }
+  void close() {
+    if (shard_) shard_->finish();
+    shard_.reset();
+  }
+  std::int64_t written() const { return written_; }
+  std::int64_t train_shards() const { return train_shards_; }
+  std::int64_t val_shards() const { return val_shards_; }
+
+ private:
+  void open() {
+    const bool train = written_ < train_tokens_;
+    const std::int64_t index = train ? train_shards_++ : val_shards_++;
+    shard_.emplace(fmt::format("{}/{}_{:05}.tok", folder_, train ? "train" : "val", index),
+                   tokenizer_.vocab_size(), tokenizer_.hash());
+  }
+
+  std::string folder_;
+  const Tokenizer& tokenizer_;
+  std::int64_t train_tokens_, per_shard_;
+  std::int64_t written_ = 0, train_shards_ = 0, val_shards_ = 0;
+  std::optional<TokenFileWriter> shard_;
+};
+
+void write_shards(const std::vector<TextFile>& files, ShardWriter& writer,
+                  const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ids;
+  for (const auto& file : files) {
+    const std::string source = fmt::format("'{}'", file.path);
+    read_text(file, [&](std::string_view text, std::int64_t offset, bool more_follows) {
+      ids.clear();
+      const std::size_t used = tokenizer.encode_part(text, more_follows, source, offset, ids);
+      writer.append(ids);
+      return used;
+    });
+  }
+  writer.close();
+}
+
+void write_meta(const PrepareSummary& summary, const std::string& folder) {
+  nlohmann::ordered_json meta;
+  meta["format"] = "choir-text";
+  meta["version"] = 1;
+  meta["tokenizer"] = name_of(summary.tokenizer->kind());
+  meta["vocab_size"] = summary.tokenizer->vocab_size();
+  meta["vocab_hash"] = fmt::format("{:016x}", summary.tokenizer->hash());
+  meta["text_files"] = summary.files;
+  meta["text_bytes"] = summary.text_bytes;
+  for (const auto& [key, value] : {std::pair{"train_tokens", summary.train_tokens},
+                                   std::pair{"val_tokens", summary.val_tokens},
+                                   std::pair{"train_shards", summary.train_shards},
+                                   std::pair{"val_shards", summary.val_shards}})
+    meta[key] = static_cast<std::uint64_t>(value);
+  const std::string text = meta.dump(1) + "\n";
+  PosixFile file = PosixFile::for_writing(folder + "/meta.json");
+  file.write_at(text.data(), text.size(), 0);
+  file.sync();
+}
+
+// The unfinished folder; removed unless it became the finished one.
+class Workplace {
+ public:
+  explicit Workplace(std::string out) : out_(std::move(out)) {
+    while (out_.size() > 1 && out_.back() == '/') out_.pop_back();
+    work_ = fmt::format("{}.partial-{}", out_, ::getpid());
+    if (fs::exists(out_) && !fs::is_directory(out_))
+      throw DataError(fmt::format("'{}' exists and is not a folder", out_), "name another --out");
+    if (fs::exists(out_) && !fs::is_empty(out_) && !fs::exists(out_ + "/meta.json"))
+      throw DataError(fmt::format("folder '{}' holds files that are no prepared data", out_),
+                      "name an empty or a new folder");
+    fs::remove_all(work_);
+    std::error_code failure;
+    fs::create_directories(work_, failure);
+    if (failure)
+      throw StorageError(fmt::format("cannot create '{}': {}", work_, failure.message()),
+                         "check the permissions and the free space");
+  }
+  ~Workplace() {
+    std::error_code ignored;
+    fs::remove_all(work_, ignored);
+  }
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+
+  const std::string& path() const { return work_; }
+  const std::string& final_path() const { return out_; }
+
+  void commit() {
+    sync_directory(work_);
+    const std::string old = fmt::format("{}.old-{}", out_, ::getpid());
+    std::error_code failure;
+    if (fs::exists(out_)) fs::rename(out_, old, failure);
+    if (!failure) fs::rename(work_, out_, failure);
+    if (failure)
+      throw StorageError(
+          fmt::format("cannot rename '{}' to '{}': {}", work_, out_, failure.message()));
+    fs::remove_all(old, failure);
+    sync_directory(fs::path(out_).parent_path());
+  }
+
+ private:
+  std::string out_, work_;
+};
+
+}  // namespace
+
+std::string PrepareSummary::to_string() const {
+  std::string vocabulary;
+  for (const char32_t c : tokenizer->entries()) {
+    if (tokenizer->kind() == TokenizerKind::byte || vocabulary.size() > kShownBytes) break;
+    if (c >= U' ') append_utf8(vocabulary, c);
+  }
+  return fmt::format(
+      "text        {} file{}, {}\nvocabulary  {} ({} entries, hash {:016x}) {}\n"
+      "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
+      "in a deck   data.train = [\"{}\"]",
+      files, plural(files), format_bytes(static_cast<double>(text_bytes)),
+      name_of(tokenizer->kind()), tokenizer->vocab_size(), tokenizer->hash(), vocabulary,
+      format_count(train_tokens), train_shards, plural(train_shards), format_count(val_tokens),
+      val_shards, plural(val_shards), folder, folder);
+}
+
+PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
+                            const PrepareOptions& options) {
+  if (!(options.train_fraction >= 0 && options.train_fraction <= 1))
+    throw DeckError(fmt::format("train fraction {} outside [0, 1]", options.train_fraction));
+  if (options.tokens_per_shard < 1)
+    throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
+  const auto files = find_text_files(paths);
+  const Scan text = scan(files);
+  PrepareSummary summary;
+  summary.tokenizer = std::make_shared<Tokenizer>(
+      options.vocabulary != nullptr              ? *options.vocabulary
+      : options.tokenizer == TokenizerKind::byte ? Tokenizer::bytes()
+                                                 : Tokenizer::characters(text.characters));
+  summary.files = std::ssize(files);
+  for (const auto& file : files) summary.text_bytes += file.bytes;
+  const std::int64_t total =
+      summary.tokenizer->kind() == TokenizerKind::byte ? summary.text_bytes : text.code_points;
+  summary.train_tokens =
+      static_cast<std::int64_t>(static_cast<double>(total) * options.train_fraction);
+  summary.val_tokens = total - summary.train_tokens;
+
+  Workplace workplace(out_dir);
+  ShardWriter writer(workplace.path(), *summary.tokenizer, summary.train_tokens,
+                     options.tokens_per_shard);
+  write_shards(files, writer, *summary.tokenizer);
+  if (writer.written() != total)
+    throw DataError(fmt::format("text '{}' changed while it was read", files.front().path));
+  summary.train_shards = writer.train_shards();
+  summary.val_shards = writer.val_shards();
+  summary.tokenizer->save(workplace.path() + "/vocab.json");
+  write_meta(summary, workplace.path());
+  workplace.commit();
+  summary.folder = workplace.final_path();
+  return summary;
+}
+
+}  // namespace choir

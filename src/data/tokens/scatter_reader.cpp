@@ -1,0 +1,154 @@
+#include <algorithm>
+
+#include "choir/core/error.hpp"
+#include "src/data/tokens/readers.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::size_t kUnit = 64;  // counts and displacements are ints: in units, 128 GiB fit
+
+// Members tell their leader what they need; it reads, all agree that it could, and it sends.
+class ScatterReader : public TokenReader {
+ public:
+  explicit ScatterReader(const ReaderSetup& setup)
+      : setup_(setup),
+        group_(setup.comm),
+        files_(setup.stream, MPI_COMM_SELF, setup.options.hints),
+        slot_((setup.limit + kUnit - 1) / kUnit * kUnit),
+        row_(static_cast<std::size_t>(2 * setup.max_extents)) {
+    split();
+    const auto members = static_cast<std::size_t>(rank_ == 0 ? size_ : 1);
+    staging_ = std::make_unique<char[]>(members * slot_);
+    wanted_.resize(members * row_);
+    mine_.resize(row_);
+    counts_.resize(static_cast<std::size_t>(size_));
+    displacements_.resize(counts_.size());
+    mpi_check(MPI_Type_contiguous(static_cast<int>(kUnit), MPI_BYTE, &unit_),
+              "MPI_Type_contiguous");
+    mpi_check(MPI_Type_commit(&unit_), "MPI_Type_commit");
+  }
+
+  ~ScatterReader() override {
+    int finalized = 0;
+    MPI_Finalized(&finalized);
+    if (finalized != 0) return;
+    MPI_Type_free(&unit_);
+    MPI_Comm_free(&members_);
+  }
+
+  const void* read(std::span<const TokenExtent> extents) override {
+    std::int64_t rounds = 0;
+    group_.agree([&] { rounds = tell(extents); }, std::span(&rounds, 1));
+    gather_wishes();
+    group_.agree([&] { read_for_all(); });
+    for (std::int64_t round = 0; round < rounds; ++round) send_round(round);
+    return staging_.get();
+  }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return files_.hints(); }
+  std::size_t bytes() const override {
+    return slot_ * static_cast<std::size_t>(rank_ == 0 ? size_ : 1);
+  }
+  void abandon() override { group_.abandon(); }
+
+ private:
+  void split() {
+    const MPI_Comm whole = group_.split(setup_.options.group_ranks, false);
+    int rank = 0, size = 1;
+    MPI_Comm_rank(whole, &rank);
+    MPI_Comm_size(whole, &size);
+    const int readers = std::clamp(setup_.options.group_readers, 1, size);
+    mpi_check(MPI_Comm_split(whole, rank * readers / size, rank, &members_), "MPI_Comm_split");
+    MPI_Comm free_me = whole;
+    MPI_Comm_free(&free_me);
+    MPI_Comm_set_errhandler(members_, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(members_, &rank_);
+    MPI_Comm_size(members_, &size_);
+  }
+
+  std::size_t round_bytes() const {
+    return std::max(kUnit, setup_.options.chunk_bytes / kUnit * kUnit);
+  }
+
+  // Notes what this rank needs and returns how many messages that takes.
+  std::int64_t tell(std::span<const TokenExtent> extents) {
+    check_request(setup_, extents);
+    std::fill(mine_.begin(), mine_.end(), 0);
+    std::int64_t tokens = 0;
+    for (std::size_t i = 0; i < extents.size(); ++i) {
+      mine_[2 * i] = extents[i].first;
+      mine_[2 * i + 1] = extents[i].count;
+      tokens += extents[i].count;
+    }
+    my_bytes_ = static_cast<std::size_t>(tokens * setup_.stream.token_bytes());
+    return static_cast<std::int64_t>((my_bytes_ + round_bytes() - 1) / round_bytes());
+  }
+
+  void gather_wishes() {
+    MPI_Request request;
+    const int count = static_cast<int>(row_);
+    mpi_check(MPI_Igather(mine_.data(), count, MPI_INT64_T, wanted_.data(), count, MPI_INT64_T, 0,
+                          members_, &request),
+              "MPI_Igather");
+    group_.wait(request);
+  }
+
+  void read_for_all() {
+    if (rank_ != 0) return;
+    extents_.resize(row_ / 2);
+    total_.resize(static_cast<std::size_t>(size_));
+    for (std::size_t member = 0; member < total_.size(); ++member) {
+      for (std::size_t i = 0; i < extents_.size(); ++i)
+        extents_[i] = {wanted_[member * row_ + 2 * i], wanted_[member * row_ + 2 * i + 1]};
+      total_[member] = cut_into_pieces(setup_.stream, extents_, staging_.get() + member * slot_,
+                                       setup_.options.chunk_bytes, pieces_);
+      for (const FilePiece& piece : pieces_) files_.read(piece);
+    }
+  }
+
+  static int units(std::size_t bytes) { return static_cast<int>((bytes + kUnit - 1) / kUnit); }
+
+  std::size_t part(std::size_t total, std::int64_t round) const {
+    const std::size_t done = static_cast<std::size_t>(round) * round_bytes();
+    return total <= done ? 0 : std::min(total - done, round_bytes());
+  }
+
+  void send_round(std::int64_t round) {
+    const std::size_t done = static_cast<std::size_t>(round) * round_bytes();
+    if (rank_ == 0) {
+      for (std::size_t member = 0; member < total_.size(); ++member) {
+        counts_[member] = units(part(total_[member], round));
+        displacements_[member] = static_cast<int>((member * slot_ + done) / kUnit);
+      }
+    }
+    MPI_Request request;
+    // The leader keeps its own part where it was read.
+    void* to = rank_ == 0 ? MPI_IN_PLACE : staging_.get() + done;
+    mpi_check(MPI_Iscatterv(staging_.get(), counts_.data(), displacements_.data(), unit_, to,
+                            units(part(my_bytes_, round)), unit_, 0, members_, &request),
+              "MPI_Iscatterv");
+    group_.wait(request);
+  }
+
+  ReaderSetup setup_;
+  MpiGroup group_;
+  MpiFiles files_;
+  MPI_Comm members_ = MPI_COMM_NULL;
+  MPI_Datatype unit_ = MPI_DATATYPE_NULL;
+  int rank_ = 0, size_ = 1;
+  std::size_t slot_, row_, my_bytes_ = 0;
+  std::unique_ptr<char[]> staging_;          // leader: one slot for each member
+  std::vector<std::int64_t> wanted_, mine_;  // (first, count) pairs, padded with zeros
+  std::vector<TokenExtent> extents_;
+  std::vector<std::size_t> total_;
+  std::vector<int> counts_, displacements_;
+  std::vector<FilePiece> pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenReader> make_scatter_reader(const ReaderSetup& setup) {
+  return std::make_unique<ScatterReader>(setup);
+}
+
+}  // namespace choir

@@ -1,0 +1,24 @@
+#include "choir/train/engine/build_info.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "choir/comm/mpi_session.hpp"
+#include "choir/core/clock.hpp"
+#include "choir_features.hpp"
+#include "choir_revision.hpp"
+
+namespace choir {
+
+const char* build_revision() {
+  return CHOIR_BUILD_REVISION;
+}
+
+std::string build_provenance() {
+  const nlohmann::ordered_json json{
+      {"revision", build_revision()}, {"compiler", CHOIR_BUILD_COMPILER},
+      {"march", CHOIR_BUILD_MARCH},   {"mpi", MpiSession::library_version()},
+      {"host", host_name()},          {"date", timestamp()}};
+  return json.dump();
+}
+
+}  // namespace choir
