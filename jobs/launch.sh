@@ -9,7 +9,7 @@
 
 # shellcheck source=lib/launchers.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib/launchers.sh"
-launch_cores() { nproc 2>/dev/null || echo 1; }
+launch_cores() { env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 1; }
 
 # Read by Open MPI 4 (OMPI_*) and 5 (PRTE_*), and by no one else: root is fine in a container, more ranks
 # than cores are fine in a test, and ranks are not tied to one core each, or two threads would share it.

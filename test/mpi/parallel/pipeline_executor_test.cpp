@@ -117,6 +117,9 @@ TEST_F(Pipeline, NothingIsAllocatedInARun) {
 // in which a busy machine wakes who slept. Whatever else runs only adds, to a makespan and to what
 // a rank is busy: the least of all repeats counts, and none may be faster than the schedule allows.
 TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "what would be timed is ThreadSanitizer";
+#endif
   struct Case {
     ScheduleKind kind;
     int chunks;

@@ -2,7 +2,7 @@
 # ThreadSanitizer over a build of its own: every MPI test on 1, 2 and 3 ranks; the unit tests of what has threads
 # (communicators, flight recorder and watchdog; checkpoints; reading ahead; state on disk); the program, saving in the
 # background while it trains, stopped, and resumed. Libraries are not instrumented, so what they order is not seen, and
-# races with a thread of theirs are left out. By estimate 40 minutes on two cores, a quarter of it building.
+# races with a thread of theirs are left out. Half an hour on two cores, six minutes of it building.
 # shellcheck source=../lib/sanitizer.sh
 . "$(dirname "$0")/../lib/sanitizer.sh"
 threads=$root/build/threads
