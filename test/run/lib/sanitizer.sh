@@ -63,11 +63,11 @@ tests() {
 # A report goes where the program's words go, which a script shows only when it misses others: here it has a file.
 script() {
   local log=$work/$1.log code
-  (cd / && ASAN_OPTIONS=$ASAN_OPTIONS:log_path=$work/report LSAN_OPTIONS=$LSAN_OPTIONS:log_path=$work/report \
-    UBSAN_OPTIONS=$UBSAN_OPTIONS:log_path=$work/report TSAN_OPTIONS=$TSAN_OPTIONS:log_path=$work/report \
+  (cd / && ASAN_OPTIONS=$ASAN_OPTIONS:log_path=$work/found LSAN_OPTIONS=$LSAN_OPTIONS:log_path=$work/found \
+    UBSAN_OPTIONS=$UBSAN_OPTIONS:log_path=$work/found TSAN_OPTIONS=$TSAN_OPTIONS:log_path=$work/found \
     "$root/test/run/$1.sh" "$2") >"$log" 2>&1 </dev/null
   code=$?
-  cat "$work"/report.* >>"$log" 2>/dev/null
-  rm -f "$work"/report.*
+  cat "$work"/found.* >>"$log" 2>/dev/null
+  rm -f "$work"/found.*
   counted "$log" "$code" '^([0-9]+) passed, ([0-9]+) failed$' "run/$1"
 }

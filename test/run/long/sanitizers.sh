@@ -12,7 +12,7 @@ libraries_stay
 common=detect_leaks=1:halt_on_error=1:verify_asan_link_order=0:detect_stack_use_after_return=1:strict_string_checks=1
 export ASAN_OPTIONS=$common:alloc_dealloc_mismatch=0 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=""
 export LSAN_OPTIONS=print_suppressions=0:suppressions=$root/test/run/lib/leaks.suppressions
-export CHOIR_TEST_TIMEOUT=900 TEST_PATIENCE=30
+export CHOIR_TEST_TIMEOUT=900 TEST_PATIENCE=60
 tests "unit tests" 1 "$sanitized/test_unit"
 for ranks in 1 2 3; do tests "MPI tests, $ranks rank(s)" "$ranks" "$sanitized/test_mpi"; done
 export ASAN_OPTIONS=$common
