@@ -36,7 +36,7 @@ check "one folder, named by date, device and revision" matches <(echo "$folder")
 for file in summary.json summary.txt facts.txt step.txt step.json step.csv speech.json throughput.jsonl; do
   check "it has $file" test -s "$folder/$file"
 done
-check "the step is valid and counted" matches "$folder/step.csv" ',VALID$'
+check "the step is valid and counted" matches "$folder/step.csv" ',VALID,'
 check "the summary names every part" matches "$folder/summary.json" '"part": "tests", "result": "skipped"'
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   report --smoke --device=cuda --only=step,facts --out="$work/failing"

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <thread>
+#include <vector>
 
 #include "choir/comm/flight_recorder.hpp"
 #include "test/support/count_allocations.hpp"
@@ -76,15 +79,16 @@ TEST(FlightLog, KnowsHowFarEachCommunicatorIs) {
   EXPECT_EQ(moved->join("x", 9, 0, 2), -1);
 }
 
-// What a reader gets is one record or none, never a mixture: bytes are ten times the number in all.
+// What a reader gets is one record or none, never a mixture: bytes and peer follow from the number.
 TEST(FlightLog, IsReadWhileThreadsWrite) {
   Log l;
-  std::atomic<bool> stop = false;
-  std::vector<std::thread> writers;
+  std::vector<std::jthread> writers;  // end with the test, also where it fails
   for (int t = 0; t < 2; ++t)
-    writers.emplace_back([&] {
-      for (std::uint64_t n = 1; !stop; ++n) {
-        const std::uint64_t record = l.log->begin(l.name, -1, call_number(n));
+    writers.emplace_back([&](const std::stop_token& end) {
+      for (std::uint64_t n = 1; !end.stop_requested(); ++n) {
+        CallRecord call = call_number(n);
+        call.peer = static_cast<int>(n & 0xffff);  // is written last
+        const std::uint64_t record = l.log->begin(l.name, -1, call);
         l.log->change(record, CallState::done, 2.5);
       }
     });
@@ -93,10 +97,9 @@ TEST(FlightLog, IsReadWhileThreadsWrite) {
     for (const CallRecord& r : l.log->records()) {
       ++seen;
       ASSERT_EQ(r.bytes, 10 * r.sequence);
+      ASSERT_EQ(r.peer, static_cast<int>(r.sequence & 0xffff));
       ASSERT_EQ(r.name, "dp");
     }
-  stop = true;
-  for (std::thread& w : writers) w.join();
   EXPECT_GT(seen, 0u);
 }
 
