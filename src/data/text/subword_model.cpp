@@ -57,11 +57,20 @@ std::string with_blanks(std::string piece) {
   return piece;
 }
 
+/// SentencePiece returns what is wrong, but the trie inside throws it: of a piece with a zero in
+/// it.
+bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& bytes) {
+  try {
+    return processor.LoadFromSerializedProto(bytes).ok() && processor.GetPieceSize() > 0;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 class SubwordModel : public UnitModel {
  public:
   SubwordModel(std::string bytes, const std::string& source) : bytes_(std::move(bytes)) {
-    const auto status = processor_.LoadFromSerializedProto(bytes_);
-    if (!status.ok() || processor_.GetPieceSize() == 0)
+    if (!loads(processor_, bytes_))
       throw DataError(
           fmt::format("'{}' is not a tokenizer: neither JSON nor a SentencePiece model", source),
           "'choir prepare tokenizer' makes one");

@@ -159,6 +159,18 @@ TEST(TextUnits, SubwordFilesComeBack) {
   EXPECT_DATA_ERROR(TextUnits::load(folder / "noise.model"), "not a tokenizer");
 }
 
+// Found by fuzzing: of this SentencePiece throws, where else it returns what is wrong.
+TEST(TextUnits, APieceWithAZeroInItIsRefused) {
+  const ScratchFolder folder;
+  train_text_units({.type = "unigram", .vocab_size = 48}, kSentences).save(folder / "zero.model");
+  std::string model = read_bytes(folder / "zero.model");
+  const std::size_t piece = model.find("\x0a\x01h\x15");  // its text, of one byte, and its score
+  ASSERT_NE(piece, model.npos);
+  model[piece + 2] = '\0';
+  write_bytes(folder / "zero.model", model);
+  EXPECT_DATA_ERROR(TextUnits::load(folder / "zero.model"), "not a tokenizer");
+}
+
 TEST(TextUnits, SubwordsOfASizeThatDoesNotFitAreRefused) {
   for (const std::string type : {"bpe", "unigram"})
     for (const int size : {5, 5000})
