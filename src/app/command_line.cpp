@@ -3,12 +3,24 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "choir/app/guard.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {
+namespace {
+
+/// NaN passes all that CLI11 compares it with.
+std::string refusal_unless_finite(const std::string& value) {
+  return std::isfinite(std::strtod(value.c_str(), nullptr))
+             ? ""
+             : fmt::format("Value {} is not a finite number", value);
+}
+
+}  // namespace
 
 CommandOption CommandOption::required() {
   option_->required();
@@ -36,12 +48,12 @@ CommandOption CommandOption::within(std::int64_t low, std::int64_t high) {
 }
 
 CommandOption CommandOption::within(double low, double high) {
-  option_->check(CLI::Range(low, high));
+  option_->check(refusal_unless_finite)->check(CLI::Range(low, high));
   return *this;
 }
 
 CommandOption CommandOption::positive() {
-  option_->check(CLI::PositiveNumber);
+  option_->check(refusal_unless_finite)->check(CLI::PositiveNumber);
   return *this;
 }
 

@@ -21,10 +21,6 @@ int generate(MpiSession& session, const Request& request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
-  together(world, [&] {  // within() lets NaN pass
-    if (!(request.choice.temperature >= 0 && request.choice.top_p >= 0))
-      throw DeckError("--temperature and --top-p are numbers, not NaN", "0.8 and 0.95 are usual");
-  });
   choose_threads(place.mesh->node());
   const LoadedModel loaded =
       load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});

@@ -82,8 +82,7 @@ void FlightLog::leave(int place) {
   group.taken.store(0, std::memory_order_release);
 }
 
-// A thread that is put aside while it writes may be lapped by the others: they leave out its
-// record.
+// Who is put aside while it writes may be lapped by other threads: they leave out its record.
 std::uint64_t FlightLog::claim_next() {
   for (;;) {
     const std::uint64_t number = next_.fetch_add(1, kRelaxed) + 1;

@@ -89,6 +89,10 @@ run 2 trian
 check "... is named once, not by every rank" test "$(grep -c 'there is no subcommand' out)" = 1
 run 0 generate
 expect "an argument that is missing" 2 "choir generate: checkpoint is required"
+run 0 generate x --top-p nan
+expect "NaN is in no range" 2 "choir generate: --top-p: Value nan is not a finite number"
+run 0 transcribe x --memory inf
+expect "nor is infinity a size" 2 "choir transcribe: --memory: Value inf is not a finite number"
 refused_override "a run name that leaves runs/" run.name=.. "run.name"
 refused_override "heads too wide" model.n_embd=1024 "a head is model.n_embd / model.n_head = 512 wide" "nearest legal: n_head = 4"
 refused_override "more layers than any model has" model.n_layer=9223372036854775807 "model.n_layer"

@@ -27,10 +27,11 @@ class CommandOption {
   CommandOption shows_default();
   /// Not in --help.
   CommandOption hidden();
-  /// Both ends are legal, and so is NaN between doubles.
+  /// Both ends are legal; NaN is not.
   CommandOption within(int low, int high);
   CommandOption within(std::int64_t low, std::int64_t high);
   CommandOption within(double low, double high);
+  /// Above 0 and finite.
   CommandOption positive();
   CommandOption one_of(const std::vector<std::string>& words);
   /// `problem` returns what is wrong with a value, "" for nothing.

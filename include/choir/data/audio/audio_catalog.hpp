@@ -11,9 +11,9 @@
 //                         Utterance in their order), crc32c u32 of all of that
 //   manifest.jsonl        one JSON line an utterance: id, text, duration, lang, and what else its
 //                         source said; its byte range stands in the record
-//   labels.NAME.bin       token ids made of the texts by a tokenizer
-//   (choir/data/speech/label_file.hpp) report.json           hours, counts, everything left out and
-//   why
+//   labels.NAME.bin       token ids made of the texts by a tokenizer: the format stands in
+//                         choir/data/speech/label_file.hpp
+//   report.json           hours, counts, everything left out and why
 #include <cstdint>
 #include <string>
 #include <string_view>

@@ -1,7 +1,8 @@
 #pragma once
 // The deck: everything a run is told, as a typed struct. The initialisers below are the defaults;
-// what each key means, its unit and its limits stand in src/train/deck/deck_keys*.cpp and are printed by
-// `choir train --describe`. All functions here are local and pure but for reading the file.
+// what each key means, its unit and its limits stand in src/train/deck/deck_keys*.cpp and are
+// printed by `choir train --describe`. All functions here are local and pure but for reading the
+// file.
 #include <cstdint>
 #include <map>
 #include <string>
