@@ -78,6 +78,8 @@ optional libsndfile SNDFILE sndfile -lsndfile sndfile.h "prepare audio and trans
 optional libsoxr SOXR soxr -lsoxr soxr.h "audio of other sample rates is refused"
 optional libarchive ARCHIVE libarchive -larchive archive.h "no tarred or compressed manifests"
 optional sentencepiece SENTENCEPIECE sentencepiece "-lsentencepiece -lsentencepiece_train" sentencepiece_processor.h "characters are the only units of speech models"
+# Text.
+optional utf8proc UTF8PROC libutf8proc -lutf8proc utf8proc.h "tokenizers that normalise (Qwen) are refused"
 gtest=""
 if printf '#include <gtest/gtest.h>\nint main(){}' | probe -lgtest -lpthread; then
   yes GoogleTest "$(pkg-config --modversion gtest 2>/dev/null)"; gtest="-lgtest -lpthread"
@@ -88,10 +90,21 @@ else no GoogleTest "make test will not build"; fi
 cuda=${CUDA_HOME:-}; [ -z "$cuda" ] && command -v nvcc >/dev/null 2>&1 && cuda=$(dirname "$(dirname "$(readlink -f "$(command -v nvcc)")")")
 [ -z "$cuda" ] && [ -x /usr/local/cuda/bin/nvcc ] && cuda=/usr/local/cuda
 [ "$cuda" = none ] && cuda=""
-cuda_flags=""
+cuda_flags="" known="" here="" archs="" host_compiler=""
 if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" ]; then
-  yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (sm_80, sm_90a)"
+  # What releases are compiled for, as far as this toolkit knows it; and without a wish, what is in this machine.
+  offered=$("$cuda/bin/nvcc" --list-gpu-code 2>/dev/null)
+  for arch in 80 89 90a 100 120; do grep -qx "sm_${arch%a}" <<<"$offered" && known+="${known:+ }$arch"; done
+  for capability in $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -un); do
+    [ "$capability" = 90 ] && capability=90a
+    grep -qx "sm_${capability%a}" <<<"$offered" && [ "${capability%a}" -ge 80 ] && here+="${here:+ }$capability"
+  done
+  archs=${here:-"80 90a"}
+  yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (for sm_${archs// /, sm_})"
   have CUDA; cuda_flags="-I$cuda/include"
+  # The compiler behind MPI's wrapper: Open MPI's word for it, then MPICH's.
+  host_compiler=$($MPICXX --showme:command 2>/dev/null || $MPICXX -show 2>/dev/null | cut -d' ' -f1)
+  host_compiler=$(command -v "${host_compiler:-none}")
   for lib in "cuDNN cudnn_version.h CUDNN_MAJOR CUDNN_MINOR ${CUDNN_HOME:-$cuda} attention_by_choir's_own_kernels_only" \
              "NCCL nccl.h NCCL_MAJOR NCCL_MINOR ${NCCL_HOME:-$cuda} GPUs_talk_through_host_memory"; do
     set -- $lib
@@ -104,9 +117,11 @@ if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" 
 else cuda=""; no CUDA "CPU only: set CUDA_HOME=DIR (CUDA_HOME=none silences this)"; no cuDNN "-"; no NCCL "-"; fi
 
 # Wide vectors for the kernels, where the target has them.
-vector=""
-if $MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null | grep -q __AVX512F__; then vector="-mprefer-vector-width=512"; fi
-say "  target     -march=$MARCH${vector:+ (AVX-512)}"
+vector="" wide=""
+if $MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null | grep -q __AVX512F__; then vector="-mprefer-vector-width=512" wide=" (AVX-512)"; fi
+fused=""
+if printf 'int main(){}' | probe --param avoid-fma-max-bits=0; then fused="--param avoid-fma-max-bits=0"; fi
+say "  target     -march=$MARCH$wide"
 rm -f "$build/probe" "$build/probe.log"
 if [ -n "$missing" ]; then
   say "Missing and needed:$missing. Debian: 'make deps' (or 'make deps PREFIX=DIR' without root)."
@@ -117,8 +132,12 @@ fi
   echo "FEATURE_LIBS := $libs -lpthread -ldl"
   echo "GTEST_LIBS := $gtest"
   echo "KERNEL_VECTOR_FLAGS := $vector"
+  echo "FUSED_FLAGS := $fused"
   echo "CUDA := $cuda"
   echo "CUDA_CPPFLAGS := $cuda_flags"
+  echo "CUDA_HOST_COMPILER := $host_compiler"
+  echo "KNOWN_CUDA_ARCHS := $known"
+  echo "DEFAULT_CUDA_ARCHS := $archs"
 } >>"$mk"
 echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
 echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"

@@ -7,7 +7,7 @@ cd "${1:-$(dirname "$0")/..}" || exit 2
 bad=0
 complain() { echo "links: $*"; bad=1; }
 documents=$(find . \( -path ./build -o -path ./data -o -path ./runs -o -path ./.git \) -prune -o -name '*.md' -print | sed 's|^\./||' | sort)
-names=$(find Makefile README.md .make .ci src include kernels inputs jobs bench test -type f 2>/dev/null | sed 's|.*/||' | sort -u)
+names=$(find Makefile README.md .make .ci .github src include kernels inputs jobs bench test -type f 2>/dev/null | sed 's|.*/||' | sort -u)
 
 # Headings as GitHub makes anchors of them.
 anchors() {
@@ -28,7 +28,7 @@ for document in $documents; do
     [[ $word =~ ^[a-z0-9_./-]+$ ]] || continue
     word=${word%[.,:]}
     case $word in
-      bench/* | inputs/* | jobs/* | test/* | src/* | include/* | kernels/* | .make/* | .ci/*)
+      bench/* | inputs/* | jobs/* | test/* | src/* | include/* | kernels/* | .make/* | .ci/* | .github/*)
         [ -e "$word" ] || complain "$document: there is no '$word'" ;;
       20[0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*)
         compgen -G "bench/results/$word" >/dev/null || complain "$document: there is no result '$word'" ;;

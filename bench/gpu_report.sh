@@ -68,7 +68,7 @@ fi
 choir=("${run[@]}" "$programs/choir")
 [ -x "$programs/choir" ] || { echo "gpu_report: $programs/choir is missing: run 'make', or unpack a bundle" >&2; exit 1; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-revision=$("${choir[@]}" --version | awk '{print $2}')
+revision=$("${choir[@]}" --version | sed -nE 's/.*\((.*)\)$/\1/p')
 [ -n "$revision" ] || { echo "gpu_report: choir does not start here" >&2; "${choir[@]}" --version; exit 1; }
 gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1)
 [ "$device" = cuda ] || gpu=cpu

@@ -72,7 +72,7 @@ fi
 # What is wrong with the deck is said now, not when the first job has waited for a day.
 choir=${CHOIR:-build/choir}
 if [ ! -f "$choir" ] || [ ! -x "$choir" ]; then say "$choir is no program: make, and submit from the root of choir; or set CHOIR"; fi
-checked=$("$choir" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || exit
+checked=$(check_deck "$choir") || exit
 run_dir=$(sed -n 's/^run\.dir=//p' <<<"$checked")
 # A deck that runs from elsewhere would be another run.
 case $run_dir in /*) ;; *) run_dir=$PWD/$run_dir ;; esac

@@ -66,6 +66,8 @@ chain_begin() {  # chain_begin JOB
     # parts of the order it makes.
     seed=$(($(od -An -N4 -tu4 /dev/urandom) & 0x7fffffff))
     override "run.seed=$seed"
+    # A run that goes on does not take another seed unless told.
+    override 'checkpoint.allow_changes=["run.seed"]'
   fi
   echo "start $1 $step ${seed:--} $(date +%Y-%m-%dT%H:%M:%S)" >>"$record"
   echo "chain: job $1 goes on at step $step of $run_dir${seed:+, with run.seed=$seed}"

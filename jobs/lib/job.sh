@@ -48,8 +48,8 @@ job_read_deck() {
     job_fail 2 "$CHOIR is no program. Submit from the root of choir, after make; or set CHOIR"
   fi
   local code=0
-  checked=$("$CHOIR" train --check "$deck" ${overrides[@]+"${overrides[@]}"}) || code=$?
-  [ "$code" -eq 0 ] || job_fail "$code" "the deck is refused: nothing is started"
+  checked=$(check_deck "$CHOIR") || code=$?
+  [ "$code" -eq 0 ] || job_fail "$code" "the deck or what it names is refused: nothing is started"
   run_dir=$(job_says run.dir)
 }
 

@@ -7,3 +7,15 @@ override() {
   done
   overrides=(${kept[@]+"${kept[@]}"} "$1")
 }
+
+# What `choir train --check` says of the deck: it opens the data. Those that STAGE names are not on the disks of the nodes
+# yet, so it looks at what will be copied. To be called in a subshell, which forgets that.
+# shellcheck disable=SC2154  # deck is the caller's, as overrides are
+check_deck() {  # check_deck PROGRAM
+  local item path
+  for item in ${STAGE:-}; do
+    path=${item#*=}
+    [ ! -e "$path" ] || override "${item%%=*}=[\"$path\"]"
+  done
+  "$1" train --check "$deck" ${overrides[@]+"${overrides[@]}"}
+}

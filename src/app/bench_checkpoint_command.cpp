@@ -1,14 +1,8 @@
 // choir bench checkpoint [DECK.json] [key.path=value ...]
 #include <fmt/core.h>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/deck/deck_layout.hpp"
-#include "choir/train/engine/run_setup.hpp"
-#include "choir/train/engine/workplace.hpp"
-#include "src/app/bench_checkpoint_report.hpp"
-#include "src/app/bench_deck.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -20,13 +14,6 @@ struct Request {
   SaveBenchOptions options;
   BenchFiles files;
 };
-
-int finish(MpiSession& session, const Request& request, const CheckpointReport& report) {
-  const bool valid = report.run.access.valid();
-  if (session.rank() != 0) return valid ? 0 : static_cast<int>(ExitCode::other);
-  if (request.files.table()) fmt::print("{}", to_text(report));
-  return request.files.finish(to_csv(report), to_json(report), valid);
-}
 
 int run_deck(MpiSession& session, const Request& request, const BenchWords& words) {
   const BenchDeck opened = open_bench_deck(session, words, [&] {
@@ -42,7 +29,7 @@ int run_deck(MpiSession& session, const Request& request, const BenchWords& word
       .folder = request.options.folder,
       .provenance = ""};
   report.provenance = bench_provenance(*place.mesh, *place.device, opened.text, words.overrides);
-  return finish(session, request, report);
+  return finish_bench(session, request.files, report);
 }
 
 int run_bytes(MpiSession& session, const Request& request, const BenchWords& words) {
@@ -62,7 +49,7 @@ int run_bytes(MpiSession& session, const Request& request, const BenchWords& wor
                           .folder = request.options.folder,
                           .provenance = ""};
   report.provenance = bench_provenance(*mesh, *device, "", {});
-  return finish(session, request, report);
+  return finish_bench(session, request.files, report);
 }
 
 int run(MpiSession& session, const Request& request) {
@@ -102,7 +89,7 @@ int bench_checkpoint_command(const Arguments& arguments) {
   app.add_option("--step-seconds", request.options.step_seconds,
                  "what a training step takes, in place of measuring it with the deck")
       .within(1e-6, 1e6);
-  request.files.add_to(app);
+  add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   request.named_bytes = bytes.given();
   return with_mpi([&](MpiSession& session) { return run(session, request); });

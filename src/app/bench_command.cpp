@@ -1,10 +1,13 @@
 // choir bench KIND ...
 #include <fmt/core.h>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/guard.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mesh/device_choice.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -50,6 +53,67 @@ int bench_command(const Arguments& arguments) {
     throw DeckError(fmt::format("there is no bench '{}'", arguments[0]),
                     "the kinds are " + join(names, ", "));
   });
+}
+
+void add_file_options(CommandLine& app, BenchFiles& files, bool rows) {
+  app.add_option("--json", files.json,
+                 "also write one JSON object to this file; -: print it instead");
+  if (!rows) return;
+  app.add_option("--csv", files.csv,
+                 "also write header and rows to this file; -: print them instead");
+  app.add_option("--baseline", files.baseline,
+                 "a file of --json of an earlier run: exit code 1 where a row has become slower");
+  app.add_option("--tolerance", files.tolerance, "a row may take so much more of its time of then")
+      .within(0.0, 100.0)
+      .shows_default();
+}
+
+BenchWords sort_words(const Arguments& words) {
+  BenchWords sorted;
+  for (const std::string& word : words) {
+    if (word.starts_with("device=")) {
+      sorted.device = word.substr(word.find('=') + 1);
+    } else if (word.find('=') != std::string::npos) {
+      sorted.overrides.push_back(word);
+    } else if (sorted.deck.empty()) {
+      sorted.deck = word;
+    } else {
+      throw DeckError(fmt::format("two decks are named, '{}' and '{}'", sorted.deck, word),
+                      "one deck, and key.path=value behind it");
+    }
+  }
+  return sorted;
+}
+
+std::unique_ptr<Device> bench_device(const std::string& wanted, Mesh& mesh) {
+  together(mesh.world(), [&] {
+    if (wanted != "auto" && wanted != "cpu" && wanted != "cuda")
+      throw DeckError(fmt::format("device '{}' is not known", wanted), "auto, cpu or cuda");
+  });
+  const DeviceChoice choice = choose_device(mesh, {.device = wanted, .share = true});
+  std::unique_ptr<Device> device;
+  together(mesh.world(), [&] { device = make_device(choice.kind, choice.ordinal); });
+  return device;
+}
+
+BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
+                          const std::function<void()>& also) {
+  BenchDeck opened;
+  {
+    const auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+    opened.text = read_everywhere(world->world(), words.deck);
+    together(world->world(), [&] {
+      Arguments overrides = words.overrides;
+      if (!words.device.empty()) overrides.push_back("device=" + words.device);
+      opened.deck = parse_deck(opened.text, words.deck, overrides);
+      also();
+    });
+  }
+  Workplace& place = opened.place;
+  place.mesh = Mesh::over_world(layout_of(opened.deck, session.size()), transport_of(opened.deck));
+  choose_threads(place.mesh->node());
+  open_device(place, opened.deck);
+  return opened;
 }
 
 }  // namespace choir

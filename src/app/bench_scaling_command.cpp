@@ -3,11 +3,9 @@
 
 #include <algorithm>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/guard.hpp"
-#include "choir/app/session.hpp"
 #include "choir/core/error.hpp"
-#include "src/app/scaling.hpp"
+#include "choir/report/sweep.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {

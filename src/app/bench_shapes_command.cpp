@@ -2,14 +2,16 @@
 // the shapes of a preset.
 #include <fmt/core.h>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
+#include "choir/lab/bench/bench_shapes.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/models/gpt/token_bench.hpp"
 #include "choir/ops/bench_operands.hpp"
 #include "choir/ops/bench_ops.hpp"
 #include "choir/ops/ceiling.hpp"
-#include "choir/train/bench/bench_shapes.hpp"
-#include "choir/train/engine/engine.hpp"
+#include "choir/train/step/engine.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -35,7 +37,7 @@ std::optional<int> parse_request(CommandLine& app, const Arguments& arguments, R
   app.add_option("--seconds", request.seconds, "of calls a row")
       .within(0.001, 60.0)
       .shows_default();
-  request.files.add_to(app);
+  add_file_options(app, request.files);
   return parse(app, arguments);
 }
 
@@ -58,7 +60,7 @@ Subject subject_of(const Request& request, Communicator& world) {
     const std::string text = read_everywhere(world, words.deck);
     Deck deck;
     together(world, [&] { deck = parse_deck(text, words.deck, words.overrides); });
-    if (deck.model.gpt.vocab_size == 0) deck.model.gpt.vocab_size = kCharacters;
+    if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = kCharacters;
     // Shapes of a micro-batch do not depend on how many ranks share the global batch.
     subject.sequences = deck.train.micro_batch_size > 0 ? deck.train.micro_batch_size
                                                         : resolve_batch(deck, world.size()).micro;
@@ -109,7 +111,7 @@ void measure_ops(Bench& b) {
   if (b.large())
     shape = {65536, 768, 3072, 50304, 1024, 64, 124475904, {32, 1500, 80, 256, 512, 8, 9}};
   if (b.subject.deck) {
-    const GptConfig& model = b.subject.deck->model.gpt;
+    const GptConfig& model = gpt_of(*b.subject.deck);
     ParameterSet parameters;
     const Gpt gpt(model, parameters);
     shape = {.rows = b.subject.sequences * model.block_size,
@@ -132,8 +134,8 @@ void measure_gemms(Bench& b) {
   const bool cuda = b.device.kind() == DeviceKind::cuda;
   std::vector<StepGemm> gemms;
   if (b.subject.deck)
-    gemms = gemms_of(b.subject.deck->model.gpt,
-                     b.subject.sequences * b.subject.deck->model.gpt.block_size);
+    gemms =
+        gemms_of(gpt_of(*b.subject.deck), b.subject.sequences * gpt_of(*b.subject.deck).block_size);
   if (!b.subject.deck || cuda)
     for (StepGemm& g : square_gemms(b.large() || cuda ? kLargestOnGpu : kLargestOnCpu))
       gemms.push_back(std::move(g));
@@ -146,8 +148,8 @@ void measure_attention(Bench& b) {
       b.large() ? attention_series(8192, 16384, 2048) : attention_series(1024, 1024, 128);
   auto which = ops::AttentionImplementation::automatic;
   if (b.subject.deck) {
-    shapes = {attention_of(b.subject.deck->model.gpt, b.subject.sequences)};
-    which = b.subject.deck->model.gpt.attention;
+    shapes = {attention_of(gpt_of(*b.subject.deck), b.subject.sequences)};
+    which = gpt_of(*b.subject.deck).attention;
   }
   std::vector<DType> types{DType::bf16, DType::f16};
   if (b.device.kind() == DeviceKind::cpu) types = {DType::f32, DType::bf16};
@@ -176,11 +178,7 @@ int run(MpiSession& session, const Request& request, const char* name, void (*me
               .report = {.bench = name, .device = device->description()}};
   measure(bench);
   bench.report.provenance = bench_provenance(*mesh, *device, "", request.words);
-  if (session.rank() == 0) {
-    if (request.files.table()) fmt::print("{}", to_string(bench.report));
-    return request.files.finish(to_csv(bench.report), to_json(bench.report), bench.report.valid());
-  }
-  return bench.report.valid() ? 0 : static_cast<int>(ExitCode::other);
+  return finish_bench(session, request.files, bench.report);
 }
 
 int command(const char* name, const char* title, const Arguments& arguments, double seconds,

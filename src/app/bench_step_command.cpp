@@ -1,13 +1,11 @@
 // choir bench step DECK.json [key.path=value ...]
 #include <fmt/core.h>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/bench/bench_step.hpp"
-#include "choir/train/deck/deck_layout.hpp"
-#include "choir/train/engine/run_setup.hpp"
-#include "src/app/bench_deck.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/lab/bench/bench_step.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -17,7 +15,6 @@ struct Request {
   StepBenchOptions options;
   BenchFiles files;
   Arguments notes;  // NAME=TEXT
-  std::string control;
 
   std::map<std::string, std::string> notes_by_name() const {
     std::map<std::string, std::string> by_name;
@@ -31,11 +28,9 @@ int run(MpiSession& session, const Request& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
   const BenchWords words = sort_words(request.words);
-  if (words.deck.empty())
-    throw DeckError("no deck is named", "choir bench step inputs/bench_a.json");
+  if (words.deck.empty()) throw DeckError("no deck given", "choir bench step inputs/bench_a.json");
   StepBenchOptions options = request.options;
   BenchDeck opened = open_bench_deck(session, words, [&] {
-    if (!request.control.empty()) options.control = negative_control_of(request.control);
     if (session.rank() == 0) request.files.require_writable();
   });
   const Workplace& place = opened.place;
@@ -82,20 +77,19 @@ int bench_step_command(const Arguments& arguments) {
                  "move every initial weight by one unit in its last place, up or down as this seed "
                  "says: how much rounding may change")
       .positive();
-  app.add_option("--break", request.control).hidden();  // a rule; for tests
   app.add_option("--note", request.notes, "NAME=TEXT, kept in the JSON object; may be repeated")
       .checked([](const std::string& note) -> std::string {
         return note.find('=') == std::string::npos ? "expected NAME=TEXT, not '" + note + "'" : "";
       });
-  SyntheticSpeech::Options& speech = request.options.speech;
-  app.add_option("--batch-duration", speech.batch_duration, "speech: seconds of a micro-batch")
+  BenchAudio& audio = request.options.audio;
+  app.add_option("--batch-duration", audio.batch_duration, "speech: seconds of a micro-batch")
       .shows_default();
-  app.add_option("--shortest", speech.shortest, "speech: seconds of the shortest utterance")
+  app.add_option("--shortest", audio.shortest, "speech: seconds of the shortest utterance")
       .shows_default();
-  app.add_option("--longest", speech.longest, "speech: seconds of the longest utterance")
+  app.add_option("--longest", audio.longest, "speech: seconds of the longest utterance")
       .shows_default();
-  app.add_option("--labels", speech.labels_per_second, "speech: labels a second").shows_default();
-  request.files.add_to(app);
+  app.add_option("--labels", audio.labels_per_second, "speech: labels a second").shows_default();
+  add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   request.options.min_seconds = std::min(request.options.min_seconds, request.options.max_seconds);
   return with_mpi([&](MpiSession& session) { return run(session, request); });

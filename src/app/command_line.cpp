@@ -1,14 +1,19 @@
-#include "choir/app/command_line.hpp"
+#include "src/app/command_line.hpp"
 
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
-#include "choir/app/guard.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/text.hpp"
+#include "choir/core/utf8_text.hpp"
+#include "choir/device/cpu_device.hpp"
 
 namespace choir {
 namespace {
@@ -18,6 +23,52 @@ std::string refusal_unless_finite(const std::string& value) {
   return std::isfinite(std::strtod(value.c_str(), nullptr))
              ? ""
              : fmt::format("Value {} is not a finite number", value);
+}
+
+ExitCode code_of(const std::exception& error) {
+  return failure_of(error).code;
+}
+
+void print(const std::string& text) {
+  std::fprintf(stderr, "choir: %s\n", text.c_str());
+  std::fflush(stderr);
+}
+
+/// Before MPI is up all ranks meet the same error: the launcher's first process speaks for them.
+bool speaks() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PALS_RANKID", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  return true;
+}
+
+/// OpenMP cuts what is too large for it and starts with the rest, or with none.
+void require_sane_threads() {
+  constexpr int kMost = 4096;
+  const char* const given = std::getenv("OMP_NUM_THREADS");
+  if (given == nullptr || *given == 0) return;
+  for (const std::string& level : split(given, ',')) {
+    const std::string_view word = trim(level);
+    int threads = 0;
+    const auto [stop, error] = std::from_chars(word.begin(), word.end(), threads);
+    if (error == std::errc() && stop == word.end() && threads >= 1 && threads <= kMost) continue;
+    throw DeckError(fmt::format("the environment has OMP_NUM_THREADS={}", shown_as_text(given)),
+                    fmt::format("legal: 1 to {} threads a rank, of which each should have a core; "
+                                "or unset it",
+                                kMost));
+  }
+}
+
+int guarded(const std::function<int()>& body, bool everyone_speaks) {
+  bool begun = false;
+  try {
+    require_compiled_isa();
+    require_sane_threads();
+    begun = true;
+    return body();
+  } catch (const std::exception& error) {
+    if ((begun && everyone_speaks) || speaks()) print(describe(error));
+    return static_cast<int>(code_of(error));
+  }
 }
 
 }  // namespace
@@ -121,10 +172,6 @@ void CommandLine::callback(std::function<void()> action) {
   app_->callback(std::move(action));
 }
 
-bool CommandLine::parsed() const {
-  return app_->parsed();
-}
-
 std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
   Arguments reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
   try {
@@ -137,6 +184,44 @@ std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
     });
   }
   return std::nullopt;
+}
+
+int without_mpi(const std::function<int()>& body) {
+  return guarded(body, false);
+}
+
+int finished(const std::function<int()>& command) {
+  int code = 0;
+  try {
+    code = command();
+  } catch (const std::exception& error) {  // --describe and its like print without any guard
+    print(describe(error));
+    code = static_cast<int>(code_of(error));
+  }
+  const std::string lost = flush_stdout();
+  // A failure that is told already, and what a launcher is to do (75), say more.
+  if (!lost.empty() && code == 0) {
+    print(lost);
+    code = static_cast<int>(ExitCode::storage);
+  }
+  return code;
+}
+
+int with_mpi(const std::function<int(MpiSession&)>& body) {
+  const auto all = [&] {
+    MpiSession session;
+    try {
+      return body(session);
+    } catch (const std::exception& error) {
+      const auto* own = dynamic_cast<const Error*>(&error);
+      const bool everywhere = (own ? own->agreed_ranks() : 1) == session.size();
+      if (everywhere && session.rank() == 0) print(describe(error));
+      if (everywhere) return static_cast<int>(code_of(error));
+      print(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
+      MpiSession::abort(code_of(error));
+    }
+  };
+  return guarded(all, true);
 }
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/app/commands.hpp"
+#include "src/app/commands.hpp"
 
 namespace choir {
 
@@ -7,6 +7,9 @@ const std::vector<Command>& commands() {
       {"train", "train a model from a deck, or continue", train_command},
       {"eval", "loss of a checkpoint on its validation data", eval_command},
       {"generate", "text from a checkpoint", generate_command},
+      {"import", "a run from a model of another program: transformers, llama.cpp, nanoGPT, llm.c",
+       import_command},
+      {"export", "a model for another program from a checkpoint", export_command},
       {"transcribe", "text of sound files by a speech checkpoint", transcribe_command},
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},

@@ -1,9 +1,10 @@
 // choir doctor: is this machine, with this launcher, all right?
 #include <fmt/core.h>
 
-#include "choir/app/doctor.hpp"
-#include "choir/app/session.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/lab/doctor/doctor.hpp"
+#include "choir/models/gpt/tiny_training.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {
@@ -53,8 +54,10 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   tell(session, fmt::format("clocks, and how soon '{}' has a write on disk", folder));
   findings.push_back(examine_clocks(mesh->world()));
   findings.push_back(examine_file_system(mesh->world(), folder));
+  if (session.rank() == 0) findings.push_back(examine_shared_memory());
   tell(session, "training of a tiny model, 20 steps");
-  findings.push_back(examine_training(*mesh));
+  const TinyTraining trained = train_tiny_gpt(*mesh);
+  findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));
   int failed = has_error(findings);
   mesh->world().all_reduce(&failed, 1, DType::i32, ReduceOp::max);
   if (session.rank() == 0) report(findings, ranks, json);

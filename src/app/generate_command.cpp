@@ -1,21 +1,63 @@
 // choir generate CHECKPOINT --prompt TEXT ...
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <cstdio>
 
-#include "choir/app/session.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/text/generator.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/models/gpt/foreign/logit_check.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {
 
 struct Request {
   std::string checkpoint, prompt = "\n", precision, device = "auto";
+  std::string ids;     ///< instead of a text
+  std::string logits;  ///< the file that gets those of the prompt
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
   int tensor = 1;
 };
+
+/// Text, and it comes out as it is chosen.
+void write_text(const LoadedModel& loaded, const Request& request, bool writes) {
+  if (loaded.vocabulary.empty())
+    throw DataError(
+        "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
+        "text can be generated only from models with a tokenizer; --ids takes token ids");
+  const Vocabulary vocabulary = Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
+  const auto prompt = vocabulary.encode(request.prompt, "--prompt");
+  if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
+  if (writes) fmt::print("{}", request.prompt);
+  Generator(*loaded.instance)
+      .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
+        if (!writes) return;
+        const std::string piece = vocabulary.piece(token);
+        std::fwrite(piece.data(), 1, piece.size(), stdout);
+        std::fflush(stdout);
+      });
+  if (writes) fmt::print("\n");
+}
+
+/// Ids of tokens, on one line; or the logits of the prompt, into a file.
+void write_ids(const LoadedModel& loaded, const Request& request, bool writes) {
+  const auto& config = loaded.instance->as<Gpt>().config();
+  const std::vector<std::int32_t> prompt = parse_ids(request.ids, config, "--ids");
+  if (!request.logits.empty()) {
+    const Logits logits = logits_of(*loaded.instance, prompt);
+    if (!writes) return;
+    write_logits(request.logits, logits);
+    fmt::print("logits={} shape={} dtype={}\n", request.logits, to_string(logits.shape),
+               logits.in_f32 ? "float32" : "float64");
+    return;
+  }
+  const auto tokens = Generator(*loaded.instance).generate(prompt, request.tokens, request.choice);
+  if (writes) fmt::print("{}\n", fmt::join(tokens, ","));
+}
 
 int generate(MpiSession& session, const Request& request) {
   Workplace place;
@@ -23,29 +65,14 @@ int generate(MpiSession& session, const Request& request) {
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
   const LoadedModel loaded =
-      load_model(request.checkpoint, request.precision, 0, place, {"device=" + request.device});
+      load_generator(request.checkpoint, request.precision, place, {"device=" + request.device});
   // Ranks other than those of the first layers helped to verify the checkpoint; text is written by
   // one. Where parameters are sharded, all walk through the model with it and fail alike.
   const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   together(world, [&] {
     if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
-    const bool writes = session.rank() == 0;
-    if (!loaded.tokenizer)
-      throw DataError(
-          "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
-          "text can be generated only from models with a tokenizer");
-    const Tokenizer& tokenizer = *loaded.tokenizer;
-    const auto prompt = tokenizer.encode(request.prompt, "--prompt");
-    if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
-    if (writes) fmt::print("{}", request.prompt);
-    Generator(*loaded.instance)
-        .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
-          if (!writes) return;
-          const std::string piece = tokenizer.decode({&token, 1});
-          std::fwrite(piece.data(), 1, piece.size(), stdout);
-          std::fflush(stdout);
-        });
-    if (writes) fmt::print("\n");
+    const auto write = request.ids.empty() ? write_text : write_ids;
+    write(loaded, request, session.rank() == 0);
   });
   return 0;
 }
@@ -58,15 +85,22 @@ int generate_command(const Arguments& arguments) {
       "choir generate");
   Request request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
-  app.add_option("--prompt", request.prompt, "the text to continue");
+  const auto prompt = app.add_option("--prompt", request.prompt, "the text to continue");
+  const auto ids =
+      app.add_option("--ids", request.ids,
+                     "token ids to continue, 3,17,5, of models without a tokenizer too")
+          .excludes(prompt);
+  app.add_option("--logits", request.logits,
+                 "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
+      .needs(ids);
   app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
-  app.add_option("--temperature", request.choice.temperature, "0: always the likeliest")
+  app.add_option("--temperature", request.choice.temperature, "0: always the most likely token")
       .within(0.0, 100.0);
-  app.add_option("--top-k", request.choice.top_k, "of the k likeliest; 0: all").within(0, 1 << 30);
-  app.add_option("--top-p", request.choice.top_p,
-                 "of the likeliest that have probability p together")
+  app.add_option("--top-k", request.choice.top_k, "sample from the top k tokens; 0: from all")
+      .within(0, 1 << 30);
+  app.add_option("--top-p", request.choice.top_p, "nucleus sampling: total probability p")
       .within(0.0, 1.0);
-  app.add_option("--seed", request.choice.seed, "another seed, another text");
+  app.add_option("--seed", request.choice.seed, "random seed");
   app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
   app.add_option("--precision", request.precision,
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");

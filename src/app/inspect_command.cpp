@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "choir/app/inspect.hpp"
-#include "choir/app/session.hpp"
-#include "choir/checkpoint/directory.hpp"
 #include "choir/comm/agreement.hpp"
+#include "choir/report/checkpoint_report.hpp"
+#include "choir/store/directory.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {

@@ -1,17 +1,18 @@
 // choir SUBCOMMAND ...: the table of contents.
 #include <fmt/core.h>
 
-#include "choir/app/commands.hpp"
-#include "choir/app/guard.hpp"
+#include <csignal>
+
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/engine/build_info.hpp"
+#include "choir/train/step/build_info.hpp"
+#include "src/app/command_line.hpp"
 
 namespace {
 
 void print_usage() {
-  fmt::print("choir {}: trains and runs transformer language models on MPI ranks\n\n",
-             choir::build_revision());
+  fmt::print("choir {} ({}): trains and runs transformer language models on MPI ranks\n\n",
+             choir::kVersion, choir::build_revision());
   fmt::print("usage: choir SUBCOMMAND ...      (choir SUBCOMMAND --help)\n\n");
   for (const choir::Command& command : choir::commands())
     fmt::print("  {:<10} {}\n", command.name, command.summary);
@@ -33,19 +34,25 @@ int unknown(const std::string& name) {
   });
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::vector<std::string> all(argv + 1, argv + argc);
+int run(const std::vector<std::string>& all) {
   if (all.empty() || all[0] == "--help" || all[0] == "-h" || all[0] == "help") {
     print_usage();
     return all.empty() ? static_cast<int>(choir::ExitCode::deck) : 0;
   }
   if (all[0] == "--version") {
-    fmt::print("choir {}\n", choir::build_revision());
+    fmt::print("choir {} ({})\n", choir::kVersion, choir::build_revision());
     return 0;
   }
   for (const choir::Command& command : choir::commands())
     if (all[0] == command.name) return command.run({all.begin() + 1, all.end()});
   return unknown(all[0]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // A limit on the size of files (ulimit -f) then is an error of the write, as a full disk is, and
+  // a save that fails; by default it kills the process.
+  std::signal(SIGXFSZ, SIG_IGN);
+  return choir::finished([&] { return run({argv + 1, argv + argc}); });
 }

@@ -1,19 +1,15 @@
 // choir plan DECK.json [key.path=value ...] [--ranks N] [--gpus-per-node G] [--memory GiB]
 #include <fmt/core.h>
-#include <omp.h>
-
-#include <cstdlib>
 
 #include <optional>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/session.hpp"
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/plan/plan_report.hpp"
-#include "choir/train/engine/training_data.hpp"
-#include "choir/train/open_training_data.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/lab/plan/plan_report.hpp"
+#include "choir/models/family.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/train/step/training_data.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -25,32 +21,6 @@ struct Request {
   std::string target;
   BenchFiles files;
 };
-
-/// --ranks, or what the deck's own sizes make.
-int ranks_of(const Request& request, const Deck& deck) {
-  if (request.ranks && *request.ranks < 1)
-    throw DeckError(fmt::format("--ranks {} is below 1", *request.ranks), "the least is 1 rank");
-  const ParallelSection& p = deck.parallel;
-  return request.ranks.value_or(std::max(1, p.data) * p.tensor * p.context * p.pipeline);
-}
-
-/// Asked for, or the most of the usual number that fill nodes.
-int ranks_per_node_of(const Request& request, int ranks, const PlanTarget& target) {
-  if (request.ranks_per_node) {
-    require_nodes(ranks, *request.ranks_per_node);
-    return *request.ranks_per_node;
-  }
-  int usual = std::min(ranks, target.ranks_per_node);
-  while (ranks % usual != 0) --usual;
-  return usual;
-}
-
-/// Workspaces of the cpu grow with the threads of a rank: as many as it would have in training.
-void take_threads_of(const PlanCase& request) {
-  if (request.target.kind != DeviceKind::cpu || std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  const int on_node = std::min(request.ranks, request.ranks_per_node);
-  omp_set_num_threads(std::max(1, usable_cores() / on_node));
-}
 
 PlanTarget target_of(const Request& request, const Deck& deck) {
   PlanTarget target = find_target(request.target, deck);
@@ -67,7 +37,7 @@ PlanTarget target_of(const Request& request, const Deck& deck) {
 /// What train would take from the data.
 struct DataFacts {
   std::int64_t vocabulary = 0;
-  std::vector<BatchShape> shapes, evaluation_shapes;  // of speech
+  std::vector<BatchShape> shapes, evaluation_shapes;  // where they differ
 };
 
 DataFacts facts_of(Deck deck, MpiSession& session) {
@@ -79,12 +49,14 @@ DataFacts facts_of(Deck deck, MpiSession& session) {
   }
   const auto mesh = Mesh::over_world(Layout(), Transport::mpi);
   Logger quiet(false);
-  if (!deck.model.speech()) {
-    deck.train.global_batch_size = 1;
-    return {.vocabulary = open_data(deck, 1, *mesh, quiet)->vocab_size()};
-  }
+  const ModelFamily& family = deck.family();
   deck.parallel.data = 0;  // utterances are the same on any number of ranks
-  const auto data = open_training_data(deck, resolve_batch(deck, 1), *mesh, quiet);
+  BatchSizes batch{.micro = 1, .accum = 1, .global = 1};
+  if (family.fixed_shape())
+    deck.train.global_batch_size = 1;
+  else
+    batch = resolve_batch(deck, 1);
+  const auto data = family.open_data(deck, batch, *mesh, quiet);
   return {data->vocab_size(), data->shapes(), data->validation_shapes()};
 }
 
@@ -138,9 +110,9 @@ int run(const Request& request, const DataFacts& data) {
   PlanCase wanted{.deck = variants.with({})};
   wanted.shapes = data.shapes;
   wanted.evaluation_shapes = data.evaluation_shapes;
-  wanted.ranks = ranks_of(request, wanted.deck);
+  wanted.ranks = ranks_asked(request.ranks, wanted.deck);
   wanted.target = target_of(request, wanted.deck);
-  wanted.ranks_per_node = ranks_per_node_of(request, wanted.ranks, wanted.target);
+  wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
   take_threads_of(wanted);
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
@@ -175,9 +147,10 @@ int run(const Request& request, const DataFacts& data) {
 bool asks_data(const Request& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
-    throw DeckError("no deck is named", "choir plan inputs/bench_d.json --ranks 8 --target h200");
-  const Deck deck = read_deck(words.deck, words.overrides);
-  return deck.model.speech() || deck.model.gpt.vocab_size == 0;
+    throw DeckError("no deck given", "choir plan inputs/bench_d.json --ranks 8 --target h200");
+  Deck deck = read_deck(words.deck, words.overrides);
+  const ModelFamily& family = deck.family();
+  return !family.fixed_shape() || family.vocab_size(deck) == 0;
 }
 
 }  // namespace
@@ -194,7 +167,7 @@ int plan_command(const Arguments& arguments) {
   app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
   app.add_option("--target", request.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
-  request.files.add_to(app, false);
+  add_file_options(app, request.files, false);
   if (const auto code = parse(app, arguments)) return *code;
   bool asks = false;
   if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;

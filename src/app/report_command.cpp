@@ -6,10 +6,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "choir/app/session.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/report/report_page.hpp"
+#include "choir/report/report_page.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {

@@ -1,60 +1,22 @@
-#include "choir/app/session.hpp"
-
-#include <omp.h>
-#include <sched.h>
+#include "src/app/session.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
-#include "choir/app/guard.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json.hpp"
-#include "choir/train/engine/run_setup.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/step_planner.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 
 namespace choir {
-
-namespace {
-
-cpu_set_t own_cores() {
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  sched_getaffinity(0, sizeof mine, &mine);
-  return mine;
-}
-
-}  // namespace
-
-int usable_cores() {
-  const cpu_set_t mine = own_cores();
-  return CPU_COUNT(&mine);
-}
-
-int choose_threads(Communicator& node) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
-  const cpu_set_t mine = own_cores();
-  std::vector<cpu_set_t> all(static_cast<std::size_t>(node.size()));
-  all[static_cast<std::size_t>(node.rank())] = mine;
-  node.all_gather(all.data(), sizeof mine, DType::u8);
-  const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
-    return CPU_EQUAL(&other, &mine) != 0;
-  });
-  const int threads = std::max(1, CPU_COUNT(&mine) / static_cast<int>(sharing));
-  omp_set_num_threads(threads);
-  return threads;
-}
 
 std::string read_everywhere(Communicator& world, const std::string& path) {
   std::string text;
   together(world, [&] {
     if (world.rank() == 0) text = read_deck_text(path);
   });
-  std::uint64_t bytes = text.size();
-  world.broadcast(&bytes, sizeof bytes, 0);
-  text.resize(bytes);
-  world.broadcast(text.data(), bytes, 0);
+  broadcast_text(world, text);
   return text;
 }
 
@@ -83,7 +45,7 @@ Deck deck_of(const Checkpoint& checkpoint, const TrainMeta& meta, const Argument
       words.push_back(elsewhere);
   }
   Deck deck = parse_deck(meta.deck, checkpoint.path + " (deck)", words);
-  deck.model.gpt.vocab_size = meta.vocab_size;
+  deck.family().vocab_size(deck) = meta.vocab_size;
   return deck;
 }
 
@@ -94,15 +56,11 @@ LoadedModel open_model(const std::string& path, const std::string& precision, Me
   const TrainMeta meta = TrainMeta::parse(loaded.checkpoint.json, loaded.checkpoint.path);
   loaded.deck = deck_of(loaded.checkpoint, meta, overrides);
   if (!precision.empty()) loaded.deck.train.precision = precision;
-  const bool speech = loaded.deck.model.speech();
-  if (!meta.vocabulary.empty() && speech)
-    loaded.units = TextUnits::from_json(meta.vocabulary, loaded.checkpoint.path);
-  if (!meta.vocabulary.empty() && !speech)
-    loaded.tokenizer = Tokenizer::from_json(meta.vocabulary, loaded.checkpoint.path);
+  loaded.vocabulary = meta.vocabulary;
   together(mesh.world(), [&] {
-    if (speech) return;  // its modules say what does not divide
+    const ModelConfig model = model_of(loaded.deck);
     const int ranks = mesh.layout().size(Axis::tensor);
-    for (const KeyProblem& problem : check_tensor_size(loaded.deck.model.gpt, ranks))
+    for (const KeyProblem& problem : model.family().check_tensor_size(model, ranks))
       throw DeckError(problem.text, "--tensor says parallel.tensor");
   });
   return loaded;
@@ -114,8 +72,7 @@ ModelInstance::Options inference_options(const LoadedModel& loaded) {
                          .prefetch = loaded.deck.parallel.zero_prefetch};
   // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
   // into masters of their own type only.
-  return {.model = loaded.deck.model.speech() ? model_of(loaded.deck)
-                                              : ModelConfig(loaded.deck.model.gpt),
+  return {.model = model_of(loaded.deck),
           .precision = precision_of(loaded.deck.train.precision),
           .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),
           .zero = zero};
@@ -138,15 +95,13 @@ void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, b
   make_instance(loaded, plan.arena_bytes, place);
 }
 
-LoadedModel load_model(const std::string& path, const std::string& precision, std::int64_t batch,
-                       Workplace& place, const Arguments& overrides) {
+LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
+                           const Arguments& overrides) {
   LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
-  if (loaded.deck.model.speech())
+  if (!loaded.deck.family().generates())
     throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
                     "use a checkpoint of model.type = \"gpt\"");
-  std::vector<BatchShape> shapes;
-  if (batch > 0) shapes.push_back(token_shape(loaded.deck.model.gpt, batch));
-  load_instance(loaded, shapes, true, place);
+  load_instance(loaded, {}, true, place);
   return loaded;
 }
 

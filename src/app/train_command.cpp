@@ -1,25 +1,30 @@
 // choir train DECK.json [key.path=value ...]
 #include <fmt/core.h>
 
-#include "choir/app/session.hpp"
+#include <filesystem>
+
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/failure.hpp"
 #include "choir/core/log.hpp"
-#include "choir/train/deck/deck_layout.hpp"
-#include "choir/train/engine/run_setup.hpp"
-#include "choir/train/trainer.hpp"
-#include "choir/train/watch/stop_request.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/train/loop/start_check.hpp"
+#include "choir/train/loop/stop_request.hpp"
+#include "choir/train/loop/train.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {
 
 /// The log of a run tells how it ended: stderr is often not kept. A full disk has other worries.
 void write_end(const std::string& folder, const std::exception& error) {
-  const auto* own = dynamic_cast<const Error*>(&error);
+  std::error_code unknown;
+  if (!std::filesystem::exists(folder + "/log.txt", unknown)) return;  // refused before it began
   try {
     Logger log(false);
     log.to_file(folder + "/log.txt");
-    log.error("ended with exit code {}: {}", static_cast<int>(own ? own->code() : ExitCode::other),
+    log.error("ended with exit code {}: {}", static_cast<int>(failure_of(error).code),
               error.what());
   } catch (const Error&) {
   }
@@ -48,9 +53,8 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   Logger log(session.rank() == 0 || deck.log.all_ranks);
   log.to_stdout();
   const std::string folder = deck.run.dir;
-  Trainer trainer(std::move(deck), place, log, started);
   try {
-    return static_cast<int>(trainer.run());
+    return static_cast<int>(choir::train(std::move(deck), place, log, started));
   } catch (const std::exception& error) {
     const auto* own = dynamic_cast<const Error*>(&error);
     const bool everywhere = own != nullptr && own->agreed_ranks() == session.size();
@@ -59,11 +63,18 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   }
 }
 
-/// What a job has to know before it starts the ranks: where the run will be, and its time.
-int check(const std::string& path, const Arguments& overrides) {
+/// What a job has to know before it starts the ranks: where the run will be, and its time; and
+/// whether what a start opens is there. Where several processes were started, the first looks.
+int check(MpiSession& session, const std::string& path, const Arguments& overrides) {
+  if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(path, overrides);
   fmt::print("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
              deck.run.dir, deck.run.seed, deck.run.walltime, deck.run.walltime_margin);
+  Logger log;
+  log.to_stdout();
+  const auto alone = Mesh::planned(Layout(), 0, 1);
+  check_start(deck, *alone, log);
+  fmt::print("deck OK\n");
   return static_cast<int>(ExitCode::done);
 }
 
@@ -80,8 +91,8 @@ int train_command(const Arguments& arguments) {
   app.add_flag("--describe", describe, "print every key: type, default, unit, constraint");
   app.add_flag("--schema", schema, "print a JSON schema of decks for editors");
   app.add_flag("--check", only_check,
-               "read the deck and refuse what is wrong with it, print where the run will be, and "
-               "start nothing");
+               "print where the run will be, open what it would (data, tokenizer, checkpoint, "
+               "run.dir) and start nothing; ends with \"deck OK\", or says what is wrong");
   if (const auto code = parse(app, arguments)) return *code;
   if (describe || schema) {
     fmt::print("{}\n", describe ? describe_deck() : deck_schema());
@@ -89,9 +100,10 @@ int train_command(const Arguments& arguments) {
   }
   if (deck.empty())
     return without_mpi([]() -> int {
-      throw DeckError("no deck is named", "choir train inputs/gpt_quickstart.json");
+      throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
     });
-  if (only_check) return without_mpi([&] { return check(deck, overrides); });
+  if (only_check)
+    return with_mpi([&](MpiSession& session) { return check(session, deck, overrides); });
   hold_stop_requests();
   return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
 }

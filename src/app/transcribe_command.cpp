@@ -4,16 +4,31 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "choir/app/recording_survey.hpp"
-#include "choir/app/speech_session.hpp"
-#include "choir/app/stream_transcription.hpp"
-#include "choir/app/transcript_report.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/progress_line.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/audio/recording_survey.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/report/transcripts.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {
+
+struct LoadedSpeechModel : LoadedModel {
+  std::optional<Vocabulary> units;  ///< of the checkpoint, always there
+  TranscriptionPlan plan;
+  StreamPlan stream;  ///< instead, of a stream
+};
+
+struct SpeechModelRequest {
+  std::string checkpoint, precision, device = "auto";
+  int tensor = 1;
+  bool stream = false;  ///< chunk by chunk: refused where the model cannot
+  TranscriptionOptions transcription;
+};
 
 struct Request {
   SpeechModelRequest model;
@@ -23,6 +38,80 @@ struct Request {
   bool json = false, partial = false;
   bool skips() const { return on_bad == "skip"; }
 };
+
+/// The layout it was trained in is not that it is used in.
+Arguments overrides_of(const SpeechModelRequest& request) {
+  return {"device=" + request.device, fmt::format("parallel.tensor={}", request.tensor),
+          "parallel.pipeline=1",      "parallel.virtual_stages=1",
+          "parallel.schedule=1f1b",   "parallel.data=auto",
+          "parallel.sequence=false"};
+}
+
+Vocabulary vocabulary_of(const LoadedModel& loaded) {
+  const std::string& path = loaded.checkpoint.path;
+  if (loaded.vocabulary.empty())
+    throw DataError(path + " has no units of text: it was trained without a tokenizer",
+                    "train with data whose labels `choir prepare tokens` made");
+  Vocabulary vocabulary = Vocabulary::from_json(loaded.vocabulary, path);
+  const std::int64_t symbols = model_of(loaded.deck).vocab_size();
+  if (vocabulary.size() != symbols)
+    throw DataError(fmt::format("{}: its model has {} units of text, its tokenizer {}", path,
+                                symbols, vocabulary.size()),
+                    "the checkpoint was put together from two");
+  return vocabulary;
+}
+
+/// DeckError that names what makes the checkpoint one that hears recordings only whole.
+void require_streaming(const FastConformerConfig& config, const std::string& checkpoint) {
+  const auto keys = keys_against_streaming(config);
+  if (keys.empty()) return;
+  throw DeckError(
+      fmt::format("--stream: {} hears recordings only whole: {}", checkpoint, join(keys, ", ")),
+      "leave --stream out, or train with model.causal = true, model.context_style = \"chunked\", "
+      "model.left_context of 0 or more, model.normalise = false and model.conv_norm = "
+      "\"layernorm\", as inputs/asr_streaming.json does");
+}
+
+/// Collective. DeckError for a checkpoint that is no speech model; DataError for one without units
+/// of text.
+LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace& place) {
+  Mesh& mesh = *place.mesh;
+  LoadedSpeechModel loaded{
+      open_model(request.checkpoint, request.precision, mesh, overrides_of(request))};
+  if (!loaded.deck.family().transcribes())
+    throw DeckError(
+        loaded.checkpoint.path + " is a text model (model.type = \"gpt\") and cannot transcribe",
+        "use a checkpoint of model.type = \"fastconformer\"; `choir generate` continues text");
+  together(mesh.world(), [&] {
+    loaded.units = vocabulary_of(loaded);
+    if (request.stream)
+      require_streaming(inference_options(loaded).model.as<FastConformerConfig>(),
+                        loaded.checkpoint.path);
+  });
+  open_device(place, loaded.deck);
+  // Every rank cuts recordings alike, whatever its machine has.
+  double budget = request.transcription.memory > 0
+                      ? request.transcription.memory
+                      : default_transcription_memory(*place.device, mesh.node().size());
+  mesh.world().all_reduce(&budget, 1, DType::f64, ReduceOp::min);
+  if (request.stream) {
+    together(mesh.world(), [&] {
+      loaded.stream = plan_stream(inference_options(loaded), mesh.layout(), mesh.rank(), budget,
+                                  place.device.get());
+    });
+    make_instance(loaded, loaded.stream.arena_bytes, place);
+    loaded.instance->arena().set_requests(loaded.stream.requests);
+    return loaded;
+  }
+  together(mesh.world(), [&] {
+    loaded.plan = plan_transcription(inference_options(loaded), mesh.layout(), mesh.rank(),
+                                     request.transcription, budget, place.device.get());
+  });
+  require_equal(mesh.world(), static_cast<std::uint64_t>(loaded.plan.windows.frames),
+                "windows that recordings are cut into");
+  make_instance(loaded, loaded.plan.arena_bytes, place);
+  return loaded;
+}
 
 std::vector<TranscriptRequest> read_requests(const Request& request) {
   const ChannelChoice channel = channel_choice_of(request.channel);
@@ -36,13 +125,29 @@ std::vector<TranscriptRequest> read_requests(const Request& request) {
   return list;
 }
 
+/// To stdout "FILE: TEXT" with `texts`, or a JSON line each with `json`; to stderr what was left
+/// out.
+void print_texts(const std::vector<TranscriptRequest>& requests,
+                 const std::vector<Transcript>& transcripts, bool json, bool texts) {
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const Transcript& t = transcripts[i];
+    if (json)
+      fmt::print("{}\n", transcript_json(requests[i], t));
+    else if (texts && t.fault.empty())
+      fmt::print("{}: {}\n", requests[i].place, t.text);
+    if (!t.fault.empty())
+      fmt::print(stderr, "choir: {}: left out: {}\n", requests[i].place, t.fault);
+    if (!t.note.empty()) fmt::print(stderr, "choir: {}: {}\n", requests[i].place, t.note);
+  }
+}
+
 /// How it went; beside JSON lines on stdout, on stderr.
 void print_summary(const Request& request, const LoadedSpeechModel& model,
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
   std::FILE* const to = request.json ? stderr : stdout;
   fmt::print(to, "{}", error_rates(requests, transcripts));
-  const FastConformerConfig& config = model.instance->options().model.fastconformer();
+  const FastConformerConfig& config = model.instance->options().model.as<FastConformerConfig>();
   const WindowPlan& windows = model.plan.windows;
   const double frame = config.seconds_per_frame();
   if (request.model.stream)
@@ -106,7 +211,7 @@ int transcribe(MpiSession& session, const Request& request) {
   std::vector<TranscriptRequest> requests;
   together(mesh.world(), [&] { requests = read_requests(request); });
   LoadedSpeechModel model = load_speech_model(request.model, place);
-  const auto& config = model.instance->options().model.fastconformer();
+  const auto& config = model.instance->options().model.as<FastConformerConfig>();
   const double begin = now_seconds();
   const auto surveys =
       survey_recordings(mesh.world(), requests, static_cast<int>(config.mel.sample_rate));
@@ -157,7 +262,7 @@ void add_options(CommandLine& app, Request& r) {
       .within(1, 1024);
   const CommandOption stream =
       app.add_flag("--stream", r.model.stream,
-                   "chunk by chunk, as from a microphone, of a checkpoint that can: the text is "
+                   "chunk by chunk, as from a microphone (streaming checkpoints only): the text is "
                    "the same; says how long chunks wait and take");
   app.add_flag("--partial", r.partial,
                "with --stream: a line a chunk with the text so far; on a terminal it is shown "

@@ -6,20 +6,19 @@
 #include <filesystem>
 #include <fstream>
 
-#include "choir/app/bench.hpp"
-#include "choir/app/session.hpp"
-#include "choir/app/tune_place.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/gather_text.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
-#include "choir/plan/bucket_tuner.hpp"
-#include "choir/plan/micro_batch_tuner.hpp"
-#include "choir/plan/written_deck.hpp"
-#include "choir/train/deck/deck_speech_data.hpp"
-#include "choir/train/engine/run_setup.hpp"
-#include "choir/train/speech/speech_data.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/lab/plan/deck_variants.hpp"
+#include "choir/lab/tune/micro_batch_tuner.hpp"
+#include "choir/lab/tune/tune_place.hpp"
+#include "choir/models/fastconformer/bucket_tuner.hpp"
+#include "choir/models/fastconformer/speech_data.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/training_data.hpp"
+#include "src/app/bench.hpp"
 
 namespace choir {
 namespace {
@@ -49,10 +48,10 @@ class TuneRun {
       choose_out();
     });
     limit_ = take_place(request_.place, *mesh_, case_);
-    if (case_.deck.model.speech())
-      tune_speech();
+    if (case_.deck.family().fixed_shape())
+      tune_micro_batches();
     else
-      tune_tokens();
+      tune_speech();
     return 0;
   }
 
@@ -95,7 +94,7 @@ class TuneRun {
   /// As train would read it.
   Deck read_written() const {
     Deck deck = parse_deck(written_, out_, {});
-    if (deck.model.gpt.vocab_size == 0) deck.model.gpt.vocab_size = vocabulary_;
+    if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocabulary_;
     return deck;
   }
   void store() {
@@ -117,12 +116,13 @@ class TuneRun {
                     request_.place.target.empty() ? "" : " --target " + request_.place.target));
   }
 
-  void tune_tokens() {
+  void tune_micro_batches() {
     Logger quiet(false);
-    if (case_.deck.model.gpt.vocab_size == 0) {
+    if (case_.deck.family().vocab_size(case_.deck) == 0) {
       Deck alone = case_.deck;
       alone.train.global_batch_size = 1;
-      vocabulary_ = open_data(alone, 1, *mesh_, quiet)->vocab_size();
+      const BatchSizes one{.micro = 1, .accum = 1, .global = 1};
+      vocabulary_ = alone.family().open_data(alone, one, *mesh_, quiet)->vocab_size();
     }
     const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
     together(world(), [&] {
@@ -145,7 +145,7 @@ class TuneRun {
         throw DeckError("data.format = \"synthetic\" has no buckets to tune",
                         "name folders of packed speech in data.train");
     });
-    const double duration = case_.deck.speech.batch_duration;
+    const double duration = speech_settings(case_.deck).data.batch_duration;
     SpeechData data = open_speech(case_.deck, *mesh_, true);
     vocabulary_ = data.set->vocab_size();
     const SpeechPadding before = data.set->padding();
@@ -157,7 +157,7 @@ class TuneRun {
       say_head();
       const auto tuned =
           tune_buckets(case_, buckets_of(data.set->sampler(), speech_of(case_.deck).speech_frames(),
-                                         rate, case_.deck.speech.max_utterances));
+                                         rate, speech_settings(case_.deck).data.max_utterances));
       say(to_string(tuned, case_.target.memory));
       return changes_of(tuned, case_.deck, rate);
     });
@@ -203,9 +203,10 @@ class TuneRun {
     const std::string word = fmt::format(" batch_duration={}", duration);
     std::vector<std::string> changes;
     for (const SpeechEvalSet& set : speech_data_config(deck, input_cfg_text(deck), 0).eval) {
-      const auto named = deck.speech.validation.find(set.name);
-      const std::string text =
-          named != deck.speech.validation.end() ? named->second : set.folders.front();
+      const auto named = speech_settings(deck).data.validation.find(set.name);
+      const std::string text = named != speech_settings(deck).data.validation.end()
+                                   ? named->second
+                                   : set.folders.front();
       if (set.batch_duration > 0) continue;
       changes.push_back("data.validation." + set.name + "=" + text + word);
     }
@@ -268,7 +269,7 @@ int tune_command(const Arguments& arguments) {
   if (const auto code = parse(app, arguments)) return *code;
   const int code = without_mpi([&] {
     if (sort_words(request.words).deck.empty())
-      throw DeckError("no deck is named", "choir tune inputs/asr_tutorial.json --memory 6GiB");
+      throw DeckError("no deck given", "choir tune inputs/asr_tutorial.json --memory 6GiB");
     if (!request.place.memory.empty()) memory_of_word(request.place.memory);
     return 0;
   });

@@ -6,18 +6,18 @@
 #include <cstring>
 #include <fstream>
 
-#include "choir/app/session.hpp"
-#include "choir/checkpoint/collectives.hpp"
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
-#include "choir/train/verify/verify_report.hpp"
-#include "choir/train/verify/verify_space.hpp"
+#include "choir/lab/verify/verify_report.hpp"
+#include "choir/lab/verify/verify_space.hpp"
+#include "choir/store/collectives.hpp"
+#include "src/app/session.hpp"
 
 namespace choir {
 namespace {
 
 struct Request {
-  std::string deck, layouts = "all", precision = "fp64", json, control;
+  std::string deck, layouts = "all", precision = "fp64", json;
   Arguments overrides;
   VerifyOptions options;
 };
@@ -70,7 +70,6 @@ int verify(MpiSession& session, const Request& request) {
   VerifyOptions options = request.options;
   std::unique_ptr<JsonLines> json;
   together(world, [&] {
-    if (!request.control.empty()) options.control = negative_control_of(request.control);
     deck = verify_deck(parse_deck(text, request.deck, request.overrides), request.precision, notes);
     json = std::make_unique<JsonLines>(session.rank() == 0 ? request.json : "");
   });
@@ -141,7 +140,6 @@ int verify_command(const Arguments& arguments) {
       .shows_default();
   app.add_option("--json", request.json, "also write a JSON object a layout to this file");
   // For tests: the program must notice. Not in the help.
-  app.add_option("--break", request.control).hidden();
   if (const auto code = parse(app, arguments)) return *code;
   return with_mpi([&](MpiSession& session) { return verify(session, request); });
 }

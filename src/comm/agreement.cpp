@@ -5,25 +5,21 @@
 #include <map>
 #include <vector>
 
-#include "choir/comm/mpi_session.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/process.hpp"
 
 namespace choir {
 namespace {
 
-struct Failure {
-  ExitCode code = ExitCode::other;
-  std::string text, hint;
-};
-
 Failure failure_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
-  } catch (const Error& own) {
-    return {own.code(), fmt::format("{} [{}]", own.what(), own.where()), own.hint()};
-  } catch (const std::exception& other) {
-    return {ExitCode::other, other.what(), {}};
+  } catch (const std::exception& known) {
+    Failure failure = choir::failure_of(known);
+    if (const auto* own = dynamic_cast<const Error*>(&known)) failure.text = what_and_where(*own);
+    return failure;
   } catch (...) {
-    return {ExitCode::other, "unknown exception", {}};
+    return {ExitCode::other, "unknown exception", {}, {}};
   }
 }
 
@@ -49,15 +45,6 @@ template <class E>
     default:
       throw_agreed(Error(code, text, hint), comm);
   }
-}
-
-std::string broadcast_text(Communicator& comm, const std::string& mine, int root) {
-  std::uint64_t length = mine.size();
-  comm.broadcast(&length, sizeof length, root);
-  std::string text = mine;
-  text.resize(length);
-  comm.broadcast(text.data(), length, root);
-  return text;
 }
 
 // The lowest rank wins a maximum: (2^31 - rank) above the exit code. 0 is "no failure".
@@ -95,9 +82,9 @@ void raise_agreed(Communicator& comm, const StepVerdict& agreed, const std::exce
     failure.text = fmt::format("rank {} on {}: {}", comm.rank(), host_name(), failure.text);
     if (failing > 1) failure.text += fmt::format(" ({} of {} ranks failed)", failing, comm.size());
   }
-  const std::string text = broadcast_text(comm, failure.text, agreed.failing_rank);
-  const std::string hint = broadcast_text(comm, failure.hint, agreed.failing_rank);
-  throw_as(agreed.failure, text, hint, comm);
+  broadcast_text(comm, failure.text, agreed.failing_rank);
+  broadcast_text(comm, failure.hint, agreed.failing_rank);
+  throw_as(agreed.failure, failure.text, failure.hint, comm);
 }
 
 void together(Communicator& comm, const std::function<void()>& action) {
@@ -134,6 +121,31 @@ void require_equal(Communicator& comm, std::uint64_t digest, const std::string& 
            "faulty memory or a rank started with another binary or deck; restart from the last "
            "checkpoint without that node",
            comm);
+}
+
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto bytes = static_cast<std::int64_t>(mine.size());
+  std::vector<std::int64_t> sizes(ranks, 0), units(ranks, sizeof bytes), offsets(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * sizeof bytes);
+  comm.gather(&bytes, sizeof bytes, sizes.data(), units.data(), offsets.data(), 0);
+  std::int64_t total = 0;
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = total, total += sizes[r];
+  std::string all(static_cast<std::size_t>(total), '\0');
+  comm.gather(mine.data(), mine.size(), all.data(), sizes.data(), offsets.data(), 0);
+  std::vector<std::string> texts;
+  if (comm.rank() != 0) return texts;
+  for (std::size_t r = 0; r < ranks; ++r)
+    texts.push_back(
+        all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(sizes[r])));
+  return texts;
+}
+
+void broadcast_text(Communicator& comm, std::string& text, int root) {
+  std::uint64_t bytes = text.size();
+  comm.broadcast(&bytes, sizeof bytes, root);
+  text.resize(bytes);
+  if (bytes > 0) comm.broadcast(text.data(), bytes, root);
 }
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/comm/call_check.hpp"
+#include "src/comm/call_check.hpp"
 
 #include <array>
 

@@ -6,10 +6,10 @@
 #include <functional>
 #include <utility>
 
-#include "choir/comm/call_check.hpp"
-#include "choir/comm/flight_recorder.hpp"
+#include "choir/comm/flight_log.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/call_check.hpp"
 
 namespace choir {
 namespace {
@@ -98,7 +98,7 @@ void Communicator::check_calls(std::unique_ptr<CallCheck> check) {
   check_ = std::move(check);
 }
 
-// Counts the call, has it agreed on where that was asked for, and records its beginning.
+// Counts the call, has the ranks agree on it where that was asked for, and records its beginning.
 std::uint64_t Communicator::open(CallRecord call, std::uint32_t detail, std::uint64_t count) {
   if (id_ == 0) return 0;
   call.sequence = is_collective(call.call) ? ++collectives_ : ++messages_;
@@ -155,7 +155,7 @@ void Communicator::reduce(void* data, std::size_t count, DType dtype, ReduceOp o
            [&] { do_reduce(data, count, dtype, op, root); });
 }
 
-// Ranks give and take different numbers of bytes.
+// Ranks give and take different numbers of bytes, on which they need not agree.
 void Communicator::scatter(const void* send, const std::int64_t* counts,
                            const std::int64_t* offsets, void* receive, std::size_t bytes,
                            int root) {
@@ -209,7 +209,7 @@ CommRequest& Communicator::start_all_gather(void* data, std::size_t count, DType
                  [&]() -> CommRequest& { return do_start_all_gather(data, count, dtype); });
 }
 
-// The peer is that of the first message that is received, or else sent.
+// The peer is that of the first message that is received or, if there is none, sent.
 ExchangeRequest& Communicator::start_exchange(std::span<const Message> messages) {
   CallRecord call{.call = CommCall::exchange};
   const auto received =

@@ -9,7 +9,7 @@ namespace choir {
 namespace {
 
 constexpr auto kRelaxed = std::memory_order_relaxed;
-/// In place of the number of a record that a thread is writing, which has it to itself meanwhile.
+/// Stands in place of the number of a record while a thread writes it and has it to itself.
 constexpr std::uint64_t kWriting = ~std::uint64_t{0};
 
 std::uint64_t packed(const CallRecord& call) {
@@ -20,6 +20,21 @@ std::uint64_t packed(const CallRecord& call) {
 void copy(std::atomic<std::uint64_t>& to, const std::atomic<std::uint64_t>& from) {
   to.store(from.load(kRelaxed), kRelaxed);
 }
+
+thread_local double seconds_inside = 0;
+
+/// Announces a use before it looks up where the log is, and takes that back afterwards: move_to()
+/// waits for the uses that may have seen the old place. Both sides are sequentially consistent.
+class Use {
+ public:
+  explicit Use(std::atomic<int>& users) : users_(users) { users_.fetch_add(1); }
+  ~Use() { users_.fetch_sub(1); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic<int>& users_;
+};
 
 }  // namespace
 
@@ -82,7 +97,7 @@ void FlightLog::leave(int place) {
   group.taken.store(0, std::memory_order_release);
 }
 
-// Who is put aside while it writes may be lapped by other threads: they leave out its record.
+// A thread that is suspended while it writes may be lapped by others, which then skip its record.
 std::uint64_t FlightLog::claim_next() {
   for (;;) {
     const std::uint64_t number = next_.fetch_add(1, kRelaxed) + 1;
@@ -138,7 +153,7 @@ void FlightLog::take_over(const FlightLog& other) {
     copy(to.start, from.start), copy(to.end, from.end), copy(to.what, from.what);
     to.name.set(from.name);
     std::atomic_thread_fence(std::memory_order_acquire);
-    // Who writes it at this moment does so over there: here it has never been written.
+    // Whoever writes it at this moment does so over there, so that here it has never been written.
     const bool whole = number != kWriting && from.number.load(kRelaxed) == number;
     to.number.store(whole ? number : 0, std::memory_order_release);
   }
@@ -168,7 +183,7 @@ std::vector<CallRecord> FlightLog::records() const {
                     .end = std::bit_cast<double>(r.end.load(kRelaxed)),
                     .name = r.name.text()};
     std::atomic_thread_fence(std::memory_order_acquire);
-    // The number comes back after a change, but not with what the record was.
+    // After a change the number is the same as before, but what the record says is not.
     if (r.number.load(std::memory_order_acquire) == number && r.what.load(kRelaxed) == what)
       found.emplace_back(number, std::move(call));
   }
@@ -192,6 +207,55 @@ std::vector<GroupRecord> FlightLog::groups() const {
                     .name = g.name.text()});
   }
   return list;
+}
+
+FlightRecorder& FlightRecorder::of_process() {
+  static auto* recorder = new FlightRecorder();  // communicators may end behind static objects
+  return *recorder;
+}
+
+template <class F>
+auto FlightRecorder::writing(const F& f) {
+  const Use use(users_);
+  return f(*log_.load());
+}
+
+int FlightRecorder::join(std::string_view name, std::uint64_t id, int rank, int size) {
+  return writing([&](FlightLog& log) { return log.join(name, id, rank, size); });
+}
+
+void FlightRecorder::leave(int place) {
+  writing([&](FlightLog& log) { log.leave(place); });
+}
+
+std::uint64_t FlightRecorder::begin(const SharedName& name, int place, const CallRecord& call) {
+  return writing([&](FlightLog& log) { return log.begin(name, place, call); });
+}
+
+void FlightRecorder::change(std::uint64_t record, CallState state, double end) {
+  writing([&](FlightLog& log) { log.change(record, state, end); });
+}
+
+void FlightRecorder::read(const std::function<void(const FlightLog&)>& reader) const {
+  const Use use(users_);
+  reader(*log_.load());
+}
+
+void FlightRecorder::move_to(FlightLog* log) {
+  FlightLog* const target = log != nullptr ? log : &own_;
+  FlightLog* const old = log_.load();
+  if (target == old) return;
+  target->take_over(*old);
+  log_.store(target);
+  while (users_.load() != 0) std::this_thread::yield();
+}
+
+double seconds_in_communication() {
+  return seconds_inside;
+}
+
+void add_seconds_in_communication(double seconds) {
+  seconds_inside += seconds;
 }
 
 }  // namespace choir

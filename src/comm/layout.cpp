@@ -32,6 +32,12 @@ std::array<Axis, kAxes> parse_order(std::string_view order) {
   return axes;
 }
 
+template <class Visit>
+void for_divisors(int n, const Visit& visit) {
+  for (int d = 1; d <= n; ++d)
+    if (n % d == 0) visit(d);
+}
+
 }  // namespace
 
 std::string_view short_name(Axis axis) {
@@ -113,6 +119,18 @@ std::vector<int> Layout::replicas(int rank) const {
 std::string Layout::to_string() const {
   return fmt::format("dp={} tp={} pp={} cp={}", size(Axis::data), size(Axis::tensor),
                      size(Axis::pipeline), size(Axis::context));
+}
+
+std::vector<AxisSizes> axis_sizes_of(int ranks) {
+  std::vector<AxisSizes> all;
+  for_divisors(ranks, [&](int tensor) {
+    for_divisors(ranks / tensor, [&](int context) {
+      for_divisors(ranks / tensor / context, [&](int pipeline) {
+        all.push_back({tensor, context, pipeline, ranks / tensor / context / pipeline});
+      });
+    });
+  });
+  return all;
 }
 
 }  // namespace choir

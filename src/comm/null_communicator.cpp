@@ -1,10 +1,9 @@
-#include "choir/comm/null_communicator.hpp"
+#include "src/comm/null_communicator.hpp"
 
 #include <sys/mman.h>
 
 #include "choir/core/error.hpp"
-#include "src/comm/device_block.hpp"
-#include "src/comm/done_request.hpp"
+#include "src/comm/communicator_parts.hpp"
 
 namespace choir {
 namespace {

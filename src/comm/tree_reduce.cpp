@@ -1,4 +1,4 @@
-#include "src/comm/tree_reduce.hpp"
+#include "choir/comm/tree_reduce.hpp"
 
 #include <algorithm>
 #include <array>
@@ -96,7 +96,8 @@ struct Tree {
     for (std::size_t i = 0; i < count; ++i) sum[i] = combine<kOp>(sum[i], right[i]);
   }
 
-  // Two blocks in place, the usual case of a small machine: one pass without the detour of a block.
+  // Two blocks in place, the usual case on a small machine, take one pass without a detour over
+  // `levels`.
   static void pair(T* __restrict a, T* __restrict b, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
       a[i] = b[i] = T(combine<kOp>(static_cast<A>(a[i]), static_cast<A>(b[i])));

@@ -1,7 +1,8 @@
-#include "choir/core/error.hpp"
 
 #include <algorithm>
 #include <string_view>
+
+#include "choir/core/failure.hpp"
 
 namespace choir {
 namespace {
@@ -18,15 +19,22 @@ std::string short_location(const std::source_location& at) {
 Error::Error(ExitCode code, const std::string& what, std::string hint, std::source_location at)
     : std::runtime_error(what), code_(code), hint_(std::move(hint)), where_(short_location(at)) {}
 
+std::string what_and_where(const Error& error) {
+  std::string text = error.what();
+  // An agreed error was thrown where ranks agree; its text says where it happened.
+  const bool helps = error.code() == ExitCode::other || error.code() == ExitCode::communication;
+  if (helps && error.agreed_ranks() == 1)
+    text.insert(std::min(text.find('\n'), text.size()), fmt::format(" [{}]", error.where()));
+  return text;
+}
+
 std::string describe(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
-  if (own == nullptr) return error.what();
-  std::string line = error.what();  // the place goes to the end of the first line
-  // ... but for an agreed error: that place is where ranks agree, the text says where it happened.
-  if (own->agreed_ranks() == 1)
-    line.insert(std::min(line.find('\n'), line.size()), fmt::format(" [{}]", own->where()));
-  if (!own->hint().empty()) line += fmt::format("\n  -> {}", own->hint());
-  return line;
+  if (own != nullptr)
+    return what_and_where(*own) + (own->hint().empty() ? "" : "\n  -> " + own->hint());
+  const Failure failure = failure_of(error);
+  return failure.hint.empty() ? failure.text
+                              : fmt::format("{}\n  -> {}", failure.text, failure.hint);
 }
 
 }  // namespace choir

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <vector>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/capped_text.hpp"
 #include "choir/core/error.hpp"

@@ -1,10 +1,11 @@
 #include "choir/core/key_table.hpp"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/json.hpp"
 #include "choir/core/text.hpp"
+#include "choir/core/utf8_text.hpp"
 #include "key_value.hpp"
 
 namespace choir {
@@ -73,8 +74,11 @@ class KeySet::Reader {
       if (!key) {
         complain(path, document.place_of("sources." + path), "sources: " + unknown(path));
       } else if (source == "default" || source == "derived") {
-        const bool same = key->get(*key, object_) == key->get(*key, const_cast<void*>(defaults));
-        if (same) origins_.erase(path);
+        const KeyValue value = key->get(*key, object_);
+        const KeyValue standard = key->get(*key, const_cast<void*>(defaults));
+        const bool was = source == "derived" && key->former_default == value;
+        if (was) key->set(*key, object_, standard);
+        if (was || value == standard) origins_.erase(path);
       }
     }
   }
@@ -89,6 +93,11 @@ class KeySet::Reader {
     if (std::find(seen.begin(), seen.end(), path) != seen.end())
       return complain(path, kCommandLine, fmt::format("{} is given twice", path));
     seen.push_back(path);
+    if (!is_utf8(raw))
+      return complain(path, kCommandLine,
+                      fmt::format("{} = {} is not UTF-8, the encoding of all text here: choose "
+                                  "another name",
+                                  shown_as_text(path), shown_as_text(raw)));
     if (const Key* key = keys_.find(path)) {
       assign(*key, from_command(*key, raw), kCommandLine, KeySource::command);
       return;
@@ -139,12 +148,41 @@ const Key* KeySet::find(const std::string& path) const {
   return nullptr;
 }
 
-void KeySet::read_document(void* object, const void* defaults, const JsonDocument& document,
-                           KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
-  Reader reader(*this, object, origins, problems);
+void KeySet::adopt(const Key& key, std::size_t owner, const KeyValue& standard,
+                   std::function<void*(void*)> part, std::function<std::size_t(void*)> current) {
+  Key adopted = key;
+  adopted.former_default = standard;
+  adopted.get = [key, part](const Key&, void* object) { return key.get(key, part(object)); };
+  adopted.set = [key, part](const Key&, void* object, const KeyValue& value) {
+    key.set(key, part(object), value);
+  };
+  const auto found = std::find_if(keys_.begin(), keys_.end(),
+                                  [&](const Key& known) { return known.path == key.path; });
+  if (found == keys_.end()) {
+    keys_.push_back(std::move(adopted));
+    return;
+  }
+  CHOIR_CHECK(found->type == key.type, "two owners have {} as keys of different types", key.path);
+  found->get = [first = found->get, own = adopted.get, owner, current](const Key& self,
+                                                                       void* object) {
+    return current(object) == owner ? own(self, object) : first(self, object);
+  };
+  found->set = [first = found->set, own = adopted.set](const Key& self, void* object,
+                                                       const KeyValue& value) {
+    first(self, object, value);
+    own(self, object, value);
+  };
+}
+
+void KeySet::read_values(void* object, const JsonDocument& document, KeyOrigins& origins,
+                         std::vector<KeyProblem>& problems) const {
   CHOIR_CHECK(document.root().is_object(), "{} is not an object", document.source());
-  reader.walk(document.root(), "", document);
-  reader.mark_defaults(document, defaults);
+  Reader(*this, object, origins, problems).walk(document.root(), "", document);
+}
+
+void KeySet::mark_defaults(void* object, const void* defaults, const JsonDocument& document,
+                           KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
+  Reader(*this, object, origins, problems).mark_defaults(document, defaults);
   // In the order of the file; the library keeps objects by name.
   std::stable_sort(problems.begin(), problems.end(), [&](const auto& a, const auto& b) {
     return document.line_of(a.keys.front()) < document.line_of(b.keys.front());

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/key_table.hpp"
 #include "choir/core/text.hpp"
@@ -25,6 +25,16 @@ void place(ordered_json& root, const std::string& path, ordered_json value) {
   ordered_json* node = &root;
   for (const std::string& part : split(path, '.')) node = &(*node)[part];
   *node = std::move(value);
+}
+
+/// The entry at a dotted path, or null.
+const json* entry(const json& root, const std::string& path) {
+  const json* node = &root;
+  for (const std::string& part : split(path, '.')) {
+    if (!node->is_object() || !node->contains(part)) return nullptr;
+    node = &(*node)[part];
+  }
+  return node;
 }
 
 std::string number_text(double value) {
@@ -107,7 +117,7 @@ std::string Key::type_name() const {
     case KeyType::choice:
       return "one of its names";
     case KeyType::text_list:
-      return "a list of texts";
+      return word.empty() ? "a list of texts" : "a list of texts or " + word;
     case KeyType::text_map:
       return "an object of texts";
     case KeyType::duration:
@@ -145,7 +155,7 @@ std::string KeySet::describe_table(const void* defaults) const {
       if (type.starts_with(article)) type = type.substr(std::string_view(article).size());
     if (key.type == KeyType::choice) type = "name";
     text +=
-        fmt::format("  {:<34} {}, default {}", key.path, type, value_json(key, defaults).dump());
+        fmt::format("  {:<34} {}, default {}", key.path, type, dumped(value_json(key, defaults)));
     if (!key.unit.empty()) text += fmt::format(", {}", key.unit);
     const std::string constraint = key.constraint();
     if (!constraint.empty()) text += fmt::format("; {}", constraint);
@@ -190,7 +200,10 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
   };
   if (key.low) leaf[key.low_open ? "exclusiveMinimum" : "minimum"] = bound(*key.low);
   if (key.high) leaf[key.high_open ? "exclusiveMaximum" : "maximum"] = bound(*key.high);
-  if (!key.word.empty()) leaf = {{"anyOf", json::array({leaf, {{"const", key.word}}})}};
+  if (!key.word.empty()) {
+    const json word = key.type == KeyType::text_list ? json(true) : json(key.word);
+    leaf = {{"anyOf", json::array({leaf, {{"const", word}}})}};
+  }
   leaf["default"] = value_json(key, defaults);
   leaf["description"] = key.about + (key.unit.empty() ? "" : " [" + key.unit + "]");
   return leaf;
@@ -202,7 +215,7 @@ std::string KeySet::schema_text(const void* defaults, const std::string& title) 
   properties["$schema"] = {{"type", "string"}};
   for (const Key& key : keys_) {
     const std::string section = section_of(key.path);
-    ordered_json leaf = ordered_json::parse(leaf_schema(key, defaults).dump());
+    ordered_json leaf = parsed_ordered_json(dumped(leaf_schema(key, defaults)));
     if (section.empty()) {
       properties[key.path] = std::move(leaf);
       continue;
@@ -220,7 +233,7 @@ std::string KeySet::schema_text(const void* defaults, const std::string& title) 
   schema["type"] = "object";
   schema["additionalProperties"] = false;
   schema["properties"] = std::move(properties);
-  return schema.dump(2) + "\n";
+  return dumped(schema, 2) + "\n";
 }
 
 std::string KeySet::resolved_text(const void* object, const void* defaults,
@@ -231,22 +244,42 @@ std::string KeySet::resolved_text(const void* object, const void* defaults,
     const KeySource source = found == origins.end() ? KeySource::builtin : found->second.source;
     const bool computed = source == KeySource::derived;
     place(document, key.path,
-          ordered_json::parse(value_json(key, computed ? defaults : object).dump()));
-    if (computed) derived[key.path] = ordered_json::parse(value_json(key, object).dump());
+          parsed_ordered_json(dumped(value_json(key, computed ? defaults : object))));
+    if (computed) derived[key.path] = parsed_ordered_json(dumped(value_json(key, object)));
     sources[key.path] = std::string(name_of(source));
   }
   document["derived"] = std::move(derived);
   document["sources"] = std::move(sources);
-  return document.dump(2) + "\n";
+  return dumped(document, 2) + "\n";
 }
 
-std::string KeySet::listing_text(const void* object, const KeyOrigins& origins) const {
+std::vector<KeyChange> KeySet::changes_since(const std::string& resolved, const void* object,
+                                             const void* defaults,
+                                             const KeyOrigins& origins) const {
+  const json document = parsed_json(resolved);
+  const json derived = document.value("derived", json::object());
+  std::vector<KeyChange> changes;
+  for (const Key& key : keys_) {
+    const json* stored =
+        derived.contains(key.path) ? &derived[key.path] : entry(document, key.path);
+    const auto origin = origins.find(key.path);
+    const bool given = origin != origins.end() && origin->second.source != KeySource::derived;
+    if (stored == nullptr && !given) continue;
+    const json before = stored != nullptr ? *stored : value_json(key, defaults);
+    const json now = value_json(key, object);
+    if (before != now) changes.push_back({key.path, dumped(before), dumped(now)});
+  }
+  return changes;
+}
+
+std::string KeySet::listing_text(const void* object, const KeyOrigins& origins,
+                                 const std::function<bool(const Key&)>& concerns) const {
   std::string text, rest;
   for (const Key& key : keys_) {
     const auto found = origins.find(key.path);
-    const std::string value = value_json(key, object).dump();
+    const std::string value = dumped(value_json(key, object));
     if (found == origins.end()) {
-      rest += fmt::format("{}={} ", key.path, value);
+      if (concerns(key)) rest += fmt::format("{}={} ", key.path, value);
       continue;
     }
     text += fmt::format("  {:<32} {:<28} {}\n", key.path, value,

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
@@ -15,9 +15,22 @@ using nlohmann::json;
 namespace {
 
 std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = dumped_safely(value);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
+}
+
+/// The key's constraint. The bound that only the width of its type sets is left out there, but must
+/// be said to who went beyond it.
+std::string legal_values(const Key& key, bool too_large) {
+  const std::string said = key.constraint();
+  if (!too_large) return said;
+  constexpr double kMostInt = std::numeric_limits<int>::max();
+  const bool untold = !key.high || *key.high == kMostInt;
+  if (!untold) return said;
+  const std::int64_t most =
+      key.high ? std::numeric_limits<int>::max() : std::numeric_limits<std::int64_t>::max();
+  return fmt::format("{}{}value <= {}", said, said.empty() ? "" : ", ", most);
 }
 
 }  // namespace
@@ -39,6 +52,9 @@ std::string wrong_type(const Key& key, const json& value) {
     if (number == std::floor(number) && std::abs(number) < 9e15)
       hint = fmt::format("; write {}", static_cast<std::int64_t>(number));
   }
+  if (key.type == KeyType::integer && value.is_number_unsigned())
+    return fmt::format("{} = {} is too large for an integer; legal: {}", key.path, shown(value),
+                       legal_values(key, true));
   if (key.type == KeyType::boolean && value.is_string()) {
     const std::string folded = fold_name(value.get<std::string>());
     if (folded == "true" || folded == "false")
@@ -77,6 +93,7 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       break;
     case KeyType::text_list: {
       if (value.is_string()) return std::vector<std::string>{value.get<std::string>()};
+      if (value == true && key.word == "true") return std::vector<std::string>{key.word};
       if (!value.is_array()) break;
       std::vector<std::string> list;
       for (const json& item : value) {
@@ -90,7 +107,7 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       TextMap map;
       for (const auto& [name, item] : value.items()) {
         if (item.is_structured() || item.is_null()) return std::nullopt;
-        map[name] = item.is_string() ? item.get<std::string>() : item.dump();
+        map[name] = item.is_string() ? item.get<std::string>() : dumped(item);
       }
       return map;
     }
@@ -119,7 +136,8 @@ std::string illegal(const Key& key, const json& given, const KeyValue& value) {
     const bool high = key.high && (*number > *key.high || (key.high_open && *number == *key.high));
     if ((low || high) && !key.later.empty())
       return fmt::format("{} is not yet supported; legal now: {}", head, key.later.front());
-    if (low || high) return fmt::format("{} is out of range; legal: {}", head, key.constraint());
+    if (low || high)
+      return fmt::format("{} is out of range; legal: {}", head, legal_values(key, high));
   }
   if (key.check) {
     const std::string complaint = key.check(value);
@@ -132,8 +150,7 @@ json from_command(const Key& key, const std::string& raw) {
   const bool quoted = raw.size() >= 2 && raw.front() == '"' && raw.back() == '"';
   const bool text = key.type == KeyType::text || key.type == KeyType::choice;
   if (text && !quoted) return raw;
-  json value =
-      json_excess(raw).empty() ? json::parse(raw, nullptr, false) : json(json::value_t::discarded);
+  json value = json_excess(raw).empty() ? json_unless_broken(raw) : json(json::value_t::discarded);
   if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
     return split(raw, ',');
   return value.is_discarded() ? json(raw) : value;

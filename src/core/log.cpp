@@ -11,6 +11,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
+#include "choir/core/regular_file.hpp"
 
 namespace choir {
 
@@ -70,6 +71,7 @@ void Logger::status(std::string_view text) {
 }
 
 void Logger::to_file(const std::string& path) {
+  require_regular(path);
   try {
     sinks_->add<spdlog::sinks::basic_file_sink_mt>(path, false);
   } catch (const spdlog::spdlog_ex& error) {

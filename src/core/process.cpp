@@ -24,6 +24,12 @@ bool under_launcher() {
 
 }  // namespace
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "unknown host";
+  return name.data();
+}
+
 std::int64_t resident_bytes() {
   long total = 0, resident = 0;
   std::FILE* file = std::fopen("/proc/self/statm", "r");

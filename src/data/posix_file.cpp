@@ -3,13 +3,15 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "choir/core/error.hpp"
+#include "choir/core/regular_file.hpp"
+#include "choir/core/sync_directory.hpp"
 
 namespace choir {
 namespace {
@@ -25,7 +27,8 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 30;
 }  // namespace
 
 PosixFile PosixFile::for_reading(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe is opened without waiting for its other end, so that it can be refused.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) {
     throw DataError(fmt::format("cannot open '{}': {}", path, std::strerror(errno)),
                     errno == ENOENT ? "check the path; 'choir prepare text' makes token files"
@@ -33,8 +36,10 @@ PosixFile PosixFile::for_reading(const std::string& path) {
   }
   PosixFile file(path, descriptor);
   struct stat status {};
-  if (::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode))
-    throw DataError(fmt::format("'{}' is a folder, not a file", path));
+  if (::fstat(descriptor, &status) != 0) return file;
+  if (const std::string kind = unusual_kind(status.st_mode); !kind.empty())
+    throw DataError(fmt::format("'{}' is {}, not a file", path, kind),
+                    "data are read at any place, again and again: copy them to a file");
   return file;
 }
 
@@ -90,6 +95,32 @@ void PosixFile::write_at(const void* from, std::size_t bytes, std::int64_t offse
 
 void PosixFile::sync() {
   if (::fsync(descriptor_) != 0) refuse_storage("sync", path_);
+}
+
+std::string read_whole_file(const std::string& path) {
+  const PosixFile file = PosixFile::for_reading(path);
+  std::string bytes(static_cast<std::size_t>(file.size()), '\0');
+  file.read_at(bytes.data(), bytes.size(), 0);
+  return bytes;
+}
+
+void write_whole_file(const std::string& path, std::string_view bytes) {
+  const std::string temporary = path + ".tmp";
+  {
+    PosixFile file = PosixFile::for_writing(temporary);
+    file.write_at(bytes.data(), bytes.size(), 0);
+    file.sync();
+  }
+  rename_file(temporary, path);
+  sync_directory(std::filesystem::path(path).parent_path());
+}
+
+void rename_file(const std::string& from, const std::string& to) {
+  std::error_code failure;
+  std::filesystem::rename(from, to, failure);
+  if (failure)
+    throw StorageError(fmt::format("cannot rename '{}' to '{}': {}", from, to, failure.message()),
+                       "check the free space and the permissions of the folder");
 }
 
 }  // namespace choir

@@ -1,8 +1,10 @@
 #pragma once
-// An open file that reads and writes whole requests or says which file failed and why.
+// Open files that read and write whole requests or say which file failed and why, and small files
+// read and written in one piece.
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace choir {
 
@@ -28,5 +30,12 @@ class PosixFile {
   std::string path_;
   int descriptor_ = -1;
 };
+
+/// Local. Throws DataError.
+std::string read_whole_file(const std::string& path);
+/// Local. Under a temporary name, synced, renamed: there is never half of it. Throws StorageError.
+void write_whole_file(const std::string& path, std::string_view bytes);
+/// Local. Moves a finished file to its name. Throws StorageError.
+void rename_file(const std::string& from, const std::string& to);
 
 }  // namespace choir

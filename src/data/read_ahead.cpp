@@ -1,4 +1,4 @@
-#include "choir/data/read_ahead.hpp"
+#include "src/data/read_ahead.hpp"
 
 #include <chrono>
 #include <condition_variable>

@@ -21,4 +21,8 @@ const Card* card_of(const Device&) {
   return nullptr;
 }
 
+std::size_t free_memory(const Device&) {
+  return 0;
+}
+
 }  // namespace choir::cuda

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "choir/core/philox.hpp"
-#include "choir/nn/shard.hpp"
+#include "choir/nn/parameter.hpp"
 
 namespace choir {
 namespace {

@@ -1,14 +1,40 @@
 #include "choir/nn/pass.hpp"
 
+#include <algorithm>
 #include <utility>
+
+#include "choir/ops/reduce.hpp"
 
 namespace choir {
 namespace {
 
-constexpr std::size_t kMaxSaved = 1 << 15;
-constexpr std::size_t kMaxPostponed = 1 << 14;
+// Room for a model of some 2000 blocks; that of a deeper one is taken in its first micro-batch.
+constexpr std::size_t kUsuallySaved = 1 << 15;
+constexpr std::size_t kUsuallyPostponed = 1 << 14;
+constexpr std::size_t kMaxSequences = 8;
 
 }  // namespace
+
+PositionShare position_share(std::int64_t whole_tokens, int rank, int ranks) {
+  CHOIR_CHECK(whole_tokens >= 1 && rank >= 0 && rank < ranks, "rank {} of {} for {} positions",
+              rank, ranks, whole_tokens);
+  const std::int64_t tokens = (whole_tokens + ranks - 1) / ranks, first = rank * tokens;
+  return {tokens, first, std::clamp<std::int64_t>(whole_tokens - first, 0, tokens)};
+}
+
+void cut_positions(std::span<const std::int32_t> whole, std::int64_t whole_tokens,
+                   const PositionShare& share, std::int32_t padding, std::span<std::int32_t> part) {
+  const auto size = static_cast<std::int64_t>(whole.size());
+  const std::int64_t batch = size / whole_tokens;
+  CHOIR_CHECK(
+      size % whole_tokens == 0 && static_cast<std::int64_t>(part.size()) == batch * share.tokens,
+      "{} of {} tokens in sequences of {}, cut to {} each", part.size(), size, whole_tokens,
+      share.tokens);
+  const std::int32_t* from = whole.data() + (share.real > 0 ? share.first : 0);
+  std::int32_t* to = part.data();
+  for (std::int64_t b = 0; b < batch; ++b, from += whole_tokens)
+    to = std::fill_n(std::copy_n(from, share.real, to), share.tokens - share.real, padding);
+}
 
 Sequence share_of_sequences(std::int64_t batch, std::int64_t tokens, const ContextAxis& context) {
   const PositionShare share = position_share(tokens, context.rank(), context.size());
@@ -26,8 +52,10 @@ Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_
       seed_(seed),
       tensor_(tensor),
       context_(context) {
-  saved_.reserve(kMaxSaved);
-  postponed_.reserve(kMaxPostponed);
+  sequences_.reserve(kMaxSequences);
+  sequences_.resize(1);
+  saved_.reserve(kUsuallySaved);
+  postponed_.reserve(kUsuallyPostponed);
 }
 
 void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
@@ -35,19 +63,35 @@ void Pass::begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
   CHOIR_CHECK(saved_.empty(), "{} tensors were saved and never used", saved_.size());
   CHOIR_CHECK(postponed_.empty(), "{} weight gradients never ran",
               postponed_.size() - next_postponed_);
+  CHOIR_CHECK(current_ == 0, "a pass begins while it speaks of a sequence of the one before");
   mode_ = mode;
-  sequence_ = sequence;
+  sequences_.clear();
+  add_sequence(sequence);
   first_sample_ = first_sample;
   first_sample_on_device_ = on_device;
   piece_ = 0;
   record_ = -1;
-  if (!shares_positions()) return;
+}
+
+int Pass::add_sequence(const Sequence& sequence) {
+  CHOIR_CHECK(sequences_.size() < kMaxSequences, "more than {} sequences", kMaxSequences);
+  CHOIR_CHECK(sequence.state == nullptr || mode_ == Mode::generate,
+              "streams go on in generation alone");
+  sequences_.push_back(sequence);
+  const int number = static_cast<int>(sequences_.size()) - 1;
+  if (!shares_positions()) return number;
   const std::int64_t n = sequence.tokens, ranks = context_.size();
   CHOIR_CHECK(sequence.whole_tokens > 0 && n * ranks >= sequence.whole_tokens &&
                   sequence.first_position == context_.rank() * n,
               "{} positions from {} of {} on rank {} of {}: not a share of sequences", n,
               sequence.first_position, sequence.whole_tokens, context_.rank(), ranks);
-  if (breaks(NegativeControl::positions_local)) sequence_.first_position = 0;
+  return number;
+}
+
+void Pass::turn_to(int sequence) {
+  const auto number = static_cast<std::size_t>(sequence);
+  CHOIR_CHECK(number < sequences_.size(), "sequence {} of {}", sequence, sequences_.size());
+  current_ = number;
 }
 
 Tensor Pass::allocate(const Shape& shape, const char* tag) {
@@ -63,9 +107,7 @@ Tensor Pass::scratch(std::int64_t bytes, const char* tag) {
 }
 
 void Pass::save(const Tensor& tensor) {
-  if (!saves()) return;
-  CHOIR_CHECK(saved_.size() < kMaxSaved, "more than {} tensors saved", kMaxSaved);
-  saved_.push_back(tensor);
+  if (saves()) saved_.push_back(tensor);
 }
 
 Tensor Pass::pop() {
@@ -76,24 +118,23 @@ Tensor Pass::pop() {
 }
 
 void Pass::postpone(Postponed entry) {
-  CHOIR_CHECK(postponed_.size() < kMaxPostponed, "more than {} weight gradients wait",
-              kMaxPostponed);
+  entry.sequence = static_cast<int>(current_);
   postponed_.push_back(std::move(entry));
 }
 
 void Pass::begin_gradients(BucketHooks& hooks, int bucket) {
   if (!postpone_) return hooks.begin_gradients(bucket);
-  postpone({Postponed::Kind::begin_gradients, piece_, bucket, {}});
+  postpone({Postponed::Kind::begin_gradients, piece_, bucket, {}, 0});
 }
 
 void Pass::weight_gradient(WeightGradient work) {
   if (!postpone_) return work.run(*this, work.module, work.input, work.d_output);
-  postpone({Postponed::Kind::weight_gradient, piece_, -1, std::move(work)});
+  postpone({Postponed::Kind::weight_gradient, piece_, -1, std::move(work), 0});
 }
 
 void Pass::gradients_ready(BucketHooks& hooks, int bucket) {
   if (!postpone_) return hooks.gradients_ready(bucket);
-  postpone({Postponed::Kind::gradients_ready, piece_, bucket, {}});
+  postpone({Postponed::Kind::gradients_ready, piece_, bucket, {}, 0});
 }
 
 void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
@@ -109,11 +150,35 @@ void Pass::run_weight_gradients(int piece, BucketHooks& hooks) {
     if (entry.kind == Postponed::Kind::weight_gradient) {
       // Its tensors go when it has run.
       const WeightGradient work = std::exchange(entry.work, {});
+      const On on(*this, entry.sequence);
       work.run(*this, work.module, work.input, work.d_output);
     }
   }
   postponed_.clear();
   next_postponed_ = 0;
+}
+
+SideGradient::SideGradient(Pass& pass, Parameter* parameter, Frozen frozen)
+    : parameter_(parameter && parameter->trainable ? parameter : nullptr) {
+  const bool discards = parameter && !parameter_ && frozen == Frozen::discarded;
+  if (!discards && !(parameter_ && pass.postpones_weight_gradients())) return;
+  own_ = pass.allocate_statistic(parameter->local, "small gradient");
+  ops::zero(pass.stream(), own_);
+}
+
+TensorView SideGradient::view() const {
+  if (!parameter_ && own_.empty()) return {};
+  return own_.empty() ? parameter_->gradient : static_cast<const TensorView&>(own_);
+}
+
+void SideGradient::finish(Pass& pass) {
+  if (parameter_ && !own_.empty())
+    pass.weight_gradient({&SideGradient::add, parameter_, std::move(own_), {}});
+}
+
+void SideGradient::add(Pass& pass, void* parameter, const Tensor& sums, const Tensor&) {
+  const TensorView& total = static_cast<Parameter*>(parameter)->gradient;
+  ops::add(pass.stream(), total, sums, total);
 }
 
 }  // namespace choir

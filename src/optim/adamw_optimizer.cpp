@@ -1,9 +1,68 @@
 #include "choir/optim/adamw_optimizer.hpp"
 
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
 #include "choir/device/profile_range.hpp"
+#include "choir/nn/parameter.hpp"
 #include "choir/ops/adamw.hpp"
 
 namespace choir {
+namespace {
+
+/// The run goes on where the only row of the span ends, or would end with the padding between them.
+bool joins_row(const ElementSpan& span, const Range& local, std::int64_t number) {
+  return span.elements.width == 0 && number - span.elements.first == local.first - span.local.first;
+}
+
+/// The run is the next of rows of one width and one distance.
+bool joins_rows(const ElementSpan& span, const Range& local, std::int64_t number) {
+  const ops::ElementNumbers& e = span.elements;
+  if (local.first != span.local.end()) return false;
+  if (e.width == 0) return local.count == span.local.count && number >= e.first + local.count;
+  return local.count == e.width && number == e.first + span.local.count / e.width * e.stride;
+}
+
+}  // namespace
+
+std::vector<ElementSpan> element_spans(const Bucket& bucket) {
+  std::vector<ElementSpan> spans;
+  for (const Parameter* p : bucket.parameters)
+    for (const ShardRun& run : shard_runs(*p)) {
+      const Range local{p->offset + run.local, run.count};
+      const std::int64_t number = p->position + run.logical;
+      if (spans.empty() ||
+          !(joins_row(spans.back(), local, number) || joins_rows(spans.back(), local, number))) {
+        spans.push_back({local, {.first = number}});
+        continue;
+      }
+      ElementSpan& span = spans.back();
+      if (!joins_row(span, local, number) && span.elements.width == 0)
+        span.elements = {.first = span.elements.first,
+                         .width = local.count,
+                         .stride = number - span.elements.first};
+      span.local.count = local.end() - span.local.first;
+    }
+  return spans;
+}
+
+double LrSchedule::at(std::int64_t step) const {
+  if (step < warmup_steps)
+    return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
+  if (kind == Kind::constant) return peak;
+  if (kind == Kind::inverse_sqrt) {
+    const auto from = static_cast<double>(std::max<std::int64_t>(1, warmup_steps));
+    const auto now = static_cast<double>(std::max<std::int64_t>(1, step));
+    return std::max(floor, peak * std::sqrt(std::min(1.0, from / now)));
+  }
+  if (step >= decay_steps) return floor;
+  const double progress =
+      static_cast<double>(step - warmup_steps) / static_cast<double>(decay_steps - warmup_steps);
+  const double left =
+      kind == Kind::linear ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  return floor + left * (peak - floor);
+}
 
 AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
                                std::uint64_t seed)

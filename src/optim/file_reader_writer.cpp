@@ -1,4 +1,4 @@
-#include "file_reader_writer.hpp"
+#include "src/optim/file_reader_writer.hpp"
 
 #include "choir/core/error.hpp"
 

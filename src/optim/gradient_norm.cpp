@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/nn/shard.hpp"
+#include "choir/nn/parameter.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -21,36 +21,24 @@ std::int64_t round_up(std::int64_t n) {
   return round_down(n + kChunk - 1);
 }
 
-std::vector<LocalRange> counted_ranges(const Parameter& p, int rank, NegativeControl control) {
-  const bool whole = p.shard.split_dim < 0;
-  if (whole && control == NegativeControl::replicated_twice) return {{0, p.local_count()}};
-  return owned_ranges(p, rank);
-}
-
-std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters,
-                                                 NegativeControl control) {
+/// A tied weight counts once, as all() has it.
+std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters) {
   std::vector<const Parameter*> counted;
   for (const Parameter* p : parameters.all())
     if (p->trainable) counted.push_back(p);
-  if (control == NegativeControl::tied_twice)
-    counted.insert(counted.end(), parameters.copies().begin(), parameters.copies().end());
   return counted;
 }
 
 }  // namespace
 
-GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact,
-                           NegativeControl control)
-    : storage_(&storage),
-      device_(&device),
-      exact_(exact && storage.sharding().slices() > 1),
-      control_(control) {
+GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact)
+    : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
   std::vector<const Parameter*> tensors;  // and tiles of them
-  for (const Parameter* p : counted_parameters(storage.parameters(), control))
+  for (const Parameter* p : counted_parameters(storage.parameters()))
     for (; p != nullptr; p = p->next_tile) tensors.push_back(p);
   for (const Parameter* p : tensors)
     for (int rank = 0; rank < p->split.ranks; ++rank)
-      for (const LocalRange& range : counted_ranges(*p, rank, control)) {
+      for (const LocalRange& range : owned_ranges(*p, rank)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;
         const bool mine = p->resident() && rank == p->split.rank;
         parts_.push_back({p, mine, {range.first, range.count}, chunks, chunks_, mine_});
@@ -103,9 +91,8 @@ void GradientNorm::compute(const Stream& stream, std::span<Communicator* const> 
       ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
                        ReduceOp::sum);
   };
-  if (control_ != NegativeControl::slice_norm) sum_over(data);
-  if (control_ != NegativeControl::local_norm)
-    for (Communicator* ranks : holders) sum_over(*ranks);
+  sum_over(data);
+  for (Communicator* ranks : holders) sum_over(*ranks);
   ops::tree_sum(stream, sums, square_sum_);
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "choir/core/error.hpp"
-#include "file_reader_writer.hpp"
+#include "src/optim/file_reader_writer.hpp"
 
 namespace choir {
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "src/ops/bench_ops.hpp"
+#include "kernels/bench/bench_ops.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 
 namespace choir::test {

@@ -1,6 +1,6 @@
 #include "choir/device/null_device.hpp"
 #include "choir/ops/reduce.hpp"
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 #include "test/cuda/cuda_fixture.hpp"
 #include "test/support/mirror.hpp"
 

@@ -12,7 +12,7 @@ class CudaStepControl : public CudaTest {};
 
 TEST_F(CudaStepControl, FollowsTheCpuBitForBit) {
   for (const double window : {0.0, 3.0}) {
-    ops::StepControl here{.learning_rate = 1e-3, .tokens = 7};
+    ops::StepControl here{.learning_rate = 1e-3, .targets = {7, 0, 3}, .weights = {1, 2, 0.3}};
     here.loss_scale = window > 0 ? 1024 : 1;
     ops::StepControl there = here;
     CpuDevice cpu;
@@ -24,18 +24,18 @@ TEST_F(CudaStepControl, FollowsTheCpuBitForBit) {
           ops::begin_step(stream, control);
           ops::end_step(stream, {.control = control,
                                  .square_sum = {sums, DType::f64, {1}},
-                                 .loss_sum = {sums + 1, DType::f64, {1}},
+                                 .loss_sums = {sums + 1, DType::f64, {3}},
                                  .max_norm = 0.7,
                                  .beta1 = 0.9,
                                  .beta2 = 0.95,
                                  .scaling = {.start = 1024, .window = window}});
         };
-        double sums[2] = {square, loss};
+        double sums[4] = {square, loss, 0, 0.7};
         run(cpu, &here, sums);
         Mirror mirror(device());
         struct Sums {
-          double of[2];
-        } copy{{square, loss}};
+          double of[4];
+        } copy{{square, loss, 0, 0.7}};
         run(device(), mirror.object(there), mirror.object(copy)->of);
         mirror.fetch();
         for (double ops::StepControl::*power :

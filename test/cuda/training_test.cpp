@@ -122,7 +122,7 @@ TEST_F(CudaTraining, RecomputationChangesNoBit) {
       EngineOptions options = engine_options(model, precision, 2);
       const Trained kept = train(options, cuda_device());
       for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-        options.model.gpt().recompute = recompute;
+        options.model.as<GptConfig>().recompute = recompute;
         const Trained again = train(options, cuda_device());
         EXPECT_TRUE(same_bits(kept.losses, again.losses)) << precision;
         EXPECT_TRUE(same_bits(kept.norms, again.norms)) << precision;
@@ -173,7 +173,7 @@ TEST_F(CudaTraining, AStepWithALossThatIsNotANumberChangesNothing) {
 TEST_F(CudaTraining, ThePlanIsWhatIsAllocated) {
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     EngineOptions options = engine_options(tiny_llama(), "bf16-mixed", 2);
-    options.model.gpt().recompute = recompute;
+    options.model.as<GptConfig>().recompute = recompute;
     SingleRank single;
     EngineRun run(options, *single.mesh, cuda_device());
     run.step();

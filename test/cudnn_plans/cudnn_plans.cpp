@@ -13,7 +13,7 @@
 #include <map>
 #include <sstream>
 
-#include "kernels/cuda/attention_cudnn_graph.hpp"
+#include "kernels/attention/cudnn/attention_cudnn_graph.hpp"
 
 namespace choir::cudnn {
 namespace {
@@ -86,7 +86,8 @@ std::pair<std::int64_t, std::int64_t> build(const Case& c, const Descriptor& dev
   Graph graph =
       layout.backward ? attention_backward_graph(p, layout) : attention_forward_graph(p, layout);
   const Plan plan = std::move(graph).compile({.properties = &device});
-  return {plan.workspace_bytes() + d_q_sum_bytes(p, layout), attention_workspace(p, layout)};
+  return {plan.workspace_bytes() + d_q_sum_bytes(p, layout) + kWorkspaceBoundary,
+          attention_workspace(p, layout)};
 }
 
 bool run(const std::string& line, const Descriptor& device) {

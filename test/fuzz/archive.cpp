@@ -9,7 +9,7 @@
 
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_unit.hpp"
-#include "src/data/spoken/spoken_wav.hpp"
+#include "src/data/audio/waveform.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

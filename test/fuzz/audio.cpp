@@ -4,7 +4,7 @@
 
 #include "choir/data/audio/audio_decoder.hpp"
 #include "choir/data/audio/recording.hpp"
-#include "src/data/spoken/spoken_wav.hpp"
+#include "src/data/audio/waveform.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 #include <sndfile.h>

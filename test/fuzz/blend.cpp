@@ -5,7 +5,7 @@
 #include "choir/core/json.hpp"
 #include "choir/data/audio/audio_manifest.hpp"
 #include "choir/data/speech/speech_mix.hpp"
-#include "choir/train/deck/name_patterns.hpp"
+#include "choir/deck/name_patterns.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

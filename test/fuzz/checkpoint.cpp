@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "choir/checkpoint/directory.hpp"
-#include "choir/checkpoint/open.hpp"
-#include "choir/checkpoint/slab_io.hpp"
-#include "choir/checkpoint/state_file.hpp"
-#include "choir/comm/null_communicator.hpp"
 #include "choir/core/crc32c.hpp"
+#include "choir/store/directory.hpp"
+#include "choir/store/open.hpp"
+#include "src/comm/null_communicator.hpp"
+#include "src/store/slab_io.hpp"
+#include "src/store/state_file.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

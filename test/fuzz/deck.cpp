@@ -1,6 +1,6 @@
 // Decks: a JSON text, and overrides, one a line, behind a line of "--". A deck that is taken must
 // come back from its resolved form as the same deck.
-#include "choir/train/deck/deck.hpp"
+#include "choir/deck/deck.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {

@@ -3,8 +3,8 @@
 // not).
 #include "choir/core/crc32c.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/audio/audio_shard.hpp"
 #include "choir/data/speech/label_file.hpp"
+#include "src/data/audio/audio_shard.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "test/fuzz/fuzz.hpp"
 

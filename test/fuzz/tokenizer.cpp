@@ -2,7 +2,7 @@
 // SentencePiece's binary form ('s').
 #include <regex>
 
-#include "choir/data/text/text_units.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "test/fuzz/fuzz.hpp"
 
 namespace choir::fuzz {
@@ -16,16 +16,16 @@ const std::vector<std::string>& sentences() {
 }
 
 /// What is wrong with the hash, if only that, names the right one.
-TextUnits opened(std::string json) {
+Vocabulary opened(std::string json) {
   try {
-    return TextUnits::from_json(json, "fuzz");
+    return Vocabulary::from_json(json, "fuzz");
   } catch (const DataError& error) {
     static const std::regex named("hash to ([0-9a-f]{16}), it says \"([^\"]*)\"");
     std::cmatch said;
     if (!std::regex_search(error.what(), said, named) || said.length(2) == 0) throw;
     const std::size_t at = json.find(said.str(2));
     if (at == std::string::npos) throw;
-    return TextUnits::from_json(
+    return Vocabulary::from_json(
         json.replace(at, static_cast<std::size_t>(said.length(2)), said.str(1)), "fuzz");
   }
 }
@@ -33,10 +33,10 @@ TextUnits opened(std::string json) {
 }  // namespace
 
 std::vector<std::string> seeds() {
-  std::vector<std::string> all{"j" + Tokenizer::bytes().to_json(),
-                               "j" + Tokenizer::characters({'a', 'b', 0xe9, 0x1f600}).to_json()};
+  std::vector<std::string> all{"j" + Vocabulary::bytes().to_json(),
+                               "j" + Vocabulary::characters({'a', 'b', 0xe9, 0x1f600}).to_json()};
   for (const char* type : {"bpe", "unigram"}) {
-    const TextUnits units = train_text_units({type, 40}, sentences());
+    const Vocabulary units = train_vocabulary({type, 40}, sentences());
     all.push_back("j" + units.to_json());
     units.save(scratch() + "/seed.model");
     all.push_back("s" + read_bytes(scratch() + "/seed.model"));
@@ -47,16 +47,17 @@ std::vector<std::string> seeds() {
 void try_input(std::string_view input) {
   if (input.empty()) return;
   accepted([&] {
-    const TextUnits units = input.front() == 'j' ? opened(std::string(input.substr(1)))
-                                                 : TextUnits::load(put("a.model", input.substr(1)));
+    const Vocabulary units = input.front() == 'j'
+                                 ? opened(std::string(input.substr(1)))
+                                 : Vocabulary::load(put("a.model", input.substr(1)));
     require(units.hash() != 0, "a hash of 0");
     for (const std::string& sentence : sentences()) {
-      const TextUnits::Encoded encoded = units.encode(sentence);
+      const Vocabulary::Encoded encoded = units.try_encode(sentence);
       units.decode(encoded.ids);
     }
-    units.encode("\xff\xc3 \xf0\x9f\x98\x80");
-    for (std::int32_t id = 0; id < std::min(units.vocab_size(), 300); ++id) units.piece(id);
-    TextUnits::from_json(units.to_json(), "fuzz");
+    units.try_encode("\xff\xc3 \xf0\x9f\x98\x80");
+    for (std::int32_t id = 0; id < std::min(units.size(), 300); ++id) units.piece(id);
+    Vocabulary::from_json(units.to_json(), "fuzz");
   });
 }
 

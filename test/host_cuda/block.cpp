@@ -330,6 +330,9 @@ void* static_shared(const void* key, std::size_t bytes) {
   array.aligned = aligned_block(array.memory, bytes);
   poison(array.aligned, bytes);
   s.statics.push_back(std::move(array));
+  std::size_t all = s.grid.shared_bytes;
+  for (const Static& other : s.statics) all += other.bytes;
+  if (all > kMaxSharedBytes) defect("%s needs %zu bytes of shared memory", s.grid.kernel, all);
   tsan_release(&s.allocated);
   return s.statics.back().aligned;
 }

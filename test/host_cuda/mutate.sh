@@ -26,17 +26,20 @@ mutate() {
 }
 
 # The launchers that include FILE, directly or not.
-users_of() { grep -lE "(^|[ /])$1([ \\]|$)" "$build"/host_plain/kernels/*.cu.d | sed -E 's|.*/([a-z0-9_]+)\.cu\.d|\1|'; }
+users_of() {
+  find "$build/host_plain/kernels" -name '*.cu.d' -exec grep -lE "(^|[ /])$1([ \\]|$)" {} + |
+    sed -E 's|.*/host_plain/(.*)\.d|\1|'
+}
 
 # try KIND LINE FILE: builds and tests the mutant.
 try() {
   local kind=$1 line=$2 file=$3 variant mutants=$build/mutants objects="" op log
   case $kind in barrier) variant=thread ;; bounds) variant=address ;; wait) variant=plain ;; esac
   rm -rf "$mutants"
-  mkdir -p "$mutants/kernels"
+  mkdir -p "$mutants/$(dirname "$file")"
   mutate "$kind" "$line" "$file" >"$mutants/$file"
   log=$mutants/log
-  for op in $(users_of "$file"); do objects+=" kernels/$op.cu"; done
+  for op in $(users_of "$file"); do objects+=" $op"; done
   if ! make --no-print-directory BUILD="$build" mutant VARIANT="$variant" MUTANTS="$mutants" MUTATED="$objects" >"$log" 2>&1; then
     echo "not ok $kind of $file:$line: the mutant does not build"; tail -n 5 "$log"; failed=$((failed + 1)); return
   fi
@@ -46,15 +49,15 @@ try() {
     echo "not ok $kind of $file:$line was taken out and no test noticed: $(sed -n "${line}p" "$file")"
     failed=$((failed + 1))
   else
-    echo "ok $kind of $file:$line taken out: $(grep -m1 -oE 'data race|heap-buffer-overflow|Failure|DEADLOCK|use-of|runtime error' "$log")"
+    echo "ok $kind of $file:$line taken out: $(grep -m1 -oE 'data race|[a-z-]*buffer-overflow|Failure|DEADLOCK|use-of|runtime error' "$log")"
     passed=$((passed + 1))
   fi
 }
 
 for kind in barrier wait bounds; do
   found=0
-  for file in kernels/*.cuh; do
-    [ "$file" != kernels/ptx.cuh ] || continue
+  for file in $(find kernels -name '*.cuh' | sort); do
+    [ "$file" != kernels/cuda/ptx.cuh ] || continue
     while read -r what line; do
       [ "$what" = "$kind" ] || continue
       [ "$all" = --all ] || [ "$found" -eq 0 ] || continue

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/gather_text.hpp"
-#include "choir/comm/mpi_communicator.hpp"
-#include "choir/comm/nccl_communicator.hpp"
-#include "choir/comm/node_communicator.hpp"
-#include "choir/comm/staged_communicator.hpp"
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "choir/comm/nccl/nccl_communicator.hpp"
+#include "choir/comm/node/node_communicator.hpp"
+#include "choir/comm/staged/staged_communicator.hpp"
 #include "choir/device/cuda.hpp"
 #include "test/support/mpi_test.hpp"
 

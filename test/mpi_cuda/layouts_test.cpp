@@ -97,13 +97,14 @@ Trained trained(const Case& c, bool llama, Way way, bool graph) {
   mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
   EngineOptions options =
       engine_options(model(c, llama), "fp32", micro_batches(c) / c.layout.size(Axis::data));
-  options.model.gpt().recompute = c.recompute;
+  options.model.as<GptConfig>().recompute = c.recompute;
   options.sequence = c.layout.size(Axis::tensor) > 1;
   options.pipeline = c.pipeline;
   options.zero.stage = c.zero;
   options.cuda_graph = graph;
   EngineRun run(options, *mesh, std::move(device));
   Trained result = trained(run);
+  run.end();
   mesh.reset();  // before its device
   return result;
 }

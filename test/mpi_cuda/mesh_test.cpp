@@ -1,10 +1,11 @@
 // The mesh with a device: which transport it takes, and that the control plane stays with the host.
 #include <dlfcn.h>
 
-#include "choir/comm/axis_speed.hpp"
-#include "choir/comm/device_choice.hpp"
+#include "choir/comm/mesh/device_choice.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
-#include "choir/parallel/gradient_reducer.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/parallel/gradients/gradient_sums.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 #include "test/unit/train/engine_case.hpp"
 

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <thread>
 
-#include "choir/comm/abort_hook.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/watch/abort_hook.hpp"
 #include "test/mpi/comm/wild.hpp"
 #include "test/mpi_cuda/device_kinds.hpp"
 
@@ -135,6 +135,31 @@ TEST_F(Nccl, AnAbortEndsWhatThePeersNeverJoin) {
   }
   EXPECT_ALL_RANKS(aborted);
   EXPECT_ALL_RANKS(has(later, "broken")) << later;
+}
+
+// NCCL's abort waits for the graphs, whose owner may be who aborts; and one must not hold up
+// another.
+TEST_F(Nccl, AnAbortDoesNotWaitForLiveGraphs) {
+  const auto first = make(), second = make();
+  OnDevice<float> memory(*device_, *first, 100);
+  memory.write(std::vector<float>(100, 1.0f));
+  const Stream stream(*device_);
+  device_->begin_capture(stream.native());
+  for (const auto& comm : {first.get(), second.get()})
+    comm->all_reduce(memory.data(), 100, DType::f32, ReduceOp::sum);
+  const NativeGraph graph = device_->end_capture(stream.native());
+  host_->barrier();
+  // One rank alone replays: its peers never join.
+  if (host_->rank() == 0) device_->launch(graph, stream.native());
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(AbortHook::run_all(5));
+  stream.synchronize();
+  device_->destroy(graph);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  for (const auto& comm : {first.get(), second.get()})
+    EXPECT_FALSE(
+        words([&] { comm->all_reduce(memory.data(), 1, DType::f32, ReduceOp::sum); }).empty());
+  host_->barrier();
 }
 
 TEST_F(Nccl, AnAbortEndsACallThatNcclDoesNotFinish) {

@@ -32,7 +32,7 @@ class DeviceTensorParallel : public testing::Test {
         plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false, device_.get());
     Engine engine(options, *device_, mesh, plan.arena_bytes);
     engine.instance().initialise(options.seed);
-    const std::int64_t tokens = options.model.gpt().block_size;
+    const std::int64_t tokens = options.model.as<GptConfig>().block_size;
     std::vector<std::int32_t> inputs(static_cast<std::size_t>(options.micro_batch_size * tokens));
     std::vector<std::int32_t> targets(inputs.size());
     const Shape shape{static_cast<std::int64_t>(inputs.size())};
@@ -43,14 +43,13 @@ class DeviceTensorParallel : public testing::Test {
         const std::int64_t first = engine.micro_batch_index(step, j) * options.micro_batch_size;
         for (std::size_t i = 0; i < inputs.size(); ++i) {
           const auto at = static_cast<std::int64_t>(i);
-          inputs[i] = token_at(first + at / tokens, at % tokens, options.model.gpt().vocab_size);
-          targets[i] =
-              token_at(first + at / tokens, at % tokens + 1, options.model.gpt().vocab_size);
+          inputs[i] =
+              token_at(first + at / tokens, at % tokens, options.model.as<GptConfig>().vocab_size);
+          targets[i] = token_at(first + at / tokens, at % tokens + 1,
+                                options.model.as<GptConfig>().vocab_size);
         }
-        return {.samples = options.micro_batch_size,
-                .first_sample = first,
-                .inputs = {inputs.data(), DType::i32, shape},
-                .targets = {targets.data(), DType::i32, shape}};
+        return token_batch(options.micro_batch_size, {inputs.data(), DType::i32, shape},
+                           {targets.data(), DType::i32, shape}, first);
       };
       engine.step(step, batch_of,
                   static_cast<double>(shape.count() * options.micro_batches *

@@ -30,6 +30,7 @@ std::vector<double> trained(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> 
   }
   std::vector<double> state = run.state();
   state.insert(state.end(), losses.begin(), losses.end());
+  run.end();
   mesh.reset();  // before its device
   return state;
 }
@@ -49,6 +50,37 @@ TEST(DeviceTraining, RanksHoldTheBitsOfOneRank) {
       EXPECT_ALL_RANKS(same_bits(alone, trained(std::move(mesh), std::move(device), zero)))
           << transport << ", stage " << zero;
     }
+}
+
+// Rank 0 replays a step that its peers do not join, as if they had died: its end comes by itself.
+TEST(DeviceTraining, AStepWithoutPeersDoesNotHoldUpTheEnd) {
+  const auto cards = cuda::availability().cards;
+  if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
+  if (world_size() == 1) GTEST_SKIP() << "needs peers";
+  auto device = make_device(DeviceKind::cuda);
+  auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
+  mesh->attach(*device, {.way = DeviceTransport::Way::automatic, .nccl_library = nccl_library()});
+  const EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed", 1);
+  const StepPlan plan =
+      plan_step(options, mesh->layout(), mesh->rank(), mesh->node().size(), false, device.get());
+  auto engine = std::make_unique<Engine>(options, *device, *mesh, plan.arena_bytes);
+  engine->instance().initialise(options.seed);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(options.micro_batch_size *
+                                                         options.model.as<GptConfig>().block_size));
+  const TensorView view{ids.data(), DType::i32, {static_cast<std::int64_t>(ids.size())}};
+  PhaseClock clock;
+  const auto queue = [&](std::int64_t step) {
+    engine->step(
+        step, [&](std::int64_t) { return token_batch(options.micro_batch_size, view, view); },
+        static_cast<double>(ids.size()) * world_size(), clock);
+  };
+  for (int i = 0; i < kSteps; ++i) {
+    queue(i);
+    engine->finish(clock);
+  }
+  if (mesh->rank() == 0) queue(kSteps);
+  engine.reset();
+  mesh.reset();  // before its device
 }
 
 // State, and for stage 3 parameters, in host memory beside every rank's device.

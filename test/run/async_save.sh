@@ -7,10 +7,11 @@ often=("${long[@]}" checkpoint.interval=2)
 
 train 2 waits "${often[@]}" checkpoint.async=false
 expect "without async" 0 "checkpoint waits/checkpoints/step_00000040"
-check "... nothing is copied" lacks out "the state was copied"
+check "... nothing is copied" lacks out "saving in background"
 train 2 async "${often[@]}" checkpoint.async=true
-expect "with async" 0 "step 2: the state was copied beside training, which waited" "checkpoint async/checkpoints/step_00000002" "; stall " \
-  "checkpoint snapshot" "checkpoint async/checkpoints/step_00000040"
+expect "with async" 0 "step 2: saving in background (paused" "checkpoint async/checkpoints/step_00000002" "; stall " \
+  "checkpoint async/checkpoints/step_00000040"
+check "... its snapshot is in the memory plan" has async/start.txt "checkpoint snapshot"
 check "every step was saved" diff <(ls waits/checkpoints) <(ls async/checkpoints)
 check "the losses, bit by bit" same_losses waits async
 for step in 02 20 38 40; do
@@ -45,7 +46,7 @@ train 2 throws "${often[@]}" checkpoint.async=true fault.enable=true fault.nan_s
 expect "an error of all ranks waits for the save in flight" 4 "checkpoint throws/checkpoints/step_00000008"
 
 train 2 auto "${long[@]}" checkpoint.interval=auto checkpoint.mtbf=0.0001
-expect "checkpoint.interval=auto" 0 "step 10: the state was copied" "checkpoint.interval auto: a save costs" \
+expect "checkpoint.interval=auto" 0 "step 10: saving in background" "checkpoint.interval auto: a save costs" \
   "a failure comes every 360 ms" "the next is step"
 check "... changes no bit" same_tensors waits auto
 train 2 advised "${common[@]}" checkpoint.interval=1 checkpoint.mtbf=1000 train.max_steps=4
@@ -55,7 +56,7 @@ check "... once" test "$(grep -c advice: out)" = 1
 three=("${common[@]}" train.max_steps=4 checkpoint.interval=2)
 train 3 waits3 "${three[@]}" checkpoint.async=false
 train 3 async3 "${three[@]}" checkpoint.async=true
-expect "3 ranks" 0 "step 2: the state was copied beside training, which waited" "checkpoint async3/checkpoints/step_00000004"
+expect "3 ranks" 0 "step 2: saving in background (paused" "checkpoint async3/checkpoints/step_00000004"
 check "... the checkpoint on the way, bit by bit" same_tensors waits3/checkpoints/step_00000002 async3/checkpoints/step_00000002
 check "... and the last" same_tensors waits3 async3
 

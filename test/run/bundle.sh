@@ -36,7 +36,7 @@ mv "$work/kept" "$bundle/lib/libhwloc.so.15"
 bare() { env -i PATH=/usr/bin:/bin HOME="$work" "$bundle/run" "$@"; }
 command="run mpiexec -n 2 choir train" code=0
 (cd "$bundle" && OMP_NUM_THREADS=1 timeout $((limit * patience)) env -i PATH=/usr/bin:/bin HOME="$work" OMP_NUM_THREADS=1 ./run mpiexec -n 2 \
-  choir train inputs/debug.json data.train="$work/text.txt" run.dir="$work/bundled" train.max_steps=5) >out 2>&1 || code=$?
+  choir train inputs/debug.json data.train="$work/text.txt" run.dir="$work/bundled" train.max_steps=5 log.verbose=true) >out 2>&1 || code=$?
 expect "two ranks train from the folder, with an empty environment" 0 "rank=1/1" "summary:"
 command="run choir" code=0
 bare choir train nowhere.json >out 2>&1 || code=$?

@@ -26,7 +26,8 @@ done
 check "the same batches from 1 file and 3" same_losses from_tokens from_shards
 for reader in collective scatter node; do
   run 2 train "$debug" 'data.train=["shards"]' run.dir="reader_$reader" data.reader="$reader"
-  expect "reader $reader" 0 "reader $reader"
+  expect "reader $reader" 0 "summary:"
+  started "... is said" "reader_$reader" "reader $reader"
   check "the same batches from reader $reader" same_losses from_tokens "reader_$reader"
 done
 
@@ -80,7 +81,9 @@ run 0 prepare text fewer.txt --out fewer
 for ranks in 1 2; do
   for data in other fewer; do
     run "$ranks" train "$debug" "data.train=[\"$data\"]" run.dir=trained optimizer.decay_steps=20
-    expect "resume with the vocabulary of $data, $ranks rank(s)" 3 "vocabulary"
+    expect "resume on $data, $ranks rank(s)" 2 "data.train: [\"tokens\"] -> [\"$data\"]" "checkpoint.allow_changes='[\"data.train\"]'"
+    run "$ranks" train "$debug" "data.train=[\"$data\"]" run.dir=trained optimizer.decay_steps=20 checkpoint.allow_changes=data.train
+    expect "... allowed, but for its vocabulary" 3 "vocabulary"
   done
   run "$ranks" eval trained 'data.train=["other"]'
   expect "eval with another vocabulary, $ranks rank(s)" 3 "vocabulary"

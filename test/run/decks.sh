@@ -82,7 +82,7 @@ expect "no subcommand" 2 "usage: choir SUBCOMMAND"
 run 0 --help
 expect "help" 0 "train" "generate" "mpiexec -n N choir train DECK.json"
 run 0 train
-expect "train without a deck" 2 "no deck is named"
+expect "train without a deck" 2 "no deck given"
 run 0 train --no-such-option
 expect "unknown option" 2 "--no-such-option"
 run 2 trian

@@ -9,10 +9,11 @@ expect "device=cuda without a GPU" 2 "device 'cuda':" "device=cpu"
 check "... is said once" once "device 'cuda':"
 check "... and nothing was started" test ! -e refused
 train 2 auto train.max_steps=1 eval.interval=0 checkpoint.interval=0
-expect "device=auto without a GPU" 0 "DEVICE=" "(auto: rank 0: " "  dp: 2 ranks, transport node, all-reduce of" "GB/s bus bandwidth"
+expect "device=auto without a GPU" 0 "  transport  dp by node, "
+started "... and why" auto "DEVICE=" "(auto: rank 0: " "  dp: 2 ranks, transport node, all-reduce of" "GB/s bus bandwidth"
 train 1 cpu device=cpu train.max_steps=1 eval.interval=0 checkpoint.interval=0
-expect "device=cpu" 0 "axes: one rank"
-check "... needs no reason" eval '! grep -q "(auto:" out'
+expect "device=cpu" 0 "single rank, no communication"
+check "... needs no reason" lacks cpu/start.txt "(auto:"
 train 2 fp64 device=cuda train.precision=fp64
 expect "fp64 on a GPU" 2 "fp64" "stays on the CPU"
 train 2 staged parallel.transport=staged

@@ -6,7 +6,7 @@ choir=$build/choir_host_cuda
 limit=120
 tiny=(train.global_batch_size=4 eval.batches=1 eval.sample_tokens=16 eval.interval=3 checkpoint.interval=3)
 half=train.precision=bf16-mixed
-gpu() { train "$1" "$2" device=cuda "${tiny[@]}" "$half" "${@:3}"; }
+gpu() { train "$1" "$2" device=cuda log.verbose=true "${tiny[@]}" "$half" "${@:3}"; }
 
 # close A B: losses of the same steps, apart by no more than a few roundings of bf16 (2^-9 each) a layer and step.
 close() {

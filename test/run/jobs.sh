@@ -61,8 +61,8 @@ site SITE=generic LAUNCHER=prun
 words "a launcher that is not there" 2 "LAUNCHER is 'prun': srun, openmpi, pals or hydra"
 try jobs/launch -n 0 "$choir"
 words "no ranks" 2 "-n takes a number of 1 or more, not '0'"
-try jobs/launch -n 2 "$choir" train --check "$debug"
-words "it launches, too" 0 "\$ mpiexec -n 2 $choir train --check" "run.dir=runs/debug"
+try jobs/launch -n 2 "$choir" train --check "$debug" "data.train=[\"$work/text.txt\"]"
+words "it launches, too" 0 "\$ mpiexec -n 2 $choir train --check" "run.dir=runs/debug" "deck OK"
 try jobs/launch -r
 words "a word that is missing" 2 "-r takes a number of 1 or more"
 try env MPIEXEC=no/mpiexec jobs/launch -n 2 "$choir" doctor
@@ -143,8 +143,13 @@ words "killed at one step again and again: the second made no progress" "137 137
   "left no checkpoint after step 8: it made no progress" "Job 3.stand-in does nothing"
 look "... the third started nothing" test "$(grep -c 'NUM_OF_NODES' "$out")" = 2
 chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/no_data" data.train=nowhere.txt
+words "data that are not there" 3 "nowhere.txt"
+look "... nothing was submitted" absent "$work/no_data"
+cp "$work/text.txt" "$work/gone.txt"
+chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/no_data" "data.train=[\"$work/gone.txt\"]"
+rm "$work/gone.txt"
 pbs 20
-words "what another job would not help" "3 3" "nowhere.txt" "ended with exit code 3, which another job would not help"
+words "what another job would not help" "3 3" "gone.txt" "ended with exit code 3, which another job would not help"
 
 verdict() {  # verdict NAME EXPECTED STEP_NOW LINE...
   local name=$1 wanted=$2 now=$3
@@ -175,18 +180,18 @@ chain -n 2 jobs/launch.sh "$debug"
 words "not a job file" 2 "ends neither in .slurm nor in .pbs"
 chain -n 2 --random-seed jobs/generic.pbs "$debug" run.seed=3
 words "two seeds" 2 "--random-seed and run.seed=3: one of them"
-chain -n 2 jobs/generic.pbs "$debug" run.dir="$work/a,b"
+chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/a,b"
 words "a path that the batch system would split" 2 "at commas and blanks"
 look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
 
 # The batch system takes two jobs and no more.
-PBS_STAND_IN_LIMIT=2 chain -n 3 jobs/generic.pbs "$debug" data.train=nowhere.txt run.dir="$work/half"
+PBS_STAND_IN_LIMIT=2 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/half"
 words "a queue that is full" 1 "stand-in: the queue is full" "job 3 of 3 was refused" "the 2 before it are submitted and will run; chain.sh --cancel $work/half"
 chain --cancel "$work/half"
 words "... --cancel takes them back" 0
 look "... both" test "$(paste -sd' ' "$PBS_STAND_IN/deleted")" = "1.stand-in 2.stand-in"
 pbs 20
-PBS_STAND_IN_LIMIT=0 chain -n 3 jobs/generic.pbs "$debug" run.dir="$work/none"
+PBS_STAND_IN_LIMIT=0 chain -n 3 jobs/generic.pbs "${short[@]}" run.dir="$work/none"
 words "... for the first, too" 1 "job 1 of 3 was refused"
 look "... which leaves no chain" test -z "$(ls "$work/none/chains")"
 
@@ -199,7 +204,7 @@ seeds=$(sed -nE 's/^start [^ ]+ [0-9]+ ([0-9]+) .*/\1/p' "$work/fresh/chains/1/r
 look "... two seeds are recorded ($seeds)" eval '[ -n "${seeds#* }" ] && [ "${seeds% *}" != "${seeds#* }" ]'
 look "... the run names the second" matches "$work/fresh/deck.json" "\"seed\": ${seeds#* }\\b"
 cd "$work" || exit 1
-again=(checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds#* }")
+again=(checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds#* }" checkpoint.allow_changes=run.seed)
 run 1 train "${short[@]}" "${again[@]}" run.dir=one
 run 2 train "${short[@]}" "${again[@]}" run.dir=tensor parallel.tensor=2
 run 2 train "${short[@]}" checkpoint.resume=fresh/checkpoints/step_00000007 "run.seed=${seeds% *}" run.dir=other
@@ -223,7 +228,7 @@ words "data are copied to the disk of the node" 0 "$work/text.txt to $work/disk/
   "data.train=[\"$work/disk/choir-me/text.txt\"]" "on 8 servers in parts of 16M"
 look "stripes are set while there is no file" has "$PBS_STAND_IN/lfs" \
   "setstripe -c 8 -S 16M $work/striped/checkpoints of 0 files"
-LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "$debug" run.dir="$work/striped"
+LOCAL_SCRATCH=$work/disk STAGE="data.train=nowhere" chain -n 1 jobs/generic.pbs "${short[@]}" run.dir="$work/striped"
 pbs 20
 words "data to copy that are not there" 3 "STAGE: 'nowhere' does not exist"
 

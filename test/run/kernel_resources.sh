@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # kernel_resources.sh BUILD [--write]: what ptxas says of every kernel. Fails on a spill or a stack frame, and where a
 # kernel needs more than one allocation step (8 registers) above what is written in lib/kernel_registers.txt: registers are
-# occupancy. --write takes today's numbers for the right ones. Last line "N passed, N failed".
+# occupancy. Architectures that are not in that file are only mentioned. --write takes today's numbers for the right ones.
+# Last line "N passed, N failed".
 set -u
 build=$1
 known=$(dirname "$0")/lib/kernel_registers.txt
-logs=("$build"/obj/kernels/*.cu.o.log)
-if [ ! -e "${logs[0]}" ]; then
+mapfile -t logs < <(find "$build/obj/kernels" -name '*.cu.o.log' 2>/dev/null | sort)
+if [ "${#logs[@]}" -eq 0 ]; then
   echo "ok skipped: this build has no nvcc"
   echo "1 passed, 0 failed"
   exit 0
@@ -31,10 +32,14 @@ passed=0 failed=0
 complain() { echo "not ok $*"; failed=$((failed + 1)); }
 same_compiler=no
 [ "$(head -n 1 "$known")" = "nvcc $version" ] && same_compiler=yes
-declare -A usuals=()
-while read -r arch registers kernel; do usuals["$arch $kernel"]=$registers; done < <(tail -n +2 "$known")
+declare -A usuals=() tuned=()
+while read -r arch registers kernel; do usuals["$arch $kernel"]=$registers tuned[$arch]=yes; done < <(tail -n +2 "$known")
 while read -r arch registers stack spills kernel; do
   before=$failed
+  if [ -z "${tuned[$arch]:-}" ]; then
+    [ "$spills" -eq 0 ] || echo "$kernel ($arch) spills $spills bytes: nobody has tuned it for this architecture"
+    continue
+  fi
   [ "$spills" -eq 0 ] || complain "$kernel ($arch) spills $spills bytes"
   [ "$stack" -eq 0 ] || complain "$kernel ($arch) has a stack frame of $stack bytes"
   if [ "$same_compiler" = yes ]; then

@@ -4,11 +4,13 @@
 
 fixed=(train.reproducible=true train.global_batch_size=16 optimizer.decay_steps=20)
 train 1 whole "${fixed[@]}"
-expect "state on the device" 0 "offload: nothing"
+expect "state on the device" 0 "summary:"
+started "... as it says" whole "offload: nothing"
 mkdir disk
 for stage in 0 3; do
   train 2 "file$stage" "${fixed[@]}" parallel.zero=$stage parallel.offload=file parallel.offload_dir=disk
-  expect "a file, stage $stage" 0 "in a file in disk" "file per rank"
+  expect "a file, stage $stage" 0 "summary:"
+  started "a file, stage $stage: said" "file$stage" "in a file in disk" "file per rank"
   check "a file, stage $stage: the weights, bit by bit" same_weights whole "file$stage"
 done
 check "nothing is left behind" test -z "$(ls -A disk)"
@@ -20,7 +22,7 @@ expect "the second without" 0 "resumed from moved/checkpoints/step_00000010" "20
 check "moved: the weights of straight through, bit by bit" same_weights whole moved
 
 train 2 host device=cpu parallel.offload=optimizer
-expect "host memory beside the cpu" 0 "offload: of no effect"
+expect "host memory beside the cpu" 0 "  offload    ignored on cpu"
 train 2 no parallel.offload=all
 expect "parameters without stage 3" 2 "nearest legal: zero = 3"
 train 2 no parallel.offload_dir=disk
@@ -35,6 +37,7 @@ if mount -t tmpfs -o size=64k tmpfs disk 2>/dev/null; then
   expect "a disk too small" 6 "cannot reserve" "No space left on device" "set parallel.offload_dir"
   check "... before anything was trained" absent full/checkpoints/step_00000010
   train 2 small parallel.offload=file parallel.offload_dir=disk model.n_layer=1 model.n_head=1 model.n_embd=8
-  expect "a disk in memory is named" 0 "which saves nothing"
+  expect "a disk in memory" 0 "summary:"
+  started "... is named" small "which saves nothing"
   umount disk && mounted=""
 fi

@@ -9,12 +9,12 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...: train on so many ranks, t
   local name=$1 ranks=$2
   shift 2
   run "$ranks" train "${deck[@]}" run.dir="run_$name" train.max_steps=2 "$@"
-  expect "$name: trains" 0 "summary:" "layout: " || return
-  memory_lines stdout >trained
+  expect "$name: trains" 0 "summary:" || return
+  memory_lines "run_$name/start.txt" >trained
   run 0 plan "${deck[@]}" --ranks "$ranks" --gpus-per-node "$ranks" "$@"
   expect "$name: is planned" 0 "FITS: " "$ranks rank"
   memory_lines stdout >planned
-  check "$name: the plan is what train printed" diff trained planned
+  check "$name: the plan is what train wrote" diff trained planned
   check "$name: ... and not empty" has planned "total per rank"
 }
 equal_plans one 1
@@ -27,16 +27,17 @@ memory_lines stdout >other
 check "another precision, another plan" eval '! diff -q other planned'
 
 run 2 train "${deck[@]}" run.dir=report train.max_steps=1 parallel.tensor=2
-expect "train reports its layout" 0 "layout: dp=1 tp=2 pp=1 cp=1 on 2 ranks, one node" "  tp       2  {0,1}" \
+expect "train reports its layout" 0 "  layout     dp=1 tp=2 pp=1 cp=1"
+started "... with its groups" report "layout: dp=1 tp=2 pp=1 cp=1 on 2 ranks, one node" "  tp       2  {0,1}" \
   "tp 0 of 2: previous rank 1, next rank 1"
-check "... once" test "$(grep -c '^layout:' stdout)" = 1
+check "... once" test "$(grep -c '^layout:' report/start.txt)" = 1
 
 # A large model on many cards, without mpiexec, data and GPUs.
 large=("$root/inputs/bench_d.json" model.n_layer=48 model.n_embd=6144 model.n_head=48 model.block_size=2048
   model.vocab_size=51200 train.precision=bf16-mixed train.micro_batch_size=1 train.global_batch_size=1024)
 start_time=$SECONDS
 run 0 plan "${large[@]}" --ranks 1024 --target h200 --json plan.json
-expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "to train so: "
+expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB a rank" "128 nodes of 8" "  use: "
 check "... within 10 seconds" test $((SECONDS - start_time)) -le $((10 * patience))
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
@@ -67,7 +68,7 @@ expect "an unknown card" 2 "--target h300 is not known" "legal: a100, a100-40, h
 run 0 plan "${large[@]}" --ranks eight
 expect "ranks in words" 2 "--ranks"
 run 0 plan
-expect "no deck" 2 "no deck is named"
+expect "no deck" 2 "no deck given"
 run 0 plan nowhere.json
 expect "no such deck" 2 "nowhere.json"
 run 0 plan "$debug" parallel.tenser=2

@@ -61,9 +61,11 @@ done
 # Queued ahead: the same run, and the same words when something is wrong.
 sparse=(log.interval=7 train.precision=fp64)
 train 2 at_once "${sparse[@]}"
-expect "results read after each step" 0 "after each step" "20 updates"
+expect "results read after each step" 0 "20 updates"
+started "... which is said" at_once "host sync                        every step"
 train 2 queued "${sparse[@]}" train.steps_in_flight=3
-expect "results read two steps later" 0 "2 step(s) later" "20 updates"
+expect "results read two steps later" 0 "20 updates"
+started "... which is said" queued "2 step(s) later"
 check "... the same losses" same_losses at_once queued
 check "... the same tensors" same_tensors at_once queued
 check "... lines of the same steps" test "$(losses queued | cut -d' ' -f1 | tr '\n' ' ')" = "1 7 10 14 20 "

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # train.recompute: less memory is planned and used, and no number changes.
 . "$(dirname "$0")/lib/common.sh"
-model=(model.dropout=0.1 train.micro_batch_size=12)
+model=(model.dropout=0.1 train.micro_batch_size=12 log.verbose=true)
 
 # What the plan says of activations, in bytes as far as it is printed.
 planned() { sed -nE 's/^ *activations +([0-9.]+) ([KMG]iB|B).*/\1 \2/p' "$1.out" | head -n 1 |

@@ -51,7 +51,7 @@ expect "no line of metrics" 3 "metrics.jsonl has no line of a step" "nothing to 
 run 0 report a empty --out some.html
 expect "one run of two without metrics" 0 "empty: metrics.jsonl has no line of a step" "some.html"
 run 0 report nowhere
-expect "no directory" 3 "'nowhere' is no directory"
+expect "no directory" 3 "no such directory: nowhere"
 mkdir other
 run 0 report other
 expect "no run directory" 3 "'other' is no run directory"

@@ -60,5 +60,45 @@ train 2 branch_of_run checkpoint.resume=straight train.max_steps=22 optimizer.de
 expect "checkpoint.resume=RUN takes the newest" 0 "resumed from straight/checkpoints/step_00000020" "22 (2 now)"
 train 2 nowhere checkpoint.resume=no/such/checkpoint
 expect "checkpoint.resume of nothing" 6 "no/such/checkpoint"
-train 2 straight train.micro_batch_size=4 model.n_layer=3
+
+# A deck that was changed in between: every change is said; what would make another run of it is refused.
+train 2 straight
+expect "a complete run" 0 "already complete (20/20): raise train.max_steps"
+cp -r straight longer
+train 2 longer train.max_steps=30 log.interval=2
+expect "a longer run" 0 "resumed from longer/checkpoints/step_00000020" "changed since that checkpoint:" \
+  "  train.max_steps: 20 -> 30" "  log.interval: 1 -> 2" "  run.dir: \"straight\" -> \"longer\"" \
+  "learning rate: cosine, peak " "step 21 of 30 takes " "without the change" "30 (10 now)"
+started "... also in start.txt" longer "  train.max_steps: 20 -> 30"
+check "... before the screen" eval "sed '/  training  /q' stdout | grep -qF 'train.max_steps: 20 -> 30'"
+before=$(cat straight/deck.json straight/checkpoints/latest/manifest.json straight/metrics.jsonl straight/start.txt | cksum)
+refused() {  # refused NAME OVERRIDE WORDS...
+  local name=$1 key=${2%%=*}
+  train 2 straight train.max_steps=30 "$2"
+  expect "$name is refused" 2 "${@:3}" "checkpoint.allow_changes='[\"$key\"]'" "choose another run.dir"
+  check "$name: nothing was written" test "$before" = \
+    "$(cat straight/deck.json straight/checkpoints/latest/manifest.json straight/metrics.jsonl straight/start.txt | cksum)"
+  check "$name: no screen" lacks out "  training   "
+}
+refused "another seed" run.seed=7 "run.seed: 1337 -> 7"
+refused "another split" data.val_fraction=0.3 "data.val_fraction: 0.1 -> 0.3"
+refused "another tokenizer" data.tokenizer=byte "data.tokenizer: \"char\" -> \"byte\""
+refused "another model" model.n_layer=3 "model.n_layer: 2 -> 3"
+cp -r straight otherwise
+train 2 otherwise train.max_steps=22 run.seed=7 checkpoint.allow_changes=run.seed
+expect "another seed, allowed" 0 "  run.seed: 1337 -> 7" "22 (2 now)"
+train 2 straight train.micro_batch_size=4 model.n_layer=3 checkpoint.allow_changes=true
 expect "a checkpoint of another shape" 6 "does not fit" "blocks.2"
+
+# The data are known by their contents: they may move, and may not change behind their name.
+cp text.txt moved.txt
+train 2 half_again train.max_steps=10 optimizer.decay_steps=20
+run 2 train "$debug" 'data.train=["moved.txt"]' run.dir=half_again
+expect "the same text in another place" 0 "data.train: [\"text.txt\"] -> [\"moved.txt\"]" "20 (10 now)"
+train 2 behind train.max_steps=10 optimizer.decay_steps=20
+cp text.txt kept.txt && make_text text.txt 1300
+train 2 behind
+expect "another text of the same name" 2 "the data were: train " "and are now:   train " "checkpoint.allow_changes='[\"data.train\"]'"
+train 2 behind checkpoint.allow_changes=data.train
+expect "... allowed" 0 "20 (10 now)"
+mv kept.txt text.txt

@@ -35,9 +35,10 @@ close_validation() {
 }
 
 train_speech 1 straight
-expect "trains" 0 "train " "buckets up to" "padding" "(in order, by count:" "units of kind char" "rtfx=" "summary:" \
+expect "trains" 0 "train " "rtfx=" "summary:" \
   "validation 'val': loss" "WER" "insertions" "CER" "characters)" "real-time factor" "val_wer=" "val_cer=" \
   "reference   " "hypothesis  "
+started "what there is of data" straight "buckets up to" "padding" "(in order, by count:" "units of kind char"
 check "metrics have it" matches straight/metrics.jsonl '"step":6,.*"rtfx":.*"val_loss":.*"val_wer":.*"val_cer":'
 check "samples are pairs" grep -q "^reference   " straight/samples/*6*
 check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  ')" = 3
@@ -82,7 +83,9 @@ train_speech 1 elsewhere train.reproducible=true train.micro_batches=3
 expect "continues on another number of ranks" 0 "resumed from elsewhere/checkpoints/step_00000008"
 check "the losses of straight through, bit by bit" same_losses bits2 elsewhere
 train_speech 1 straight train.max_steps=14 data.window=50
-expect "other data order: said" 0 "their order begins anew" "14 (2 now)"
+expect "other data order: refused" 2 "data.window: 24 -> 50" "checkpoint.allow_changes='[\"data.window\"]'"
+train_speech 1 straight train.max_steps=14 data.window=50 checkpoint.allow_changes=data.window
+expect "other data order, allowed: said" 0 "their order begins anew" "14 (2 now)"
 
 result() { grep -o ' val_loss=[0-9.]*\| val_[wc]er=[0-9.]*' out; }
 run 1 eval bits1
@@ -108,8 +111,8 @@ tagged=("data.val=[]" 'data.validation.all=[{"folder": "val", "tags": {"place": 
   'data.input_cfg=[{"folder": "train", "weight": 3, "tags": {"noise": "low"}}, {"group": ["val"], "weight": 1, "tags": {"noise": "high"}}]')
 for ranks in 1 2; do
   train_speech $ranks tags$ranks "${tagged[@]}" train.reproducible=true
-  expect "sources with tags on $ranks rank(s)" 0 "blend 75.00 % 'train': " "tags noise=low" "blend 25.00 % 'val'" \
-    "drawn so far: 'train' " "(of 75.0 %)" "by tag: noise=high " "validation all, place=here: WER" \
+  started "sources with tags on $ranks rank(s)" tags$ranks "blend 75.00 % 'train': " "tags noise=low" "blend 25.00 % 'val'"
+  expect "... what was drawn of them" 0 "drawn so far: 'train' " "(of 75.0 %)" "by tag: noise=high " "validation all, place=here: WER" \
     "validation 'all', place=there: WER" "  drawn            'train'"
 done
 check "metrics of each tag" matches tags1/metrics.jsonl '"val_wer/place=here":.*"val_cer/place=there":.*"val_wer/place=here/all":'
@@ -148,7 +151,10 @@ echo "zero one two three four five six seven eight nine xyz" >more.txt
 run 1 prepare tokenizer more.txt --out more --type char
 cp -r train more_train && cp -r val more_val
 run 1 prepare tokens more_train more_val --tokenizer more.json --name char
-train_speech 1 bits1 data.train=more_train data.val=more_val train.max_steps=14
+train_speech 1 bits1 train.reproducible=true train.micro_batches=3 data.train=more_train data.val=more_val train.max_steps=14
+expect "other data than the checkpoint's" 2 "data.train: [\"train\"] -> [\"more_train\"]"
+train_speech 1 bits1 train.reproducible=true train.micro_batches=3 data.train=more_train data.val=more_val train.max_steps=14 \
+  checkpoint.allow_changes=true
 expect "another vocabulary than the checkpoint's" 3 "is not that of the checkpoint"
 run 1 eval bits1 data.val=more_val
 expect "... in eval" 3 "are of tokenizer" "prepare tokens"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Layers shared by several ranks as the user sees them: the same losses, the same checkpoints, the same text.
 . "$(dirname "$0")/lib/common.sh"
-model=(model.n_head=4 model.dropout=0.1 train.precision=fp64)
+model=(model.n_head=4 model.dropout=0.1 train.precision=fp64 log.verbose=true)
 
 train 1 one "${model[@]}"
 expect "one rank" 0 "summary:" "not divided"

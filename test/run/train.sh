@@ -4,7 +4,8 @@
 
 for ranks in 1 2 3 4; do
   train "$ranks" "fp64_$ranks" train.precision=fp64
-  expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" "24 = 2 x $((12 / ranks)) micro-batches x $ranks rank"
+  expect "20 steps in fp64 on $ranks rank(s)" 0 "summary:" \
+    "24 sequences (768 tokens) a step = 2 x $((12 / ranks)) micro-batches x $ranks data-parallel rank"
 done
 run 0 train "$debug" "${small[@]}" run.dir=fp64_0 train.precision=fp64
 expect "20 steps in fp64 without a launcher" 0 "summary:"
@@ -16,14 +17,25 @@ train 1 fp64_seed train.precision=fp64 run.seed=1
 check "another seed, another loss" eval '! close_losses fp64_1 fp64_seed 1e-12'
 
 train 2 seen train.profile=3:5
-expect "what is printed" 0 "[rank=0/1][local_rank=0/1][node=0/0]" "[rank=1/1][local_rank=1/1]" "dist_info:" \
+expect "what is printed" 0 "ranks 2 on 1 node" "  model      gpt: 2 layers" "  data       train " "  layout     dp=2" \
+  "  transport  dp by node" "  memory     " "  run        seen (log.txt" "seen/start.txt" "  training   steps 1 to 20 in fp32" \
+  "--- sample after 0 steps ---" "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "arena peak" \
+  "between steps" "  diagnosis        " "run directory    seen" "checkpoint       seen/checkpoints/step_00000020"
+started "what start.txt has" seen "[rank=0/1][local_rank=0/1][node=0/0]" "[rank=1/1][local_rank=1/1]" "dist_info:" \
   "WORLD_SIZE_TOTAL=2" "model.n_layer" "defaults:" "without positions" "decayed" "not decayed" "blocks.0" \
-  "tokens per iteration" "memory plan per rank" "legend:" "--- sample after 0 steps ---" \
-  "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "arena peak" "run directory    seen" \
-  "checkpoint       seen/checkpoints/step_00000020"
+  "tokens per iteration" "memory plan per rank" "legend:"
+for words in dist_info: defaults: legend: "memory plan per rank"; do check "... and the screen has not: $words" lacks out "$words"; done
+check "keys of other families, of GPUs and of drills are not listed" eval \
+  '! grep -E "model\.mels|train\.micro_batches=|train\.cuda_graph=|fault\." seen/start.txt'
+screen() { sed "/step=1 loss=/q" stdout; }
+check "the first step is within 40 lines" test "$(screen | wc -l)" -le 40
+check "... of at most 100 columns" eval '! sed "/ready after/q" stdout | grep -v "^\[" | grep -E "^.{101}"'
+check "the log has what the screen has" eval '[ -z "$(comm -13 <(sort -u seen/log.txt) <(sort -u stdout))" ]'
+train 1 verbose log.verbose=true train.max_steps=1
+expect "log.verbose=true prints all of it" 0 "dist_info:" "legend:" "memory plan per rank" "blocks.0"
 number='[0-9]+(\.[0-9]+)?'
 check "log line" matches seen/log.txt "step=10 loss=$number dt=$number dtf=$number dtb=$number sps=$number \
-sps_per_gpu=$number tps=$number tps_per_gpu=$number mfu=$number train_loss=$number val_loss=$number\$"
+sps_per_gpu=$number tps=$number tps_per_gpu=$number mfu=$number lr=$number(e-?[0-9]+)? train_loss=$number val_loss=$number\$"
 check "20 lines of metrics" test "$(grep -c '^{"step":' seen/metrics.jsonl)" = 20
 grep '^{"step":' seen/metrics.jsonl >steps.jsonl  # the others are events
 for key in step loss lr grad_norm dt dtf dtb data comm optimizer other sps sps_per_gpu tps tps_per_gpu mfu mem; do
@@ -51,7 +63,8 @@ check "the trace is JSON" awk '{ text = text $0 } END {
   exit n != 0 || m != 0 || text ~ /,[ ]*[]}]/ || text !~ /^[{]"traceEvents":\[/ }' seen/profile.json
 
 train 2 seen
-expect "the same command again: nothing left to do" 0 "resumed from seen/checkpoints/step_00000020"
+expect "the same command again: nothing left to do" 0 "resumed from seen/checkpoints/step_00000020" \
+  "already complete (20/20): raise train.max_steps"
 run 2 train seen/deck.json run.dir=again
 expect "the resolved deck is a deck" 0 "summary:"
 check "... of the same run" same_losses seen again

@@ -43,7 +43,8 @@ for more in $(one_more digits_tuned.json); do
   expect "... and with $more it does not" 2 "nothing fits"
 done
 run 1 train digits_tuned.json run.dir=tuned
-expect "... is trained as it is" 0 "4 buckets up to" "summary:"
+expect "... is trained as it is" 0 "summary:"
+started "... in its buckets" tuned "4 buckets up to"
 
 run 0 tune digits.json data.label_buckets=2 data.max_utterances=15 train.max_steps=2 --memory 8MiB --out by_labels.json
 expect "in two dimensions, with another bound" 0 "to 9 labels" "data.max_utterances" "FITS: "
@@ -88,7 +89,7 @@ expect "ranks twice" 2 "leave them out"
 run 0 tune digits.json data.format=synthetic
 expect "nothing to bucket" 2 "has no buckets to tune"
 run 0 tune
-expect "no deck" 2 "no deck is named"
+expect "no deck" 2 "no deck given"
 
 # Text: the largest micro-batch, the same global batch.
 text=("$debug" "${small[@]}" train.micro_batch_size=1 train.global_batch_size=48 train.grad_accum=0 eval.interval=0)

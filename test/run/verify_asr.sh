@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # choir verify, plan and reproducible training of a speech model: every layout trains as one rank does, micro-batches of
-# several shapes and of padding included, and broken rules are seen. test/run/long/verify.sh runs more.
+# several shapes and of padding included. test/run/long/verify.sh runs more.
 . "$(dirname "$0")/lib/common.sh"
 deck=$root/inputs/verify_asr.json
 limit=120
@@ -25,39 +25,6 @@ expect "a model for streaming" 0 "VALID: 4 layouts"
 run 4 verify "$deck" model.conv_norm=batchnorm --steps 5 --layouts \
   "dp=2 tp=2 sequence=true,pp=2 dp=2,pp=2 tp=2,dp=4 zero=3,dp=3,dp=2 zero=2 recompute=full,recompute=selective"
 expect "batch normalisation" 0 "state 1e-12" "VALID: 7 layouts"
-run 4 verify "$deck" model.conv_norm=batchnorm --layouts "dp=2,tp=2" --break statistics-unreduced
-expect "statistics-unreduced is seen" 4 "INVALID: 1 of 2 layouts differ from one rank" "state/running/"
-
-# Rules broken on purpose, each in a layout where it matters, and in one where it does not.
-limit=60
-broken() {  # broken NAME LAYOUT HARMLESS
-  run 4 verify "$deck" --steps 2 --layouts "$2,$3" --break "$1"
-  expect "$1 is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"
-  check "... where it matters" eval 'grep -E "^dp=" stdout | head -n 1 | grep -q "FAIL$"'
-}
-broken norm-unreduced "dp=2 tp=2 sequence=true" "dp=2 tp=2"
-broken replicated-twice "tp=2" "dp=2"
-broken mean-of-means "dp=4" "tp=4"
-broken bias-everywhere "tp=2 dp=2" "dp=4"
-broken dropout-per-rank "dp=2" "dp=1"
-broken loss-unreduced "dp=2 tp=2" "tp=2"
-broken batch-off "dp=2" "tp=2"
-broken local-norm "pp=2" "dp=2"
-broken slice-norm "dp=2 zero=1" "tp=2 pp=2"
-broken slice-by-one "dp=2 zero=2" "dp=2"
-broken stale-gather "dp=2 zero=1" "dp=2"
-broken groups-unsummed "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
-broken micro-batch-twice "pp=2" "tp=2"
-broken layer-dropped "pp=2" "tp=2"
-broken stage-loss-kept "pp=2" "dp=2"
-broken mask-redrawn "recompute=full" "recompute=selective"
-broken inner-norm-unsummed "tp=2" "dp=2"
-broken ids-by-position "dp=2" "tp=2"
-broken empty-counted "dp=3" "dp=2"
-run 4 verify "$deck" train.micro_batches=4 --steps 2 --layouts "dp=2 zero=2,dp=4 zero=2" --break micro-batch-lost
-expect "micro-batch-lost is seen" 4 "INVALID: 1 of 2 layouts differ from one rank"
-run 2 verify "$deck" --steps 2 --layouts "dp=1,tp=2" --break mask-left-out
-expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
 
 few="dp=3 zero=3,tp=2 sequence=true,pp=2 recompute=full,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
 for precision in fp32 bf16-mixed; do
@@ -90,7 +57,7 @@ equal_plans() {  # equal_plans NAME RANKS OVERRIDE...
   shift 2
   train_asr "$ranks" "plan_$name" "$@"
   expect "$name: trains" 0 "summary:" || return
-  memory_lines stdout >trained
+  memory_lines "plan_$name/start.txt" >trained
   run 0 plan "$deck" train.precision=fp32 --ranks "$ranks" --gpus-per-node "$ranks" "$@"
   expect "$name: is planned" 0 "FITS: " "$ranks rank"
   memory_lines stdout >planned
@@ -101,7 +68,7 @@ equal_plans tensor 2 parallel.tensor=2 parallel.sequence=true
 equal_plans data 2 parallel.zero=2
 equal_plans batch_norm 2 model.conv_norm=batchnorm
 run 0 plan "$deck" --ranks 8 --target cpu
-expect "layouts of a speech model" 0 "layouts of 8 ranks" "to train so: "
+expect "layouts of a speech model" 0 "layouts of 8 ranks" "  use: "
 
 # train.reproducible: the same bits for every data-parallel size, pipeline, ZeRO stage; 5 micro-batches leave ranks empty.
 same=(train.reproducible=true train.micro_batches=5)

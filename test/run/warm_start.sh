@@ -11,7 +11,7 @@ below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a < b) }'; }
 
 train 1 warm checkpoint.init_from=first train.max_steps=2 optimizer.decay_steps=20
 expect "all of it" 0 "warm start from first/checkpoints/step_00000010" "2 (2 now)"
-check "... nothing begins anew" lacks out "begin anew"
+check "... nothing begins anew" lacks warm/start.txt "begin anew"
 train 1 cold train.max_steps=2 optimizer.decay_steps=20
 expect "without it" 0 "2 (2 now)"
 check "... the loss begins lower" below "$(first_loss warm)" "$(first_loss cold)"
@@ -22,9 +22,11 @@ check "... the same first loss to 1e-5" close_losses warm tensor 1e-5
 
 train 1 part checkpoint.init_from=first 'checkpoint.init_take=["blocks.*","embedding.*"]' \
   'checkpoint.init_skip=["blocks.0.*"]' train.max_steps=2 optimizer.decay_steps=20
-expect "a part" 0 "begin anew" "in checkpoint.init_skip" "not in checkpoint.init_take"
+expect "a part" 0 "warm start from first"
+started "... and what begins anew" part "begin anew" "in checkpoint.init_skip" "not in checkpoint.init_take"
 train 1 wider checkpoint.init_from=first model.ffn_width=192 train.max_steps=2 optimizer.decay_steps=20
-expect "what has another shape begins anew" 0 "begin anew" "wanted as"
+expect "other shapes" 0 "warm start from first"
+started "... begin anew" wider "begin anew" "wanted as"
 
 train 1 warm checkpoint.init_from=first train.max_steps=3 optimizer.decay_steps=20
 expect "a run that resumes takes nothing" 0 "resumed from warm" "3 (1 now)"

@@ -46,7 +46,9 @@ check "... within 5 s" test $((SECONDS - began)) -le 6
 unset OMPI_MCA_orte_enable_recovery
 
 train 2 watched "${quick[@]}" parallel.timeout=30 watch.calls=true watch.weights=5 watch.ranks=10
-expect "calls, weights and ranks are watched" 0 "compute time per rank and step" "slowest: rank"
+expect "calls, weights and ranks are watched" 0 "own time per rank and step" "slowest: rank"
 check "... in the metrics" matches watched/metrics.jsonl '"compute":\{"steps":10,"p10":[0-9.e-]+,"p50":'
 train 2 plain "${quick[@]}" parallel.timeout=30
 check "... without a trace in the numbers" same "losses watched" "losses plain"
+train 2 slow fault.enable=true fault.slow_rank=1 fault.slow_step=2 fault.slow_ms=30
+expect "the summary names a slow rank" 0 "  diagnosis        slow rank: rank 1 on " "of its time outside forward and backward"

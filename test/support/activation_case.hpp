@@ -1,7 +1,7 @@
 #pragma once
 // The nonlinearities against the reference, on any device.
 #include "choir/ops/activation.hpp"
-#include "kernels/activation.hpp"
+#include "kernels/activation/activation.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

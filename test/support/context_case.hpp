@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
-#include "choir/model/gpt.hpp"
-#include "choir/nn/self_attention.hpp"
-#include "choir/nn/shard.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/nn/layers/self_attention.hpp"
+#include "choir/nn/parameter.hpp"
 #include "choir/ops/rope.hpp"
-#include "kernels/ref_element.hpp"
+#include "kernels/cpu/ref_element.hpp"
 
 namespace choir::test {
 

@@ -1,6 +1,6 @@
 #pragma once
 // The depthwise convolution against its reference, on any device.
-#include "kernels/depthwise_conv.hpp"
+#include "kernels/depthwise_conv/depthwise_conv.hpp"
 #include "test/support/frames_case.hpp"
 
 namespace choir::test {

@@ -1,7 +1,7 @@
 #pragma once
 // Dropout against the reference, on any device.
 #include "choir/ops/dropout.hpp"
-#include "kernels/dropout.hpp"
+#include "kernels/dropout/dropout.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

@@ -2,7 +2,7 @@
 // Batches whose samples have lengths of their own.
 #include <initializer_list>
 
-#include "kernels/frames.hpp"
+#include "kernels/cpu/frames.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "choir/ops/log_mel.hpp"
-#include "kernels/log_mel.hpp"
+#include "kernels/log_mel/log_mel.hpp"
 #include "test/support/log_mel_golden.hpp"
 #include "test/support/mirror.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "choir/comm/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
 
 namespace choir::test {
 

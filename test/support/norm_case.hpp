@@ -1,7 +1,7 @@
 #pragma once
 // LayerNorm and RMSNorm, forward and backward, against the reference, on any device.
 #include "choir/ops/norm.hpp"
-#include "kernels/norm.hpp"
+#include "kernels/norm/norm.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

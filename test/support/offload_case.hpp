@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/parallel/offloaded_state.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir::test {

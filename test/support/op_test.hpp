@@ -16,7 +16,7 @@
 #include "choir/core/tensor.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/device/device.hpp"
-#include "kernels/ref_element.hpp"
+#include "kernels/cpu/ref_element.hpp"
 
 namespace choir {
 

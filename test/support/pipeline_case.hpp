@@ -5,7 +5,7 @@
 #include <random>
 #include <vector>
 
-#include "choir/parallel/pipeline_executor.hpp"
+#include "choir/parallel/pipeline/pipeline_executor.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir::test {
@@ -43,7 +43,7 @@ class FakeStage final : public StageWork {
   /// How long a computation takes.
   std::function<void(const Action&)> spend = [](const Action&) {};
 
-  Tensor receive_buffer(int, bool gradient) override { return tensor(gradient); }
+  Tensor receive_buffer(int, int, bool gradient) override { return tensor(gradient); }
   Tensor forward(int j, int c, Tensor input) override {
     enter({ActionKind::forward, j, c}, input, before(c));
     keep(false, c, j, input);

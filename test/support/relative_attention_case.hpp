@@ -4,9 +4,9 @@
 #include "choir/ops/relative_attention.hpp"
 #include "choir/ops/split_norm.hpp"
 #include "choir/ops/stochastic_depth.hpp"
-#include "kernels/relative_attention.hpp"
-#include "kernels/split_norm.hpp"
-#include "kernels/stochastic_depth.hpp"
+#include "kernels/relative_attention/relative_attention.hpp"
+#include "kernels/split_norm/split_norm.hpp"
+#include "kernels/stochastic_depth/stochastic_depth.hpp"
 #include "test/support/mirror.hpp"
 
 namespace choir::test {

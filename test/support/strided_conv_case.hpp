@@ -1,6 +1,6 @@
 #pragma once
 // The strided convolution against its reference, on any device.
-#include "kernels/strided_conv.hpp"
+#include "kernels/strided_conv/strided_conv.hpp"
 #include "test/support/frames_case.hpp"
 
 namespace choir::test {

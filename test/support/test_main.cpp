@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mpi_api.hpp"
-#include "choir/comm/mpi_session.hpp"
-#include "choir/comm/watchdog.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_session.hpp"
+#include "choir/comm/watch/watchdog.hpp"
 
 namespace {
 

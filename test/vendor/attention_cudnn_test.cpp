@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "kernels/attention_cudnn.hpp"
-#include "kernels/cuda/cudnn_api.hpp"
+#include "kernels/attention/attention_cudnn.hpp"
+#include "kernels/attention/cudnn/cudnn_api.hpp"
 #include "test/unit/ops/attention_case.hpp"
 #include "test/vendor/pretend_cuda.hpp"
 
@@ -27,27 +27,36 @@ void expect_close_norm(const HostTensor& a, const HostTensor& b, double limit,
   EXPECT_GT(size, 0) << what;
 }
 
-HostTensor workspace_for(const ops::AttentionProblem& p, const cudnn::AttentionLayout& layout) {
-  return HostTensor(DType::u8, {cudnn::attention_workspace(p, layout)});
-}
+/// Where an arena may put it: behind `skew` bytes that belong to somebody else.
+struct Workspace {
+  Workspace(const ops::AttentionProblem& p, const cudnn::AttentionLayout& layout)
+      : bytes(cudnn::attention_workspace(p, layout)), all(DType::u8, {2 * kSkew + bytes}) {}
+  operator TensorView() const {  // NOLINT: an argument like any other
+    const auto at = reinterpret_cast<std::uintptr_t>(all.data());
+    const auto behind = static_cast<std::int64_t>((at + kSkew - 1) / kSkew * kSkew - at);
+    return all.view().reshaped({all.count()}).slice(behind + kArena, bytes);
+  }
+  static constexpr std::int64_t kSkew = 256, kArena = 64;
+  std::int64_t bytes;
+  HostTensor all;
+};
 
 void run_forward(PretendCuda& device, const AttentionTensors& t,
                  const cudnn::AttentionBias& bias = {}) {
   ops::AttentionForward args = t.forward();
-  const HostTensor workspace = workspace_for(args.problem, cudnn::layout_of(args, bias));
+  const Workspace workspace(args.problem, cudnn::layout_of(args, bias));
   args.workspace = workspace;
   cudnn::attention_forward(Stream(device), args, bias);
-  EXPECT_TRUE(workspace.guard_intact() && t.out.guard_intact() && t.log_sum_exp.guard_intact());
+  EXPECT_TRUE(workspace.all.guard_intact() && t.out.guard_intact() && t.log_sum_exp.guard_intact());
 }
 
 void run_backward(PretendCuda& device, const AttentionTensors& t, bool deterministic,
                   const cudnn::AttentionBias& bias = {}) {
   ops::AttentionBackward args = t.backward();
-  const HostTensor workspace =
-      workspace_for(args.problem, cudnn::layout_of(args, bias, deterministic));
+  const Workspace workspace(args.problem, cudnn::layout_of(args, bias, deterministic));
   args.workspace = workspace;
   cudnn::attention_backward(Stream(device), args, bias, deterministic);
-  EXPECT_TRUE(workspace.guard_intact() && t.d_q.guard_intact() && t.d_kv.guard_intact());
+  EXPECT_TRUE(workspace.all.guard_intact() && t.d_q.guard_intact() && t.d_kv.guard_intact());
 }
 
 /// Probabilities and their gradients are rounded to the type of the operands before the next

@@ -8,7 +8,7 @@
 #include <map>
 #include <vector>
 
-#include "kernels/ref_element.hpp"
+#include "kernels/cpu/ref_element.hpp"
 
 struct cublasLtContext {};
 
@@ -57,6 +57,10 @@ DType type_of(cudaDataType_t type) {
   return type == CUDA_R_32F ? DType::f32 : type == CUDA_R_16BF ? DType::bf16 : DType::f16;
 }
 
+cudaDataType_t type_of(DType type) {
+  return type == DType::f32 ? CUDA_R_32F : type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
 Operation& operation(cublasLtMatmulDesc_t of) {
   return *reinterpret_cast<Operation*>(of);
 }
@@ -92,6 +96,10 @@ bool fits(const Operation& o, const Operand& a, const Operand& b, const Matrix& 
   const bool vector = o.has(CUBLASLT_EPILOGUE_BIAS) || o.has(kGradientOfBias) ||
                       o.has(CUBLASLT_EPILOGUE_BGRADB) || o.has(CUBLASLT_EPILOGUE_BGRADA);
   if (vector && o.vector() == nullptr) return false;
+  // The manual's table of types: what is added to C, and sums of it, have its type.
+  if (vector && type_of(o.get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(d.type))) != d.type)
+    return false;
+  if (a.m.type != b.m.type || (a.m.type == DType::f32 && d.type != DType::f32)) return false;
   return !o.has(kAux) || (o.aux() && o.aux_ld() % 8 == 0 && o.aux_ld() >= d.rows);
 }
 
@@ -187,10 +195,6 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const v
   const Matrix& out = matrix(d_is);
   if (!fits(o, left, right, out)) return CUBLAS_STATUS_INVALID_VALUE;
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
-  const DType bias_type =
-      type_of(o.get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, out.type == DType::f32    ? CUDA_R_32F
-                                                         : out.type == DType::bf16 ? CUDA_R_16BF
-                                                                                   : CUDA_R_16F));
   std::vector<double> row_sums(static_cast<std::size_t>(out.rows), 0.0);
   for (std::int64_t j = 0; j < out.columns; ++j) {
     double column_of_b = 0;
@@ -202,7 +206,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const v
       x *= scale;
       if (keep != 0)
         x += keep * choir::ref::load(c, matrix(c_is).type, i + j * matrix(c_is).leading);
-      if (o.has(CUBLASLT_EPILOGUE_BIAS)) x += choir::ref::load(o.vector(), bias_type, i);
+      if (o.has(CUBLASLT_EPILOGUE_BIAS)) x += choir::ref::load(o.vector(), out.type, i);
       const std::int64_t in_aux = i + j * o.aux_ld();
       if (o.has(kGeluGradient)) {
         x *= gelu_gradient(choir::ref::load(o.aux(), out.type, in_aux));

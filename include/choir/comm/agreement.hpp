@@ -1,9 +1,11 @@
 #pragma once
-// Ranks agree before they act: a failure on one rank becomes the same error on all.
+// Ranks agree before they act, so that a failure on one rank becomes the same error on all of them.
+// The texts that ranks send each other are here, too.
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "choir/comm/communicator.hpp"
 #include "choir/core/error.hpp"
@@ -37,5 +39,10 @@ StepVerdict agree(Communicator& comm, const StepVerdict& mine);
 /// nullptr), and every rank throws it as together() does.
 [[noreturn]] void raise_agreed(Communicator& comm, const StepVerdict& agreed,
                                const std::exception_ptr& mine);
+
+/// Collective over `comm`. Rank 0 gets the texts in rank order, every other rank gets nothing.
+std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine);
+/// Collective over `comm`. Every rank gets the text of `root`.
+void broadcast_text(Communicator& comm, std::string& text, int root = 0);
 
 }  // namespace choir

@@ -1,13 +1,8 @@
 #pragma once
-// A named group of ranks and what they can do together. Collectives must be called by every rank of
-// the communicator in the same order. Counts are in elements and may exceed 2^31 (everything goes
-// through one chunking helper). Errors: CommError naming the call, the communicator, the rank and
-// MPI's (NCCL's) text.
-//
-// A communicator is for host memory, or (staged, nccl) for memory of the one device it was made
-// for. The latter runs in order with the main stream of the device: an operation sees what was
-// queued before it, and what is queued after it (after its wait()) sees the result; "blocking" then
-// means this order, and not that the host has waited.
+// A named group of ranks and what they can do together. Every rank of it must call its collectives
+// in the same order. Counts are in elements and may exceed 2^31 (everything goes through one
+// chunking helper). Errors are CommErrors that name the call, the communicator, the rank and the
+// text of MPI or NCCL.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -89,8 +84,13 @@ struct CommTraffic {
   double seconds = 0;  ///< inside blocking calls and wait(): exposed time
 };
 
-/// Every call is written into the flight recorder (flight_recorder.hpp) here, whatever the kind,
-/// and handed to the kind's do_...() after that. Of one rank nothing is recorded.
+/// A communicator is for host memory or, if it is staged or nccl, for memory of the one device it
+/// was made for. The latter runs in order with the main stream of the device: an operation sees
+/// what was queued before it, and what is queued after its wait() sees the result. "Blocking" then
+/// means this order, and not that the host has waited.
+///
+/// Every call, whatever the kind, is first written into the flight recorder (flight_log.hpp) and
+/// then handed to the do_...() of the kind. Nothing is recorded for a single rank.
 class Communicator {
  public:
   virtual ~Communicator();
@@ -145,7 +145,7 @@ class Communicator {
   /// after the other, beside the main stream, in the order of the starts: that order must be one in
   /// which exchanges waited for at once would not wait for each other.
   ExchangeRequest& start_exchange(std::span<const Message> messages);
-  /// An exchange is with at most so many others.
+  /// An exchange is with at most this many other ranks.
   static constexpr int kMaxPeers = 4;
 
   /// Collective: a communicator over the same ranks with its own message space, for another thread.
@@ -154,8 +154,8 @@ class Communicator {
   const CommTraffic& traffic() const { return traffic_; }
   void reset_traffic() { traffic_ = {}; }
 
-  /// Local: calls are neither recorded nor checked any more; for the inner half of another
-  /// communicator, which records.
+  /// Local: calls are no longer recorded or checked. For the inner half of another communicator,
+  /// which does the recording.
   void silence();
   /// Local: equal on all ranks of this communicator, and of no other; 0 where nothing is recorded.
   std::uint64_t id() const { return id_; }
@@ -165,9 +165,9 @@ class Communicator {
 
  protected:
   Communicator(std::string name, int rank, int size);
-  /// By constructors of kinds that talk to other ranks: from here on calls are recorded.
+  /// Called by the constructors of kinds that talk to other ranks: from here on calls are recorded.
   void identify(std::uint64_t id);
-  /// The id of a communicator that is made of `other` (one of each name).
+  /// The id of a communicator that is built on `other`, one for each name.
   static std::uint64_t derived_id(const Communicator& other, const std::string& name);
   CommTraffic traffic_;
 
@@ -192,10 +192,10 @@ class Communicator {
                                                ReduceOp op, Summation order) = 0;
   virtual CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) = 0;
   virtual ExchangeRequest& do_start_exchange(std::span<const Message> messages) = 0;
-  /// Calls return when they are queued on a device.
+  /// Whether calls return as soon as they are queued on a device.
   virtual bool queues() const { return false; }
 
-  /// Programmer's error unless everything in `messages` is as it has to be. Gives the bytes of all.
+  /// It is a programmer's error if `messages` are not as they have to be. Returns the bytes of all.
   std::size_t check_exchange(std::span<const Message> messages, int tags) const;
 
  private:

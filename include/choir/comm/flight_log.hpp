@@ -1,9 +1,10 @@
 #pragma once
-// What the communicators of one rank did last, in memory that other processes of the node may read
-// at any time: plain words, each written and read atomically, no pointers.
+// What the communicators of one rank did last: the log, which other processes of the node may read
+// at any time, and the recorder of this process, through which everything is written into it.
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,23 +68,24 @@ struct GroupRecord {
   std::string name;
 };
 
+/// The log is made of plain words, each written and read atomically, and has no pointers.
 class FlightLog {
  public:
   static constexpr std::uint64_t kRecords = 64;
   static constexpr int kGroups = 64;
 
-  // By the rank itself, from any of its threads; nothing allocates or locks.
-  /// Place of a new communicator, or -1 when there is none left.
+  // Called by the rank itself, from any of its threads; nothing here allocates or locks.
+  /// Returns the place of a new communicator, or -1 when there is none left.
   int join(std::string_view name, std::uint64_t id, int rank, int size);
   void leave(int place);
-  /// Number of the record. `place` may be -1.
+  /// Returns the number of the record. `place` may be -1.
   std::uint64_t begin(const SharedName& name, int place, const CallRecord& call);
-  /// Of a record that may have been overwritten meanwhile.
+  /// The record may have been overwritten in the meantime.
   void change(std::uint64_t record, CallState state, double end = 0);
-  /// Everything in `other`, in its places.
+  /// Copies everything in `other` to the same places.
   void take_over(const FlightLog& other);
 
-  // By anyone, at any time.
+  // May be called by anyone, at any time.
   std::vector<CallRecord> records() const;  ///< oldest first
   std::vector<GroupRecord> groups() const;
 
@@ -106,5 +108,42 @@ class FlightLog {
   std::array<Record, kRecords> records_;
   std::array<Group, kGroups> groups_;
 };
+
+/// The recorder of this process. Communicator writes every call of every kind into it, readers of
+/// data write where their ranks wait for each other, and nobody else does. It is lock free, can be
+/// used from any thread, takes some 60 ns a call and allocates nothing.
+class FlightRecorder {
+ public:
+  static FlightRecorder& of_process();
+
+  int join(std::string_view name, std::uint64_t id, int rank, int size);
+  void leave(int place);
+  std::uint64_t begin(const SharedName& name, int place, const CallRecord& call);
+  void change(std::uint64_t record, CallState state, double end = 0);
+  void read(const std::function<void(const FlightLog&)>& reader) const;
+
+  /// From now on records go to `log` (zeroed memory; nullptr: memory of this process), and what has
+  /// been recorded is taken along. When it returns, nobody writes to the old place any more. No
+  /// other thread may begin or end a communicator meanwhile.
+  void move_to(FlightLog* log);
+
+  FlightRecorder(const FlightRecorder&) = delete;
+  FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+ private:
+  FlightRecorder() = default;
+  template <class F>
+  auto writing(const F& f);
+
+  FlightLog own_{};
+  std::atomic<FlightLog*> log_ = &own_;
+  mutable std::atomic<int> users_ = 0;
+};
+
+/// Seconds that the calling thread has spent inside blocking calls and waits of communicators. Only
+/// differences mean anything.
+double seconds_in_communication();
+/// For the use of Communicator.
+void add_seconds_in_communication(double seconds);
 
 }  // namespace choir

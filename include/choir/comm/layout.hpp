@@ -54,4 +54,15 @@ class Layout {
   std::string order_ = "tp-cp-dp-pp";
 };
 
+/// A way to share ranks out among the axes. Which of them a deck can have is decided where decks
+/// are checked.
+struct AxisSizes {
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int ranks() const { return tensor * context * pipeline * data; }
+};
+
+/// All ways that have exactly this many ranks, with tensor, context and pipeline ascending, the
+/// last of them fastest.
+std::vector<AxisSizes> axis_sizes_of(int ranks);
+
 }  // namespace choir

@@ -38,6 +38,15 @@ struct KeyOrigin {
 };
 using KeyOrigins = std::map<std::string, KeyOrigin>;
 
+/// A key that two objects hold different values of, both as JSON.
+struct KeyChange {
+  std::string key, before, now;
+};
+
+/// What may happen to a value when work goes on that was begun with another one: it may change; it
+/// may change if it names the same contents elsewhere; or what was done so far rests on it.
+enum class OnResume { free, same_contents, fixed };
+
 /// A complaint, with the keys it is about; `text` begins with the place.
 struct KeyProblem {
   std::vector<std::string> keys;
@@ -49,16 +58,19 @@ struct Key {
   KeyType type = KeyType::text;
   std::optional<double> low, high;
   bool low_open = false, high_open = false;
-  std::vector<std::string> choices;  ///< legal now
-  std::vector<std::string> later;    ///< named, and refused as not yet supported
-  std::string word;                  ///< integer keys: this word stands for ...
-  std::int64_t word_value = 0;       ///< ... this number, out of the range of the others or in it
+  std::vector<std::string> choices;   ///< legal now
+  std::vector<std::string> later;     ///< named, and refused as not yet supported
+  std::string word;                   ///< integer keys: this word stands for ...
+  std::int64_t word_value = 0;        ///< ... this number, out of the range of the others or in it
+  std::optional<OnResume> on_resume;  ///< where not given, the owner of the table knows
   /// Says what a legal value looks like when the ranges above do not; returns "" for a legal one.
   std::function<std::string(const KeyValue&)> check;
   std::string check_text;
 
   std::function<KeyValue(const Key&, void*)> get;
   std::function<void(const Key&, void*, const KeyValue&)> set;
+  /// What documents of former revisions hold for it where it is derived; see KeySet::adopt.
+  std::optional<KeyValue> former_default;
 
   // Chained when the table is written.
   Key& at_least(double least) { return low = least, *this; }
@@ -73,6 +85,7 @@ struct Key {
   Key& or_word(std::string stands, std::int64_t value = 0) {
     return word = std::move(stands), word_value = value, *this;
   }
+  Key& when_resumed(OnResume rule) { return on_resume = rule, *this; }
   Key& in_seconds() { return type = KeyType::duration, *this; }
   Key& checked(std::string text, std::function<std::string(const KeyValue&)> test);
 
@@ -98,9 +111,19 @@ class KeySet {
   std::vector<std::string> sections() const;
   void foreign(std::vector<ForeignKey> names) { foreign_ = std::move(names); }
 
+  /// Takes a key of another table into this one. `part`: where the objects of that table are in
+  /// those of this one. A path may be adopted by several owners: there is one key then, what is set
+  /// is set for all of them, and what is got is that of the owner that `current` names, or else
+  /// that of the first. `standard`: the owner's default; what documents of former revisions hold
+  /// for all owners is that of the first.
+  void adopt(const Key& key, std::size_t owner, const KeyValue& standard,
+             std::function<void*(void*)> part, std::function<std::size_t(void*)> current);
+
  protected:
   Key& append(Key key);
-  void read_document(void* object, const void* defaults, const JsonDocument& document,
+  void read_values(void* object, const JsonDocument& document, KeyOrigins& origins,
+                   std::vector<KeyProblem>& problems) const;
+  void mark_defaults(void* object, const void* defaults, const JsonDocument& document,
                      KeyOrigins& origins, std::vector<KeyProblem>& problems) const;
   void read_overrides(void* object, const std::vector<std::string>& overrides, KeyOrigins& origins,
                       std::vector<KeyProblem>& problems) const;
@@ -108,7 +131,10 @@ class KeySet {
   std::string schema_text(const void* defaults, const std::string& title) const;
   std::string resolved_text(const void* object, const void* defaults,
                             const KeyOrigins& origins) const;
-  std::string listing_text(const void* object, const KeyOrigins& origins) const;
+  std::string listing_text(const void* object, const KeyOrigins& origins,
+                           const std::function<bool(const Key&)>& concerns) const;
+  std::vector<KeyChange> changes_since(const std::string& resolved, const void* object,
+                                       const void* defaults, const KeyOrigins& origins) const;
 
  private:
   class Reader;
@@ -192,10 +218,18 @@ class KeyTable : public KeySet {
   }
 
   /// Complaints are appended, never thrown; values that are in order are set.
+  /// `defaults_of` makes the defaults for an object that was just read.
+  template <class DefaultsOf>
+  void read(T& object, const JsonDocument& document, const DefaultsOf& defaults_of,
+            KeyOrigins& origins, std::vector<KeyProblem>& problems) const {
+    read_values(&object, document, origins, problems);
+    const T defaults = defaults_of(object);
+    mark_defaults(&object, &defaults, document, origins, problems);
+  }
   void read(T& object, const JsonDocument& document, KeyOrigins& origins,
             std::vector<KeyProblem>& problems) const {
-    const T defaults;
-    read_document(&object, &defaults, document, origins, problems);
+    read(
+        object, document, [](const T&) { return T(); }, origins, problems);
   }
   void override_with(T& object, const std::vector<std::string>& overrides, KeyOrigins& origins,
                      std::vector<KeyProblem>& problems) const {
@@ -214,12 +248,23 @@ class KeyTable : public KeySet {
   /// A document that reads back to the same object, plus "sources" (where each value came from) and
   /// "derived" (values that were computed; their keys hold the default again).
   std::string resolved(const T& object, const KeyOrigins& origins) const {
-    const T defaults;
+    return resolved(object, T(), origins);
+  }
+  std::string resolved(const T& object, const T& defaults, const KeyOrigins& origins) const {
     return resolved_text(&object, &defaults, origins);
   }
-  /// For the log: what was given or derived line by line, the defaults in a paragraph.
-  std::string listing(const T& object, const KeyOrigins& origins) const {
-    return listing_text(&object, origins);
+  /// For people: what was given or derived line by line, the defaults of keys that concern this
+  /// object in a paragraph.
+  std::string listing(const T& object, const KeyOrigins& origins,
+                      const std::function<bool(const Key&)>& concerns) const {
+    return listing_text(&object, origins, concerns);
+  }
+  /// Where `object` differs from a document that resolved() made, computed values included. A key
+  /// that the document's program did not have counts as a default there, and only if it was given
+  /// now; keys that are no longer in the table are passed over.
+  std::vector<KeyChange> changes(const std::string& resolved, const T& object, const T& defaults,
+                                 const KeyOrigins& origins) const {
+    return changes_since(resolved, &object, &defaults, origins);
   }
 
  private:

@@ -1,8 +1,12 @@
 #pragma once
-// What the operating system says about this process.
+// What the operating system says about this process and the machine it runs on.
 #include <cstdint>
+#include <string>
 
 namespace choir {
+
+/// The name of this machine.
+std::string host_name();
 
 /// Resident bytes now, 0 where /proc does not tell.
 std::int64_t resident_bytes();

@@ -18,7 +18,7 @@ struct Card {
   int numa_node = -1;  ///< of its PCI slot; -1: the system does not say
   int major = 0, minor = 0;
   int multiprocessors = 0;
-  double peak_bf16_flops = 0;  ///< dense, from multiprocessors and clock; 0: unknown architecture
+  double peak_bf16_flops = 0;  ///< see peak_bf16_flops(); 0: unknown architecture
   std::size_t memory = 0;      ///< bytes, all of it
 };
 
@@ -37,5 +37,12 @@ Availability availability();
 std::unique_ptr<Device> make_device(int ordinal);
 /// The card of a cuda device; nullptr for others.
 const Card* card_of(const Device& device);
+/// Bytes of its memory that nobody has just now; 0 for others.
+std::size_t free_memory(const Device& device);
+
+/// Dense products of bf16 with sums in f32, FLOP per second: the maker's figure where the name is
+/// known; otherwise from the architecture, the multiprocessors and the highest clock, which boards
+/// for data centres do not keep up; 0 where the architecture is unknown, too.
+double peak_bf16_flops(const Card& card, double highest_clock);
 
 }  // namespace choir::cuda

@@ -26,16 +26,18 @@ struct Section {
 };
 
 /// Default: every rank holds the whole tensor and its whole gradient. What follows from it (shape,
-/// elements, their owners, sums) is computed in choir/nn/shard.hpp.
+/// elements, their owners, sums) is computed below.
 struct ShardSpec {
   /// Tensor dim cut into equal parts along `axis`; -1: not cut.
   int split_dim = -1;
   Axis axis = Axis::tensor;
   /// Ranges along split_dim that are cut separately; empty: one.
   std::vector<Section> sections;
-  /// Not 0: an extent that need not divide. Every rank gets the same multiple of this, what lies
-  /// beyond the extent is padding: zero, not counted, not stored.
+  /// Not 0: an extent that need not divide, or dim 0 of a tensor that is not cut. Every rank gets
+  /// the same multiple of this, or of the largest of its halves down to kLeastAlignment that adds
+  /// at most a sixteenth. What lies beyond the extent is padding: zero, not counted, not stored.
   std::int64_t alignment = 0;
+  static constexpr std::int64_t kLeastAlignment = 8;
   /// This parameter is one of `tiles` of the logical tensor (memory-centric tiling): the tile-th
   /// equal part of each section as this rank has it, with a place and a bucket of its own.
   int tile = 0, tiles = 1;
@@ -79,8 +81,8 @@ struct Parameter {
   // Set when the parameter is placed.
   int bucket = -1;          ///< among those of this rank; -1: not on this rank
   std::int64_t offset = 0;  ///< elements from the start of the bucket
-  /// Where it would begin among all elements of the model on one rank: position + i names element i
-  /// of the logical tensor in every layout. Of copies: that of what they are copies of.
+  /// Where it would begin among all elements of the model, without padding: position + i names
+  /// element i of the logical tensor in every layout. Copies have that of what they are copies of.
   std::int64_t position = 0;
   TensorView value;  ///< what the model computes with; this and the next two are local
   /// What the optimizer updates (value itself when the types agree); empty where no rank has it
@@ -100,11 +102,28 @@ struct Parameter {
   }
 };
 
-/// What persists but is not trained: counters, loss scale. Lives on the host; what the device has
-/// of the kind is in choir/nn/running_statistics.hpp.
+/// What persists but is not trained: counters, loss scale. It lives on the host;
+/// RunningStatistics are what the device has of the kind.
 struct State {
   std::string name;
   TensorView value;
+};
+
+/// Running mean and variance of a norm over the frames of a micro-batch (batch normalisation): they
+/// persist but are not trained, and are what evaluation normalises with. A micro-batch leaves its
+/// own statistics in a place of its own, again when it is run again; at the end of the step those
+/// of all micro-batches are folded in, in the order of their global index (StatisticsStorage).
+struct RunningStatistics {
+  std::string name;  ///< of the norm
+  /// Its weight [C]: the channels are divided over ranks as this is, and are where it is.
+  const Parameter* weight = nullptr;
+
+  // StatisticsStorage sets these where the weight is resident: for the channels of this rank, in
+  // the type of statistics.
+  TensorView mean, variance;  ///< [c]
+  TensorView records;  ///< [micro-batches of this rank, 2, c]: mean, unbiased variance; empty
+                       ///< outside training
+  TensorView frames;   ///< [micro-batches of this rank]: that counted; of all norms the same
 };
 
 /// Contiguous parameters that are reduced, updated and sharded together: one block of the model.
@@ -123,5 +142,64 @@ struct Bucket {
   int frozen = -1;
   bool beside = false;  ///< it is that of another
 };
+
+/// How a model borrows its parameters: it says when a bucket is needed and when its gradients are
+/// complete; what happens then (nothing, an all-reduce, a gather) is decided elsewhere. Every rank
+/// of a stage says the same in the same order, in every pass of every mode: that is what makes
+/// gathers collective.
+class BucketHooks {
+ public:
+  virtual ~BucketHooks() = default;
+  /// The values of the bucket are about to be read (forward or backward).
+  virtual void acquire(int bucket) { (void)bucket; }
+  /// ... and are not needed until acquired again.
+  virtual void release(int bucket) { (void)bucket; }
+  /// The first contribution of this micro-batch to the gradients is about to be written.
+  virtual void begin_gradients(int bucket) { (void)bucket; }
+  /// This micro-batch adds nothing more to the gradients of the bucket.
+  virtual void gradients_ready(int bucket) { (void)bucket; }
+};
+
+// What follows from a shard spec: which elements of a logical tensor a rank holds, which of them it
+// answers for, and which gradients are sums over ranks. Pure functions of the description, for any
+// rank of any number.
+
+/// Consecutive elements of the logical tensor that are consecutive in what a rank holds.
+struct ShardRun {
+  std::int64_t logical = 0, local = 0, count = 0;
+  bool owned = true;  ///< of the ranks that hold it this one counts and stores it
+};
+
+/// Consecutive local elements.
+struct LocalRange {
+  std::int64_t first = 0, count = 0;
+};
+
+/// A gradient that ranks hold in part: their `count` elements from `local` on are terms of elements
+/// [place, place + count) of `size` that the ranks have together.
+struct PartialRun {
+  std::int64_t local = 0, count = 0;
+  std::int64_t place = 0, size = 0;
+};
+
+/// Symbols are the columns of logits: 64 of 16 bits fill a cache line, and 8 are the 16 bytes
+/// without which no product on a GPU loads whole vectors.
+inline constexpr std::int64_t kVocabularyAlignment = 64;
+
+/// Throws Error when the spec cannot be cut so; decks are checked before.
+Shape local_shape(const Shape& logical, const ShardSpec& spec, const TensorSplit& split);
+
+/// In the order of local elements; padding is in no run.
+std::vector<ShardRun> shard_runs(const Shape& logical, const ShardSpec& spec,
+                                 const TensorSplit& split);
+inline std::vector<ShardRun> shard_runs(const Parameter& p) {
+  return shard_runs(p.shape, p.shard, p.split);
+}
+
+/// The owned runs of a rank, neighbours joined: over all ranks every element once.
+std::vector<LocalRange> owned_ranges(const Parameter& p, int rank);
+
+/// Empty when this rank's gradient is whole.
+std::vector<PartialRun> partial_runs(const Parameter& p);
 
 }  // namespace choir

@@ -9,7 +9,6 @@
 
 #include "choir/nn/parameter.hpp"
 #include "choir/nn/precision.hpp"
-#include "choir/nn/running_statistics.hpp"
 
 namespace choir {
 

@@ -2,26 +2,54 @@
 // One micro-batch in flight through a model: what it is, where its memory comes from, and what
 // forward keeps for backward.
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
-#include "choir/core/negative_control.hpp"
+#include "choir/comm/communicator.hpp"
 #include "choir/device/arena.hpp"
-#include "choir/nn/bucket_hooks.hpp"
-#include "choir/nn/context_axis.hpp"
+#include "choir/nn/parameter.hpp"
 #include "choir/nn/precision.hpp"
-#include "choir/nn/tensor_axis.hpp"
 #include "choir/ops/positions.hpp"
 
 namespace choir {
 
+/// The ranks that share each layer; what travels among them is in choir/nn/axes/tensor_axis.hpp.
+struct TensorAxis {
+  Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
+  bool sequence = false;
+  Summation order = Summation::fast;
+
+  int size() const { return communicator ? communicator->size() : 1; }
+  int rank() const { return communicator ? communicator->rank() : 0; }
+};
+
+/// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
+struct ContextAxis {
+  Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
+
+  int size() const { return communicator ? communicator->size() : 1; }
+  int rank() const { return communicator ? communicator->rank() : 0; }
+};
+
+/// Positions [first, first + tokens) of a sequence, of which the first `real` exist. Those at or
+/// beyond its end are padding (id 0, no target): they come last, so the causal mask hides them from
+/// every real query, and nothing flows back from a loss without target. They stand in rows of
+/// activations, cost at most one position less than there are ranks, and have no row in tables of
+/// positions.
+struct PositionShare {
+  std::int64_t tokens = 0, first = 0, real = 0;
+};
+PositionShare position_share(std::int64_t whole_tokens, int rank, int ranks);
+
+/// Ids or targets of whole sequences [B, T] -> those of a share [B, tokens]. `padding`: 0 for ids,
+/// a target that counts nowhere (-1) for targets.
+void cut_positions(std::span<const std::int32_t> whole, std::int64_t whole_tokens,
+                   const PositionShare& share, std::int32_t padding, std::span<std::int32_t> part);
+
 enum class Mode { train, evaluate, generate };
 
-/// K and V of all positions seen so far, one pair of tensors a layer: [B, capacity, Hkv, D].
-struct KvCache {
-  std::vector<TensorView> keys, values;
-  std::int64_t capacity = 0;
-  std::int64_t length = 0;  ///< positions already stored, before this pass
-};
+class StreamState;
 
 /// The tokens of this pass: `batch` rows of `tokens` positions starting at `first_position`. With a
 /// context axis this is the share of this rank: see share_of_sequences().
@@ -29,10 +57,12 @@ struct Sequence {
   std::int64_t batch = 0;
   std::int64_t tokens = 0;
   std::int64_t first_position = 0;
-  KvCache* cache = nullptr;       ///< generate mode only
+  /// In generation: these positions follow on those that the streams have seen; what the modules
+  /// keep of them is here (choir/nn/stream_state.hpp).
+  StreamState* state = nullptr;
   std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
-  // Speech: sequences of different lengths, in device memory; nullptr: all of them count, and
-  // samples are consecutive.
+  // Speech has sequences of different lengths; both are in device memory, and nullptr means that
+  // all positions count and samples are consecutive.
   const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
   const std::int64_t* sample_ids = nullptr;  ///< [batch] what random numbers are functions of
 
@@ -57,7 +87,7 @@ struct WeightGradient {
 
 /// Any number of passes may be in flight at once, also on one arena: modules keep nothing between
 /// forward and backward but what they save here. Reused from micro-batch to micro-batch; begin()
-/// starts the next one. Allocates nothing after construction.
+/// starts the next one. Allocates nothing after the first, and nothing at all for usual depths.
 class Pass {
  public:
   Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
@@ -67,10 +97,25 @@ class Pass {
   /// sequence: random numbers are functions of it.
   void begin(Mode mode, const Sequence& sequence, std::int64_t first_sample,
              const std::int64_t* on_device = nullptr);
+  /// A pass can hold other sequences beside the one it was begun with, as frames for an encoder
+  /// beside tokens for a decoder. The number of this one, for On.
+  int add_sequence(const Sequence& sequence);
+  /// While it lives the pass speaks of that sequence: its rows, their shares, its positions.
+  class On {
+   public:
+    On(Pass& pass, int sequence) : pass_(&pass), before_(pass.current_) { pass.turn_to(sequence); }
+    ~On() { pass_->current_ = before_; }
+    On(const On&) = delete;
+    On& operator=(const On&) = delete;
+
+   private:
+    Pass* pass_;
+    std::size_t before_;
+  };
 
   Mode mode() const { return mode_; }
   bool training() const { return mode_ == Mode::train; }
-  const Sequence& sequence() const { return sequence_; }
+  const Sequence& sequence() const { return sequences_[current_]; }
   std::int64_t first_sample() const { return first_sample_; }
   const std::int64_t* first_sample_on_device() const { return first_sample_on_device_; }
   std::uint64_t seed() const { return seed_; }
@@ -87,17 +132,14 @@ class Pass {
   bool shares_positions() const { return context_.size() > 1 && mode_ != Mode::generate; }
 
   const TensorAxis& tensor() const { return tensor_; }
-  /// A rule to break from now on; for tests.
-  void inject(NegativeControl control) { control_ = control; }
-  bool breaks(NegativeControl control) const { return control_ == control; }
   /// Norms, dropout and the residual stream hold share_rows() of the rows, from
   /// first_share_row() on. Not in generation, where there is next to nothing to share.
   bool shares_rows() const {
     return tensor_.sequence && tensor_.size() > 1 && mode_ != Mode::generate;
   }
   std::int64_t share_rows() const {
-    return shares_rows() ? (sequence_.rows() + tensor_.size() - 1) / tensor_.size()
-                         : sequence_.rows();
+    const std::int64_t rows = sequence().rows();
+    return shares_rows() ? (rows + tensor_.size() - 1) / tensor_.size() : rows;
   }
   std::int64_t first_share_row() const { return shares_rows() ? tensor_.rank() * share_rows() : 0; }
 
@@ -112,7 +154,8 @@ class Pass {
   Tensor pop();
   std::size_t saved() const { return saved_.size(); }
   bool saves() const { return training() && saving_; }
-  /// For a forward that backward will run again. Kernels are the same as in one that saves.
+  /// While it lives nothing is saved: for a forward that backward will run again. Kernels are the
+  /// same as in one that saves.
   class Unsaved {
    public:
     explicit Unsaved(Pass& pass, bool yes = true) : pass_(&pass), before_(pass.saving_) {
@@ -147,7 +190,9 @@ class Pass {
     int piece = 0;
     int bucket = -1;  ///< of the hooks
     WeightGradient work;
+    int sequence = 0;  ///< that the work is about
   };
+  void turn_to(int sequence);
   void postpone(Postponed entry);
 
   Stream stream_;
@@ -156,9 +201,9 @@ class Pass {
   std::uint64_t seed_;
   TensorAxis tensor_;
   ContextAxis context_;
-  NegativeControl control_ = NegativeControl::none;
   Mode mode_ = Mode::evaluate;
-  Sequence sequence_;
+  std::vector<Sequence> sequences_;
+  std::size_t current_ = 0;  // of sequences_
   std::int64_t first_sample_ = 0;
   const std::int64_t* first_sample_on_device_ = nullptr;
   std::int64_t record_ = -1;
@@ -168,6 +213,28 @@ class Pass {
   std::vector<Tensor> saved_;
   std::vector<Postponed> postponed_;
   std::size_t next_postponed_ = 0;
+};
+
+/// The gradient of a small parameter that a kernel adds on its way to the gradient of its input.
+/// Where the pass postpones weight gradients the sums go into memory of their own, and what is
+/// postponed is their addition.
+class SideGradient {
+ public:
+  /// What becomes of the sums of a frozen parameter: the kernel can leave them out, or they go
+  /// where nobody reads them.
+  enum class Frozen { left_out, discarded };
+  /// `parameter` nullptr: there is none, and view() is empty.
+  SideGradient(Pass& pass, Parameter* parameter, Frozen frozen = Frozen::left_out);
+  /// What the kernel adds to, of the gradient's shape.
+  TensorView view() const;
+  /// To be called after the kernel.
+  void finish(Pass& pass);
+
+ private:
+  static void add(Pass& pass, void* parameter, const Tensor& sums, const Tensor& none);
+
+  Parameter* parameter_;  // nullptr: none, or frozen
+  Tensor own_;
 };
 
 }  // namespace choir

@@ -1,19 +1,20 @@
 #pragma once
-// Which element type computes, and which ones the optimizer keeps. Bytes a parameter: weights the
-// optimizer updates, the copy that GEMMs read, the gradient, two moments.
-//
-//   name        compute  master  gradient, moments  bytes                    remarks
-//   fp64        f64      f64     f64                8 + 0 + 8 + 16 = 32      cpu only
-//   fp32        f32      f32     f32                4 + 0 + 4 + 8  = 16
-//   bf16-mixed  bf16     f32     f32                4 + 2 + 4 + 8  = 18
-//   bf16-true   bf16     bf16    f32                2 + 0 + 4 + 8  = 14      rounds at random
-//   fp16-mixed  f16      f32     f32                4 + 2 + 4 + 8  = 18      scales the loss
+// Which element type computes, and which ones the optimizer keeps.
 #include <string_view>
 
 #include "choir/core/dtype.hpp"
 
 namespace choir {
 
+/// Bytes a parameter: weights the
+/// optimizer updates, the copy that GEMMs read, the gradient, two moments.
+///
+///   name        compute  master  gradient, moments  bytes                    remarks
+///   fp64        f64      f64     f64                8 + 0 + 8 + 16 = 32      cpu only
+///   fp32        f32      f32     f32                4 + 0 + 4 + 8  = 16
+///   bf16-mixed  bf16     f32     f32                4 + 2 + 4 + 8  = 18
+///   bf16-true   bf16     bf16    f32                2 + 0 + 4 + 8  = 14      rounds at random
+///   fp16-mixed  f16      f32     f32                4 + 2 + 4 + 8  = 18      scales the loss
 struct Precision {
   DType compute = DType::f32;    ///< activations and the weights that GEMMs read
   DType master = DType::f32;     ///< the weights that the optimizer updates

@@ -24,8 +24,8 @@ struct EmbeddingForward {
 
 /// d_table[ids[r]] += d_out[r]; d_positions[first_position + t] += sum over samples. Deterministic:
 /// on the cpu rows are added in ascending r whatever the number of threads, on cuda in segments of
-/// ascending r that the ids alone decide (kernels/embedding.cuh). Ids outside the table: as
-/// forward.
+/// ascending r that the ids alone decide (kernels/embedding/embedding.cuh). Ids outside the table:
+/// as forward.
 struct EmbeddingBackward {
   TensorView ids, d_out;
   TensorView d_table;      ///< [V, C] gradient dtype (f32, or f64); empty when frozen

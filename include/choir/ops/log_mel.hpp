@@ -46,7 +46,7 @@ struct LogMel {
 
 /// DeckError for options that are none: a size out of its range, `high` above half the rate.
 void check(const MelOptions& options);
-/// Bytes of the tables: window, roots of unity, filters (kernels/mel_tables.hpp), in f64.
+/// Bytes of the tables: window, roots of unity, filters (kernels/log_mel/mel_tables.hpp), in f64.
 std::int64_t mel_table_bytes(const MelOptions& options);
 /// Written on the host, copied and waited for, so no part of a step: `tables` [mel_table_bytes()]
 /// u8 on the device.

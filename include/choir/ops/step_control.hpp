@@ -2,6 +2,7 @@
 // What one optimizer step decides, kept where the gradients are: norm, clip factor, whether the
 // step counts, update count, loss scale. The host queues the step without reading any of it; what
 // happened comes back later as a copy of the whole struct.
+#include <cstddef>
 #include <type_traits>
 
 #include "choir/core/tensor.hpp"
@@ -9,20 +10,30 @@
 
 namespace choir::ops {
 
+/// A loss is a sum of terms, each with targets, a weight and a factor of its own; at most so many,
+/// because they are part of a plain struct.
+inline constexpr std::size_t kMostLossTerms = 8;
+
 /// Device memory, one a training run. f64 throughout, so that one copy moves it and every field can
 /// be a scalar operand of a kernel. Only ops and copies touch it; begin_step() and end_step() say
 /// who writes what.
 struct StepControl {
   // Copied in by the host before each step.
   double learning_rate = 0;
-  double tokens = 1;  ///< that count, of the global batch
+  /// Of each term: how many targets count in the global batch, and its weight in the loss. Terms
+  /// that a model does not have are terms without targets.
+  double targets[kMostLossTerms] = {1};
+  double weights[kMostLossTerms] = {1};
 
   // Written by begin_step().
-  double loss_factor = 1;  ///< loss scale / tokens: multiplies the gradient at the cross-entropy
+  /// Of each term weight / targets * loss scale, which multiplies the gradient of the sum of its
+  /// losses; 0 without targets.
+  double loss_factors[kMostLossTerms] = {1};
 
   // Written by end_step(): what this step found and decided.
-  double loss = 0;             ///< mean over the tokens
-  double gradient_norm = 0;    ///< before clipping, without the loss scale
+  double loss = 0;                          ///< the sum of the terms, weighted
+  double term_losses[kMostLossTerms] = {};  ///< mean over the targets of each; 0 without targets
+  double gradient_norm = 0;                 ///< before clipping, without the loss scale
   double apply = 0;            ///< 1: parameters are updated; 0: loss or norm is not finite
   double gradient_factor = 0;  ///< clip factor / loss scale: multiplies gradients in the update
   double correction1 = 1, correction2 = 1;  ///< 1 - beta^updates, of this update
@@ -34,7 +45,8 @@ struct StepControl {
   double good_steps = 0;  ///< applied since the scale last changed
 };
 static_assert(std::is_trivially_copyable_v<StepControl>);
-inline constexpr std::size_t kStepInputBytes = 2 * sizeof(double);  ///< what the host copies in
+/// What the host copies in.
+inline constexpr std::size_t kStepInputBytes = offsetof(StepControl, loss_factors);
 
 /// The schedule of a dynamic loss scale: doubled after `window` applied steps in a row, halved by
 /// a step that overflowed, never below kLowestLossScale. A window of 0 leaves the scale alone.
@@ -45,18 +57,20 @@ struct LossScaling {
 };
 inline constexpr double kLowestLossScale = 1;
 
-/// loss_factor = loss_scale / tokens.
+/// loss_factors[t] = weights[t] / targets[t] * loss_scale. A term without targets has the factor 0;
+/// where no term has any, the loss is not finite, and the step does not count.
 void begin_step(const Stream& stream, StepControl* control);
 
 struct EndStep {
   StepControl* control = nullptr;
   TensorView square_sum;  ///< [1] f64: of the gradient, times loss scale squared
-  TensorView loss_sum;    ///< [1] f64: over the tokens
+  TensorView loss_sums;   ///< [terms] f64: of each over its targets
   double max_norm = 0;    ///< 0: no clipping
   double beta1 = 0.9, beta2 = 0.95;
   LossScaling scaling;
 };
 
+/// term_losses[t] = loss_sums[t] / targets[t]; loss = their sum, weighted;
 /// gradient_norm = sqrt(square_sum) / loss_scale; apply = it and the loss are finite;
 /// gradient_factor = min(1, max_norm / (gradient_norm + 1e-6)) / loss_scale, or 0; then counts the
 /// update and moves the loss scale.

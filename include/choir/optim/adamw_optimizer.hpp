@@ -1,21 +1,50 @@
 #pragma once
-// AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
-// decayed range of each bucket only; buckets of frozen parameters are left alone. With offloaded
-// state the same updates in chunks, element by element the same numbers.
+// The update of the parameters: the learning rate of a step, the numbers by which elements draw
+// random bits, and AdamW.
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
 #include "choir/core/philox.hpp"
+#include "choir/ops/adamw.hpp"
 #include "choir/ops/step_control.hpp"
-#include "choir/optim/element_spans.hpp"
 #include "choir/optim/state_stream.hpp"
-#include "choir/parallel/parameter_storage.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
+#include "choir/parallel/sharding/sharding.hpp"
 
 namespace choir {
 
+/// What some elements of a bucket are called in every layout: the numbers of elements in the model,
+/// for random numbers that belong to them. A rank that has a part of a tensor, or of a bucket,
+/// draws for its elements what one rank with the whole model would.
+struct ElementSpan {
+  Range local;  ///< of the bucket as this rank holds it, in elements
+  ops::ElementNumbers elements;
+};
+
+/// The spans of a placed bucket, in order, as few as there can be: one where each tensor is whole,
+/// else about one a tensor. Elements in none are padding.
+std::vector<ElementSpan> element_spans(const Bucket& bucket);
+
+/// The learning rate as a pure function of the step.
+struct LrSchedule {
+  enum class Kind { constant, cosine, linear, inverse_sqrt } kind = Kind::cosine;
+  double peak = 1e-3;
+  double floor = 0;               ///< min_lr
+  std::int64_t warmup_steps = 0;  ///< linear: peak * (step + 1) / (warmup + 1), as nanoGPT
+  std::int64_t decay_steps = 1;   ///< step at which cosine and linear reach the floor
+
+  /// `step` counts from 0. inverse_sqrt: peak * sqrt(max(1, warmup) / max(1, step)), not below the
+  /// floor.
+  double at(std::int64_t step) const;
+};
+
+/// AdamW over the buckets of a model, or this rank's slices of them: decoupled weight decay on the
+/// decayed range of each bucket only; buckets of frozen parameters are left alone. Offloaded
+/// state is updated in chunks, element by element with the same numbers.
 class AdamWOptimizer {
  public:
   struct Options {
@@ -39,7 +68,7 @@ class AdamWOptimizer {
   void add_to(MemoryPlan& plan) const;
 
  private:
-  /// Of a slice of a bucket, elements [first, first + count), and what belongs to them.
+  /// A part of a slice of a bucket, elements [first, first + count), and what belongs to them.
   struct Part {
     const Bucket* bucket = nullptr;
     std::int64_t first = 0, count = 0;

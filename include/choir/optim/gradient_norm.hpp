@@ -1,31 +1,28 @@
 #pragma once
 // The Euclidean norm of the whole gradient: one number over unique elements.
-//
-// Every logical tensor of the model, or tile of one, is cut into fixed chunks; chunk sums (f64) are
-// added in a fixed tree. What ranks of the tensor axis own of a tensor is cut rank by rank; what
-// several hold, one counts, and of tied weights one copy. The result depends neither on
-// data-parallel ranks nor on stages of a pipeline nor on threads nor on buckets. Where
-// data-parallel ranks own slices, each sums what it owns; a chunk cut by the border of a slice is
-// the sum of its pieces, which is as good but not the same bits. With `exact` the ranks show each
-// other their pieces of such chunks, at most one a border and a few at a time, and the sum is that
-// of the whole chunk. The chunk sums of the last few steps are kept, so that the tensors of a bad
-// step can be named after the next one was queued.
 #include <span>
 #include <string>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
-#include "choir/core/negative_control.hpp"
 #include "choir/device/device.hpp"
-#include "choir/parallel/parameter_storage.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
 
 namespace choir {
 
+/// Every logical tensor of the model, or tile of one, is cut into fixed chunks; chunk sums (f64)
+/// are added in a fixed tree. What ranks of the tensor axis own of a tensor is cut rank by rank;
+/// what several hold, one counts, and of tied weights one copy. The result depends neither on
+/// data-parallel ranks nor on stages of a pipeline nor on threads nor on buckets. Where
+/// data-parallel ranks own slices, each sums what it owns; a chunk cut by the border of a slice is
+/// the sum of its pieces, which is as good but not the same bits. With `exact` the ranks show each
+/// other their pieces of such chunks, at most one a border and a few at a time, and the sum is that
+/// of the whole chunk. The chunk sums of the last few steps are kept, so that the tensors of a bad
+/// step can be named after the next one was queued.
 class GradientNorm {
  public:
   /// Keeps the chunk sums of `places` steps.
-  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false,
-               NegativeControl control = NegativeControl::none);
+  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false);
 
   /// Collective over the data ranks of the storage and over `holders`, the axes whose ranks hold
   /// other parts of the model (tensor, pipeline); after all reductions. Whole gradients are read by
@@ -72,7 +69,6 @@ class GradientNorm {
   std::vector<Part> parts_;  // of the whole model
   Device* device_;
   bool exact_;
-  NegativeControl control_;
   std::int64_t chunks_ = 0;  // of all parts
   std::int64_t mine_ = 0;    // of this rank's
   Buffer memory_, border_memory_;

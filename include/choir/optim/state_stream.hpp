@@ -2,25 +2,24 @@
 // Brings optimizer state that is kept outside of the device (OffloadedState) to the update and
 // back, chunk by chunk: while one is updated, the next is fetched and the one before written back.
 // The update sees device memory, and does to it what it does to state that never left.
-//
-// Cost of a step: bytes of state each way, of which all but the first fetch and the last write-back
-// (a chunk each) overlap with the update:
-//
-//   host   copies on two streams beside the main one: max(update, bytes / rate of the link)
-//   file   reads and writes of one thread:            max(update, 2 bytes / rate of the file)
-//
-// On the cpu that thread competes with the update for memory and cores. Memory of the device: three
-// windows of one chunk; for a file beside a GPU as much pinned host memory.
 #include <array>
 #include <memory>
 #include <vector>
 
 #include "choir/core/memory_plan.hpp"
-#include "choir/parallel/offloaded_state.hpp"
-#include "choir/parallel/sharding.hpp"
+#include "choir/parallel/sharding/parameter_storage.hpp"
+#include "choir/parallel/sharding/sharding.hpp"
 
 namespace choir {
 
+/// Cost of a step: bytes of state each way, of which all but the first fetch and the last
+/// write-back (a chunk each) overlap with the update:
+///
+///   host   copies on two streams beside the main one: max(update, bytes / rate of the link)
+///   file   reads and writes of one thread:            max(update, 2 bytes / rate of the file)
+///
+/// On the cpu that thread competes with the update for memory and cores. Memory of the device:
+/// three windows of one chunk; for a file beside a GPU as much pinned host memory.
 class StateStream {
  public:
   static constexpr int kWindows = 3;

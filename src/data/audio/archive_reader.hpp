@@ -36,7 +36,7 @@ class LineReader {
 
   /// Without the line end; false at the end.
   bool next(std::string& line);
-  /// Of the last line, from 1.
+  /// Number of the last line, from 1.
   std::int64_t number() const { return number_; }
   /// "manifest.json:12" of the last line.
   std::string place() const;

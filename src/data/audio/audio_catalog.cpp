@@ -4,13 +4,12 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/audio/audio_shard.hpp"
+#include "src/data/audio/audio_shard.hpp"
 #include "src/data/posix_file.hpp"
-#include "src/data/whole_file.hpp"
 
 namespace choir {
 namespace {
@@ -157,7 +156,7 @@ std::string AudioCatalog::line(std::int64_t i) const {
 }
 
 std::string AudioCatalog::text(std::int64_t i) const {
-  const auto json = nlohmann::json::parse(line(i), nullptr, false);
+  const auto json = json_unless_broken(line(i));
   if (!json.is_object())
     throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is not JSON",
                                 manifest_path(folder_), i),

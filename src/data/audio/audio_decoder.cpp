@@ -13,8 +13,8 @@
 
 #include "choir/core/plural.hpp"
 #include "choir/data/audio/audio_error.hpp"
-#include "choir/data/audio/resample.hpp"
 #include "choir_features.hpp"
+#include "src/data/audio/waveform.hpp"
 
 #ifdef CHOIR_HAVE_SNDFILE
 #include <sndfile.h>

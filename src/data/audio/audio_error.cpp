@@ -1,5 +1,7 @@
 #include "choir/data/audio/audio_error.hpp"
 
+#include "choir/core/error.hpp"
+
 namespace choir {
 
 std::string_view name_of(AudioFault fault) {
@@ -34,6 +36,12 @@ std::string_view name_of(AudioFault fault) {
       return "no channel chosen";
   }
   return "unknown";
+}
+
+OnBad on_bad_of(std::string_view name, std::string_view option) {
+  if (name == "stop") return OnBad::stop;
+  if (name == "skip") return OnBad::skip;
+  throw DeckError(fmt::format("{} is '{}'", option, name), "stop or skip");
 }
 
 }  // namespace choir

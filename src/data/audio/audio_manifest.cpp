@@ -212,7 +212,7 @@ std::vector<std::string> expand_shard_pattern(const std::string& pattern,
     const std::string number = fmt::format("{:0{}}", i, padded ? found->first.size() : 1);
     const auto rest = expand_shard_pattern(
         pattern.substr(0, found->begin) + number + pattern.substr(found->end), nullptr);
-    // Of several patterns in one name each has its numbers: their product counts.
+    // Several patterns in one name have numbers each: their product counts.
     if (std::ssize(names) + std::ssize(rest) > kMost)
       throw DataError(fmt::format("'{}' names more than {} files", pattern, kMost));
     for (const auto& name : rest) {

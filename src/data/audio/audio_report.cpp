@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
@@ -12,7 +12,6 @@
 #include "choir/data/audio/audio_catalog.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/posix_file.hpp"
-#include "src/data/whole_file.hpp"
 
 namespace choir {
 namespace {
@@ -146,8 +145,7 @@ void remove_leftovers(const std::string& folder, int shards) {
 PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPlanFacts& facts) {
   const Joined all = join_parts(folder, facts);
   // Names of files need not be UTF-8.
-  const std::string text =
-      report_of(all, facts).dump(1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dumped_safely(report_of(all, facts), 1);
   write_whole_file(report_path(folder), text + "\n");
   sync_directory(folder);
   AudioCatalog::write(folder, facts.sample_rate, facts.shards, all.utterances, all.manifest_bytes,

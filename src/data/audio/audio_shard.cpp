@@ -1,4 +1,4 @@
-#include "choir/data/audio/audio_shard.hpp"
+#include "src/data/audio/audio_shard.hpp"
 
 #include <array>
 #include <filesystem>
@@ -9,7 +9,6 @@
 #include "choir/core/error.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
 #include "src/data/posix_file.hpp"
-#include "src/data/whole_file.hpp"
 
 namespace choir {
 namespace {

@@ -5,8 +5,8 @@
 #include <map>
 #include <memory>
 
-#include "choir/data/audio/audio_shard.hpp"
 #include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/audio_shard.hpp"
 
 namespace choir {
 namespace {

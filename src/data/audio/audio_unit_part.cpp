@@ -5,10 +5,10 @@
 #include <set>
 
 #include "choir/core/crc32c.hpp"
-#include "choir/data/audio/audio_shard.hpp"
+#include "src/data/audio/audio_shard.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/byte_packer.hpp"
-#include "src/data/whole_file.hpp"
+#include "src/data/posix_file.hpp"
 
 namespace choir {
 namespace {

@@ -4,7 +4,8 @@
 #include <filesystem>
 #include <limits>
 
-#include "choir/data/utf8.hpp"
+#include "choir/core/json_value.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {
@@ -89,18 +90,18 @@ void describe_entry(AudioEntry& entry, const std::string& text, const std::strin
   ManifestJson head;
   head["id"] = entry.id;
   head["text"] = text;
-  entry.before = head.dump();
+  entry.before = dumped(head);
   entry.before.pop_back();
   entry.before += ",\"duration\":";
-  entry.after = lang.empty() ? "" : ",\"lang\":" + ManifestJson(lang).dump();
+  entry.after = lang.empty() ? "" : ",\"lang\":" + dumped(ManifestJson(lang));
   if (!rest.empty())
-    entry.after += "," + rest.dump().substr(1);
+    entry.after += "," + dumped(rest).substr(1);
   else
     entry.after += "}";
 }
 
 std::string AudioEntry::line(double seconds) const {
-  return before + ManifestJson(seconds).dump() + after;
+  return before + dumped(ManifestJson(seconds)) + after;
 }
 
 std::string AudioEntry::source() const {

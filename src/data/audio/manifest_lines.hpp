@@ -1,9 +1,9 @@
 #pragma once
 // Single lines of manifests: JSON to utterances.
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+#include "choir/core/json_value.hpp"
 
 #include "choir/data/audio/audio_manifest.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
@@ -12,7 +12,7 @@
 #include "src/data/audio/audio_report.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/byte_packer.hpp"
-#include "src/data/whole_file.hpp"
+#include "src/data/posix_file.hpp"
 
 namespace choir {
 namespace {
@@ -96,7 +96,7 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
   }
   const std::string marker = unfinished_path(folder);
   if (fs::exists(marker)) {
-    const auto said = nlohmann::json::parse(read_whole_file(marker), nullptr, false);
+    const auto said = json_unless_broken(read_whole_file(marker));
     if (said.is_object() && said.contains("fingerprint") &&
         said["fingerprint"] == fmt::format("{:016x}", fingerprint))
       log.info("'{}' was begun before: finished shards stay", folder);
@@ -111,7 +111,7 @@ bool check_folder(const std::string& folder, std::uint64_t fingerprint, Logger& 
   }
   const nlohmann::ordered_json mark{{"format", "choir-audio"},
                                     {"fingerprint", fmt::format("{:016x}", fingerprint)}};
-  write_whole_file(marker, mark.dump() + "\n");
+  write_whole_file(marker, dumped(mark) + "\n");
   return false;
 }
 

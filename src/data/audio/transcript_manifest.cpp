@@ -1,4 +1,5 @@
 #include "choir/data/audio/transcript_manifest.hpp"
+#include "choir/core/json_value.hpp"
 
 #include <cmath>
 #include <filesystem>
@@ -6,7 +7,7 @@
 #include "choir/core/json_extent.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/audio/manifest_lines.hpp"
-#include "src/data/whole_file.hpp"
+#include "src/data/posix_file.hpp"
 
 namespace choir {
 namespace {
@@ -40,7 +41,7 @@ void add_remarks(ManifestJson& json, const Transcript& transcript) {
 
 /// Text of others may hold bytes that are no UTF-8.
 std::string dump(const ManifestJson& json) {
-  return json.dump(-1, ' ', false, ManifestJson::error_handler_t::replace);
+  return dumped_safely(json);
 }
 
 void read_line(const std::string& folder, TranscriptRequest& request) {

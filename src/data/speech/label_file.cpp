@@ -1,11 +1,3 @@
-// labels.NAME.bin, little endian:
-//   byte  0  "CHOIRLBL"
-//         8  u32 version (1)             12  u32 endianness mark 0x01020304
-//        16  u64 hash of the catalog     24  u64 hash of the tokenizer
-//        32  u64 size of the vocabulary  40  u64 utterances      48  u64 ids
-//        56  u32 crc32c of the payload   60  u32 crc32c of bytes 0..59
-//        64  i32 number of ids of every utterance (-1: bad), then the ids of all, u16 when the
-//            vocabulary has at most 65,535 entries, else i32
 #include "choir/data/speech/label_file.hpp"
 
 #include <algorithm>
@@ -19,12 +11,20 @@
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/tokens/token_file.hpp"
-#include "src/data/whole_file.hpp"
+#include "src/data/posix_file.hpp"
+#include "src/data/tokens/token_file.hpp"
 
 namespace choir {
 namespace {
 
+// labels.NAME.bin, little endian:
+//   byte  0  "CHOIRLBL"
+//         8  u32 version (1)             12  u32 endianness mark 0x01020304
+//        16  u64 hash of the catalog     24  u64 hash of the tokenizer
+//        32  u64 size of the vocabulary  40  u64 utterances      48  u64 ids
+//        56  u32 crc32c of the payload   60  u32 crc32c of bytes 0..59
+//        64  i32 number of ids of every utterance (-1: bad), then the ids of all, u16 when the
+//            vocabulary has at most 65,535 entries, else i32
 static_assert(std::endian::native == std::endian::little, "label files are little-endian");
 
 constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'L', 'B', 'L'};
@@ -139,7 +139,7 @@ LabelFile LabelFile::open(const std::string& folder, const std::string& name,
   const std::string source = path(folder, name);
   if (!std::filesystem::exists(source))
     throw DataError(
-        fmt::format("there are no labels '{}'", source),
+        fmt::format("label file missing: {}", source),
         fmt::format("write them with 'choir prepare tokens {} --tokenizer FILE --name {}'", folder,
                     name));
   const std::string image = read_whole_file(source);

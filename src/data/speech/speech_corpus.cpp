@@ -1,11 +1,11 @@
 #include "choir/data/speech/speech_corpus.hpp"
 
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/audio/audio_shard.hpp"
+#include "src/data/audio/audio_shard.hpp"
 #include "src/data/posix_file.hpp"
 
 namespace choir {
@@ -111,7 +111,7 @@ void SpeechCorpus::check(const SpeechCorpusOptions& options) const {
   }
 }
 
-// Of all utterances: 1 where the checksum differs. Each rank looks at its share.
+// One entry an utterance: 1 where the checksum differs. Each rank looks at its share.
 std::vector<std::int32_t> SpeechCorpus::find_damage(Communicator& comm,
                                                     std::int64_t verify_bytes) const {
   std::vector<std::int32_t> damaged(static_cast<std::size_t>(utterances_), 0);

@@ -3,12 +3,11 @@
 #include <optional>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/read_ahead.hpp"
-#include "src/data/speech/speech_eval.hpp"
-#include "src/data/speech/speech_row_reader.hpp"
+#include "src/data/read_ahead.hpp"
+#include "src/data/speech/speech_reader.hpp"
 
 namespace choir {
 namespace {

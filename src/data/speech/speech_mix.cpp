@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
 
@@ -118,7 +118,7 @@ std::map<std::string, std::string> tags_of(const nlohmann::json& tags, const std
   if (!tags.is_object()) throw DeckError(fmt::format("{}: tags are names with values", path));
   std::map<std::string, std::string> read;
   for (const auto& [name, value] : tags.items())
-    read[name] = value.is_string() ? value.get<std::string>() : value.dump();
+    read[name] = value.is_string() ? value.get<std::string>() : dumped(value);
   return read;
 }
 
@@ -144,7 +144,7 @@ SpeechInput input_of(const nlohmann::json& item, const std::string& path) {
     else if (key == "tags")
       input.tags = tags_of(value, at);
     else
-      throw DeckError(fmt::format("{}: {} is not understood", at, value.dump()),
+      throw DeckError(fmt::format("{}: {} is not understood", at, dumped(value)),
                       "folder (text) or group (list), weight (number), tags (object)");
   }
   return input;

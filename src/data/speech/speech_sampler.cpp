@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "choir/core/error.hpp"
-#include "choir/data/permutation.hpp"
+#include "src/data/permutation.hpp"
 
 namespace choir {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
@@ -35,7 +35,7 @@ bool is_text(const std::vector<std::string>& paths) {
 }
 
 std::string cache_folder(const std::vector<std::string>& paths, const DataConfig& config,
-                         double fraction, const Tokenizer* vocabulary) {
+                         double fraction, const Vocabulary* vocabulary) {
   std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
   for (const auto& file : find_text_files(paths)) {
     const auto time = fs::last_write_time(file.path).time_since_epoch().count();
@@ -48,7 +48,7 @@ std::string cache_folder(const std::vector<std::string>& paths, const DataConfig
 
 // Prepared already, or now.
 std::string prepared(const std::vector<std::string>& paths, const DataConfig& config,
-                     double fraction, const Tokenizer* vocabulary) {
+                     double fraction, const Vocabulary* vocabulary) {
   const std::string folder = cache_folder(paths, config, fraction, vocabulary);
   const auto say = [&](const std::string& text) {
     if (config.say) config.say(text);
@@ -83,8 +83,8 @@ Paths without_text(const DataConfig& config) {
                                   "and '{}' does not exist",
                                   config.val.front(), vocabulary),
                       "prepare both with 'choir prepare text'");
-    const Tokenizer tokenizer = Tokenizer::load(vocabulary);
-    paths.val = {prepared(config.val, config, 0.0, &tokenizer)};
+    const Vocabulary trained = Vocabulary::load_beside_tokens(vocabulary);
+    paths.val = {prepared(config.val, config, 0.0, &trained)};
   }
   return paths;
 }
@@ -119,7 +119,8 @@ std::string scan(const DataConfig& config) {
   const auto val =
       paths.val.empty() ? TokenStream() : TokenStream::open(paths.val, config.format, Split::val);
   const std::string vocabulary = vocabulary_beside(paths.train);
-  const std::string json = vocabulary.empty() ? "" : Tokenizer::load(vocabulary).to_json();
+  const std::string json =
+      vocabulary.empty() ? "" : Vocabulary::load_beside_tokens(vocabulary).to_json();
   const auto bytes = nlohmann::json::to_cbor(
       nlohmann::json::array({train.serialise(), val.serialise(), json, vocabulary}));
   return {bytes.begin(), bytes.end()};
@@ -134,7 +135,7 @@ void share(Communicator& comm, std::string& text) {
 
 void check_vocabularies(const DataFiles& files, const DataConfig& config) {
   const TokenStream& train = files.train;
-  const std::uint64_t hash = files.tokenizer ? files.tokenizer->hash() : train.vocab_hash();
+  const std::uint64_t hash = files.vocabulary ? files.vocabulary->hash() : train.vocab_hash();
   const auto require = [&](std::uint64_t other, const std::string& whose) {
     if (hash == 0 || other == 0 || hash == other) return;
     throw DataError(fmt::format("the vocabulary of '{}' ({:016x}) is not that of {} ({:016x})",
@@ -144,7 +145,7 @@ void check_vocabularies(const DataFiles& files, const DataConfig& config) {
   require(train.vocab_hash(), "its token files");
   if (!files.val.files().empty()) require(files.val.vocab_hash(), "the validation data");
   require(config.vocab_hash, "the checkpoint");
-  const std::int64_t needed = files.tokenizer ? files.tokenizer->vocab_size() : train.vocab_size();
+  const std::int64_t needed = files.vocabulary ? files.vocabulary->size() : train.vocab_size();
   if (config.vocab_size > 0 && config.vocab_size < needed)
     throw DataError(fmt::format("model.vocab_size is {}, the data '{}' needs {}", config.vocab_size,
                                 train.files().front().path, needed),
@@ -175,8 +176,7 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   files.train = TokenStream::deserialise(parts[0].get<std::string>());
   files.val = TokenStream::deserialise(parts[1].get<std::string>());
   if (const auto json = parts[2].get<std::string>(); !json.empty())
-    files.tokenizer =
-        std::make_shared<Tokenizer>(Tokenizer::from_json(json, parts[3].get<std::string>()));
+    files.vocabulary = Vocabulary::from_json(json, parts[3].get<std::string>());
   together(comm, [&] { check_vocabularies(files, config); });
   verify(comm, config, files.train);
   verify(comm, config, files.val);

@@ -1,6 +1,6 @@
 #pragma once
 // From the paths in a deck to token streams and a vocabulary, the same on all ranks.
-#include <memory>
+#include <optional>
 
 #include "choir/data/tokens/dataset.hpp"
 
@@ -8,8 +8,8 @@ namespace choir {
 
 struct DataFiles {
   TokenStream train;
-  TokenStream val;  ///< without files where there is no validation data
-  std::shared_ptr<const Tokenizer> tokenizer;
+  TokenStream val;                       ///< without files where there is no validation data
+  std::optional<Vocabulary> vocabulary;  ///< where vocab.json lies beside the training data
 };
 
 /// Collective. Rank 0 scans, and prepares text that was not prepared before; the others are told.

@@ -1,14 +1,15 @@
 #include "choir/data/tokens/dataset.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
-#include "choir/data/tokens/prefetcher.hpp"
 #include "src/data/tokens/batch_sources.hpp"
 #include "src/data/tokens/data_files.hpp"
 
@@ -56,6 +57,21 @@ bool may_use_threads(const DataConfig& config) {
   return level == MPI_THREAD_MULTIPLE;
 }
 
+/// Of stretches all over the stream: enough to tell texts from each other without reading them.
+std::uint32_t sampled_crc(const TokenStream& tokens) {
+  constexpr std::int64_t kStretches = 32, kLength = 128;
+  std::array<std::int32_t, kLength> read;
+  std::uint32_t crc = 0;
+  for (std::int64_t i = 0; i < kStretches; ++i) {
+    const std::int64_t first =
+        std::max<std::int64_t>(0, tokens.count() - kLength) * i / (kStretches - 1);
+    const std::int64_t count = std::min(kLength, tokens.count() - first);
+    tokens.read(first, count, read.data());
+    crc = crc32c(read.data(), static_cast<std::size_t>(count) * sizeof read[0], crc);
+  }
+  return crc;
+}
+
 void check_settings(const DataConfig& config) {
   CHOIR_CHECK(config.block_size >= 1 && config.rows >= 1, "block size {}, {} rows",
               config.block_size, config.rows);
@@ -68,7 +84,7 @@ void check_settings(const DataConfig& config) {
 void Dataset::State::open_files() {
   files = find_data_files(comm, config);
   const std::int64_t of_data =
-      files.tokenizer ? files.tokenizer->vocab_size() : files.train.vocab_size();
+      files.vocabulary ? files.vocabulary->size() : files.train.vocab_size();
   vocab_size = config.vocab_size > 0 ? config.vocab_size : of_data;
   together(comm, [&] {
     if (vocab_size == 0)
@@ -137,11 +153,11 @@ std::int64_t Dataset::vocab_size() const {
   return state_->vocab_size;
 }
 std::uint64_t Dataset::vocab_hash() const {
-  return state_->files.tokenizer ? state_->files.tokenizer->hash()
-                                 : state_->files.train.vocab_hash();
+  return state_->files.vocabulary ? state_->files.vocabulary->hash()
+                                  : state_->files.train.vocab_hash();
 }
-const Tokenizer* Dataset::tokenizer() const {
-  return state_->files.tokenizer.get();
+const Vocabulary* Dataset::vocabulary() const {
+  return state_->files.vocabulary ? &*state_->files.vocabulary : nullptr;
 }
 std::int64_t Dataset::train_tokens() const {
   return state_->files.train.count();
@@ -167,8 +183,16 @@ std::string Dataset::to_string() const {
       counted(windows_per_epoch(), "window"), counted(s.files.val.count(), "token"),
       counted(s.files.val.files().size(), "file"), counted(s.eval_windows, "window"),
       format_count(s.vocab_size),
-      s.files.tokenizer ? fmt::format(" ({})", name_of(s.files.tokenizer->kind())) : "",
+      s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
+}
+
+std::string Dataset::contents() const {
+  if (state_->config.synthetic) return {};
+  const DataFiles& files = state_->files;
+  return fmt::format("train {} tokens {:08x}, validation {} tokens {:08x}, vocabulary {:016x}",
+                     files.train.count(), sampled_crc(files.train), files.val.count(),
+                     sampled_crc(files.val), vocab_hash());
 }
 
 std::vector<std::pair<std::string, std::string>> Dataset::hints() const {

@@ -1,4 +1,4 @@
-#include "src/data/tokens/mpi_files.hpp"
+#include "src/data/tokens/readers.hpp"
 
 #include <algorithm>
 #include <string_view>

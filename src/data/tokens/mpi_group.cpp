@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/flight_recorder.hpp"
+#include "choir/comm/flight_log.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 

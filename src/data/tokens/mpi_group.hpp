@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "choir/comm/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_api.hpp"
 
 namespace choir {
 

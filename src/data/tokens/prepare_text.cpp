@@ -1,20 +1,24 @@
 #include "choir/data/tokens/prepare_text.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/process.hpp"
 #include "choir/core/sync_directory.hpp"
-#include "choir/data/tokens/token_file.hpp"
-#include "choir/data/utf8.hpp"
 #include "src/data/posix_file.hpp"
 #include "src/data/tokens/text_files.hpp"
+#include "src/data/tokens/token_file.hpp"
 
 namespace choir {
 namespace {
@@ -46,10 +50,10 @@ Scan scan(const std::vector<TextFile>& files) {
 // Cuts a row of tokens into shards: train first, then val.
 class ShardWriter {
  public:
-  ShardWriter(std::string folder, const Tokenizer& tokenizer, std::int64_t train_tokens,
+  ShardWriter(std::string folder, const Vocabulary& vocabulary, std::int64_t train_tokens,
               std::int64_t per_shard)
       : folder_(std::move(folder)),
-        tokenizer_(tokenizer),
+        vocabulary_(vocabulary),
         train_tokens_(train_tokens),
         per_shard_(per_shard) {}
 
@@ -77,24 +81,24 @@ class ShardWriter {
     const bool train = written_ < train_tokens_;
     const std::int64_t index = train ? train_shards_++ : val_shards_++;
     shard_.emplace(fmt::format("{}/{}_{:05}.tok", folder_, train ? "train" : "val", index),
-                   tokenizer_.vocab_size(), tokenizer_.hash());
+                   vocabulary_.size(), vocabulary_.hash());
   }
 
   std::string folder_;
-  const Tokenizer& tokenizer_;
+  const Vocabulary& vocabulary_;
   std::int64_t train_tokens_, per_shard_;
   std::int64_t written_ = 0, train_shards_ = 0, val_shards_ = 0;
   std::optional<TokenFileWriter> shard_;
 };
 
 void write_shards(const std::vector<TextFile>& files, ShardWriter& writer,
-                  const Tokenizer& tokenizer) {
+                  const Vocabulary& vocabulary) {
   std::vector<std::int32_t> ids;
   for (const auto& file : files) {
     const std::string source = fmt::format("'{}'", file.path);
     read_text(file, [&](std::string_view text, std::int64_t offset, bool more_follows) {
       ids.clear();
-      const std::size_t used = tokenizer.encode_part(text, more_follows, source, offset, ids);
+      const std::size_t used = vocabulary.encode_part(text, more_follows, source, offset, ids);
       writer.append(ids);
       return used;
     });
@@ -106,9 +110,9 @@ void write_meta(const PrepareSummary& summary, const std::string& folder) {
   nlohmann::ordered_json meta;
   meta["format"] = "choir-text";
   meta["version"] = 1;
-  meta["tokenizer"] = name_of(summary.tokenizer->kind());
-  meta["vocab_size"] = summary.tokenizer->vocab_size();
-  meta["vocab_hash"] = fmt::format("{:016x}", summary.tokenizer->hash());
+  meta["tokenizer"] = name_of(summary.vocabulary->kind());
+  meta["vocab_size"] = summary.vocabulary->size();
+  meta["vocab_hash"] = fmt::format("{:016x}", summary.vocabulary->hash());
   meta["text_files"] = summary.files;
   meta["text_bytes"] = summary.text_bytes;
   for (const auto& [key, value] : {std::pair{"train_tokens", summary.train_tokens},
@@ -116,10 +120,29 @@ void write_meta(const PrepareSummary& summary, const std::string& folder) {
                                    std::pair{"train_shards", summary.train_shards},
                                    std::pair{"val_shards", summary.val_shards}})
     meta[key] = static_cast<std::uint64_t>(value);
-  const std::string text = meta.dump(1) + "\n";
+  const std::string text = dumped(meta, 1) + "\n";
   PosixFile file = PosixFile::for_writing(folder + "/meta.json");
   file.write_at(text.data(), text.size(), 0);
   file.sync();
+}
+
+constexpr const char* kPartial = ".partial-";
+constexpr const char* kOld = ".old-";
+
+// Whose folder it is: a process of this host, which alone can tell whether that is still there.
+std::string own_mark() {
+  return fmt::format("{}-{}", host_name(), ::getpid());
+}
+
+// Whether a mark is that of a process of this host that has ended.
+bool is_dead(const std::string& mark) {
+  const std::string host = host_name() + "-";
+  if (!mark.starts_with(host)) return false;
+  pid_t process = 0;
+  const char* end = mark.data() + mark.size();
+  const auto [stop, error] = std::from_chars(mark.data() + host.size(), end, process);
+  if (error != std::errc() || stop != end || process <= 0) return false;
+  return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
 }
 
 // The unfinished folder; removed unless it became the finished one.
@@ -127,13 +150,13 @@ class Workplace {
  public:
   explicit Workplace(std::string out) : out_(std::move(out)) {
     while (out_.size() > 1 && out_.back() == '/') out_.pop_back();
-    work_ = fmt::format("{}.partial-{}", out_, ::getpid());
+    work_ = out_ + kPartial + own_mark();
     if (fs::exists(out_) && !fs::is_directory(out_))
       throw DataError(fmt::format("'{}' exists and is not a folder", out_), "name another --out");
     if (fs::exists(out_) && !fs::is_empty(out_) && !fs::exists(out_ + "/meta.json"))
       throw DataError(fmt::format("folder '{}' holds files that are no prepared data", out_),
                       "name an empty or a new folder");
-    fs::remove_all(work_);
+    clear_leftovers();
     std::error_code failure;
     fs::create_directories(work_, failure);
     if (failure)
@@ -152,7 +175,7 @@ class Workplace {
 
   void commit() {
     sync_directory(work_);
-    const std::string old = fmt::format("{}.old-{}", out_, ::getpid());
+    const std::string old = out_ + kOld + own_mark();
     std::error_code failure;
     if (fs::exists(out_)) fs::rename(out_, old, failure);
     if (!failure) fs::rename(work_, out_, failure);
@@ -164,23 +187,44 @@ class Workplace {
   }
 
  private:
+  /// What killed runs left beside the folder. One that was killed between the two renames of
+  /// commit() left the older folder under another name.
+  void clear_leftovers() const {
+    const fs::path whole = fs::absolute(out_);
+    const std::string name = whole.filename().string();
+    std::error_code ignored;
+    std::vector<fs::path> partial, old;
+    for (const auto& entry : fs::directory_iterator(whole.parent_path(), ignored)) {
+      const std::string found = entry.path().filename().string();
+      for (auto [mark, list] : {std::pair(kPartial, &partial), std::pair(kOld, &old)})
+        if (found.starts_with(name + mark) &&
+            is_dead(found.substr(name.size() + std::strlen(mark))))
+          list->push_back(entry.path());
+    }
+    for (const fs::path& path : old)
+      if (!fs::exists(whole)) fs::rename(path, whole, ignored);
+    for (const auto* list : {&partial, &old})
+      for (const fs::path& path : *list) fs::remove_all(path, ignored);
+  }
+
   std::string out_, work_;
 };
 
 }  // namespace
 
 std::string PrepareSummary::to_string() const {
-  std::string vocabulary;
-  for (const char32_t c : tokenizer->entries()) {
-    if (tokenizer->kind() == TokenizerKind::byte || vocabulary.size() > kShownBytes) break;
-    if (c >= U' ') append_utf8(vocabulary, c);
+  std::string shown;
+  for (std::int32_t id = 0; id < vocabulary->size(); ++id) {
+    if (vocabulary->kind() == VocabularyKind::byte || shown.size() > kShownBytes) break;
+    const std::string character = vocabulary->piece(id);
+    if (static_cast<unsigned char>(character.front()) >= ' ') shown += character;
   }
   return fmt::format(
       "text        {} file{}, {}\nvocabulary  {} ({} entries, hash {:016x}) {}\n"
       "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
       "in a deck   data.train = [\"{}\"]",
       files, plural(files), format_bytes(static_cast<double>(text_bytes)),
-      name_of(tokenizer->kind()), tokenizer->vocab_size(), tokenizer->hash(), vocabulary,
+      name_of(vocabulary->kind()), vocabulary->size(), vocabulary->hash(), shown,
       format_count(train_tokens), train_shards, plural(train_shards), format_count(val_tokens),
       val_shards, plural(val_shards), folder, folder);
 }
@@ -194,27 +238,35 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   const auto files = find_text_files(paths);
   const Scan text = scan(files);
   PrepareSummary summary;
-  summary.tokenizer = std::make_shared<Tokenizer>(
-      options.vocabulary != nullptr              ? *options.vocabulary
-      : options.tokenizer == TokenizerKind::byte ? Tokenizer::bytes()
-                                                 : Tokenizer::characters(text.characters));
+  summary.vocabulary = options.vocabulary != nullptr ? *options.vocabulary
+                       : options.tokenizer == VocabularyKind::byte
+                           ? Vocabulary::bytes()
+                           : Vocabulary::characters(text.characters);
   summary.files = std::ssize(files);
   for (const auto& file : files) summary.text_bytes += file.bytes;
   const std::int64_t total =
-      summary.tokenizer->kind() == TokenizerKind::byte ? summary.text_bytes : text.code_points;
+      summary.vocabulary->kind() == VocabularyKind::byte ? summary.text_bytes : text.code_points;
   summary.train_tokens =
       static_cast<std::int64_t>(static_cast<double>(total) * options.train_fraction);
   summary.val_tokens = total - summary.train_tokens;
+  if (options.train_fraction > 0 && summary.train_tokens == 0)
+    throw DeckError(
+        fmt::format("of the {} tokens of '{}' none is left for training: the first {:.3g} of them "
+                    "train, the rest validates",
+                    total, files.front().path, options.train_fraction),
+        fmt::format("in a deck: data.val_fraction of at most {:.4g}; for `choir prepare text`: a "
+                    "greater --train-fraction",
+                    1.0 - 1.0 / static_cast<double>(std::max<std::int64_t>(total, 2))));
 
   Workplace workplace(out_dir);
-  ShardWriter writer(workplace.path(), *summary.tokenizer, summary.train_tokens,
+  ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens,
                      options.tokens_per_shard);
-  write_shards(files, writer, *summary.tokenizer);
+  write_shards(files, writer, *summary.vocabulary);
   if (writer.written() != total)
     throw DataError(fmt::format("text '{}' changed while it was read", files.front().path));
   summary.train_shards = writer.train_shards();
   summary.val_shards = writer.val_shards();
-  summary.tokenizer->save(workplace.path() + "/vocab.json");
+  summary.vocabulary->save(workplace.path() + "/vocab.json");
   write_meta(summary, workplace.path());
   workplace.commit();
   summary.folder = workplace.final_path();

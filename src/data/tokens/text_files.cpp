@@ -4,9 +4,8 @@
 #include <filesystem>
 
 #include "choir/core/error.hpp"
-#include "choir/data/text/tokenizer.hpp"
-#include "choir/data/utf8.hpp"
 #include "src/data/posix_file.hpp"
+#include "src/data/vocabulary/utf8.hpp"
 
 namespace choir {
 namespace {

@@ -5,13 +5,12 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include "choir/core/json_value.hpp"
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
-#include "choir/data/tokens/token_file.hpp"
 #include "src/data/posix_file.hpp"
-#include "src/data/tokens/megatron_index.hpp"
+#include "src/data/tokens/token_file.hpp"
 
 namespace choir {
 namespace {
@@ -66,7 +65,8 @@ std::vector<std::string> of_split(const std::vector<std::string>& names, Split s
 void check_shards(const std::string& folder, Split split, std::size_t found) {
   std::ifstream file(folder + "/meta.json");
   if (!file) return;
-  const auto meta = nlohmann::json::parse(file, nullptr, false);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto meta = json_unless_broken(text);
   const char* key = split == Split::train ? "train_shards" : "val_shards";
   if (!meta.is_object() || !meta.contains(key) || !meta[key].is_number_unsigned()) return;
   const auto expected = meta[key].get<std::size_t>();

@@ -30,16 +30,6 @@ int numa_node_of(std::string pci) {
   return node;
 }
 
-/// Dense bf16 products with fp32 sums: FLOP per cycle and multiprocessor, from the white papers of
-/// the architectures.
-double bf16_flops_per_cycle(int major, int minor) {
-  if (major == 8 && minor == 0) return 2048;  // A100
-  if (major == 8) return 1024;                // GA10x, AD10x
-  if (major == 9) return 4096;                // H100, H200
-  if (major == 10) return 8192;               // B100, B200
-  return 0;
-}
-
 Card card_number(int ordinal) {
   cudaDeviceProp properties{};
   CHOIR_CUDA(cudaGetDeviceProperties(&properties, ordinal));
@@ -57,8 +47,7 @@ Card card_number(int ordinal) {
   card.minor = properties.minor;
   card.multiprocessors = properties.multiProcessorCount;
   card.memory = properties.totalGlobalMem;
-  card.peak_bf16_flops = bf16_flops_per_cycle(card.major, card.minor) * 1e3 * kilohertz *
-                         static_cast<double>(card.multiprocessors);
+  card.peak_bf16_flops = peak_bf16_flops(card, 1e3 * kilohertz);
   return card;
 }
 

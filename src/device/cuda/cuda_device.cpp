@@ -215,6 +215,13 @@ void CudaDevice::enter_thread() {
   CHOIR_CUDA(cudaSetDevice(card_.ordinal));
 }
 
+std::size_t free_memory(const Device& device) {
+  if (card_of(device) == nullptr) return 0;
+  std::size_t free = 0, total = 0;
+  CHOIR_CUDA(cudaMemGetInfo(&free, &total));
+  return free;
+}
+
 const Card* card_of(const Device& device) {
   const auto* cuda = dynamic_cast<const CudaDevice*>(&device);
   return cuda == nullptr ? nullptr : &cuda->card();

@@ -1,22 +1,25 @@
 // NCCL for GPUs that are not there: a library with the functions that choir opens, between
 // processes of one machine. The id names a piece of shared memory with a channel between every two
 // ranks; collectives are queued on the stream like kernels, and exchange everything with everybody.
-// Sums are taken from rank 0 upward, so that they differ in their bits from those of a tree.
+// Sums are taken from rank 0 upward, so that they differ in their bits from those of a tree. As the
+// real one's, destroying and aborting a communicator end only when no graph has work of it.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "choir/core/dtype.hpp"
-#include "src/comm/cuda/nccl_api.hpp"
+#include "src/comm/nccl/nccl_api.hpp"
 #include "test/host_cuda/runtime.hpp"
 
 using choir::nccl::Config;
@@ -54,6 +57,8 @@ struct Communicator {
   std::string name;
   int most_blocks = 0;  ///< of a kernel
   bool ready = false, aborted = false;
+  std::shared_ptr<int> recorded =
+      std::make_shared<int>(0);  ///< every recorded operation has it too
 };
 
 // What tests break on purpose.
@@ -203,11 +208,21 @@ Result answer() {
   return busy_answers > 0 ? Result::in_progress : Result::success;
 }
 
+void put_on(cudaStream_t stream, const Communicator& comm,
+            std::function<host_cuda::Progress()> begin) {
+  const bool records = host_cuda::runtime().capturing != nullptr;
+  host_cuda::queue_for_peers(stream, [graph = records ? comm.recorded : nullptr,
+                                      begin = std::move(begin)] { return begin(); });
+}
+
+bool in_graphs(const Communicator& comm) {
+  return comm.recorded.use_count() > 1;
+}
+
 /// What is called in a group is queued when the group ends, as with the real one.
-Result queue(cudaStream_t stream, std::function<host_cuda::Progress()> begin) {
-  const auto put = [stream, begin = std::move(begin)] {
-    host_cuda::queue_for_peers(stream, begin);
-  };
+Result queue(cudaStream_t stream, const Communicator& comm,
+             std::function<host_cuda::Progress()> begin) {
+  const auto put = [stream, &comm, begin = std::move(begin)] { put_on(stream, comm, begin); };
   if (calls_in_group < 0) {
     put();
     return answer();
@@ -218,7 +233,7 @@ Result queue(cudaStream_t stream, std::function<host_cuda::Progress()> begin) {
 }
 
 void queue_exchange(cudaStream_t stream, Communicator& comm, std::vector<Transfer> transfers) {
-  host_cuda::queue_for_peers(stream, [&comm, transfers = std::move(transfers)] {
+  put_on(stream, comm, [&comm, transfers = std::move(transfers)] {
     return [exchange = Exchange(comm, transfers)]() mutable { return exchange.advance(); };
   });
 }
@@ -303,6 +318,11 @@ Result ncclCommFinalize(void*) {
 
 Result ncclCommDestroy(void* handle) {
   auto* comm = static_cast<Communicator*>(handle);
+  if (in_graphs(*comm)) {
+    std::fprintf(stderr, "ncclCommDestroy while a graph has work of %s: it would wait\n",
+                 comm->name.c_str());
+    std::abort();
+  }
   shm_unlink(comm->name.c_str());  // by the first; the others still have it mapped
   munmap(comm->shared, comm->size);
   blocks -= comm->most_blocks;
@@ -316,6 +336,7 @@ Result ncclCommAbort(void* handle) {
   shm_unlink(comm->name.c_str());
   comm->aborted = true;
   blocks -= comm->most_blocks;
+  while (in_graphs(*comm)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return Result::success;
 }
 
@@ -352,7 +373,7 @@ Result ncclGroupEnd() {
 Result ncclAllReduce(const void* send, void* receive, std::size_t count, Type type, Op op,
                      void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
-  return queue(stream, [=] {
+  return queue(stream, *c, [=] {
     return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
       std::memcpy(receive, sum.data(), sum.size());
     });
@@ -363,7 +384,7 @@ Result ncclReduceScatter(const void* send, void* receive, std::size_t count, Typ
   auto* c = static_cast<Communicator*>(comm);
   const auto ranks = static_cast<std::size_t>(c->ranks);
   const std::size_t bytes = count * bytes_of(type);
-  return queue(stream, [=] {
+  return queue(stream, *c, [=] {
     return reduced(*c, send, count * ranks, type, op, [=](const std::vector<char>& sum) {
       std::memcpy(receive, sum.data() + static_cast<std::size_t>(c->rank) * bytes, bytes);
     });
@@ -373,7 +394,7 @@ Result ncclAllGather(const void* send, void* receive, std::size_t count, Type ty
                      cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
   const std::size_t bytes = count * bytes_of(type);
-  return queue(stream, [=] {
+  return queue(stream, *c, [=] {
     return share(*c, static_cast<const char*>(send), bytes, [=](const Parts& all) {
       for (std::size_t p = 0; p < all.size(); ++p)
         std::memcpy(static_cast<char*>(receive) + p * bytes, all[p].data(), bytes);
@@ -383,7 +404,7 @@ Result ncclAllGather(const void* send, void* receive, std::size_t count, Type ty
 Result ncclBroadcast(const void* send, void* receive, std::size_t count, Type type, int root,
                      void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
-  return queue(stream, [=] {
+  return queue(stream, *c, [=] {
     return share(*c, static_cast<const char*>(send), count * bytes_of(type), [=](const Parts& all) {
       const auto& from = all[static_cast<std::size_t>(root)];
       std::memcpy(receive, from.data(), from.size());
@@ -393,7 +414,7 @@ Result ncclBroadcast(const void* send, void* receive, std::size_t count, Type ty
 Result ncclReduce(const void* send, void* receive, std::size_t count, Type type, Op op, int root,
                   void* comm, cudaStream_t stream) {
   auto* c = static_cast<Communicator*>(comm);
-  return queue(stream, [=] {
+  return queue(stream, *c, [=] {
     return reduced(*c, send, count, type, op, [=](const std::vector<char>& sum) {
       if (c->rank == root) std::memcpy(receive, sum.data(), sum.size());
     });

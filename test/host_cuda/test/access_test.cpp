@@ -1,5 +1,5 @@
 // The arithmetic that launchers and kernels share, where it can be asked directly.
-#include "kernels/access.cuh"
+#include "kernels/cuda/access.cuh"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "choir/device/cuda.hpp"
-#include "kernels/collective.cuh"
-#include "kernels/ptx.cuh"
+#include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace choir::cuda {
 namespace {
@@ -47,6 +47,19 @@ TEST_P(Seeded, BarriersOrderAWholeBlock) {
   });
   const int expected = 3 * (95 * 96 / 2) + 96 * 3;
   EXPECT_EQ(sums, std::vector<int>(kThreads, expected));
+}
+
+// A block of sm_86 and sm_89 has 99 KB, its kernel's arrays included.
+TEST(SharedMemory, MoreThanTheSmallestGpuHasIsADefect) {
+  const auto kernel = [] {
+    CHOIR_SHARED_ARRAY(float, values, 256);
+    values[threadIdx.x] = 1;
+  };
+  run(32, kernel, 1, 98 * 1024);
+  EXPECT_DEATH(run(32, kernel, 1, 98 * 1024 + 16), "shared memory");
+  EXPECT_DEATH(run(
+                   32, [] {}, 1, 99 * 1024 + 16),
+               "shared memory");
 }
 
 TEST_P(Seeded, ThreadsThatHaveLeftDoNotHoldABarrierUp) {

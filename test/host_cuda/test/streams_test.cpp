@@ -6,7 +6,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/device/cuda.hpp"
-#include "kernels/launch.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "test/host_cuda/runtime.hpp"
 
 namespace choir::cuda {

@@ -1,6 +1,6 @@
 // What the boards of several nodes show, put together through files. The nodes are rehearsed: one
 // is cut into several that share no memory.
-#include "choir/comm/flight_exchange.hpp"
+#include "choir/comm/watch/flight_exchange.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <filesystem>
 #include <thread>
 
-#include "choir/comm/mesh.hpp"
-#include "choir/comm/mpi_session.hpp"
-#include "choir/comm/watchdog.hpp"
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/comm/watch/watchdog.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/process.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {

@@ -7,12 +7,12 @@
 #include <functional>
 #include <set>
 
-#include "choir/comm/call_check.hpp"
-#include "choir/comm/flight_recorder.hpp"
-#include "choir/comm/heartbeat_board.hpp"
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/flight_log.hpp"
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/comm/watch/heartbeat_board.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/call_check.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"

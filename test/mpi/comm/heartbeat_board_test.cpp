@@ -1,10 +1,9 @@
 // Who is behind, as every rank of a node sees it.
-#include "choir/comm/heartbeat_board.hpp"
+#include "choir/comm/watch/heartbeat_board.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/comm/mesh.hpp"
-#include "choir/comm/mpi_session.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {

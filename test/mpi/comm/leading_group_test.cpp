@@ -1,5 +1,5 @@
 // Meshes over the first ranks of the world, while the others sleep.
-#include "choir/comm/leading_group.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <thread>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
 #include "test/support/mpi_test.hpp"
 

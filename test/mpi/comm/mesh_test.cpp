@@ -1,11 +1,11 @@
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "choir/comm/bench_collectives.hpp"
 #include "choir/core/error.hpp"
+#include "choir/lab/bench/bench_collectives.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir::test {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "choir/comm/flight_recorder.hpp"
-#include "choir/comm/mesh.hpp"
-#include "choir/comm/watchdog.hpp"
+#include "choir/comm/flight_log.hpp"
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/comm/watch/watchdog.hpp"
 #include "choir/core/clock.hpp"
 #include "test/support/mpi_test.hpp"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
@@ -139,7 +139,7 @@ TEST_F(DatasetTest, TextIsPreparedOnFirstUseAndOnlyThen) {
     said.clear();
     const auto data = Dataset::open(comm(), c);
     EXPECT_ALL_RANKS((said.find(words) != std::string::npos) == (comm().rank() == 0)) << said;
-    EXPECT_ALL_RANKS(data->tokenizer() != nullptr && data->tokenizer()->vocab_size() == 23);
+    EXPECT_ALL_RANKS(data->vocabulary() != nullptr && data->vocabulary()->size() == 23);
     EXPECT_ALL_RANKS(trains_right(*data, 0));
     EXPECT_ALL_RANKS(evaluates_right(*data));
   }
@@ -254,7 +254,7 @@ TEST_F(DatasetTest, RawFilesNeedAVocabularySize) {
   EXPECT_ALL_RANKS(refused);
   c.vocab_size = 50257;
   const auto data = Dataset::open(comm(), c);
-  EXPECT_ALL_RANKS(!data->has_validation() && data->tokenizer() == nullptr &&
+  EXPECT_ALL_RANKS(!data->has_validation() && data->vocabulary() == nullptr &&
                    data->eval_calls() == 0);
   c.vocab_size = 77;
   const std::string said = test::data_error_of([&] { Dataset::open(comm(), c); });

@@ -2,7 +2,7 @@
 // files.
 #include <numeric>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/data/tokens/bench_readers.hpp"
 #include "choir/data/tokens/token_reader.hpp"
 #include "test/support/mpi_test.hpp"

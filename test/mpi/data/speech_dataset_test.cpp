@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <set>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/data/tokens/batch.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"

@@ -1,6 +1,6 @@
 // The executor on real messages: every schedule, every tensor the right one, no deadlock whatever
 // the durations; the simulator's clock; peers that do not answer.
-#include "choir/parallel/pipeline_executor.hpp"
+#include "choir/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,9 @@
 #include <mutex>
 #include <thread>
 
-#include "choir/comm/mesh.hpp"
-#include "choir/comm/null_communicator.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/parallel/pipeline_times.hpp"
+#include "src/comm/null_communicator.hpp"
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi/parallel/deaf_communicator.hpp"
 #include "test/support/count_allocations.hpp"

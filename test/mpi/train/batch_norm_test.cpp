@@ -1,10 +1,10 @@
 // Batch normalisation in any layout: statistics are of global micro-batches, and running ones are
 // those of one rank.
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/checkpoint/store.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/store/store.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/speech_case.hpp"
 
 namespace choir::test {
@@ -85,19 +85,6 @@ TEST(BatchNormLayouts, RunningStatisticsAreThoseOfOneRank) {
       EXPECT_ALL_RANKS(holds_statistics(many, found)) << grid.to_string();
     }
   }
-}
-
-TEST(BatchNormLayouts, StatisticsOfOneRankAloneAreSeen) {
-  Meshes meshes;
-  EngineOptions options = speech_options(batch_normed(), "fp64", kMicroBatches);
-  SingleRank single;
-  SpeechRun one(options, *single.mesh);
-  one.step();
-  if (world_size() == 1 || kMicroBatches % world_size() != 0) return;
-  options.control = NegativeControl::statistics_unreduced;
-  SpeechRun many(laid_out(options, {}, kMicroBatches), meshes.of({}));
-  many.step();
-  EXPECT_ALL_RANKS(!holds_statistics(many, statistics_of(one)));
 }
 
 TEST(BatchNormLayouts, CheckpointsKnowNoLayout) {

@@ -1,5 +1,5 @@
 // What a bench says of the stages of a real step.
-#include "choir/train/bench/bench_pipeline.hpp"
+#include "choir/lab/bench/bench_pipeline.hpp"
 
 #include <gtest/gtest.h>
 

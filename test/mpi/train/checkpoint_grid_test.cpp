@@ -5,12 +5,12 @@
 #include <array>
 #include <set>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/text/generator.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 
 namespace choir {
 namespace {
@@ -265,9 +265,9 @@ double validation_over(test::EngineRun& run) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.gpt().block_size;
+  config.block_size = options.model.as<GptConfig>().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.gpt().vocab_size;
+  config.vocab_size = options.model.as<GptConfig>().vocab_size;
   config.eval_windows = 13;  // seven micro-batches, the last half full
   const auto data = Dataset::open(run.mesh().along(Axis::data), config);
   return validation_loss(run.engine().instance(), *data, run.mesh());

@@ -1,11 +1,11 @@
 // A run saved by any number of ranks goes on alone, to the bit; validation does not see ranks.
 #include <gtest/gtest.h>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -58,9 +58,9 @@ double loss_over(Mesh& mesh) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.gpt().block_size;
+  config.block_size = options.model.as<GptConfig>().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.gpt().vocab_size;
+  config.vocab_size = options.model.as<GptConfig>().vocab_size;
   config.eval_windows = 13;  // seven micro-batches, the last half full
   const auto data = Dataset::open(mesh.along(Axis::data), config);
   return validation_loss(run.engine().instance(), *data, mesh);

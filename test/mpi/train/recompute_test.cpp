@@ -41,7 +41,7 @@ Curve train(const GptConfig& model, const char* precision, bool sequence, Recomp
   EngineOptions options =
       test::engine_options(model, precision, kMicroBatches / mesh.along(Axis::data).size());
   options.sequence = sequence;
-  options.model.gpt().recompute = recompute;
+  options.model.as<GptConfig>().recompute = recompute;
   test::EngineRun run(options, mesh);
   Curve curve;
   curve.losses = run.losses(3);
@@ -80,9 +80,9 @@ TEST(SharedRecompute, FullKeepsAShareOfTheEntrance) {
   if (16 % ranks != 0) GTEST_SKIP() << "needs 2^n ranks";
   const auto planned = [&](std::int64_t layers, bool sequence) {
     EngineOptions options = test::engine_options(gpt(), "fp64", 1);
-    options.model.gpt().block_size = 8;
-    options.model.gpt().n_layer = layers;
-    options.model.gpt().recompute = Recompute::full;
+    options.model.as<GptConfig>().block_size = 8;
+    options.model.as<GptConfig>().n_layer = layers;
+    options.model.as<GptConfig>().recompute = Recompute::full;
     options.sequence = sequence;
     return plan_step(options, Layout(ranks, 1, 1, 1), 0, ranks, false).arena_bytes;
   };

@@ -2,10 +2,10 @@
 // bits as on one rank; also when the layout changes in the middle.
 #include <gtest/gtest.h>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/layout_case.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 
 namespace choir {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "choir/train/step_planner.hpp"
-#include "choir/train/synthetic/synthetic_utterances.hpp"
-#include "choir/train/verify/verify_record.hpp"
+#include "choir/lab/verify/verify_record.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "src/models/fastconformer/synthetic_speech.hpp"
 #include "test/mpi/train/layout_case.hpp"
-#include "test/unit/model/fastconformer_case.hpp"
+#include "test/unit/models/fastconformer/fastconformer_case.hpp"
 
 namespace choir {
 namespace {
@@ -45,7 +45,7 @@ EngineOptions laid_out(const EngineOptions& options, const GridLayout& grid, int
 class SpeechRun {
  public:
   SpeechRun(EngineOptions options, Mesh& mesh)
-      : speech_(options.seed, options.model.fastconformer()),
+      : speech_(options.seed, options.model.as<FastConformerConfig>()),
         plan_(planned(options, mesh)),
         engine_(options, device_, mesh, plan_.arena_bytes) {
     engine_.instance().initialise(options.seed);
@@ -56,7 +56,7 @@ class SpeechRun {
   bool had_padding() const { return had_padding_; }
 
   StepResult step(std::int64_t step) {
-    const auto targets = static_cast<double>(speech_.targets(step * kMicroBatches, kMicroBatches));
+    const ByTerm targets = speech_.targets(step * kMicroBatches, kMicroBatches);
     engine_.step(
         step,
         [&](std::int64_t j) {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -77,7 +77,6 @@ inline Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
 
 inline Curve alone(EngineOptions options, int steps = kSteps) {
   options.sequence = false;
-  options.alter = {};
   SingleRank single;
   return train(options, *single.mesh, steps);
 }

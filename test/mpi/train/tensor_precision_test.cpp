@@ -103,7 +103,7 @@ TEST(TensorPrecision, ReproducibleOverTheOtherAxes) {
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const GptConfig& model : {gpt(), llama(1)}) {
       EngineOptions options = options_of(model, true);
-      options.model.gpt().label_smoothing = 0.1;
+      options.model.as<GptConfig>().label_smoothing = 0.1;
       options.precision = precision_of(precision);
       if (options.precision.compute == DType::f16)
         options.loss_scaling = {.start = 1024, .window = 0};

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/text/generator.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/mpi/train/tensor_case.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 
 namespace choir {
 namespace {
@@ -129,7 +129,7 @@ TEST(TensorParallel, SharesShrinkWhatIsKept) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   const auto peak = [](const Layout& layout, bool sequence) {
     EngineOptions options = options_of(gpt(), sequence);
-    options.model.gpt().n_layer = 8;
+    options.model.as<GptConfig>().n_layer = 8;
     return plan_step(options, layout, 0, 1, false).arena_bytes;
   };
   const Layout layout(test::world_size(), 1, 1, 1);
@@ -137,94 +137,14 @@ TEST(TensorParallel, SharesShrinkWhatIsKept) {
   EXPECT_LT(peak(layout, true), peak(layout, false));
 }
 
-// Negative controls: a broken rule is seen.
-TEST(TensorParallel, PartialGradientsLeftUnsummedAreSeen) {
-  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
-  EngineOptions options = options_of(gpt(), true);
-  const Curve one = alone(options, 3);
-  options.alter = [](ParameterSet& set) {
-    for (Parameter& p : set.parameters()) p.shard.partial.clear();
-  };
-  options.micro_batches = kMicroBatches;
-  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
-  test::EngineRun run(options, *mesh);
-  run.losses(3);
-  EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
-  EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
-      << "and the ranks drift apart";
-}
-
-TEST(TensorParallel, LocalLabelSmoothingIsSeen) {
-  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
-  EngineOptions options = options_of(gpt(), false);
-  options.model.gpt().label_smoothing = 0.05;
-  const Curve one = alone(options, 3);
-  options.control = NegativeControl::local_smoothing;
-  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
-  const Curve many = train(options, *mesh, 3);
-  EXPECT_ALL_RANKS(std::abs(many.losses[0] - one.losses[0]) > 1e-6);
-  EXPECT_ALL_RANKS(test::distance(one.state, many.state) > 1e-6);
-}
-
-TEST(TensorParallel, CopiesOfHeadsLeftUnsummedAreSeen) {
-  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
-  EngineOptions options = options_of(llama(1), false);
-  options.grad_clip = 0;  // the norm is another one, too
-  const Curve one = alone(options, 3);
-  // As if every rank had heads of its own, but initialised as the one they share.
-  std::vector<ShardSpec> right;
-  options.alter = [&](ParameterSet& set) {
-    for (Parameter& p : set.parameters()) {
-      right.push_back(p.shard);
-      if (p.shard.sections.size() != 3) continue;
-      for (const std::size_t s : {1, 2}) {
-        p.shard.sections[s].extent *= set.tensor().ranks;
-        p.shard.sections[s].parts = 0;
-      }
-    }
-  };
-  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
-  test::EngineRun run(options, *mesh);
-  ModelInstance& instance = run.engine().instance();
-  const std::size_t n = instance.parameters().parameters().size();
-  for (std::size_t i = 0; i < n; ++i)  // the plan has altered a set of its own before
-    instance.parameters().parameters()[i].shard = right[right.size() - n + i];
-  instance.initialise(options.seed);
-  const std::vector<double> losses = run.losses(3);
-  EXPECT_ALL_RANKS(std::abs(losses[0] - one.losses[0]) <= 1e-12);
-  EXPECT_ALL_RANKS(std::abs(losses[2] - one.losses[2]) > 1e-9);
-}
-
-TEST(TensorParallel, AReplicatedWeightCountedTwiceIsSeen) {
-  if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
-  EngineOptions options = options_of(gpt(), false);
-  const Curve one = alone(options, 3);
-  // Norms described as if each rank held a part of a longer vector.
-  options.alter = [](ParameterSet& set) {
-    for (Parameter& p : set.parameters())
-      if (p.name.find("norm") != std::string::npos) {
-        p.shape = {p.shape[0] * set.tensor().ranks};
-        p.shard.split_dim = 0;
-      }
-  };
-  const auto mesh = mesh_of(Layout(test::world_size(), 1, 1, 1));
-  test::EngineRun run(options, *mesh);
-  const StepResult first = run.step();
-  EXPECT_ALL_RANKS(std::abs(first.loss - one.losses[0]) <= 1e-12);
-  EXPECT_ALL_RANKS(std::abs(first.grad_norm - one.norms[0]) > 1e-9);
-  // Another factor of the clip: AdamW hardly sees it in one step, its moments do.
-  run.step();
-  EXPECT_ALL_RANKS(std::abs(run.step().loss - one.losses[2]) > 1e-12);
-}
-
 double validation(const EngineOptions& options, Mesh& mesh) {
   test::EngineRun run(options, mesh);
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.gpt().block_size;
+  config.block_size = options.model.as<GptConfig>().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.gpt().vocab_size;
+  config.vocab_size = options.model.as<GptConfig>().vocab_size;
   config.eval_windows = 13;
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);

@@ -2,10 +2,10 @@
 // training of one rank that has it whole; a checkpoint knows no tiles.
 #include <gtest/gtest.h>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -58,7 +58,7 @@ TEST(Tile, TrainsAsOneRankWithTheWholeLayer) {
     options.grad_clip = 0.5;
     test::SingleRank single;
     const Curve one = train(options, *single.mesh);
-    options.model.gpt().tile = 4;
+    options.model.as<GptConfig>().tile = 4;
     for (const int t : {1, 2, 4})
       for (const int p : {1, 2}) {
         if (n % (t * p) != 0) continue;
@@ -71,7 +71,7 @@ TEST(Tile, TrainsAsOneRankWithTheWholeLayer) {
               if (sequence && t == 1) continue;
               options.zero = zero;
               options.sequence = sequence;
-              options.model.gpt().recompute = recompute;
+              options.model.as<GptConfig>().recompute = recompute;
               expect_equal(one, train(options, *mesh),
                            fmt::format("{} stage {} prefetch {}{}{}", mesh->layout().to_string(),
                                        zero.stage, zero.prefetch, sequence ? " sequence" : "",
@@ -86,7 +86,7 @@ TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
   if (n == 3) GTEST_SKIP() << "its tree wants powers of two";
   const auto mesh = Mesh::over_world(Layout(1, 1, n, 1), Transport::automatic);
   EngineOptions options = test::engine_options(model_of(true), "bf16-mixed", 1, true);
-  options.model.gpt().tile = 2;
+  options.model.as<GptConfig>().tile = 2;
   const Curve whole = train(options, *mesh);
   for (const int stage : {1, 2, 3}) {
     options.zero.stage = stage;
@@ -99,7 +99,7 @@ TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
 /// Saves a run of `from` tiles and loads it into one of `to` tiles of another stage.
 void carries_over(Mesh& mesh, const std::string& path, const char* precision, int from, int to) {
   EngineOptions options = test::engine_options(model_of(true), precision, 1);
-  options.model.gpt().tile = from;
+  options.model.as<GptConfig>().tile = from;
   options.zero.stage = from == 1 ? 1 : 3;
   test::EngineRun run(options, mesh);
   run.losses(3);
@@ -107,7 +107,7 @@ void carries_over(Mesh& mesh, const std::string& path, const char* precision, in
   CheckpointStore store(path, mesh.world());
   EXPECT_ALL_RANKS(
       store.save({.step = 3, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
-  options.model.gpt().tile = to;
+  options.model.as<GptConfig>().tile = to;
   options.zero.stage = to == 1 ? 0 : 3;
   options.seed = 99;
   test::EngineRun other(options, mesh);

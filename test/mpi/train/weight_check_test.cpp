@@ -1,13 +1,13 @@
 // A bit of a weight turns on one rank: the rank and the parameter are named on all of them.
-#include "choir/train/watch/weight_check.hpp"
+#include "choir/train/loop/weight_check.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/checkpoint/collectives.hpp"
 #include "choir/core/error.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {

@@ -2,12 +2,12 @@
 // the layout and the stage, the same training as on one rank that has everything.
 #include <gtest/gtest.h>
 
-#include "choir/checkpoint/collectives.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/text/generator.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -186,9 +186,9 @@ double validation(const EngineOptions& options, Mesh& mesh) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.gpt().block_size;
+  config.block_size = options.model.as<GptConfig>().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.gpt().vocab_size;
+  config.vocab_size = options.model.as<GptConfig>().vocab_size;
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);
@@ -267,27 +267,6 @@ TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
       require_equal_parameters(next.engine(), "parameters after loading");
     }
   }
-}
-
-// Negative controls: a broken rule is seen.
-TEST(ZeroTensor, PartialGradientsLeftUnsummedAreSeen) {
-  EngineOptions options = options_of(model_of(false));
-  const Curve one = alone(options, 3);
-  options.sequence = true;
-  options.alter = [](ParameterSet& set) {
-    for (Parameter& p : set.parameters()) p.shard.partial.clear();
-  };
-  for (const Layout& layout : layouts())
-    for (const int stage : {1, 2, 3}) {
-      options.zero.stage = stage;
-      options.micro_batches = kMicroBatches / layout.size(Axis::data);
-      const auto mesh = Mesh::over_world(layout, Transport::automatic);
-      test::EngineRun run(options, *mesh);
-      run.losses(3);
-      EXPECT_ALL_RANKS(test::distance(one.state, run.state()) > 1e-9);
-      EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
-          << "and the ranks drift apart, stage " << stage;
-    }
 }
 
 // One element of one norm on one rank, in whatever memory that rank keeps of it.

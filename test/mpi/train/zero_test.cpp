@@ -1,14 +1,15 @@
 // Whatever the ZeRO stage, the number of ranks, the groups and the accumulation: the same training
 // as on one rank that has everything.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include "choir/checkpoint/collectives.hpp"
 #include "choir/comm/agreement.hpp"
-#include "choir/train/save/train_checkpoint.hpp"
-#include "choir/train/text/generator.hpp"
-#include "choir/train/text/token_data.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/token_data.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
 #include "test/support/mpi_test.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -224,9 +225,9 @@ double loss_over(Mesh& mesh, const ZeroOptions& zero) {
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
-  config.block_size = options.model.gpt().block_size;
+  config.block_size = options.model.as<GptConfig>().block_size;
   config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.gpt().vocab_size;
+  config.vocab_size = options.model.as<GptConfig>().vocab_size;
   config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
   const auto data = Dataset::open(mesh.along(Axis::data), config);
   return validation_loss(run.engine().instance(), *data, mesh);
@@ -307,7 +308,8 @@ TEST(Zero, NegativeControlPiecesOffByOne) {
       for (StoredPiece& piece : tensor.pieces) --piece.first;
   bool refused = false;
   try {
-    CheckpointStore("/nonexistent", mesh->world()).save({.step = 1, .json = "{}"}, tensors);
+    const std::string folder = testing::TempDir() + "choir_refused_" + std::to_string(::getpid());
+    CheckpointStore(folder, mesh->world()).save({.step = 1, .json = "{}"}, tensors);
   } catch (const Error&) {
     refused = true;
   }

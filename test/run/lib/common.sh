@@ -59,6 +59,14 @@ run() {  # run RANKS ARGUMENT...
   cat stdout stderr >out
 }
 
+# run_broken RULE RANKS ARGUMENT...: by a program that breaks this rule of test/mutants/rules.txt; empty: none.
+run_broken() {
+  local rule=$1
+  shift
+  [ -z "$rule" ] || grep -q "^rule $rule:" "$root/test/mutants/rules.txt" || fail "rule $rule" "test/mutants/rules.txt has no such rule"
+  CHOIR_MUTANT=$rule choir=$build/choir${rule:+_mutants} run "$@"
+}
+
 # start RANKS ARGUMENT...: the same in the background; $pid is the launcher. end: waits, sets $code.
 start() {
   local ranks=$1
@@ -107,6 +115,16 @@ expect() {  # expect NAME CODE [WORDS...]
       show_output
       return 1
     fi
+  done
+  pass "$name"
+}
+
+# One check: a run's start.txt, which has what does not fit on the screen of its start, has each of these words.
+started() {  # started NAME RUN WORDS...
+  local name=$1 file=$2/start.txt words
+  shift 2
+  for words in "$@"; do
+    grep -qF -- "$words" "$file" || { fail "$name" "$file lacks: $words"; return 1; }
   done
   pass "$name"
 }

@@ -42,7 +42,7 @@ hidden "$bundle" "$out/portable/choir" --version >out 2>&1 || code=$?
 check "hidden means hidden: the original does not start" test "$code" -ne 0
 bare() { hidden env -i PATH=/usr/bin:/bin HOME="$work" OMP_NUM_THREADS=1 "$bundle/run" "$@"; }
 code=0 command="run mpiexec -n 2 choir train, hidden"
-(cd "$bundle" && bare mpiexec -n 2 choir train inputs/debug.json data.train="$work/text.txt" run.dir="$work/run" train.max_steps=20) \
+(cd "$bundle" && bare mpiexec -n 2 choir train inputs/debug.json data.train="$work/text.txt" run.dir="$work/run" train.max_steps=20 log.verbose=true) \
   >out 2>&1 || code=$?
 expect "two ranks train without the libraries of this machine" 0 "rank=1/1" "summary:"
 code=0 command="run choir generate, hidden"

@@ -1,4 +1,4 @@
-#include "choir/comm/abort_hook.hpp"
+#include "src/comm/watch/abort_hook.hpp"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "choir/comm/device_choice.hpp"
+#include "choir/comm/mesh/device_choice.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {

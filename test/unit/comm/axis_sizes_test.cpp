@@ -1,4 +1,4 @@
-#include "choir/comm/axis_sizes.hpp"
+#include "choir/comm/layout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 #include <thread>
 #include <vector>
 
-#include "choir/comm/flight_recorder.hpp"
 #include "test/support/count_allocations.hpp"
 
 namespace choir {

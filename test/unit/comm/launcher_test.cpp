@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "choir/comm/mpi_session.hpp"
+#include "choir/comm/mpi/mpi_session.hpp"
 
 namespace choir {
 namespace {

@@ -1,10 +1,10 @@
-#include "choir/comm/null_communicator.hpp"
+#include "src/comm/null_communicator.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
 
 namespace choir {

@@ -1,4 +1,4 @@
-#include "choir/comm/watchdog.hpp"
+#include "choir/comm/watch/watchdog.hpp"
 
 #include <gtest/gtest.h>
 

@@ -20,6 +20,7 @@ struct Part {
   Colour colour = Colour::green;
   double time = 0;
   std::int64_t ranks = 0;
+  int width = 0;
 };
 struct Thing {
   Part part;
@@ -38,6 +39,7 @@ KeyTable<Thing> make_table() {
   part.add("colour", &Part::colour, "", "A colour.").one_of({"red", "green"}, {"blue"});
   part.add("time", &Part::time, "seconds", "A time.").in_seconds().at_least(0);
   part.add("ranks", &Part::ranks, "", "Ranks.").or_word("auto").at_least(0);
+  part.add("width", &Part::width, "", "A width.").at_least(0);
   table.top().add("top", &Thing::top, "", "Top.").one_of({"a", "b"});
   table.foreign(
       {{"apple_count", "part.count", "Grocer"}, {"peel", "needs no peeling here", "Grocer"}});
@@ -135,7 +137,17 @@ TEST(KeyTable, RangesAndNames) {
   EXPECT_EQ(complaint(R"({"part": {"colour": "blue"}})"),
             "t.json:1: part.colour = \"blue\" is not yet supported; legal now: red, green");
   EXPECT_NE(complaint(R"({"part": {"ranks": 99999999999999999999}})"), "");
-  EXPECT_NE(complaint(R"({"part": {"ranks": 9223372036854775808}})"), "");
+  EXPECT_EQ(complaint(R"({"part": {"ranks": 9223372036854775808}})"),
+            "t.json:1: part.ranks = 9223372036854775808 is too large for an integer; legal: value "
+            ">= 0, value <= 9223372036854775807");
+  EXPECT_EQ(complaint(R"({"part": {"width": 9223372036854775807}})"),
+            "t.json:1: part.width = 9223372036854775807 is out of range; legal: value >= 0, value "
+            "<= 2147483647");
+}
+
+TEST(KeyTable, WhatIsNotUtf8IsRefused) {
+  EXPECT_NE(complaint("{}", {"part.text=caf\xe9"}).find("is not UTF-8"), std::string::npos);
+  EXPECT_EQ(complaint("{}", {"part.text=caf\xc3\xa9"}), "");
 }
 
 TEST(KeyTable, UnknownKeysGetTheNearestLegalOne) {
@@ -224,7 +236,7 @@ TEST(KeyTable, DescribesItselfAndItsSchema) {
   EXPECT_EQ(part["properties"]["count"]["minimum"], 1);
   EXPECT_EQ(part["properties"]["rate"]["exclusiveMaximum"], 1.0);
   EXPECT_EQ(part["properties"]["colour"]["enum"], (nlohmann::json{"red", "green"}));
-  EXPECT_EQ(part["properties"].size(), 9u);
+  EXPECT_EQ(part["properties"].size(), 10u);
 }
 
 TEST(KeyTable, Durations) {

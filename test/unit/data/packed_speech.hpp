@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/audio/audio_shard.hpp"
 #include "choir/data/speech/label_file.hpp"
 #include "choir/data/speech/speech_blend.hpp"
+#include "src/data/audio/audio_shard.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir::test {

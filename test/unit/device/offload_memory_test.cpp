@@ -9,7 +9,7 @@
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/device/null_device.hpp"
-#include "test/unit/checkpoint/fixtures.hpp"
+#include "test/unit/store/fixtures.hpp"
 
 namespace choir {
 namespace {

@@ -1,11 +1,11 @@
 // Who has which positions and heads: pure functions, for any rank of any number.
-#include "choir/nn/context_axis.hpp"
+#include "choir/nn/axes/context_axis.hpp"
 
 #include <gtest/gtest.h>
 
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
-#include "choir/nn/dropout.hpp"
+#include "choir/nn/layers/dropout.hpp"
 
 namespace choir {
 namespace {

@@ -1,5 +1,5 @@
 // Dropout as a layer: the mask belongs to the sample and to the layer, not to the batch.
-#include "choir/nn/dropout.hpp"
+#include "choir/nn/layers/dropout.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 // A micro-batch in flight: what is saved comes back in order, and postponed weight gradients are
 // the same as immediate ones.
 #include "choir/nn/pass.hpp"
+#include "choir/models/gpt/gpt.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,6 +21,21 @@ TEST_F(PassTest, SavedTensorsAreLastInFirstOut) {
   for (int i = 0; i < 3; ++i) pass.save(pass.allocate({i + 1}, "saved"));
   for (int i = 3; i > 0; --i) EXPECT_EQ(pass.pop().shape[0], i);
   EXPECT_EQ(arena.live(), 0u);
+}
+
+TEST_F(PassTest, AModelMayBeDeeperThanThereIsRoomForAtFirst) {
+  constexpr int kTensors = 40'000;
+  Arena deep(device, kTensors * Arena::kAlignment);
+  Pass all(Stream(device), deep, precision_of("fp32"), 1);
+  all.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
+  for (int i = 0; i < kTensors; ++i) {
+    Tensor tensor = all.allocate({1}, "saved");
+    tensor.as<float>()[0] = static_cast<float>(i);
+    all.save(tensor);
+  }
+  for (int i = kTensors - 1; i >= 0; --i)
+    ASSERT_EQ(all.pop().as<float>()[0], static_cast<float>(i));
+  EXPECT_EQ(deep.live(), 0u);
 }
 
 TEST_F(PassTest, MisuseIsCaught) {
@@ -91,8 +107,8 @@ std::vector<double> gradients(const GptConfig& config, bool postponed) {
     pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.gpt().loss(pass, batch.inputs, batch.targets, 0.1, hooks);
-    instance.gpt().backward(pass, batch.inputs, hooks);
+    instance.as<Gpt>().loss(pass, batch["inputs"], batch["targets"], 0.1, hooks);
+    instance.as<Gpt>().backward(pass, batch["inputs"], hooks);
     if (postponed) pass.run_weight_gradients(0, hooks);
   }
   EXPECT_EQ(instance.arena().live(), 0u);

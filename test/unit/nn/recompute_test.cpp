@@ -1,10 +1,11 @@
 // Recomputation: no bit of the training changes, the kept bytes are those of a formula, and what is
 // computed again is counted apart.
 #include "choir/nn/recompute.hpp"
+#include "choir/models/gpt/gpt.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/parallel/transformer_formulas.hpp"
+#include "test/support/transformer_formulas.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -39,7 +40,7 @@ struct Trained {
 };
 
 Trained train(EngineOptions options, Recompute recompute) {
-  options.model.gpt().recompute = recompute;
+  options.model.as<GptConfig>().recompute = recompute;
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   Trained result;
@@ -94,18 +95,18 @@ std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
   };
   for (int i = 0; i < kPasses; ++i) {
     const ModelBatch batch = run.batch(i);
-    const auto* tokens = batch.inputs.as<std::int32_t>();
-    ids.emplace_back(tokens, tokens + batch.inputs.count());
+    const auto* tokens = batch["inputs"].as<std::int32_t>();
+    ids.emplace_back(tokens, tokens + batch["inputs"].count());
     passes.push_back(
         std::make_unique<Pass>(instance.stream(), instance.arena(), precision_of(precision), 1337));
     Pass& pass = *passes.back();
     pass.begin(Mode::train, {.batch = batch.samples, .tokens = config.block_size},
                batch.first_sample);
     pass.postpone_weight_gradients(postponed);
-    instance.gpt().loss(pass, view(ids.back()), batch.targets, 0.1, hooks);
+    instance.as<Gpt>().loss(pass, view(ids.back()), batch["targets"], 0.1, hooks);
   }
   for (int i = 0; i < kPasses; ++i) {
-    instance.gpt().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
+    instance.as<Gpt>().backward(*passes[i], view(ids[static_cast<std::size_t>(i)]), hooks);
     if (postponed && i > 0) passes[i - 1]->run_weight_gradients(0, hooks);
   }
   if (postponed) passes.back()->run_weight_gradients(0, hooks);

@@ -1,6 +1,6 @@
 // Which elements of a tensor a rank holds: worked out by hand for small shapes, and over all ranks
 // every element owned once.
-#include "choir/nn/shard.hpp"
+#include "choir/nn/parameter.hpp"
 
 #include <gtest/gtest.h>
 
@@ -72,7 +72,42 @@ TEST(Shard, PaddingIsInNoRun) {
   EXPECT_EQ(parameter({19, 2}, spec, 3, 4).local, (Shape{8, 2}));
   EXPECT_TRUE(shard_runs(parameter({19, 2}, spec, 3, 4)).empty());
   EXPECT_EQ(shard_runs(parameter({19, 2}, spec, 2, 4))[0].count, 6);
-  EXPECT_EQ(parameter({19, 2}, spec, 0, 1).local, (Shape{19, 2})) << "one rank pads nothing";
+}
+
+// 50257 symbols on one rank: rows of logits that begin at 16 bytes, and a checkpoint without
+// padding.
+TEST(Shard, OneRankPadsToo) {
+  const ShardSpec spec{.split_dim = 0, .alignment = kVocabularyAlignment};
+  const Parameter head = parameter({50257, 2}, spec, 0, 1);
+  EXPECT_EQ(head.local, (Shape{50304, 2}));
+  ASSERT_EQ(shard_runs(head).size(), 1u);
+  expect_run(shard_runs(head)[0], 0, 0, 50257 * 2, true);
+  ASSERT_EQ(owned_ranges(head, 0).size(), 1u);
+  EXPECT_EQ(owned_ranges(head, 0)[0].count, 50257 * 2);
+}
+
+// The head of a recogniser is whole on every rank.
+TEST(Shard, PaddingWithoutACut) {
+  const ShardSpec spec{.alignment = kVocabularyAlignment};
+  for (const int rank : {0, 1}) {
+    const Parameter head = parameter({1025, 2}, spec, rank, 2);
+    EXPECT_EQ(head.local, (Shape{1088, 2}));
+    ASSERT_EQ(shard_runs(head).size(), 1u);
+    expect_run(shard_runs(head)[0], 0, 0, 1025 * 2, rank == 0);
+    EXPECT_TRUE(partial_runs(head).empty());
+  }
+}
+
+TEST(Shard, PaddingAddsAtMostASixteenthWhereEightsCan) {
+  const auto rows = [](std::int64_t extent, int ranks) {
+    const ShardSpec spec{.split_dim = 0, .alignment = kVocabularyAlignment};
+    return parameter({extent, 1}, spec, 0, ranks).local[0];
+  };
+  EXPECT_EQ(rows(65, 1), 72) << "characters: 128 would double the head";
+  EXPECT_EQ(rows(1023, 1), 1024);
+  EXPECT_EQ(rows(500, 1), 512);
+  EXPECT_EQ(rows(1025, 8), 136) << "129 a rank";
+  EXPECT_EQ(rows(11, 1), 16);
 }
 
 // Sections gate and up of 8 rows each: rank 1 of 2 has rows 4 to 7 of both, its tile 1 of 2 the

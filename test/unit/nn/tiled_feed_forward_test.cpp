@@ -21,8 +21,8 @@ struct Trained {
 };
 
 Trained train(EngineOptions options, int tiles, Recompute recompute = Recompute::none) {
-  options.model.gpt().tile = tiles;
-  options.model.gpt().recompute = recompute;
+  options.model.as<GptConfig>().tile = tiles;
+  options.model.as<GptConfig>().recompute = recompute;
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   Trained result;

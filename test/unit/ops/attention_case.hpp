@@ -6,7 +6,7 @@
 #include <string>
 
 #include "choir/ops/attention.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/attention/attention.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

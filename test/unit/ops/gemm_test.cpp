@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "choir/device/null_device.hpp"
-#include "kernels/gemm.hpp"
+#include "kernels/gemm/gemm.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

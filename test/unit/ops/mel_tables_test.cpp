@@ -1,4 +1,4 @@
-#include "kernels/mel_tables.hpp"
+#include "kernels/log_mel/mel_tables.hpp"
 
 #include <complex>
 

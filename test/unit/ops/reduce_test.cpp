@@ -2,7 +2,7 @@
 
 #include <omp.h>
 
-#include "kernels/reduce.hpp"
+#include "kernels/reduce/reduce.hpp"
 #include "test/support/op_test.hpp"
 
 namespace choir {

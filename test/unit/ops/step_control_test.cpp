@@ -14,14 +14,14 @@ namespace {
 
 struct Control : ::testing::Test {
   CpuBench cpu;
-  ops::StepControl control{.learning_rate = 1e-3, .tokens = 8};
+  ops::StepControl control{.learning_rate = 1e-3, .targets = {8}};
   ops::LossScaling scaling;
   double max_norm = 0;
 
   void end(double square_sum, double loss_sum = 16) {
     ops::end_step(cpu.stream, {.control = &control,
                                .square_sum = {&square_sum, DType::f64, {1}},
-                               .loss_sum = {&loss_sum, DType::f64, {1}},
+                               .loss_sums = {&loss_sum, DType::f64, {1}},
                                .max_norm = max_norm,
                                .beta1 = 0.5,
                                .beta2 = 0.75,
@@ -54,8 +54,8 @@ TEST_F(Control, LossScaleIsTakenOutAgain) {
   control.loss_scale = 1024;
   max_norm = 2;
   ops::begin_step(cpu.stream, &control);
-  EXPECT_EQ(control.loss_factor, 128);  // 1024 / 8
-  end(4096.0 * 4096.0);                 // of the scaled gradient: norm 4
+  EXPECT_EQ(control.loss_factors[0], 128);  // 1024 / 8
+  end(4096.0 * 4096.0);                     // of the scaled gradient: norm 4
   EXPECT_EQ(control.gradient_norm, 4);
   EXPECT_EQ(control.gradient_factor, 2 / (4 + 1e-6) / 1024);
   EXPECT_EQ(control.step_loss_scale, 1024);
@@ -101,13 +101,57 @@ TEST_F(Control, LossScaleFollowsTheTable) {
   }
 }
 
+struct Terms : Control {
+  void end(std::vector<double> loss_sums) {
+    double square_sum = 1;
+    ops::end_step(cpu.stream, {.control = &control,
+                               .square_sum = {&square_sum, DType::f64, {1}},
+                               .loss_sums = {loss_sums.data(),
+                                             DType::f64,
+                                             {static_cast<std::int64_t>(loss_sums.size())}}});
+  }
+};
+
+TEST_F(Terms, HaveFactorsOfTheirOwn) {
+  control = {.targets = {8, 4, 16}, .weights = {1, 0.5, 3}};
+  control.loss_scale = 64;
+  ops::begin_step(cpu.stream, &control);
+  EXPECT_EQ(control.loss_factors[0], 8);   // 1 / 8 * 64
+  EXPECT_EQ(control.loss_factors[1], 8);   // 0.5 / 4 * 64
+  EXPECT_EQ(control.loss_factors[2], 12);  // 3 / 16 * 64
+  EXPECT_EQ(control.loss_factors[3], 0) << "there is no fourth term";
+  end({16, 12, 8});
+  EXPECT_EQ(control.term_losses[0], 2);
+  EXPECT_EQ(control.term_losses[1], 3);
+  EXPECT_EQ(control.term_losses[2], 0.5);
+  EXPECT_EQ(control.loss, 5);  // 2 + 0.5 * 3 + 3 * 0.5
+  EXPECT_EQ(control.apply, 1);
+}
+
+TEST_F(Terms, AreLeftOutWithoutTargets) {
+  control = {.targets = {0, 4}, .weights = {1, 0.5}};
+  ops::begin_step(cpu.stream, &control);
+  EXPECT_EQ(control.loss_factors[0], 0);
+  EXPECT_EQ(control.loss_factors[1], 0.125);
+  end({0, 12});
+  EXPECT_EQ(control.term_losses[0], 0);
+  EXPECT_EQ(control.loss, 1.5);
+  EXPECT_EQ(control.apply, 1);
+  control = {.targets = {0, 0}, .weights = {1, 0.5}};
+  ops::begin_step(cpu.stream, &control);
+  end({0, 0});
+  EXPECT_TRUE(std::isnan(control.loss)) << "nothing to learn from at all";
+  EXPECT_EQ(control.apply, 0);
+  EXPECT_THROW(end(std::vector<double>(ops::kMostLossTerms + 1)), Error);
+}
+
 TEST_F(Control, NothingHappensOnTheNullDevice) {
   NullDevice nothing;
   const Stream stream(nothing);
   auto* address = static_cast<ops::StepControl*>(nothing.allocate(sizeof control));
   const TensorView scalar{nothing.allocate(8), DType::f64, {1}};
   ops::begin_step(stream, address);
-  ops::end_step(stream, {.control = address, .square_sum = scalar, .loss_sum = scalar});
+  ops::end_step(stream, {.control = address, .square_sum = scalar, .loss_sums = scalar});
   EXPECT_THROW(ops::begin_step(stream, nullptr), Error);
 }
 

@@ -1,4 +1,4 @@
-#include "kernels/vector_math.hpp"
+#include "kernels/cpu/vector_math.hpp"
 
 #include <bit>
 

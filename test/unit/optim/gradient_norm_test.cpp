@@ -37,7 +37,7 @@ struct Gradients {
     double loss_sum = 1;
     ops::end_step(stream, {.control = &control,
                            .square_sum = norm.square_sum(),
-                           .loss_sum = {&loss_sum, DType::f64, {1}},
+                           .loss_sums = {&loss_sum, DType::f64, {1}},
                            .max_norm = max_norm});
     return {control.gradient_norm, control.gradient_factor};
   }

@@ -1,5 +1,5 @@
 // Learning rates against closed forms at the corners.
-#include "choir/optim/lr_schedule.hpp"
+#include "choir/optim/adamw_optimizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
 // Sums over micro-batches on one rank: plain accumulation and the binary tree.
-#include "choir/parallel/gradient_reducer.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/parallel/gradients/gradient_sums.hpp"
 
 #include <gtest/gtest.h>
 

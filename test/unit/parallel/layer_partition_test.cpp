@@ -1,5 +1,5 @@
 // Layers over pipeline stages: against every possible cut, and by hand.
-#include "choir/parallel/layer_partition.hpp"
+#include "choir/parallel/pipeline/layer_partition.hpp"
 
 #include <gtest/gtest.h>
 
@@ -86,22 +86,22 @@ TEST(LayerPartition, TiesGoToTheFront) {
 
 TEST(LayerPartition, HeadAndEmbeddingAreUnits) {
   // Embedding and head each cost a layer: the ends get one layer less.
-  EXPECT_EQ(counts_of(partition_layers(30, {1, 1, 1}, 4, 1)), (Counts{8, 8, 8, 8}));
-  EXPECT_EQ(partition_layers(30, {1, 1, 1}, 4, 1)[3],
+  EXPECT_EQ(counts_of(partition_layers(alike(1, 1, 1, 30), 4, 1)), (Counts{8, 8, 8, 8}));
+  EXPECT_EQ(partition_layers(alike(1, 1, 1, 30), 4, 1)[3],
             (UnitRange{24, 8}));  // layers 24 ... 30, head
   // A free embedding and a head of two layers: stages of 4, 4, 3 and 1 + 2.
-  EXPECT_EQ(counts_of(partition_layers(12, {0, 1, 2}, 4, 1)), (Counts{1 + 4, 4, 3, 1 + 1}));
+  EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 2, 12), 4, 1)), (Counts{1 + 4, 4, 3, 1 + 1}));
   // A head that weighs as much as the share of a stage stands alone.
-  EXPECT_EQ(counts_of(partition_layers(12, {0, 1, 4}, 4, 1)), (Counts{1 + 4, 4, 4, 1}));
-  EXPECT_EQ(partition_layers(6, {}, 2, 3).size(), 6u);
-  EXPECT_EQ(counts_of(partition_layers(5, {0, 1, 0}, 1, 1)), (Counts{7}));
+  EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 4, 12), 4, 1)), (Counts{1 + 4, 4, 4, 1}));
+  EXPECT_EQ(partition_layers(alike(0, 1, 0, 6), 2, 3).size(), 6u);
+  EXPECT_EQ(counts_of(partition_layers(alike(0, 1, 0, 5), 1, 1)), (Counts{7}));
 }
 
 TEST(LayerPartition, EveryLayerIsSomewhere) {
   for (int layers = 1; layers <= 24; ++layers)
     for (int p = 1; p <= layers; ++p)
       for (int v = 1; p * v <= layers; ++v) {
-        const Counts counts = counts_of(partition_layers(layers, {0.2, 1, 1.3}, p, v));
+        const Counts counts = counts_of(partition_layers(alike(0.2, 1, 1.3, layers), p, v));
         EXPECT_EQ(counts.size(), static_cast<std::size_t>(p * v));
         EXPECT_EQ(std::accumulate(counts.begin(), counts.end(), 0), layers + 2);
       }
@@ -109,8 +109,8 @@ TEST(LayerPartition, EveryLayerIsSomewhere) {
 
 TEST(LayerPartition, RefusesMoreStagesThanLayers) {
   const auto error = [](int layers, int p, int v) {
-    EXPECT_THROW(partition_layers(layers, {}, p, v), DeckError);
-    return test::error_of([&] { partition_layers(layers, {}, p, v); });
+    EXPECT_THROW(partition_layers(alike(0, 1, 0, layers), p, v), DeckError);
+    return test::error_of([&] { partition_layers(alike(0, 1, 0, layers), p, v); });
   };
   EXPECT_EQ(
       error(12, 16, 1),

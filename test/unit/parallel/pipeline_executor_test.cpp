@@ -1,12 +1,11 @@
 // The executor without other ranks: a stage that is alone, one whose peers only count, and errors.
-#include "choir/parallel/pipeline_executor.hpp"
+#include "choir/parallel/pipeline/pipeline_executor.hpp"
 
 #include <gtest/gtest.h>
 
-#include "choir/comm/null_communicator.hpp"
 #include "choir/core/error.hpp"
-#include "choir/parallel/pipeline_times.hpp"
-#include "choir/parallel/schedule_check.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
+#include "src/comm/null_communicator.hpp"
 #include "test/support/pipeline_case.hpp"
 
 namespace choir {
@@ -30,9 +29,11 @@ TEST(PipelineExecutor, ChunksOfOneStageHandOverInMemory) {
 class ForgetfulStage final : public StageWork {
  public:
   explicit ForgetfulStage(Arena& arena) : arena_(arena) {}
-  Tensor receive_buffer(int, bool) override { return arena_.allocate(DType::f32, {4}, "message"); }
+  Tensor receive_buffer(int, int, bool) override {
+    return arena_.allocate(DType::f32, {4}, "message");
+  }
   Tensor forward(int j, int, Tensor) override {
-    return j == 1 ? Tensor() : receive_buffer(j, false);
+    return j == 1 ? Tensor() : receive_buffer(j, 0, false);
   }
   Tensor backward(int, int, Tensor, bool) override { return {}; }
   void backward_weight(int, int) override {}
@@ -56,7 +57,7 @@ TEST(PipelineExecutor, MissingOutputIsNamed) {
 /// Takes part in a collective that fails.
 class FailingStage final : public StageWork {
  public:
-  Tensor receive_buffer(int, bool) override { return {}; }
+  Tensor receive_buffer(int, int, bool) override { return {}; }
   Tensor forward(int j, int, Tensor) override {
     if (j == 2) throw CommError("all_reduce on tp failed", "look there");
     return {};

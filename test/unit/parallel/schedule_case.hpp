@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "choir/core/error.hpp"
-#include "choir/parallel/schedule.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 
 namespace choir::test {
 

@@ -1,11 +1,11 @@
 // The validator of pipeline schedules: valid ones broken in many ways, each refused by its reason.
-#include "choir/parallel/schedule_check.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "choir/parallel/schedule_simulation.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir {

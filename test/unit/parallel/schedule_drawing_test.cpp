@@ -1,5 +1,5 @@
 // Pipeline schedules as text.
-#include "choir/parallel/schedule_drawing.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
 
 #include <gtest/gtest.h>
 

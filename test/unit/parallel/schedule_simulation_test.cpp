@@ -1,5 +1,5 @@
 // The simulator of pipeline schedules: golden makespans, closed forms, and small cases by hand.
-#include "choir/parallel/schedule_simulation.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "choir/core/philox.hpp"
-#include "choir/parallel/schedule_messages.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir {

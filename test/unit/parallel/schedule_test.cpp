@@ -1,14 +1,12 @@
 // Pipeline schedules: what the generators write, and that everything they write is valid.
-#include "choir/parallel/schedule.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "choir/parallel/schedule_check.hpp"
-#include "choir/parallel/schedule_messages.hpp"
-#include "choir/parallel/schedule_simulation.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
 #include "test/unit/parallel/schedule_case.hpp"
 
 namespace choir {

@@ -1,5 +1,5 @@
 // Closed forms against the numbers of the papers they come from.
-#include "choir/parallel/transformer_formulas.hpp"
+#include "test/support/transformer_formulas.hpp"
 
 #include <gtest/gtest.h>
 

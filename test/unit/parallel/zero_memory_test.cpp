@@ -67,7 +67,7 @@ MemoryPlan tiled_plan(const char* precision, int ranks, int tiles, int prefetch,
                       StepTraffic* traffic = nullptr) {
   EngineOptions options = test::engine_options(model(), precision, 2);
   options.zero = {.stage = 3, .prefetch = prefetch};
-  options.model.gpt().tile = tiles;
+  options.model.as<GptConfig>().tile = tiles;
   const StepPlan step = plan_step(options, Layout(1, 1, ranks, 1), 0, ranks, false);
   if (traffic) *traffic = step.traffic;
   return step.memory;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "choir/train/deck/deck.hpp"
+#include "choir/deck/deck.hpp"
 
 namespace choir::test {
 

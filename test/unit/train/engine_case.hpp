@@ -9,14 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "choir/comm/mesh.hpp"
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
-#include "choir/nn/shard.hpp"
+#include "choir/models/gpt/gpt_config.hpp"
+#include "choir/nn/parameter.hpp"
 #include "choir/ops/step_control.hpp"
-#include "choir/train/engine/engine.hpp"
-#include "choir/train/step_planner.hpp"
-#include "kernels/ref_element.hpp"
+#include "choir/train/step/engine.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "kernels/cpu/ref_element.hpp"
 
 namespace choir::test {
 
@@ -44,22 +45,21 @@ inline GptConfig tiny_llama() {
 /// `micro_batches`: per rank.
 inline EngineOptions engine_options(const GptConfig& model, const char* precision,
                                     std::int64_t micro_batches, bool reproducible = false) {
-  return {.model = model,
-          .precision = precision_of(precision),
-          .seed = 1337,
-          .micro_batch_size = 2,
-          .micro_batches = micro_batches,
-          .reproducible = reproducible,
-          .adamw = {},
-          .schedule = {.kind = LrSchedule::Kind::cosine,
-                       .peak = 3e-3,
-                       .floor = 3e-4,
-                       .warmup_steps = 4,
-                       .decay_steps = 20},
-          .grad_clip = 1.0,
-          .loss_scaling = std::string_view(precision) == "fp16-mixed"
-                              ? ops::LossScaling{.start = 65536, .window = 2000}
-                              : ops::LossScaling{}};
+  EngineOptions options;
+  options.model = model;
+  options.precision = precision_of(precision);
+  options.seed = 1337;
+  options.reproducible = reproducible;
+  options.micro_batch_size = 2;
+  options.micro_batches = micro_batches;
+  options.schedule = {.kind = LrSchedule::Kind::cosine,
+                      .peak = 3e-3,
+                      .floor = 3e-4,
+                      .warmup_steps = 4,
+                      .decay_steps = 20};
+  if (std::string_view(precision) == "fp16-mixed")
+    options.loss_scaling = {.start = 65536, .window = 2000};
+  return options;
 }
 
 /// Position p of sample s: inputs are positions 0..T-1, targets 1..T.
@@ -90,51 +90,54 @@ class EngineRun {
       : device_(std::move(device)),
         plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false,
                         device_.get())),
-        engine_(options, *device_, mesh, plan_.arena_bytes + more_arena),
+        engine_(std::make_unique<Engine>(options, *device_, mesh, plan_.arena_bytes + more_arena)),
         inputs_(cells(options)),
         targets_(inputs_.size()) {
-    engine_.instance().initialise(options.seed);
+    engine_->instance().initialise(options.seed);
   }
 
-  Engine& engine() { return engine_; }
+  Engine& engine() { return *engine_; }
+  /// No more steps: its graphs go, for which NCCL's end would wait. Then the mesh may go, and at
+  /// last the device.
+  void end() { engine_.reset(); }
   const StepPlan& plan() const { return plan_; }
-  Mesh& mesh() { return engine_.mesh(); }
+  Mesh& mesh() { return engine_->mesh(); }
   PhaseClock& clock() { return clock_; }
 
   /// Tokens of one global batch.
   double tokens_of_step() {
     return static_cast<double>(inputs_.size()) *
-           static_cast<double>(engine_.options().micro_batches * data_ranks());
+           static_cast<double>(engine_->options().micro_batches * data_ranks());
   }
   int data_ranks() { return mesh().along(Axis::data).size(); }
 
   ModelBatch batch(std::int64_t micro_batch) {
-    const EngineOptions& o = engine_.options();
+    const EngineOptions& o = engine_->options();
     const std::int64_t first = micro_batch * o.micro_batch_size;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const std::int64_t sample = first + static_cast<std::int64_t>(i) / o.model.gpt().block_size;
-      const std::int64_t position = static_cast<std::int64_t>(i) % o.model.gpt().block_size;
-      inputs_[i] = token_at(sample, position, o.model.gpt().vocab_size);
-      targets_[i] = token_at(sample, position + 1, o.model.gpt().vocab_size);
+      const std::int64_t sample =
+          first + static_cast<std::int64_t>(i) / o.model.as<GptConfig>().block_size;
+      const std::int64_t position =
+          static_cast<std::int64_t>(i) % o.model.as<GptConfig>().block_size;
+      inputs_[i] = token_at(sample, position, o.model.as<GptConfig>().vocab_size);
+      targets_[i] = token_at(sample, position + 1, o.model.as<GptConfig>().vocab_size);
     }
     const Shape shape{static_cast<std::int64_t>(inputs_.size())};
-    return {.samples = o.micro_batch_size,
-            .first_sample = first,
-            .inputs = {inputs_.data(), DType::i32, shape},
-            .targets = {targets_.data(), DType::i32, shape}};
+    return token_batch(o.micro_batch_size, {inputs_.data(), DType::i32, shape},
+                       {targets_.data(), DType::i32, shape}, first);
   }
 
   /// The next step, and its result; collective. NaN `tokens` make the loss NaN.
   StepResult step() { return step(tokens_of_step()); }
   StepResult step(double tokens) {
     queue(tokens);
-    return engine_.finish(clock_);
+    return engine_->finish(clock_);
   }
   void queue(double tokens) {
     const auto batch_of = [this](std::int64_t j) {
-      return batch(engine_.micro_batch_index(step_, j));
+      return batch(engine_->micro_batch_index(step_, j));
     };
-    engine_.step(step_, batch_of, tokens, clock_);
+    engine_->step(step_, batch_of, tokens, clock_);
     ++step_;
   }
   /// Steps queued so far; a run that goes on elsewhere begins with those of the one before.
@@ -149,7 +152,7 @@ class EngineRun {
   /// Masters and moments of all parameters, one after another, without padding; logical tensors.
   /// Collective over the tensor axis, like gradients(), and where data ranks own slices over those.
   std::vector<double> state() {
-    ModelInstance& instance = engine_.instance();
+    ModelInstance& instance = engine_->instance();
     const ParameterStorage& storage = instance.storage();
     std::vector<double> all;
     const bool offloaded = storage.offloaded() != nullptr;
@@ -165,10 +168,10 @@ class EngineRun {
           },
           storage.masters_outside());
       append_of(
-          first, [&](const Parameter& p) { return engine_.optimizer().first_moment(p); },
+          first, [&](const Parameter& p) { return engine_->optimizer().first_moment(p); },
           offloaded);
       append_of(
-          first, [&](const Parameter& p) { return engine_.optimizer().second_moment(p); },
+          first, [&](const Parameter& p) { return engine_->optimizer().second_moment(p); },
           offloaded);
     }
     if (storage.sharding().slices() > 1)
@@ -180,7 +183,7 @@ class EngineRun {
   /// Stage 0 only.
   std::vector<double> gradients() {
     std::vector<double> all;
-    for (const Parameter& p : engine_.instance().parameters().parameters())
+    for (const Parameter& p : engine_->instance().parameters().parameters())
       append(
           p, [](const Parameter& tile) { return tile.gradient; },
           [](const Parameter& tile) {
@@ -192,7 +195,7 @@ class EngineRun {
 
  private:
   static std::size_t cells(const EngineOptions& o) {
-    return static_cast<std::size_t>(o.micro_batch_size * o.model.gpt().block_size);
+    return static_cast<std::size_t>(o.micro_batch_size * o.model.as<GptConfig>().block_size);
   }
   // The logical tensor of `first`, with its tiles; view(p): elements range(p) of what this rank
   // holds of p. Every element from the rank that owns it.
@@ -225,7 +228,7 @@ class EngineRun {
 
   std::unique_ptr<Device> device_;
   StepPlan plan_;
-  Engine engine_;
+  std::unique_ptr<Engine> engine_;
   std::vector<std::int32_t> inputs_, targets_;
   PhaseClock clock_;
   std::int64_t step_ = 0;

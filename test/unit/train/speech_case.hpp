@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "choir/train/synthetic/synthetic_utterances.hpp"
-#include "test/unit/model/fastconformer_case.hpp"
+#include "src/models/fastconformer/synthetic_speech.hpp"
+#include "test/unit/models/fastconformer/fastconformer_case.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir::test {
@@ -31,7 +31,7 @@ class SpeechRun {
  public:
   /// `work`: micro-batches of a step that are not empty; 0: all.
   SpeechRun(const EngineOptions& options, Mesh& mesh, std::int64_t work = 0)
-      : speech_(options.seed, options.model.fastconformer()),
+      : speech_(options.seed, options.model.as<FastConformerConfig>()),
         plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false, &device_)),
         engine_(options, device_, mesh, plan_.arena_bytes),
         work_(work > 0 ? work : options.micro_batches * mesh.along(Axis::data).size()) {
@@ -43,8 +43,8 @@ class SpeechRun {
   SyntheticUtterances& speech() { return speech_; }
   ParameterSet& parameters() { return engine_.instance().parameters(); }
 
-  StepResult step() { return step(static_cast<double>(speech_.targets(step_ * work_, work_))); }
-  StepResult step(double targets) {
+  StepResult step() { return step(speech_.targets(step_ * work_, work_)); }
+  StepResult step(const ByTerm& targets) {
     engine_.step(
         step_,
         [&](std::int64_t j) {

@@ -1,5 +1,5 @@
 // Messages of a planned step against closed forms.
-#include "choir/train/step_planner.hpp"
+#include "choir/train/step/step_planner.hpp"
 
 #include <gtest/gtest.h>
 

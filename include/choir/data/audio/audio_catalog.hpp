@@ -1,19 +1,6 @@
 #pragma once
 // A folder of packed speech, as `choir prepare audio` writes it: few large files of 16-bit samples
 // and one index with where every utterance lies, how long it is, its checksum and its text.
-//
-//   audio_00000.pcm ...   64 bytes of header (magic "CHOIRPCM", version u32, sample rate u32,
-//                         samples u64, crc32c of the payload u32, zeros), then i16 samples, little
-//                         endian; utterances begin at multiples of 32 samples
-//   index.bin             64 bytes of header (magic "CHOIRIDX", version u32, endianness mark u32,
-//                         sample rate u32, shards u32, utterances u64, bytes u64 and crc32c u32 of
-//                         the manifest, zeros), one record of 40 bytes an utterance (the fields of
-//                         Utterance in their order), crc32c u32 of all of that
-//   manifest.jsonl        one JSON line an utterance: id, text, duration, lang, and what else its
-//                         source said; its byte range stands in the record
-//   labels.NAME.bin       token ids made of the texts by a tokenizer: the format stands in
-//                         choir/data/speech/label_file.hpp
-//   report.json           hours, counts, everything left out and why
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,6 +8,19 @@
 
 namespace choir {
 
+/// The files of the folder:
+/// audio_00000.pcm ...   64 bytes of header (magic "CHOIRPCM", version u32, sample rate u32,
+///                       samples u64, crc32c of the payload u32, zeros), then i16 samples, little
+///                       endian; utterances begin at multiples of 32 samples
+/// index.bin             64 bytes of header (magic "CHOIRIDX", version u32, endianness mark u32,
+///                       sample rate u32, shards u32, utterances u64, bytes u64 and crc32c u32 of
+///                       the manifest, zeros), one record of 40 bytes an utterance (the fields of
+///                       Utterance in their order), crc32c u32 of all of that
+/// manifest.jsonl        one JSON line an utterance: id, text, duration, lang, and what else its
+///                       source said; its byte range stands in the record
+/// labels.NAME.bin       token ids made of the texts by a tokenizer: the format stands in
+///                       choir/data/speech/label_file.hpp
+/// report.json           hours, counts, everything left out and why
 class AudioCatalog {
  public:
   struct Utterance {
@@ -52,7 +52,7 @@ class AudioCatalog {
   int shards() const { return shards_; }
   std::string shard_path(int shard) const;
   double hours() const;
-  /// Of the index; names the state of the data in checkpoints and label files.
+  /// Hash of the index; names the state of the data in checkpoints and label files.
   std::uint64_t hash() const { return hash_; }
 
   /// Local, reads the manifest: the line itself, and its text ("" where the source had none).

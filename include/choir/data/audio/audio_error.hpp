@@ -1,6 +1,6 @@
 #pragma once
-// What can be wrong with an utterance: the kinds that reports count, and the error that carries
-// one.
+// What can be wrong with an utterance: the kinds that reports count, the error that carries one,
+// and what bad data do to a run.
 #include <string>
 #include <string_view>
 
@@ -36,5 +36,11 @@ class AudioError : public DataError {
  private:
   AudioFault fault_;
 };
+
+/// A bad utterance or recording ends the run, or is left out, counted and named.
+enum class OnBad { stop, skip };
+/// Throws DeckError for a name that is none of "stop skip"; `option`: what the user wrote it for,
+/// "data.on_bad" or "--on-bad".
+OnBad on_bad_of(std::string_view name, std::string_view option);
 
 }  // namespace choir

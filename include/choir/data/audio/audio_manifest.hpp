@@ -1,16 +1,5 @@
 #pragma once
-// Manifests of speech, in the forms that NeMo and Lhotse write, to a list of utterances:
-//
-//   NeMo           JSON lines {"audio_filepath", "duration", "text", "offset"?, "lang"?, ...};
-//                  "_skipme": true leaves a line out
-//   NeMo, tarred   the same, audio_filepath being a member of a tar: manifest__OP_0..N_CL_.json (or
-//                  {0..N}) beside audio__OP_0..N_CL_.tar; or one manifest whose lines say shard_id
-//   Lhotse cuts    JSON lines of MonoCut, plain or gzip
-//   Lhotse Shar    a folder with cuts.NNNNNN.jsonl[.gz] and recording.NNNNNN.tar
-//
-// MultiCut, MixedCut, PaddingCut, recordings with transforms, and sources that are commands, URLs
-// or pipes are refused by name; no command is ever run. Paths are absolute or relative to the
-// manifest.
+// Manifests of speech, in the forms that NeMo and Lhotse write, read to a list of utterances.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -68,8 +57,18 @@ struct ManifestOptions {
   std::vector<std::string> tars;
 };
 
-/// Local. Reads all manifests. Throws DataError for a manifest that is missing or no manifest;
-/// what is wrong with single lines goes to left_out.
+/// Local. Throws DataError for a manifest that is missing or no manifest;
+/// what is wrong with single lines goes to left_out. The forms that are read:
+/// NeMo           JSON lines {"audio_filepath", "duration", "text", "offset"?, "lang"?, ...};
+///                "_skipme": true leaves a line out
+/// NeMo, tarred   the same, audio_filepath being a member of a tar: manifest__OP_0..N_CL_.json (or
+///                {0..N}) beside audio__OP_0..N_CL_.tar; or one manifest whose lines say shard_id
+/// Lhotse cuts    JSON lines of MonoCut, plain or gzip
+/// Lhotse Shar    a folder with cuts.NNNNNN.jsonl[.gz] and recording.NNNNNN.tar
+///
+/// MultiCut, MixedCut, PaddingCut, recordings with transforms, and sources that are commands, URLs
+/// or pipes are refused by name; no command is ever run. Paths are absolute or relative to the
+/// manifest.
 AudioManifest read_audio_manifests(const std::vector<std::string>& paths,
                                    const ManifestOptions& options);
 

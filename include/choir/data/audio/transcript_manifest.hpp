@@ -24,7 +24,7 @@ struct Transcript {
   double seconds = 0;  ///< of audio
   std::string fault;   ///< "" unless it could not be transcribed: why
   std::string note;    ///< "" unless there is more to say, such as why the text is empty
-  /// Of a stream: from the last sample of each chunk to its text.
+  /// For a stream, the time from the last sample of each chunk to its text.
   std::vector<double> chunk_seconds;
 };
 

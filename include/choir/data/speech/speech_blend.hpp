@@ -1,13 +1,14 @@
 #pragma once
-// Which utterance draw i of a run is. The pool of draw i is Philox(seed, i) against the cumulated
-// probabilities; its k-th draw is utterance P_{seed, pool, epoch}(k mod n) of the pool's n in epoch
-// k / n: every pool is endless, with epochs of its own. k counts the draws of the pool before i, so
-// the state is one integer a pool. Pure.
+// Which utterance draw i of a run is, and what training draws from, for people: the folders of a
+// blend with their shares of the draws and their tags, and what has been drawn. Pure.
 #include <cstdint>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "choir/core/philox.hpp"
+#include "choir/data/speech/speech_mix.hpp"
 
 namespace choir {
 
@@ -32,6 +33,10 @@ struct SpeechPoolItems {
   double probability = 1;
 };
 
+/// The pool of draw i is Philox(seed, i) against the cumulated probabilities; its k-th draw is
+/// utterance P_{seed, pool, epoch}(k mod n) of the pool's n in epoch k / n: every pool is endless,
+/// with epochs of its own. k counts the draws of the pool before i, so the state is one integer a
+/// pool.
 class SpeechBlend {
  public:
   SpeechBlend(std::vector<SpeechPoolItems> pools, std::uint64_t seed);
@@ -42,7 +47,7 @@ class SpeechBlend {
   int pool_of(std::int64_t draw) const;
   /// The k-th draw of a pool.
   SpeechRow row(int pool, std::int64_t k) const;
-  /// Of pools, utterances, lengths and the seed: what positions in the data are worth anything for.
+  /// Covers pools, utterances, lengths and the seed: positions in the data hold for these alone.
   std::uint64_t hash() const { return hash_; }
 
  private:
@@ -59,5 +64,23 @@ class SpeechBlend {
 /// that share samples (TP, PP) the same. Throws DeckError for another word.
 std::uint64_t speech_order_seed(const std::string& shard_seed, std::uint64_t run_seed,
                                 std::uint64_t attempt);
+
+struct SpeechSource {
+  SpeechLeaf leaf;
+  double share = 0;  ///< of the draws, as the blend wants it
+  double hours = 0;
+  std::int64_t utterances = 0;
+};
+
+/// One source for every leaf, also for one without utterances.
+std::vector<SpeechSource> sources_of(std::span<const SpeechLeaf> leaves, const SpeechBlend& blend,
+                                     int sample_rate);
+/// "lang=en", sorted; "" for none.
+std::string tags_text(const std::map<std::string, std::string>& tags);
+/// A line each: "blend 66.67 % 'data/a': 120 utterances, 0.25 hours, tags lang=en".
+std::string to_string(std::span<const SpeechSource> sources);
+/// "'data/a' 66.1 % (of 66.7 %), 'data/b' ...; by tag: lang=en 66.1 %, ...". `drawn`: utterances of
+/// each source. "" where there is one source only, or nothing was drawn.
+std::string drawn_text(std::span<const SpeechSource> sources, std::span<const std::int64_t> drawn);
 
 }  // namespace choir

@@ -1,19 +1,32 @@
 #pragma once
-// Utterances of about one length go together, so that little of a micro-batch is padding. A bucket
-// holds utterances up to an upper edge of duration (1D), or of duration and of labels (2D); a
-// micro-batch takes utterances of one bucket while
-//   n * effective(longest of them) <= batch_duration,   effective(d) = d + d^2 /
-//   quadratic_duration,
-// n <= max_samples and, where given, n <= size of the bucket. Pure.
+// Utterances of about one length go together, so that little of a micro-batch is padding. Pure.
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "choir/data/speech/speech_frames.hpp"
-
 namespace choir {
+
+struct SpeechFrames {
+  std::int64_t hop = 160;  ///< samples between frames of features
+  int stages = 3;          ///< halvings of time by the encoder
+  bool causal = false;     ///< a halving of n > 0 frames gives n / 2 + 1, else ceil(n / 2)
+
+  /// Frames that count after `stage` halvings (0: of the features, samples / hop).
+  std::int64_t after(int stage, std::int64_t samples) const {
+    std::int64_t n = samples / hop;
+    for (int k = 0; k < stage; ++k) n = n == 0 ? 0 : causal ? n / 2 + 1 : (n + 1) / 2;
+    return n;
+  }
+  std::int64_t frames(std::int64_t samples) const { return after(stages, samples); }
+  /// What padded lengths are multiples of.
+  std::int64_t multiple() const { return hop << stages; }
+  std::int64_t padded(std::int64_t samples) const {
+    const std::int64_t m = multiple();
+    return samples <= m ? m : (samples + m - 1) / m * m;
+  }
+};
 
 /// Upper edges, inclusive.
 struct SpeechBin {
@@ -26,7 +39,7 @@ struct SpeechBucketOptions {
   double batch_duration = 60;     ///< seconds
   double quadratic_duration = 0;  ///< seconds; 0: no penalty
   std::int64_t max_samples = 0;   ///< utterances in a micro-batch; 0: any number
-  /// Of 16 a twentieth to a tenth is padding, of 8 a tenth or more.
+  /// With 16 buckets a twentieth to a tenth is padding, with 8 a tenth or more.
   std::int64_t buckets = 16;       ///< estimated, by duration ...
   std::int64_t label_buckets = 1;  ///< ... each parted into so many by labels
   /// Ascending by duration, those of equal duration by labels. Empty: estimated, so that each holds
@@ -48,6 +61,10 @@ struct SpeechShape {
   friend bool operator==(const SpeechShape&, const SpeechShape&) = default;
 };
 
+/// A bucket holds utterances up to an upper edge of duration (1D), or of duration and of labels
+/// (2D); a micro-batch takes utterances of one bucket while
+///   n * effective(longest of them) <= batch_duration, effective(d) = d + d^2 / quadratic_duration,
+/// n <= max_samples and, where given, n <= size of the bucket.
 class SpeechBuckets {
  public:
   /// Throws DeckError: bins that do not ascend, sizes that are not one a bin, numbers out of range;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "choir/data/speech/speech_batch.hpp"
-#include "choir/data/speech/speech_sources.hpp"
+#include "choir/data/speech/speech_blend.hpp"
 
 namespace choir {
 
@@ -17,7 +17,7 @@ struct SpeechEvalSet {
   SpeechFilter filter;        ///< none by default: all that was said is judged
   double batch_duration = 0;  ///< seconds; 0: that of training
   std::int64_t limit = 0;     ///< at most so many utterances, evenly spread; 0: all
-  /// Of each folder, by which results are told apart; or empty: none has any.
+  /// The tags of each folder, by which results are told apart; or empty: none has any.
   std::vector<std::map<std::string, std::string>> tags{};
 };
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "choir/data/audio/audio_catalog.hpp"
-#include "choir/data/on_bad.hpp"
+#include "choir/data/audio/audio_error.hpp"
 #include "choir/data/speech/label_file.hpp"
 #include "choir/data/speech/speech_blend.hpp"
-#include "choir/data/speech/speech_frames.hpp"
+#include "choir/data/speech/speech_buckets.hpp"
 
 namespace choir {
 

@@ -1,13 +1,6 @@
 #pragma once
 // What speech a run is fed with: folders, groups of them that may be nested, weights, tags and
 // temperatures. Pure values.
-//
-// On each level either all entries have a weight or none has. With weights, an entry is drawn with
-// probability w_i^tau / sum_j w_j^tau, tau the temperature of the level (1: as given, 0: all
-// alike); the probability of a folder is the product over the levels. Entries without weights stand
-// for their number of utterances. Where a level and all below it have neither weights nor a
-// temperature other than 1, its folders are one pool with epochs of its own, in which every
-// utterance occurs once; else every folder is a pool.
 #include <cstdint>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -26,9 +19,15 @@ struct SpeechInput {
   std::map<std::string, std::string> tags;  ///< those of a group hold for all in it
 };
 
+/// On each level either all entries have a weight or none has. With weights, an entry is drawn with
+/// probability w_i^tau / sum_j w_j^tau, tau the temperature of the level (1: as given, 0: all
+/// alike); the probability of a folder is the product over the levels. Entries without weights
+/// stand for their number of utterances. Where a level and all below it have neither weights nor a
+/// temperature other than 1, its folders are one pool with epochs of its own, in which every
+/// utterance occurs once; else every folder is a pool.
 struct SpeechMix {
   std::vector<SpeechInput> inputs;
-  /// Of the levels, outermost first; the last one holds for all deeper levels; none: 1.
+  /// One for each level, outermost first; the last one holds for all deeper levels; none: 1.
   std::vector<double> temperature;
 
   /// Folders with equal standing.

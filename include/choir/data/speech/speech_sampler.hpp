@@ -1,13 +1,6 @@
 #pragma once
 // Which utterances micro-batch j of step s holds: a function of the seed, the data and a position
 // of a few integers, the same for any number of ranks.
-//
-// The draws of a blend are cut into windows of a fixed number of utterances. The utterances of a
-// window go to their buckets in the order of the draws; each bucket is cut into micro-batches as
-// long as they fit (SpeechBuckets), what remains of it at the end of the window being a smaller
-// one; the micro-batches of the window are put in the order of a keyed permutation of (seed,
-// window). So every draw is in exactly one micro-batch. The micro-batches of all windows, one
-// behind the other, are cut into steps of equal number.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -64,6 +57,12 @@ struct SpeechWindow {
   }
 };
 
+/// The draws of a blend are cut into windows of a fixed number of utterances. The utterances of a
+/// window go to their buckets in the order of the draws; each bucket is cut into micro-batches as
+/// long as they fit (SpeechBuckets), what remains of it at the end of the window being a smaller
+/// one; the micro-batches of the window are put in the order of a keyed permutation of (seed,
+/// window). So every draw is in exactly one micro-batch. The micro-batches of all windows, one
+/// behind the other, are cut into steps of equal number.
 class SpeechSampler {
  public:
   /// `window`: utterances of a window.
@@ -75,7 +74,7 @@ class SpeechSampler {
   SpeechCursor begin() const;
   /// Window `number`, before which `drawn` of each pool were drawn. O(window).
   void plan(std::int64_t number, std::span<const std::int64_t> drawn, SpeechWindow& to) const;
-  /// Of what cursors depend on: two samplers with equal hashes continue each other.
+  /// Covers what cursors depend on: two samplers with equal hashes continue each other.
   std::uint64_t hash() const;
 
  private:
@@ -115,7 +114,7 @@ struct SpeechPadding {
   std::int64_t micro_batches = 0, naive_micro_batches = 0;
   double mean_utterances = 0;  ///< of a micro-batch
 };
-/// Of the first window.
+/// Looks at the first window.
 SpeechPadding measure_padding(const SpeechSampler& sampler, const SpeechFrames& frames);
 
 }  // namespace choir

@@ -7,11 +7,10 @@
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
-#include "choir/data/text/tokenizer.hpp"
 #include "choir/data/tokens/batch.hpp"
-#include "choir/data/tokens/sampler.hpp"
 #include "choir/data/tokens/token_reader.hpp"
 #include "choir/data/tokens/token_stream.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 
@@ -26,7 +25,7 @@ struct DataConfig {
 
   // For text prepared on first use, into cache_dir/NAME-TOKENIZER-HASH/ where HASH covers the
   // paths, sizes and times of the text files.
-  TokenizerKind tokenizer = TokenizerKind::character;
+  VocabularyKind tokenizer = VocabularyKind::character;
   double train_fraction = 0.9;
   std::string cache_dir = "data/.prepared";
   std::function<void(const std::string&)>
@@ -74,15 +73,17 @@ class Dataset {
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
 
-  std::int64_t vocab_size() const;     ///< of the model's, at least the data's
-  std::uint64_t vocab_hash() const;    ///< 0: unknown (raw files without vocab.json)
-  const Tokenizer* tokenizer() const;  ///< null where no vocab.json is beside the files
-  std::int64_t train_tokens() const;   ///< 0 for synthetic data
+  std::int64_t vocab_size() const;       ///< of the model's, at least the data's
+  std::uint64_t vocab_hash() const;      ///< 0: unknown (raw files without vocab.json)
+  const Vocabulary* vocabulary() const;  ///< null where no vocab.json is beside the files
+  std::int64_t train_tokens() const;     ///< 0 for synthetic data
   std::int64_t val_tokens() const;
   std::int64_t windows_per_epoch() const;  ///< 0 for synthetic data: no epochs
   bool has_validation() const;
   /// A few lines: files, tokens, reader, preload.
   std::string to_string() const;
+  /// Local, reads a little. Equal for the same tokens in whatever files; "" for synthetic data.
+  std::string contents() const;
   /// What MPI made of data.hints; empty before the first read.
   std::vector<std::pair<std::string, std::string>> hints() const;
   std::size_t bytes() const;  ///< held by this rank

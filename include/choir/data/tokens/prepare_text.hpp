@@ -2,26 +2,26 @@
 // Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., vocab.json,
 // meta.json.
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "choir/data/text/tokenizer.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
 
 struct PrepareOptions {
-  TokenizerKind tokenizer = TokenizerKind::character;
+  VocabularyKind tokenizer = VocabularyKind::character;
   /// The first floor(fraction * tokens) tokens train, the rest validate. 1 and 0 leave one side
   /// out.
   double train_fraction = 0.9;
   std::int64_t tokens_per_shard = std::int64_t{1} << 27;
   /// Use this vocabulary rather than one made from the text.
-  const Tokenizer* vocabulary = nullptr;
+  const Vocabulary* vocabulary = nullptr;
 };
 
 struct PrepareSummary {
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::optional<Vocabulary> vocabulary;  ///< always there
   std::int64_t files = 0;
   std::int64_t text_bytes = 0;
   std::int64_t train_tokens = 0, val_tokens = 0;

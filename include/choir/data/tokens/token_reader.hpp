@@ -1,12 +1,6 @@
 #pragma once
-// Four ways for the ranks of a communicator to get their parts of a token stream. All give the same
+// Ways for the ranks of a communicator to get their parts of a token stream. All give the same
 // tokens; they differ in who touches the file system.
-//
-//   own         each rank reads its own parts (MPI_File_read_at): best where clients scale, and on
-//   cached files collective  MPI_File_read_at_all: the MPI library aggregates (cb_nodes,
-//   cb_buffer_size) scatter     one rank of each group reads for all and MPI_Iscatterv's: few
-//   clients, few open files node        ranks of a node fill one shared-memory window and use it in
-//   place, nothing is sent
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -21,14 +15,18 @@
 
 namespace choir {
 
-enum class ReaderKind { own, collective, scatter, node };
+enum class ReaderKind {
+  own,         ///< each rank reads its parts (MPI_File_read_at): where clients scale, cached files
+  collective,  ///< MPI_File_read_at_all: the MPI library aggregates (cb_nodes, cb_buffer_size)
+  scatter,  ///< one rank of each group reads for all, MPI_Iscatterv's: few clients and open files
+  node,     ///< ranks of a node fill one shared window and use it in place: nothing is sent
+};
 /// Throws DeckError for a name that is none of "own collective scatter node".
 ReaderKind reader_kind_of(std::string_view name);
 std::string_view name_of(ReaderKind kind);
 
-/// `device` means host memory where the device is the CPU.
-enum class Preload { none, host, device };
-/// Throws DeckError for a name that is none of "none host device".
+enum class Preload { none, host };
+/// Throws DeckError for a name that is neither "none" nor "host".
 Preload preload_of(std::string_view name);
 
 struct TokenExtent {

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "choir/data/audio/audio_error.hpp"
-#include "choir/data/audio/resample.hpp"
 #include "choir_features.hpp"
+#include "src/data/audio/waveform.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 #if defined(CHOIR_HAVE_SNDFILE) && defined(CHOIR_HAVE_SOXR)

@@ -10,12 +10,12 @@
 #include "choir/data/audio/audio_manifest.hpp"
 #include "choir/data/audio/transcript_manifest.hpp"
 #include "choir/data/speech/label_file.hpp"
-#include "choir/data/text/text_units.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/audio_report.hpp"
 #include "src/data/audio/audio_unit.hpp"
+#include "src/data/audio/waveform.hpp"
 #include "src/data/byte_packer.hpp"
-#include "src/data/spoken/spoken_wav.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
@@ -192,10 +192,10 @@ TEST(HostileInput, SamplesAsLargeAsTheyGet) {
 }
 
 TEST(HostileInput, Tokenizers) {
-  EXPECT_DATA_ERROR(TextUnits::from_json(R"({"kind": 5})", "v"), "has no 'hash'");
-  EXPECT_DATA_ERROR(TextUnits::from_json("{\"kind\":" + nested(200000) + "}", "v"),
+  EXPECT_DATA_ERROR(Vocabulary::from_json(R"({"kind": 5})", "v"), "has no 'hash'");
+  EXPECT_DATA_ERROR(Vocabulary::from_json("{\"kind\":" + nested(200000) + "}", "v"),
                     "nested deeper than 64 levels");
-  EXPECT_DATA_ERROR(TextUnits::from_json(R"({"kind":"char","hash":"","entries":{"a":"b"}})", "v"),
+  EXPECT_DATA_ERROR(Vocabulary::from_json(R"({"kind":"char","hash":"","entries":{"a":"b"}})", "v"),
                     "has 'entries' that are no list");
 }
 

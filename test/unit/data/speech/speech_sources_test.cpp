@@ -1,4 +1,4 @@
-#include "choir/data/speech/speech_sources.hpp"
+#include "choir/data/speech/speech_blend.hpp"
 
 #include <gtest/gtest.h>
 

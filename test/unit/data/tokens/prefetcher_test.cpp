@@ -1,4 +1,4 @@
-#include "choir/data/tokens/prefetcher.hpp"
+#include "src/data/tokens/batch_sources.hpp"
 
 #include <atomic>
 #include <chrono>

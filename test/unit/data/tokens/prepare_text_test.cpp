@@ -14,7 +14,7 @@ std::string text_of(const std::string& folder, Split split) {
   for (std::size_t i = 0; i < stream.files().size(); ++i) stream.verify(i, stream.vocab_size());
   std::vector<std::int32_t> ids(static_cast<std::size_t>(stream.count()));
   stream.read(0, stream.count(), ids.data());
-  return Tokenizer::load(folder + "/vocab.json").decode(ids);
+  return Vocabulary::load(folder + "/vocab.json").decode(ids);
 }
 
 TEST(PrepareText, TextComesBackWhateverTheShards) {
@@ -23,7 +23,7 @@ TEST(PrepareText, TextComesBackWhateverTheShards) {
   write_bytes(folder / "in/b.txt", text);
   write_bytes(folder / "in/a/deep.txt", "first ");
   write_bytes(folder / "in/.hidden", "\xFF");
-  for (const auto kind : {TokenizerKind::character, TokenizerKind::byte}) {
+  for (const auto kind : {VocabularyKind::character, VocabularyKind::byte}) {
     for (const std::int64_t per_shard : {1, 4, 1000}) {
       PrepareOptions options;
       options.tokenizer = kind;
@@ -31,7 +31,7 @@ TEST(PrepareText, TextComesBackWhateverTheShards) {
       const auto summary = prepare_text({folder / "in"}, folder / "out", options);
       EXPECT_EQ(summary.files, 2);
       // "first " has 6 characters, the other file 17 characters in 23 bytes.
-      const std::int64_t total = kind == TokenizerKind::byte ? 29 : 23;
+      const std::int64_t total = kind == VocabularyKind::byte ? 29 : 23;
       EXPECT_EQ(summary.train_tokens, total * 9 / 10);
       EXPECT_EQ(summary.val_tokens, total - total * 9 / 10);
       EXPECT_EQ(summary.train_shards, (summary.train_tokens + per_shard - 1) / per_shard);
@@ -53,6 +53,20 @@ TEST(PrepareText, FractionsOfOneAndNought) {
   EXPECT_EQ(text_of(folder / "none", Split::val), "hello");
   options.train_fraction = 1.5;
   EXPECT_THROW(prepare_text({folder / "x.txt"}, folder / "out", options), DeckError);
+}
+
+TEST(PrepareText, APartThatLeavesNothingForTrainingIsRefused) {
+  const ScratchFolder folder;
+  write_bytes(folder / "x.txt", "hello");
+  PrepareOptions options;
+  options.train_fraction = 1e-10;
+  try {
+    prepare_text({folder / "x.txt"}, folder / "out", options);
+    FAIL() << "nothing was refused";
+  } catch (const DeckError& error) {
+    EXPECT_NE(error.hint().find("data.val_fraction of at most 0.8"), std::string::npos)
+        << error.hint();
+  }
 }
 
 TEST(PrepareText, NamesFileAndByteOfBadText) {
@@ -83,10 +97,10 @@ TEST(PrepareText, CharactersAcrossPiecesOfReading) {
 TEST(PrepareText, AGivenVocabularyIsKept) {
   const ScratchFolder folder;
   write_bytes(folder / "x.txt", "abba");
-  const Tokenizer vocabulary = Tokenizer::characters({U'a', U'b', U'c'});
+  const Vocabulary vocabulary = Vocabulary::characters({U'a', U'b', U'c'});
   PrepareOptions options;
   options.vocabulary = &vocabulary;
-  EXPECT_EQ(prepare_text({folder / "x.txt"}, folder / "out", options).tokenizer->hash(),
+  EXPECT_EQ(prepare_text({folder / "x.txt"}, folder / "out", options).vocabulary->hash(),
             vocabulary.hash());
   write_bytes(folder / "x.txt", "abd");
   EXPECT_DATA_ERROR(prepare_text({folder / "x.txt"}, folder / "out", options),
@@ -111,7 +125,7 @@ TEST(PrepareText, TinyShakespeare) {
   if (!std::filesystem::exists(text)) GTEST_SKIP() << "not here: make data-shakespeare";
   const ScratchFolder folder;
   const auto summary = prepare_text({text}, folder / "out", {});
-  EXPECT_EQ(summary.tokenizer->vocab_size(), 65);
+  EXPECT_EQ(summary.vocabulary->size(), 65);
   EXPECT_EQ(summary.train_tokens, 1003854);
   EXPECT_EQ(summary.val_tokens, 111540);
 }

@@ -1,10 +1,10 @@
-#include "choir/data/tokens/sampler.hpp"
+#include "choir/data/tokens/batch.hpp"
 
 #include <algorithm>
 #include <set>
 #include <vector>
 
-#include "choir/data/permutation.hpp"
+#include "src/data/permutation.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {

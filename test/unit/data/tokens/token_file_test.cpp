@@ -1,4 +1,4 @@
-#include "choir/data/tokens/token_file.hpp"
+#include "src/data/tokens/token_file.hpp"
 
 #include "choir/data/tokens/token_stream.hpp"
 #include "test/unit/data/scratch_folder.hpp"

@@ -1,0 +1,66 @@
+# The device code on the CPU: compiled by the host compiler, executed under test/host_cuda (no toolkit needed).
+
+# The tests of the cuda device, twice: on a GPU, and on the CPU, where the same device code is
+# compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
+CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
+HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
+# Counting allocations replaces operator new, which AddressSanitizer does itself.
+HOST_SUPPORT := $(filter-out %count_allocations.cpp,$(SUPPORT))
+HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
+$(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+	@$(call link,$(TEST_LIBS) $(LDLIBS))
+
+# HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
+# what executes them are instrumented; for threads the scheduler itself must not be.
+HOST_FLAGS_plain   := -O2
+HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
+HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
+HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas $(if $(WERROR),-Werror)
+HOST_CUDA_SOURCES := $(filter-out kernels/%,$(filter-out $(HOST_CUDA_NEVER),$(CUDA_SOURCES)))
+define host_variant
+HOST_OBJECTS_$(1) := $(HOST_CUDA_SOURCES:%.cpp=$(BUILD)/host_$(1)/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/host_$(1)/%.cu.o) \
+  $(HOST_CUDA:%.cpp=$(BUILD)/host_$(1)/%.o)
+$(BUILD)/host_$(1)/test/host_cuda/%.o: test/host_cuda/%.cpp
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $$(filter-out -fsanitize=thread,$(HOST_FLAGS_$(1))) -MMD -MP -c -o $$@ $$<
+$(BUILD)/host_$(1)/%.cu.o: %.cu
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -x c++ -c -o $$@ $$<
+$(BUILD)/host_$(1)/%.o: %.cpp
+	@mkdir -p $$(@D)
+	@echo "  host  $$< ($(1))"
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
+$(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) \
+    $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
+	@echo "  link  $$@"
+	@$(MPICXX) $$(CXXFLAGS) $$(LDFLAGS) $$(filter -fsanitize=%,$(HOST_FLAGS_$(1))) -o $$@ $$^ $$(TEST_LIBS) $$(filter-out $$(CUDA_LIBS),$$(LDLIBS)) -lpthread -ldl
+endef
+$(foreach variant,plain address thread,$(eval $(call host_variant,$(variant))))
+
+# The program, and tests of several ranks, on the GPU that is not there. NCCL is played by a library
+# of ours, which is opened as the real one is and queues its work on the same streams.
+MPI_CUDA_TESTS := $(sort $(wildcard test/mpi_cuda/*.cpp))
+$(BUILD)/choir_host_cuda: $(BUILD)/obj/src/app/main.o $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+$(BUILD)/test_host_cuda_mpi: $(MPI_CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) \
+    $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
+	@echo "  link  $@"
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
+$(BUILD)/libnccl_fake.so: test/host_cuda/nccl/nccl_fake.cpp
+	@echo "  link  $@"
+	@$(MPICXX) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 $(HOST_WARNINGS) -O2 -fPIC -shared -MMD -MP -MT $@ \
+	  -MF $(BUILD)/host_plain/nccl_fake.d -o $@ $< -lfmt -lrt
+
+# The test program of a variant with some launchers compiled from changed kernels (test/host_cuda/mutate.sh).
+.PHONY: mutant
+mutant: $(BUILD)/test_host_cuda_$(VARIANT)
+	@for source in $(MUTATED); do mkdir -p $(MUTANTS)/objects; \
+	  $(MPICXX) -I$(MUTANTS) -Itest/host_cuda/include $(CPPFLAGS) -std=c++20 -w $(HOST_FLAGS_$(VARIANT)) \
+	    -x c++ -c -o $(MUTANTS)/objects/$$(basename $$source).o $$source || exit 1; done
+	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
+	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
+	  $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
+	  $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl

@@ -1,0 +1,92 @@
+# The program: flags, sources, and how each is compiled.
+
+OPTIMISE := $(if $(SANITIZE),-O0,$(if $(DEBUG),-O1 -g,-O2))
+# Sanitized: every finding ends the program, the standard library checks its bounds too, and only the kernels are
+# optimised, with lines as all that a debugger gets: the whole takes a third of the time to build that -O1 -g takes.
+SANITIZER := $(if $(SANITIZE),-fsanitize=$(SANITIZE) -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1 \
+  -D_GLIBCXX_ASSERTIONS)
+# GCC 12 sees copies that std::string makes of itself overlap and go out of bounds.
+WARNINGS := -Wall -Wextra -Wshadow -Wpedantic -Wno-restrict -Wno-array-bounds \
+  -Wno-stringop-overflow -Wno-stringop-overread -Wno-missing-field-initializers $(if $(WERROR),-Werror)
+CXXFLAGS += -std=c++20 $(OPTIMISE) -march=$(MARCH) -fopenmp -fno-math-errno -fno-trapping-math \
+            $(SANITIZER) $(WARNINGS) -MMD -MP
+CPPFLAGS += -Iinclude -I. -I$(BUILD) $(FEATURE_CPPFLAGS)
+LDLIBS   += $(FEATURE_LIBS)
+# Kernels are written for the widest vectors the processor has.
+KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
+
+SOURCES := $(filter-out src/app/main.cpp,$(shell find src -name '*.cpp' | sort))
+KERNELS := $(sort $(shell find kernels -name '*.cpp'))
+# What only a build with CUDA contains, and what stands in for it in one without.
+in_folders = $(foreach s,$(2),$(if $(strip $(foreach folder,$(1),$(findstring /$(folder)/,$s))),$s))
+ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
+CUDA_SOURCES := $(filter-out $(ABSENT),$(call in_folders,cuda cudnn nccl,$(SOURCES) $(KERNELS)))
+CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu'))
+COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
+COMMON_OBJECTS := $(COMMON:%.cpp=$(BUILD)/obj/%.o)
+ifneq ($(CUDA),)
+  CUDA_OBJECTS := $(CUDA_SOURCES:%.cpp=$(BUILD)/obj/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
+  CUDA_LIBS    := -L$(CUDA)/lib64 -lcudart_static -ldl -lrt -lpthread
+else
+  CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)
+endif
+OBJECTS := $(COMMON_OBJECTS) $(CUDA_OBJECTS)
+LDLIBS  += $(CUDA_LIBS)
+
+# link LIBRARIES: the objects a program depends on.
+link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
+
+all: $(BUILD)/choir
+
+$(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
+	@$(call link,$(LDLIBS))
+
+# Device code for the chosen GPUs, and PTX of sm_80 for all others. fmt's compile-time checks are beyond nvcc; constexpr
+# functions (std::array's) are device functions too. The host compiler is MPI's, as everywhere, and warnings are of
+# compilers that come after this was written.
+ARCHS := $(if $(filter all,$(CUDA_ARCHS)),$(KNOWN_CUDA_ARCHS),$(or $(CUDA_ARCHS),$(DEFAULT_CUDA_ARCHS)))
+NVCC_FLAGS := -std=c++20 -O3 --expt-relaxed-constexpr $(if $(DEBUG),-lineinfo) --threads 2 -Xfatbin -compress-all \
+  $(if $(CUDA_HOST_COMPILER),-ccbin $(CUDA_HOST_COMPILER)) \
+  $(foreach arch,$(filter-out 80,$(ARCHS)),-gencode arch=compute_$(arch),code=sm_$(arch)) \
+  -gencode arch=compute_80,code=[$(if $(filter 80,$(ARCHS)),sm_80$(comma))compute_80] \
+  $(if $(WERROR),-Werror all-warnings) -Xcompiler -Wall,-Wextra,-fopenmp -DFMT_USE_CONSTEXPR=1 -Xptxas -v
+# Other GPUs are other objects.
+$(BUILD)/cuda_archs: always
+	@$(call write_changed,$@,$(ARCHS))
+# The PTX of sm_80 stays beside the object, for test/run/kernel_instructions.sh.
+$(BUILD)/obj/kernels/%.cu.o: kernels/%.cu $(BUILD)/cuda_archs
+	@mkdir -p $(@D)/$(*F).keep
+	@echo "  nvcc  $<"
+	@$(CUDA)/bin/nvcc $(CPPFLAGS) $(NVCC_FLAGS) --keep --keep-dir $(@D)/$(*F).keep -MD -MP -c -o $@ $< > $@.log 2>&1 || \
+	  { cat $@.log; exit 1; }
+	@mv $(@D)/$(*F).keep/$(*F)*compute_80.ptx $(@:.o=.ptx) && rm -r $(@D)/$(*F).keep
+$(BUILD)/obj/src/%.o $(BUILD)/obj/kernels/%.o: CPPFLAGS += $(if $(call in_folders,cuda cudnn nccl,$@),$(CUDA_CPPFLAGS))
+
+# Reading headers is most of the work of a compiler here, so those that everybody reads are read once: by the program, by
+# the kernels and by the tests, whose flags differ.
+$(BUILD)/obj/kernels/%.o $(BUILD)/prelude/kernels.hpp.gch: CXXFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/obj/test/%.o $(BUILD)/prelude/test.hpp.gch: OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
+$(BUILD)/prelude/src.hpp $(BUILD)/prelude/kernels.hpp: include/choir/core/prelude.hpp
+$(BUILD)/prelude/test.hpp: test/support/prelude.hpp
+$(BUILD)/prelude/%.hpp:
+	@mkdir -p $(@D)
+	@echo '#include "$<"' > $@
+# Another compiler or other flags make everything again; another folder for it, or sterner warnings, do not.
+FLAGS := $(filter-out -Werror -I$(BUILD),$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) $(KERNEL_FLAGS))
+$(BUILD)/flags: always
+	@$(call write_changed,$@,$(FLAGS))
+$(BUILD)/prelude/%.hpp.gch: $(BUILD)/prelude/%.hpp $(BUILD)/flags
+	@echo "  c++   $*'s prelude"
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MT $@ -MF $(BUILD)/prelude/$*.d -w -x c++-header -c -o $@ $<
+
+define compile
+$(BUILD)/obj/$(1)/%.o: $(1)/%.cpp $(BUILD)/prelude/$(1).hpp.gch
+	@mkdir -p $$(@D)
+	@echo "  c++   $$<"
+	@$(MPICXX) $$(CPPFLAGS) $$(CXXFLAGS) $$(if $$(own_flags),$$(own_flags),-include $(BUILD)/prelude/$(1).hpp) -c -o $$@ $$<
+endef
+# Whether a sum of products is rounded once or twice must not depend on the shape of the tile it stands in, as it does
+# where GCC tunes for processors on which it finds chains of fused operations slow: a key that is hidden must change
+# nothing. A prelude that was compiled without a flag would take it back.
+$(BUILD)/obj/kernels/attention/simd/%.o: own_flags := $(FUSED_FLAGS)
+$(foreach room,src kernels test,$(eval $(call compile,$(room))))

@@ -1,0 +1,33 @@
+# Programs of the tests: of one rank and of several, and choir itself with a family of models more and with broken rules.
+
+# One program for the tests of a single rank, one for those of several; each module has a folder.
+# ONLY=core,device restricts both to these modules (and links just the same).
+MODULES := $(if $(ONLY),$(shell echo $(ONLY) | tr ',' ' '),*)
+UNIT_TESTS := $(sort $(wildcard $(MODULES:%=test/unit/%/*.cpp) $(MODULES:%=test/unit/%/*/*.cpp)))
+MPI_TESTS  := $(sort $(wildcard $(MODULES:%=test/mpi/%/*.cpp)) $(wildcard test/mpi_cuda/*.cpp))
+SUPPORT    := $(sort $(wildcard test/support/*.cpp))
+TEST_LIBS  := $(GTEST_LIBS)
+
+$(BUILD)/test_unit: $(UNIT_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+	@$(call link,$(TEST_LIBS) $(LDLIBS))
+
+$(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+	@$(call link,$(TEST_LIBS) $(LDLIBS))
+
+# The program with one family of models more (test/toy_family).
+TOY := $(sort $(wildcard test/toy_family/*.cpp))
+$(BUILD)/choir_toy: $(BUILD)/obj/src/app/main.o $(TOY:%.cpp=$(BUILD)/obj/%.o) \
+    $(filter-out $(BUILD)/obj/src/models/families.o,$(OBJECTS))
+	@$(call link,$(LDLIBS))
+
+# The program with the rules of training broken (test/mutants/rules.txt).
+BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
+$(BUILD)/broken_rules/written: test/mutants/rules.txt test/mutants/mutate.sh $(BROKEN)
+	@test/mutants/mutate.sh $(BUILD)/broken_rules && touch $@
+$(BROKEN:%=$(BUILD)/broken_rules/%): $(BUILD)/broken_rules/written ;
+$(BUILD)/broken_rules/%.o: $(BUILD)/broken_rules/%.cpp test/mutants/mutant.hpp $(BUILD)/prelude/src.hpp.gch
+	@echo "  c++   $*.cpp with its rules broken"
+	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -include $(BUILD)/prelude/src.hpp -include test/mutants/mutant.hpp -c -o $@ $<
+$(BUILD)/choir_mutants: $(BUILD)/obj/src/app/main.o $(BROKEN:%.cpp=$(BUILD)/broken_rules/%.o) \
+    $(filter-out $(BROKEN:%.cpp=$(BUILD)/obj/%.o),$(OBJECTS))
+	@$(call link,$(LDLIBS))

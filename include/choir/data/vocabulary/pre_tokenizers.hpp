@@ -1,0 +1,97 @@
+#pragma once
+// Pre-tokenizers cut text into the pieces that no merge of a byte-level BPE crosses. The regular
+// expressions of the outside world are implemented by hand: each is a function from where a piece
+// begins to where it ends, over the character classes of Unicode 16, in one pass and without
+// backtracking.
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace choir {
+
+enum class Splitter {
+  gpt2,               ///< the expression of GPT-2: words and numbers take a blank along
+  llama3,             ///< contractions in any case, numbers of at most three digits, lines
+  qwen2,              ///< the same with each digit alone
+  digits,             ///< each character of \p{N} alone
+  contiguous_digits,  ///< runs of \p{N} alone
+};
+
+/// "gpt2", "llama3" or "qwen2".
+std::string_view name_of(Splitter splitter);
+/// The regular expression of gpt2, llama3 and qwen2; "" of the others.
+std::string_view expression_of(Splitter splitter);
+/// Nothing for an expression that is none of these.
+std::optional<Splitter> splitter_of_expression(std::string_view expression);
+
+/// Where the piece ends that begins at `at`. `text` must be UTF-8, at < its size. What stands
+/// before `at` does not matter; behind the end at most one character does, or a run of blanks up to
+/// the next character, or the three bytes that a contraction has.
+std::size_t piece_end(Splitter splitter, std::string_view text, std::size_t at);
+
+/// Splitters in order, each of which cuts the pieces of the one before; none: all is one piece.
+class PreTokenizer {
+ public:
+  PreTokenizer() = default;
+  explicit PreTokenizer(std::vector<Splitter> splitters) : splitters_(std::move(splitters)) {}
+  const std::vector<Splitter>& splitters() const { return splitters_; }
+
+  /// Calls use(piece) for every piece of `text`, which must be UTF-8.
+  template <class Use>
+  void split(std::string_view text, const Use& use) const {
+    split_from(0, text, use);
+  }
+  /// The same for text of which more may follow: only the pieces at the front that are the same
+  /// whatever follows. The rest is to be given again.
+  template <class Use>
+  void split_part(std::string_view text, const Use& use) const {
+    split_part_from(0, text, certain_end(text), use);
+  }
+  std::vector<std::string_view> pieces(std::string_view text) const;
+
+ private:
+  static std::size_t certain_end(std::string_view text);
+
+  template <class Use>
+  void split_from(std::size_t step, std::string_view text, const Use& use) const {
+    if (text.empty()) return;
+    if (step == splitters_.size()) {
+      use(text);
+      return;
+    }
+    const bool last = step + 1 == splitters_.size();
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = piece_end(splitters_[step], text, at);
+      const std::string_view piece = text.substr(at, end - at);
+      if (last) {
+        use(piece);
+      } else {
+        split_from(step + 1, piece, use);
+      }
+      at = end;
+    }
+  }
+
+  template <class Use>
+  void split_part_from(std::size_t step, std::string_view text, std::size_t certain,
+                       const Use& use) const {
+    if (step == splitters_.size()) return;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = piece_end(splitters_[step], text, at);
+      // Digits look no further than the next character. Text without them may go on for long, but
+      // what cuts it further has ends in it.
+      const bool digits =
+          splitters_[step] == Splitter::digits || splitters_[step] == Splitter::contiguous_digits;
+      if (digits && end == text.size() && at < certain)
+        return split_part_from(step + 1, text.substr(at), certain - at, use);
+      if (digits ? end == text.size() : end > certain) return;
+      split_from(step + 1, text.substr(at, end - at), use);
+      at = end;
+    }
+  }
+
+  std::vector<Splitter> splitters_;
+};
+
+}  // namespace choir

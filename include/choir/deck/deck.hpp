@@ -1,0 +1,266 @@
+#pragma once
+// The deck: everything a run is told, as a typed struct. The initialisers below are the defaults;
+// what each key means, its unit and its limits stand in src/deck/deck_keys*.cpp and, for what only
+// one family of models has, in the room of that family. `choir train --describe` prints them all.
+// All functions here are local, and pure but for reading files.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "choir/core/key_table.hpp"
+#include "choir/models/family.hpp"
+
+namespace choir {
+
+struct RunSection {
+  std::string dir;   ///< derived: runs/<name>
+  std::string name;  ///< derived: the deck's file name without its extension
+  std::int64_t seed = 1337;
+  double walltime = 0;          ///< seconds; 0: no limit
+  double walltime_margin = 60;  ///< seconds kept for the last save
+};
+
+struct ModelSection {
+  std::string type = "gpt";  ///< a name of the table of families
+};
+
+struct DataSection {
+  std::vector<std::string> train, val;
+  std::string format = "auto";  ///< auto | text | native | nanogpt | megatron | synthetic
+  std::string reader = "own";   ///< own | collective | scatter | node
+  TextMap hints;
+  std::string preload = "none";  ///< none | host
+  int readers_every = 0;         ///< 0: one a node
+  int prefetch = 2;
+};
+
+struct TrainSection {
+  std::string precision = "fp32";  ///< see choir/nn/precision.hpp
+  std::int64_t loss_scale = 0;     ///< 0 is written "dynamic"
+  std::int64_t loss_scale_window = 2000;
+  bool cuda_graph = true;
+  int steps_in_flight = 0;  ///< 0 is written "auto"
+  int micro_batch_size = 0;
+  int global_batch_size = 0;
+  int grad_accum = 0;
+  int micro_batches = 0;  ///< of a step, on all ranks, of families without a fixed shape
+  std::int64_t max_steps = 1000;
+  bool reproducible = false;
+  std::string recompute = "none";  ///< none | selective | full
+  std::string profile;             ///< "" or "k:l"
+  std::vector<std::string> freeze, unfreeze;
+  std::string nan_policy = "stop";  ///< stop | skip
+  int nan_skip_limit = 10;
+};
+
+struct OptimizerSection {
+  std::string name = "adamw";
+  double learning_rate = 1e-3;
+  double min_lr = 0;
+  std::int64_t warmup_steps = 0;
+  std::int64_t decay_steps = 0;     ///< derived: train.max_steps
+  std::string schedule = "cosine";  ///< constant | cosine | linear | inverse_sqrt
+  double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double grad_clip = 1.0;         ///< 0: no clipping
+  std::string scale_lr = "none";  ///< none | sqrt | linear
+};
+
+inline constexpr int kMostTensorRanks = 8;
+
+struct ParallelSection {
+  int tensor = 1, pipeline = 1, context = 1;
+  int data = 0;  ///< 0 is written "auto": the ranks that remain
+  bool sequence = false;
+  int zero = 0;
+  std::string zero_group = "all";  ///< all | node | a number of consecutive data-parallel ranks
+  int zero_prefetch = 1;           ///< buckets
+  std::string schedule = "1f1b";
+  int virtual_stages = 1;
+  std::string offload = "none";  ///< none | optimizer | all | file
+  std::string offload_dir;       ///< "": TMPDIR, or /tmp
+  std::string order = "tp-cp-dp-pp";
+  std::string transport = "auto";  ///< auto | mpi | node | nccl | staged
+  bool share_device = false;
+  double timeout = 300;  ///< seconds
+};
+
+struct EvalSection {
+  std::int64_t interval = 250;
+};
+
+struct CheckpointSection {
+  static constexpr std::int64_t kAutoInterval = -1;
+  std::int64_t interval = 500;  ///< steps; 0: never; kAutoInterval: by what saves cost
+  double mtbf = 0;              ///< hours between failures of the whole job; 0: from its nodes
+  std::string async = "auto";   ///< auto | true | false
+  int keep = 2;
+  std::int64_t keep_every = 0;
+  bool best = true;
+  std::string resume = "auto";  ///< auto | none | a path
+  std::string init_from;        ///< "" or a path
+  std::vector<std::string> init_take, init_skip;
+  std::vector<std::string> allow_changes;  ///< keys, or kAllowAll alone
+  static constexpr const char* kAllowAll = "true";
+  bool on_the_way() const { return interval != 0; }  ///< saves before the end, and there
+};
+
+struct LogSection {
+  std::int64_t interval = 10;
+  bool all_ranks = false;
+  bool verbose = false;
+  bool tensorboard = false;
+};
+
+/// What is watched while a run runs. Seconds of 0: parallel.timeout; steps of 0: never.
+struct WatchSection {
+  double start = 0, first_step = 0, save = 0, evaluation = 0;  ///< seconds
+  double still = 30;                                           ///< seconds; 0: never
+  std::int64_t weights = 1000;                                 ///< steps
+  std::int64_t ranks = 100;                                    ///< steps
+  bool calls = false;
+};
+
+/// Failures made on purpose, for tests. -1 and "" are off.
+struct FaultSection {
+  bool enable = false;  ///< without it, everything below must be as it is here
+  int kill_rank = -1, hang_rank = -1, pause_rank = -1, throw_rank = -1, slow_rank = -1;
+  std::int64_t kill_step = -1, hang_step = -1, pause_step = -1, throw_step = -1, slow_step = -1;
+  double slow_ms = 100;
+  std::string phase = "start";  ///< see Faults::in_phase
+  int nan_rank = -1, flip_rank = -1;
+  std::int64_t nan_step = -1, flip_step = -1;
+  std::string nan_parameter, flip_parameter;
+  int write_fail_rank = -1;
+  std::int64_t write_fail_step = -1, write_short_step = -1, disk_full_step = -1;
+  std::int64_t truncate_save_step = -1, corrupt_save_step = -1;
+  std::string truncate_data, corrupt_data;  ///< "" or the path of a file
+  std::int64_t stop_step = -1;
+  std::string kill_in_save;
+  friend bool operator==(const FaultSection&, const FaultSection&) = default;
+};
+
+/// The settings of every family of the table, which the families know (choir/models/family.hpp).
+/// Copies are deep.
+class AllSettings {
+ public:
+  AllSettings();  ///< at their defaults
+  AllSettings(const AllSettings& other);
+  AllSettings& operator=(const AllSettings& other);
+  AllSettings(AllSettings&&) = default;
+  AllSettings& operator=(AllSettings&&) = default;
+  ~AllSettings() = default;
+
+  /// In the order of the table.
+  FamilySettings& operator[](std::size_t family) { return *held_[family]; }
+  /// Those of the family that has this type for them.
+  template <class Settings>
+  const Settings& of() const {
+    for (const auto& held : held_)
+      if (const auto* found = dynamic_cast<const SettingsOf<Settings>*>(held.get()))
+        return found->value;
+    throw Error(ExitCode::other, "settings of a family that is not in the table");
+  }
+  template <class Settings>
+  Settings& of() {
+    return const_cast<Settings&>(std::as_const(*this).template of<Settings>());
+  }
+
+ private:
+  std::vector<std::unique_ptr<FamilySettings>> held_;
+};
+
+struct Deck {
+  RunSection run;
+  ModelSection model;
+  AllSettings families;
+  DataSection data;
+  TrainSection train;
+  OptimizerSection optimizer;
+  ParallelSection parallel;
+  EvalSection eval;
+  CheckpointSection checkpoint;
+  LogSection log;
+  WatchSection watch;
+  FaultSection fault;
+  std::string device = "auto";  ///< auto | cpu | cuda
+
+  std::string source;  ///< the deck file as named
+  KeyOrigins origins;  ///< of every key that is not at its default
+
+  /// The family that model.type names.
+  const ModelFamily& family() const { return model_family(model.type); }
+  /// Whether the value of `key` was given, not a default or derived.
+  bool given(const std::string& key) const;
+  /// Notes that the program computed the value of `key` ("model.vocab_size").
+  void mark_derived(const std::string& key) { origins[key] = {KeySource::derived, ""}; }
+};
+
+/// Reads the file, then parse_deck. Throws DeckError.
+Deck read_deck(const std::string& path, const std::vector<std::string>& overrides);
+
+/// From text, so that one rank reads and broadcasts. `source` names the file in messages and,
+/// without its extension, the run. Throws one DeckError that lists everything wrong. Derived
+/// members are set (run.name, run.dir, model.n_kv_head, model.ffn_width, optimizer.decay_steps);
+/// the batch and model.vocab_size are left to resolve_batch and to the data.
+Deck parse_deck(const std::string& text, const std::string& source,
+                const std::vector<std::string>& overrides);
+
+/// What the table alone says to a value of a key, or to a key it does not know; "" when it accepts
+/// it. `word` as in an override.
+std::string refusal_of(const std::string& key, const std::string& word);
+/// A copy with overrides, as parse_deck would have read it. Everything wrong with it (values, cross
+/// checks) is appended to `problems`; members that follow from others stay as they are.
+Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
+               std::vector<KeyProblem>& problems);
+
+/// The table of `--describe`, and a JSON schema (draft 2020-12) for editors.
+std::string describe_deck();
+std::string deck_schema();
+
+/// The deck as JSON that parse_deck accepts again, with "sources" (default, file, override or
+/// derived for each key) and "derived" (the computed values; their keys keep the default, so that
+/// the document can be run on another number of ranks).
+std::string resolved_json(const Deck& deck);
+/// For people: given and derived values line by line, defaults in a paragraph; of keys that concern
+/// neither the family nor the device (`cuda`: the run is on GPUs) only those that were given.
+std::string deck_listing(const Deck& deck, bool cuda);
+/// Where `now` differs from a deck that resolved_json() wrote, in the order of the table.
+std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now);
+/// What a run may do with this key when it continues.
+OnResume on_resume(const std::string& key);
+/// 16 hex digits (FNV-1a) over all values; equal decks have equal digests wherever values came
+/// from.
+std::string deck_digest(const Deck& deck);
+
+/// One optimizer step: global = micro * accum * data_parallel. Of families without a fixed shape
+/// `global` is the number of micro-batches of a step, `accum` the largest share of a rank, and
+/// micro 1.
+struct BatchSizes {
+  std::int64_t micro = 0, accum = 0, global = 0;
+  int data_parallel = 1;
+  std::int64_t micro_batches() const { return accum * data_parallel; }
+};
+
+/// Give two of micro, accum, global (0: not given) and the third follows; three must agree. Throws
+/// DeckError with the nearest legal values.
+BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
+                               int data_parallel);
+/// The same on a deck, for a known data-parallel size: fills the members and marks the derived one;
+/// parallel.data is checked against it. With train.reproducible also require_reproducible.
+BatchSizes resolve_batch(Deck& deck, int data_parallel);
+
+/// Reproducible mode sums gradients in a binary tree: ranks and micro-batches per rank must be
+/// powers of two. Throws DeckError with the nearest legal values.
+void require_reproducible(const BatchSizes& batch);
+
+/// "3:7" -> {3, 7}, steps counted from 1, both included; {0, 0} for "". Throws DeckError.
+struct StepRange {
+  std::int64_t first = 0, last = 0;
+};
+StepRange profile_range(const std::string& text);
+
+}  // namespace choir

@@ -1,0 +1,26 @@
+#pragma once
+// How the layers of a model are dealt out to the stages of a pipeline, and in which order those
+// work. Pure and local.
+#include "choir/device/device.hpp"
+#include "choir/models/model_config.hpp"
+#include "choir/models/units.hpp"
+#include "choir/parallel/pipeline/schedule.hpp"
+
+namespace choir {
+
+struct PipelineOptions {
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int virtual_stages = 1;  ///< pieces of the model on each stage
+};
+
+/// The pieces of `stage`: balanced by FLOPs, where input layer and head count as what they are.
+/// `separate_tied`: see ModelCut. DeckError if there are more pieces than layers.
+ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied);
+
+/// What the stages do in a training step of `micro_batches`; on one stage every micro-batch goes
+/// forward and at once backward.
+Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,
+                           DeviceKind device);
+
+}  // namespace choir

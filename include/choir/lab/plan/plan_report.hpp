@@ -1,0 +1,21 @@
+#pragma once
+// Plans as text and as JSON. Pure.
+#include <string>
+
+#include "choir/lab/plan/layout_plan.hpp"
+#include "choir/lab/plan/layout_search.hpp"
+
+namespace choir {
+
+/// Axes and groups, the memory of every role (roles with equal plans stand together) in the words
+/// of train, totals, bytes of each axis, FLOPs, bubble, and whether it fits. An exact plan.
+std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
+
+/// The table of layouts that fit, or what comes closest.
+std::string to_string(const LayoutSearch& search, const PlanCase& request);
+
+/// One object: "target", "layout" (an exact plan) and "choices" where there was a search (nullptr:
+/// there was none).
+std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request);
+
+}  // namespace choir

@@ -1,0 +1,25 @@
+#pragma once
+// What `choir verify` prints: what was run and how it is judged, a row a layout, the verdict.
+#include <string>
+#include <vector>
+
+#include "choir/lab/verify/verify.hpp"
+
+namespace choir {
+
+/// Deck, model, batch, steps, precision, and what counts as equal.
+std::string verify_header(const Deck& deck, const VerifyOptions& options, int ranks,
+                          const std::string& layouts, const std::vector<std::string>& notes,
+                          const ByQuantity<double>& tolerances);
+
+/// "dp=2 tp=2 pp=1 cp=1   2.2e-16 of 1e-12 at loss of step 3   0.31 s   ok"; `width`: of the first
+/// column.
+std::string to_string(const VerifyRow& row, std::size_t width);
+/// One JSON object, without an end of line.
+std::string to_json(const VerifyRow& row);
+
+/// "VALID: 32 layouts ..." or "INVALID: 2 of 32 layouts ...".
+std::string verdict(const std::vector<VerifyRow>& rows);
+bool valid(const std::vector<VerifyRow>& rows);
+
+}  // namespace choir

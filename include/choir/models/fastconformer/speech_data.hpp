@@ -1,0 +1,32 @@
+#pragma once
+// The speech a deck names, opened: the data set, and the vocabulary its labels are written in.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/data/speech/speech_dataset.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/models/batch.hpp"
+
+namespace choir {
+
+/// What training needs open.
+struct SpeechData {
+  std::unique_ptr<SpeechDataset> set;
+  Vocabulary vocabulary;
+};
+/// Collective over the mesh; the ranks of the data axis read, those that share a batch with one are
+/// told. The vocabulary is that of tokenizer.NAME.json beside the labels. `training`: also what
+/// data.train names. `tokenizer_hash`: of the checkpoint, 0 for any. Throws on all ranks: DataError
+/// (files, rates, vocabularies, bad utterances), DeckError.
+SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
+                       std::uint64_t tokenizer_hash = 0);
+
+/// A batch as the engine takes it: the same host memory.
+ModelBatch speech_batch(const SpeechBatch& batch);
+/// Those of which no other is at least as large in all three.
+std::vector<BatchShape> largest_shapes(const std::vector<SpeechShape>& shapes);
+
+}  // namespace choir

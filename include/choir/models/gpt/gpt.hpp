@@ -1,0 +1,115 @@
+#pragma once
+// A decoder-only transformer language model: embedding, blocks, final norm, head, loss.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/models/gpt/gpt_config.hpp"
+#include "choir/models/model.hpp"
+#include "choir/nn/layers/blocks.hpp"
+
+namespace choir {
+
+class Gpt final : public Model {
+ public:
+  /// Describes all parameters and registers those of this rank. Buckets: token embedding, learned
+  /// positions, one a block (and one for each tile of its feed-forward layer), final norm, head
+  /// where its weight is its own. Initialisation as nanoGPT: normal(0, 0.02), residual outputs
+  /// 0.02/sqrt(2 L), norms 1, biases 0.
+  ///
+  /// Tied weights where the head is on another rank than the embedding, or separate: "head.weight"
+  /// is a copy (Parameter::tied_to) of "embedding.tokens.weight", in a bucket laid out alike. Both
+  /// gradients are parts of one, to be added after they were reduced over data ranks.
+  Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
+
+  const GptConfig& config() const { return config_; }
+
+  /// Rotary angles, with Position::rope.
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
+
+  /// Where ranks share sequences the batch is of the block size; it may be this rank's part.
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
+    return {pass.share_rows(), config_.n_embd};
+  }
+
+  /// The inputs of the batch are read with the embedding, the targets with the head, in training
+  /// and evaluation, where losses are per token [B*T]. When generating, the logits of the last
+  /// position [B, V'], of which columns at or beyond the vocabulary are padding.
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
+                 BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
+
+  /// All pieces, where this rank has the whole model. Training and evaluation: ids and targets
+  /// [B*T] -> per-token losses [B*T].
+  Tensor loss(Pass& pass, const TensorView& ids, const TensorView& targets, double scale,
+              BucketHooks& hooks, const double* device_scale = nullptr);
+  void backward(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  /// Generation: ids [B*T] -> logits of the last position.
+  Tensor next_logits(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+
+  /// A stream has at most block_size positions.
+  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+
+  std::string describe() const override;
+  std::vector<std::pair<std::string, std::int64_t>> further_counts() const override {
+    return {{"without positions", parameters_without_positions()}};
+  }
+  /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
+  std::int64_t parameters_without_positions() const;
+  /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
+  double flops_per_token() const;
+  double flops(const BatchShape& shape) const override {
+    return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);
+  }
+  /// FLOPs of the forward of one micro-batch of `tokens` tokens in sequences of the block size:
+  /// products of matrices, of attention the half that a causal mask leaves, additions in the
+  /// embedding; for dealing units out to stages.
+  static UnitCosts unit_costs(const GptConfig& config, std::int64_t tokens);
+
+ private:
+  struct Block {
+    std::unique_ptr<TransformerBlock> module;
+    int bucket;
+    int unit;
+  };
+
+  void add_embedding(bool resident);
+  void add_block(std::int64_t layer, bool resident);
+  void add_head(bool resident);
+  Shape rope_table_shape() const;
+  /// Where this rank's part of the vocabulary begins.
+  std::int64_t first_id() const;
+
+  // With the whole model in one piece backward follows forward: the head's weights are not given
+  // back in between, nor what it shares with the embedding.
+  bool keeps_shared_weight() const { return shares_weight_ && pieces_.whole() && pieces() == 1; }
+  bool keeps_head(const Pass& pass) const {
+    return pass.training() && pieces_.whole() && pieces() == 1;
+  }
+
+  Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks);
+  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
+  Tensor through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
+  void release_head(BucketHooks& hooks) const;
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+  void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+                          BucketHooks& hooks);
+  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
+                                 const Tensor& d_embedding);
+
+  GptConfig config_;
+  bool shares_weight_ = false;  ///< head and embedding use the same memory
+  TensorView rope_table_;
+  Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next
+  Parameter* positions_ = nullptr;
+  Dropout embedding_dropout_;
+  std::vector<Block> blocks_;
+  std::unique_ptr<ResidualNorm> final_norm_;
+  std::unique_ptr<Linear> head_;
+  int final_norm_bucket_ = -1, head_bucket_ = -1;
+};
+
+}  // namespace choir

@@ -1,0 +1,48 @@
+#pragma once
+// What a deck says to GPTs: the keys that only they have.
+#include <string>
+#include <vector>
+
+#include "choir/deck/deck.hpp"
+#include "choir/models/gpt/gpt_config.hpp"
+
+namespace choir {
+
+/// A GptConfig whose zeros are derived later: vocab_size from the data, the others from the rest.
+inline GptConfig undetermined_gpt() {
+  GptConfig gpt;
+  gpt.vocab_size = gpt.n_kv_head = gpt.ffn_width = 0;
+  return gpt;
+}
+
+struct GptSettings {
+  GptConfig model = undetermined_gpt();
+  std::string tokenizer = "char";  ///< char | byte, for text prepared on first use
+  double val_fraction = 0.1;
+  std::int64_t eval_batches = 0;  ///< 0: all of the validation data
+  int sample_tokens = 200;        ///< 0: no sample
+  std::string sample_prompt = "\n";
+  double sample_temperature = 0.8;
+  int sample_top_k = 0;  ///< 0: all
+};
+
+inline const GptSettings& gpt_settings(const Deck& deck) {
+  return deck.families.of<GptSettings>();
+}
+/// The transformer that the deck describes.
+inline const GptConfig& gpt_of(const Deck& deck) {
+  return gpt_settings(deck).model;
+}
+
+/// F where none is given: 4 C, for swiglu 8/3 C rounded up to a multiple of 64.
+std::int64_t default_ffn_width(const GptConfig& gpt);
+
+/// Every complaint about a model: what does not divide, with the nearest legal values. n_kv_head
+/// may still be 0.
+std::vector<KeyProblem> check_model(const GptConfig& gpt);
+
+/// Every complaint about a model divided among `ranks` of the tensor axis, and about its tiles
+/// then.
+std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t ranks);
+
+}  // namespace choir

@@ -1,0 +1,38 @@
+#pragma once
+// What of a model is on this rank: pieces of consecutive units (see choir/models/units.hpp), each
+// with the blocks it runs.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "choir/models/units.hpp"
+
+namespace choir {
+
+/// A plain value. Local.
+class ModelPieces {
+ public:
+  struct Piece {
+    bool input = false, head = false;
+    std::size_t first_block = 0, end_block = 0;  ///< among the blocks of this rank
+    int first_unit = 0, last_unit = 0;
+  };
+  /// Of a model of `layers` blocks. Ranges in the order of the model.
+  ModelPieces(const ModelCut& cut, std::int64_t layers);
+
+  int count() const { return static_cast<int>(pieces_.size()); }
+  const Piece& operator[](int index) const;
+  bool resident(int unit) const;
+  bool has_input() const { return resident(0); }
+  bool has_head() const { return resident(units_ - 1); }
+  /// The pieces are all of the model.
+  bool whole() const { return whole_; }
+
+ private:
+  int units_;
+  std::vector<UnitRange> ranges_;
+  std::vector<Piece> pieces_;
+  bool whole_ = false;
+};
+
+}  // namespace choir

@@ -1,0 +1,29 @@
+#pragma once
+// Micro-batches that `choir verify` makes itself, as functions of their global index.
+#include <cstdint>
+#include <vector>
+
+#include "choir/models/batch.hpp"
+#include "choir/models/loss_terms.hpp"
+
+namespace choir {
+
+class SyntheticBatches {
+ public:
+  /// Row r of micro-batch i has the id i * kMostRows + r, where rows have ids.
+  static constexpr std::int64_t kMostRows = 3;
+  virtual ~SyntheticBatches() = default;
+  /// Holds until the next call.
+  virtual ModelBatch micro_batch(std::int64_t index) = 0;
+  virtual BatchShape shape(std::int64_t index) const = 0;
+  /// Seconds of audio in a micro-batch, padding left out.
+  virtual double audio_seconds(std::int64_t) const { return 0; }
+  /// Targets that count in micro-batches [first, first + count).
+  virtual ByTerm targets(std::int64_t first, std::int64_t count) const = 0;
+  /// What a rank without work gets, where a step is counted in micro-batches.
+  virtual ModelBatch padding() { return {}; }
+  /// See EngineOptions::shapes; empty where the family has a fixed shape.
+  virtual std::vector<BatchShape> shapes() const { return {}; }
+};
+
+}  // namespace choir

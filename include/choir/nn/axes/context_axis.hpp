@@ -1,0 +1,71 @@
+#pragma once
+// How attention sees whole sequences whose positions ranks share: rank c of C holds the positions
+// [c n, (c+1) n) of each, n = ceil(T / C). What works token by token just sees fewer rows.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "choir/nn/pass.hpp"
+
+namespace choir {
+
+// Only attention mixes positions. It is done for whole sequences with a part of the heads (Ulysses,
+// Jacobs et al. 2023): one message carries q, k and v from "my positions, all heads" to "all
+// positions, my heads", one carries the output back; backward is the mirror. Where the K/V heads
+// are fewer than the ranks, or a rank's query heads read other ones than its share, copies are
+// sent, and the gradients of the copies are summed where the head came from. A ring of K/V blocks
+// would take the place of HeadExchange and leave everything else as it is.
+//
+// Each rank has the gradient of its own tokens: every parameter's gradient is a sum over data and
+// context (Mesh::replicas()).
+
+/// What one rank attends to.
+struct ContextHeads {
+  std::int64_t heads = 0;     ///< of queries: H / C
+  std::int64_t kv_heads = 0;  ///< one for each run of query heads that read the same one
+  std::int64_t copies = 1;    ///< how often each K/V head is sent; gradients of copies are summed
+};
+/// `heads` must be divisible by `ranks`, and by `kv_heads`.
+ContextHeads context_heads(std::int64_t heads, std::int64_t kv_heads, int ranks);
+
+/// The sizes, ascending, that a context axis may have with this many query heads (of a rank of the
+/// tensor axis): the divisors.
+std::vector<std::int64_t> legal_context_sizes(std::int64_t heads);
+
+/// Rows q | k | v, or rows of one width per query head, between positions and heads. Collective
+/// over the context axis; the memory comes from the arena of the pass.
+class HeadExchange {
+ public:
+  enum class Rows { qkv, queries };
+
+  /// Heads of this rank before the exchange.
+  HeadExchange(Pass& pass, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width);
+
+  const ContextHeads& here() const { return here_; }
+  /// [B*n, (H + 2 Hkv) D] or [B*n, H D] of my positions -> [B*C*n, ...] of all positions with
+  /// here() heads.
+  Tensor to_heads(Tensor positions, Rows kind) const;
+  /// The reverse; K/V heads that were sent several times come back as the sum of their copies.
+  Tensor to_positions(Tensor heads, Rows kind) const;
+
+ private:
+  /// Neighbouring heads of a row, cut by themselves.
+  struct Section {
+    std::int64_t heads, copies;
+  };
+  std::span<const Section> sections(Rows kind) const;
+  /// Elements of a row before, and after the exchange.
+  std::int64_t width_of_all(Rows kind) const;
+  std::int64_t width_here(Rows kind) const;
+  void copy_sections(const Tensor& rows, const Tensor& blocks, Rows kind, bool back) const;
+  /// [C, B, n, w] <-> [B, C, n, w]; the same memory for one sequence.
+  Tensor reordered(Tensor blocks, std::int64_t outer, std::int64_t inner) const;
+  Tensor exchanged(Tensor blocks) const;
+
+  Pass* pass_;
+  std::int64_t head_width_;
+  ContextHeads here_;
+  Section sections_[3];
+};
+
+}  // namespace choir

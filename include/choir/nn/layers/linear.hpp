@@ -1,0 +1,106 @@
+#pragma once
+// y = x W^T + b. A weight cut along its outputs makes a column layer, one cut along its inputs a
+// row layer (see choir/nn/axes/tensor_axis.hpp): a column layer takes shares of rows and gives
+// whole rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
+// gathered again, whole rows are not. Communication of backward runs beside the other product.
+// For a frozen weight without an adapter neither x is kept, nor the product for its gradient done.
+#include <string>
+#include <utility>
+
+#include "choir/nn/parameter_set.hpp"
+#include "choir/nn/pass.hpp"
+
+namespace choir {
+
+class Linear {
+ public:
+  /// Adds a product of two small factors to the weight, which can then stay as it is (LoRA, Hu et
+  /// al. 2021): y = W x + b + alpha / rank B (A x). B begins at zero, so y begins as it was.
+  struct Adapter {
+    std::int64_t rank = 0;  ///< 0: there is none
+    double alpha = 1;
+  };
+  struct Options {
+    bool bias = true;
+    double init_std = 0.02;
+    ShardSpec weight_shard{}, bias_shard{};
+    Adapter adapter{};
+  };
+  /// Registers `name`.weight [outputs, inputs] and `name`.bias [outputs] in the current bucket, and
+  /// the factors `name`.adapter_a [rank, inputs] and `name`.adapter_b [outputs, rank]. Of these one
+  /// is cut as the weight is; the other one every rank has whole, with a part of its gradient.
+  Linear(ParameterSet& parameters, const std::string& name, std::int64_t inputs,
+         std::int64_t outputs, const Options& options);
+  /// Shares the weight of another module (tied head); no bias.
+  explicit Linear(Parameter& weight);
+
+  /// x [N, inputs] -> [N, outputs], both as this rank has them; keeps x, unless told that somebody
+  /// saves it again right before backward.
+  Tensor forward(Pass& pass, const Tensor& x, bool keep_input = true);
+  /// d_y [N, outputs] -> d_x [N, inputs]; the weight gradient may be postponed.
+  Tensor backward(Pass& pass, const Tensor& d_y);
+
+  /// The same with gelu_tanh on the output, one pass where the device offers it. Training keeps
+  /// the pre-activation, saved after x.
+  Tensor forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input = true);
+  /// The backward of the layer after a forward_gelu_tanh(): d_y -> the gradient of that
+  /// pre-activation, which was saved right before this layer's x.
+  Tensor backward_gelu_tanh(Pass& pass, const Tensor& d_y);
+
+  /// Gives a layer without a bias one that is in another bucket.
+  void use_bias(Parameter& bias) { bias_ = &bias; }
+
+  // What runs the tiles of a layer calls the products alone: whole rows, nothing sent, nothing
+  // kept.
+  /// y (+)= rows W^T + b
+  void multiply(Pass& pass, const TensorView& rows, const TensorView& y,
+                bool accumulate = false) const;
+  /// d_rows (+)= d_y W
+  void multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
+                     bool accumulate = false) const;
+  /// The weight and bias gradient, which may be postponed, of what is trained.
+  void add_gradients(Pass& pass, Tensor rows, Tensor d_y) {
+    if (!trains()) return;
+    pass.weight_gradient({&Linear::weight_gradient, this, std::move(rows), std::move(d_y)});
+  }
+  /// The bucket it was registered in, among those of this rank; -1: elsewhere.
+  int bucket() const { return bucket_; }
+  std::int64_t outputs() const { return outputs_; }
+
+ private:
+  bool column() const { return weight_->shard.split_dim == 0; }
+  bool row() const { return weight_->shard.split_dim == 1; }
+  /// Empty on all ranks of a row layer but the one that adds the bias.
+  TensorView bias(const Pass& pass) const;
+  static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
+  static void factor_gradient(Pass& pass, void* factor, const Tensor& x, const Tensor& d_y);
+  bool adapted() const { return adapter_.a != nullptr; }
+  /// alpha / rank A x, [N, rank]: on a rank of a row layer terms of it.
+  Tensor narrow(Pass& pass, const TensorView& rows) const;
+  /// y += B narrow(rows)
+  void adapt(Pass& pass, const TensorView& rows, const TensorView& y) const;
+  /// d_rows += A^T of what is returned: the gradient of A x, [N, rank], on a rank of a column layer
+  /// terms of it. Empty without an adapter.
+  Tensor adapt_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows) const;
+  void add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor& d_y,
+                             const Tensor& d_narrow);
+  bool trains_bias() const { return bias_ != nullptr && bias_->trainable; }
+  bool trains() const { return weight_->trainable || trains_bias(); }
+  bool trains_adapter() const {
+    return adapted() && (adapter_.a->trainable || adapter_.b->trainable);
+  }
+  /// The gradient of a frozen weight, which nobody wants, is what x would be kept for.
+  bool needs_input() const { return weight_->trainable || trains_adapter(); }
+  void save_input(Pass& pass, const Tensor& x) const { pass.save(needs_input() ? x : Tensor()); }
+
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+  int bucket_ = -1;
+  std::int64_t inputs_, outputs_;  ///< of this rank
+  struct {
+    Parameter *a = nullptr, *b = nullptr;
+    double factor = 1;
+  } adapter_;
+};
+
+}  // namespace choir

@@ -1,0 +1,105 @@
+#pragma once
+// The norms of a block: the one that reads the residual stream, and those of the channels inside
+// the convolution module.
+#include <memory>
+#include <string>
+
+#include "choir/nn/parameter_set.hpp"
+#include "choir/nn/pass.hpp"
+#include "choir/ops/norm.hpp"
+
+namespace choir {
+
+/// A block receives the stream as (residual, delta), both [N, C]: what the block before it added is
+/// still separate, so that addition and norm are one pass over memory. The value is residual +
+/// delta; delta may be empty.
+struct ResidualStream {
+  Tensor residual;
+  Tensor delta;
+};
+
+class ResidualNorm {
+ public:
+  struct Options {
+    ops::Norm kind = ops::Norm::layernorm;
+    bool bias = true;  ///< layernorm only
+    double eps = 1e-5;
+  };
+  /// Registers `name`.weight [width] (ones) and `name`.bias [width].
+  ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
+               const Options& options);
+
+  struct Output {
+    Tensor sum;  ///< residual + delta: the stream from here on
+    Tensor normed;
+  };
+  /// Without `keep_statistics` only the sum is kept, and remake() goes before backward().
+  Output forward(Pass& pass, const ResidualStream& stream, bool keep_statistics = true);
+  /// The `normed` of a forward that kept its sum alone, on top of what is saved; everything is kept
+  /// now. The bits are the same: statistics are those of the rounded sum.
+  Tensor remake(Pass& pass);
+  /// Returns d_sum + the gradient through the norm: the gradient of both residual and delta. An
+  /// empty d_sum counts as zero; move it in, so that it can be updated in place.
+  Tensor backward(Pass& pass, const Tensor& d_normed, Tensor d_sum);
+
+ private:
+  Options options_;
+  std::int64_t width_;
+  Parameter* weight_;
+  Parameter* bias_ = nullptr;
+};
+
+/// The norm inside the convolution module, whose channels the ranks of the tensor axis share;
+/// weight and bias are divided like the channels.
+class ChannelNorm {
+ public:
+  /// Registers `name`.weight [width] (ones) and `name`.bias [width].
+  ChannelNorm(ParameterSet& parameters, const std::string& name, std::int64_t width, double eps);
+  virtual ~ChannelNorm() = default;
+
+  struct Statistics {
+    Tensor mean, rstd;  ///< [N], or [c]
+    Tensor moments;     ///< [ranks, N, 2] where ranks have moments to share; else empty
+  };
+  /// x [N, c] -> the same; collective over the tensor axis. Saves nothing.
+  virtual Statistics statistics(Pass& pass, const Tensor& x) const = 0;
+  /// Local; what the statistics say is written by the first call, or by every call alike.
+  virtual Tensor forward(Pass& pass, const Tensor& x, const Statistics& statistics) const = 0;
+  /// d_x; collective over the tensor axis.
+  virtual Tensor backward(Pass& pass, const Tensor& x, const Statistics& statistics,
+                          const Tensor& d_out) = 0;
+
+ protected:
+  std::int64_t width_;
+  double eps_;
+  Parameter *weight_, *bias_;
+};
+
+/// Mean and variance of every row, of the channels of all ranks (choir/ops/split_norm.hpp).
+class ChannelLayerNorm final : public ChannelNorm {
+ public:
+  using ChannelNorm::ChannelNorm;
+  Statistics statistics(Pass& pass, const Tensor& x) const override;
+  Tensor forward(Pass& pass, const Tensor& x, const Statistics& statistics) const override;
+  Tensor backward(Pass& pass, const Tensor& x, const Statistics& statistics,
+                  const Tensor& d_out) override;
+};
+
+/// Batch normalisation of channels: in training mean and variance of every channel are over the
+/// frames of the micro-batch that count, which this rank has all of; nothing is exchanged. They are
+/// recorded in the place of the pass (RunningStatistics). Otherwise the running statistics are
+/// used, and the result of an utterance depends on no other.
+class ChannelBatchNorm final : public ChannelNorm {
+ public:
+  ChannelBatchNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,
+                   double eps);
+  Statistics statistics(Pass& pass, const Tensor& x) const override;
+  Tensor forward(Pass& pass, const Tensor& x, const Statistics& statistics) const override;
+  Tensor backward(Pass& pass, const Tensor& x, const Statistics& statistics,
+                  const Tensor& d_out) override;
+
+ private:
+  const RunningStatistics* running_;
+};
+
+}  // namespace choir

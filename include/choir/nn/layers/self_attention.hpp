@@ -1,0 +1,64 @@
+#pragma once
+// Causal multi-head self-attention with grouped queries, rotary positions, and keys and values kept
+// for generation. Where ranks share positions (choir/nn/axes/context_axis.hpp), attend() is where
+// they meet.
+#include <string>
+
+#include "choir/nn/axes/context_axis.hpp"
+#include "choir/nn/layers/dropout.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "choir/nn/layers/norms.hpp"
+#include "choir/ops/attention.hpp"
+
+namespace choir {
+
+class SelfAttention {
+ public:
+  struct Options {
+    std::int64_t width = 0;     ///< C
+    std::int64_t heads = 0;     ///< H, divides width
+    std::int64_t kv_heads = 0;  ///< divides heads
+    bool bias = true;
+    bool rope = false;
+    double dropout = 0;  ///< on the output; attention weights are never dropped
+    double output_init_std = 0.02;
+    ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
+  };
+  /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
+  SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
+
+  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on. `source`, the same in
+  /// both calls: the norm that x came from and that makes it again for backward; x is not kept.
+  Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                 ResidualNorm* source = nullptr);
+  Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                  ResidualNorm* source = nullptr);
+
+  /// Keys and values of streams of at most `capacity` positions.
+  void remember(Pass& pass, StreamState& state, std::int64_t capacity) const;
+
+  /// The part of `heads` that a rank holds, alone or together with its neighbours.
+  static std::int64_t heads_of_rank(std::int64_t heads, const TensorSplit& split);
+
+ private:
+  /// Rotated q | k | v of this rank's positions -> its rows of softmax(Q K^T) V, and back. Saves
+  /// what the latter needs. Collective over the context axis.
+  Tensor attend(Pass& pass, Tensor qkv) const;
+  Tensor attend_backward(Pass& pass, Tensor d_out) const;
+  ops::AttentionProblem problem(const Pass& pass) const;
+  void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
+  /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
+  ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
+  HeadExchange exchange(Pass& pass) const {
+    return {pass, options_.heads, options_.kv_heads, head_width_};
+  }
+  /// Appends keys and values of this pass to those of the streams, which are read from then on.
+  void read_streams(Pass& pass, ops::AttentionForward& call) const;
+
+  Options options_;  // with the heads of this rank
+  std::int64_t head_width_;
+  Linear qkv_, output_;
+  Dropout dropout_;
+};
+
+}  // namespace choir

@@ -1,0 +1,67 @@
+#pragma once
+// What the modules of a model keep from one pass to the next where sequences come piece by piece.
+#include <cstdint>
+#include <map>
+
+#include "choir/device/arena.hpp"
+#include "choir/nn/pass.hpp"
+#include "choir/ops/copy_rows.hpp"
+
+namespace choir {
+
+/// Several streams that go on together: each pass brings the next positions of all of them. A
+/// module has a track in the state and finds it again by its own address, so that modules hold
+/// nothing of a stream themselves and any number of states can be alive.
+class StreamState {
+ public:
+  struct Track {
+    std::int64_t width = 0;  ///< elements of a row, in the compute type
+    std::int64_t most = 0;   ///< rows that are kept of each stream
+    /// 0: a stream has no more rows than `most`. Otherwise the newest are kept, and at most this
+    /// many come at once.
+    std::int64_t chunk = 0;
+    std::int64_t zeros = 0;  ///< rows of zeros that are before every stream
+    Tensor constant{};       ///< what the module has computed once for all streams
+  };
+  /// Rows of all streams: those of the first are [count, width], those of the next one begin
+  /// `stride` elements behind them.
+  struct Rows {
+    TensorView first;
+    std::int64_t stride = 0;
+  };
+
+  explicit StreamState(std::int64_t streams) : streams_(streams) {}
+
+  /// Memory for the track comes from the arena of the pass. Streams have to begin() afterwards.
+  void add(Pass& pass, const void* module, Track track, const char* tag);
+  /// New streams take the place of the old ones.
+  void begin(const Stream& stream);
+
+  std::int64_t streams() const { return streams_; }
+  /// Positions of each stream that passes have brought.
+  std::int64_t seen() const { return seen_; }
+  /// What a pass over the next positions of all streams is begun with, ...
+  Sequence next(std::int64_t tokens);
+  /// ... and what follows when all of the model has seen them.
+  void advance(std::int64_t tokens) { seen_ += tokens; }
+
+  const Track& track(const void* module) const { return kept_.at(module).track; }
+  /// Adds the rows of this pass, those of one stream behind those of another, to the track of the
+  /// module. Returns them behind the older ones that were kept, until the next call.
+  Rows append(const Pass& pass, const void* module, const ops::RowBlock& from);
+
+ private:
+  // Rows lie one after another. Where newest rows alone are kept there is room for twice as many
+  // and a chunk: when it is used up they move to the beginning, and nothing overlaps.
+  struct Kept {
+    Track track;
+    Tensor memory;  ///< [streams, rows, width]
+    std::int64_t first = 0, length = 0, seen = 0;
+    TensorView rows(std::int64_t of_stream, std::int64_t from, std::int64_t count) const;
+  };
+
+  std::int64_t streams_, seen_ = 0;
+  std::map<const void*, Kept> kept_;
+};
+
+}  // namespace choir

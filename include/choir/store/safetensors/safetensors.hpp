@@ -1,0 +1,64 @@
+#pragma once
+// Safetensors: u64 N, N bytes of JSON (name -> dtype, shape, [begin, end) in the data), the data.
+// One file, or several ("shards") with model.safetensors.index.json that says which tensor is
+// where.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/store/tensor_reader.hpp"
+#include "choir/store/tensor_writer.hpp"
+
+namespace choir {
+
+class SafetensorsReader final : public TensorReader {
+ public:
+  /// Local. `path` is a .safetensors file, an index.json, or a folder with model.safetensors or its
+  /// index. Reads headers only. StorageError when a header lies: data must be tiled by the tensors
+  /// exactly, and shards must hold what the index says, no less and no more.
+  explicit SafetensorsReader(const std::string& path);
+  ~SafetensorsReader() override;
+
+  /// "__metadata__" of the file; of several what the first has.
+  const std::map<std::string, std::string>& metadata() const;
+
+ private:
+  void read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                    std::byte* to) const override;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+struct SafetensorsOptions {
+  /// A shard has at most this many bytes of data, unless one tensor has more.
+  std::int64_t shard_bytes = 5'000'000'000;
+  /// What stands before ".safetensors"; adapters are called "adapter_model".
+  std::string stem = "model";
+  /// Older versions of transformers refuse files without "format".
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+};
+
+/// Fills shards in the order of the list; in a shard the widest types come first, and names in
+/// order of their bytes, as the format's own library writes. STEM.safetensors when one shard does,
+/// else STEM-00001-of-00002.safetensors and so on, with STEM.safetensors.index.json.
+class SafetensorsWriter final : public TensorWriter {
+ public:
+  /// Local; touches nothing.
+  SafetensorsWriter(const std::string& folder, std::vector<TensorEntry> tensors,
+                    SafetensorsOptions options = {});
+  ~SafetensorsWriter() override;
+
+  void lay_out() override;
+  void sync() override;
+
+ private:
+  void write_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                     const std::byte* from) override;
+  void rename_files() override;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace choir

@@ -1,0 +1,34 @@
+#pragma once
+// What torch.save writes: a zip archive of a pickle, which describes tensors as views of storages,
+// and of the storages. Read as data; nothing of the pickle is executed.
+#include <memory>
+#include <string>
+
+#include "choir/store/tensor_reader.hpp"
+#include "choir/store/torch/pickle.hpp"
+
+namespace choir {
+
+class FileWindow;
+
+class TorchCheckpoint final : public TensorReader {
+ public:
+  /// Local. A tensor is called by the keys and indices that lead to it, joined by '/':
+  /// "model/transformer.wte.weight" of nanoGPT's ckpt.pt, and the plain name in a state_dict.
+  /// StorageError for archives and pickles that lie or name code, tensors beyond their storages,
+  /// the formats before version 1.6 of torch, TorchScript, and big-endian files.
+  explicit TorchCheckpoint(const std::string& path);
+  explicit TorchCheckpoint(const FileWindow& archive);
+  ~TorchCheckpoint() override;
+
+  /// All that was saved, with what is no tensor: nanoGPT's model_args.
+  const PickleValue& root() const;
+
+ private:
+  void read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                    std::byte* to) const override;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace choir

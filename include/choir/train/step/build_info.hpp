@@ -1,0 +1,16 @@
+#pragma once
+// Who built this program and with what; stored with every checkpoint and benchmark.
+#include <string>
+
+namespace choir {
+
+/// Of the program; the changelog and the citation in .github name it, too.
+inline constexpr const char* kVersion = "0.1.0";
+
+/// Of the sources, "7dca555" or "7dca555-dirty".
+const char* build_revision();
+
+/// {"revision": ..., "compiler": ..., "march": ..., "mpi": ..., "host": ..., "date": ...}
+std::string build_provenance();
+
+}  // namespace choir

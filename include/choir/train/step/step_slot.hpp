@@ -1,0 +1,85 @@
+#pragma once
+// What one queued step owns until its result has been read: host memory that is copied while the
+// host goes on, micro-batches in device memory, marks in time, the recorded work. There is one for
+// every step that may be in flight, used in turns.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "choir/infer/model_instance.hpp"
+#include "choir/ops/step_control.hpp"
+#include "choir/train/step/phase_clock.hpp"
+
+namespace choir {
+
+/// Points in the work of a stream where phases begin; read when the last one was reached.
+class StepMarks {
+ public:
+  StepMarks(Device& device, std::size_t most);
+  void begin() { count_ = 0; }
+  void enter(const Stream& stream, Phase phase);
+  const Event& first() const { return *events_.front(); }
+  /// Appends the spans between the marks, the last one until `end`.
+  void spans_until(const Event& end, std::vector<PhaseSpan>& spans) const;
+
+ private:
+  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<Phase> phases_;
+  std::size_t count_ = 0;
+};
+
+class StepSlot {
+ public:
+  struct Options {
+    std::int64_t micro_batches = 1;
+    std::size_t marks = 0;  ///< phases of a step, where the device keeps time itself
+    /// Room for each micro-batch in device memory, bytes_of_fields() of the largest; 0: none is
+    /// kept.
+    std::size_t batch_bytes = 0;
+    bool fixed = false;  ///< every micro-batch is as large
+    /// Of the positions of sequences of tokens, where ranks share them: what this rank keeps.
+    std::int64_t whole_tokens = 0;  ///< 0: all
+    PositionShare share{};
+  };
+  StepSlot(Device& device, const Options& options);
+  ~StepSlot();
+  StepSlot(const StepSlot&) = delete;
+  StepSlot& operator=(const StepSlot&) = delete;
+
+  /// Queues the copy of micro-batch j, all its fields, whole sequences, from host memory, which is
+  /// free again on return.
+  void stage(const Stream& copies, std::int64_t j, const ModelBatch& batch);
+  /// After the last stage(): later work of `stream` sees the copies.
+  void publish(const Stream& copies, const Stream& stream);
+  /// This rank's share of micro-batch j in device memory.
+  const ModelBatch& staged(std::int64_t j) const { return staged_[static_cast<std::size_t>(j)]; }
+
+  /// Host memory: what the step is told, what it reports.
+  ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
+  ops::StepControl& results() const { return *static_cast<ops::StepControl*>(results_.data()); }
+  std::size_t device_bytes() const { return batches_.bytes(); }
+
+  StepMarks marks;
+  /// Seconds of the host between being asked for the step and queueing its first work, and of them
+  /// waiting for data.
+  double host_seconds = 0, data_seconds = 0;
+  bool alone = true;  ///< nothing was in flight when the step was queued
+  NativeGraph graph = nullptr;
+  std::size_t graph_key = 0;  ///< of the memory the graph was recorded with
+
+  void drop_graph();
+
+ private:
+  std::byte* at(const void* base, std::int64_t j) const;
+  TensorView share_of(const TensorView& field) const;
+
+  Device* device_;
+  Options options_;
+  std::size_t stride_;  // bytes of a micro-batch: first sample, fields
+  HostBuffer inputs_, results_, host_batches_;
+  Buffer batches_;
+  Event published_;
+  std::vector<ModelBatch> staged_;
+};
+
+}  // namespace choir

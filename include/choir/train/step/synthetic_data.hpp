@@ -1,0 +1,43 @@
+#pragma once
+// The synthetic micro-batches of a family as training data, for runs that only want the
+// mathematics: what a step holds is a function of the step alone. Nothing is read.
+#include <memory>
+
+#include "choir/models/synthetic_batches.hpp"
+#include "choir/train/step/training_data.hpp"
+
+namespace choir {
+
+/// Local everywhere but for validate().
+class SyntheticData final : public TrainingData {
+ public:
+  /// `description`: what to_string() says. With `validates` there is validation data, micro-batches
+  /// that training never reaches.
+  SyntheticData(std::unique_ptr<SyntheticBatches> batches, const ModelConfig& config,
+                const BatchSizes& batch, std::string description, bool validates = false);
+
+  std::int64_t vocab_size() const override { return vocabulary_; }
+  std::uint64_t vocab_hash() const override { return 0; }
+  std::string vocabulary_json() const override { return {}; }
+  std::string to_string() const override { return description_; }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return {}; }
+  std::vector<BatchShape> shapes() const override { return batches_->shapes(); }
+  void require_resumable(std::int64_t) const override {}
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
+  ModelBatch next() override;
+  StepContent content(std::int64_t step, const Model& model) override;
+  bool has_validation() const override { return validates_; }
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
+  std::string sample(ModelInstance&) override { return {}; }
+
+ private:
+  std::unique_ptr<SyntheticBatches> batches_;
+  std::int64_t vocabulary_, micro_batches_;  // of a step, all ranks
+  std::string description_;
+  bool validates_;
+  std::int64_t first_ = 0, stride_ = 1, per_rank_ = 1;  // places of this rank in a step
+  std::int64_t step_ = 0, call_ = 0;
+};
+
+}  // namespace choir

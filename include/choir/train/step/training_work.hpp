@@ -1,0 +1,69 @@
+#pragma once
+// What a stage computes in a training step: its pieces of the model, forward and backward, for
+// every micro-batch of this rank. Holds the passes in flight.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "choir/infer/model_instance.hpp"
+#include "choir/parallel/gradients/gradient_sums.hpp"
+#include "choir/parallel/pipeline/pipeline_executor.hpp"
+#include "choir/train/step/phase_clock.hpp"
+
+namespace choir {
+
+class TrainingWork final : public StageWork {
+ public:
+  struct Options {
+    std::int64_t micro_batches = 1;
+    int passes = 1;  ///< most that are in flight: promised_live() of the schedule
+  };
+  /// All are borrowed. Local.
+  TrainingWork(ModelInstance& instance, GradientPath& gradients, const Options& options);
+
+  /// What differs from step to step; holds while the executor runs.
+  struct Step {
+    /// Micro-batch j, asked for before its first forward, by stages that receive also before that,
+    /// and then again; to hold until its last backward.
+    std::function<ModelBatch(std::int64_t j)> batch_of;
+    /// Device scalars, one for each term of the loss: of the sum of its losses, whose gradient is
+    /// computed.
+    const double* loss_factors = nullptr;
+    /// [1] f64: where the sum of the losses of a term in micro-batch j goes.
+    std::function<TensorView(std::size_t term, std::int64_t j)> loss_sum;
+    /// What the time from now on goes to.
+    std::function<void(Phase)> enter;
+  };
+  void begin(Step step) { step_ = std::move(step); }
+
+  Tensor receive_buffer(int micro_batch, int chunk, bool gradient) override;
+  Tensor forward(int micro_batch, int chunk, Tensor input) override;
+  Tensor backward(int micro_batch, int chunk, Tensor d_output, bool with_weights) override;
+  void backward_weight(int micro_batch, int chunk) override;
+
+ private:
+  std::size_t place(int micro_batch, int chunk) const {
+    return static_cast<std::size_t>(chunk * options_.micro_batches + micro_batch);
+  }
+  Sequence sequence_of(const ModelBatch& batch) const {
+    return instance_.model().sequence_of(batch, instance_.context());
+  }
+  Pass& take_pass(int micro_batch, int chunk);
+  Pass& pass_of(int micro_batch, int chunk) const;
+  void free_pass(int micro_batch, int chunk);
+  void leave();
+
+  ModelInstance& instance_;
+  GradientPath& gradients_;
+  Options options_;
+  Step step_;
+  bool exchanges_;                  // with other stages, between the calls
+  std::unique_ptr<Pass> received_;  // begun to know sizes
+  std::vector<std::unique_ptr<Pass>> passes_;
+  std::vector<int> free_;            // of passes_
+  std::vector<int> pass_of_;         // [chunks, micro-batches]; -1: none
+  std::vector<ModelBatch> batches_;  // [micro-batches]
+};
+
+}  // namespace choir

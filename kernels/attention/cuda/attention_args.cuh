@@ -1,0 +1,84 @@
+#pragma once
+// What an attention kernel is told, and the visibility rule, for every element type.
+#include "kernels/cuda/launch.cuh"
+
+namespace choir::cuda {
+
+/// What a kernel for 16-bit elements is compiled for. Registers are what tiles cost, and a bias
+/// costs some: so the common case does without. `general`: elements one by one, with or without a
+/// bias.
+enum class AttentionPath { plain, biased, general };
+
+/// The causal or full mask of one sample: query t sees keys 0 .. limit(t) - 1.
+struct KeyLimit {
+  int keys;    ///< that exist in this sample
+  int offset;  ///< Tk - Tq
+  bool causal;
+  __device__ int operator()(int query) const {
+    const int seen = query + offset + 1;
+    return causal && seen < keys ? seen : keys;
+  }
+  /// The rule with keys counted from `key` on.
+  __device__ KeyLimit seen_from(int key) const { return {keys - key, offset - key, causal}; }
+};
+
+/// Element (b, t, h, d) at data + b*batch_stride + t*position_stride + h*width + d.
+template <class T>
+struct AttentionRows {
+  T* data;
+  std::int64_t batch_stride, position_stride;
+};
+
+/// One block is one tile of queries (or keys) of one head of one sample.
+struct AttentionPlace {
+  int tile, head, sample;
+};
+
+template <class T>
+struct AttentionArgs {
+  int heads, group, width, queries, keys;  ///< H, H / Hkv, D, Tq, Tk
+  bool causal;
+  bool aligned;  ///< every row of every operand is whole chunks of 16 bytes, on their boundaries
+  float scale, scale_log2, unscale;  ///< scale, scale * log2 e, 1 / scale
+  const std::int32_t* lengths;       ///< [B] or nullptr
+  AttentionRows<const T> q, k, v;
+  const T* bias;  ///< or nullptr
+  std::int64_t bias_batch, bias_head, bias_query;
+  bool bias_pairs;  ///< its rows may be read two elements at a time
+  // forward
+  AttentionRows<T> out;
+  float* log_sum_exp;  ///< [B, H, Tq]; forward: or nullptr
+  // backward
+  AttentionRows<const T> d_out;
+  AttentionRows<T> d_q, d_k, d_v;
+  T* d_bias;          ///< [B, H, Tq, Tk] or nullptr
+  bool d_bias_pairs;  ///< its rows may be written two elements at a time
+  float* delta;       ///< [B, H, Tq]: sum over D of d_out * out
+
+  __device__ KeyLimit limit(int sample) const {
+    int existing = lengths ? lengths[sample] : keys;
+    existing = existing < 0 ? 0 : existing > keys ? keys : existing;
+    return {existing, keys - queries, causal};
+  }
+  template <class R>
+  __device__ R* row(const AttentionRows<R>& x, int sample, int position, int head) const {
+    return x.data + sample * x.batch_stride + position * x.position_stride +
+           static_cast<std::int64_t>(head) * width;
+  }
+  /// Where [B, H, Tq] values of a head begin.
+  __device__ std::int64_t statistics(int sample, int head) const {
+    return (static_cast<std::int64_t>(sample) * heads + head) * queries;
+  }
+  /// Bias of query 0 and key 0 of a head.
+  __device__ const T* bias_of(int sample, int head) const {
+    return bias + sample * bias_batch + head * bias_head;
+  }
+};
+
+/// Tiles of one head are neighbours, so that its K and V stay in L2; their order is the caller's.
+__device__ inline AttentionPlace attention_place(int tiles, int heads) {
+  const int block = static_cast<int>(blockIdx.x), head = block / tiles;
+  return {block % tiles, head % heads, head / heads};
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,172 @@
+#pragma once
+// dK = scale dS^T Q and dV = P^T dO, the half of attention's backward that sums over queries, for
+// bf16 and f16. S^T = K Q^T and dP^T = V dO^T are recomputed with keys along the rows, so that P^T
+// and dS^T are left operands as they stand in registers; dS = P (dP - delta).
+//
+// Floor of backward: 10 D FLOPs per visible pair (five products). This file does four of them, and
+// attention_backward_queries.cuh three: S and dP are computed twice, 14 D in all. The alternative,
+// one kernel that leaves partial dQ of each tile of keys for a later sum in fixed order, is five
+// products but writes and reads 8 D / 64 bytes per pair: at D = 128, 16 bytes against 4 D = 512
+// FLOPs saved, 3.3 ps of a H200's memory against 1.6 ps of its tensor cores at 320 TFLOP/s, and
+// T / 64 times dQ in f32 as scratch memory. Atomics would be neither deterministic nor cheaper than
+// that. So: no atomics, no partial sums, every sum in one block's fixed order.
+//
+// A block owns 128 keys (64 for wide heads) of one K/V head and walks through the queries of all
+// heads of its group (the sum over the group stays in registers), two stages of Q and dO in a ring:
+// one barrier a step. Scores begin at (bias - log_sum_exp) / scale and dP at -delta, so P and dS
+// are one exponential and one product away.
+//   D <=   keys x queries   registers for dK + dV + S + dP   shared memory   blocks per SM
+//   32     128 x 64         32 + 32 + 64 + 64                33 KiB          2 (registers)
+//   64     128 x 32         64 + 64 + 32 + 32                49 KiB          2
+//   96     64 x 64          48 + 48 + 32 + 32                73 KiB          2
+//   128    64 x 64          64 + 64 + 32 + 32                97 KiB          2 (1 on A100)
+// (with a bias 64 x 32 for 128).
+// Wide heads leave registers for 16 keys a warp only: each fragment from shared memory feeds two
+// mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
+// Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
+// backward, 230 on H100 and H200 (23 % of the peak), 120 on A100 (38 %). Not measured.
+#include "kernels/attention/cuda/attention_launch.cuh"
+#include "kernels/attention/cuda/attention_scores.cuh"
+
+namespace choir::cuda {
+
+template <int kWidth, AttentionPath kPath>
+struct BackwardKeysTiles {
+  static constexpr int kRowTiles = kWidth <= 64 ? 2 : 1;  ///< of 16 keys per warp
+  static constexpr int kWarpKeys = 16 * kRowTiles;
+  static constexpr int kKeys = kAttentionWarps * kWarpKeys;
+  static constexpr int kQueries =
+      kWidth == 64 || (kWidth == 128 && kPath != AttentionPath::plain) ? 32 : 64;
+  template <class T>
+  using KeyTile = SharedTile<T, kKeys, kWidth>;
+  template <class T>
+  using QueryTile = SharedTile<T, kQueries, kWidth>;
+  static constexpr std::size_t kSharedBytes =
+      sizeof(std::uint16_t) * (2 * kKeys + 4 * kQueries) * kWidth + sizeof(float) * 4 * kQueries;
+};
+
+/// The queries one block of the kernel walks through: tiles of the heads that share its keys.
+struct QueryWalk {
+  int first;     ///< tile of every head that sees the keys at all
+  int per_head;  ///< tiles of one head from there
+  int head;      ///< the first
+
+  __device__ int head_of(int step) const { return head + step / per_head; }
+  __device__ int tile_of(int step) const { return first + step % per_head; }
+};
+
+template <class T, int kWidth, AttentionPath kPath>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_backward_keys_kernel(const AttentionArgs<T> a) {
+  using Tiles = BackwardKeysTiles<kWidth, kPath>;
+  using KeyTile = typename Tiles::template KeyTile<T>;
+  using QueryTile = typename Tiles::template QueryTile<T>;
+  constexpr int kQ = Tiles::kQueries, kM = Tiles::kRowTiles, kN = kQ / 8, kWide = kWidth / 8;
+  const int tiles = static_cast<int>(blocks_for(a.keys, Tiles::kKeys)),
+            kv_heads = a.heads / a.group;
+  const AttentionPlace place = attention_place(tiles, kv_heads);
+  const int key = place.tile * Tiles::kKeys, row = warp_index() * Tiles::kWarpKeys;
+  const int rows = a.keys - key - row;
+  const KeyLimit limit = a.limit(place.sample);
+
+  const KeyTile k{dynamic_shared<T>()}, v{k.data + k.kElements};
+  T* const ring = v.data + v.kElements;
+  // Of the queries of each stage: what scores and what dP begin from, negated.
+  float* const statistics = reinterpret_cast<float*>(ring + 4 * QueryTile::kElements);
+
+  QueryWalk walk{0, static_cast<int>(blocks_for(a.queries, kQ)), place.head * a.group};
+  if (limit.causal && key > limit.offset) walk.first = (key - limit.offset) / kQ;
+  walk.per_head -= walk.first;
+  const int steps = key < limit.keys && walk.per_head > 0 ? a.group * walk.per_head : 0;
+
+  const auto load = [&](int step) {
+    const int head = walk.head_of(step), query = walk.tile_of(step) * kQ;
+    const QueryTile q{ring + step % 2 * 2 * QueryTile::kElements}, d_out{q.data + q.kElements};
+    load_tile<kPath>(q, a.row(a.q, place.sample, query, head), a.q.position_stride,
+                     a.queries - query, a.width);
+    load_tile<kPath>(d_out, a.row(a.d_out, place.sample, query, head), a.d_out.position_stride,
+                     a.queries - query, a.width);
+    ptx::cp_async_commit();
+  };
+  // One value per thread travels through a register while the step before is computed.
+  static_assert(2 * kQ <= kAttentionThreads);
+  const int mine = static_cast<int>(threadIdx.x);
+  const auto fetch = [&](int step) {
+    const int query = walk.tile_of(step) * kQ + mine % kQ;
+    if (mine >= 2 * kQ || query >= a.queries) return mine < kQ ? INFINITY : 0.0f;
+    const std::int64_t at = a.statistics(place.sample, walk.head_of(step)) + query;
+    return mine < kQ ? raw_sum(a, a.log_sum_exp[at]) : a.delta[at];
+  };
+  const auto keep = [&](int step, float value) {
+    if (mine < 2 * kQ) statistics[step % 2 * 2 * kQ + mine] = value;
+  };
+
+  float d_k[kM][kWide][4], d_v[kM][kWide][4];
+  set_zero(d_k), set_zero(d_v);
+  if (steps > 0) {
+    load_tile<kPath>(k, a.row(a.k, place.sample, key, place.head), a.k.position_stride,
+                     limit.keys - key, a.width);
+    load_tile<kPath>(v, a.row(a.v, place.sample, key, place.head), a.v.position_stride,
+                     limit.keys - key, a.width);
+    load(0);
+    keep(0, fetch(0));
+  }
+  for (int step = 0; step < steps; ++step) {
+    const int query = walk.tile_of(step) * kQ, head = walk.head_of(step);
+    float scores[kM][kN][4], d_p[kM][kN][4];
+    start_scores_transposed<kPath>(scores, a, a.bias ? a.bias_of(place.sample, head) : nullptr,
+                                   key + row, query);
+    ptx::cp_async_wait<0>();
+    __syncthreads();  // this stage is there, and every warp is done with the other
+    float next = 0;
+    if (step + 1 < steps) load(step + 1), next = fetch(step + 1);
+    const QueryTile q{ring + step % 2 * 2 * QueryTile::kElements}, d_out{q.data + q.kElements};
+    const float* const sums = statistics + step % 2 * 2 * kQ + lane_index() % 4 * 2;
+    const int seen_by_all = limit(query);  // keys that every query of the tile sees
+    if (rows > 0 && key + row < limit(min(query + kQ, a.queries) - 1)) {
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float sum = sums[8 * n + i % 2], delta = sums[8 * n + i % 2 + kQ];
+#pragma unroll
+          for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
+        }
+      add_rows_product<T>(scores, k, row, q);
+      add_rows_product<T>(d_p, v, row, d_out);
+      if (key + row + Tiles::kWarpKeys > seen_by_all)
+        mask_scores_transposed(scores, limit, key + row, query);
+      as_gradients(scores, d_p, a.scale_log2);
+      std::uint32_t left[kM][kN / 2][4];
+      as_left<T>(left, scores);
+      add_product<T>(d_v, left, d_out);
+      as_left<T>(left, d_p);
+      add_product<T>(d_k, left, q);
+    }
+    if (step + 1 < steps) keep(step + 1, next);
+  }
+  if (rows <= 0) return;
+  float one[kM][2], scale[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) one[m][half] = 1, scale[m][half] = a.scale;
+  store_rows<kPath>(d_k, scale, k, row, a.row(a.d_k, place.sample, key + row, place.head),
+                    a.d_k.position_stride, rows, a.width);
+  store_rows<kPath>(d_v, one, v, row, a.row(a.d_v, place.sample, key + row, place.head),
+                    a.d_v.position_stride, rows, a.width);
+}
+
+template <class T>
+void launch_attention_backward_keys(const Stream& stream, const ops::AttentionProblem& p,
+                                    const AttentionArgs<T>& a) {
+  with_attention_path(p, a, [&](auto width, auto path) {
+    using Tiles = BackwardKeysTiles<width(), path()>;
+    launch(stream, "attention_backward_keys", attention_backward_keys_kernel<T, width(), path()>,
+           {attention_blocks(blocks_for(p.keys, Tiles::kKeys), p.kv_heads, p.batch),
+            kAttentionThreads, Tiles::kSharedBytes},
+           a);
+  });
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,8 @@
+#include "kernels/attention/cuda/attention_backward_keys.cuh"
+
+namespace choir::cuda {
+
+template void launch_attention_backward_keys(const Stream&, const ops::AttentionProblem&,
+                                             const AttentionArgs<f16>&);
+
+}  // namespace choir::cuda

@@ -1,0 +1,171 @@
+#pragma once
+// dQ = scale dS K, and the gradient of a bias, dS itself, for bf16 and f16: the half of attention's
+// backward that sums over keys. Floor, prediction, and why it is a kernel of its own, stand in
+// attention_backward_keys.cuh; here are three of the seven products.
+//
+// A block owns 128 queries, 32 a warp (attention_forward.cuh says why), and walks over the keys
+// with two stages of K and V in a ring: one barrier a step.
+//   D <=   queries x keys   registers for dQ + S + dP   shared memory   blocks per SM
+//   32     128 x 64         32 + 64 + 64                33 KiB          2 (registers)
+//   64     128 x 64         64 + 64 + 64                65 KiB          2
+//   96     128 x 32         96 + 32 + 32                73 KiB          2
+//   128    128 x 32         128 + 32 + 32               97 KiB          2 (1 on A100)
+// (with a bias 32 keys for all). d_bias costs 2 bytes per pair and is written for every pair, zeros
+// where nothing is seen.
+#include "kernels/attention/cuda/attention_launch.cuh"
+#include "kernels/attention/cuda/attention_scores.cuh"
+
+namespace choir::cuda {
+
+template <int kWidth, AttentionPath kPath>
+struct BackwardQueriesTiles {
+  static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
+  static constexpr int kWarpQueries = 16 * kRowTiles;
+  static constexpr int kQueries = kAttentionWarps * kWarpQueries;
+  static constexpr int kKeys = kWidth <= 64 && kPath == AttentionPath::plain ? 64 : 32;
+  template <class T>
+  using QueryTile = SharedTile<T, kQueries, kWidth>;
+  template <class T>
+  using KeyTile = SharedTile<T, kKeys, kWidth>;
+  static constexpr std::size_t kSharedBytes =
+      sizeof(std::uint16_t) * (2 * kQueries + 4 * kKeys) * kWidth + sizeof(float) * 2 * kQueries;
+};
+
+/// Elements first.. of the rows of d_bias that belong to this warp, from packed pairs or zeros.
+template <class T, int kM, int kK>
+__device__ inline void store_d_bias(const std::uint32_t (&left)[kM][kK][4],
+                                    const AttentionArgs<T>& a, T* d_bias, int query, int key) {
+  const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = row + 16 * m + 8 * half;
+      if (t >= a.queries) continue;
+      T* const to = d_bias + static_cast<std::int64_t>(t) * a.keys;
+#pragma unroll
+      for (int n = 0; n < 2 * kK; ++n) {
+        const int j = column + 8 * n;
+        const std::uint32_t pair = left[m][n / 2][n % 2 * 2 + half];
+        if (a.d_bias_pairs && j < a.keys) {
+          *reinterpret_cast<std::uint32_t*>(to + j) = pair;
+        } else {
+          if (j < a.keys) to[j].bits = static_cast<std::uint16_t>(pair);
+          if (j + 1 < a.keys) to[j + 1].bits = static_cast<std::uint16_t>(pair >> 16);
+        }
+      }
+    }
+}
+
+template <class T, int kWidth, AttentionPath kPath>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_backward_queries_kernel(const AttentionArgs<T> a) {
+  using Tiles = BackwardQueriesTiles<kWidth, kPath>;
+  using KeyTile = typename Tiles::template KeyTile<T>;
+  using QueryTile = typename Tiles::template QueryTile<T>;
+  constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;
+  const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
+  const AttentionPlace place = attention_place(tiles, a.heads);
+  // Under a causal mask late queries cost most: they come first.
+  const int query = (tiles - 1 - place.tile) * Tiles::kQueries;
+  const int row = warp_index() * Tiles::kWarpQueries, rows = a.queries - query - row;
+  const KeyLimit limit = a.limit(place.sample);
+  const int keys = limit(min(query + Tiles::kQueries, a.queries) - 1);
+  const int warp_keys = rows > 0 ? limit(min(query + row + Tiles::kWarpQueries, a.queries) - 1) : 0;
+  const int all_see = limit(query + row);
+
+  const QueryTile q{dynamic_shared<T>()}, d_out{q.data + q.kElements};
+  T* const ring = d_out.data + d_out.kElements;
+  const int kv_head = place.head / a.group;
+  const std::int64_t statistics = a.statistics(place.sample, place.head);
+  const T* const bias =
+      kPath != AttentionPath::plain && a.bias ? a.bias_of(place.sample, place.head) : nullptr;
+  T* const d_bias =
+      kPath != AttentionPath::plain && a.d_bias ? a.d_bias + statistics * a.keys : nullptr;
+  const auto load = [&](int first) {
+    const KeyTile k{ring + first / Tiles::kKeys % 2 * 2 * KeyTile::kElements};
+    const KeyTile v{k.data + k.kElements};
+    load_tile<kPath>(k, a.row(a.k, place.sample, first, kv_head), a.k.position_stride, keys - first,
+                     a.width);
+    load_tile<kPath>(v, a.row(a.v, place.sample, first, kv_head), a.v.position_stride, keys - first,
+                     a.width);
+    ptx::cp_async_commit();
+  };
+
+  // Of the block's queries: what scores and what dP begin from, negated. In shared memory, because
+  // there is no register left for it.
+  float* const sums = reinterpret_cast<float*>(ring + 4 * KeyTile::kElements);
+  static_assert(Tiles::kQueries == kAttentionThreads);
+  const int mine = static_cast<int>(threadIdx.x);
+  const bool exists = query + mine < a.queries;
+  sums[mine] = exists ? raw_sum(a, a.log_sum_exp[statistics + query + mine]) : INFINITY;
+  sums[mine + Tiles::kQueries] = exists ? a.delta[statistics + query + mine] : 0.0f;
+
+  float d_q[kM][kWide][4];
+  set_zero(d_q);
+  if (keys > 0) {
+    load_tile<kPath>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
+                     a.queries - query, a.width);
+    load_tile<kPath>(d_out, a.row(a.d_out, place.sample, query, place.head),
+                     a.d_out.position_stride, a.queries - query, a.width);
+    load(0);
+  }
+  for (int first = 0; first < keys; first += Tiles::kKeys) {
+    const bool works = first < warp_keys;
+    float scores[kM][kN][4], d_p[kM][kN][4];
+    start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
+    ptx::cp_async_wait<0>();
+    __syncthreads();  // this stage is there, and every warp is done with the other
+    if (first + Tiles::kKeys < keys) load(first + Tiles::kKeys);
+    if (!works) continue;
+    const KeyTile k{ring + first / Tiles::kKeys % 2 * 2 * KeyTile::kElements};
+    const KeyTile v{k.data + k.kElements};
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float* const at = sums + row + 16 * m + 8 * half + lane_index() / 4;
+        const float sum = at[0], delta = at[Tiles::kQueries];
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i)
+            scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
+      }
+    add_rows_product<T>(scores, q, row, k);
+    add_rows_product<T>(d_p, d_out, row, v);
+    if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
+    as_gradients(scores, d_p, a.scale_log2);
+    std::uint32_t left[kM][kN / 2][4];
+    as_left<T>(left, d_p);
+    if (d_bias) store_d_bias(left, a, d_bias, query + row, first);
+    add_product<T>(d_q, left, k);
+  }
+  if (rows <= 0) return;
+  if (d_bias) {
+    const std::uint32_t nothing[kM][kN / 2][4] = {};
+    const int done = static_cast<int>(blocks_for(warp_keys, Tiles::kKeys)) * Tiles::kKeys;
+    for (int first = done; first < a.keys; first += Tiles::kKeys)
+      store_d_bias(nothing, a, d_bias, query + row, first);
+  }
+  float scale[kM][2];
+#pragma unroll
+  for (int m = 0; m < kM; ++m) scale[m][0] = scale[m][1] = a.scale;
+  store_rows<kPath>(d_q, scale, q, row, a.row(a.d_q, place.sample, query + row, place.head),
+                    a.d_q.position_stride, rows, a.width);
+}
+
+template <class T>
+void launch_attention_backward_queries(const Stream& stream, const ops::AttentionProblem& p,
+                                       const AttentionArgs<T>& a) {
+  with_attention_path(p, a, [&](auto width, auto path) {
+    using Tiles = BackwardQueriesTiles<width(), path()>;
+    launch(stream, "attention_backward_queries",
+           attention_backward_queries_kernel<T, width(), path()>,
+           {attention_blocks(blocks_for(p.queries, Tiles::kQueries), p.heads, p.batch),
+            kAttentionThreads, Tiles::kSharedBytes},
+           a);
+  });
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,215 @@
+#pragma once
+// out = softmax(scale Q K^T + bias) V for bf16 and f16 on the tensor cores of sm_80 and newer, and
+// the log of every row's sum of exponentials (Dao et al. 2022, 2023; online softmax: Milakov &
+// Gimelshein 2018; a maximum raised only when it must be: FlashAttention-4, 2025).
+//
+// Shapes: Q, out [B, Tq, H, D], K, V [B, Tk, Hkv, D], by strides; log_sum_exp [B, H, Tq].
+// Floor: 4 D FLOPs per visible pair on the tensor cores. Bytes: neighbouring blocks share the K and
+// V of a head in L2, so memory moves Q, K, V and out once: T / 4 FLOPs a byte under a causal mask,
+// and from T = 300 on (H200) arithmetic is all. A block reads K and V from L2 at 128 FLOPs a byte.
+// A handful of queries against a cache is bound by reading it; what the tensor cores waste on empty
+// rows is free then. A bias adds 2 bytes per pair, 2 D FLOPs a byte.
+//
+// Blocks of 4 warps own 128 queries, 32 each, and walk over 64 keys at a time. Why 32 queries a
+// warp: a fragment of K or V read from shared memory (4 cycles of the SM) then feeds four mma (8
+// cycles on A100, 6 on H100); with 16 the two would be level and the tensor cores starve. Scores
+// never leave registers: sums of one product are the left operand of the next.
+//   D <=   tile        registers for out + scores   shared memory (Q + K + V)   blocks per SM
+//   32     128 x 64    32 + 64                      8 + 4 + 4 KiB               2 (registers)
+//   64     128 x 64    64 + 64                      16 + 8 + 8 KiB              2
+//   96     128 x 64    96 + 64                      24 + 12 + 12 KiB            2
+//   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
+// The whole ceiling of 255 registers is used, so the second block and not a ring of stages hides
+// what latency is left: V_j is under way while S_j is computed, K_j+1 while P_j V_j is, each with
+// one buffer and one barrier. With a bias (two registers a row more) D = 128 takes 32 keys.
+// Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
+// 35 % on H100 and H200 (350), where only wgmma reaches more; D = 64 a tenth less. Not measured.
+#include "kernels/attention/cuda/attention_launch.cuh"
+#include "kernels/attention/cuda/attention_scores.cuh"
+#include "kernels/cuda/collective.cuh"
+
+namespace choir::cuda {
+
+template <int kWidth, AttentionPath kPath>
+struct ForwardTiles {
+  static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
+  static constexpr int kWarpQueries = 16 * kRowTiles;
+  static constexpr int kQueries = kAttentionWarps * kWarpQueries;
+  static constexpr int kKeys = kWidth == 128 && kPath != AttentionPath::plain ? 32 : 64;
+  template <class T>
+  using QueryTile = SharedTile<T, kQueries, kWidth>;
+  template <class T>
+  using KeyTile = SharedTile<T, kKeys, kWidth>;
+  static constexpr std::size_t kSharedBytes =
+      sizeof(std::uint16_t) * (kQueries + 2 * kKeys) * kWidth;
+};
+
+/// Running maximum (of raw scores) and sum of each row; the sum is this lane's share.
+template <int kM>
+struct OnlineSoftmax {
+  float most[kM][2], sum[kM][2];
+
+  __device__ void reset() {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, sum[m][half] = 0;
+  }
+
+  /// Scores become 2^(factor * (score - most)); sums and `out` follow. The maximum is raised only
+  /// when some row of the warp would exceed 2^kSlack: any reference is exact after the division by
+  /// the sum, P keeps its relative precision, and f16 holds 2^kSlack with ease. So `out` is
+  /// rescaled in the first tile and hardly ever again.
+  template <int kN, int kWide>
+  __device__ void add(float (&scores)[kM][kN][4], float (&out)[kM][kWide][4], float factor) {
+    constexpr float kSlack = 8;
+    float next[kM][2];
+    bool raise = false;
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        float top = most[m][half];
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+          top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+        next[m][half] = warp_reduce<Max, 4>(top);
+        raise = raise || (next[m][half] - most[m][half]) * factor > kSlack;
+      }
+    if (__any_sync(kAllLanes, raise)) rescale(next, out, factor);
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shift = most[m][half] == -INFINITY ? 0.0f : most[m][half] * factor;
+        float total = 0;
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 2 * half; i < 2 * half + 2; ++i) {
+            scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * factor - shift);
+            total += scores[m][n][i];
+          }
+        sum[m][half] += total;
+      }
+  }
+
+  template <int kWide>
+  __device__ void rescale(const float (&next)[kM][2], float (&out)[kM][kWide][4], float factor) {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float shrink = next[m][half] == -INFINITY
+                                 ? 1.0f
+                                 : ptx::exp2_approx((most[m][half] - next[m][half]) * factor);
+        most[m][half] = next[m][half];
+        sum[m][half] *= shrink;
+#pragma unroll
+        for (int n = 0; n < kWide; ++n)
+          out[m][n][2 * half] *= shrink, out[m][n][2 * half + 1] *= shrink;
+      }
+  }
+
+  /// Ends the rows: inverse sums (0 for a row that saw nothing) and the natural logarithm of the
+  /// sum of exponentials of rows row.., when wanted.
+  __device__ void finish(float (&inverse)[kM][2], float factor, float* log_sum_exp, int row,
+                         int rows) {
+    const int lane = lane_index();
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float total = warp_reduce<Sum, 4>(sum[m][half]);
+        inverse[m][half] = total == 0 ? 0.0f : 1.0f / total;
+        const int t = row + 16 * m + 8 * half + lane / 4;
+        if (log_sum_exp && lane % 4 == 0 && t < rows)
+          log_sum_exp[t] = total == 0 ? -INFINITY : most[m][half] * factor * kLn2 + logf(total);
+      }
+  }
+};
+
+template <class T, int kWidth, AttentionPath kPath>
+__global__ void __launch_bounds__(kAttentionThreads, 2)
+    attention_forward_kernel(const AttentionArgs<T> a) {
+  using Tiles = ForwardTiles<kWidth, kPath>;
+  using KeyTile = typename Tiles::template KeyTile<T>;
+  constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;
+  const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
+  const AttentionPlace place = attention_place(tiles, a.heads);
+  // Under a causal mask late queries cost most: they come first.
+  const int query = (tiles - 1 - place.tile) * Tiles::kQueries;
+  const int row = warp_index() * Tiles::kWarpQueries, rows = a.queries - query - row;
+  const KeyLimit limit = a.limit(place.sample);
+  const int last = min(query + Tiles::kQueries, a.queries) - 1;
+  const int keys = limit(last);
+  // A warp without queries only helps to load.
+  const int warp_keys = rows > 0 ? limit(min(query + row + Tiles::kWarpQueries, a.queries) - 1) : 0;
+  const int all_see = limit(query + row);
+
+  const typename Tiles::template QueryTile<T> q{dynamic_shared<T>()};
+  const KeyTile k{q.data + q.kElements}, v{k.data + k.kElements};
+  const int kv_head = place.head / a.group;
+  const T* const key_rows = a.row(a.k, place.sample, 0, kv_head);
+  const T* const value_rows = a.row(a.v, place.sample, 0, kv_head);
+  const T* const bias =
+      kPath != AttentionPath::plain && a.bias ? a.bias_of(place.sample, place.head) : nullptr;
+
+  float out[kM][kWide][4];
+  set_zero(out);
+  OnlineSoftmax<kM> softmax;
+  softmax.reset();
+  if (keys > 0) {
+    load_tile<kPath>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
+                     a.queries - query, a.width);
+    load_tile<kPath>(k, key_rows, a.k.position_stride, keys, a.width);
+    ptx::cp_async_commit();
+  }
+  for (int first = 0; first < keys; first += Tiles::kKeys) {
+    const bool works = first < warp_keys;
+    float scores[kM][kN][4];
+    start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
+    ptx::cp_async_wait<0>();
+    __syncthreads();  // this K is there, and every warp is done with the V before
+    load_tile<kPath>(v, value_rows + first * a.v.position_stride, a.v.position_stride, keys - first,
+                     a.width);
+    ptx::cp_async_commit();
+    std::uint32_t p[kM][kN / 2][4];
+    if (works) {
+      add_rows_product<T>(scores, q, row, k);
+      if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
+      softmax.add(scores, out, a.scale_log2);
+    }
+    as_left<T>(p, scores);  // in any case: registers left unset would live from step to step
+    ptx::cp_async_wait<0>();
+    __syncthreads();  // this V is there, and every warp is done with K
+    const int next = first + Tiles::kKeys;
+    if (next < keys) {
+      load_tile<kPath>(k, key_rows + next * a.k.position_stride, a.k.position_stride, keys - next,
+                       a.width);
+      ptx::cp_async_commit();
+    }
+    if (works) add_product<T>(out, p, v);
+  }
+  if (rows <= 0) return;
+  float inverse[kM][2];
+  softmax.finish(inverse, a.scale_log2,
+                 a.log_sum_exp ? a.log_sum_exp + a.statistics(place.sample, place.head) : nullptr,
+                 query + row, a.queries);
+  store_rows<kPath>(out, inverse, q, row, a.row(a.out, place.sample, query + row, place.head),
+                    a.out.position_stride, rows, a.width);
+}
+
+template <class T>
+void launch_attention_forward(const Stream& stream, const ops::AttentionProblem& p,
+                              const AttentionArgs<T>& a) {
+  with_attention_path(p, a, [&](auto width, auto path) {
+    using Tiles = ForwardTiles<width(), path()>;
+    launch(stream, "attention_forward", attention_forward_kernel<T, width(), path()>,
+           {attention_blocks(blocks_for(p.queries, Tiles::kQueries), p.heads, p.batch),
+            kAttentionThreads, Tiles::kSharedBytes},
+           a);
+  });
+}
+
+}  // namespace choir::cuda

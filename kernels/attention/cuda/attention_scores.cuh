@@ -1,0 +1,131 @@
+#pragma once
+// Scores of one warp in registers, rows along queries or along keys: what they start from, and the
+// mask. Lane l holds of every 16 x 8 tile the elements (l / 4 + 8 half, l % 4 * 2 + i), at
+// [2 half + i].
+#include "kernels/attention/cuda/attention_tiles.cuh"
+
+namespace choir::cuda {
+
+constexpr float kLn2 = 0.69314718055994530942f;
+
+/// Bias of keys key and key + 1 in units of raw scores; 0 outside.
+template <class T>
+__device__ inline float2 bias_pair(const AttentionArgs<T>& a, const T* row, int key) {
+  if (a.bias_pairs && key + 1 < a.keys) {
+    const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(row + key);
+    return make_float2(ptx::unpack_low<T>(pair) * a.unscale, ptx::unpack_high<T>(pair) * a.unscale);
+  }
+  return make_float2(key < a.keys ? to_float(row[key]) * a.unscale : 0.0f,
+                     key + 1 < a.keys ? to_float(row[key + 1]) * a.unscale : 0.0f);
+}
+
+/// Scores of queries query.. (rows) and keys key.. (columns) before the product: bias / scale, so
+/// that the sum times the scale is what softmax wants and nothing else has to know of a bias. The
+/// loads are under way while the block waits for its tiles.
+template <AttentionPath kPath, class T, int kM, int kN>
+__device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a,
+                                    const T* bias, int query, int key) {
+  set_zero(scores);
+  if (kPath == AttentionPath::plain || !bias) return;
+  const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int t = row + 16 * m + 8 * half;
+      if (t >= a.queries) continue;
+#pragma unroll
+      for (int n = 0; n < kN; ++n) {
+        const float2 pair = bias_pair(a, bias + t * a.bias_query, column + 8 * n);
+        scores[m][n][2 * half] = pair.x, scores[m][n][2 * half + 1] = pair.y;
+      }
+    }
+}
+
+/// The same with keys along rows and queries along columns.
+template <AttentionPath kPath, class T, int kM, int kN>
+__device__ inline void start_scores_transposed(float (&scores)[kM][kN][4],
+                                               const AttentionArgs<T>& a, const T* bias, int key,
+                                               int query) {
+  set_zero(scores);
+  if (kPath == AttentionPath::plain || !bias) return;
+  const int row = key + lane_index() / 4, column = query + lane_index() % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int t = column + 8 * n + i;
+      if (t >= a.queries) continue;
+      const T* from = bias + t * a.bias_query;
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int j = row + 16 * m + 8 * half;
+          if (j < a.keys) scores[m][n][2 * half + i] = to_float(from[j]) * a.unscale;
+        }
+    }
+}
+
+/// -inf where the query of the row does not see the key of the column.
+template <int kM, int kN>
+__device__ inline void mask_scores(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
+                                   int key) {
+  // Relative to this lane's first key: what changes from tile to tile is not kept in registers.
+  const int row = query + lane_index() / 4;
+  const KeyLimit here = limit.seen_from(key + lane_index() % 4 * 2);
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int seen = here(row + 16 * m + 8 * half);
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i >= seen) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// The same with keys along rows and queries along columns.
+template <int kM, int kN>
+__device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const KeyLimit& limit,
+                                              int key, int query) {
+  const int column = query + lane_index() % 4 * 2;
+  const KeyLimit here = limit.seen_from(key + lane_index() / 4);
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int seen = here(column + 8 * n + i);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (16 * m + 8 * half >= seen) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// A row's log of the sum of exponentials in units of raw scores, for backward to begin below; +inf
+/// for a row that saw nothing (or is none), which turns every probability into 0.
+template <class T>
+__device__ inline float raw_sum(const AttentionArgs<T>& a, float log_sum_exp) {
+  return log_sum_exp == -INFINITY ? INFINITY : log_sum_exp * a.unscale;
+}
+
+/// From scores below their row's sum and dP below its delta: P and dS.
+template <int kM, int kN>
+__device__ inline void as_gradients(float (&scores)[kM][kN][4], float (&d_p)[kM][kN][4],
+                                    float scale_log2) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * scale_log2);
+        d_p[m][n][i] *= scores[m][n][i];
+      }
+}
+
+}  // namespace choir::cuda

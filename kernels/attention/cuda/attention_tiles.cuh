@@ -1,0 +1,197 @@
+#pragma once
+// What the attention kernels for 16-bit elements are made of: tiles in shared memory, their way in
+// (cp.async) and out, and the two products, one warp for itself.
+//
+// A tile has rows of kWidth elements in chunks of 16 bytes. Chunk c of row r lies at c ^ (r % 8)
+// where a row is a multiple of 128 bytes, at c ^ (r / 2 % 4) where it is one of 64: the eight rows
+// that one phase of ldmatrix reads then lie in eight different groups of four banks, and so do the
+// chunks that a copy writes.
+#include "kernels/attention/cuda/attention_args.cuh"
+#include "kernels/cuda/vec.cuh"
+
+namespace choir::cuda {
+
+constexpr int kAttentionWarps = 4;
+constexpr int kAttentionThreads = kAttentionWarps * kWarp;
+
+template <class T, int kRows_, int kWidth_>
+struct SharedTile {
+  static constexpr int kRows = kRows_, kWidth = kWidth_;
+  static constexpr int kChunks = kWidth / kPack<T>;
+  static constexpr int kElements = kRows * kWidth;
+  /// Chunks that change places among each other.
+  static constexpr int kGroup = kChunks % 8 == 0 ? 8 : 4;
+  static_assert(sizeof(T) == 2 && kChunks % 4 == 0 && kRows % 16 == 0);
+
+  T* data;
+
+  __device__ T* at(int row, int chunk) const {
+    const unsigned r = static_cast<unsigned>(row), c = static_cast<unsigned>(chunk);
+    const unsigned moved = c ^ (kGroup == 8 ? r % 8 : r / 2 % 4);
+    return data + (r * kWidth + moved * kPack<T>);
+  }
+};
+
+// Divided before they become int: the compiler then knows their bits, and folds the addresses
+// below.
+__device__ inline int lane_index() {
+  return static_cast<int>(threadIdx.x % kWarp);
+}
+__device__ inline int warp_index() {
+  return static_cast<int>(threadIdx.x / kWarp);
+}
+
+/// One chunk of which the first `count` elements exist, wherever it lies; zeros behind them.
+template <class T>
+__device__ inline uint4 load_chunk(const T* from, int count) {
+  std::uint32_t word[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t low = 2 * i < count ? from[2 * i].bits : 0;
+    const std::uint32_t high = 2 * i + 1 < count ? from[2 * i + 1].bits : 0;
+    word[i] = low | high << 16;
+  }
+  return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/// Begins to fill a tile with `rows` rows of `width` elements, zeros around them; the whole block
+/// takes part. Complete after cp_async_wait and a barrier.
+template <AttentionPath kPath, class T, int kRows, int kWidth>
+__device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const T* from,
+                                 std::int64_t stride, int rows, int width) {
+  using Tile = SharedTile<T, kRows, kWidth>;
+  constexpr unsigned kLanes = Tile::kGroup;
+  constexpr int kStep = kAttentionThreads / Tile::kGroup;
+  static_assert(kRows % kStep == 0);
+  const int row = static_cast<int>(threadIdx.x / kLanes);
+  const int chunk = static_cast<int>(threadIdx.x % kLanes);
+  if constexpr (kPath != AttentionPath::general) {
+    const T* source = from + row * stride + chunk * kPack<T>;
+#pragma unroll 1
+    for (int r = 0; r < kRows; r += kStep) {
+#pragma unroll
+      for (int c = 0; c < Tile::kChunks; c += Tile::kGroup) {
+        const bool inside = row + r < rows && (chunk + c) * kPack<T> < width;
+        ptx::cp_async_16(tile.at(row + r, chunk + c), source + c * kPack<T>, inside ? 16 : 0);
+      }
+      source += kStep * stride;
+    }
+  } else {
+#pragma unroll 1
+    for (int r = row; r < kRows; r += kStep)
+#pragma unroll 1
+      for (int c = chunk; c < Tile::kChunks; c += Tile::kGroup)
+        *reinterpret_cast<uint4*>(tile.at(r, c)) =
+            load_chunk(from + r * stride + c * kPack<T>, r < rows ? width - c * kPack<T> : 0);
+  }
+}
+
+/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`.
+template <class T, int kM, int kN, int kRowsA, int kRowsB, int kWidth>
+__device__ inline void add_rows_product(float (&sums)[kM][kN][4],
+                                        const SharedTile<T, kRowsA, kWidth>& a, int first,
+                                        const SharedTile<T, kRowsB, kWidth>& b) {
+  static_assert(kN % 2 == 0 && 8 * kN <= kRowsB);
+  const int lane = lane_index();
+// Unrolled further, ptxas moves loads so far ahead that registers run out.
+#pragma unroll 2
+  for (int k = 0; k < kWidth / 16; ++k) {
+    std::uint32_t left[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+      ptx::ldmatrix_x4(left[m], a.at(first + 16 * m + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      std::uint32_t right[4];
+      ptx::ldmatrix_x4(right, b.at(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+      const std::uint32_t even[2] = {right[0], right[1]}, odd[2] = {right[2], right[3]};
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        ptx::mma_16x8x16<T>(sums[m][n], left[m], even);
+        ptx::mma_16x8x16<T>(sums[m][n + 1], left[m], odd);
+      }
+    }
+  }
+}
+
+/// sums [16 kM x 8 kN] += A B with A [16 kM x 16 kK] in registers, B the whole tile.
+template <class T, int kM, int kK, int kN, int kRows, int kWidth>
+__device__ inline void add_product(float (&sums)[kM][kN][4], const std::uint32_t (&left)[kM][kK][4],
+                                   const SharedTile<T, kRows, kWidth>& b) {
+  static_assert(8 * kN == kWidth && 16 * kK == kRows);
+  const int lane = lane_index();
+#pragma unroll
+  for (int k = 0; k < kK; ++k)
+#pragma unroll
+    for (int n = 0; n < kN; n += 2) {
+      std::uint32_t right[4];
+      ptx::ldmatrix_x4_trans(right, b.at(16 * k + lane % 16, n + lane / 16));
+      const std::uint32_t even[2] = {right[0], right[1]}, odd[2] = {right[2], right[3]};
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        ptx::mma_16x8x16<T>(sums[m][n], left[m][k], even);
+        ptx::mma_16x8x16<T>(sums[m][n + 1], left[m][k], odd);
+      }
+    }
+}
+
+/// Sums of one product, rounded, as the left operand of the next: the fragments coincide.
+template <class T, int kM, int kN>
+__device__ inline void as_left(std::uint32_t (&left)[kM][kN / 2][4], const float (&x)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+      left[m][n / 2][n % 2 * 2] = ptx::pack<T>(x[m][n][0], x[m][n][1]);
+      left[m][n / 2][n % 2 * 2 + 1] = ptx::pack<T>(x[m][n][2], x[m][n][3]);
+    }
+}
+
+template <int kM, int kN>
+__device__ inline void set_zero(float (&x)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[m][n][i] = 0;
+}
+
+/// Rows of the warp, times factor[m][half], to `rows` rows of memory; rows first.. of `tile`, which
+/// nobody else reads, make whole chunks of them.
+template <AttentionPath kPath, class T, int kM, int kN, int kRows, int kWidth>
+__device__ inline void store_rows(const float (&sums)[kM][kN][4], const float (&factor)[kM][2],
+                                  const SharedTile<T, kRows, kWidth>& tile, int first, T* to,
+                                  std::int64_t stride, int rows, int width) {
+  using Tile = SharedTile<T, kRows, kWidth>;
+  static_assert(8 * kN == kWidth);
+  const int lane = lane_index();
+  __syncwarp();
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float low = sums[m][n][2 * half] * factor[m][half];
+        const float high = sums[m][n][2 * half + 1] * factor[m][half];
+        T* at = tile.at(first + 16 * m + 8 * half + lane / 4, n) + lane % 4 * 2;
+        *reinterpret_cast<std::uint32_t*>(at) = ptx::pack<T>(low, high);
+      }
+  __syncwarp();
+#pragma unroll 4
+  for (int i = lane; i < 16 * kM * Tile::kChunks; i += kWarp) {
+    const int row = i / Tile::kChunks, chunk = i % Tile::kChunks;
+    const int count = row < rows ? width - chunk * kPack<T> : 0;
+    if (count <= 0) continue;
+    const T* from = tile.at(first + row, chunk);
+    T* target = to + row * stride + chunk * kPack<T>;
+    if constexpr (kPath != AttentionPath::general) {
+      *reinterpret_cast<uint4*>(target) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int e = 0; e < kPack<T> && e < count; ++e) target[e] = from[e];
+    }
+  }
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,334 @@
+#pragma once
+// Building blocks of attention for any vector width: loads that convert, 2^x, a small matrix
+// product, a transposing copy, and where the rows of an operand lie. T is what is computed in, S
+// what is stored.
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "choir/core/error.hpp"
+#include "choir/ops/attention.hpp"
+#include "kernels/cpu/f16_vector.hpp"
+
+namespace choir::simd {
+
+#if defined(__AVX512F__)
+inline constexpr int kVectorBytes = 64, kTileVectors = 4;
+#elif defined(__AVX__)
+inline constexpr int kVectorBytes = 32, kTileVectors = 2;
+#else
+inline constexpr int kVectorBytes = 16, kTileVectors = 2;
+#endif
+/// kTileRows x kTileVectors accumulators, kTileVectors of B and one broadcast fill the registers.
+inline constexpr int kTileRows = 6;
+
+template <class T>
+struct Vector {
+  typedef T Type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T>
+using Vec = typename Vector<T>::Type;
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
+/// Queries per block.
+template <class T>
+inline constexpr int kQueryBlock = kTileVectors* kLanes<T>;
+inline constexpr int kKeyBlock = 32;
+
+inline std::int64_t round_up(std::int64_t n, std::int64_t to) {
+  return (n + to - 1) / to * to;
+}
+
+template <std::floating_point T>
+inline Vec<T> load(const T* from) {
+  Vec<T> v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+template <std::floating_point T>
+inline void store(T* to, Vec<T> v) {
+  std::memcpy(to, &v, sizeof v);
+}
+template <class T>
+inline Vec<T> broadcast(T value) {
+  return value - Vec<T>{};
+}
+
+/// kLanes<float> elements widened.
+inline Vec<float> load(const bf16* from) {
+  typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
+  typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+  Half half;
+  std::memcpy(&half, from, sizeof half);
+  return std::bit_cast<Vec<float>>(__builtin_convertvector(half, Bits) << 16);
+}
+/// Rounded to nearest even, NaN kept quiet, as bf16(float).
+inline void store(bf16* to, Vec<float> v) {
+  typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
+  typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+  const Bits u = std::bit_cast<Bits>(v);
+  const Bits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  const Bits quiet = (u >> 16) | 0x40u;
+  const Bits chosen = (u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+  const Half half = __builtin_convertvector(chosen, Half);
+  std::memcpy(static_cast<void*>(to), &half, sizeof half);
+}
+
+inline Vec<float> load(const f16* from) {
+  return load_f16<Vec<float>>(from);
+}
+inline void store(f16* to, Vec<float> v) {
+  store_f16(to, v);
+}
+
+/// n <= kLanes elements, zeros behind.
+template <class T, class S>
+inline Vec<T> load_some(const S* from, std::int64_t n) {
+  if (n == kLanes<T>) return load(from);
+  S padded[static_cast<std::size_t>(kLanes<T>)] = {};
+  for (std::int64_t i = 0; i < n; ++i) padded[i] = from[i];
+  return load(padded);
+}
+template <class T, class S>
+inline void store_some(S* to, Vec<T> v, std::int64_t n) {
+  if (n == kLanes<T>) return store(to, v);
+  S padded[static_cast<std::size_t>(kLanes<T>)];
+  store(padded, v);
+  for (std::int64_t i = 0; i < n; ++i) to[i] = padded[i];
+}
+
+/// 2^x, 0 below the normal numbers; relative error under 1.5 units of roundoff plus that of x. The
+/// Taylor series about 0 on [-1/2, 1/2]: the first term left out is 5e-9 for f32, 4e-18 for f64.
+template <class T>
+inline Vec<T> exp2(Vec<T> x) {
+  constexpr bool kSingle = sizeof(T) == 4;
+  constexpr int kDegree = kSingle ? 7 : 13;
+  constexpr int kMantissa = kSingle ? 23 : 52, kBias = kSingle ? 127 : 1023;
+  constexpr double kLn2 = 0.69314718055994530942;
+  constexpr T kLowest = kSingle ? T(-126) : T(-1022);
+  constexpr T kShift = T(1.5) * static_cast<T>(std::int64_t{1} << kMantissa);
+  typedef std::conditional_t<kSingle, std::uint32_t, std::uint64_t> Word;
+  typedef Word Bits __attribute__((vector_size(kVectorBytes)));
+  const Vec<T> y = x < kLowest ? broadcast(kLowest) : x;
+  const Vec<T> shifted = y + kShift;  // the nearest integer stands in the low bits
+  const Vec<T> f = y - (shifted - kShift);
+  double c[kDegree + 1] = {1};
+  for (int i = 1; i <= kDegree; ++i) c[i] = c[i - 1] * kLn2 / i;
+  Vec<T> p = broadcast(static_cast<T>(c[kDegree]));
+#pragma GCC unroll 16
+  for (int i = kDegree - 1; i >= 0; --i) p = p * f + static_cast<T>(c[i]);
+  const Bits power = (std::bit_cast<Bits>(shifted) << kMantissa) + (Word{kBias} << kMantissa);
+  const Vec<T> value = p * std::bit_cast<Vec<T>>(power);
+  return x < kLowest ? Vec<T>{} : value;
+}
+
+/// One register tile of C (+)= A B; see product.
+template <class T, int kRows, int kVectors>
+inline void product_tile(std::int64_t depth, const T* a, std::int64_t a_row, std::int64_t a_step,
+                         const T* b, std::int64_t b_row, T* c, std::int64_t c_row, bool add) {
+  Vec<T> sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      sum[r][v] = add ? load(c + r * c_row + v * kLanes<T>) : Vec<T>{};
+  for (std::int64_t p = 0; p < depth; ++p) {
+    Vec<T> right[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + p * b_row + v * kLanes<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const T left = a[r * a_row + p * a_step];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] += left * right[v];
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) store(c + r * c_row + v * kLanes<T>, sum[r][v]);
+}
+
+/// The last rows, fewer than a tile has.
+template <class T, int kRows, int kVectors>
+void product_tail(std::int64_t rows, std::int64_t depth, const T* a, std::int64_t a_row,
+                  std::int64_t a_step, const T* b, std::int64_t b_row, T* c, std::int64_t c_row,
+                  bool add) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows)
+      return product_tile<T, kRows, kVectors>(depth, a, a_row, a_step, b, b_row, c, c_row, add);
+    product_tail<T, kRows - 1, kVectors>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
+  }
+}
+
+template <class T, int kVectors>
+void product_panel(std::int64_t rows, std::int64_t depth, const T* a, std::int64_t a_row,
+                   std::int64_t a_step, const T* b, std::int64_t b_row, T* c, std::int64_t c_row,
+                   bool add) {
+  std::int64_t r = 0;
+  for (; r + kTileRows <= rows; r += kTileRows)
+    product_tile<T, kTileRows, kVectors>(depth, a + r * a_row, a_row, a_step, b, b_row,
+                                         c + r * c_row, c_row, add);
+  product_tail<T, kTileRows - 1, kVectors>(rows - r, depth, a + r * a_row, a_row, a_step, b, b_row,
+                                           c + r * c_row, c_row, add);
+}
+
+/// C [rows, vectors * kLanes] (+)= A [rows, depth] B [depth, vectors * kLanes]; element (r, p) of A
+/// lies at a[r * a_row + p * a_step], rows of B and C are contiguous.
+template <class T>
+void product(std::int64_t rows, std::int64_t vectors, std::int64_t depth, const T* a,
+             std::int64_t a_row, std::int64_t a_step, const T* b, std::int64_t b_row, T* c,
+             std::int64_t c_row, bool add) {
+  for (; vectors >= kTileVectors; vectors -= kTileVectors) {
+    product_panel<T, kTileVectors>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
+    b += kTileVectors * kLanes<T>, c += kTileVectors * kLanes<T>;
+  }
+  if constexpr (kTileVectors == 4) {
+    if (vectors == 3)
+      product_panel<T, 3>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
+    else if (vectors == 2)
+      product_panel<T, 2>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
+  }
+  if (vectors == 1) product_panel<T, 1>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
+}
+
+/// v[i][j] <-> v[j][i]: log2(kLanes) perfect shuffles.
+template <class T>
+inline void transpose_square(Vec<T>* v) {
+  constexpr int kN = kLanes<T>;
+  typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
+  typedef Index Mask __attribute__((vector_size(kVectorBytes)));
+  Mask low{}, high{};
+  for (int i = 0; i < kN; ++i) {
+    low[i] = static_cast<Index>(i / 2 + (i % 2) * kN);
+    high[i] = static_cast<Index>(kN / 2 + i / 2 + (i % 2) * kN);
+  }
+#pragma GCC unroll 4
+  for (int stage = 1; stage < kN; stage *= 2) {
+    Vec<T> next[kN];
+#pragma GCC unroll 16
+    for (int i = 0; i < kN / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(v[i], v[i + kN / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kN / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kN; ++i) v[i] = next[i];
+  }
+}
+
+/// to[c * to_row + r] = factor * from[r * from_row + c] for r < rows, c < columns. With kPad the
+/// rows of `to` are written up to the next multiple of kLanes, with zeros.
+template <class T, bool kPad, class To, class From>
+void transpose(To* to, std::int64_t to_row, const From* from, std::int64_t from_row,
+               std::int64_t rows, std::int64_t columns, T factor) {
+  constexpr std::int64_t kN = kLanes<T>;
+  for (std::int64_t r0 = 0; r0 < rows; r0 += kN)
+    for (std::int64_t c0 = 0; c0 < columns; c0 += kN) {
+      const std::int64_t r_count = std::min(kN, rows - r0), c_count = std::min(kN, columns - c0);
+      Vec<T> block[kN];
+#pragma GCC unroll 16
+      for (std::int64_t r = 0; r < kN; ++r)
+        block[r] = r < r_count ? factor * load_some<T>(from + (r0 + r) * from_row + c0, c_count)
+                               : Vec<T>{};
+      transpose_square<T>(block);
+      for (std::int64_t c = 0; c < c_count; ++c)
+        store_some<T>(to + (c0 + c) * to_row + r0, block[c], kPad ? kN : r_count);
+    }
+}
+
+/// to[r * to_row + c] = factor * from[r * from_row + c].
+template <class T, class To, class From>
+void copy_rows(To* to, std::int64_t to_row, const From* from, std::int64_t from_row,
+               std::int64_t rows, std::int64_t columns, T factor) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; c += kLanes<T>) {
+      const std::int64_t n = std::min<std::int64_t>(kLanes<T>, columns - c);
+      store_some<T>(to + r * to_row + c, factor * load_some<T>(from + r * from_row + c, n), n);
+    }
+}
+
+/// f(T{}, S{}) for operands stored as `dtype`.
+template <class F>
+inline auto with_types(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f(double{}, double{});
+    case DType::f32:
+      return f(float{}, float{});
+    case DType::bf16:
+      return f(float{}, bf16{});
+    default:
+      CHOIR_CHECK(dtype == DType::f16, "attention of {}", name_of(dtype));
+      return f(float{}, f16{});
+  }
+}
+
+/// Row (b, t) of head h.
+template <class S>
+inline S* row_of(const ops::AttentionOperand& x, const ops::AttentionProblem& p, std::int64_t b,
+                 std::int64_t t, std::int64_t h) {
+  return static_cast<S*>(x.data) + b * x.batch_stride + t * x.position_stride + h * p.head_width;
+}
+
+/// Bias of query t and key j.
+template <class S>
+inline const S* bias_of(const ops::AttentionBias& x, std::int64_t b, std::int64_t h, std::int64_t t,
+                        std::int64_t j) {
+  return static_cast<const S*>(x.data) + b * x.batch_stride + h * x.head_stride +
+         t * x.query_stride + j;
+}
+
+/// scores[j * row + t] += factor * bias[t * bias_row + j]; `copy` holds as many elements as scores.
+template <class T, class S>
+void add_bias(T* scores, T* copy, std::int64_t row, const S* bias, std::int64_t bias_row,
+              std::int64_t queries, std::int64_t keys, T factor) {
+  transpose<T, true>(copy, row, bias, bias_row, queries, keys, factor);
+  for (std::int64_t r = 0; r < keys; ++r)
+    for (std::int64_t c = 0; c < queries; c += kLanes<T>)
+      store(scores + r * row + c, load(scores + r * row + c) + load(copy + r * row + c));
+}
+
+/// Keys of sample b that exist.
+inline std::int64_t keys_of(const ops::AttentionProblem& p, std::int64_t b) {
+  return p.lengths ? std::clamp<std::int64_t>(p.lengths[b], 0, p.keys) : p.keys;
+}
+
+/// Masks the columns (queries first_query + i) that do not see keys first_key + r under the causal
+/// rule.
+template <class T>
+void mask_causal(T* scores, std::int64_t row, std::int64_t rows, std::int64_t vectors,
+                 std::int64_t lead, T value) {
+  typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
+  typedef Index Mask __attribute__((vector_size(kVectorBytes)));
+  Mask lane{};
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t v = 0; v < vectors && v * kLanes<T> < r + lead; ++v) {
+      T* at = scores + r * row + v * kLanes<T>;
+      const Mask hidden = lane < static_cast<Index>(r + lead - v * kLanes<T>);
+      store(at, hidden ? broadcast(value) : load(at));
+    }
+}
+
+/// Hands out 64-byte aligned parts of a block; from a null base it only adds up sizes.
+class Carver {
+ public:
+  explicit Carver(void* base) : base_(static_cast<std::byte*>(base)) {}
+  template <class T>
+  T* take(std::int64_t count) {
+    T* part = base_ ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += round_up(count * static_cast<std::int64_t>(sizeof(T)), 64);
+    return part;
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::int64_t used_ = 0;
+};
+
+}  // namespace choir::simd

@@ -1,0 +1,266 @@
+#pragma once
+// Batch normalisation on the GPU; formulas in kernels/batch_norm/batch_norm.hpp. A block takes a
+// tile of columns and a stretch of rows: its warps take rows in turn, and their sums are added in
+// order. Floor per element: forward 3 element transfers (evaluation 2), backward 5; partial sums
+// are 8 bytes a column for at least 32 rows.
+#include "kernels/cpu/frames.hpp"
+#include "kernels/cuda/access.cuh"
+
+namespace choir::cuda {
+
+constexpr int kBatchNormWarps = 8, kBatchNormThreads = kBatchNormWarps * kWarp;
+
+template <class T, bool kPacked>
+constexpr int kBatchNormTile = kWarp* Access<T, kPacked>::kWide;
+
+struct BatchNormRows {
+  std::int64_t rows, rows_per_block, width, stride;
+  Divisor tokens;
+  const std::int32_t* lengths;
+  float* partials;  ///< [blocks][2][stride], then [2][stride]
+
+  __device__ std::int64_t sample(std::int64_t row) const {
+    return tokens.quotient(static_cast<std::uint32_t>(row));
+  }
+  __device__ bool counts(std::int64_t row) const {
+    return lengths == nullptr || tokens.remainder(static_cast<std::uint32_t>(row)) <
+                                     frames_of(lengths, sample(row), tokens.divisor);
+  }
+  /// First row from `row` on that counts, or `last`.
+  __device__ std::int64_t first_counted(std::int64_t row, std::int64_t last) const {
+    if (lengths == nullptr) return row;
+    while (row < last && !counts(row)) row = (sample(row) + 1) * tokens.divisor;
+    return row < last ? row : last;
+  }
+  /// How many of rows [first, last) count.
+  __device__ std::int64_t counted(std::int64_t first, std::int64_t last) const {
+    return counted_rows(lengths, tokens.divisor, sample(first), first, last);
+  }
+};
+
+/// Adds the two sums of all warps in order; thread t < kTile gets those of column (see `column`).
+template <int kWide>
+__device__ inline void join_warps(const float (&a)[kWide], const float (&b)[kWide], float* shared) {
+  constexpr int kTile = kWarp * kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) {
+    shared[(warp * kWide + i) * kWarp + lane] = a[i];
+    shared[((kBatchNormWarps + warp) * kWide + i) * kWarp + lane] = b[i];
+  }
+  __syncthreads();
+  for (int t = static_cast<int>(threadIdx.x); t < kTile; t += kBatchNormThreads) {
+    float x = shared[t], y = shared[kBatchNormWarps * kTile + t];
+#pragma unroll
+    for (int w = 1; w < kBatchNormWarps; ++w) {
+      x += shared[w * kTile + t];
+      y += shared[(kBatchNormWarps + w) * kTile + t];
+    }
+    shared[t] = x, shared[kBatchNormWarps * kTile + t] = y;
+  }
+}
+
+/// Mean and sum of squares around it, of a block's rows.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBatchNormThreads)
+    batch_norm_moments_kernel(BatchNormRows a, const T* x) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kTile = kBatchNormTile<T, kPacked>;
+  CHOIR_SHARED_ARRAY(float, shared, 2 * kBatchNormWarps * kTile);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kTile, c = tile + lane * kWide;
+  const std::int64_t first = blockIdx.y * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.rows);
+  const std::int64_t origin = a.first_counted(first, last);
+  float sum[kWide] = {}, squares[kWide] = {}, shift[kWide] = {};
+  if (c < a.width && origin < last) {
+    Wide::load(x + origin * a.width + c, shift);
+    for (std::int64_t r = first + warp; r < last; r += kBatchNormWarps) {
+      if (!a.counts(r)) continue;
+      float v[kWide];
+      Wide::load(x + r * a.width + c, v);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        const float d = v[i] - shift[i];
+        sum[i] += d;
+        squares[i] += d * d;
+      }
+    }
+  }
+  join_warps<kWide>(sum, squares, shared);
+  const auto n = static_cast<float>(a.counted(first, last));
+  float* const partials = a.partials + blockIdx.y * 2 * a.stride;
+  for (int t = static_cast<int>(threadIdx.x); t < kTile; t += kBatchNormThreads) {
+    const std::int64_t column =
+        tile + t % kWarp * kWide + t / kWarp;  // value t / 32 of lane t % 32
+    if (column >= a.width) continue;
+    const float s = shared[t], m = n > 0 ? s / n : 0.0f;
+    const float q = shared[kBatchNormWarps * kTile + t] - s * m;
+    partials[column] = n > 0 ? to_float(x[origin * a.width + column]) + m : 0.0f;
+    partials[a.stride + column] = q > 0 ? q : 0.0f;
+  }
+}
+
+struct BatchNormStatistics {
+  float *mean, *rstd, *running_mean, *running_variance;
+  std::int64_t blocks;
+  double eps;
+  float* frames;  ///< nullptr: not wanted
+};
+
+/// One column a thread, blocks in order, in double.
+template <class Unused = void>
+__global__ void __launch_bounds__(kWarp)
+    batch_norm_join_kernel(BatchNormRows a, BatchNormStatistics to) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  if (c >= a.width) return;
+  double n = 0, mean = 0, squares = 0;
+  for (std::int64_t b = 0; b < to.blocks; ++b) {
+    const std::int64_t first = b * a.rows_per_block;
+    const auto rows = static_cast<double>(a.counted(first, min(first + a.rows_per_block, a.rows)));
+    if (rows == 0) continue;
+    const double away = a.partials[2 * b * a.stride + c] - mean;
+    squares += a.partials[(2 * b + 1) * a.stride + c] + away * away * n * rows / (n + rows);
+    n += rows;
+    mean += away * rows / n;
+  }
+  to.mean[c] = to.running_mean[c] = static_cast<float>(mean);
+  to.rstd[c] = static_cast<float>(1 / sqrt((n > 0 ? squares / n : 0) + to.eps));
+  to.running_variance[c] = static_cast<float>(n > 1 ? squares / (n - 1) : 0);
+  if (c == 0 && to.frames != nullptr) *to.frames = static_cast<float>(n);
+}
+
+/// Evaluation: the given statistics.
+template <class Unused = void>
+__global__ void __launch_bounds__(kWarp)
+    batch_norm_given_kernel(std::int64_t width, BatchNormStatistics to) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  if (c >= width) return;
+  to.mean[c] = to.running_mean[c];
+  to.rstd[c] = static_cast<float>(1 / sqrt(to.running_variance[c] + to.eps));
+}
+
+template <class T>
+struct BatchNormApply {
+  const T *x, *d_y, *weight, *bias;  ///< forward: no d_y; backward: no bias
+  const float *mean, *rstd;
+  T* out;
+};
+
+/// y; the tiles and blocks of rows of the moments.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBatchNormThreads)
+    batch_norm_apply_kernel(BatchNormRows a, BatchNormApply<T> p) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t c = std::int64_t{blockIdx.x} * kBatchNormTile<T, kPacked> + lane * kWide;
+  if (c >= a.width) return;
+  const std::int64_t first = blockIdx.y * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.rows);
+  float mean[kWide], rstd[kWide], scale[kWide], bias[kWide];
+  Wide::load(p.weight + c, scale), Wide::load(p.bias + c, bias);
+  load_many(p.mean + c, mean), load_many(p.rstd + c, rstd);
+#pragma unroll
+  for (int i = 0; i < kWide; ++i) scale[i] *= rstd[i];
+  for (std::int64_t r = first + warp; r < last; r += kBatchNormWarps) {
+    float v[kWide] = {};
+    if (a.counts(r)) {
+      Wide::load(p.x + r * a.width + c, v);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) v[i] = (v[i] - mean[i]) * scale[i] + bias[i];
+    }
+    Wide::store(p.out + r * a.width + c, v);
+  }
+}
+
+/// Sums of d_y h and of d_y.
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBatchNormThreads)
+    batch_norm_sums_kernel(BatchNormRows a, BatchNormApply<T> p) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kTile = kBatchNormTile<T, kPacked>;
+  CHOIR_SHARED_ARRAY(float, shared, 2 * kBatchNormWarps * kTile);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t tile = std::int64_t{blockIdx.x} * kTile, c = tile + lane * kWide;
+  const std::int64_t first = blockIdx.y * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.rows);
+  float products[kWide] = {}, sum[kWide] = {};
+  if (c < a.width) {
+    float mean[kWide], rstd[kWide];
+    load_many(p.mean + c, mean), load_many(p.rstd + c, rstd);
+    for (std::int64_t r = first + warp; r < last; r += kBatchNormWarps) {
+      if (!a.counts(r)) continue;
+      float v[kWide], d[kWide];
+      Wide::load(p.x + r * a.width + c, v), Wide::load(p.d_y + r * a.width + c, d);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) {
+        products[i] += d[i] * ((v[i] - mean[i]) * rstd[i]);
+        sum[i] += d[i];
+      }
+    }
+  }
+  join_warps<kWide>(products, sum, shared);
+  float* const partials = a.partials + blockIdx.y * 2 * a.stride;
+  for (int t = static_cast<int>(threadIdx.x); t < kTile; t += kBatchNormThreads) {
+    const std::int64_t column = tile + t % kWarp * kWide + t / kWarp;
+    if (column >= a.width) continue;
+    partials[column] = shared[t];
+    partials[a.stride + column] = shared[kBatchNormWarps * kTile + t];
+  }
+}
+
+/// Totals of both sums behind the partial ones, and onto the gradients that are wanted.
+template <class Unused = void>
+__global__ void __launch_bounds__(kWarp)
+    batch_norm_totals_kernel(BatchNormRows a, std::int64_t blocks, float* d_weight, float* d_bias) {
+  const std::int64_t c = std::int64_t{blockIdx.x} * kWarp + threadIdx.x;
+  if (c >= a.width) return;
+  float sums[2] = {};
+  for (std::int64_t b = 0; b < blocks; ++b)
+    for (int k = 0; k < 2; ++k) sums[k] += a.partials[(2 * b + k) * a.stride + c];
+  for (int k = 0; k < 2; ++k) a.partials[(2 * blocks + k) * a.stride + c] = sums[k];
+  if (d_weight != nullptr) d_weight[c] += sums[0];
+  if (d_bias != nullptr) d_bias[c] += sums[1];
+}
+
+template <class T, bool kPacked>
+__global__ void __launch_bounds__(kBatchNormThreads)
+    batch_norm_backward_kernel(BatchNormRows a, BatchNormApply<T> p, std::int64_t blocks) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+  const std::int64_t c = std::int64_t{blockIdx.x} * kBatchNormTile<T, kPacked> + lane * kWide;
+  if (c >= a.width) return;
+  const std::int64_t first = blockIdx.y * a.rows_per_block;
+  const std::int64_t last = min(first + a.rows_per_block, a.rows);
+  const std::int64_t n = a.counted(0, a.rows);
+  const float over_n = n > 0 ? 1.0f / static_cast<float>(n) : 0.0f;
+  const float* const totals = a.partials + 2 * blocks * a.stride + c;
+  // Of d x = scale (d - shift - (x - mean) slope): three of a column's numbers are enough.
+  float mean[kWide], rstd[kWide], scale[kWide], shift[kWide], slope[kWide];
+  Wide::load(p.weight + c, scale);
+  load_many(p.mean + c, mean), load_many(p.rstd + c, rstd);
+  load_many(totals, slope), load_many(totals + a.stride, shift);
+#pragma unroll
+  for (int i = 0; i < kWide; ++i)
+    scale[i] *= rstd[i], slope[i] *= over_n * rstd[i], shift[i] *= over_n;
+  for (std::int64_t r = first + warp; r < last; r += kBatchNormWarps) {
+    float v[kWide] = {};
+    if (a.counts(r)) {
+      float d[kWide];
+      Wide::load(p.x + r * a.width + c, v), Wide::load(p.d_y + r * a.width + c, d);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i)
+        v[i] = scale[i] * (d[i] - shift[i] - (v[i] - mean[i]) * slope[i]);
+    }
+    Wide::store(p.out + r * a.width + c, v);
+  }
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,173 @@
+// Norms and activations against their references.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "choir/ops/norm.hpp"
+#include "kernels/activation/activation.hpp"
+#include "kernels/bench/bench_ops.hpp"
+#include "kernels/norm/norm.hpp"
+
+namespace choir::ops {
+namespace {
+
+/// The reference needs no more memory than so many rows at a time.
+constexpr std::int64_t kChunk = 4096;
+
+struct NormOperands {
+  Operand residual, delta, weight, bias, sum, out, mean, rstd;
+};
+
+NormForward arguments(const NormOperands& x, Norm kind, std::int64_t i) {
+  NormForward f{
+      .kind = kind, .residual = x.residual[i], .delta = x.delta[i], .weight = x.weight[i]};
+  if (kind == Norm::layernorm) f.bias = x.bias[i], f.mean = x.mean[i];
+  f.sum = x.sum[i], f.out = x.out[i], f.rstd = x.rstd[i];
+  return f;
+}
+
+/// The fp64 norm of rows of `width`.
+struct ExactNorm {
+  ExactNorm(Norm kind, std::vector<double> input, const Operand& weight, const Operand& bias,
+            std::int64_t rows, std::int64_t width)
+      : x(std::move(input)),
+        w(weight.exact(0, width)),
+        b(bias.exact(0, width)),
+        out(x.size()),
+        mean(static_cast<std::size_t>(rows)),
+        rstd(mean.size()) {
+    NormForward f{
+        .kind = kind, .residual = view_of(x, {rows, width}), .weight = view_of(w, {width})};
+    if (kind == Norm::layernorm) f.bias = view_of(b, {width}), f.mean = view_of(mean, {rows});
+    f.out = view_of(out, {rows, width}), f.rstd = view_of(rstd, {rows});
+    ref::norm_forward(f);
+  }
+  std::vector<double> x, w, b, out, mean, rstd;
+};
+
+void forward(OpBench& bench, Norm kind, const char* name) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
+  const Shape shape{rows, width};
+  BenchOperands data = bench.operands(4.0 * static_cast<double>(rows * width));
+  const DType t = bench.dtype;
+  const NormOperands x{data.normal(t, shape),          data.normal(t, shape),
+                       data.normal(t, {width}),        data.normal(t, {width}),
+                       data.empty(t, shape),           data.empty(t, shape),
+                       data.empty(bench.sums, {rows}), data.empty(bench.sums, {rows})};
+  const auto call = [&](const Stream& s, std::int64_t i) {
+    norm_forward(s, arguments(x, kind, i));
+  };
+  call(bench.stream, 0);
+  Agreement agreement;
+  for (const Window w : windows_of(rows, bench.shape.tokens)) {
+    const std::int64_t at = w.first * width, n = w.count * width;
+    std::vector<double> sum = x.residual.exact(at, n);
+    const std::vector<double> delta = x.delta.exact(at, n), stored = data.read(x.sum[0], at, n);
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += delta[i];
+    agreement.add(stored, sum, allowed_error(t, 2));
+    // What is normalised is the sum as it was rounded.
+    const ExactNorm exact(kind, stored, x.weight, x.bias, w.count, width);
+    const auto terms = static_cast<double>(width);
+    agreement.add(data.read(x.out[0], at, n), exact.out, allowed_error(t, terms));
+    agreement.add(data.read(x.rstd[0], w.first, w.count), exact.rstd,
+                  allowed_error(bench.sums, terms));
+  }
+  bench.row(name, shape, agreement, call);
+}
+
+void backward(OpBench& bench, Norm kind, const char* name) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.width;
+  const Shape shape{rows, width};
+  const bool layer = kind == Norm::layernorm;
+  BenchOperands data = bench.operands(4.0 * static_cast<double>(rows * width));
+  const DType t = bench.dtype, sums = bench.sums;
+  const NormOperands x{data.normal(t, shape),    data.normal(t, shape),   data.normal(t, {width}),
+                       data.normal(t, {width}),  data.empty(t, shape),    data.empty(t, shape),
+                       data.empty(sums, {rows}), data.empty(sums, {rows})};
+  const Operand d_out = data.normal(t, shape), d_sum = data.normal(t, shape),
+                d_weight = data.normal(sums, {width}), d_bias = data.normal(sums, {width});
+  const Operand workspace =
+      data.empty(DType::u8, {std::max<std::int64_t>(1, norm_workspace(bench.stream, rows, width))});
+  for (std::int64_t s = 0; s < data.sets(); ++s) {  // statistics of the residual itself
+    NormForward f = arguments(x, kind, s);
+    f.delta = f.sum = {};
+    norm_forward(bench.stream, f);
+  }
+  const auto call = [&](const Stream& s, std::int64_t i) {
+    NormBackward b{.kind = kind, .d_out = d_out[i], .sum = x.residual[i], .weight = x.weight[i]};
+    if (layer) b.mean = x.mean[i], b.d_bias = d_bias[i];
+    b.rstd = x.rstd[i], b.d_sum = d_sum[i], b.d_weight = d_weight[i], b.workspace = workspace[i];
+    norm_backward(s, b);
+  };
+  call(bench.stream, 0);
+  Agreement agreement;
+  std::vector<double> weight_sums = d_weight.exact(0, width), bias_sums = d_bias.exact(0, width);
+  for (std::int64_t first = 0; first < rows; first += kChunk) {
+    const std::int64_t count = std::min(kChunk, rows - first), at = first * width,
+                       n = count * width;
+    ExactNorm exact(kind, x.residual.exact(at, n), x.weight, x.bias, count, width);
+    std::vector<double> d_y = d_out.exact(at, n), d_x = d_sum.exact(at, n);
+    NormBackward b{.kind = kind, .d_out = view_of(d_y, {count, width})};
+    b.sum = view_of(exact.x, {count, width}), b.weight = view_of(exact.w, {width});
+    if (layer) b.mean = view_of(exact.mean, {count}), b.d_bias = view_of(bias_sums, {width});
+    b.rstd = view_of(exact.rstd, {count}), b.d_sum = view_of(d_x, {count, width});
+    b.d_weight = view_of(weight_sums, {width});
+    ref::norm_backward(b);
+    agreement.add(data.read(d_sum[0], at, n), d_x, allowed_error(t, static_cast<double>(width)));
+  }
+  const auto terms = static_cast<double>(rows);
+  agreement.add(data.read(d_weight[0]), weight_sums, allowed_error(sums, terms));
+  if (layer) agreement.add(data.read(d_bias[0]), bias_sums, allowed_error(sums, terms));
+  bench.row(name, shape, agreement, call);
+}
+
+void activation(OpBench& bench, Activation kind, const std::string& name) {
+  const std::int64_t rows = bench.shape.rows, width = bench.shape.hidden;
+  const std::int64_t in_width = width * activation_inputs(kind);
+  const DType t = bench.dtype;
+  const Shape shape{rows, width};
+  BenchOperands data = bench.operands(static_cast<double>(rows * (width + in_width)));
+  const Operand x = data.normal(t, {rows, in_width}), d_y = data.normal(t, shape);
+  const Operand y = data.empty(t, shape), d_x = data.empty(t, {rows, in_width});
+  const auto forwards = [&](const Stream& s, std::int64_t i) {
+    activation_forward(s, kind, x[i], y[i]);
+  };
+  const auto backwards = [&](const Stream& s, std::int64_t i) {
+    activation_backward(s, kind, x[i], d_y[i], d_x[i]);
+  };
+  forwards(bench.stream, 0), backwards(bench.stream, 0);
+  Agreement up, down;
+  for (const Window w : windows_of(rows, bench.shape.tokens)) {
+    const std::int64_t at = w.first * width, n = w.count * width;
+    const std::int64_t in_at = w.first * in_width, in_n = w.count * in_width;
+    std::vector<double> ex = x.exact(in_at, in_n), ed = d_y.exact(at, n), ey(ed.size()),
+                        edx(ex.size());
+    const TensorView in = view_of(ex, {w.count, in_width});
+    ref::activation_forward(kind, in, view_of(ey, {w.count, width}));
+    ref::activation_backward(kind, in, view_of(ed, {w.count, width}),
+                             view_of(edx, {w.count, in_width}));
+    up.add(data.read(y[0], at, n), ey, allowed_error(t, 0));
+    down.add(data.read(d_x[0], in_at, in_n), edx, allowed_error(t, 0));
+  }
+  bench.row((name + "_forward").c_str(), shape, up, forwards);
+  bench.row((name + "_backward").c_str(), shape, down, backwards);
+}
+
+}  // namespace
+
+void bench_norms(OpBench& bench) {
+  forward(bench, Norm::layernorm, "layernorm_forward+add");
+  forward(bench, Norm::rmsnorm, "rmsnorm_forward+add");
+  backward(bench, Norm::layernorm, "layernorm_backward");
+  backward(bench, Norm::rmsnorm, "rmsnorm_backward");
+}
+
+void bench_activations(OpBench& bench) {
+  activation(bench, Activation::gelu, "gelu");
+  activation(bench, Activation::gelu_tanh, "gelu_tanh");
+  activation(bench, Activation::relu, "relu");
+  activation(bench, Activation::swiglu, "swiglu");
+  activation(bench, Activation::silu, "silu");
+}
+
+}  // namespace choir::ops

@@ -1,0 +1,21 @@
+#pragma once
+// Rows of any width between two strided places, in the widest words that addresses, strides and
+// width allow. Floor: 2 transfers; used for caches of keys and values, where the launch is what
+// costs.
+#include "kernels/cuda/access.cuh"
+
+namespace choir::cuda {
+
+/// Strides in words; fewer than 2^31 words in all.
+template <class Word>
+__global__ void __launch_bounds__(kElementwiseThreads)
+    copy_rows_kernel(std::uint32_t words, Divisor per_row, const Word* from,
+                     std::int64_t from_stride, Word* to, std::int64_t to_stride) {
+  for (std::int64_t i = global_thread(); i < words; i += global_threads()) {
+    const std::uint32_t row = per_row.quotient(static_cast<std::uint32_t>(i));
+    const std::uint32_t column = per_row.remainder(static_cast<std::uint32_t>(i));
+    to[row * to_stride + column] = from[row * from_stride + column];
+  }
+}
+
+}  // namespace choir::cuda

@@ -1,0 +1,198 @@
+#pragma once
+// Vectors of the width this build is compiled for, with loads and stores of every element type.
+// GCC vector extensions: the same source runs at 64, 32 or 16 bytes; intrinsics only where the
+// compiler does not find the one right instruction.
+#include <cstdint>
+#include <cstring>
+
+#include "choir/core/dtype.hpp"
+#include "kernels/cpu/f16_vector.hpp"
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace choir::cpu {
+
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+inline constexpr int kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr int kVectorBytes = 32;
+#else
+inline constexpr int kVectorBytes = 16;
+#endif
+
+using Floats = float __attribute__((vector_size(kVectorBytes)));
+using Doubles = double __attribute__((vector_size(kVectorBytes)));
+using Ints = std::int32_t __attribute__((vector_size(kVectorBytes)));
+using Words = std::uint32_t __attribute__((vector_size(kVectorBytes)));
+using HalfWords = std::uint16_t __attribute__((vector_size(kVectorBytes / 2)));
+
+/// What arithmetic on elements of type T happens in: float, or double for double.
+template <class T>
+struct Compute {
+  using Type = float;
+  using Vec = Floats;
+};
+template <>
+struct Compute<double> {
+  using Type = double;
+  using Vec = Doubles;
+};
+template <class T>
+using Sum = typename Compute<T>::Type;
+template <class T>
+using Vec = typename Compute<T>::Vec;
+template <class T>
+inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(Sum<T>));
+
+inline Vec<double> load(const double* p) {
+  Doubles v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline Vec<float> load(const float* p) {
+  Floats v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline Vec<bf16> load(const bf16* p) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return (Floats)((Words)_mm512_maskz_cvtepu16_epi32(0xffff, h) << 16);
+#elif defined(__AVX2__)
+  const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return (Floats)((Words)_mm256_cvtepu16_epi32(h) << 16);
+#else
+  HalfWords h;
+  std::memcpy(&h, p, sizeof h);
+  return (Floats)(__builtin_convertvector(h, Words) << 16);
+#endif
+}
+
+inline Vec<f16> load(const f16* p) {
+  return load_f16<Floats>(p);
+}
+
+/// bf16 bits of every lane, round to nearest even, NaN kept quiet: bf16::round for many.
+inline Words round_to_bf16(Floats v) {
+  const Words u = (Words)v;
+  const Words rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+  return v == v ? rounded : (u >> 16) | 0x40u;
+}
+
+inline void store(double* p, Doubles v) {
+  std::memcpy(p, &v, sizeof v);
+}
+inline void store(float* p, Floats v) {
+  std::memcpy(p, &v, sizeof v);
+}
+inline void store(bf16* p, Floats v) {
+  const Words u = round_to_bf16(v);
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)u));
+#else
+  const HalfWords h = __builtin_convertvector(u, HalfWords);
+  std::memcpy(static_cast<void*>(p), &h, sizeof h);
+#endif
+}
+inline void store(f16* p, Floats v) {
+  store_f16(p, v);
+}
+
+/// The first n lanes from memory, the others `fill`.
+template <class T>
+inline Vec<T> load_part(const T* p, std::int64_t n, Sum<T> fill = 0) {
+  alignas(kVectorBytes) T buffer[kLanes<T>] = {};
+  std::memcpy(static_cast<void*>(buffer), p, static_cast<std::size_t>(n) * sizeof(T));
+  Vec<T> v = load(buffer);
+  if (fill != 0)
+    for (std::int64_t i = n; i < kLanes<T>; ++i) v[i] = fill;
+  return v;
+}
+template <class T>
+inline void store_part(T* p, Vec<T> v, std::int64_t n) {
+  alignas(kVectorBytes) T buffer[kLanes<T>];
+  store(buffer, v);
+  std::memcpy(static_cast<void*>(p), buffer, static_cast<std::size_t>(n) * sizeof(T));
+}
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+inline __mmask16 first_lanes(std::int64_t n) {
+  return static_cast<__mmask16>((1u << n) - 1u);
+}
+template <>
+inline Floats load_part<float>(const float* p, std::int64_t n, float fill) {
+  return _mm512_mask_loadu_ps(Floats{} + fill, first_lanes(n), p);
+}
+template <>
+inline void store_part<float>(float* p, Floats v, std::int64_t n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), v);
+}
+template <>
+inline Floats load_part<bf16>(const bf16* p, std::int64_t n, float fill) {
+  const __m256i h = _mm256_maskz_loadu_epi16(first_lanes(n), p);
+  const Words bits = (Words)_mm512_maskz_cvtepu16_epi32(0xffff, h) << 16;
+  return _mm512_mask_mov_ps(Floats{} + fill, first_lanes(n), (Floats)bits);
+}
+template <>
+inline void store_part<bf16>(bf16* p, Floats v, std::int64_t n) {
+  const __m256i h = _mm512_maskz_cvtepi32_epi16(0xffff, (__m512i)round_to_bf16(v));
+  _mm256_mask_storeu_epi16(p, first_lanes(n), h);
+}
+template <>
+inline Floats load_part<f16>(const f16* p, std::int64_t n, float fill) {
+  const __m256i h = _mm256_maskz_loadu_epi16(first_lanes(n), p);
+  return _mm512_mask_cvtph_ps(Floats{} + fill, first_lanes(n), h);
+}
+template <>
+inline void store_part<f16>(f16* p, Floats v, std::int64_t n) {
+  constexpr int kNearestEven = 0;
+  _mm256_mask_storeu_epi16(p, first_lanes(n), _mm512_maskz_cvtps_ph(0xffff, v, kNearestEven));
+}
+#endif
+
+template <class V>
+inline auto sum_of_lanes(V v) {
+  auto sum = v[0];
+  for (unsigned i = 1; i < sizeof(V) / sizeof(v[0]); ++i) sum += v[i];
+  return sum;
+}
+template <class V>
+inline auto max_of_lanes(V v) {
+  auto largest = v[0];
+  for (unsigned i = 1; i < sizeof(V) / sizeof(v[0]); ++i) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
+/// How a loop body touches memory: whole vectors, or the first n lanes at a ragged end.
+struct WholeVectors {
+  template <class T>
+  Vec<T> load(const T* p, Sum<T> = 0) const {
+    return cpu::load(p);
+  }
+  template <class T>
+  void store(T* p, Vec<T> v) const {
+    cpu::store(p, v);
+  }
+};
+struct RaggedVector {
+  std::int64_t n;
+  template <class T>
+  Vec<T> load(const T* p, Sum<T> fill = 0) const {
+    return load_part(p, n, fill);
+  }
+  template <class T>
+  void store(T* p, Vec<T> v) const {
+    store_part(p, v, n);
+  }
+};
+
+/// body(i, access) for i = first, first + kLanes<T> ... below last.
+template <class T, class Body>
+inline void for_vectors(std::int64_t first, std::int64_t last, Body body) {
+  std::int64_t i = first;
+  for (; i + kLanes<T> <= last; i += kLanes<T>) body(i, WholeVectors{});
+  if (i < last) body(i, RaggedVector{last - i});
+}
+
+}  // namespace choir::cpu

@@ -1,0 +1,337 @@
+#pragma once
+// Softmax cross-entropy over rows of V logits on the GPU. A row belongs to a warp (short rows) or
+// to a block. First pass: every thread keeps the maximum of its logits so far and their sum of
+// exponentials, rescaled when the maximum rises (online softmax, Milakov & Gimelshein 2018); the
+// threads' pairs are joined in a fixed order. Second pass: gradient over the logits. What of a row
+// fits is brought into shared memory by asynchronous copies and read from there both times, each
+// thread its own packs; the second read of the rest finds it in L2, since few rows are under way.
+// Floor per logit: one read and one write, 2 exp; a divided vocabulary reads twice, because nothing
+// of a row survives the reduction over the ranks.
+// Columns may start anywhere: a head up to the first 16-byte boundary and a tail go one by one.
+// exp(x) is 2^(x log2 e) by ex2.approx: relative error below 2^-22 + 2^-23 |x| for the difference x
+// = z - max <= 0, itself rounded once; what is below 2^-126 counts as 0.
+#include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/elementwise.cuh"
+
+namespace choir::cuda {
+
+/// The columns of one row that count, as its team sees them.
+template <class T>
+struct LogitRow {
+  T* z;
+  int columns, counted;  ///< in memory; those that are no padding
+  int head, packs;       ///< single columns before the packs; the tail follows them
+
+  __device__ LogitRow(T* row, int all, int valid) : z(row), columns(all), counted(valid) {
+    const auto misplaced = static_cast<int>(reinterpret_cast<std::uintptr_t>(row) % 16);
+    head = misplaced == 0 ? 0 : (16 - misplaced) / static_cast<int>(sizeof(T));
+    if (head > counted) head = counted;
+    packs = (counted - head) / kPack<T>;
+  }
+  __device__ int tail() const { return head + packs * kPack<T>; }
+  __device__ T* pack(int p) const { return z + head + p * kPack<T>; }
+  /// Which thread of the team reads and writes column c.
+  template <int kThreads>
+  __device__ int owner(int c) const {
+    if (c < head) return c;
+    return c < tail() ? (c - head) / kPack<T> % kThreads : c - tail();
+  }
+};
+
+constexpr float kLog2E = 1.44269504f;
+
+__device__ inline float exp_approx(float x) {
+  return ptx::exp2_approx(x * kLog2E);
+}
+
+/// Of the logits seen so far: the maximum, the sum of exp(z - max), the sum of z.
+struct OnlineSum {
+  float max = -INFINITY, exps = 0, logits = 0;
+
+  /// Nothing but -inf so far: shift by 0, so that these add 0 and a NaN still shows.
+  __device__ float shift() const { return max == -INFINITY ? 0.0f : max; }
+  template <int kCount>
+  __device__ void add(const float (&z)[kCount]) {
+    float highest = z[0];
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) highest = fmaxf(highest, z[i]);
+    if (highest > max) {
+      exps *= exp_approx(max - highest);
+      max = highest;
+    }
+    const float by = shift();
+    float more = 0, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) more += exp_approx(z[i] - by), sum += z[i];
+    exps += more;
+    logits += sum;
+  }
+  template <class T>
+  __device__ void add(const Pack<T>& pack) {
+    add(pack.x);
+  }
+};
+
+/// A reduction over the team of a row: a warp of a block of several, or the whole block.
+template <class Op, int kThreads, class V>
+__device__ inline V team_reduce(V value, V* scratch) {
+  if constexpr (kThreads == kWarp)
+    return warp_reduce<Op>(value);
+  else
+    return block_reduce<Op, kThreads>(value, scratch);
+}
+
+/// The OnlineSum of all threads, the same in each of them.
+template <int kThreads>
+__device__ inline OnlineSum join(OnlineSum own, bool with_logits, float* scratch) {
+  OnlineSum all;
+  all.max = team_reduce<Max, kThreads>(own.max, scratch);
+  // A thread that saw only -inf has a sum of 0, or NaN, whatever the scale.
+  if (own.max != -INFINITY) own.exps *= exp_approx(own.max - all.max);
+  all.exps = team_reduce<Sum, kThreads>(own.exps, scratch);
+  if (with_logits) all.logits = team_reduce<Sum, kThreads>(own.logits, scratch);
+  return all;
+}
+
+/// f(p, pack) for this thread's packs of the row in turn: packs p = thread, thread + kThreads ...
+/// from the first at or behind `from`. Four reads are under way at a time; f may write the pack.
+template <int kThreads, class T, class F>
+__device__ inline void for_packs(const LogitRow<T>& row, int thread, int from, const F& f) {
+  constexpr int kAhead = 4;
+  int p = from + (thread + kThreads - from % kThreads) % kThreads;
+  for (; p + (kAhead - 1) * kThreads < row.packs; p += kAhead * kThreads) {
+    uint4 raw[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      raw[k] = *reinterpret_cast<const uint4*>(row.pack(p + k * kThreads));
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) f(p + k * kThreads, unpacked<T>(raw[k]));
+  }
+  for (; p < row.packs; p += kThreads) f(p, load_pack(row.pack(p)));
+}
+
+/// First pass of one thread, over the packs from `kept` on and what is in no pack.
+template <int kThreads, class T>
+__device__ inline void sum_rest(const LogitRow<T>& row, int thread, int kept, OnlineSum& sum) {
+  for (int i = thread; i < row.head; i += kThreads) sum.add<1>({to_float(row.z[i])});
+  for (int i = row.tail() + thread; i < row.counted; i += kThreads)
+    sum.add<1>({to_float(row.z[i])});
+  for_packs<kThreads>(row, thread, kept, [&](int, const Pack<T>& pack) { sum.add(pack); });
+}
+
+/// First pass of one thread over the first `kept` packs, which go through `shared` and stay there.
+template <int kThreads, class T>
+__device__ inline void sum_kept(const LogitRow<T>& row, int thread, int kept, uint4* shared,
+                                OnlineSum& sum) {
+  constexpr int kAhead = 8;  // copies under way
+  const auto copy = [&](int p) {
+    if (p < kept) ptx::cp_async_16(shared + p, row.pack(p));
+    ptx::cp_async_commit();
+  };
+  for (int k = 0; k < kAhead; ++k) copy(thread + k * kThreads);
+  for (int p = thread; p < kept; p += kThreads) {
+    ptx::cp_async_wait<kAhead - 1>();
+    sum.add(unpacked<T>(shared[p]));
+    copy(p + kAhead * kThreads);
+  }
+}
+
+/// What the gradient of a row is made of: exp(z - max) factor - smooth, and at the target (a column
+/// of this row, or negative) `at_target` more.
+struct RowGradient {
+  float max, factor, smooth, at_target;
+  int target;
+};
+
+/// Second pass of one thread. Every element is read and written by the thread that read it first.
+template <class T, int kThreads>
+__device__ inline void write_gradient(const LogitRow<T>& row, int thread, int kept,
+                                      const uint4* shared, const RowGradient& g) {
+  const auto gradient = [&](float z) { return exp_approx(z - g.max) * g.factor - g.smooth; };
+  // One column alone; where p - 1 cancels there is one rounding to the element's type only.
+  const auto single = [&](int c) {
+    const float d = gradient(to_float(row.z[c]));
+    row.z[c] = from_float<T>(c == g.target ? d + g.at_target : d);
+  };
+  const auto whole = [&](int p, const Pack<T>& z) {
+    Pack<T> d;
+    const int first = row.head + p * kPack<T>;
+#pragma unroll
+    for (int i = 0; i < kPack<T>; ++i) d.x[i] = gradient(z.x[i]);
+    if (g.target >= first && g.target < first + kPack<T>) {
+#pragma unroll
+      for (int i = 0; i < kPack<T>; ++i)
+        if (g.target == first + i) d.x[i] += g.at_target;
+    }
+    store_pack_streaming(row.pack(p), d);
+  };
+  for (int p = thread; p < kept; p += kThreads) whole(p, unpacked<T>(shared[p]));
+  for_packs<kThreads>(row, thread, kept, whole);
+  for (int c = thread; c < row.head; c += kThreads) single(c);
+  for (int c = row.tail() + thread; c < row.counted; c += kThreads) single(c);
+  for (int c = row.counted + thread; c < row.columns; c += kThreads) row.z[c] = from_float<T>(0);
+}
+
+template <class T, int kThreads>
+__device__ inline void clear_row(T* z, int columns, int thread) {
+  for (int c = thread; c < columns; c += kThreads) z[c] = from_float<T>(0);
+}
+
+/// Logits and what is common to the kernels below. Columns count from `first_column`.
+template <class T>
+struct LogitRows {
+  T* logits;
+  const std::int32_t* targets;
+  std::int64_t rows;
+  int columns, counted;
+  std::int64_t first_column, vocabulary;
+
+  __device__ LogitRow<T> row(std::int64_t r) const {
+    return {logits + r * columns, columns, counted};
+  }
+  /// The target's column here; negative if it lies elsewhere.
+  __device__ int local(std::int32_t target) const {
+    const std::int64_t c = target - first_column;
+    return c >= 0 && c < counted ? static_cast<int>(c) : -1;
+  }
+};
+
+struct LossTerms {
+  double scale;
+  const double* device_scale;
+  float smoothing;  ///< e of the loss
+  bool write_gradient;
+
+  __device__ float factor() const {
+    return static_cast<float>(device_scale == nullptr ? scale : scale * *device_scale);
+  }
+};
+
+/// loss = log(sum exp s) - (1 - e) s[target] - e mean(s)
+__device__ inline float loss_of(float exps, float target, float mean, float smoothing) {
+  const float loss = logf(exps) - (1 - smoothing) * target;
+  return smoothing > 0 ? loss - smoothing * mean : loss;
+}
+
+/// Threads of a block that teams of kThreads share.
+template <int kThreads>
+constexpr int kRowBlock = kThreads < 256 ? 256 : kThreads;
+
+/// Which row, and which thread of its team this is.
+template <int kThreads>
+struct Team {
+  static constexpr int kTeams = kRowBlock<kThreads> / kThreads;
+  int thread = static_cast<int>(threadIdx.x) % kThreads;
+  int number = static_cast<int>(threadIdx.x) / kThreads;
+  std::int64_t row = std::int64_t{blockIdx.x} * kTeams + number;
+};
+
+/// The whole vocabulary. Dynamic shared memory: `kept` packs for every team of the block.
+template <class T, int kThreads>
+__global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
+    cross_entropy_kernel(LogitRows<T> all, LossTerms terms, float* losses, int kept_per_row) {
+  CHOIR_SHARED_ARRAY(float, scratch, kWarp);
+  const Team<kThreads> team;
+  if (team.row >= all.rows) return;
+  const std::int32_t target = all.targets[team.row];
+  const LogitRow<T> row = all.row(team.row);
+  if (target < 0) {
+    if (team.thread == 0) losses[team.row] = 0;
+    if (terms.write_gradient) clear_row<T, kThreads>(row.z, row.columns, team.thread);
+    return;
+  }
+  uint4* const shared = dynamic_shared<uint4>() + std::int64_t{team.number} * kept_per_row;
+  const int kept = kept_per_row < row.packs ? kept_per_row : row.packs;
+  const int local = all.local(target);
+  const bool owner = local >= 0 && row.template owner<kThreads>(local) == team.thread;
+  const float at_target = owner ? to_float(row.z[local]) : 0.0f;
+  OnlineSum own;
+  sum_kept<kThreads>(row, team.thread, kept, shared, own);
+  sum_rest<kThreads>(row, team.thread, kept, own);
+  const OnlineSum sum = join<kThreads>(own, terms.smoothing > 0, scratch);
+  const auto vocabulary = static_cast<float>(all.vocabulary);
+  if (owner)
+    losses[team.row] =
+        loss_of(sum.exps, at_target - sum.max, sum.logits / vocabulary - sum.max, terms.smoothing);
+  if (local < 0 && team.thread == 0) losses[team.row] = NAN;  // no such column
+  if (!terms.write_gradient) return;
+  const float scale = terms.factor();
+  write_gradient<T, kThreads>(row, team.thread, kept, shared,
+                              {.max = sum.max,
+                               .factor = scale / sum.exps,
+                               .smooth = scale * (terms.smoothing / vocabulary),
+                               .at_target = -scale * (1 - terms.smoothing),
+                               .target = local});
+}
+
+/// A divided vocabulary, first call: this rank's maximum, sum of exponentials, target, sum of
+/// logits.
+template <class T, int kThreads>
+__global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
+    cross_entropy_maxima_kernel(LogitRows<T> all, int sums_per_row, float* local_maxima,
+                                float* maxima, float* sums) {
+  CHOIR_SHARED_ARRAY(float, scratch, kWarp);
+  const Team<kThreads> team;
+  if (team.row >= all.rows) return;
+  const std::int32_t target = all.targets[team.row];
+  OnlineSum sum;
+  if (target >= 0) {
+    sum_rest<kThreads>(all.row(team.row), team.thread, 0, sum);
+    sum = join<kThreads>(sum, sums_per_row > 2, scratch);
+  } else {
+    sum.max = 0;
+  }
+  if (team.thread != 0) return;
+  local_maxima[team.row] = maxima[team.row] = sum.max;
+  float* out = sums + team.row * sums_per_row;
+  out[0] = sum.exps;
+  const int local = target < 0 ? -1 : all.local(target);
+  out[1] = local < 0 ? 0.0f : to_float(all.row(team.row).z[local]);
+  if (sums_per_row > 2) out[2] = sum.logits;
+}
+
+/// Second call, maxima being those of all ranks: the sums relative to them. One thread a row.
+template <class T>
+__global__ void __launch_bounds__(kElementwiseThreads)
+    cross_entropy_sums_kernel(LogitRows<T> all, int sums_per_row, const float* local_maxima,
+                              const float* maxima, float* sums) {
+  const std::int64_t r = global_thread();
+  if (r >= all.rows || all.targets[r] < 0) return;
+  float* row = sums + r * sums_per_row;
+  if (local_maxima[r] != -INFINITY) row[0] *= exp_approx(local_maxima[r] - maxima[r]);
+  if (all.local(all.targets[r]) >= 0) row[1] -= maxima[r];
+  if (sums_per_row > 2) row[2] -= static_cast<float>(all.counted) * maxima[r];
+}
+
+/// Third call, sums being those of all ranks: loss and gradient.
+template <class T, int kThreads>
+__global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
+    cross_entropy_finish_kernel(LogitRows<T> all, LossTerms terms, float* losses, int sums_per_row,
+                                const float* maxima, const float* sums) {
+  const Team<kThreads> team;
+  if (team.row >= all.rows) return;
+  const std::int32_t target = all.targets[team.row];
+  const LogitRow<T> row = all.row(team.row);
+  if (target < 0) {
+    if (team.thread == 0) losses[team.row] = 0;
+    if (terms.write_gradient) clear_row<T, kThreads>(row.z, row.columns, team.thread);
+    return;
+  }
+  const float* sum = sums + team.row * sums_per_row;
+  const auto vocabulary = static_cast<float>(all.vocabulary);
+  if (team.thread == 0) {
+    const float mean = sums_per_row > 2 ? sum[2] / vocabulary : 0.0f;
+    losses[team.row] =
+        target < all.vocabulary ? loss_of(sum[0], sum[1], mean, terms.smoothing) : NAN;
+  }
+  if (!terms.write_gradient) return;
+  const float scale = terms.factor();
+  write_gradient<T, kThreads>(row, team.thread, 0, nullptr,
+                              {.max = maxima[team.row],
+                               .factor = scale / sum[0],
+                               .smooth = scale * (terms.smoothing / vocabulary),
+                               .at_target = -scale * (1 - terms.smoothing),
+                               .target = all.local(target)});
+}
+
+}  // namespace choir::cuda

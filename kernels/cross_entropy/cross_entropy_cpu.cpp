@@ -1,0 +1,173 @@
+#include <cmath>
+
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/softmax_row.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+
+namespace choir::cpu {
+namespace {
+
+/// The numbers that the gradient and loss of every row share.
+struct Terms {
+  double scale, smoothing;  ///< e
+  double vocabulary;
+  template <class Args>
+  explicit Terms(const Args& args)
+      : scale(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
+        smoothing(args.label_smoothing),
+        vocabulary(static_cast<double>(args.vocabulary)) {}
+  /// `target` and `mean` relative to the maximum.
+  double loss(double exps, double target, double mean) const {
+    const double loss = std::log(exps) - (1 - smoothing) * target;
+    return smoothing > 0 ? loss - smoothing * mean : loss;
+  }
+};
+
+/// The gradient over `counted` of `columns` logits; `target` is one of them or negative.
+template <class T>
+void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t counted,
+               std::int64_t target, Sum<T> max, double exps) {
+  const double smooth = terms.scale * terms.smoothing / terms.vocabulary;
+  const double shifted =
+      target < 0 ? 0
+                 : static_cast<double>(static_cast<Sum<T>>(z[target])) - static_cast<double>(max);
+  const auto factor = static_cast<Sum<T>>(terms.scale / exps);
+  if (smooth != 0)
+    write_softmax<T, true>(z, counted, max, factor, static_cast<Sum<T>>(smooth));
+  else
+    write_softmax<T, false>(z, counted, max, factor, 0);
+  if (target >= 0) {
+    const double p = std::exp(shifted) / exps;
+    z[target] =
+        static_cast<T>(static_cast<Sum<T>>((p - 1 + terms.smoothing) * terms.scale - smooth));
+  }
+  clear(z, counted, columns);
+}
+
+template <class T>
+Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, T* z, std::int64_t columns,
+                  std::int32_t target) {
+  if (target < 0) {
+    if (args.write_gradient) clear(z, 0, columns);
+    return 0;
+  }
+  const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0);
+  const auto max = static_cast<double>(row.max);
+  const double shifted = static_cast<double>(static_cast<Sum<T>>(z[target])) - max;
+  if (args.write_gradient) write_row(terms, z, columns, args.vocabulary, target, row.max, row.exps);
+  return static_cast<Sum<T>>(terms.loss(row.exps, shifted, row.logits / terms.vocabulary - max));
+}
+
+/// One rank's part of the vocabulary.
+struct Columns {
+  std::int64_t all, counted, first;
+  explicit Columns(const ops::ParallelCrossEntropy& args)
+      : all(args.logits.shape.back()), first(args.first_column) {
+    const std::int64_t left = args.vocabulary - first;
+    counted = left < 0 ? 0 : left < all ? left : all;
+  }
+  /// The column of a target here; negative if it lies elsewhere.
+  std::int64_t local(std::int32_t target) const {
+    const std::int64_t c = target - first;
+    return c >= 0 && c < counted ? c : -1;
+  }
+};
+
+/// f(row, target) for all rows, shared among threads.
+template <class F>
+void for_rows(const ops::ParallelCrossEntropy& args, std::int64_t work, const F& f) {
+  const auto* targets = static_cast<const std::int32_t*>(args.targets.data);
+  parallel_ranges(args.logits.shape.rows(), work, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) f(r, targets[r]);
+  });
+}
+
+}  // namespace
+
+template <class T>
+void cross_entropy(const ops::CrossEntropy& args) {
+  const Terms terms(args);
+  const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
+  const auto* targets = static_cast<const std::int32_t*>(args.targets.data);
+  auto* losses = static_cast<Sum<T>*>(args.losses.data);
+  parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r)
+      losses[r] = finish_row(args, terms, static_cast<T*>(args.logits.data) + r * columns, columns,
+                             targets[r]);
+  });
+}
+
+template <class T>
+void cross_entropy_maxima(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const std::int64_t per_row = args.sums_per_row();
+  auto* local_maxima = static_cast<Sum<T>*>(args.local_maxima.data);
+  auto* maxima = static_cast<Sum<T>*>(args.maxima.data);
+  for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
+    const T* z = static_cast<const T*>(args.logits.data) + r * columns.all;
+    Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
+    RowSum<T> row;
+    if (target >= 0)
+      row = sum_row(z, columns.counted, per_row > 2);
+    else
+      row.max = 0;
+    const std::int64_t local = target < 0 ? -1 : columns.local(target);
+    local_maxima[r] = maxima[r] = row.max;
+    sums[0] = static_cast<Sum<T>>(row.exps);
+    sums[1] = local < 0 ? Sum<T>(0) : static_cast<Sum<T>>(z[local]);
+    if (per_row > 2) sums[2] = static_cast<Sum<T>>(row.logits);
+  });
+}
+
+template <class T>
+void cross_entropy_sums(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const std::int64_t per_row = args.sums_per_row();
+  const auto* local_maxima = static_cast<const Sum<T>*>(args.local_maxima.data);
+  const auto* maxima = static_cast<const Sum<T>*>(args.maxima.data);
+  for_rows(args, 16, [&](std::int64_t r, std::int32_t target) {
+    if (target < 0) return;
+    Sum<T>* sums = static_cast<Sum<T>*>(args.sums.data) + r * per_row;
+    // Where all is -inf the sum is 0, or NaN, whatever the scale.
+    if (!(std::isinf(local_maxima[r]) && local_maxima[r] < 0))
+      sums[0] *= std::exp(local_maxima[r] - maxima[r]);
+    if (columns.local(target) >= 0) sums[1] -= maxima[r];
+    if (per_row > 2) sums[2] -= static_cast<Sum<T>>(columns.counted) * maxima[r];
+  });
+}
+
+template <class T>
+void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
+  const Columns columns(args);
+  const Terms terms(args);
+  const std::int64_t per_row = args.sums_per_row();
+  const auto* maxima = static_cast<const Sum<T>*>(args.maxima.data);
+  auto* losses = static_cast<Sum<T>*>(args.losses.data);
+  for_rows(args, columns.all * 2, [&](std::int64_t r, std::int32_t target) {
+    T* z = static_cast<T*>(args.logits.data) + r * columns.all;
+    losses[r] = 0;
+    if (target < 0) {
+      if (args.write_gradient) clear(z, 0, columns.all);
+      return;
+    }
+    const Sum<T>* sums = static_cast<const Sum<T>*>(args.sums.data) + r * per_row;
+    const auto exps = static_cast<double>(sums[0]);
+    const double mean = per_row > 2 ? static_cast<double>(sums[2]) / terms.vocabulary : 0;
+    losses[r] = static_cast<Sum<T>>(terms.loss(exps, static_cast<double>(sums[1]), mean));
+    if (args.write_gradient)
+      write_row(terms, z, columns.all, columns.counted, columns.local(target), maxima[r], exps);
+  });
+}
+
+#define CHOIR_INSTANTIATE(T)                                               \
+  template void cross_entropy<T>(const ops::CrossEntropy&);                \
+  template void cross_entropy_maxima<T>(const ops::ParallelCrossEntropy&); \
+  template void cross_entropy_sums<T>(const ops::ParallelCrossEntropy&);   \
+  template void cross_entropy_finish<T>(const ops::ParallelCrossEntropy&);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
+#undef CHOIR_INSTANTIATE
+
+}  // namespace choir::cpu

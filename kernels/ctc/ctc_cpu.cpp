@@ -1,0 +1,215 @@
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/softmax_row.hpp"
+#include "kernels/ctc/ctc_lattice.hpp"
+
+namespace choir::cpu {
+namespace {
+
+using namespace lattice;  // NOLINT: of this file
+
+/// Step 1 of one row.
+template <class T>
+void emit_row(const Utterance<Sum<T>>& u, std::int64_t t, const T* z, std::int64_t vocabulary) {
+  const RowSum<T> row = sum_row(z, vocabulary, false);
+  const auto sum = static_cast<Sum<T>>(row.exps);
+  u.stats[2 * t] = row.max, u.stats[2 * t + 1] = sum;
+  const auto log_sum = static_cast<Sum<T>>(std::log(row.exps));
+  Sum<T>* y = u.emissions + t * u.half;
+  y[0] = (static_cast<Sum<T>>(z[vocabulary - 1]) - row.max) - log_sum;
+  for (std::int64_t i = 1; i <= u.count; ++i)
+    y[i] = (static_cast<Sum<T>>(z[u.labels[i - 1]]) - row.max) - log_sum;
+  y[u.count + 1] = 0;  // read beside a state that is never reached
+}
+
+/// alpha = e^(alpha + beta - largest) of one half of the states; their sum.
+template <class S>
+S exponentials(S* alpha, const S* beta, std::int64_t first, std::int64_t last, S largest) {
+  Vec<S> sum{};
+  for_vectors<S>(first, last, [&](std::int64_t i, auto access) {
+    const Vec<S> both = access.load(alpha + i, kNever<S>) + access.load(beta + i);
+    const Vec<S> e = exp(both - largest);
+    access.store(alpha + i, e);
+    sum += e;
+  });
+  return sum_of_lanes(sum);
+}
+
+template <class S>
+S largest_sum(const S* alpha, const S* beta, std::int64_t first, std::int64_t last) {
+  Vec<S> most = Vec<S>{} + kNever<S>;
+  for_vectors<S>(first, last, [&](std::int64_t i, auto access) {
+    most = larger(most, access.load(alpha + i, kNever<S>) + access.load(beta + i));
+  });
+  return max_of_lanes(most);
+}
+
+/// Step 3 of a row that counts. Uses up its alpha, beta and emissions.
+template <class T>
+void write_row(const Utterance<Sum<T>>& u, std::int64_t t, T* z, const ops::Ctc& args,
+               double scale) {
+  using S = Sum<T>;
+  const States<S> alpha = u.alpha(t), beta = u.beta(t);
+  const std::int64_t n = u.count, v = args.vocabulary;
+  const S largest = std::max(largest_sum(alpha.blanks, beta.blanks, 0, n + 1),
+                             largest_sum(alpha.labels, beta.labels, 1, n + 1));
+  const S blanks = exponentials(alpha.blanks, beta.blanks, 0, n + 1, largest),
+          labels = exponentials(alpha.labels, beta.labels, 1, n + 1, largest);
+  const S all = blanks + labels;
+  S* p = u.emissions + t * u.half;
+  for_vectors<S>(
+      0, n + 1, [&](std::int64_t i, auto access) { access.store(p + i, exp(access.load(p + i))); });
+  const double factor = scale / static_cast<double>(u.stats[2 * t + 1]);
+  write_softmax<T, false>(z, v, u.stats[2 * t], static_cast<S>(factor), 0);
+  clear(z, v, args.logits.shape.back());
+  const auto put = [&](std::int64_t column, S probability, S occupied) {
+    z[column] =
+        static_cast<T>(static_cast<S>(static_cast<double>(probability - occupied / all) * scale));
+  };
+  put(v - 1, p[0], blanks);
+  for (std::int64_t i = 1; i <= n; ++i) {
+    if (u.chains[i] < kCtcFirst) continue;
+    S occupied = alpha.labels[i];
+    for (std::int64_t k = u.chains[i] - kCtcFirst; k > 0; k = u.chains[k])
+      occupied += alpha.labels[k];
+    put(u.labels[i - 1], p[i], occupied);
+  }
+}
+
+/// The steps over a batch, in whatever order the threads take them: the bits are the same.
+template <class T>
+class Loss {
+ public:
+  explicit Loss(const ops::Ctc& args)
+      : args_(args),
+        batch_(args.losses.count()),
+        frames_(args.logits.shape.rows() / batch_),
+        columns_(args.logits.shape.back()),
+        scale_(args.scale * (args.device_scale ? *args.device_scale : 1.0)),
+        plan_(batch_, frames_, args.labels.count() / batch_, args.vocabulary, sizeof(Sum<T>)) {}
+
+  /// Whole utterances where there are many, so that their logits stay in a cache; else step by step
+  /// with the rows of all shared.
+  void run() const {
+    constexpr std::int64_t kManyPerThread = 4;
+    if (batch_ >= kManyPerThread * omp_get_max_threads() && !omp_in_parallel()) {
+#pragma omp parallel for schedule(dynamic)
+      for (std::int64_t b = 0; b < batch_; ++b) {
+        link_labels(utterance(b));
+        for (std::int64_t t = 0; t < frames_; ++t) emit(b, t);
+        recur(b, false), recur(b, true);
+        for (std::int64_t t = 0; t < frames_; ++t) write(b, t);
+        finish(b);
+      }
+      return;
+    }
+    for (std::int64_t b = 0; b < batch_; ++b) link_labels(utterance(b));
+    over_rows([this](std::int64_t b, std::int64_t t) { emit(b, t); });
+    parallel_ranges(2 * batch_, frames_ * plan_.half * 8,
+                    [this](std::int64_t first, std::int64_t last) {
+                      for (std::int64_t i = first; i < last; ++i) recur(i / 2, i % 2 == 1);
+                    });
+    over_rows([this](std::int64_t b, std::int64_t t) { write(b, t); });
+    for (std::int64_t b = 0; b < batch_; ++b) finish(b);
+  }
+
+ private:
+  using S = Sum<T>;
+  Utterance<S> utterance(std::int64_t b) const {
+    return {args_, plan_, b, frames_};
+  }
+  T* row(std::int64_t b, std::int64_t t) const {
+    return static_cast<T*>(args_.logits.data) + (b * frames_ + t) * columns_;
+  }
+  template <class F>
+  void over_rows(const F& f) const {
+    parallel_ranges(batch_ * frames_, columns_ * 2, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t r = first; r < last; ++r) f(r / frames_, r % frames_);
+    });
+  }
+  void emit(std::int64_t b, std::int64_t t) const {
+    const Utterance<S> u = utterance(b);
+    if (t < u.frames) emit_row(u, t, row(b, t), args_.vocabulary);
+  }
+  S& loss(std::int64_t b) const {
+    return static_cast<S*>(args_.losses.data)[b];
+  }
+  void recur(std::int64_t b, bool back) const {
+    const Utterance<S> u = utterance(b);
+    if (!back)
+      loss(b) = static_cast<S>(0 - forward(u));
+    else if (args_.write_gradient)
+      backward(u);
+  }
+  bool infinite(std::int64_t b) const {
+    return std::isinf(loss(b)) && loss(b) > 0;
+  }
+  void write(std::int64_t b, std::int64_t t) const {
+    if (!args_.write_gradient) return;
+    const Utterance<S> u = utterance(b);
+    T* z = row(b, t);
+    if (t >= u.frames || (infinite(b) && args_.zero_infinity)) return clear(z, 0, columns_);
+    if (!infinite(b)) return write_row(u, t, z, args_, scale_);
+    std::fill(z, z + args_.vocabulary, static_cast<T>(std::numeric_limits<S>::quiet_NaN()));
+    clear(z, args_.vocabulary, columns_);
+  }
+  void finish(std::int64_t b) const {
+    if (args_.zero_infinity && infinite(b)) loss(b) = 0;
+  }
+
+  const ops::Ctc& args_;
+  std::int64_t batch_, frames_, columns_;
+  double scale_;
+  CtcPlan plan_;
+};
+
+}  // namespace
+
+template <class T>
+void ctc(const ops::Ctc& args) {
+  Loss<T>(args).run();
+}
+
+template <class T>
+void best_symbols(const TensorView& logits, std::int64_t vocabulary, const TensorView& best) {
+  const std::int64_t columns = logits.shape.back();
+  auto* symbols = static_cast<std::int32_t*>(best.data);
+  parallel_ranges(logits.shape.rows(), columns, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      const T* z = static_cast<const T*>(logits.data) + r * columns;
+      const Sum<T> most = block_max(z, 0, vocabulary);
+      std::int64_t c = 0;
+      while (c < vocabulary && static_cast<Sum<T>>(z[c]) != most) ++c;
+      symbols[r] = c < vocabulary ? static_cast<std::int32_t>(c) : 0;  // else all are NaN
+    }
+  });
+}
+
+template <class T>
+void log_softmax(const TensorView& logits, std::int64_t vocabulary) {
+  const std::int64_t columns = logits.shape.back();
+  parallel_ranges(logits.shape.rows(), columns * 2, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t r = first; r < last; ++r) {
+      T* z = static_cast<T*>(logits.data) + r * columns;
+      const RowSum<T> row = sum_row(z, vocabulary, false);
+      const auto log_sum = static_cast<Sum<T>>(std::log(row.exps));
+      for_vectors<T>(0, vocabulary, [&](std::int64_t c, auto access) {
+        access.store(z + c, (access.load(z + c) - row.max) - log_sum);
+      });
+    }
+  });
+}
+
+#define CHOIR_INSTANTIATE(T)                                                         \
+  template void ctc<T>(const ops::Ctc&);                                             \
+  template void best_symbols<T>(const TensorView&, std::int64_t, const TensorView&); \
+  template void log_softmax<T>(const TensorView&, std::int64_t);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
+#undef CHOIR_INSTANTIATE
+
+}  // namespace choir::cpu

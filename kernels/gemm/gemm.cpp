@@ -1,0 +1,173 @@
+#include "choir/ops/gemm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+
+#include "choir/device/cpu_device.hpp"
+#include "choir/ops/activation.hpp"
+#include "choir/ops/reduce.hpp"
+#include "kernels/dispatch.hpp"
+#include "kernels/gemm/gemm.hpp"
+
+namespace choir::ops {
+namespace {
+
+void check_types(DType in, DType out) {
+  const bool small = in == DType::bf16 || in == DType::f16;
+  CHOIR_CHECK(in == DType::f64 || in == DType::f32 || small, "gemm of {}", name_of(in));
+  CHOIR_CHECK(out == in || (small && out == DType::f32), "gemm of {} into {}", name_of(in),
+              name_of(out));
+}
+
+GemmArgs checked(const TensorView& a, const TensorView& b, const TensorView& c,
+                 const GemmOptions& options) {
+  CHOIR_CHECK(!a.empty() && !b.empty() && !c.empty(), "gemm of an empty tensor");
+  CHOIR_CHECK(a.dtype == b.dtype, "gemm of {} and {}", name_of(a.dtype), name_of(b.dtype));
+  check_types(a.dtype, c.dtype);
+  CHOIR_CHECK(a.shape.rank() >= 2 && b.shape.rank() >= 2 && c.shape.rank() >= 2,
+              "gemm of {} and {} into {}", to_string(a.shape), to_string(b.shape),
+              to_string(c.shape));
+  GemmArgs args;
+  args.m = c.shape.rows();
+  args.n = c.shape.back();
+  args.k = options.transpose_a ? a.shape.rows() : a.shape.back();
+  args.transpose_a = options.transpose_a;
+  args.transpose_b = options.transpose_b;
+  args.accumulate = options.accumulate;
+  args.in = a.dtype;
+  args.out = c.dtype;
+  const std::int64_t a_m = options.transpose_a ? a.shape.back() : a.shape.rows();
+  const std::int64_t b_k = options.transpose_b ? b.shape.back() : b.shape.rows();
+  const std::int64_t b_n = options.transpose_b ? b.shape.rows() : b.shape.back();
+  CHOIR_CHECK(a_m == args.m && b_k == args.k && b_n == args.n, "gemm of {}{} and {}{} into {}",
+              to_string(a.shape), options.transpose_a ? "^T" : "", to_string(b.shape),
+              options.transpose_b ? "^T" : "", to_string(c.shape));
+  if (!options.bias.empty())
+    CHOIR_CHECK(options.bias.dtype == a.dtype && options.bias.count() == args.n,
+                "bias {} of {} for {} columns", to_string(options.bias.shape),
+                name_of(options.bias.dtype), args.n);
+  args.a = a.data;
+  args.b = b.data;
+  args.bias = options.bias.data;
+  args.c = c.data;
+  return args;
+}
+
+double bytes_of(const GemmArgs& args) {
+  const auto m = static_cast<double>(args.m), n = static_cast<double>(args.n);
+  const auto k = static_cast<double>(args.k);
+  return (m * k + k * n) * static_cast<double>(size_of(args.in)) +
+         m * n * static_cast<double>(size_of(args.out)) *
+             (1 + (args.accumulate ? 1 : 0) + (args.pre_activation ? 1 : 0));
+}
+
+/// One call of a library, epilogues included where `args` has them.
+void multiply(const Stream& stream, const GemmArgs& args) {
+  stream.count(
+      2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k),
+      bytes_of(args));
+  if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
+  CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
+  if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
+  gemm_cpu(stream.device().plans(), args);
+}
+
+bool fuses_anything(const GemmOptions& options) {
+  return options.epilogue != GemmEpilogue::none || !options.pre_activation.empty() ||
+         !options.sums_of_a.empty() || !options.sums_of_c.empty();
+}
+
+void check_epilogue(const GemmArgs& args, const TensorView& c, const GemmOptions& options) {
+  const bool gradient = options.epilogue == GemmEpilogue::gelu_tanh_gradient;
+  CHOIR_CHECK(
+      !args.accumulate || (options.epilogue == GemmEpilogue::none && options.sums_of_c.empty()),
+      "an epilogue of a gemm that accumulates");
+  CHOIR_CHECK(!gradient || (!options.pre_activation.empty() && options.bias.empty()),
+              "the gradient of gelu_tanh wants the pre-activation, and no bias");
+  CHOIR_CHECK(options.epilogue != GemmEpilogue::none || options.pre_activation.empty(),
+              "a pre-activation without an activation");
+  check_optional(options.pre_activation, c.dtype, c.count(), "pre_activation");
+  CHOIR_CHECK(options.sums_of_a.empty() || options.sums_of_c.empty(), "sums of A and of C at once");
+  CHOIR_CHECK(options.sums_of_a.empty() || args.transpose_a, "sums of an A stored [m, k]");
+  const DType sum = sum_dtype_of(args.in);
+  check_optional(options.sums_of_a, sum, args.m, "sums_of_a");
+  check_optional(options.sums_of_c, sum, args.n, "sums_of_c");
+}
+
+/// The sums that came with a product, added to what is there.
+void add_sums(const Stream& stream, const TensorView& total, const TensorView& sums) {
+  if (!total.empty()) add(stream, total, {sums.data, total.dtype, total.shape}, total);
+}
+
+/// In one call, where the device has it: false when it has not.
+bool fused(const Stream& stream, GemmArgs args, const GemmOptions& options) {
+  if (stream.kind() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
+  args.epilogue = options.epilogue;
+  args.pre_activation = options.pre_activation.data;
+  if (!options.sums_of_a.empty()) args.sums_of_a = options.workspace.data;
+  if (!options.sums_of_c.empty()) args.sums_of_c = options.workspace.data;
+  // A library may take the processor's short tanh, right to 11 bits: less than an f32 has.
+  if (options.epilogue != GemmEpilogue::none && args.in == DType::f32) return false;
+  // Sums come in the type of C. Into 16 bits they would be rounded before they are added up.
+  const bool sums = args.sums_of_a || args.sums_of_c;
+  if (sums && args.out != sum_dtype_of(args.in)) return false;
+  if (!gemm_cuda_offers(stream, args)) return false;
+  multiply(stream, args);
+  add_sums(stream, options.sums_of_a, options.workspace);
+  add_sums(stream, options.sums_of_c, options.workspace);
+  return true;
+}
+
+/// The product, then one op after the other.
+void composed(const Stream& stream, GemmArgs args, const TensorView& a, const TensorView& c,
+              const GemmOptions& options) {
+  constexpr Activation kGelu = Activation::gelu_tanh;
+  const bool forward = options.epilogue == GemmEpilogue::gelu_tanh;
+  const TensorView& before =
+      forward && !options.pre_activation.empty() ? options.pre_activation : c;
+  args.c = before.data;
+  multiply(stream, args);
+  if (forward) activation_forward(stream, kGelu, before.reshaped(c.shape), c);
+  if (options.epilogue == GemmEpilogue::gelu_tanh_gradient)
+    activation_backward(stream, kGelu, options.pre_activation.reshaped(c.shape), c, c);
+  if (!options.sums_of_a.empty()) bias_gradient(stream, a, options.sums_of_a, options.workspace);
+  if (!options.sums_of_c.empty()) bias_gradient(stream, c, options.sums_of_c, options.workspace);
+}
+
+}  // namespace
+
+void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
+          const GemmOptions& options) {
+  const GemmArgs args = checked(a, b, c, options);
+  if (!fuses_anything(options)) return multiply(stream, args);
+  check_epilogue(args, c, options);
+  if (!options.sums_of_a.empty())
+    check_workspace(options.workspace, gemm_sums_workspace(stream, args.k, args.m));
+  if (!options.sums_of_c.empty())
+    check_workspace(options.workspace, gemm_sums_workspace(stream, args.m, args.n));
+  if (!fused(stream, args, options)) composed(stream, args, a, c, options);
+}
+
+std::int64_t gemm_sums_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
+  // Fused, one f32 a column; else what the op wants.
+  return std::max(bias_gradient_workspace(stream, rows, width),
+                  width * static_cast<std::int64_t>(sizeof(float)));
+}
+
+std::size_t gemm_device_bytes(DeviceKind kind) {
+  return kind == DeviceKind::cuda ? kGemmCudaWorkspace : 0;
+}
+
+const char* gemm_library(DType dtype) {
+  const char* library = onednn_version();
+  if (!onednn_offers(dtype) && !(library && dtype == DType::f16))
+    return size_of(dtype) == 2 ? "OpenBLAS (in f32)" : "OpenBLAS";
+  static const std::string with_tiles = fmt::format("{} (AMX)", library);
+  static const std::string widened = fmt::format("{} (in f32)", library);
+  if (dtype == DType::bf16 && cpu_features().amx_bf16) return with_tiles.c_str();
+  return onednn_offers(dtype) ? library : widened.c_str();
+}
+
+}  // namespace choir::ops

@@ -1,0 +1,15 @@
+// The build without CUDA: no stream of that kind can exist, so nothing here is ever reached.
+#include "choir/core/error.hpp"
+#include "kernels/gemm/gemm.hpp"
+
+namespace choir {
+
+void gemm_cuda(const Stream&, const GemmArgs&) {
+  throw Error(ExitCode::other, "gemm: this program was built without CUDA");
+}
+
+bool gemm_cuda_offers(const Stream&, const GemmArgs&) {
+  return false;
+}
+
+}  // namespace choir

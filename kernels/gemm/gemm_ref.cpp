@@ -1,0 +1,56 @@
+#include <vector>
+
+#include "kernels/activation/activation.hpp"
+#include "kernels/cpu/ref_element.hpp"
+#include "kernels/gemm/gemm.hpp"
+
+namespace choir::ref {
+namespace {
+
+double product(const GemmArgs& args, std::int64_t i, std::int64_t j) {
+  double sum = args.accumulate ? load(args.c, args.out, i * args.n + j) : 0;
+  if (args.bias) sum += load(args.bias, args.in, j);
+  for (std::int64_t p = 0; p < args.k; ++p) {
+    const std::int64_t at_a = args.transpose_a ? p * args.m + i : i * args.k + p;
+    const std::int64_t at_b = args.transpose_b ? j * args.k + p : p * args.n + j;
+    sum += load(args.a, args.in, at_a) * load(args.b, args.in, at_b);
+  }
+  return sum;
+}
+
+double through_epilogue(const GemmArgs& args, std::int64_t at, double x) {
+  constexpr auto kGelu = ops::Activation::gelu_tanh;
+  const auto view = [](double& one) { return TensorView{&one, DType::f64, {1, 1}}; };
+  double result = x;
+  if (args.epilogue == ops::GemmEpilogue::gelu_tanh) {
+    if (args.pre_activation) store(args.pre_activation, args.out, at, x);
+    activation_forward(kGelu, view(x), view(result));
+  } else if (args.epilogue == ops::GemmEpilogue::gelu_tanh_gradient) {
+    double before = load(args.pre_activation, args.out, at);
+    activation_backward(kGelu, view(before), view(x), view(result));
+  }
+  return result;
+}
+
+}  // namespace
+
+void gemm(const GemmArgs& args) {
+  std::vector<double> columns(static_cast<std::size_t>(args.n), 0.0);
+  for (std::int64_t i = 0; i < args.m; ++i)
+    for (std::int64_t j = 0; j < args.n; ++j) {
+      const std::int64_t at = i * args.n + j;
+      const double value = through_epilogue(args, at, product(args, i, j));
+      columns[static_cast<std::size_t>(j)] += value;
+      store(args.c, args.out, at, value);
+    }
+  for (std::int64_t j = 0; args.sums_of_c && j < args.n; ++j)
+    store(args.sums_of_c, args.out, j, columns[static_cast<std::size_t>(j)]);
+  for (std::int64_t i = 0; args.sums_of_a && i < args.m; ++i) {
+    double sum = 0;
+    for (std::int64_t p = 0; p < args.k; ++p)
+      sum += load(args.a, args.in, args.transpose_a ? p * args.m + i : i * args.k + p);
+    store(args.sums_of_a, args.out, i, sum);
+  }
+}
+
+}  // namespace choir::ref

@@ -1,0 +1,202 @@
+#include "kernels/log_mel/log_mel.hpp"
+
+#include <algorithm>
+
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/random_words.hpp"
+#include "kernels/cpu/vector_math.hpp"
+#include "kernels/log_mel/dither.hpp"
+#include "kernels/log_mel/frame_lanes.hpp"
+
+namespace choir::cpu {
+namespace {
+
+/// One utterance.
+struct Wave {
+  const std::int16_t* audio;
+  std::int64_t samples;
+  std::uint64_t id;
+};
+
+/// Two normal numbers from every two words.
+Floats normals(Words words) {
+  Words even{}, odd{}, sine{};
+  for (int i = 0; i < kLanes<float>; ++i) {
+    even[i] = static_cast<std::uint32_t>(i & ~1), odd[i] = static_cast<std::uint32_t>(i | 1);
+    sine[i] = i % 2 == 1 ? 0x40000000u : 0u;
+  }
+  const Words radius = __builtin_shuffle(words, even);
+  const Words angle = __builtin_shuffle(words, odd) - sine;  // sin x = cos(x - a quarter turn)
+  const Words distance = angle < 0x80000000u ? angle : 0u - angle;  // complement(), in vectors
+  const Floats turns = __builtin_convertvector((Ints)(0x40000000u - distance), Floats) * 0x1p-32f;
+  const Floats u = __builtin_convertvector(radius, Floats) * 0x1p-32f + 0x1p-32f;
+  return sqrt(-2.0f * log(u)) * sine_of_turns(turns);
+}
+
+/// Normal numbers of samples [first, first + kWords), first a multiple of 4.
+void normals_at(PhiloxKey key, std::uint64_t id, std::int64_t first, float* out) {
+  alignas(64) std::uint32_t words[kWords];
+  random_words(key, static_cast<std::uint32_t>(first / 4), 0, id, words);
+  for (int i = 0; i < kWords; i += kLanes<float>) {
+    Words w;
+    std::memcpy(&w, words + i, sizeof w);
+    store(out + i, normals(w));
+  }
+}
+void normals_at(PhiloxKey key, std::uint64_t id, std::int64_t first, double* out) {
+  for (int i = 0; i < kWords; i += 2) {
+    const PhiloxBlock w = dither_words(key, (first + i) / 4, id);
+    const std::size_t pair = i % 4 == 0 ? 0 : 2;
+    const double radius = std::sqrt(-2 * std::log((w[pair] + 1.0) * 0x1p-32));
+    const double angle = 2 * M_PI * uniform01(w[pair + 1]);
+    out[i] = radius * std::cos(angle), out[i + 1] = radius * std::sin(angle);
+  }
+}
+
+/// The first `count` lanes.
+void store_rounded(float* to, Doubles row, std::int64_t count) {
+  using Row = float __attribute__((vector_size(kVectorBytes / 2)));
+  const Row rounded = __builtin_convertvector(row, Row);
+  std::memcpy(to, &rounded, static_cast<std::size_t>(count) * sizeof(float));
+}
+void store_rounded(double* to, Doubles row, std::int64_t count) {
+  store_part(to, row, count);
+}
+
+/// What threads share, and the frames of kFrames at a time. T: of the features.
+template <class T, int kFft>
+class FrameGroups {
+ public:
+  explicit FrameGroups(const ops::LogMel& args)
+      : args_(&args),
+        at_(mel_table_layout(args.options)),
+        tables_(static_cast<const double*>(args.tables.data)) {
+    for (int k = 0; k <= kHalf; ++k) slots_[k] = power_slot<kHalf>(k);
+  }
+
+  static constexpr int kFrames = kLanes<double>;
+
+  /// Frames [first, first + kFrames) of row b, as far as there are so many.
+  void run(std::int64_t b, std::int64_t first) const {
+    const std::int64_t frames = args_->out.shape[1], mels = args_->options.mels;
+    T* out = args_->out.as<T>() + (b * frames + first) * mels;
+    const std::int64_t here = std::min<std::int64_t>(kFrames, frames - first);
+    const std::int64_t valid = std::clamp<std::int64_t>(args_->lengths[b] - first, 0, here);
+    std::fill(out + valid * mels, out + here * mels, T(0));
+    if (valid == 0) return;
+    alignas(64) double samples[kFrames * kFft];
+    alignas(64) Doubles lanes[kFft + 1];
+    const Wave wave{
+        static_cast<const std::int16_t*>(args_->audio.data) + b * args_->audio.shape.back(),
+        args_->audio_lengths[b],
+        args_->options.dither > 0 ? static_cast<std::uint64_t>(args_->sample_ids[b]) : 0};
+    const ops::MelOptions& o = args_->options;
+    prepare(wave, first * o.hop - mel_lead(o), (kFrames - 1) * o.hop + at_.window, samples,
+            reinterpret_cast<double*>(lanes));
+    spread(samples, lanes);
+    transform<double, kHalf>(lanes, tables_ + at_.roots);
+    power<double, kHalf>(lanes, tables_ + at_.roots, slots_);
+    bands(lanes, out, valid);
+  }
+
+ private:
+  static constexpr int kHalf = kFft / 2;
+
+  /// y[i] = emphasised sample first + i; `x` has room for count + 1.
+  void prepare(const Wave& wave, std::int64_t first, std::int64_t count, double* y,
+               double* x) const {
+    const std::int64_t low = std::max<std::int64_t>(first, 0);
+    const std::int64_t high = std::max(low, std::min(first + count, wave.samples)), n = high - low;
+    std::fill(y, y + (low - first), 0.0);
+    std::fill(y + (high - first), y + count, 0.0);
+    x[0] = 0;
+    for (std::int64_t i = low > 0 ? -1 : 0; i < n; ++i) x[i + 1] = wave.audio[low + i] * 0x1p-15;
+    if (args_->options.dither > 0) add_dither(wave, low, n, x);
+    const double p = args_->options.preemphasis;
+    double* to = y + (low - first);
+    for (std::int64_t i = 0; i < n; ++i) to[i] = x[i + 1] - p * x[i];
+  }
+
+  /// x[0] is sample low - 1.
+  void add_dither(const Wave& wave, std::int64_t low, std::int64_t n, double* x) const {
+    alignas(64) T noise[kWords];
+    const double by = args_->options.dither;
+    const std::int64_t begin = std::max<std::int64_t>(low - 1, 0), end = low + n;
+    for (std::int64_t at = begin & ~std::int64_t{3}; at < end; at += kWords) {
+      normals_at(args_->dither_key, wave.id, at, noise);
+      const std::int64_t from = std::max(at, begin), to = std::min(at + kWords, end);
+      for (std::int64_t i = from; i < to; ++i)
+        x[i - low + 1] += by * static_cast<double>(noise[i - at]);
+    }
+  }
+
+  /// The windowed frames, one a lane.
+  void spread(const double* samples, Doubles* lanes) const {
+    for (std::int64_t n = 0; n < at_.window; n += kFrames) {
+      const Doubles window = load(tables_ + n);
+      for (int i = 0; i < kFrames; ++i)
+        lanes[n + i] = load(samples + i * args_->options.hop + n) * window;
+      transpose<double>(lanes + n);
+    }
+    std::fill(lanes + at_.window, lanes + kFft, Doubles{});
+  }
+
+  /// ln of the filtered powers, rows [0, valid) of out: rounded to T before the logarithm.
+  void bands(const Doubles* powers, T* out, std::int64_t valid) const {
+    const std::int64_t mels = args_->options.mels;
+    for (std::int64_t first = 0; first < mels; first += kFrames) {
+      const std::int64_t here = std::min<std::int64_t>(kFrames, mels - first);
+      Doubles rows[kFrames] = {};
+      for (std::int64_t m = 0; m < here; ++m) {
+        const double* band = tables_ + at_.bands + 3 * (first + m);
+        const int* slot = slots_ + static_cast<int>(band[0]);
+        const double* weights = tables_ + at_.weights + static_cast<int>(band[2]);
+        const int bins = static_cast<int>(band[1]);
+        Doubles sum{};
+        for (int k = 0; k < bins; ++k) sum += weights[k] * powers[slot[k]];
+        rows[m] = sum * 0.25 + kMelGuard;
+      }
+      transpose<double>(rows);
+      for (std::int64_t t = 0; t < valid; ++t) store_rounded(out + t * mels + first, rows[t], here);
+    }
+    for_vectors<T>(0, valid * mels, [&](std::int64_t i, auto access) {
+      access.store(out + i, log(access.load(out + i)));
+    });
+  }
+
+  const ops::LogMel* args_;
+  MelTableLayout at_;
+  const double* tables_;
+  int slots_[kHalf + 1];
+};
+
+template <class T, int kFft>
+void run_groups(const ops::LogMel& args) {
+  constexpr int kFrames = FrameGroups<T, kFft>::kFrames;
+  const std::int64_t groups = (args.out.shape[1] + kFrames - 1) / kFrames;
+  const FrameGroups<T, kFft> frames(args);
+  parallel_ranges(args.out.shape[0] * groups, kFrames * kFft,
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t i = first; i < last; ++i)
+                      frames.run(i / groups, i % groups * kFrames);
+                  });
+}
+
+}  // namespace
+
+template <class T>
+void log_mel(const ops::LogMel& args) {
+  switch (args.options.fft) {
+    case 256:
+      return run_groups<T, 256>(args);
+    case 512:
+      return run_groups<T, 512>(args);
+    case 1024:
+      return run_groups<T, 1024>(args);
+  }
+}
+
+template void log_mel<float>(const ops::LogMel&);
+template void log_mel<double>(const ops::LogMel&);
+
+}  // namespace choir::cpu

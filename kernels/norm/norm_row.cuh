@@ -1,0 +1,55 @@
+#pragma once
+// What the kernels of norm.cuh have in common: how the threads of a row share its columns and add
+// up.
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/collective.cuh"
+
+namespace choir::cuda {
+
+/// Of a row too wide for registers.
+constexpr int kLongRowThreads = 512;
+
+/// A row shared by kThreads threads, each with kValues columns in kSteps pieces: packs where rows
+/// are whole packs, else single elements. Neighbouring threads hold neighbouring pieces.
+template <class Element, int kThreads_, int kValues_, bool kPacked_>
+struct RowShare {
+  using T = Element;
+  using Wide = Access<T, kPacked_>;
+  static constexpr bool kPacked = kPacked_;
+  static constexpr int kThreads = kThreads_, kValues = kValues_;
+  static constexpr int kWide = Wide::kWide, kSteps = kValues / kWide;
+  static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads of a block
+  static constexpr int kGroups = kBlock / kThreads;               ///< rows at a time in a block
+  static constexpr std::int64_t kMostColumns = kThreads * kValues;
+
+  /// First column of a piece.
+  __device__ static int column(int thread, int step) { return (step * kThreads + thread) * kWide; }
+};
+
+/// Floats of shared memory that row_sums() needs for kCount sums.
+template <int kThreads, int kCount>
+constexpr int kRowScratch = kThreads > kWarp ? kCount* kThreads / kWarp : 1;
+
+/// Every value summed over the kThreads threads of a row; all of them get the results. Where more
+/// than a warp shares a row, it has the block for itself, and two calls in a row must use different
+/// `scratch`.
+template <int kThreads, int kCount>
+__device__ inline void row_sums(float (&value)[kCount], float* scratch) {
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) value[k] = warp_reduce<Sum>(value[k]);
+  if constexpr (kThreads > kWarp) {
+    constexpr int kWarps = kThreads / kWarp;
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    if (lane == 0) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) scratch[k * kWarps + warp] = value[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kCount; ++k)
+      value[k] = warp_reduce<Sum>(lane < kWarps ? scratch[k * kWarps + lane] : 0.0f);
+  }
+}
+
+}  // namespace choir::cuda

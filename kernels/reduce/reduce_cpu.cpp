@@ -1,0 +1,227 @@
+#include "kernels/reduce/reduce.hpp"
+
+#include <bit>
+#include <type_traits>
+
+#include "kernels/cpu/row_blocks.hpp"
+
+namespace choir::cpu {
+namespace {
+
+constexpr int kSums = 32;
+
+template <class A>
+double chunk_sum_of_squares(const A* x, std::int64_t n) {
+  double sums[kSums] = {};
+  std::int64_t i = 0;
+  for (; i + kSums <= n; i += kSums)
+    for (int lane = 0; lane < kSums; ++lane) {
+      const auto value = static_cast<double>(x[i + lane]);
+      sums[lane] += value * value;
+    }
+  for (int lane = 0; i < n; ++i, ++lane) {
+    const auto value = static_cast<double>(x[i]);
+    sums[lane] += value * value;
+  }
+  for (int half = kSums / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) sums[lane] += sums[lane + half];
+  return sums[0];
+}
+
+/// Sum of 2^level leaves by neighbours; the array is consumed.
+double sum_neighbours(double* leaves, int count) {
+  for (; count > 1; count /= 2)
+    for (int i = 0; i < count / 2; ++i) leaves[i] = leaves[2 * i] + leaves[2 * i + 1];
+  return leaves[0];
+}
+
+/// What is pending of a binary tree built from left to right, as the carries of a binary counter.
+class TreeSum {
+ public:
+  void push(double value) {
+    for (std::uint64_t n = count_++; n & 1u; n >>= 1) value = pending_[--depth_] + value;
+    pending_[depth_++] = value;
+  }
+  /// From the right: every subtree on the left is larger than what follows it.
+  double total() const {
+    double sum = depth_ > 0 ? pending_[depth_ - 1] : 0.0;
+    for (int i = depth_ - 2; i >= 0; --i) sum = pending_[i] + sum;
+    return sum;
+  }
+  /// The same with a smaller subtree `last` at the right end.
+  double total(double last) const {
+    for (int i = depth_ - 1; i >= 0; --i) last = pending_[i] + last;
+    return last;
+  }
+
+ private:
+  double pending_[64] = {};
+  int depth_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+template <class T>
+void add_rows(const T* d_y, std::int64_t first, std::int64_t last, std::int64_t width,
+              Sum<T>* sums) {
+  std::int64_t r = first;
+  for (; r + 4 <= last; r += 4) {
+    const T* y = d_y + r * width;
+    for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+      const Vec<T> pair0 = access.load(y + c) + access.load(y + width + c);
+      const Vec<T> pair1 = access.load(y + 2 * width + c) + access.load(y + 3 * width + c);
+      access.store(sums + c, access.load(sums + c) + (pair0 + pair1));
+    });
+  }
+  for (; r < last; ++r)
+    for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+      access.store(sums + c, access.load(sums + c) + access.load(d_y + r * width + c));
+    });
+}
+
+/// Rounded to odd: what a second rounding, to a type with at least two bits fewer, decides by is
+/// kept.
+float round_to_odd(double value) {
+  const auto near = static_cast<float>(value);
+  const double back = near;
+  auto bits = std::bit_cast<std::uint32_t>(near);
+  const bool away = (back < 0 ? -back : back) > (value < 0 ? -value : value);
+  bits = (bits - (away ? 1u : 0u)) | (back != value ? 1u : 0u);
+  return std::bit_cast<float>(value == value ? bits : 0x7fc00000u);
+}
+
+template <class From, class To>
+To convert(From value) {
+  if constexpr (std::is_same_v<From, double> && sizeof(To) == 2)
+    return static_cast<To>(round_to_odd(value));
+  else
+    return static_cast<To>(static_cast<Sum<From>>(value));
+}
+
+}  // namespace
+
+template <class A>
+void sum_of_squares(const TensorView& x_view, const TensorView& partials_view) {
+  const std::int64_t n = x_view.count();
+  const auto* x = static_cast<const A*>(x_view.data);
+  auto* partials = static_cast<double*>(partials_view.data);
+  parallel_ranges(
+      partials_view.count(), ops::kNormChunk, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i) {
+          const std::int64_t at = i * ops::kNormChunk;
+          partials[i] =
+              chunk_sum_of_squares(x + at, n - at < ops::kNormChunk ? n - at : ops::kNormChunk);
+        }
+      });
+}
+
+template <class A>
+void tree_sum(const TensorView& x_view, const TensorView& total) {
+  constexpr int kLeaves = 64;
+  const std::int64_t n = x_view.count(), whole = n / kLeaves;
+  const auto* x = static_cast<const A*>(x_view.data);
+  double leaves[kLeaves];
+  TreeSum tree, rest;
+  for (std::int64_t b = 0; b < whole; ++b) {
+    for (int i = 0; i < kLeaves; ++i) leaves[i] = static_cast<double>(x[b * kLeaves + i]);
+    tree.push(sum_neighbours(leaves, kLeaves));
+  }
+  for (std::int64_t i = whole * kLeaves; i < n; ++i) rest.push(static_cast<double>(x[i]));
+  *static_cast<double*>(total.data) = n % kLeaves == 0 ? tree.total() : tree.total(rest.total());
+}
+
+std::int64_t bias_gradient_workspace(std::int64_t rows, std::int64_t width) {
+  return RowBlocks(rows).count * RowBlocks::stride(width) *
+         static_cast<std::int64_t>(sizeof(double));
+}
+
+template <class T>
+void bias_gradient(const TensorView& d_y_view, const TensorView& d_bias,
+                   const TensorView& workspace) {
+  const std::int64_t width = d_bias.count(), stride = RowBlocks::stride(width);
+  const RowBlocks blocks(d_y_view.count() / width);
+  const auto* d_y = static_cast<const T*>(d_y_view.data);
+  auto* partials = static_cast<Sum<T>*>(workspace.data);
+  parallel_ranges(blocks.count, blocks.rows_per_block * width,
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t b = first; b < last; ++b) {
+                      Sum<T>* sums = partials + b * stride;
+                      std::memset(sums, 0, static_cast<std::size_t>(stride) * sizeof(Sum<T>));
+                      add_rows(d_y, blocks.first(b), blocks.last(b), width, sums);
+                    }
+                  });
+  if (blocks.count > 0)
+    add_partials(partials, blocks.count, stride, width, static_cast<Sum<T>*>(d_bias.data));
+}
+
+template <class T>
+void add(const TensorView& a_view, const TensorView& b_view, const TensorView& out_view) {
+  const auto *a = static_cast<const T*>(a_view.data), *b = static_cast<const T*>(b_view.data);
+  auto* out = static_cast<T*>(out_view.data);
+  parallel_flat(out_view.count(), [&](std::int64_t first, std::int64_t last) {
+    for_vectors<T>(first, last, [&](std::int64_t i, auto access) {
+      access.store(out + i, access.load(a + i) + access.load(b + i));
+    });
+  });
+}
+
+template <class From, class To>
+void cast(const TensorView& from_view, const TensorView& to_view) {
+  const auto* from = static_cast<const From*>(from_view.data);
+  auto* to = static_cast<To*>(to_view.data);
+  parallel_flat(to_view.count(), [&](std::int64_t first, std::int64_t last) {
+    if constexpr (std::is_same_v<Sum<From>, float> && std::is_same_v<Sum<To>, float>) {
+      for_vectors<From>(first, last, [&](std::int64_t i, auto access) {
+        access.store(to + i, access.load(from + i));
+      });
+    } else {
+#pragma omp simd
+      for (std::int64_t i = first; i < last; ++i) to[i] = convert<From, To>(from[i]);
+    }
+  });
+}
+
+template <class A>
+void scale(const TensorView& x_view, double factor) {
+  auto* x = static_cast<A*>(x_view.data);
+  const auto by = static_cast<A>(factor);
+  parallel_flat(x_view.count(), [&](std::int64_t first, std::int64_t last) {
+#pragma omp simd
+    for (std::int64_t i = first; i < last; ++i) x[i] *= by;
+  });
+}
+
+void zero(const TensorView& x) {
+  parallel_flat(static_cast<std::int64_t>(x.bytes()), [&](std::int64_t first, std::int64_t last) {
+    std::memset(static_cast<char*>(x.data) + first, 0, static_cast<std::size_t>(last - first));
+  });
+}
+
+void copy(const TensorView& from, const TensorView& to) {
+  parallel_flat(static_cast<std::int64_t>(from.bytes()), [&](std::int64_t first,
+                                                             std::int64_t last) {
+    std::memcpy(static_cast<char*>(to.data) + first, static_cast<const char*>(from.data) + first,
+                static_cast<std::size_t>(last - first));
+  });
+}
+
+#define CHOIR_INSTANTIATE(T)                                                               \
+  template void bias_gradient<T>(const TensorView&, const TensorView&, const TensorView&); \
+  template void add<T>(const TensorView&, const TensorView&, const TensorView&);           \
+  template void cast<T, double>(const TensorView&, const TensorView&);                     \
+  template void cast<T, float>(const TensorView&, const TensorView&);                      \
+  template void cast<T, bf16>(const TensorView&, const TensorView&);                       \
+  template void cast<T, f16>(const TensorView&, const TensorView&);
+CHOIR_INSTANTIATE(double)
+CHOIR_INSTANTIATE(float)
+CHOIR_INSTANTIATE(bf16)
+CHOIR_INSTANTIATE(f16)
+#undef CHOIR_INSTANTIATE
+
+template void sum_of_squares<double>(const TensorView&, const TensorView&);
+template void sum_of_squares<float>(const TensorView&, const TensorView&);
+template void tree_sum<double>(const TensorView&, const TensorView&);
+template void tree_sum<float>(const TensorView&, const TensorView&);
+template void scale<double>(const TensorView&, double);
+template void scale<float>(const TensorView&, double);
+
+}  // namespace choir::cpu

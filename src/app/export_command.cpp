@@ -1,0 +1,78 @@
+// choir export RUN --format hf|gguf|nanogpt|llmc --out PATH
+#include <fmt/core.h>
+
+#include <filesystem>
+
+#include "choir/models/gpt/foreign/export_model.hpp"
+#include "choir/models/gpt/foreign/import_model.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+#include "src/app/session.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The run directory that a checkpoint is in, or the folder itself.
+fs::path run_of(const std::string& path) {
+  const fs::path whole = fs::path(path).lexically_normal();
+  for (fs::path folder = whole; !folder.empty(); folder = folder.parent_path()) {
+    std::error_code ignored;
+    if (fs::exists(folder / "deck.json", ignored)) return folder;
+    if (folder == folder.parent_path()) break;
+  }
+  return whole;
+}
+
+int export_checkpoint(MpiSession& session, const std::string& path, ExportRequest request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
+  const LoadedModel loaded = open_model(path, "", *mesh);
+  if (!loaded.deck.family().generates()) {
+    DeckError error(loaded.checkpoint.path + " holds a speech model, and only GPTs are exported",
+                    "use a checkpoint of model.type = \"gpt\"");
+    error.set_agreed_ranks(session.size());  // all have read the same
+    throw error;
+  }
+  const fs::path run = run_of(path);
+  request.tokenizer_folder = (run / kTokenizerFolder).string();
+  request.vocabulary = loaded.vocabulary;
+  if (request.name.empty()) request.name = run.filename().string();
+  const ExportReport report =
+      export_model(mesh->world(), loaded.checkpoint, gpt_of(loaded.deck), request);
+  if (session.rank() != 0) return 0;
+  for (const std::string& file : report.files) fmt::print("{}\n", file);
+  fmt::print("format={} type={} bytes={}\n", request.format, request.type, report.bytes);
+  if (report.zero_tensors > 0)
+    fmt::print("{} biases that this model does not have were written as zeros\n",
+               report.zero_tensors);
+  return 0;
+}
+
+}  // namespace
+
+int export_command(const Arguments& arguments) {
+  CommandLine app(
+      "Writes a checkpoint as a model of another program. CHECKPOINT is a checkpoint, or a run "
+      "directory (its newest).",
+      "choir export");
+  std::string path;
+  ExportRequest request;
+  app.add_option("checkpoint", path, "checkpoint or run directory").required();
+  app.add_option(
+         "--format", request.format,
+         "hf: a folder for transformers; gguf: a file for llama.cpp; nanogpt: a folder with "
+         "nanoGPT's names in safetensors; llmc: a file for llm.c")
+      .required()
+      .one_of({"hf", "gguf", "nanogpt", "llmc"});
+  app.add_option("--out", request.out, "the folder or file that is made").required();
+  app.add_option("--type", request.type, "of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
+      .shows_default()
+      .one_of({"f32", "f16", "bf16", "f64", "q8_0"});
+  app.add_option("--shard-bytes", request.shard_bytes, "of a safetensors file, at most")
+      .within(std::int64_t{1}, std::int64_t{1} << 50);
+  app.add_option("--name", request.name, "of the model, in GGUF; default: the run's");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) { return export_checkpoint(session, path, request); });
+}
+
+}  // namespace choir

@@ -1,0 +1,74 @@
+#pragma once
+// The parts that several kinds of communicator are made of.
+#include "choir/comm/communicator.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/device/device.hpp"
+
+namespace choir {
+
+/// Books one blocking call: its bytes at once, its time at the end of the scope.
+class TrafficTimer {
+ public:
+  TrafficTimer(CommTraffic& traffic, std::size_t bytes) : traffic_(traffic), from_(now_seconds()) {
+    ++traffic_.calls;
+    traffic_.bytes += static_cast<double>(bytes);
+  }
+  ~TrafficTimer() { traffic_.seconds += now_seconds() - from_; }
+  TrafficTimer(const TrafficTimer&) = delete;
+  TrafficTimer& operator=(const TrafficTimer&) = delete;
+
+ private:
+  CommTraffic& traffic_;
+  double from_;
+};
+
+/// An operation that is done as soon as it is started.
+class DoneRequest final : public ExchangeRequest {
+ public:
+  void do_wait() override {}
+  void do_wait_received() override {}
+  bool do_test() override { return true; }
+};
+
+/// A zeroed block in the memory of a device.
+class DeviceBlock final : public CommBuffer {
+ public:
+  DeviceBlock(Device& device, std::size_t bytes) : memory_(device, bytes) {
+    if (bytes > 0) device.zero(memory_.data(), bytes);
+  }
+  void* data() const override { return memory_.data(); }
+  std::size_t bytes() const override { return memory_.bytes(); }
+  bool shared() const override { return false; }
+
+ private:
+  Buffer memory_;
+};
+
+/// The base of communicators for device memory: work is queued behind that of a stream, and the
+/// blocking form of a collective is the asynchronous one with a wait, which holds up the stream.
+class QueuedCommunicator : public Communicator {
+ public:
+  using Communicator::Communicator;
+
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) final {
+    do_start_all_reduce(data, count, dtype, op, order).wait();
+  }
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) final {
+    do_start_reduce_scatter(data, count, dtype, op, order).wait();
+  }
+  void do_all_gather(void* data, std::size_t count, DType dtype) final {
+    do_start_all_gather(data, count, dtype).wait();
+  }
+  bool queues() const final { return true; }
+
+ protected:
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  void check_rank(int peer) const {
+    CHOIR_CHECK(peer >= 0 && peer < size(), "rank {} does not exist in {}", peer, name());
+  }
+};
+
+}  // namespace choir

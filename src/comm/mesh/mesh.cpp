@@ -1,0 +1,319 @@
+#include "choir/comm/mesh/mesh.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "choir/comm/nccl/nccl_communicator.hpp"
+#include "choir/comm/node/node_communicator.hpp"
+#include "choir/comm/staged/staged_communicator.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "src/comm/call_check.hpp"
+#include "src/comm/null_communicator.hpp"
+
+namespace choir {
+namespace {
+
+using Way = DeviceTransport::Way;
+
+// A group made by a split, which is freed once the communicators have their own copies.
+struct SplitGroup {
+  SplitGroup(MPI_Comm from, int color, int key) {
+    mpi_check(MPI_Comm_split(from, color, key, &comm), "MPI_Comm_split", "world");
+  }
+  ~SplitGroup() { MPI_Comm_free(&comm); }
+  SplitGroup(const SplitGroup&) = delete;
+  SplitGroup& operator=(const SplitGroup&) = delete;
+  MPI_Comm comm = MPI_COMM_NULL;
+};
+
+struct Nodes {
+  std::vector<int> of_rank{};  ///< node of each world rank, nodes numbered by their lowest rank
+  int count = 1;
+};
+
+// Finds the ranks that can share memory, cut further when a rehearsal asks for it. The lowest of
+// them is the colour of the group.
+int lowest_rank_on_node(MPI_Comm all, int rank, int ranks_per_node) {
+  MPI_Comm node = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type", "world");
+  int inside = 0, size = 1;
+  MPI_Comm_rank(node, &inside);
+  MPI_Comm_size(node, &size);
+  std::vector<int> members(static_cast<std::size_t>(size));
+  members[static_cast<std::size_t>(inside)] = rank;
+  const int code =
+      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, members.data(), 1, MPI_INT, node);
+  MPI_Comm_free(&node);
+  mpi_check(code, "MPI_Allgather", "node");
+  const int first = ranks_per_node > 0 ? inside - inside % ranks_per_node : 0;
+  return members[static_cast<std::size_t>(first)];
+}
+
+Nodes find_nodes(MPI_Comm all, int rank, int ranks, int ranks_per_node) {
+  std::vector<int> lowest(static_cast<std::size_t>(ranks));
+  lowest[static_cast<std::size_t>(rank)] = lowest_rank_on_node(all, rank, ranks_per_node);
+  mpi_check(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, lowest.data(), 1, MPI_INT, all),
+            "MPI_Allgather", "world");
+  std::vector<int> leaders = lowest;
+  std::sort(leaders.begin(), leaders.end());
+  leaders.erase(std::unique(leaders.begin(), leaders.end()), leaders.end());
+  Nodes nodes;
+  nodes.count = static_cast<int>(leaders.size());
+  for (const int leader : lowest)
+    nodes.of_rank.push_back(static_cast<int>(
+        std::lower_bound(leaders.begin(), leaders.end(), leader) - leaders.begin()));
+  return nodes;
+}
+
+bool on_one_node(const std::vector<int>& group, const Nodes& nodes) {
+  const auto node = [&](int rank) { return nodes.of_rank[static_cast<std::size_t>(rank)]; };
+  return std::all_of(group.begin(), group.end(), [&](int r) { return node(r) == node(group[0]); });
+}
+
+// Every rank decides alike, from the same table: no group may choose differently from its members.
+void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    for (const auto& group : layout.groups({axis}))
+      if (!on_one_node(group, nodes))
+        throw DeckError(
+            fmt::format("the node transport was asked for, but ranks {} and {} of axis {} are "
+                        "on different nodes",
+                        group.front(), group.back(), short_name(axis)),
+            "choose the automatic or the mpi transport");
+  }
+}
+
+std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name,
+                                                bool windows) {
+  if (windows) return make_node_communicator(group, name);
+  return make_mpi_communicator(group, name);
+}
+
+constexpr const char* kReplicas = "dp-cp";
+constexpr const char* kPeers = "peers";
+constexpr std::array kPeerAxes{Axis::tensor, Axis::context, Axis::pipeline};
+
+bool several_peer_axes(const Layout& layout) {
+  return std::count_if(kPeerAxes.begin(), kPeerAxes.end(),
+                       [&](Axis axis) { return layout.size(axis) > 1; }) > 1;
+}
+
+std::vector<int> peers_of(const Layout& layout, int rank) {
+  return layout.group(rank, {kPeerAxes.begin(), kPeerAxes.end()});
+}
+
+/// Why this rank cannot use NCCL; empty when it can.
+std::string nccl_obstacle(const Device& device, const DeviceTransport& transport) {
+  if (device.kind() != DeviceKind::cuda)
+    return fmt::format("the {} device does not know NCCL", name_of(device.kind()));
+  if (transport.shared_cards) return "ranks share a GPU, which NCCL does not allow";
+  return nccl_availability(transport.nccl_library).reason;
+}
+
+}  // namespace
+
+std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport,
+                                       int ranks_per_node) {
+  int started = 0;
+  MPI_Initialized(&started);
+  CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
+  return over(*make_mpi_communicator(MPI_COMM_WORLD, "started"), layout, transport, ranks_per_node);
+}
+
+std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout,
+                                 Transport transport, int ranks_per_node) {
+  const MPI_Comm all = mpi_handle(group);
+  const int rank = group.rank(), ranks = group.size();
+  if (layout.ranks() != ranks)
+    throw DeckError(
+        fmt::format("parallel: the layout {} has {} ranks, but {} were started", layout.to_string(),
+                    layout.ranks(), ranks),
+        fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"", layout.ranks()));
+  const Nodes nodes = find_nodes(all, rank, ranks, ranks_per_node);
+  if (transport == Transport::node) refuse_split_groups(layout, nodes);
+
+  std::unique_ptr<Mesh> mesh(new Mesh());
+  mesh->layout_ = layout;
+  mesh->rank_ = rank;
+  mesh->coordinates_ = layout.coordinates(rank);
+  mesh->node_index_ = nodes.of_rank[static_cast<std::size_t>(rank)];
+  mesh->nodes_ = nodes.count;
+  mesh->node_of_rank_ = nodes.of_rank;
+  mesh->transport_ = transport;
+  mesh->world_ = make_mpi_communicator(all, "world");
+  {
+    const SplitGroup node(all, mesh->node_index_, rank);
+    int on_node = 1;
+    MPI_Comm_size(node.comm, &on_node);
+    mesh->node_ = make_communicator(node.comm, "node", transport != Transport::mpi && on_node > 1);
+  }
+  // The members in order, this rank at `index`.
+  const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
+    const SplitGroup split(all, members.front(), index);
+    const bool windows =
+        transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
+    return make_communicator(split.comm, name, windows);
+  };
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    mesh->axes_[static_cast<std::size_t>(a)] = group_of(
+        layout.group(rank, {axis}), mesh->coordinates_[axis], std::string(short_name(axis)));
+  }
+  if (layout.size(Axis::context) > 1)
+    mesh->replicas_ = group_of(mesh->replica_ranks(), mesh->replica_index(), kReplicas);
+  if (several_peer_axes(layout)) mesh->peers_ = group_of(peers_of(layout, rank), rank, kPeers);
+  return mesh;
+}
+
+std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_per_node) {
+  CHOIR_CHECK(ranks_per_node >= 1, "{} ranks per node", ranks_per_node);
+  std::unique_ptr<Mesh> mesh(new Mesh());
+  mesh->layout_ = layout;
+  mesh->rank_ = rank;
+  mesh->coordinates_ = layout.coordinates(rank);
+  mesh->node_index_ = rank / ranks_per_node;
+  mesh->nodes_ = (layout.ranks() + ranks_per_node - 1) / ranks_per_node;
+  mesh->planned_ = true;
+  for (int r = 0; r < layout.ranks(); ++r) mesh->node_of_rank_.push_back(r / ranks_per_node);
+  mesh->world_ = make_null_communicator("world", rank, layout.ranks());
+  const int first = mesh->node_index_ * ranks_per_node;
+  mesh->node_ = make_null_communicator("node", rank - first,
+                                       std::min(ranks_per_node, layout.ranks() - first));
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    mesh->axes_[static_cast<std::size_t>(a)] = make_null_communicator(
+        std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
+  }
+  if (layout.size(Axis::context) > 1)
+    mesh->replicas_ = make_null_communicator(kReplicas, mesh->replica_index(),
+                                             layout.size(Axis::data) * layout.size(Axis::context));
+  if (several_peer_axes(layout)) {
+    const std::vector<int> peers = peers_of(layout, rank);
+    const auto index = std::find(peers.begin(), peers.end(), rank) - peers.begin();
+    mesh->peers_ =
+        make_null_communicator(kPeers, static_cast<int>(index), static_cast<int>(peers.size()));
+  }
+  return mesh;
+}
+
+Axis Mesh::peer_axis() const {
+  const auto found = std::find_if(kPeerAxes.begin(), kPeerAxes.end(),
+                                  [&](Axis axis) { return layout_.size(axis) > 1; });
+  return found == kPeerAxes.end() ? Axis::tensor : *found;
+}
+
+std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& members,
+                                             const std::string& name) {
+  const auto mine = std::find(members.begin(), members.end(), coordinates_[axis]);
+  CHOIR_CHECK(mine != members.end(), "{}: rank {} is no member", name, rank_);
+  const auto size = static_cast<int>(members.size());
+  if (planned_) return make_null_communicator(name, static_cast<int>(mine - members.begin()), size);
+  std::vector<int> world_ranks;
+  for (const int at : members) {
+    Coordinates other = coordinates_;
+    other[axis] = at;
+    world_ranks.push_back(layout_.rank(other));
+  }
+  const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
+  const SplitGroup group(choir::mpi_handle(all), members.front(), coordinates_[axis]);
+  const bool windows =
+      transport_ != Transport::mpi && size > 1 && on_one_node(world_ranks, {node_of_rank_, nodes_});
+  return make_communicator(group.comm, name, windows);
+}
+
+void Mesh::attach(Device& device, const DeviceTransport& transport) {
+  if (device.host_visible()) return;
+  if (planned_) {
+    for (int a = 0; a < kAxes; ++a) {
+      const Communicator& host = host_along(static_cast<Axis>(a));
+      device_axes_[static_cast<std::size_t>(a)] =
+          make_null_communicator(host.name(), host.rank(), host.size(), &device);
+    }
+    if (replicas_)
+      device_replicas_ =
+          make_null_communicator(replicas_->name(), replicas_->rank(), replicas_->size(), &device);
+    return;
+  }
+  const bool wanted = transport.way != Way::staged && world_->size() > 1;
+  const std::string obstacle = wanted ? nccl_obstacle(device, transport) : "";
+  if (transport.way == Way::nccl)
+    together(*world_, [&] {
+      if (!obstacle.empty())
+        throw DeckError("parallel.transport is \"nccl\", but " + obstacle,
+                        "set parallel.transport to \"auto\" or \"staged\"");
+    });
+  std::int32_t able = wanted && obstacle.empty();
+  world_->all_reduce(&able, 1, DType::i32, ReduceOp::min);
+  if (wanted && able == 0)
+    transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
+  int groups = replicas_ ? 1 : 0;
+  for (int a = 0; a < kAxes; ++a) groups += layout_.size(static_cast<Axis>(a)) > 1;
+  const auto make = [&](Communicator& host, std::vector<int> ranks) {
+    if (able == 0 || host.size() == 1) return make_staged_communicator(host, device, host.name());
+    return make_nccl_communicator(host, device, host.name(),
+                                  {.timeout_seconds = transport.timeout_seconds,
+                                   .library = transport.nccl_library,
+                                   .ranks = std::move(ranks),
+                                   .communicators = groups});
+  };
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    device_axes_[static_cast<std::size_t>(a)] =
+        make(host_along(axis), layout_.group(rank_, {axis}));
+  }
+  if (replicas_) device_replicas_ = make(*replicas_, replica_ranks());
+}
+
+// Mismatches name world ranks. Calls on device communicators are checked by way of the host.
+void Mesh::check_calls() {
+  const auto check = [](Communicator* checked, Communicator& host, std::vector<int> ranks) {
+    if (checked == nullptr || host.size() == 1) return;
+    checked->check_calls(std::make_unique<CallCheck>(host.duplicate(host.name() + " (check)"),
+                                                     checked->name(), std::move(ranks)));
+  };
+  std::vector<int> everyone;
+  for (int r = 0; r < layout_.ranks(); ++r) everyone.push_back(r);
+  check(world_.get(), *world_, everyone);
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const std::vector<int> ranks = layout_.group(rank_, {axis});
+    check(axes_[static_cast<std::size_t>(a)].get(), host_along(axis), ranks);
+    check(device_axes_[static_cast<std::size_t>(a)].get(), host_along(axis), ranks);
+  }
+  if (!replicas_) return;
+  check(replicas_.get(), *replicas_, replica_ranks());
+  check(device_replicas_.get(), *replicas_, replica_ranks());
+}
+
+std::vector<AxisSpeed> measure_axes(Mesh& mesh, Device& device, std::size_t bytes) {
+  constexpr int kRounds = 4;  // the first warms up
+  std::vector<AxisSpeed> speeds;
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    Communicator& comm = mesh.along(axis);
+    if (comm.size() == 1) continue;
+    const auto memory = comm.allocate(bytes);
+    double best = 0;
+    for (int round = 0; round < kRounds; ++round) {
+      mesh.world().barrier();
+      const double from = now_seconds();
+      comm.all_reduce(memory->data(), bytes / sizeof(float), DType::f32, ReduceOp::sum);
+      Stream(device).synchronize();
+      double seconds = now_seconds() - from;
+      mesh.host_along(axis).all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
+      if (round > 0) best = round == 1 ? seconds : std::min(best, seconds);
+    }
+    comm.reset_traffic();
+    const double n = comm.size();
+    speeds.push_back({axis, comm.size(), comm.transport(), bytes,
+                      2 * (n - 1) / n * static_cast<double>(bytes) / best / 1e9});
+  }
+  return speeds;
+}
+
+}  // namespace choir

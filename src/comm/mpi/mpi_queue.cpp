@@ -1,0 +1,253 @@
+#include "src/comm/mpi/mpi_queue.hpp"
+
+#include <algorithm>
+#include "choir/comm/chunks.hpp"
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+MpiQueue::MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const MpiOptions& options,
+                   CommTraffic& traffic)
+    : comm_(comm),
+      name_(std::move(name)),
+      rank_(rank),
+      size_(size),
+      options_(options),
+      traffic_(traffic),
+      staged_(comm, name_, rank, size, options.reduce_chunk_bytes) {
+  requests_.fill(MPI_REQUEST_NULL);
+  for (Operation& operation : ring_) operation.queue = this;
+}
+
+std::size_t MpiQueue::piece_limit(const Work& work) const {
+  const std::size_t bytes =
+      work.kind == Kind::all_gather ? options_.max_chunk_bytes : options_.reduce_chunk_bytes;
+  return std::max<std::size_t>(1, bytes / size_of(work.dtype));
+}
+
+CommRequest& MpiQueue::start(const Work& work) {
+  Operation& operation = ring_[next_ % kOperations];
+  CHOIR_CHECK(operation.free, "more than {} operations in flight on {}", kOperations, name_);
+  operation.work = work;
+  operation.sequence = next_++;
+  operation.posted = operation.finished = 0;
+  operation.free = false;
+  operation.pieces = chunk_count(work.count, piece_limit(work));
+  // A gather in one piece is one collective; everything else that has blocks goes root by root.
+  const bool by_root =
+      work.kind == Kind::reduce_scatter || (work.kind == Kind::all_gather && operation.pieces > 1);
+  if (by_root) operation.pieces *= static_cast<std::size_t>(size_);
+  if (work.staged) operation.pieces = 1;
+  if (size_ == 1) operation.pieces = 0;
+  post();
+  return operation;
+}
+
+MpiQueue::Operation* MpiQueue::next_to_post() {
+  while (posting_ < next_) {
+    Operation& operation = ring_[posting_ % kOperations];
+    if (operation.sequence == posting_ && !operation.free && operation.posted < operation.pieces)
+      return &operation;
+    ++posting_;
+  }
+  return nullptr;
+}
+
+void MpiQueue::post() {
+  for (int slot = 0; slot < kPosted; ++slot) {
+    const auto s = static_cast<std::size_t>(slot);
+    if (owners_[s] != nullptr) continue;
+    Operation* operation = next_to_post();
+    if (operation == nullptr || operation->work.staged) return;
+    post_piece(*operation, &requests_[s]);
+    owners_[s] = operation;
+    ++operation->posted;
+  }
+}
+
+void MpiQueue::post_piece(Operation& operation, MPI_Request* request) {
+  const Work& work = operation.work;
+  if (work.kind == Kind::all_reduce) {
+    const Chunk piece = chunk_at(operation.posted, work.count, piece_limit(work));
+    mpi_check(
+        MPI_Iallreduce(
+            MPI_IN_PLACE, static_cast<std::byte*>(work.data) + piece.offset * size_of(work.dtype),
+            static_cast<int>(piece.count), mpi_type(work.dtype), mpi_op(work.op), comm_, request),
+        "MPI_Iallreduce", name_);
+    return;
+  }
+  if (work.kind == Kind::all_gather && operation.pieces == 1) {
+    mpi_check(MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, work.data,
+                             static_cast<int>(work.count * size_of(work.dtype)), MPI_BYTE, comm_,
+                             request),
+              "MPI_Iallgather", name_);
+    return;
+  }
+  post_rooted(operation, request);
+}
+
+void MpiQueue::post_rooted(const Operation& operation, MPI_Request* request) {
+  const Work& work = operation.work;
+  // Goes piece by piece, and for each piece root by root, so that all ranks send and receive all
+  // the time.
+  const int root = static_cast<int>(operation.posted % static_cast<std::size_t>(size_));
+  const Chunk piece =
+      chunk_at(operation.posted / static_cast<std::size_t>(size_), work.count, piece_limit(work));
+  const std::size_t element = size_of(work.dtype);
+  auto* at = static_cast<std::byte*>(work.data) +
+             (static_cast<std::size_t>(root) * work.count + piece.offset) * element;
+  if (work.kind == Kind::all_gather) {
+    mpi_check(
+        MPI_Ibcast(at, static_cast<int>(piece.count * element), MPI_BYTE, root, comm_, request),
+        "MPI_Ibcast", name_);
+    return;
+  }
+  const bool mine = root == rank_;
+  mpi_check(
+      MPI_Ireduce(mine ? MPI_IN_PLACE : at, mine ? at : nullptr, static_cast<int>(piece.count),
+                  mpi_type(work.dtype), mpi_op(work.op), root, comm_, request),
+      "MPI_Ireduce", name_);
+}
+
+void MpiQueue::retire(int slot) {
+  const auto s = static_cast<std::size_t>(slot);
+  ++owners_[s]->finished;
+  owners_[s] = nullptr;
+}
+
+void MpiQueue::complete(Operation& operation) {
+  while (!operation.done()) {
+    post();
+    Operation* next = next_to_post();
+    const bool staged_turn =
+        next != nullptr && next->work.staged && next->sequence <= operation.sequence;
+    int slot = MPI_UNDEFINED;
+    mpi_check(MPI_Waitany(kPosted, requests_.data(), &slot, MPI_STATUS_IGNORE), "MPI_Waitany",
+              name_);
+    if (slot != MPI_UNDEFINED) {
+      retire(slot);
+      continue;
+    }
+    CHOIR_CHECK(staged_turn, "operation {} on {} can never complete", operation.sequence, name_);
+    const Work& work = next->work;
+    if (work.kind == Kind::all_reduce)
+      staged_.all_reduce(work.data, work.count, work.dtype, work.op);
+    else
+      staged_.reduce_scatter(work.data, work.count, work.dtype, work.op);
+    next->posted = next->finished = 1;
+  }
+}
+
+void MpiQueue::wait(Operation& operation) {
+  CHOIR_CHECK(!operation.free, "wait() called twice on {}", name_);
+  const double from = now_seconds();
+  complete(operation);
+  operation.free = true;
+  traffic_.seconds += now_seconds() - from;
+}
+
+bool MpiQueue::test(Operation& operation) {
+  if (operation.done()) return true;
+  for (int k = 0; k < kPosted; ++k) {
+    post();
+    int slot = MPI_UNDEFINED, flag = 0;
+    mpi_check(MPI_Testany(kPosted, requests_.data(), &slot, &flag, MPI_STATUS_IGNORE),
+              "MPI_Testany", name_);
+    if (flag == 0 || slot == MPI_UNDEFINED) break;
+    retire(slot);
+  }
+  post();
+  return operation.done();
+}
+
+void MpiQueue::drain() {
+  for (Operation& operation : ring_)
+    if (!operation.free) complete(operation), operation.free = true;
+}
+
+MpiExchanges::MpiExchanges(MPI_Comm comm, std::string label, std::size_t limit,
+                           CommTraffic& traffic)
+    : comm_(comm), label_(std::move(label)), limit_(limit), traffic_(traffic) {
+  constexpr std::size_t kUsual = 8;
+  for (Operation& operation : ring_) {
+    operation.owner = this;
+    operation.pieces.reserve(kUsual);
+  }
+}
+
+ExchangeRequest& MpiExchanges::start(std::span<const Message> messages) {
+  const auto operation =
+      std::find_if(ring_.begin(), ring_.end(), [](const Operation& o) { return o.free; });
+  CHOIR_CHECK(operation != ring_.end(), "more than {} exchanges in flight on {}", ring_.size(),
+              label_);
+  operation->pieces.clear();
+  operation->free = false;
+  for (const Message& m : messages)  // before anything is sent, so that it finds its place
+    if (!m.send) post(m, operation->pieces);
+  for (const Message& m : messages)
+    if (m.send) post(m, operation->pieces);
+  return *operation;
+}
+
+void MpiExchanges::post(const Message& m, std::vector<Piece>& pieces) {
+  auto* data = static_cast<std::byte*>(m.data);
+  for_each_chunk(m.bytes, limit_, [&](std::size_t offset, std::size_t length) {
+    const int bytes = static_cast<int>(length);
+    Piece& piece = pieces.emplace_back(Piece{MPI_REQUEST_NULL, bytes, m.send ? -1 : m.peer});
+    if (m.send)
+      mpi_check(MPI_Isend(data + offset, bytes, MPI_BYTE, m.peer, m.tag, comm_, &piece.request),
+                "MPI_Isend", label_);
+    else
+      mpi_check(MPI_Irecv(data + offset, bytes, MPI_BYTE, m.peer, m.tag, comm_, &piece.request),
+                "MPI_Irecv", label_);
+  });
+}
+
+void MpiExchanges::check_size(const Piece& piece, const MPI_Status& status) const {
+  if (piece.from < 0) return;
+  int got = 0;
+  MPI_Get_count(&status, MPI_BYTE, &got);
+  if (got != piece.bytes)
+    throw CommError(fmt::format("MPI_Irecv on {}: {} bytes from rank {}, {} expected", label_, got,
+                                piece.from, piece.bytes));
+}
+
+// Waits for one after the other, for MPI makes progress with all of them meanwhile.
+void MpiExchanges::finish(Piece& piece) {
+  if (piece.request == MPI_REQUEST_NULL) return;
+  MPI_Status status;
+  mpi_check(MPI_Wait(&piece.request, &status), "MPI_Wait", label_);
+  check_size(piece, status);
+}
+
+void MpiExchanges::Operation::do_wait() {
+  CHOIR_CHECK(!free, "wait() called twice on {}", owner->label_);
+  const double from = now_seconds();
+  for (Piece& piece : pieces) owner->finish(piece);
+  free = true;
+  owner->traffic_.seconds += now_seconds() - from;
+}
+
+void MpiExchanges::Operation::do_wait_received() {
+  CHOIR_CHECK(!free, "wait_received() after wait() on {}", owner->label_);
+  const double from = now_seconds();
+  for (Piece& piece : pieces)
+    if (piece.from >= 0) owner->finish(piece);
+  owner->traffic_.seconds += now_seconds() - from;
+}
+
+bool MpiExchanges::Operation::do_test() {
+  for (Piece& piece : pieces) {
+    if (piece.request == MPI_REQUEST_NULL) continue;
+    int done = 0;
+    MPI_Status status;
+    mpi_check(MPI_Test(&piece.request, &done, &status), "MPI_Test", owner->label_);
+    if (done == 0) return false;
+    owner->check_size(piece, status);
+  }
+  return true;
+}
+
+}  // namespace choir

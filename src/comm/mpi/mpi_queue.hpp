@@ -1,0 +1,111 @@
+#pragma once
+// What is in flight over MPI: collectives, whose pieces are posted in one order that is the same on
+// every rank, and exchanges of messages, up to kMaxInFlight of which go on side by side.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "src/comm/mpi/staged_reduce.hpp"
+
+namespace choir {
+
+/// Cuts operations into pieces and posts the pieces of all operations in the order of the starts,
+/// because MPI matches nonblocking collectives by their order.
+class MpiQueue {
+ public:
+  enum class Kind { all_reduce, reduce_scatter, all_gather };
+  struct Work {
+    Kind kind = Kind::all_reduce;
+    void* data = nullptr;
+    std::size_t count = 0;
+    DType dtype = DType::u8;
+    ReduceOp op = ReduceOp::sum;
+    bool staged = false;  ///< by StagedReduce, inside wait()
+  };
+
+  /// Borrows `comm`, which must serve nothing else. wait() adds its time to `traffic`.
+  MpiQueue(MPI_Comm comm, std::string name, int rank, int size, const MpiOptions& options,
+           CommTraffic& traffic);
+  CommRequest& start(const Work& work);
+  /// Waits for everything that is in flight, so that the communicator can be freed. Collective.
+  void drain();
+
+ private:
+  static constexpr std::uint64_t kOperations = Communicator::kMaxInFlight;
+  static constexpr int kPosted = 8;  // pieces MPI works on at a time
+
+  struct Operation final : CommRequest {
+    void do_wait() override { queue->wait(*this); }
+    bool do_test() override { return queue->test(*this); }
+    MpiQueue* queue = nullptr;
+    Work work;
+    std::uint64_t sequence = 0;
+    std::size_t pieces = 0, posted = 0, finished = 0;
+    bool free = true;
+    bool done() const { return finished == pieces; }
+  };
+
+  void wait(Operation& operation);
+  bool test(Operation& operation);
+  /// Completes operations up to this one.
+  void complete(Operation& operation);
+  /// Posts pieces while there is room. Stops at an operation that is to be staged.
+  void post();
+  void post_piece(Operation& operation, MPI_Request* request);
+  void post_rooted(const Operation& operation, MPI_Request* request);
+  /// The oldest operation that has pieces left to post, or nullptr.
+  Operation* next_to_post();
+  std::size_t piece_limit(const Work& work) const;
+  void retire(int slot);
+
+  MPI_Comm comm_;
+  std::string name_;
+  int rank_, size_;
+  MpiOptions options_;
+  CommTraffic& traffic_;
+  StagedReduce staged_;
+  std::array<Operation, kOperations> ring_;
+  std::uint64_t next_ = 0;     ///< sequence number of the next start
+  std::uint64_t posting_ = 0;  ///< first operation that is not wholly posted
+  std::array<MPI_Request, kPosted> requests_;
+  std::array<Operation*, kPosted> owners_{};
+};
+
+/// Exchanges of messages. Those of one exchange are posted together, with requests of their own.
+class MpiExchanges {
+ public:
+  /// Borrows `comm`. `label` is for messages; wait() adds its time to `traffic`. No single MPI call
+  /// moves more than `limit` bytes.
+  MpiExchanges(MPI_Comm comm, std::string label, std::size_t limit, CommTraffic& traffic);
+  /// Allocates only when an exchange has more pieces than any before in its place (from 8 on).
+  ExchangeRequest& start(std::span<const Message> messages);
+
+ private:
+  struct Piece {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int bytes = 0, from = -1;  ///< of a receive
+  };
+  struct Operation final : ExchangeRequest {
+    void do_wait() override;
+    void do_wait_received() override;
+    bool do_test() override;
+    MpiExchanges* owner = nullptr;
+    std::vector<Piece> pieces;
+    bool free = true;
+  };
+
+  void post(const Message& message, std::vector<Piece>& pieces);
+  void finish(Piece& piece);
+  void check_size(const Piece& piece, const MPI_Status& status) const;
+
+  MPI_Comm comm_;
+  std::string label_;
+  std::size_t limit_;
+  CommTraffic& traffic_;
+  std::array<Operation, Communicator::kMaxInFlight> ring_;
+};
+
+}  // namespace choir

@@ -1,0 +1,101 @@
+#include "choir/comm/mpi/mpi_session.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+
+#include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/core/process.hpp"
+
+namespace choir {
+
+MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_exceptions()) {
+  int started = 0;
+  MPI_Initialized(&started);
+  CHOIR_CHECK(started == 0, "MPI is already initialised");
+  const int code = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided_);
+  if (code != MPI_SUCCESS)
+    throw CommError("MPI_Init_thread failed: " + mpi_text(code),
+                    "start through the mpiexec (srun, aprun) of the MPI this program is linked to");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+  mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank", "world");
+  mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size", "world");
+  host_ = host_name();
+}
+
+MpiSession::~MpiSession() {
+  int finished = 0;
+  MPI_Finalized(&finished);
+  if (finished != 0) return;
+  if (std::uncaught_exceptions() > unwinding_ && size_ > 1)
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::other));
+  MPI_Finalize();
+}
+
+std::string MpiSession::thread_level() const {
+  if (provided_ == MPI_THREAD_MULTIPLE) return "multiple";
+  if (provided_ == MPI_THREAD_SERIALIZED) return "serialized";
+  if (provided_ == MPI_THREAD_FUNNELED) return "funneled";
+  return "single";
+}
+
+bool MpiSession::thread_multiple() const {
+  return provided_ == MPI_THREAD_MULTIPLE;
+}
+
+bool mpi_serves_threads() {
+  int started = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&started);
+  return started != 0 && MPI_Query_thread(&level) == MPI_SUCCESS && level == MPI_THREAD_MULTIPLE;
+}
+
+std::string MpiSession::library_version() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 1> text{};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "unknown MPI";
+  const std::string whole(text.data());
+  return whole.substr(0, whole.find('\n'));
+}
+
+void MpiSession::abort(int exit_code) {
+  int started = 0, finished = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&finished);
+  if (started != 0 && finished == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::_Exit(exit_code);
+}
+
+std::optional<int> launcher_world_size(const EnvironmentLookup& lookup) {
+  const auto read = [&](const char* name) -> std::optional<int> {
+    const char* text = lookup ? lookup(name) : std::getenv(name);
+    if (text == nullptr) return std::nullopt;
+    int value = 0;
+    const char* end = text + std::strlen(text);
+    const auto [stop, error] = std::from_chars(text, end, value);
+    if (error != std::errc{} || stop != end || value < 1) return std::nullopt;
+    return value;
+  };
+  // The MPI launchers come first: under SLURM an mpiexec starts its own daemons as a step of srun.
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PALS_SIZE", "MV2_COMM_WORLD_SIZE",
+                           "FLUX_JOB_SIZE", "SLURM_STEP_NUM_TASKS"})
+    if (const auto value = read(name)) return value;
+  if (read("SLURM_STEP_ID") || (lookup ? lookup("SLURM_STEP_ID") : std::getenv("SLURM_STEP_ID")))
+    return read("SLURM_NTASKS");
+  return std::nullopt;
+}
+
+std::optional<std::string> wrong_launcher(int mpi_size, const EnvironmentLookup& lookup) {
+  const auto started = launcher_world_size(lookup);
+  if (!started || *started == 1 || mpi_size != 1) return std::nullopt;
+  return fmt::format(
+      "{} independent 1-rank jobs: wrong launcher. The launcher started {} processes but each of "
+      "them "
+      "sees a world of 1 rank: use the mpiexec (or srun --mpi=...) that belongs to this MPI "
+      "library ({})",
+      *started, *started, MpiSession::library_version());
+}
+
+}  // namespace choir

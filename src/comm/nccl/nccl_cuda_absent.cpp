@@ -1,0 +1,17 @@
+// Stands in for NCCL in a build without CUDA, and says so.
+#include "choir/comm/nccl/nccl_communicator.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+NcclAvailability nccl_availability(const std::string&) {
+  return {.version = {}, .soname = {}, .reason = "this program was built without CUDA"};
+}
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator&, Device&,
+                                                     const std::string& name, const NcclOptions&) {
+  throw CommError("NCCL on " + name + ": this program was built without CUDA",
+                  "rebuild where nvcc is found (CUDA_HOME=DIR)");
+}
+
+}  // namespace choir

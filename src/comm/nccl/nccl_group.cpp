@@ -1,0 +1,192 @@
+#include "src/comm/nccl/nccl_group.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/chunks.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/ops/reduce.hpp"
+#include "src/comm/watch/abort_hook.hpp"
+
+namespace choir::nccl {
+namespace {
+
+constexpr std::size_t kScratchBytes = std::size_t{32} << 20;
+constexpr std::size_t kGranule = 32;  // 128 bytes
+/// Seconds for ncclCommAbort, of which its flag, which ends all kernels, takes none.
+constexpr double kForAbort = 0.1;
+
+cudaStream_t native(const Stream& stream) {
+  return static_cast<cudaStream_t>(stream.native());
+}
+
+}  // namespace
+
+Group::Group(Communicator& control, std::string label, const NcclOptions& options, int most_blocks,
+             std::shared_ptr<const Library> api)
+    : api_(std::move(api)),
+      label_(std::move(label)),
+      timeout_(options.timeout_seconds),
+      most_blocks_(most_blocks),
+      unwinding_(std::uncaught_exceptions()) {
+  try {
+    start(control);
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+void Group::start(Communicator& control) {
+  UniqueId id{};
+  together(control, [&] {
+    if (!api_->loaded()) throw CommError(label_ + ": " + api_->reason());
+    if (control.rank() == 0) settle(api_->get_unique_id(&id), "ncclGetUniqueId");
+  });
+  control.broadcast(&id, sizeof id, 0);
+  // An MPI that completes its broadcast in a later call would leave its peers waiting in NCCL.
+  control.barrier();
+  together(control, [&] {
+    Config config;
+    config.blocking = 0;
+    if (most_blocks_ > 0) config.max_ctas = most_blocks_;
+    settle(api_->comm_init(&comm_, control.size(), id, control.rank(), &config),
+           "ncclCommInitRankConfig");
+  });
+}
+
+Group::~Group() {
+  if (broken_ || std::uncaught_exceptions() > unwinding_) {
+    abort();
+    return;
+  }
+  try {
+    settle(api_->comm_finalize(comm_), "ncclCommFinalize");
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) api_->comm_destroy(comm_);
+    aborted_ = true;
+  } catch (...) {  // the work is done; there is nobody to tell
+    abort();
+  }
+}
+
+void Group::abort() {
+  broken_ = true;
+  const std::lock_guard lock(mutex_);
+  if (aborted_ || comm_ == nullptr) return;
+  aborted_ = true;
+  // Its kernels end at once, the call when the last graph with work of the communicator is gone.
+  // Who destroys those may be the caller, and other communicators are to be aborted, too.
+  run_bounded([api = api_, comm = comm_] { api->comm_abort(comm); }, kForAbort);
+}
+
+Result Group::state() {
+  const std::lock_guard lock(mutex_);
+  if (aborted_) fail("a call", "aborted, by the watchdog or after a failure");
+  Result state = Result::success;
+  const Result asked = api_->async_error(comm_, &state);
+  return asked == Result::success ? state : asked;
+}
+
+void Group::settle(Result code, const char* call) {
+  const double from = now_seconds();
+  while (code == Result::in_progress) {
+    if (now_seconds() - from > timeout_)
+      fail(call, fmt::format("not finished after {:g} s", timeout_));
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    code = state();
+  }
+  if (code != Result::success) fail(call, api_->error_string(code));
+}
+
+void Group::require_healthy() {
+  if (broken_)
+    throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
+  const Result code = state();
+  if (code != Result::success && code != Result::in_progress)
+    fail("an earlier call", api_->error_string(code));
+}
+
+void Group::fail(const char* call, const std::string& words) {
+  broken_ = true;
+  const char* last = aborted_ ? nullptr : api_->last_error(comm_);
+  const std::string detail = last != nullptr && *last != '\0' ? fmt::format(" ({})", last) : "";
+  throw CommError(fmt::format("{}: {}: {}{}", label_, call, words, detail),
+                  "NCCL_DEBUG=INFO tells more; parallel.transport=staged goes without NCCL");
+}
+
+std::size_t TreeSum::slice_limit() {
+  const auto ranks = static_cast<std::size_t>(ranks_);
+  const std::size_t limit =
+      std::max(kGranule, kScratchBytes / sizeof(float) / ranks / kGranule * kGranule);
+  if (scratch_.data() == nullptr) {
+    scratch_ = Buffer(device_, ranks * limit * sizeof(float));
+    terms_.resize(ranks);
+  }
+  return limit;
+}
+
+template <class SliceOf>
+void TreeSum::exchange_and_add(const Stream& stream, const SliceOf& slice_of) {
+  const Slice mine = slice_of(rank_);
+  const std::size_t limit = slice_limit();
+  const Library& api = group_.api();
+  group_.grouped([&] {
+    for (int p = 0; p < ranks_; ++p) {
+      const auto at = static_cast<std::size_t>(p);
+      terms_[at] = p == rank_ ? mine.data : static_cast<float*>(scratch_.data()) + at * limit;
+      if (p == rank_) continue;
+      if (const Slice theirs = slice_of(p); theirs.count > 0)
+        group_.settle(
+            api.send(theirs.data, theirs.count, Type::f32, p, group_.handle(), native(stream)),
+            "ncclSend");
+      if (mine.count > 0)
+        group_.settle(
+            api.receive(terms_[at], mine.count, Type::f32, p, group_.handle(), native(stream)),
+            "ncclRecv");
+    }
+  });
+  if (mine.count == 0) return;
+  const auto view = [&](float* data) {
+    return TensorView{data, DType::f32, {static_cast<std::int64_t>(mine.count)}};
+  };
+  const auto ranks = static_cast<std::size_t>(ranks_);
+  for (std::size_t width = 1; width < ranks; width *= 2)
+    for (std::size_t p = 0; p + width < ranks; p += 2 * width) {
+      const bool last = 2 * width >= ranks;
+      float* sum = last ? mine.data : terms_[p];
+      ops::add(stream, view(terms_[p]), view(terms_[p + width]), view(sum));
+    }
+}
+
+void TreeSum::all_reduce(const Stream& stream, float* data, std::size_t count) {
+  const std::size_t limit = slice_limit() * static_cast<std::size_t>(ranks_);
+  for_each_chunk(count, limit, [&](std::size_t offset, std::size_t length) {
+    const auto slice_of = [&](int p) -> Slice {
+      const Chunk share = share_of(length, ranks_, p, kGranule);
+      return {data + offset + share.offset, share.count};
+    };
+    exchange_and_add(stream, slice_of);
+    group_.grouped([&] {
+      for (int p = 0; p < ranks_; ++p)
+        if (const Slice slice = slice_of(p); slice.count > 0)
+          group_.settle(group_.api().broadcast(slice.data, slice.data, slice.count, Type::f32, p,
+                                               group_.handle(), native(stream)),
+                        "ncclBroadcast");
+    });
+  });
+}
+
+void TreeSum::reduce_scatter(const Stream& stream, float* data, std::size_t count) {
+  for_each_chunk(count, slice_limit(), [&](std::size_t offset, std::size_t length) {
+    exchange_and_add(stream, [&](int p) -> Slice {
+      return {data + static_cast<std::size_t>(p) * count + offset, length};
+    });
+  });
+}
+
+}  // namespace choir::nccl

@@ -1,0 +1,299 @@
+#include "choir/comm/node/node_communicator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/keep_forever.hpp"
+#include "src/comm/communicator_parts.hpp"
+#include "src/comm/node/node_operations.hpp"
+
+namespace choir {
+namespace {
+
+using Kind = NodeCall::Kind;
+
+class NodeCommunicator final : public Communicator, public HasMpiHandle {
+ public:
+  NodeCommunicator(std::unique_ptr<Communicator> mpi, const std::string& name,
+                   const NodeOptions& options)
+      : Communicator(name, mpi->rank(), mpi->size()),
+        mpi_(std::move(mpi)),
+        comm_(choir::mpi_handle(*mpi_)),
+        options_(options),
+        label_(fmt::format("{} (rank {} of {})", name, rank(), size())),
+        windows_(std::make_shared<NodeWindows>()),
+        operations_(comm_, rank(), size(), label_, options, windows_) {
+    for (WindowRequest& request : requests_) request.owner = this;
+    identify(mpi_->id());
+    mpi_->silence();
+  }
+  ~NodeCommunicator() override {
+    if (!broken_) return;
+    abandon();
+    keep_forever(std::move(mpi_));  // freeing the group would wait for the rank that is missing
+  }
+
+  const char* transport() const override { return "node"; }
+  MPI_Comm mpi_handle() const override { return comm_; }
+
+  std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
+    check_usable();
+    return allocate_window(comm_, label_, bytes, rank(), windows_);
+  }
+
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
+    NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
+    if (!locate(data, count * size_of(dtype), call))
+      return through_mpi([&](Communicator& c) { c.all_reduce(data, count, dtype, op, order); });
+    blocking(call, count * size_of(dtype));
+  }
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
+    NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
+    if (!locate(data, count * size_of(dtype) * ranks(), call))
+      return through_mpi([&](Communicator& c) { c.reduce_scatter(data, count, dtype, op, order); });
+    blocking(call, count * size_of(dtype) * ranks());
+  }
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
+    NodeCall call{0, 0, count, Kind::all_gather, dtype, ReduceOp::sum};
+    if (!locate(data, count * size_of(dtype) * ranks(), call))
+      return through_mpi([&](Communicator& c) { c.all_gather(data, count, dtype); });
+    blocking(call, count * size_of(dtype) * ranks());
+  }
+  void do_barrier() override { blocking(NodeCall{}, 0); }
+
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
+    through_mpi([&](Communicator& c) { c.broadcast(data, bytes, root); });
+  }
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+    through_mpi([&](Communicator& c) { c.reduce(data, count, dtype, op, root); });
+  }
+  void do_scatter(const void* source, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* target, std::size_t bytes, int root) override {
+    through_mpi([&](Communicator& c) { c.scatter(source, counts, offsets, target, bytes, root); });
+  }
+  void do_gather(const void* source, std::size_t bytes, void* target, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
+    through_mpi([&](Communicator& c) { c.gather(source, bytes, target, counts, offsets, root); });
+  }
+  void do_all_to_all(const void* source, void* target, std::size_t bytes) override {
+    through_mpi([&](Communicator& c) { c.all_to_all(source, target, bytes); });
+  }
+  void do_send(const void* data, std::size_t bytes, int to, int tag) override {
+    through_mpi([&](Communicator& c) { c.send(data, bytes, to, tag); });
+  }
+  void do_receive(void* data, std::size_t bytes, int from, int tag) override {
+    through_mpi([&](Communicator& c) { c.receive(data, bytes, from, tag); });
+  }
+
+  CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                   Summation order) override {
+    NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
+    if (locate(data, count * size_of(dtype), call)) return start(call, count * size_of(dtype));
+    return start_mpi([&](Communicator& c) -> CommRequest& {
+      return c.start_all_reduce(data, count, dtype, op, order);
+    });
+  }
+  CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                                       Summation order) override {
+    NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
+    const std::size_t bytes = count * size_of(dtype) * ranks();
+    if (locate(data, bytes, call)) return start(call, bytes);
+    return start_mpi([&](Communicator& c) -> CommRequest& {
+      return c.start_reduce_scatter(data, count, dtype, op, order);
+    });
+  }
+  CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
+    NodeCall call{0, 0, count, Kind::all_gather, dtype, ReduceOp::sum};
+    const std::size_t bytes = count * size_of(dtype) * ranks();
+    if (locate(data, bytes, call)) return start(call, bytes);
+    return start_mpi(
+        [&](Communicator& c) -> CommRequest& { return c.start_all_gather(data, count, dtype); });
+  }
+
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
+    check_usable();
+    mpi_->reset_traffic();
+    ForwardedExchange& exchange = free_one(exchanges_);
+    exchange.owner = this;
+    exchange.inner = &mpi_->start_exchange(messages);
+    add_traffic();
+    return exchange;
+  }
+
+  std::unique_ptr<Communicator> duplicate(const std::string& name) override {
+    check_usable();
+    return make_node_communicator(comm_, name, options_);
+  }
+
+ private:
+  // An operation in a window.
+  struct WindowRequest final : CommRequest {
+    void do_wait() override { owner->wait(*this); }
+    bool do_test() override {
+      return owner->guarded([this] { return owner->operations_.advance(sequence); });
+    }
+    NodeCommunicator* owner = nullptr;
+    std::uint64_t sequence = 0;
+    bool free = true;
+  };
+  // An operation that MPI does, wrapped so that its exposed time is booked here, in one account.
+  struct Forwarded final : CommRequest {
+    void do_wait() override {
+      CHOIR_CHECK(inner != nullptr, "wait() called twice on {}", owner->label_);
+      const double from = now_seconds();
+      inner->wait();
+      inner = nullptr;
+      owner->traffic_.seconds += now_seconds() - from;
+    }
+    bool do_test() override { return inner == nullptr || inner->test(); }
+    NodeCommunicator* owner = nullptr;
+    CommRequest* inner = nullptr;
+  };
+  struct ForwardedExchange final : ExchangeRequest {
+    void do_wait() override {
+      complete([](ExchangeRequest& request) { request.wait(); });
+      inner = nullptr;
+    }
+    void do_wait_received() override {
+      complete([](ExchangeRequest& request) { request.wait_received(); });
+    }
+    bool do_test() override { return inner == nullptr || inner->test(); }
+    template <class F>
+    void complete(F&& f) {
+      CHOIR_CHECK(inner != nullptr, "waited for an exchange twice on {}", owner->label_);
+      const double from = now_seconds();
+      f(*inner);
+      owner->traffic_.seconds += now_seconds() - from;
+    }
+    NodeCommunicator* owner = nullptr;
+    ExchangeRequest* inner = nullptr;
+  };
+
+  std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+
+  void check_usable() const {
+    if (broken_)
+      throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
+  }
+  void abandon() {
+    operations_.abandon();
+    windows_->abandon();
+  }
+  template <class F>
+  std::invoke_result_t<F> guarded(F&& f) {
+    check_usable();
+    try {
+      return f();
+    } catch (...) {
+      broken_ = true;
+      abandon();
+      throw;
+    }
+  }
+
+  bool locate(const void* data, std::size_t bytes, NodeCall& call) const {
+    return windows_->locate(data, bytes, rank(), call);
+  }
+
+  template <class F>
+  void through_mpi(F&& f) {
+    check_usable();
+    mpi_->reset_traffic();
+    f(*mpi_);
+    add_traffic();
+  }
+  void add_traffic() {
+    traffic_.calls += mpi_->traffic().calls;
+    traffic_.bytes += mpi_->traffic().bytes;
+    traffic_.seconds += mpi_->traffic().seconds;
+  }
+  template <class Slots>
+  typename Slots::value_type& free_one(Slots& slots) const {
+    const auto slot =
+        std::find_if(slots.begin(), slots.end(), [](const auto& w) { return w.inner == nullptr; });
+    CHOIR_CHECK(slot != slots.end(), "more than {} operations in flight on {}", kMaxInFlight,
+                label_);
+    return *slot;
+  }
+  template <class F>
+  CommRequest& start_mpi(F&& f) {
+    check_usable();
+    mpi_->reset_traffic();
+    Forwarded& slot = free_one(forwarded_);
+    slot.owner = this;
+    slot.inner = &f(*mpi_);
+    add_traffic();
+    return slot;
+  }
+
+  CommRequest& start(const NodeCall& call, std::size_t bytes) {
+    ++traffic_.calls;
+    traffic_.bytes += static_cast<double>(bytes);
+    return begin(call);
+  }
+  WindowRequest& begin(const NodeCall& call) {
+    check_usable();
+    WindowRequest& request = requests_[operations_.next() % kMaxInFlight];
+    CHOIR_CHECK(request.free, "more than {} operations in flight on {}", kMaxInFlight, label_);
+    request.sequence = operations_.begin(call);
+    request.free = false;
+    return request;
+  }
+  void blocking(const NodeCall& call, std::size_t bytes) {
+    const TrafficTimer timer(traffic_, bytes);
+    complete(begin(call));
+  }
+  void wait(WindowRequest& request) {
+    CHOIR_CHECK(!request.free, "wait() called twice on {}", label_);
+    const double from = now_seconds();
+    complete(request);
+    traffic_.seconds += now_seconds() - from;
+  }
+  void complete(WindowRequest& request) {
+    guarded([&] { operations_.complete(request.sequence); });
+    request.free = true;
+  }
+
+  std::unique_ptr<Communicator> mpi_;
+  MPI_Comm comm_;
+  NodeOptions options_;
+  std::string label_;
+  std::shared_ptr<NodeWindows> windows_;
+  NodeOperations operations_;
+  std::array<WindowRequest, kMaxInFlight> requests_;
+  std::array<Forwarded, kMaxInFlight> forwarded_;
+  std::array<ForwardedExchange, kMaxInFlight> exchanges_;
+  bool broken_ = false;
+};
+
+void refuse_other_nodes(MPI_Comm group, const std::string& name) {
+  MPI_Comm same_node = MPI_COMM_NULL;
+  mpi_check(MPI_Comm_split_type(group, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &same_node),
+            "MPI_Comm_split_type", name);
+  int together = 0, all = 0;
+  MPI_Comm_size(same_node, &together);
+  MPI_Comm_size(group, &all);
+  MPI_Comm_free(&same_node);
+  mpi_check(MPI_Allreduce(MPI_IN_PLACE, &together, 1, MPI_INT, MPI_MIN, group), "MPI_Allreduce",
+            name);
+  if (together < all)
+    throw CommError(
+        fmt::format("{}: its {} ranks do not share a node", name, all),
+        "the node transport needs all ranks of a group on one node; choose automatic or mpi");
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::string& name,
+                                                     const NodeOptions& options) {
+  refuse_other_nodes(group, name);
+  return std::make_unique<NodeCommunicator>(make_mpi_communicator(group, name, options.mpi), name,
+                                            options);
+}
+
+}  // namespace choir

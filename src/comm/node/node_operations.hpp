@@ -1,0 +1,62 @@
+#pragma once
+// The collectives in the windows of a node, one after another in the order of their starts. Every
+// rank announces each of them when it starts it, and does its share, in pieces, once all have
+// announced it.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/comm/node/node_rendezvous.hpp"
+
+namespace choir {
+
+class NodeOperations {
+ public:
+  /// Collective over `comm`, of which this is `rank` of `size`; `label` is for messages.
+  NodeOperations(MPI_Comm comm, int rank, int size, const std::string& label,
+                 const NodeOptions& options, std::shared_ptr<const NodeWindows> windows);
+
+  /// Number of the operation that begins next: 1, 2, ...
+  std::uint64_t next() const { return next_; }
+  /// Local: announces it. At most Communicator::kMaxInFlight are under way, which the caller sees
+  /// to.
+  std::uint64_t begin(const NodeCall& call);
+  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes
+  /// waits free of deadlock, for every rank works through the same list. CommError where ranks are
+  /// missing or do different things.
+  void complete(std::uint64_t sequence);
+  /// Goes on with them for at most a piece, without waiting; true when `sequence` is complete.
+  bool advance(std::uint64_t sequence);
+  void abandon() { meeting_.abandon(); }
+
+ private:
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+
+  /// `cursor` counts the bytes of this rank's share that are done.
+  struct Operation {
+    NodeCall call;
+    std::uint64_t sequence = 0;
+    std::size_t cursor = 0;
+    bool checked = false, shared = false;
+  };
+  Operation& at(std::uint64_t sequence) { return ring_[sequence % ring_.size()]; }
+  void check_same(Operation& operation);
+  void publish(Operation& operation);
+  bool work(Operation& operation, std::size_t budget);
+  bool reduce(Operation& operation, std::size_t budget);
+  bool collect(Operation& operation, std::size_t budget);
+
+  int rank_, size_;
+  std::size_t streaming_bytes_;
+  NodeRendezvous meeting_;
+  std::shared_ptr<const NodeWindows> windows_;
+  std::vector<const void*> inputs_;
+  std::vector<void*> outputs_;
+  std::array<Operation, Communicator::kMaxInFlight> ring_;
+  std::uint64_t next_ = 1;
+  std::uint64_t oldest_ = 1;  ///< first that is not complete
+};
+
+}  // namespace choir

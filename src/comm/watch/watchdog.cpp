@@ -1,0 +1,221 @@
+#include "choir/comm/watch/watchdog.hpp"
+
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "choir/comm/mpi/mpi_session.hpp"
+#include "choir/comm/watch/flight_exchange.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/process.hpp"
+#include "src/comm/watch/abort_hook.hpp"
+
+namespace choir {
+namespace {
+
+void say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+  std::fflush(stderr);
+}
+
+void report_and_abort(const std::string& report) {
+  say(report);
+  constexpr double kForHooks = 1;
+  if (!AbortHook::run_all(kForHooks)) say("choir: watchdog: NCCL could not be aborted in time");
+  MpiSession::abort(ExitCode::communication);
+}
+
+// Looks several times per time-out rather than at the exact moment, so that a beat need not wake
+// the thread, and often enough to see the dead.
+std::chrono::duration<double> interval_for(double timeout_seconds) {
+  constexpr double kLooks = 10, kShortest = 0.005, kLongest = 0.5;
+  return std::chrono::duration<double>(std::clamp(timeout_seconds / kLooks, kShortest, kLongest));
+}
+
+/// Returns why that failed, or "".
+std::string write_tables(const std::string& directory, const std::vector<RankFlight>& flights) {
+  mkdir(directory.c_str(), 0777);
+  const double now = now_seconds();
+  for (const RankFlight& rank : flights) {
+    const std::string path = fmt::format("{}/rank_{}.txt", directory, rank.world_rank);
+    // Another rank may end the job at any time and must not leave half a table behind.
+    const std::string part = fmt::format("{}.{}", path, getpid());
+    unlink(part.c_str());  // a pipe of that name would block
+    std::FILE* file = std::fopen(part.c_str(), "we");
+    if (file == nullptr) return fmt::format("cannot write {}: {}", part, std::strerror(errno));
+    std::fputs(flight_table(rank, now).c_str(), file);
+    if (std::fclose(file) != 0 || std::rename(part.c_str(), path.c_str()) != 0)
+      return fmt::format("cannot write {}: {}", path, std::strerror(errno));
+  }
+  return {};
+}
+
+}  // namespace
+
+Watchdog::Watchdog(Options options)
+    : options_(std::move(options)), usual_(options_.timeout_seconds) {
+  if (!on()) return;
+  if (options_.host.empty()) options_.host = host_name();
+  if (!options_.on_timeout) options_.on_timeout = report_and_abort;
+  if (!options_.on_line) options_.on_line = say;
+  thread_ = std::thread([this] { watch(); });
+}
+
+Watchdog::~Watchdog() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void Watchdog::beat(std::string_view phase, double timeout_seconds) {
+  begin(phase, timeout_seconds, false);
+}
+
+void Watchdog::await(std::string_view phase, double timeout_seconds) {
+  begin(phase, timeout_seconds, true);
+}
+
+void Watchdog::begin(std::string_view phase, double timeout_seconds, bool waiting) {
+  if (!on()) return;
+  const std::lock_guard lock(mutex_);
+  const std::size_t length = std::min<std::size_t>(phase.size(), 120);
+  std::memcpy(phase_, phase.data(), length);
+  phase_[length] = '\0';
+  if (options_.board) options_.board->publish(phase_, waiting);
+  beaten_at_ = now_seconds();
+  allowed_ = timeout_seconds > 0 ? timeout_seconds : usual_;
+  mention_at_ = beaten_at_ + options_.still_seconds;
+}
+
+void Watchdog::rest() {
+  if (!on()) return;
+  const std::lock_guard lock(mutex_);
+  allowed_ = 0;
+}
+
+void Watchdog::allow(double timeout_seconds) {
+  if (!on()) return;
+  const std::lock_guard lock(mutex_);
+  usual_ = timeout_seconds;
+}
+
+std::string Watchdog::silent_report(double silent) const {
+  std::string report = fmt::format(
+      "choir: watchdog: rank {} on {} made no progress for {} in phase \"{}\" (allowed: {})",
+      options_.rank, options_.host, format_duration(silent), phase_, format_duration(allowed_));
+  if (options_.board == nullptr) return report;
+  const std::string last = options_.board->behind();
+  if (!last.empty()) report += "; " + last;
+  const std::string who = culprits(options_.board->flights(), now_seconds());
+  if (!who.empty()) report += "; " + who;
+  return report;
+}
+
+std::string Watchdog::death_report(const std::string& death) const {
+  std::string report = fmt::format("choir: watchdog: rank {} on {} sees that {}", options_.rank,
+                                   options_.host, death);
+  const std::string who = culprits(options_.board->flights(), now_seconds());
+  return who.empty() ? report : report + "; " + who;
+}
+
+std::string Watchdog::still_text(double silent) const {
+  std::string text =
+      fmt::format("choir: rank {} on {} is still in phase \"{}\", {} (allowed: {})", options_.rank,
+                  options_.host, phase_, format_duration(silent), format_duration(allowed_));
+  const std::string behind = options_.board ? options_.board->behind() : "";
+  return behind.empty() ? text : text + "; " + behind;
+}
+
+// Whoever is first writes for the ranks of its node, and whoever comes next writes the same files
+// again. A file system that hangs must not hold the report back.
+std::string Watchdog::write_flights() const {
+  if (options_.directory.empty() || options_.board == nullptr) return {};
+  constexpr double kForFiles = 2;
+  const auto failure = std::make_shared<std::string>();
+  const bool done = run_bounded(
+      [failure, directory = options_.directory, flights = options_.board->flights(),
+       exchange = options_.exchange] {
+        *failure = write_tables(directory, flights);
+        if (failure->empty() && exchange) *failure = exchange->leave(flights);
+      },
+      kForFiles);
+  if (!done) return fmt::format("; writing to {} takes too long", options_.directory);
+  if (!failure->empty()) return "; " + *failure;
+  return fmt::format("; the last calls of each rank are in {}", options_.directory);
+}
+
+// What all nodes saw, or "" when another node puts that together or nobody can.
+std::string Watchdog::whole_report() const {
+  constexpr double kForFiles = 2;
+  const auto report = std::make_shared<std::string>();
+  const auto gather = [report, exchange = options_.exchange, seconds = options_.exchange_seconds] {
+    if (!exchange->claim()) return;
+    *report = "choir: watchdog: all nodes together: " +
+              report_of_all(exchange->gather(seconds), now_seconds());
+    exchange->keep(*report);
+  };
+  return run_bounded(gather, options_.exchange_seconds + kForFiles) ? *report : "";
+}
+
+// One rank speaks for its node, and the first of these speaks for all and ends the job; the others
+// give it the time to do so.
+void Watchdog::give_up(const std::string& report, bool all_know) {
+  constexpr const char* kEnd = "; stopping all ranks with exit code 5";
+  if (options_.exchange == nullptr || all_know) {
+    options_.on_timeout(report + write_flights() + kEnd);
+    return;
+  }
+  std::string last = report;
+  if (options_.board->first_to_report()) {
+    last += write_flights();
+    options_.on_line(last);
+    if (const std::string whole = whole_report(); !whole.empty()) {
+      options_.on_timeout(whole + kEnd);
+      return;
+    }
+  }
+  constexpr double kMore = 3;
+  std::unique_lock lock(mutex_);
+  const std::chrono::duration<double> others(options_.exchange_seconds + kMore);
+  if (wake_.wait_for(lock, others, [this] { return stop_; })) return;
+  lock.unlock();
+  options_.on_timeout(last + kEnd);
+}
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    wake_.wait_for(lock, interval_for(usual_));
+    if (options_.board) options_.board->tick();
+    if (stop_ || allowed_ <= 0) continue;
+    const double now = now_seconds(), silent = now - beaten_at_;
+    const std::string death = options_.board ? options_.board->dead() : "";
+    if (!death.empty() || silent > allowed_) {
+      const std::string report = death.empty() ? silent_report(silent) : death_report(death);
+      allowed_ = 0;
+      lock.unlock();
+      give_up(report, !death.empty());
+      lock.lock();
+    } else if (options_.still_seconds > 0 && now > mention_at_) {
+      mention_at_ = now + options_.still_seconds;
+      const std::string text = still_text(silent);
+      lock.unlock();
+      options_.on_line(text);
+      lock.lock();
+    }
+  }
+}
+
+}  // namespace choir

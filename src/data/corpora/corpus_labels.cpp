@@ -1,0 +1,169 @@
+#include "choir/data/corpora/corpus_labels.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/speech/label_file.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::ifstream open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || fs::is_directory(path))
+    throw DataError(fmt::format("cannot open '{}'", path),
+                    "texts are read from text files, NeMo manifests and folders that 'choir "
+                    "prepare audio' wrote");
+  return file;
+}
+
+bool is_manifest(const std::string& path) {
+  std::ifstream file = open(path);
+  std::string line;
+  while (std::getline(file, line))
+    if (!trim(line).empty()) return trim(line).front() == '{';
+  return false;
+}
+
+std::string text_of(const std::string& line, const std::string& path, std::int64_t number) {
+  const auto parsed = json_unless_broken(line);
+  if (!parsed.is_object())
+    throw DataError(fmt::format("{}:{} is not a JSON object", path, number + 1),
+                    "every line of a manifest is one, such as {\"audio_filepath\": ..., "
+                    "\"duration\": 1.5, \"text\": \"...\"}");
+  const auto text = parsed.find("text");
+  if (text == parsed.end() || text->is_null()) return "";
+  if (!text->is_string())
+    throw DataError(fmt::format("{}:{}: \"text\" is not a string", path, number + 1));
+  return text->get<std::string>();
+}
+
+void keep(std::vector<std::string>& texts, std::string_view text) {
+  text = trim(text);
+  if (!text.empty()) texts.emplace_back(text);
+}
+
+}  // namespace
+
+void read_manifest_texts(const std::string& path,
+                         const std::function<void(std::int64_t, std::string&&)>& use) {
+  std::ifstream file = open(path);
+  std::string line;
+  for (std::int64_t number = 0; std::getline(file, line); ++number)
+    use(number, text_of(line, path, number));
+}
+
+std::vector<std::string> read_corpus_texts(const std::vector<std::string>& paths) {
+  std::vector<std::string> texts;
+  for (const std::string& given : paths) {
+    const std::string path = fs::is_directory(given) ? given + "/manifest.jsonl" : given;
+    const std::size_t before = texts.size();
+    if (is_manifest(path)) {
+      read_manifest_texts(path, [&](std::int64_t, std::string&& text) { keep(texts, text); });
+    } else {
+      std::ifstream file = open(path);
+      for (std::string line; std::getline(file, line);) keep(texts, line);
+    }
+    if (texts.size() == before) throw DataError(fmt::format("there is no text in '{}'", path));
+  }
+  return texts;
+}
+
+namespace {
+
+constexpr std::size_t kNamed = 5;            // bad utterances shown
+constexpr std::int64_t kMostBadShare = 100;  // one in so many
+constexpr std::size_t kShownBytes = 80;
+
+std::vector<std::string> texts_of(const AudioCatalog& catalog) {
+  std::vector<std::string> texts;
+  texts.reserve(static_cast<std::size_t>(catalog.size()));
+  const std::string path = catalog.folder() + "/manifest.jsonl";
+  read_manifest_texts(path,
+                      [&](std::int64_t, std::string&& text) { texts.push_back(std::move(text)); });
+  if (std::ssize(texts) != catalog.size())
+    throw DataError(fmt::format("'{}' has {} lines, its index {} utterances", path, texts.size(),
+                                catalog.size()),
+                    "pack the audio again with 'choir prepare audio'");
+  return texts;
+}
+
+std::string name_bad(std::size_t line, const std::string& text, const std::string& unknown) {
+  const bool cut = text.size() > kShownBytes;
+  return fmt::format("line {}: {} in \"{}{}\"", line + 1, unknown, text.substr(0, kShownBytes),
+                     cut ? "..." : "");
+}
+
+void judge(const LabelSummary& summary, OnBad on_bad) {
+  if (summary.bad == 0) return;
+  const bool few = summary.bad * kMostBadShare <= summary.utterances;
+  if (on_bad == OnBad::skip && few) return;
+  throw DataError(
+      fmt::format("{} of {} utterances have characters outside the vocabulary{}:\n  {}",
+                  summary.bad, summary.utterances,
+                  on_bad == OnBad::skip ? ", more than the 1 % that may be skipped" : "",
+                  join(summary.first_bad, "\n  ")),
+      on_bad == OnBad::skip || !few
+          ? "normalise the texts, or make the tokenizer of these texts too"
+          : "--on-bad skip leaves them out; or make the tokenizer of these texts too");
+}
+
+}  // namespace
+
+std::string units_path(const std::string& folder, const std::string& name) {
+  return fmt::format("{}/tokenizer.{}.json", folder, name);
+}
+
+LabelSummary write_labels(const std::string& folder, const Vocabulary& vocabulary,
+                          const std::string& name, OnBad on_bad) {
+  LabelSummary summary;
+  summary.labels_path = LabelFile::path(folder, name);
+  summary.units_path = units_path(folder, name);
+  const AudioCatalog catalog = AudioCatalog::open(folder);
+  const std::vector<std::string> texts = texts_of(catalog);
+  std::vector<Vocabulary::Encoded> encoded(texts.size());
+#pragma omp parallel for schedule(static)
+  for (std::size_t i = 0; i < texts.size(); ++i) encoded[i] = vocabulary.try_encode(texts[i]);
+
+  std::vector<std::vector<std::int32_t>> ids(texts.size());
+  std::vector<bool> bad(texts.size());
+  summary.utterances = catalog.size();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].empty()) ++summary.without_text;
+    bad[i] = !encoded[i].unknown.empty();
+    if (bad[i]) {
+      ++summary.bad;
+      if (summary.first_bad.size() < kNamed)
+        summary.first_bad.push_back(name_bad(i, texts[i], encoded[i].unknown));
+      continue;
+    }
+    ids[i] = std::move(encoded[i].ids);
+    summary.ids += std::ssize(ids[i]);
+    summary.letters += catalog[static_cast<std::int64_t>(i)].text_letters;
+  }
+  judge(summary, on_bad);
+  vocabulary.save(summary.units_path);
+  LabelFile::write(folder, name, catalog.hash(), vocabulary.hash(), vocabulary.size(), ids, bad);
+  return summary;
+}
+
+std::string LabelSummary::to_string() const {
+  std::string text =
+      fmt::format("utterances  {}, {} without text\nids         {}, {:.2f} characters per token\n",
+                  format_count(utterances), format_count(without_text), format_count(ids),
+                  ids == 0 ? 0.0 : static_cast<double>(letters) / static_cast<double>(ids));
+  if (bad > 0)
+    text += fmt::format("left out    {} with characters outside the vocabulary:\n  {}\n",
+                        format_count(bad), join(first_bad, "\n  "));
+  return text + fmt::format("written     {}\n            {}", labels_path, units_path);
+}
+
+}  // namespace choir

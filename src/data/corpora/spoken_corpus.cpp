@@ -1,0 +1,261 @@
+#include "choir/data/corpora/spoken_corpus.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <exception>
+#include <filesystem>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/progress_line.hpp"
+#include "src/data/audio/waveform.hpp"
+#include "src/data/posix_file.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr std::array kSplits{CorpusSplit::train, CorpusSplit::val, CorpusSplit::val_voices};
+constexpr const char* kReport = "/corpus.json";
+
+CorpusReport::Part& part_of(CorpusReport& report, CorpusSplit split) {
+  return report.parts[static_cast<int>(split)];
+}
+const CorpusReport::Part& part_of(const CorpusReport& report, CorpusSplit split) {
+  return report.parts[static_cast<int>(split)];
+}
+
+std::string manifest_path(const std::string& folder, CorpusSplit split) {
+  return folder + "/" + name_of(split) + ".json";
+}
+
+std::string line_of(const CorpusEntry& entry) {
+  Json line;
+  line["audio_filepath"] = entry.audio;
+  line["offset"] = static_cast<double>(entry.offset_ms) / 1000;
+  line["duration"] = entry.duration;
+  line["text"] = entry.text;
+  line["speaker"] = entry.speaker;
+  line["lang"] = "en";
+  return dumped(line) + "\n";
+}
+
+bool read_report(const std::string& folder, const std::string& request, CorpusReport& report) {
+  if (!fs::exists(folder + kReport)) return false;
+  const Json json = Json::parse(read_whole_file(folder + kReport), nullptr, false);
+  if (!json.is_object() || dumped(json.value("request", Json())) != request) return false;
+  report.request = request;
+  report.made = false;
+  for (const CorpusSplit split : kSplits) {
+    const Json part = json.value(name_of(split), Json::object());
+    part_of(report, split) = {part.value("utterances", std::int64_t{0}),
+                              part.value("seconds", 0.0)};
+    if (part_of(report, split).utterances > 0 && !fs::exists(manifest_path(folder, split)))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string name_of(CorpusSplit split) {
+  return split == CorpusSplit::train ? "train" : split == CorpusSplit::val ? "val" : "val_voices";
+}
+
+bool find_corpus(const std::string& folder, const std::string& request, CorpusReport& report) {
+  if (read_report(folder, request, report)) return true;
+  std::error_code failure;
+  fs::create_directories(folder, failure);
+  if (failure) throw StorageError(fmt::format("cannot create '{}': {}", folder, failure.message()));
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name == "audio" || name == "corpus.json" ||
+                      std::any_of(kSplits.begin(), kSplits.end(), [&](CorpusSplit split) {
+                        return name == name_of(split) + ".json";
+                      });
+    if (!ours)
+      throw DataError(
+          fmt::format("folder '{}' holds '{}', which is no part of a corpus", folder, name),
+          "name an empty or a new folder");
+    old.push_back(entry.path());
+  }
+  // The report first: half of a corpus is none.
+  fs::remove(folder + kReport, failure);
+  for (const fs::path& path : old) {
+    fs::remove_all(path, failure);
+    if (failure)
+      throw StorageError(fmt::format("cannot remove '{}': {}", path.string(), failure.message()));
+  }
+  return false;
+}
+
+CorpusReport finish_corpus(const std::string& folder, const std::string& request,
+                           const std::vector<CorpusEntry>& entries) {
+  CorpusReport report;
+  report.request = request;
+  std::array<std::string, kCorpusSplits> manifests;
+  for (const CorpusEntry& entry : entries) {
+    CorpusReport::Part& part = part_of(report, entry.split);
+    ++part.utterances;
+    part.seconds += entry.duration;
+    manifests[static_cast<std::size_t>(entry.split)] += line_of(entry);
+  }
+  Json json;
+  json["request"] = Json::parse(request);
+  for (const CorpusSplit split : kSplits) {
+    CorpusReport::Part& part = part_of(report, split);
+    const std::string& manifest = manifests[static_cast<std::size_t>(split)];
+    if (!manifest.empty()) write_whole_file(manifest_path(folder, split), manifest);
+    part.seconds = std::round(part.seconds * 1000) / 1000;  // no dust of the sum
+    json[name_of(split)] = {{"utterances", part.utterances}, {"seconds", part.seconds}};
+  }
+  write_whole_file(folder + kReport, dumped(json, 1) + "\n");
+  return report;
+}
+
+std::string CorpusReport::to_string(const std::string& folder) const {
+  std::string text = made ? "" : "It is there already.\n";
+  for (const CorpusSplit split : kSplits) {
+    const Part& part = part_of(*this, split);
+    if (part.utterances > 0)
+      text += fmt::format("{:<12}{}, {:.2f} minutes: {}\n", name_of(split),
+                          counted(part.utterances, "utterance"), part.seconds / 60,
+                          manifest_path(folder, split));
+  }
+  return note.empty() ? text : text + note + "\n";
+}
+
+namespace {
+
+constexpr std::int64_t kSamplesPerMs = kSpokenRate / 1000;
+constexpr std::int64_t kHeaderBytes = 44;
+
+std::string part_name(std::int64_t part) {
+  return fmt::format("audio/part_{:05}.wav", part);
+}
+
+/// Speaks the lines of one part and writes its file; the milliseconds of each.
+std::vector<std::int64_t> speak_part(const std::string& folder, const SpokenPlan& plan,
+                                     std::int64_t part) {
+  std::vector<std::vector<std::int16_t>> spoken(kLinesPerPart);
+  std::vector<std::exception_ptr> failures(kLinesPerPart);
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t i = 0; i < kLinesPerPart; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    try {
+      spoken[at] = speak(plan.line(part * kLinesPerPart + i).spoken, plan.seed);
+    } catch (...) {
+      failures[at] = std::current_exception();
+    }
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  std::vector<std::int64_t> lengths;
+  std::string bytes;
+  for (const auto& samples : spoken) {
+    lengths.push_back(std::ssize(samples) / kSamplesPerMs);
+    bytes.append(reinterpret_cast<const char*>(samples.data()), samples.size() * 2);
+  }
+  bytes.insert(0, wav_header(kSpokenRate, static_cast<std::int64_t>(bytes.size() / 2)));
+  PosixFile file = PosixFile::for_writing(folder + "/" + part_name(part));
+  file.write_at(bytes.data(), bytes.size(), 0);
+  return lengths;
+}
+
+/// Parts beyond `lines` are removed, and the last one is cut.
+void cut_parts(const std::string& folder, const std::vector<std::int64_t>& lengths,
+               std::int64_t lines) {
+  const std::int64_t parts = std::ssize(lengths) / kLinesPerPart;
+  const std::int64_t last = (lines - 1) / kLinesPerPart;
+  std::error_code failure;
+  for (std::int64_t part = last + 1; part < parts && !failure; ++part)
+    fs::remove(folder + "/" + part_name(part), failure);
+  std::int64_t samples = 0;
+  for (std::int64_t i = last * kLinesPerPart; i < lines; ++i)
+    samples += lengths[static_cast<std::size_t>(i)] * kSamplesPerMs;
+  const std::string path = folder + "/" + part_name(last);
+  if (failure) throw StorageError(fmt::format("cannot cut '{}': {}", path, failure.message()));
+  std::string whole = wav_header(kSpokenRate, samples);
+  whole.resize(kHeaderBytes + static_cast<std::size_t>(samples) * 2);
+  PosixFile::for_reading(path).read_at(whole.data() + kHeaderBytes, whole.size() - kHeaderBytes,
+                                       kHeaderBytes);
+  PosixFile file = PosixFile::for_writing(path);
+  file.write_at(whole.data(), whole.size(), 0);
+}
+
+std::vector<CorpusEntry> entries_of(const SpokenPlan& plan,
+                                    const std::vector<std::int64_t>& lengths, std::int64_t lines) {
+  std::vector<CorpusEntry> entries;
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < lines; ++i) {
+    if (i % kLinesPerPart == 0) offset = 0;
+    const std::int64_t length = lengths[static_cast<std::size_t>(i)];
+    const SpokenPlan::Line line = plan.line(i);
+    entries.push_back({line.split, part_name(i / kLinesPerPart), offset,
+                       static_cast<double>(length) / 1000, line.spoken.text, line.spoken.voice});
+    offset += length;
+  }
+  return entries;
+}
+
+/// How many lines reach `target`; 0 when those that are spoken do not.
+std::int64_t lines_for(const std::vector<std::int64_t>& lengths, std::int64_t target) {
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    total += lengths[i];
+    if (total >= target) return static_cast<std::int64_t>(i) + 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+CorpusReport speak_corpus(Communicator& world, const std::string& folder, const SpokenPlan& plan,
+                          Logger& log) {
+  std::string version;
+  together(world, [&] { version = espeak_version(); });
+  require_equal(world, crc32c(version.data(), version.size()), "the version of espeak-ng");
+  CorpusReport report;
+  std::int64_t found = 0;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    found = find_corpus(folder, plan.request, report);
+    if (found == 0) fs::create_directories(folder + "/audio");
+  });
+  world.broadcast(&found, sizeof found, 0);
+  if (found != 0) return report;
+
+  const auto target = static_cast<std::int64_t>(plan.hours * 3600 * 1000);
+  ProgressLine progress(log, "speaking");
+  std::vector<std::int64_t> lengths;
+  std::int64_t lines = 0, total = 0;
+  for (std::int64_t first = 0; lines == 0; first += world.size()) {
+    std::vector<std::int64_t> wave(static_cast<std::size_t>(world.size()) * kLinesPerPart);
+    const std::size_t mine = static_cast<std::size_t>(world.rank()) * kLinesPerPart;
+    together(world, [&] {
+      const auto spoken = speak_part(folder, plan, first + world.rank());
+      std::copy(spoken.begin(), spoken.end(), wave.begin() + static_cast<std::ptrdiff_t>(mine));
+    });
+    world.all_gather(wave.data(), kLinesPerPart, DType::i64);
+    for (const std::int64_t length : wave) total += length;
+    lengths.insert(lengths.end(), wave.begin(), wave.end());
+    lines = lines_for(lengths, target);
+    progress.at(std::min(total, target), target);
+  }
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    cut_parts(folder, lengths, lines);
+    report = finish_corpus(folder, plan.request, entries_of(plan, lengths, lines));
+  });
+  return report;
+}
+
+}  // namespace choir

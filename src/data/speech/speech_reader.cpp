@@ -1,0 +1,257 @@
+#include "src/data/speech/speech_reader.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+bool SpeechDamage::add(std::int64_t utterance, const std::string& line) {
+  const std::lock_guard lock(mutex_);
+  if (!utterances_.insert(utterance).second) return false;
+  lines_.push_back(line);
+  return true;
+}
+
+std::int64_t SpeechDamage::count() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(utterances_);
+}
+
+std::vector<std::string> SpeechDamage::take_lines() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(lines_, {});
+}
+
+SpeechRowReader::SpeechRowReader(Communicator& comm, const std::string& name,
+                                 const SpeechCorpus& corpus, const SpeechDataConfig& config,
+                                 std::span<const SpeechShape> shapes, SpeechDamage& damage)
+    : corpus_(corpus), on_bad_(config.on_bad), bad_cap_(config.bad_cap), damage_(damage) {
+  std::int64_t rows = 1, samples = 1;
+  for (const SpeechShape& shape : shapes) {
+    rows = std::max(rows, shape.utterances);
+    samples = std::max(samples, shape.utterances * shape.samples);
+  }
+  damaged_.resize(static_cast<std::size_t>(rows));
+  extents_.reserve(damaged_.size());
+  broken_.reserve(damaged_.size());
+  if (config.peers != nullptr && config.peers->size() > 1) {
+    peers_ = config.peers->duplicate(name + ".peers");
+    sharers_ = std::make_unique<MpiGroup>(*peers_);
+    if (peers_->rank() != 0) return;
+  }
+  comm_ = comm.duplicate(name);
+  readers_ = std::make_unique<MpiGroup>(*comm_);
+  reader_ = make_reader(*comm_, corpus.audio(), config.reader, samples, rows);
+}
+
+void SpeechRowReader::abandon() {
+  if (sharers_) sharers_->abandon();
+  if (readers_) readers_->abandon();
+  if (reader_) reader_->abandon();
+}
+
+void SpeechRowReader::read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to) {
+  to.lay_out(rows, corpus_);
+  std::fill(damaged_.begin(), damaged_.end(), 0);
+  if (!sharers_) {
+    read_files(to);
+  } else {
+    sharers_->agree([&] {
+      if (reader_) read_files(to);
+    });
+    broadcast(to);
+  }
+  for (std::int64_t r = 0; r < std::ssize(rows); ++r)
+    if (damaged_[static_cast<std::size_t>(r)] != 0) to.empty_row(r);
+}
+
+void SpeechRowReader::read_files(SpeechBatchBuffer& to) {
+  extents_.clear();
+  for (const SpeechRow& row : to.rows) extents_.push_back(corpus_.extent(row.item));
+  const auto* packed = static_cast<const char*>(reader_->read(extents_));
+  std::int64_t most = 0;
+  readers_->agree(
+      [&] {
+        unpack(packed, to);
+        most = std::ssize(broken_);
+        if (most > 0 && on_bad_ == OnBad::stop)
+          throw DataError(fmt::format("{} is damaged: its samples do not match their checksum",
+                                      corpus_.place_of(broken_.front())),
+                          "copy or prepare the audio again, or set data.on_bad to skip");
+      },
+      {&most, 1});
+  if (most > 0) tell_damage(most);
+}
+
+void SpeechRowReader::unpack(const char* packed, SpeechBatchBuffer& to) {
+  broken_.clear();
+  const std::int64_t s = to.batch.audio.shape[1];
+  auto* audio = to.batch.audio.as<std::uint16_t>();
+  if (to.rows.empty()) std::fill_n(audio, s, 0);
+  for (std::size_t r = 0; r < to.rows.size(); ++r, audio += s) {
+    const SpeechItem& item = to.rows[r].item;
+    const std::size_t bytes = static_cast<std::size_t>(item.samples) * sizeof(std::uint16_t);
+    std::memcpy(audio, packed, bytes);
+    std::fill(audio + item.samples, audio + s, 0);
+    if (crc32c(packed, bytes) != corpus_.crc(item)) {
+      damaged_[r] = 1;
+      broken_.push_back(item);
+    }
+    packed += bytes;
+  }
+}
+
+// Seldom: all ranks that read learn what each of them found, so that they count the same.
+void SpeechRowReader::tell_damage(std::int64_t most) {
+  const auto width = static_cast<std::size_t>(2 * most);
+  const auto ranks = static_cast<std::size_t>(readers_->size());
+  std::vector<std::int32_t> mine(width, -1), all(width * ranks, -1);
+  for (std::size_t i = 0; i < broken_.size(); ++i) {
+    mine[2 * i] = broken_[i].leaf;
+    mine[2 * i + 1] = broken_[i].utterance;
+  }
+  MPI_Request request;
+  mpi_check(MPI_Iallgather(mine.data(), static_cast<int>(width), MPI_INT32_T, all.data(),
+                           static_cast<int>(width), MPI_INT32_T, readers_->all(), &request),
+            "MPI_Iallgather");
+  readers_->wait(request);
+  SpeechItem item;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] < 0) continue;
+    item = {all[i], all[i + 1], 0, 0};
+    damage_.add(corpus_.number(item),
+                fmt::format("{} is damaged and left out", corpus_.place_of(item)));
+  }
+  const std::int64_t count = damage_.count();
+  if (static_cast<double>(count) <= bad_cap_ * static_cast<double>(corpus_.utterances())) return;
+  readers_->agree([&] {
+    throw DataError(
+        fmt::format("{} of {} utterances are damaged, more than {:g} %; at last {}", count,
+                    corpus_.utterances(), 100 * bad_cap_, corpus_.place_of(item)),
+        "copy or prepare the audio again");
+  });
+}
+
+void SpeechRowReader::broadcast(SpeechBatchBuffer& to) {
+  if (to.rows.empty()) {
+    std::fill_n(to.batch.audio.as<std::uint16_t>(), to.batch.audio.count(), 0);
+    return;
+  }
+  const auto send = [&](void* data, std::int64_t count, MPI_Datatype type) {
+    CHOIR_CHECK(count <= std::numeric_limits<int>::max(), "{} items in one message", count);
+    MPI_Request request;
+    mpi_check(MPI_Ibcast(data, static_cast<int>(count), type, 0, sharers_->all(), &request),
+              "MPI_Ibcast", peers_->name());
+    sharers_->wait(request);
+  };
+  send(to.batch.audio.data, to.batch.audio.count(), MPI_UINT16_T);
+  send(damaged_.data(), std::ssize(to.rows), MPI_INT32_T);
+}
+
+namespace {
+
+SpeechCorpusOptions options_of(const SpeechDataConfig& config, const SpeechEvalSet& set,
+                               int sample_rate, std::uint64_t tokenizer_hash) {
+  SpeechCorpusOptions options;
+  options.labels = config.labels;
+  options.sample_rate = sample_rate;
+  options.tokenizer_hash = tokenizer_hash;
+  options.frames = config.frames;
+  options.filter = set.filter;
+  options.validation = true;
+  options.on_bad = config.on_bad;
+  options.bad_cap = config.bad_cap;
+  options.verify_bytes = config.verify_bytes;
+  options.what = fmt::format("validation set '{}'", set.name);
+  return options;
+}
+
+std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set) {
+  CHOIR_CHECK(set.tags.empty() || set.tags.size() == set.folders.size(), "{} tags of {} folders",
+              set.tags.size(), set.folders.size());
+  std::vector<SpeechLeaf> leaves = leaves_of(SpeechMix::of_folders(set.folders));
+  for (std::size_t i = 0; i < set.tags.size(); ++i) leaves[i].tags = set.tags[i];
+  return leaves;
+}
+
+}  // namespace
+
+SpeechEvaluation::SpeechEvaluation(Communicator& comm, const SpeechDataConfig& config,
+                                   const SpeechEvalSet& set, int sample_rate,
+                                   std::uint64_t tokenizer_hash)
+    : name_(set.name),
+      rank_(comm.rank()),
+      ranks_(comm.size()),
+      leaves_(leaves_of(set)),
+      corpus_(SpeechCorpus::load(comm, config.peers, leaves_,
+                                 options_of(config, set, sample_rate, tokenizer_hash))) {
+  choose(set.limit);
+  cut(config, set.batch_duration > 0 ? set.batch_duration : config.batching.batch_duration);
+  buffer_ = std::make_unique<SpeechBatchBuffer>(shapes_, config.frames);
+  reader_ = std::make_unique<SpeechRowReader>(comm, "data.eval." + name_, corpus_, config, shapes_,
+                                              damage_);
+}
+
+// Evenly spread over the set, then the longest first: equal lengths go together, and what needs
+// most memory is met at once.
+void SpeechEvaluation::choose(std::int64_t limit) {
+  for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
+    for (const SpeechItem& item : corpus_.items(leaf)) rows_.push_back({item, 0});
+  const std::int64_t n = std::ssize(rows_);
+  if (limit > 0 && limit < n) {
+    for (std::int64_t i = 0; i < limit; ++i)
+      rows_[static_cast<std::size_t>(i)] = rows_[static_cast<std::size_t>(i * n / limit)];
+    rows_.resize(static_cast<std::size_t>(limit));
+  }
+  std::stable_sort(rows_.begin(), rows_.end(), [](const SpeechRow& a, const SpeechRow& b) {
+    return a.item.samples > b.item.samples;
+  });
+  for (const SpeechRow& row : rows_) targets_ += row.item.labels;
+}
+
+void SpeechEvaluation::cut(const SpeechDataConfig& config, double batch_duration) {
+  const SpeechBucketOptions& o = config.batching;
+  const auto effective = [&](std::int32_t samples) {
+    const double d = static_cast<double>(samples) / corpus_.sample_rate();
+    return o.quadratic_duration > 0 ? d + d * d / o.quadratic_duration : d;
+  };
+  begins_ = {0};
+  for (std::size_t first = 0; first < rows_.size();) {
+    const std::int32_t longest = rows_[first].item.samples;
+    auto count = static_cast<std::size_t>(std::max(1.0, batch_duration / effective(longest)));
+    if (o.max_samples > 0) count = std::min(count, static_cast<std::size_t>(o.max_samples));
+    count = std::min(count, rows_.size() - first);
+    std::int64_t labels = 1;
+    for (std::size_t i = first; i < first + count; ++i)
+      labels = std::max<std::int64_t>(labels, rows_[i].item.labels);
+    shapes_.push_back({static_cast<std::int64_t>(count), config.frames.padded(longest), labels});
+    first += count;
+    begins_.push_back(static_cast<std::int64_t>(first));
+  }
+}
+
+std::size_t SpeechEvaluation::bytes() const {
+  return buffer_->bytes() + (reader_->reader() != nullptr ? reader_->reader()->bytes() : 0);
+}
+
+const SpeechBatch& SpeechEvaluation::batch(std::int64_t call) {
+  const std::int64_t e = call * ranks_ + rank_;
+  std::span<const SpeechRow> rows;
+  if (e < std::ssize(shapes_)) {
+    const auto first = static_cast<std::size_t>(begins_[static_cast<std::size_t>(e)]);
+    const auto end = static_cast<std::size_t>(begins_[static_cast<std::size_t>(e) + 1]);
+    rows = std::span(rows_).subspan(first, end - first);
+  }
+  reader_->read(rows, *buffer_);
+  buffer_->batch.micro_batch = e;
+  buffer_->batch.step_targets = targets_;
+  return buffer_->batch;
+}
+
+}  // namespace choir

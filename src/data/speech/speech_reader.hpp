@@ -1,0 +1,98 @@
+#pragma once
+// Reads the audio of micro-batches, checks it, and hands it to ranks that take the same; and a
+// validation set of speech, cut into micro-batches that are read so.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "choir/data/speech/speech_batch.hpp"
+#include "choir/data/speech/speech_dataset.hpp"
+#include "src/data/tokens/mpi_group.hpp"
+
+namespace choir {
+
+/// What was found damaged while reading; the same on all ranks that read. Safe from any thread.
+class SpeechDamage {
+ public:
+  /// True where it was not known.
+  bool add(std::int64_t utterance, const std::string& line);
+  std::int64_t count() const;
+  std::vector<std::string> take_lines();
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<std::int64_t> utterances_;
+  std::vector<std::string> lines_;
+};
+
+class SpeechRowReader {
+ public:
+  /// Collective over config.peers, and on those that read over `comm`. `shapes`: of the
+  /// micro-batches to come.
+  SpeechRowReader(Communicator& comm, const std::string& name, const SpeechCorpus& corpus,
+                  const SpeechDataConfig& config, std::span<const SpeechShape> shapes,
+                  SpeechDamage& damage);
+  /// Collective. Lays out and fills the batch of these rows (none: an empty micro-batch). Throws on
+  /// all ranks.
+  void read(std::span<const SpeechRow> rows, SpeechBatchBuffer& to);
+  void abandon();
+  const TokenReader* reader() const { return reader_.get(); }
+
+ private:
+  void read_files(SpeechBatchBuffer& to);
+  void unpack(const char* packed, SpeechBatchBuffer& to);
+  void tell_damage(std::int64_t most);
+  void broadcast(SpeechBatchBuffer& to);
+
+  const SpeechCorpus& corpus_;
+  OnBad on_bad_;
+  double bad_cap_;
+  SpeechDamage& damage_;
+  std::unique_ptr<Communicator> comm_, peers_;  // outlive what uses them
+  std::unique_ptr<MpiGroup> readers_, sharers_;
+  std::unique_ptr<TokenReader> reader_;
+  std::vector<TokenExtent> extents_;
+  std::vector<std::int32_t> damaged_;  // of the rows of this micro-batch
+  std::vector<SpeechItem> broken_;     // ... of this rank
+};
+
+/// One validation set: its utterances in micro-batches.
+class SpeechEvaluation {
+ public:
+  /// Collective. Throws as SpeechDataset::open.
+  SpeechEvaluation(Communicator& comm, const SpeechDataConfig& config, const SpeechEvalSet& set,
+                   int sample_rate, std::uint64_t tokenizer_hash);
+
+  const std::string& name() const { return name_; }
+  const std::vector<SpeechLeaf>& leaves() const { return leaves_; }
+  const SpeechCorpus& corpus() const { return corpus_; }
+  std::int64_t utterances() const { return std::ssize(rows_); }
+  std::int64_t calls() const { return (std::ssize(shapes_) + ranks_ - 1) / ranks_; }
+  /// The shape of every micro-batch.
+  const std::vector<SpeechShape>& shapes() const { return shapes_; }
+  std::size_t bytes() const;
+  /// Collective.
+  const SpeechBatch& batch(std::int64_t call);
+  SpeechDamage& damage() { return damage_; }
+
+ private:
+  void choose(std::int64_t limit);
+  void cut(const SpeechDataConfig& config, double batch_duration);
+
+  std::string name_;
+  int rank_, ranks_;
+  std::vector<SpeechLeaf> leaves_;
+  SpeechCorpus corpus_;
+  std::vector<SpeechRow> rows_;
+  std::vector<std::int64_t> begins_;
+  std::vector<SpeechShape> shapes_;
+  std::int64_t targets_ = 0;
+  SpeechDamage damage_;
+  std::unique_ptr<SpeechBatchBuffer> buffer_;
+  std::unique_ptr<SpeechRowReader> reader_;
+};
+
+}  // namespace choir

@@ -1,0 +1,273 @@
+#include "choir/data/vocabulary/bpe_tokenizer.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include "choir/core/capped_text.hpp"
+#include "choir/core/error.hpp"
+#include "src/data/vocabulary/nfc.hpp"
+#include "src/data/vocabulary/tokenizer_json.hpp"
+#include "src/data/vocabulary/utf8_scan.hpp"
+
+namespace choir {
+namespace {
+
+std::uint64_t hash_of(const std::vector<std::string>& entries) {
+  std::uint64_t h = 0xcbf29ce484222325ull;
+  const auto mix = [&](unsigned char byte) { h = (h ^ byte) * 0x100000001b3ull; };
+  for (const std::string& entry : entries) {
+    for (int shift = 0; shift < 32; shift += 8)
+      mix(static_cast<unsigned char>(entry.size() >> shift));
+    for (const char c : entry) mix(static_cast<unsigned char>(c));
+  }
+  return h == 0 ? 1 : h;
+}
+
+std::unordered_map<std::string, std::int32_t> whole_pieces(const TokenizerJson& file) {
+  std::unordered_map<std::string, std::int32_t> whole;
+  if (!file.ignore_merges) return whole;
+  for (std::size_t id = 0; id < file.bytes.size(); ++id)
+    if (!file.bytes[id].empty()) whole.emplace(file.bytes[id], static_cast<std::int32_t>(id));
+  for (const AddedToken& token : file.added) whole.erase(token.content);
+  return whole;
+}
+
+}  // namespace
+
+struct BpeTokenizer::Tables {
+  Tables(std::string text, TokenizerJson parts)
+      : json(std::move(text)),
+        file(std::move(parts)),
+        bpe(file.byte_ids, file.merges, whole_pieces(file)),
+        hash(hash_of(file.bytes)),
+        special(file.bytes.size()),
+        all_bytes(std::find(file.byte_ids.begin(), file.byte_ids.end(), -1) ==
+                  file.byte_ids.end()) {
+    for (const AddedToken& token : file.added) {
+      // Without a normaliser both kinds are looked for in the same text, but not together.
+      if (token.normalized) {
+        normal_tokens.add(token, file.nfc ? nfc(token.content) : token.content);
+      } else {
+        raw_tokens.add(token, token.content);
+      }
+      special[static_cast<std::size_t>(token.id)] = token.special;
+      single_words |= token.single_word;
+    }
+  }
+
+  std::string json;
+  TokenizerJson file;
+  ByteLevelBpe bpe;
+  std::uint64_t hash;
+  std::vector<bool> special;
+  bool all_bytes;
+  bool single_words = false;  ///< some added token asks what stands in front of it
+  AddedTokenFinder raw_tokens, normal_tokens;
+};
+
+namespace {
+
+/// The front of `text` in which matches are certain, whatever follows: neither they nor the blanks
+/// that they take along reach the end.
+std::size_t certain_matches(const AddedTokenFinder& finder, std::string_view text) {
+  constexpr std::size_t kOneCharacter = 4;
+  const std::size_t end = before_trailing_blanks(text), held = finder.longest() + kOneCharacter;
+  return end > held ? previous_character(text, end - held + 1) : 0;
+}
+
+}  // namespace
+
+/// A text on its way to ids: stretches between added tokens, normalised, between added tokens of
+/// the normalised text, and pieces. When more follows it goes as far as everything is certain, and
+/// what counts is the last place where the rest can begin as if nothing stood in front of it.
+class BpeTokenizer::Run {
+ public:
+  Run(const Tables& tables, std::string_view text, std::string_view source, std::int64_t base,
+      bool more, bool special, PieceCache& cache, std::vector<std::int32_t>& ids)
+      : tables_(tables),
+        source_(source),
+        base_(base),
+        text_(text),
+        more_(more),
+        special_(special),
+        cache_(cache),
+        ids_(ids),
+        good_ids_(ids.size()) {}
+
+  std::size_t go() {
+    between(tables_.raw_tokens, text_, more_,
+            [&](std::string_view stretch, bool more) { encode_stretch(stretch, more); });
+    if (!more_) return text_.size();
+    ids_.resize(good_ids_);
+    return good_place_;
+  }
+
+ private:
+  template <class Encode>
+  void between(const AddedTokenFinder& finder, std::string_view text, bool more,
+               const Encode& encode) {
+    if (finder.empty()) return encode(text, more);
+    const std::size_t certain = more ? certain_matches(finder, text) : text.size();
+    std::size_t done = 0;
+    for (const AddedTokenFinder::Match& match : finder.find(text, special_)) {
+      if (match.from >= certain) break;
+      if (match.begin > done) encode(text.substr(done, match.begin - done), false);
+      ids_.push_back(match.id);
+      done = match.end;
+      mark(text.data() + done);
+    }
+    if (done < certain) encode(text.substr(done, certain - done), more);
+  }
+
+  void encode_stretch(std::string_view stretch, bool more) {
+    if (!tables_.file.nfc) return encode_normal(stretch, more);
+    if (more) stretch = stretch.substr(0, nfc_certain_end(stretch));
+    const NfcText normal(stretch);
+    normal_ = &normal;
+    stretch_ = stretch;
+    encode_normal(normal.text(), more);
+    normal_ = nullptr;
+  }
+
+  void encode_normal(std::string_view stretch, bool more) {
+    between(tables_.normal_tokens, stretch, more,
+            [&](std::string_view plain, bool cut) { encode_plain(plain, cut); });
+  }
+
+  void encode_plain(std::string_view plain, bool more) {
+    const auto encode = [&](std::string_view piece) {
+      if (!tables_.all_bytes) check_bytes(piece);
+      tables_.bpe.encode(piece, cache_, ids_);
+      if (more_) mark(piece.data() + piece.size());
+    };
+    if (more) {
+      tables_.file.pre_tokenizer.split_part(plain, encode);
+    } else {
+      tables_.file.pre_tokenizer.split(plain, encode);
+    }
+  }
+
+  /// Vocabularies made from text alone lack the bytes that it did not have.
+  void check_bytes(std::string_view piece) const {
+    for (const char& c : piece) {
+      const auto byte = static_cast<unsigned char>(c);
+      if (tables_.file.byte_ids[byte] >= 0) continue;
+      const char* in_text = normal_ == nullptr ? &c : stretch_.data();
+      throw DataError(fmt::format("byte 0x{:02X} {} byte {} of {} is not in the vocabulary", byte,
+                                  normal_ == nullptr ? "at" : "behind",
+                                  base_ + (in_text - text_.data()), source_),
+                      "remove it from the text; this vocabulary lacks some of the 256 bytes");
+    }
+  }
+
+  /// The ids so far are those of the text up to `end`, a place in the text or in the normalised
+  /// stretch of it.
+  void mark(const char* end) {
+    std::size_t place = 0;
+    if (normal_ == nullptr) {
+      place = static_cast<std::size_t>(end - text_.data());
+    } else {
+      place = normal_->original_place(static_cast<std::size_t>(end - normal_->text().data()));
+      if (place == NfcText::npos) return;
+      place += static_cast<std::size_t>(stretch_.data() - text_.data());
+    }
+    if (tables_.single_words && word_before(text_, place)) return;
+    good_place_ = place;
+    good_ids_ = ids_.size();
+  }
+
+  const Tables& tables_;
+  std::string_view source_;
+  std::int64_t base_;
+  std::string_view text_;
+  bool more_, special_;
+  PieceCache& cache_;
+  std::vector<std::int32_t>& ids_;
+  std::size_t good_place_ = 0, good_ids_;
+  const NfcText* normal_ = nullptr;  ///< of stretch_, while it is being encoded
+  std::string_view stretch_;
+};
+
+BpeTokenizer BpeTokenizer::load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw DataError(fmt::format("cannot open the tokenizer '{}'", path));
+  constexpr std::size_t kMostMiB = 256;  // the largest known has 35
+  auto [text, fault] = read_capped(file, kMostMiB);
+  if (!fault.empty()) throw DataError(fmt::format("tokenizer '{}' {}", path, fault));
+  return from_json(std::move(text), path);
+}
+
+BpeTokenizer BpeTokenizer::from_json(std::string json, const std::string& source) {
+  TokenizerJson parts = parse_tokenizer_json(json, source);
+  return BpeTokenizer(std::make_shared<const Tables>(std::move(json), std::move(parts)));
+}
+
+const std::string& BpeTokenizer::json() const {
+  return tables_->json;
+}
+
+int BpeTokenizer::vocab_size() const {
+  return static_cast<int>(tables_->file.bytes.size());
+}
+
+std::uint64_t BpeTokenizer::hash() const {
+  return tables_->hash;
+}
+
+bool BpeTokenizer::has(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && !tables_->file.bytes[static_cast<std::size_t>(id)].empty();
+}
+
+std::string_view BpeTokenizer::bytes_of(std::int32_t id) const {
+  if (id < 0 || id >= vocab_size())
+    throw DataError(fmt::format("token id {} outside the vocabulary of {}", id, vocab_size()));
+  const std::string& bytes = tables_->file.bytes[static_cast<std::size_t>(id)];
+  if (bytes.empty()) throw DataError(fmt::format("token id {} has no entry in the vocabulary", id));
+  return bytes;
+}
+
+bool BpeTokenizer::is_special(std::int32_t id) const {
+  return has(id) && tables_->special[static_cast<std::size_t>(id)];
+}
+
+std::optional<std::int32_t> BpeTokenizer::added_token(std::string_view content) const {
+  for (const AddedToken& token : tables_->file.added)
+    if (token.content == content) return token.id;
+  return std::nullopt;
+}
+
+std::span<const std::int32_t> BpeTokenizer::prefix() const {
+  return tables_->file.prefix;
+}
+
+std::span<const std::int32_t> BpeTokenizer::suffix() const {
+  return tables_->file.suffix;
+}
+
+std::vector<std::int32_t> BpeTokenizer::encode(std::string_view text, PieceCache& cache,
+                                               const BpeEncoding& how, std::string_view source,
+                                               std::int64_t base) const {
+  std::vector<std::int32_t> ids;
+  if (how.around) ids.assign(prefix().begin(), prefix().end());
+  encode_part(text, false, source, base, cache, ids, how.special);
+  if (how.around) ids.insert(ids.end(), suffix().begin(), suffix().end());
+  return ids;
+}
+
+std::size_t BpeTokenizer::encode_part(std::string_view text, bool more_follows,
+                                      std::string_view source, std::int64_t base, PieceCache& cache,
+                                      std::vector<std::int32_t>& ids, bool special) const {
+  text = whole_characters(text, more_follows, source, base);
+  return Run(*tables_, text, source, base, more_follows, special, cache, ids).go();
+}
+
+std::string BpeTokenizer::decode(std::span<const std::int32_t> ids, bool with_special) const {
+  std::string bytes;
+  for (const std::int32_t id : ids) {
+    const std::string_view entry = bytes_of(id);
+    if (with_special || !is_special(id)) bytes += entry;
+  }
+  return bytes;
+}
+
+}  // namespace choir

@@ -1,0 +1,162 @@
+#include "choir/data/vocabulary/vocabulary.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include "choir/core/json_value.hpp"
+
+#include "choir/core/capped_text.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/json_extent.hpp"
+#include "choir/core/text.hpp"
+#include "src/data/posix_file.hpp"
+#include "src/data/vocabulary/utf8.hpp"
+#include "src/data/vocabulary/vocabulary_model.hpp"
+
+namespace choir {
+namespace {
+
+/// The characters of the sentences; of more than `most` (0: no limit) the commonest.
+std::vector<char32_t> count_characters(const std::vector<std::string>& sentences, int most) {
+  std::map<char32_t, std::int64_t> counts;
+  for (const std::string& sentence : sentences) {
+    for (std::size_t at = 0; at < sentence.size();) {
+      const CodePoint c = first_code_point(std::string_view(sentence).substr(at));
+      if (c.length == 0) refuse_utf8("'" + sentence + "'", static_cast<std::int64_t>(at));
+      ++counts[c.value];
+      at += static_cast<std::size_t>(c.length);
+    }
+  }
+  std::vector<std::pair<char32_t, std::int64_t>> order(counts.begin(), counts.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (most > 0 && std::ssize(order) > most) order.resize(static_cast<std::size_t>(most));
+  std::vector<char32_t> kept;
+  for (const auto& [c, count] : order) kept.push_back(c);
+  return kept;
+}
+
+}  // namespace
+
+VocabularyKind vocabulary_kind_of(std::string_view name) {
+  for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
+    if (name == name_of(kind)) return kind;
+  throw DeckError(fmt::format("unknown tokenizer '{}'", name), "char or byte");
+}
+
+std::string_view name_of(VocabularyKind kind) {
+  switch (kind) {
+    case VocabularyKind::character:
+      return "char";
+    case VocabularyKind::byte:
+      return "byte";
+    case VocabularyKind::sentencepiece:
+      return "sentencepiece";
+  }
+  return "?";
+}
+
+Vocabulary Vocabulary::bytes() {
+  return Vocabulary(byte_vocabulary());
+}
+
+Vocabulary Vocabulary::characters(std::vector<char32_t> code_points) {
+  return Vocabulary(character_vocabulary(std::move(code_points)));
+}
+
+Vocabulary Vocabulary::load(const std::string& path) {
+  std::string bytes = read_whole_file(path);
+  if (bytes.empty())
+    throw DataError(fmt::format("tokenizer '{}' is empty", path),
+                    "'choir prepare tokenizer' again");
+  // No SentencePiece model begins with a brace: the first byte is the tag of its first field.
+  if (bytes.front() == '{') return from_json(bytes, path);
+  return Vocabulary(open_sentencepiece(std::move(bytes), path));
+}
+
+Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file)
+    throw DataError(fmt::format("cannot open the vocabulary '{}'", path),
+                    "it lies beside the token files; 'choir prepare text' writes it");
+  constexpr std::size_t kMostMiB = 256;  // all characters of Unicode need a tenth of it
+  const auto [text, fault] = read_capped(file, kMostMiB);
+  if (!fault.empty())
+    throw DataError(fmt::format("vocabulary '{}' {}", path, fault),
+                    "prepare the data again with 'choir prepare text'");
+  return Vocabulary(character_vocabulary_from_json(text, path));
+}
+
+Vocabulary Vocabulary::from_json(const std::string& json, const std::string& source) {
+  const auto refuse = [&](const std::string& what) {
+    throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
+                    "'choir prepare tokenizer' writes it");
+  };
+  if (const std::string excess = json_excess(json); !excess.empty()) refuse(excess);
+  const auto parsed = json_unless_broken(json);
+  if (!parsed.is_object()) refuse("not valid JSON");
+  if (parsed.contains("kind") && parsed["kind"] == name_of(VocabularyKind::sentencepiece))
+    return Vocabulary(sentencepiece_from_json(parsed, source));
+  return Vocabulary(character_vocabulary_from_json(json, source));
+}
+
+std::string Vocabulary::to_json() const {
+  return model_->to_json();
+}
+
+void Vocabulary::save(const std::string& path) const {
+  const bool own_form = path.ends_with(".model");
+  CHOIR_CHECK(!own_form || !model_->sentencepiece_model().empty(),
+              "'{}': only SentencePiece models have the form of its tools", path);
+  write_whole_file(path, own_form ? model_->sentencepiece_model() : to_json());
+}
+
+VocabularyKind Vocabulary::kind() const {
+  return model_->kind();
+}
+int Vocabulary::size() const {
+  return model_->size();
+}
+std::uint64_t Vocabulary::hash() const {
+  return model_->hash();
+}
+
+std::vector<std::int32_t> Vocabulary::encode(std::string_view text, std::string_view source,
+                                             std::int64_t base) const {
+  std::vector<std::int32_t> ids;
+  encode_part(text, false, source, base, ids);
+  return ids;
+}
+std::size_t Vocabulary::encode_part(std::string_view text, bool more_follows,
+                                    std::string_view source, std::int64_t base,
+                                    std::vector<std::int32_t>& ids) const {
+  return model_->encode_part(text, more_follows, source, base, ids);
+}
+Vocabulary::Encoded Vocabulary::try_encode(std::string_view text) const {
+  return model_->try_encode(text);
+}
+std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
+  return model_->decode(ids);
+}
+std::string Vocabulary::piece(std::int32_t id) const {
+  return model_->piece(id);
+}
+
+Vocabulary train_vocabulary(const VocabularyTraining& training,
+                            const std::vector<std::string>& sentences) {
+  const std::vector<std::string> types{"char", "bpe", "unigram"};
+  if (std::find(types.begin(), types.end(), training.type) == types.end())
+    throw DeckError(fmt::format("unknown type of tokenizer '{}'", training.type),
+                    "char, bpe or unigram");
+  if (training.vocab_size < 0 || (training.type != "char" && training.vocab_size == 0))
+    throw DeckError(fmt::format("a vocabulary of {}", training.vocab_size),
+                    fmt::format("--vocab-size is needed for {}, for example 128", training.type));
+  const bool empty = std::all_of(sentences.begin(), sentences.end(),
+                                 [](const std::string& s) { return trim(s).empty(); });
+  if (empty) throw DataError("there is no text to make a tokenizer of");
+  if (training.type == "char")
+    return Vocabulary::characters(count_characters(sentences, training.vocab_size));
+  return Vocabulary(train_sentencepiece(training, sentences));
+}
+
+}  // namespace choir

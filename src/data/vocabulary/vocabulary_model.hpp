@@ -1,0 +1,55 @@
+#pragma once
+// What a Vocabulary is made over: one class for bytes and characters, one for SentencePiece models.
+// Without the library the functions for the latter throw and name the package.
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choir/data/vocabulary/vocabulary.hpp"
+
+namespace choir {
+
+class VocabularyModel {
+ public:
+  virtual ~VocabularyModel() = default;
+  virtual VocabularyKind kind() const = 0;
+  virtual int size() const = 0;
+  virtual std::uint64_t hash() const = 0;
+  virtual std::string to_json() const = 0;
+  virtual std::string sentencepiece_model() const { return ""; }
+  virtual std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
+                                  std::int64_t base, std::vector<std::int32_t>& ids) const = 0;
+  virtual Vocabulary::Encoded try_encode(std::string_view text) const = 0;
+  virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  virtual std::string piece(std::int32_t id) const = 0;
+};
+using SharedVocabularyModel = std::shared_ptr<const VocabularyModel>;
+
+SharedVocabularyModel byte_vocabulary();
+SharedVocabularyModel character_vocabulary(std::vector<char32_t> code_points);
+/// What to_json() of either wrote. Throws DataError when it is malformed, or its hash does not fit
+/// its entries.
+SharedVocabularyModel character_vocabulary_from_json(const std::string& json,
+                                                     const std::string& source);
+
+/// `bytes`: a serialised ModelProto, as in SentencePiece's .model files.
+SharedVocabularyModel open_sentencepiece(std::string bytes, const std::string& source);
+/// What its to_json() wrote: {"kind":"sentencepiece","size":N,"hash":"...","model":"base64"}.
+SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
+                                              const std::string& source);
+SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
+                                          const std::vector<std::string>& sentences);
+
+/// Base64 (RFC 4648, with padding), for bytes inside JSON.
+std::string to_base64(std::string_view bytes);
+/// False for text that is not base64.
+bool from_base64(std::string_view text, std::string& bytes);
+
+/// FNV-1a over `bytes`, continuing from `h`.
+std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull);
+
+}  // namespace choir

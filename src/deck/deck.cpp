@@ -1,0 +1,207 @@
+#include "choir/deck/deck.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include "choir/core/json_value.hpp"
+
+#include "choir/core/json.hpp"
+#include "choir/core/utf8_text.hpp"
+#include "deck_tables.hpp"
+
+namespace choir {
+namespace {
+
+/// The place of a family in the table; a name that is not there is refused elsewhere.
+std::size_t index_of(const std::string& family) {
+  const auto& all = model_families();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const ModelFamily* any) { return any->name() == family; });
+  return found == all.end() ? 0 : static_cast<std::size_t>(found - all.begin());
+}
+
+/// A deck of the same family in which everything else is at its default.
+Deck defaults_of(const Deck& deck) {
+  Deck defaults;
+  defaults.model.type = deck.model.type;
+  return defaults;
+}
+
+/// The deck's own table, and in each section behind its keys those that families have there.
+deck::Table make_table() {
+  deck::Table table;
+  const auto add_those_of_families = [&](const std::string& section) {
+    for (std::size_t at = 0; at < model_families().size(); ++at) {
+      const ModelFamily& family = *model_families()[at];
+      const auto defaults = family.settings();
+      for (const Key& key : family.keys().keys())
+        if (key.path.starts_with(section + "."))
+          table.adopt(
+              key, at, key.get(key, defaults->object()),
+              [at](void* deck) { return static_cast<Deck*>(deck)->families[at].object(); },
+              [](void* deck) { return index_of(static_cast<Deck*>(deck)->model.type); });
+    }
+  };
+  deck::add_run_keys(table);
+  deck::add_model_keys(table);
+  add_those_of_families("model");
+  deck::add_data_keys(table);
+  add_those_of_families("data");
+  deck::add_train_keys(table);
+  add_those_of_families("train");
+  deck::add_optimizer_keys(table);
+  deck::add_parallel_keys(table);
+  deck::add_eval_keys(table);
+  add_those_of_families("eval");
+  deck::add_service_keys(table);
+  deck::add_watch_keys(table);
+  table.foreign(deck::foreign_keys());
+  return table;
+}
+
+/// For callers that ask often.
+const deck::Table& fixed_table() {
+  static const deck::Table table = make_table();
+  return table;
+}
+
+/// Members that follow from others. The run's name and directory count as defaults, not as derived:
+/// they must stay when a resolved deck is run again from another place.
+void derive(Deck& deck) {
+  if (deck.run.name.empty()) deck.run.name = std::filesystem::path(deck.source).stem().string();
+  if (deck.run.name.empty()) deck.run.name = "run";
+  if (deck.run.dir.empty()) deck.run.dir = "runs/" + deck.run.name;
+  if (!is_utf8(deck.run.dir))  // of the name of the deck file
+    throw DeckError(fmt::format("run.dir = {} is not UTF-8, the encoding of all text here",
+                                shown_as_text(deck.run.dir)),
+                    "set run.dir, or give the deck another name");
+  deck.family().derive(deck);
+  if (deck.optimizer.decay_steps == 0) {
+    deck.optimizer.decay_steps = deck.train.max_steps;
+    deck.mark_derived("optimizer.decay_steps");
+  }
+}
+
+/// Appends the cross checks that do not rest on a value already refused.
+void append_checks(const Deck& deck, std::vector<KeyProblem>& problems) {
+  std::vector<std::string> refused;
+  for (const KeyProblem& problem : problems)
+    refused.insert(refused.end(), problem.keys.begin(), problem.keys.end());
+  for (KeyProblem& problem : deck::check(deck)) {
+    const auto is_refused = [&](const std::string& key) {
+      return std::find(refused.begin(), refused.end(), key) != refused.end();
+    };
+    if (std::any_of(problem.keys.begin(), problem.keys.end(), is_refused)) continue;
+    std::string place = deck.source;
+    for (const std::string& key : problem.keys) {
+      const auto origin = deck.origins.find(key);
+      if (origin == deck.origins.end() || origin->second.place.empty()) continue;
+      place = origin->second.place;
+      break;
+    }
+    problem.text = place + ": " + problem.text;
+    problems.push_back(std::move(problem));
+  }
+}
+
+}  // namespace
+
+AllSettings::AllSettings() {
+  for (const ModelFamily* family : model_families()) held_.push_back(family->settings());
+}
+
+AllSettings::AllSettings(const AllSettings& other) {
+  for (const auto& settings : other.held_) held_.push_back(settings->clone());
+}
+
+AllSettings& AllSettings::operator=(const AllSettings& other) {
+  return *this = AllSettings(other);
+}
+
+bool Deck::given(const std::string& key) const {
+  const auto origin = origins.find(key);
+  return origin != origins.end() && origin->second.source != KeySource::derived;
+}
+
+Deck read_deck(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_deck(read_deck_text(path), path, overrides);
+}
+
+Deck parse_deck(const std::string& text, const std::string& source,
+                const std::vector<std::string>& overrides) {
+  const JsonDocument document = parse_json(text, source);
+  const deck::Table table = make_table();
+  Deck result;
+  result.source = source;
+  std::vector<KeyProblem> problems;
+  if (!document.root().is_object())
+    throw DeckError(document.place_of("") + ": a deck is an object, { \"model\": { ... }, ... }",
+                    "see the decks in inputs/");
+  table.read(result, document, defaults_of, result.origins, problems);
+  table.override_with(result, overrides, result.origins, problems);
+  append_checks(result, problems);
+  throw_problems(problems, source);
+  derive(result);
+  return result;
+}
+
+std::string refusal_of(const std::string& key, const std::string& word) {
+  Deck deck;
+  std::vector<KeyProblem> problems;
+  fixed_table().override_with(deck, {key + "=" + word}, deck.origins, problems);
+  return problems.empty() ? "" : problems.front().text;
+}
+
+Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
+               std::vector<KeyProblem>& problems) {
+  Deck result = deck;
+  fixed_table().override_with(result, overrides, result.origins, problems);
+  append_checks(result, problems);
+  return result;
+}
+
+std::string describe_deck() {
+  return make_table().describe();
+}
+
+std::string deck_schema() {
+  return make_table().schema("choir deck");
+}
+
+std::string resolved_json(const Deck& deck) {
+  return make_table().resolved(deck, defaults_of(deck), deck.origins);
+}
+
+std::string deck_listing(const Deck& deck, bool cuda) {
+  return fixed_table().listing(deck, deck.origins, [&](const Key& key) {
+    if (key.path.starts_with("fault.") && !deck.fault.enable) return false;
+    if (!cuda && deck::is_for_cuda(key.path)) return false;
+    return deck::concerns(deck.family(), key.path);
+  });
+}
+
+std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now) {
+  return fixed_table().changes(resolved, now, defaults_of(now), now.origins);
+}
+
+OnResume on_resume(const std::string& key) {
+  const Key* found = fixed_table().find(key);
+  CHOIR_CHECK(found != nullptr, "{} is not in the table", key);
+  // What a model is and what it learns from is what a run is; all else may change on the way.
+  const bool of_the_run = key.starts_with("model.") || key.starts_with("data.");
+  return found->on_resume.value_or(of_the_run ? OnResume::fixed : OnResume::free);
+}
+
+bool deck::is_key(const std::string& key) {
+  return fixed_table().find(key) != nullptr;
+}
+
+std::string deck_digest(const Deck& deck) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : make_table().resolved(deck, defaults_of(deck), {}))
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return fmt::format("{:016x}", hash);
+}
+
+}  // namespace choir

@@ -1,0 +1,190 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+
+#include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/deck/nearest_legal.hpp"
+
+namespace choir {
+namespace {
+
+std::vector<std::int64_t> divisors(std::int64_t n) {
+  std::vector<std::int64_t> low, high;
+  for (std::int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    low.push_back(d);
+    if (d * d != n) high.push_back(n / d);
+  }
+  low.insert(low.end(), high.rbegin(), high.rend());
+  return low;
+}
+
+/// At most `most` of the legal values, those nearest to what was wished, ascending.
+std::string nearest(std::vector<std::int64_t> legal, std::int64_t wish, std::size_t most = 4) {
+  std::stable_sort(legal.begin(), legal.end(), [wish](std::int64_t a, std::int64_t b) {
+    return std::abs(a - wish) < std::abs(b - wish);
+  });
+  if (legal.size() > most) legal.resize(most);
+  std::sort(legal.begin(), legal.end());
+  std::vector<std::string> texts;
+  for (const std::int64_t value : legal) texts.push_back(std::to_string(value));
+  return join(texts, ", ");
+}
+
+/// global must be a multiple of factor * ranks; `name` is the key of the factor.
+void require_multiple(const char* name, std::int64_t factor, std::int64_t global, int ranks) {
+  const std::int64_t unit = factor * ranks;
+  if (global % unit == 0) return;
+  std::string hint =
+      fmt::format("nearest legal: train.global_batch_size = {}", multiples_around(global, unit));
+  if (global % ranks == 0) {
+    std::vector<std::int64_t> legal = divisors(global / ranks);
+    hint += fmt::format("; or train.{} = {}", name, nearest(std::move(legal), factor));
+  } else {
+    hint += fmt::format("; or a number of ranks that divides {}: {}", global,
+                        nearest(divisors(global), ranks));
+  }
+  const std::string of_ranks =
+      ranks == 1 ? "" : fmt::format(" x {} data-parallel ranks = {}", ranks, unit);
+  throw DeckError(fmt::format("train.global_batch_size = {} is not a multiple of train.{} = {}{}",
+                              global, name, factor, of_ranks),
+                  hint);
+}
+
+void require_product(const BatchSizes& batch) {
+  const std::int64_t product = batch.micro * batch.accum * batch.data_parallel;
+  if (product == batch.global) return;
+  std::string hint = fmt::format("nearest legal: train.global_batch_size = {}", product);
+  const std::int64_t rest = batch.micro * batch.data_parallel;
+  if (batch.global % rest == 0)
+    hint += fmt::format("; or train.grad_accum = {}", batch.global / rest);
+  hint += "; or leave one of the three out";
+  throw DeckError(
+      fmt::format(
+          "train.global_batch_size = {} is not train.micro_batch_size = {} x train.grad_accum "
+          "= {} x {} data-parallel rank{} = {}",
+          batch.global, batch.micro, batch.accum, batch.data_parallel, plural(batch.data_parallel),
+          product),
+      hint);
+}
+
+bool power_of_two(std::int64_t n) {
+  return n > 0 && std::has_single_bit(static_cast<std::uint64_t>(n));
+}
+
+std::string powers_around(std::int64_t n) {
+  const auto below = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(n)));
+  return fmt::format("{} or {}", below, 2 * below);
+}
+
+/// Reproducible mode takes the power of two above: then no layout changes the tree of sums.
+BatchSizes uneven_batch(const TrainSection& train, int data_parallel) {
+  const std::int64_t all = train.micro_batches;
+  BatchSizes batch{.micro = 1,
+                   .accum = (all + data_parallel - 1) / data_parallel,
+                   .global = all,
+                   .data_parallel = data_parallel};
+  if (!train.reproducible) return batch;
+  if (!power_of_two(data_parallel))
+    throw DeckError(fmt::format("train.reproducible = true needs powers of two, but the "
+                                "data-parallel size is {}",
+                                data_parallel),
+                    fmt::format("nearest legal: {} ranks", powers_around(data_parallel)));
+  const auto padded = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(all)));
+  batch.accum = std::max<std::int64_t>(1, padded / data_parallel);
+  return batch;
+}
+
+}  // namespace
+
+BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
+                               int data_parallel) {
+  CHOIR_CHECK(micro >= 0 && accum >= 0 && global >= 0 && data_parallel >= 1,
+              "batch {} {} {} on {} ranks", micro, accum, global, data_parallel);
+  BatchSizes batch{micro, accum, global, data_parallel};
+  if ((micro > 0) + (accum > 0) + (global > 0) < 2)
+    throw DeckError(
+        "the batch is not determined",
+        "give two of train.micro_batch_size, train.global_batch_size, train.grad_accum");
+  if (global == 0) {
+    batch.global = micro * accum * data_parallel;
+  } else if (accum == 0) {
+    require_multiple("micro_batch_size", micro, global, data_parallel);
+    batch.accum = global / (micro * data_parallel);
+  } else if (micro == 0) {
+    require_multiple("grad_accum", accum, global, data_parallel);
+    batch.micro = global / (accum * data_parallel);
+  } else {
+    require_product(batch);
+  }
+  return batch;
+}
+
+BatchSizes resolve_batch(Deck& deck, int data_parallel) {
+  if (deck.parallel.data != 0 && deck.parallel.data != data_parallel)
+    throw DeckError(fmt::format("parallel.data = {} but this job has {} rank{} for it",
+                                deck.parallel.data, data_parallel, plural(data_parallel)),
+                    fmt::format("legal: \"auto\" or {}; or start it on {} rank{}", data_parallel,
+                                deck.parallel.data, plural(deck.parallel.data)));
+  if (!deck.family().fixed_shape()) return uneven_batch(deck.train, data_parallel);
+  TrainSection& train = deck.train;
+  const auto given = [&](const char* key, int value) {
+    const auto origin = deck.origins.find(key);
+    const bool derived =
+        origin != deck.origins.end() && origin->second.source == KeySource::derived;
+    return derived ? 0 : value;
+  };
+  const int micro = given("train.micro_batch_size", train.micro_batch_size);
+  const int accum = given("train.grad_accum", train.grad_accum);
+  const int global = given("train.global_batch_size", train.global_batch_size);
+  const BatchSizes batch = resolve_batch_sizes(micro, accum, global, data_parallel);
+  if (batch.global > std::numeric_limits<int>::max())
+    throw DeckError(fmt::format("a global batch of {} sequences is too large", batch.global),
+                    fmt::format("legal: up to {}", std::numeric_limits<int>::max()));
+  if (train.reproducible) require_reproducible(batch);
+  train.micro_batch_size = static_cast<int>(batch.micro);
+  train.grad_accum = static_cast<int>(batch.accum);
+  train.global_batch_size = static_cast<int>(batch.global);
+  if (micro == 0) deck.mark_derived("train.micro_batch_size");
+  if (accum == 0) deck.mark_derived("train.grad_accum");
+  if (global == 0) deck.mark_derived("train.global_batch_size");
+  return batch;
+}
+
+void require_reproducible(const BatchSizes& batch) {
+  std::vector<std::string> wrong, legal;
+  if (!power_of_two(batch.data_parallel)) {
+    wrong.push_back(fmt::format("the data-parallel size is {}", batch.data_parallel));
+    legal.push_back(fmt::format("{} ranks", powers_around(batch.data_parallel)));
+  }
+  if (!power_of_two(batch.accum)) {
+    wrong.push_back(fmt::format("train.grad_accum is {}", batch.accum));
+    legal.push_back(fmt::format("train.grad_accum = {}", powers_around(batch.accum)));
+  }
+  if (wrong.empty()) return;
+  throw DeckError("train.reproducible = true needs powers of two, but " + join(wrong, " and "),
+                  "nearest legal: " + join(legal, ", ") +
+                      "; global_batch_size = micro_batch_size x grad_accum x ranks");
+}
+
+StepRange profile_range(const std::string& text) {
+  if (text.empty()) return {};
+  const std::vector<std::string> parts = split(text, ':');
+  const auto number = [](const std::string& part) {
+    return !part.empty() && part.size() < 16 &&
+           std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+  };
+  if (parts.size() == 2 && number(parts[0]) && number(parts[1])) {
+    const StepRange range{std::stoll(parts[0]), std::stoll(parts[1])};
+    if (range.first >= 1 && range.first <= range.last) return range;
+  }
+  throw DeckError(
+      fmt::format("train.profile = \"{}\": expected \"k:l\" with steps 1 <= k <= l", text),
+      "for example train.profile=3:5");
+}
+
+}  // namespace choir

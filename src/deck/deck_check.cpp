@@ -1,0 +1,184 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "choir/core/text.hpp"
+
+#include "choir/deck/nearest_legal.hpp"
+#include "deck_tables.hpp"
+
+namespace choir {
+namespace {
+
+class Checks {
+ public:
+  explicit Checks(const Deck& deck) : deck_(deck) {}
+
+  void add(std::vector<std::string> keys, std::string text) {
+    problems_.push_back({std::move(keys), std::move(text)});
+  }
+
+  void batch() {
+    const TrainSection& train = deck_.train;
+    const std::vector<std::string> keys{"train.micro_batch_size", "train.global_batch_size",
+                                        "train.grad_accum"};
+    try {  // what no number of ranks could mend
+      if ((train.micro_batch_size > 0) + (train.grad_accum > 0) + (train.global_batch_size > 0) < 2)
+        resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
+      if (train.micro_batch_size > 0 && train.global_batch_size > 0)
+        resolve_batch_sizes(train.micro_batch_size, 0, train.global_batch_size, 1);
+      if (train.grad_accum > 0 && train.global_batch_size > 0)
+        resolve_batch_sizes(0, train.grad_accum, train.global_batch_size, 1);
+    } catch (const DeckError& error) {
+      add(keys, fmt::format("{}; {}", error.what(), error.hint()));
+    }
+  }
+
+  void schedule() {
+    const OptimizerSection& optimizer = deck_.optimizer;
+    if (optimizer.min_lr > optimizer.learning_rate)
+      add({"optimizer.min_lr", "optimizer.learning_rate"},
+          fmt::format(
+              "optimizer.min_lr = {} is above optimizer.learning_rate = {}; legal: 0 <= min_lr "
+              "<= {}",
+              optimizer.min_lr, optimizer.learning_rate, optimizer.learning_rate));
+    if (optimizer.decay_steps > 0 && optimizer.warmup_steps > optimizer.decay_steps)
+      add({"optimizer.warmup_steps", "optimizer.decay_steps"},
+          fmt::format(
+              "optimizer.warmup_steps = {} is above optimizer.decay_steps = {}; nearest legal: {}",
+              optimizer.warmup_steps, optimizer.decay_steps, optimizer.decay_steps));
+    const std::int64_t last = profile_range(deck_.train.profile).last;
+    if (last > deck_.train.max_steps)
+      add({"train.profile", "train.max_steps"},
+          fmt::format("train.profile ends at step {}, after train.max_steps = {}", last,
+                      deck_.train.max_steps));
+    const RunSection& run = deck_.run;
+    if (run.walltime > 0 && run.walltime_margin >= run.walltime)
+      add({"run.walltime", "run.walltime_margin"},
+          fmt::format("run.walltime = {} leaves no time to train: run.walltime_margin is {}",
+                      format_hms(run.walltime), format_hms(run.walltime_margin)));
+  }
+
+  void freezing() {
+    const TrainSection& train = deck_.train;
+    if (train.freeze.empty() && !train.unfreeze.empty())
+      add({"train.unfreeze", "train.freeze"},
+          "train.unfreeze takes back from train.freeze, which is not given");
+  }
+
+  void warm_start() {
+    const CheckpointSection& checkpoint = deck_.checkpoint;
+    if (!checkpoint.init_from.empty()) return;
+    for (const auto& [key, patterns] : {std::pair("init_take", &checkpoint.init_take),
+                                        std::pair("init_skip", &checkpoint.init_skip)})
+      if (!patterns->empty())
+        add({std::string("checkpoint.") + key, "checkpoint.init_from"},
+            fmt::format("checkpoint.{} chooses from checkpoint.init_from, which is not given",
+                        key));
+  }
+
+  void device() {
+    const std::string& transport = deck_.parallel.transport;
+    if (deck_.device == "cuda" && deck_.train.precision == "fp64")
+      add({"device", "train.precision"},
+          "device = \"cuda\" does not compute in train.precision = \"fp64\", which stays on the "
+          "CPU; set device = \"cpu\", or another precision");
+    if (deck_.device == "cpu" && (transport == "nccl" || transport == "staged"))
+      add({"parallel.transport", "device"},
+          fmt::format("parallel.transport = \"{}\" is for memory of GPUs, not for device = "
+                      "\"cpu\"; legal there: auto, mpi, node",
+                      transport));
+    if (deck_.device == "cpu" && deck_.parallel.share_device)
+      add({"parallel.share_device", "device"},
+          "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
+  }
+
+  void precision() {
+    const TrainSection defaults;
+    const TrainSection& train = deck_.train;
+    const bool fp16 = train.precision == "fp16-mixed";
+    if (train.loss_scale != defaults.loss_scale && !fp16)
+      add({"train.loss_scale", "train.precision"},
+          fmt::format("train.loss_scale = {} is for train.precision = \"fp16-mixed\", not \"{}\": "
+                      "the others have the range of fp32",
+                      train.loss_scale, train.precision));
+    if (train.loss_scale_window != defaults.loss_scale_window && (!fp16 || train.loss_scale > 0))
+      add({"train.loss_scale_window", "train.loss_scale", "train.precision"},
+          fmt::format("train.loss_scale_window = {} is for train.precision = \"fp16-mixed\" with "
+                      "train.loss_scale = \"dynamic\"",
+                      train.loss_scale_window));
+  }
+
+  std::vector<KeyProblem> take() { return std::move(problems_); }
+
+ private:
+  const Deck& deck_;
+  std::vector<KeyProblem> problems_;
+};
+
+}  // namespace
+
+namespace {
+
+bool is_in(const std::string& key, std::initializer_list<std::string_view> keys) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+bool has(const ModelFamily& family, const std::string& key) {
+  return family.keys().find(key) != nullptr;
+}
+
+}  // namespace
+
+bool deck::is_for_cuda(const std::string& key) {
+  return is_in(key, {"train.cuda_graph", "parallel.share_device"});
+}
+
+bool deck::concerns(const ModelFamily& family, const std::string& key) {
+  if (is_in(key, {"train.grad_accum", "train.micro_batch_size", "train.global_batch_size"}))
+    return family.fixed_shape();
+  if (key == "train.micro_batches") return !family.fixed_shape();
+  const auto& all = model_families();
+  return has(family, key) ||
+         std::none_of(all.begin(), all.end(), [&](const auto* any) { return has(*any, key); });
+}
+
+std::vector<KeyProblem> deck::check_family(const Deck& deck) {
+  const ModelFamily& own = deck.family();
+  std::vector<KeyProblem> problems;
+  for (const auto& [key, origin] : deck.origins) {
+    if (!deck.given(key) || concerns(own, key)) continue;
+    std::vector<std::string> others;
+    for (const ModelFamily* family : model_families())
+      if (concerns(*family, key)) others.push_back(fmt::format("\"{}\"", family->name()));
+    problems.push_back({{key, "model.type"},
+                        fmt::format("{} is for model.type = {}, not \"{}\"; leave it out", key,
+                                    join(others, " or "), own.name())});
+  }
+  return problems;
+}
+
+std::vector<KeyProblem> deck::check(const Deck& deck) {
+  Checks checks(deck);
+  const auto add = [&](std::vector<KeyProblem> problems) {
+    for (KeyProblem& problem : problems)
+      checks.add(std::move(problem.keys), std::move(problem.text));
+  };
+  const ModelFamily& family = deck.family();
+  add(deck::check_family(deck));
+  add(family.check(deck));
+  add(deck::check_parallel(deck));
+  if (family.fixed_shape()) checks.batch();
+  checks.schedule();
+  checks.freezing();
+  checks.warm_start();
+  checks.precision();
+  checks.device();
+  add(deck::check_faults(deck));
+  return checks.take();
+}
+
+}  // namespace choir

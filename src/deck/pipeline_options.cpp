@@ -1,0 +1,29 @@
+#include "choir/deck/pipeline_options.hpp"
+
+#include "choir/models/family.hpp"
+#include "choir/parallel/pipeline/layer_partition.hpp"
+#include "choir/parallel/pipeline/pipeline_executor.hpp"
+
+namespace choir {
+
+ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
+                bool separate_tied) {
+  ModelCut cut{.pieces = {}, .separate_tied = separate_tied};
+  if (stages == 1 && options.virtual_stages == 1) return cut;
+  const std::vector<UnitRange> ranges =
+      partition_layers(model.family().unit_costs(model), stages, options.virtual_stages);
+  for (int chunk = 0; chunk < options.virtual_stages; ++chunk)
+    cut.pieces.push_back(ranges[static_cast<std::size_t>(chunk * stages + stage)]);
+  return cut;
+}
+
+Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,
+                           DeviceKind device) {
+  const bool alone = stages == 1 && options.virtual_stages == 1;
+  return make_schedule(
+      alone ? ScheduleKind::one_f_one_b : options.schedule,
+      {.stages = stages, .micro_batches = micro_batches, .chunks = options.virtual_stages},
+      exchange_for(device));
+}
+
+}  // namespace choir

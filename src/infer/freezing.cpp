@@ -1,0 +1,59 @@
+#include "choir/infer/freezing.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+#include "choir/core/error.hpp"
+#include "choir/deck/name_patterns.hpp"
+#include "choir/models/family.hpp"
+
+namespace choir {
+namespace {
+
+/// The head of a tied model is the embedding, whether or not this layout has it twice.
+void refuse_tied_head(const std::string& key, const std::vector<std::string>& patterns,
+                      const std::vector<std::string>& names, const ModelConfig& model) {
+  for (const std::string& pattern : patterns) {
+    const bool others = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return matches_pattern(pattern, name);
+    });
+    for (const TiedNames& tied : model.family().tied(model))
+      if (!others && matches_pattern(pattern, tied.alias))
+        throw DeckError(
+            fmt::format("{}: '{}' names one of two tied weights, which are trained or not together",
+                        key, pattern),
+            fmt::format("name both by {}, or set model.tied to false", tied.name));
+  }
+}
+
+}  // namespace
+
+void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
+                       const ModelConfig& model) {
+  if (freezing.freeze.empty()) return;
+  std::vector<std::string> names, taken;
+  for (const Parameter* p : parameters.all()) names.push_back(p->name);
+  refuse_tied_head("train.freeze", freezing.freeze, names, model);
+  refuse_tied_head("train.unfreeze", freezing.unfreeze, names, model);
+  require_matches("train.freeze", freezing.freeze, names);
+  require_matches("train.unfreeze", freezing.unfreeze, names);
+  for (const std::string& name : names)
+    if (matches_any(freezing.freeze, name)) taken.push_back(name);
+  for (const std::string& pattern : freezing.unfreeze)
+    if (std::none_of(taken.begin(), taken.end(),
+                     [&](const std::string& name) { return matches_pattern(pattern, name); }))
+      throw DeckError(
+          fmt::format("train.unfreeze: '{}' matches nothing that train.freeze takes", pattern),
+          "leave it out: what is not frozen is trained");
+  std::erase_if(taken,
+                [&](const std::string& name) { return matches_any(freezing.unfreeze, name); });
+  if (taken.size() == names.size())
+    throw DeckError("train.freeze: every parameter is frozen, nothing is left to train",
+                    "take some back with train.unfreeze, as [\"" + names.back() + "\"]");
+  const std::set<std::string> frozen(taken.begin(), taken.end());
+  parameters.freeze([&](const Parameter& p) { return frozen.contains(p.name); });
+}
+
+}  // namespace choir

@@ -1,0 +1,159 @@
+#include "choir/infer/model_instance.hpp"
+
+#include <array>
+
+#include "choir/ops/gemm.hpp"
+#include "choir/ops/reduce.hpp"
+#include "src/infer/stage_chain.hpp"
+
+namespace choir {
+namespace {
+
+TensorSplit split_of(const ModelInstance::Options& options, const Communicator& tensor) {
+  return {.rank = tensor.rank(),
+          .ranks = tensor.size(),
+          .sequence = options.sequence && tensor.size() > 1};
+}
+
+ModelCut cut_for(const ModelInstance::Options& options, const Communicator& stages) {
+  return cut_of(options.model, options.pipeline, stages.size(), stages.rank(),
+                options.reproducible);
+}
+
+TensorAxis tensor_axis(const ModelInstance::Options& options, Mesh& mesh) {
+  return {.communicator = &mesh.along(Axis::tensor),
+          .sequence = options.sequence,
+          .order = options.reproducible ? Summation::tree : Summation::fast};
+}
+
+/// What a model cannot do is refused before anything is made.
+const ModelConfig& checked(const ModelInstance::Options& options, Mesh& mesh) {
+  const int context = mesh.along(Axis::context).size();
+  const ModelFamily& family = options.model.family();
+  if (!family.shares_positions() && context > 1)
+    throw DeckError(fmt::format("parallel.context = {} shares tokens of a sequence, which "
+                                "model.type = \"{}\" does not have",
+                                context, family.name()),
+                    "set parallel.context to 1; parallel.tensor and parallel.pipeline divide it");
+  return options.model;
+}
+
+std::vector<LossTerm> loss_terms_of(const ModelConfig& model) {
+  std::vector<LossTerm> terms = model.family().loss_terms(model);
+  CHOIR_CHECK(!terms.empty() && terms.size() <= ops::kMostLossTerms, "a loss of {} terms",
+              terms.size());
+  return terms;
+}
+
+ParameterSet& frozen(const ModelInstance::Options& options, ParameterSet& parameters) {
+  if (options.training) freeze_parameters(parameters, options.freezing, options.model);
+  return parameters;
+}
+
+}  // namespace
+
+ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
+                             std::size_t arena_bytes)
+    : options_(options),
+      device_(&device),
+      mesh_(&mesh),
+      stream_(device, &work_),
+      parameters_(split_of(options, mesh.along(Axis::tensor))),
+      model_(checked(options, mesh)
+                 .family()
+                 .make(options.model, parameters_, cut_for(options, mesh.along(Axis::pipeline)))),
+      storage_(std::make_unique<ParameterStorage>(
+          frozen(options, parameters_), options.precision, device,
+          Sharding(mesh, options.zero, device), options.training, options.offload, &mesh.world())),
+      statistics_(parameters_, options.precision, device),
+      gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
+      arena_(device, arena_bytes),
+      pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
+            {.communicator = &mesh.along(Axis::context)}),
+      loss_terms_(loss_terms_of(options.model)),
+      sums_(device, loss_terms_.size() * sizeof(double)) {
+  const std::size_t bytes = model_->table_bytes(options.precision);
+  tables_ = Buffer(device, bytes);
+  model_->prepare(pass_, tables_.data());
+}
+
+void ModelInstance::initialise(std::uint64_t seed) {
+  storage_->initialise(seed);
+  statistics_.initialise();
+  publish();
+}
+
+std::unique_ptr<Pass> ModelInstance::make_pass() {
+  return std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(), pass_.tensor(),
+                                pass_.context());
+}
+
+Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
+  pass_.begin(mode, model_->sequence_of(host, context()), host.first_sample,
+              host.first_sample_on_device);
+  ModelBatch batch = host;
+  std::array<Tensor, ModelBatch::kMostFields> held;
+  std::size_t count = 0;
+  for (BatchField& field : batch.fields()) {
+    if (field.view.empty()) continue;
+    Tensor& there = held[count++];
+    there = pass_.shares_positions() && field.by_position ? share_on_device(field)
+                                                          : on_device(field.view);
+    field.view = there;
+  }
+  // What the sequence points at is now where the model can read it.
+  pass_.begin(mode, model_->sequence_of(batch, context()), host.first_sample,
+              host.first_sample_on_device);
+  return forward_through_stages(*model_, pass_, batch, hooks(), stages());
+}
+
+ByTerm ModelInstance::loss_sums(const ModelBatch& batch) {
+  const std::size_t terms = loss_terms_.size();
+  ByTerm sums(terms, 0);
+  const Tensor losses = forward(Mode::evaluate, batch);
+  if (losses.empty()) return sums;
+  const TensorView totals{sums_.data(), DType::f64, {static_cast<std::int64_t>(terms)}};
+  for (std::size_t t = 0; t < terms; ++t)
+    ops::tree_sum(stream_, losses_of_term(losses, t, terms),
+                  totals.slice(static_cast<std::int64_t>(t), 1));
+  device_->copy_to_host(sums.begin(), totals.data, totals.bytes());
+  return sums;
+}
+
+double ModelInstance::loss_sum(const ModelBatch& batch) {
+  CHOIR_CHECK(loss_terms_.size() == 1, "one sum of a loss of {} terms", loss_terms_.size());
+  return loss_sums(batch).first();
+}
+
+Tensor ModelInstance::share_on_device(const BatchField& field) {
+  const TensorView& host = field.view;
+  TensorView mine = host;
+  const std::int64_t whole = pass_.sequence().whole_tokens;
+  mine.shape = {pass_.sequence().rows()};
+  cut_.resize(static_cast<std::size_t>(mine.count()));
+  cut_positions({host.as<std::int32_t>(), static_cast<std::size_t>(host.count())}, whole,
+                position_share(whole, context().rank(), context().size()), field.padding, cut_);
+  mine.data = cut_.data();
+  Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
+  device_->copy_from_host(there.data, mine.data, mine.bytes());
+  return there;
+}
+
+Tensor ModelInstance::on_device(const TensorView& host) {
+  if (device_->host_visible()) return Tensor().view(host);
+  Tensor there = arena_.allocate(host.dtype, host.shape, "evaluation batch");
+  device_->copy_from_host(there.data, host.data, host.bytes());
+  return there;
+}
+
+void ModelInstance::add_to(MemoryPlan& plan) const {
+  storage_->add_to(plan);
+  statistics_.add_to(plan);
+  gatherer_->add_to(plan);
+  const std::size_t products = ops::gemm_device_bytes(device_->plans_for());
+  if (products > 0) plan.add("matrix products", products);
+  plan.add("tables", tables_.bytes() + sums_.bytes());
+  plan.add("activations", arena_.peak());
+}
+
+}  // namespace choir

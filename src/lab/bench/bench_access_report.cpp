@@ -1,0 +1,284 @@
+// The reports of `choir bench reader` and `choir bench checkpoint`, in the columns of IOR.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/median.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/lab/bench/bench_report.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kKiB = 1 << 10, kMiB = 1 << 20;
+constexpr double kStallShare = 0.05, kOfPlain = 0.8;
+
+/// Highest, lowest, mean and standard deviation.
+std::string spread_text(const std::vector<double>& rates) {
+  double low = 1e300, high = 0, sum = 0, squares = 0;
+  for (const double rate : rates) {
+    low = std::min(low, rate), high = std::max(high, rate), sum += rate;
+  }
+  const auto n = static_cast<double>(rates.size());
+  for (const double rate : rates) squares += std::pow(rate - sum / n, 2);
+  return fmt::format("{:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}", high, low, sum / n,
+                     std::sqrt(squares / n));
+}
+
+double bandwidth(const CheckpointReport& report, double seconds) {
+  return static_cast<double>(report.run.access.bytes) / kMiB / seconds;
+}
+
+CheckpointBar bar(const std::string& name, const std::string& text, std::vector<double> values,
+                  double limit, bool at_least) {
+  CheckpointBar made{.name = name, .text = text, .limit = limit, .at_least = at_least};
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  made.low = *low, made.high = *high;
+  made.value = median_of(std::move(values));
+  return made;
+}
+
+/// The columns of transfers are those of a plain access; the others move the same bytes in pieces
+/// of their own.
+std::string row_text(const CheckpointReport& report, const AccessSpeed& row,
+                     const AccessRound& round, std::size_t i) {
+  const CheckpointBench& bench = report.run.access;
+  return fmt::format(
+      "  {:<8} {:>11.2f} {:>11.0f} {:>10.0f} {:>9.4f} {:>9.4f} {:>9.4f} {:>9.4f} {:>9.4f} {:>4}\n",
+      row.access, bandwidth(report, round.total), static_cast<double>(bench.most_of_a_rank) / kKiB,
+      static_cast<double>(bench.transfer_bytes) / kKiB, round.open, round.transfer, round.sync,
+      round.close, round.total, i);
+}
+
+std::string summary(const CheckpointReport& report, const AccessSpeed& row) {
+  std::vector<double> rates;
+  for (const AccessRound& round : row.rounds) rates.push_back(bandwidth(report, round.total));
+  return fmt::format("  {:<8} {} {:>10.4f}\n", row.access, spread_text(rates), row.seconds());
+}
+
+std::string summary(const ReaderReport& report, const ReaderSpeed& r) {
+  std::vector<double> rates;
+  for (const double s : r.rounds) rates.push_back(static_cast<double>(report.bytes) / kMiB / s);
+  return fmt::format("  {:<12} {} {:>10.4f} {:>8.0f} %\n", r.reader, spread_text(rates), r.seconds,
+                     100 * r.ratio);
+}
+
+std::string bar_text(const CheckpointBar& bar) {
+  if (!bar.judged)
+    return fmt::format("# bar: {}: not judged, name a deck or --step-seconds\n", bar.text);
+  return fmt::format("# bar: {}: {:.1f} % ({:.1f} to {:.1f}), wanted {} {:.0f} %: {}\n", bar.text,
+                     100 * bar.value, 100 * bar.low, 100 * bar.high,
+                     bar.at_least ? "at least" : "under", 100 * bar.limit,
+                     bar.met() ? "met" : "NOT met");
+}
+
+std::int64_t wrong_of(const CheckpointBench& bench) {
+  std::int64_t wrong = 0;
+  for (const AccessSpeed& row : bench.rows) wrong += row.wrong;
+  return wrong;
+}
+
+std::string heading(const CheckpointReport& report) {
+  const CheckpointBench& bench = report.run.access;
+  return fmt::format("# {}: {} in {}, {}{}, at most {} a rank, on {}, into {}\n", report.what,
+                     format_bytes(static_cast<double>(bench.bytes)),
+                     counted(bench.tensors, "tensor"), counted(bench.ranks, "rank"),
+                     report.layout.empty() ? "" : " (" + report.layout + ")",
+                     format_bytes(static_cast<double>(bench.most_of_a_rank)), report.device,
+                     report.folder) +
+         "# write, read: plain, one file, disjoint parts; save, load: with layout, checksums and "
+         "manifest; async: by a thread (with a deck, training goes on),\n"
+         "# stall: what training waits for: at its beginning (open) and before the first update, "
+         "for the copy (wr/rd). Times are those of the slowest rank; every "
+         "write includes its fsync.\n" +
+         fmt::format(
+             "# reads: after fsync the system was asked to forget the file: {:.0f} % of it "
+             "was still in this node's memory;\n"
+             "# what the storage itself keeps is not known. A load reads twice: open(s) is "
+             "its verification, wr/rd(s) the second time.\n",
+             100 * bench.cached);
+}
+
+}  // namespace
+
+std::vector<CheckpointBar> bars_of(const SaveBench& run) {
+  const CheckpointBench& bench = run.access;
+  std::vector<double> of_step;
+  for (const AccessRound& round : bench.row("stall").rounds)
+    of_step.push_back(run.step_seconds > 0 ? round.total / run.step_seconds : 0);
+  std::vector<CheckpointBar> bars{
+      bar("stall of total", "stall of an asynchronous save, of its whole time",
+          bench.ratios("stall", "async"), kStallShare, false),
+      bar("stall of step",
+          run.step_seconds > 0 ? fmt::format("stall of an asynchronous save, of a step of {}",
+                                             format_duration(run.step_seconds))
+                               : "stall of an asynchronous save, of a step",
+          of_step, 1, false),
+      bar("save of write", "write rate of a save, of that of a plain write",
+          bench.ratios("write", "save"), kOfPlain, true)};
+  bars[1].judged = run.step_seconds > 0;
+  return bars;
+}
+
+std::string to_string(const CheckpointReport& report) {
+  const CheckpointBench& bench = report.run.access;
+  std::string text = heading(report);
+  text += fmt::format("# {:<8} {:>11} {:>11} {:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>4}\n",
+                      "access", "bw(MiB/s)", "block(KiB)", "xfer(KiB)", "open(s)", "wr/rd(s)",
+                      "fsync(s)", "close(s)", "total(s)", "iter");
+  for (const AccessSpeed& row : bench.rows)
+    for (std::size_t i = 0; i < row.rounds.size(); ++i)
+      text += row_text(report, row, row.rounds[i], i);
+  text += fmt::format("# {:<8} {:>11} {:>11} {:>11} {:>11} {:>10}\n", "access", "Max(MiB)",
+                      "Min(MiB)", "Mean(MiB)", "StdDev", "median(s)");
+  for (const AccessSpeed& row : bench.rows) text += summary(report, row);
+  text +=
+      fmt::format("# floor of the stall: {} read and written at the {:.1f} GB/s of a copy: {}\n",
+                  format_bytes(static_cast<double>(bench.most_of_a_rank)), bench.copy_rate / 1e9,
+                  format_duration(bench.stall_floor()));
+  if (!bench.steps.empty())
+    text +=
+        fmt::format("# steps while a save is in flight: {} (median of {}), alone {}\n",
+                    format_duration(median_of(bench.steps)), bench.steps.size(),
+                    format_duration(report.run.step_seconds)) +
+        fmt::format("# of these the first, beside the copy, without its wait: {} (median of {})\n",
+                    format_duration(median_of(bench.first_steps)), bench.first_steps.size());
+  for (const CheckpointBar& bar : bars_of(report.run)) text += bar_text(bar);
+  return text + fmt::format("{}: {} accesses, {} elements wrong\n",
+                            bench.valid() ? "VALID" : "INVALID", bench.rows.size(),
+                            wrong_of(bench));
+}
+
+std::string to_csv(const CheckpointReport& report) {
+  const CheckpointBench& bench = report.run.access;
+  std::string text =
+      "access,bw_mib_s,block_kib,xfer_kib,open_s,wr_rd_s,fsync_s,close_s,total_s,iter,wrong\n";
+  for (const AccessSpeed& row : bench.rows)
+    for (std::size_t i = 0; i < row.rounds.size(); ++i) {
+      const AccessRound& r = row.rounds[i];
+      text += fmt::format("{},{:.2f},{:.0f},{:.0f},{:.6f},{:.6f},{:.6f},{:.6f},{:.6f},{},{}\n",
+                          row.access, bandwidth(report, r.total),
+                          static_cast<double>(bench.most_of_a_rank) / kKiB,
+                          static_cast<double>(bench.transfer_bytes) / kKiB, r.open, r.transfer,
+                          r.sync, r.close, r.total, i, row.wrong);
+    }
+  return text;
+}
+
+std::string to_json(const CheckpointReport& report) {
+  const CheckpointBench& bench = report.run.access;
+  nlohmann::ordered_json json{{"bench", "checkpoint"},
+                              {"valid", bench.valid()},
+                              {"what", report.what},
+                              {"layout", report.layout},
+                              {"device", report.device},
+                              {"folder", report.folder},
+                              {"ranks", bench.ranks},
+                              {"bytes", bench.bytes},
+                              {"most_bytes_of_a_rank", bench.most_of_a_rank},
+                              {"tensors", bench.tensors},
+                              {"transfer_bytes", bench.transfer_bytes},
+                              {"cached_share", bench.cached},
+                              {"copy_bytes_per_second", bench.copy_rate},
+                              {"stall_floor_seconds", bench.stall_floor()},
+                              {"step_seconds", report.run.step_seconds},
+                              {"step_seconds_meanwhile", median_of(bench.steps)}};
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const AccessSpeed& row : bench.rows) {
+    nlohmann::ordered_json one{{"access", row.access},
+                               {"ranks", bench.ranks},
+                               {"bytes", bench.bytes},
+                               {"seconds", row.seconds()},
+                               {"mib_per_s", bandwidth(report, row.seconds())},
+                               {"wrong", row.wrong}};
+    for (const AccessRound& r : row.rounds) {
+      one["open"].push_back(r.open);
+      one["transfer"].push_back(r.transfer);
+      one["fsync"].push_back(r.sync);
+      one["close"].push_back(r.close);
+      one["total"].push_back(r.total);
+    }
+    json["rows"].push_back(one);
+  }
+  json["bars"] = nlohmann::ordered_json::array();
+  for (const CheckpointBar& bar : bars_of(report.run))
+    json["bars"].push_back({{"name", bar.name},
+                            {"value", bar.value},
+                            {"low", bar.low},
+                            {"high", bar.high},
+                            {"limit", bar.limit},
+                            {"judged", bar.judged},
+                            {"met", bar.judged && bar.met()}});
+  json["provenance"] = parsed_ordered_json(report.provenance);
+  return dumped(json) + "\n";
+}
+
+std::int64_t ReaderReport::wrong() const {
+  std::int64_t sum = 0;
+  for (const ReaderSpeed& row : rows) sum += row.wrong;
+  return sum;
+}
+
+std::string to_json(const ReaderReport& report) {
+  nlohmann::ordered_json json{
+      {"bench", "reader"}, {"valid", report.valid()}, {"folder", report.folder}};
+  json["rows"] = nlohmann::ordered_json::array();
+  for (const ReaderSpeed& r : report.rows)
+    json["rows"].push_back({{"reader", r.reader},
+                            {"ranks", report.ranks},
+                            {"bytes", report.bytes},
+                            {"block_bytes", r.block_bytes},
+                            {"seconds", r.seconds},
+                            {"rounds", r.rounds},
+                            {"gb_per_s", r.gb_per_s},
+                            {"ratio", r.ratio},
+                            {"wrong", r.wrong}});
+  json["provenance"] = parsed_ordered_json(report.provenance);
+  return dumped(json) + "\n";
+}
+
+std::string to_csv(const ReaderReport& report) {
+  std::string text =
+      "access,bw_mib_s,iops,latency_s,block_kib,xfer_kib,total_s,iter,of_pread,wrong\n";
+  for (const ReaderSpeed& r : report.rows)
+    for (std::size_t i = 0; i < r.rounds.size(); ++i) {
+      const double s = r.rounds[i];
+      text += fmt::format("{},{:.2f},{:.2f},{:.6f},{:.0f},{:.0f},{:.6f},{},{:.4f},{}\n", r.reader,
+                          static_cast<double>(report.bytes) / kMiB / s,
+                          static_cast<double>(r.reads) / s,
+                          s * report.ranks / static_cast<double>(r.reads),
+                          static_cast<double>(report.bytes) / report.ranks / kKiB,
+                          static_cast<double>(r.block_bytes) / kKiB, s, i, r.ratio, r.wrong);
+    }
+  return text;
+}
+
+std::string to_string(const ReaderReport& report) {
+  std::string text = fmt::format(
+      "# {} in the page cache, {}, each its own part of one file; the reads of the round "
+      "before were checked\n# {:<12} {:>11} {:>10} {:>11} {:>11} {:>11} {:>10} {:>5}\n",
+      format_bytes(static_cast<double>(report.bytes)), counted(report.ranks, "rank"), "access",
+      "bw(MiB/s)", "IOPS", "Latency(s)", "block(KiB)", "xfer(KiB)", "total(s)", "iter");
+  for (const ReaderSpeed& r : report.rows)
+    for (std::size_t i = 0; i < r.rounds.size(); ++i) {
+      const double s = r.rounds[i];
+      text += fmt::format(
+          "  {:<12} {:>11.2f} {:>10.2f} {:>11.6f} {:>11.0f} {:>11.0f} {:>10.4f} "
+          "{:>5}\n",
+          r.reader, static_cast<double>(report.bytes) / kMiB / s, static_cast<double>(r.reads) / s,
+          s * report.ranks / static_cast<double>(r.reads),
+          static_cast<double>(report.bytes) / report.ranks / kKiB,
+          static_cast<double>(r.block_bytes) / kKiB, s, i);
+    }
+  text += fmt::format("# {:<12} {:>11} {:>11} {:>11} {:>11} {:>10} {:>10}\n", "access", "Max(MiB)",
+                      "Min(MiB)", "Mean(MiB)", "StdDev", "median(s)", "of pread");
+  for (const ReaderSpeed& r : report.rows) text += summary(report, r);
+  return text + fmt::format("{}: {}, {} wrong\n", report.valid() ? "VALID" : "INVALID",
+                            counted(report.rows.size(), "reader"),
+                            counted(report.wrong(), "block"));
+}
+
+}  // namespace choir

@@ -1,0 +1,167 @@
+#include "choir/lab/bench/bench_results.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "choir/core/error.hpp"
+#include "choir/core/json.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+
+/// Numbers that say what was measured; of words all do, but for these.
+constexpr std::array kNumbers{"bytes",       "count", "ranks",       "threads",
+                              "micro_batch", "accum", "global_batch"};
+constexpr std::array kWords{"device_description", "unit"};
+
+template <std::size_t n>
+bool among(const std::array<const char*, n>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+std::string key_of(const json& row) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : row.items()) {
+    if (value.is_string() && !among(kWords, name))
+      words.push_back(value.get<std::string>());
+    else if (value.is_number_integer() && among(kNumbers, name))
+      words.push_back(fmt::format("{} {}", name, value.get<std::int64_t>()));
+    else if (name == "communicated" && value.is_boolean() && !value.get<bool>())
+      words.emplace_back("without communication");
+  }
+  return join(words, ", ");
+}
+
+/// Seconds by key.
+std::map<std::string, double> times_of(const json& run) {
+  std::map<std::string, double> times;
+  if (run.contains("median_seconds"))
+    times[key_of(run)] = run["median_seconds"].get<double>();
+  else
+    for (const json& row : run.at("rows")) times[key_of(row)] = row.at("seconds").get<double>();
+  return times;
+}
+
+/// A field of the provenance, for a sentence.
+std::string word(const json& run, const char* name) {
+  const auto found = run.find("provenance");
+  return found == run.end() ? "?" : found->value(name, "?");
+}
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw StorageError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)),
+                     "name a file in a folder that exists and may be written");
+}
+
+void write_to(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  if (path == "-") return fmt::print("{}", text);
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (file.fail()) refuse(path);
+}
+
+}  // namespace
+
+std::vector<BaselineRow> BaselineComparison::regressions() const {
+  std::vector<BaselineRow> list;
+  for (const BaselineRow& row : rows)
+    if (!(row.ratio() <= 1 + tolerance)) list.push_back(row);
+  return list;
+}
+
+BaselineComparison compare_with_baseline(const json& baseline, const json& run, double tolerance) {
+  const auto refuse = [](const std::string& what) {
+    throw DeckError("--baseline: " + what, "name a file that --json of the same bench has written");
+  };
+  if (!baseline.is_object() || !baseline.contains("bench") || !baseline["bench"].is_string())
+    refuse("the file holds no run of a bench");
+  if (baseline["bench"] != run.at("bench"))
+    refuse(fmt::format("the file is of bench {}, and this is {}",
+                       baseline["bench"].get<std::string>(), run["bench"].get<std::string>()));
+  BaselineComparison result{.tolerance = tolerance};
+  std::map<std::string, double> then;
+  try {
+    then = times_of(baseline);
+    result.origin = fmt::format("{} on {}, {}", word(baseline, "revision"), word(baseline, "host"),
+                                word(baseline, "date"));
+  } catch (const json::exception& error) {
+    refuse(fmt::format("rows or times are missing ({})", error.what()));
+  }
+  for (const auto& [key, seconds] : times_of(run)) {
+    const auto found = then.find(key);
+    if (found == then.end()) {
+      ++result.only_now;
+      continue;
+    }
+    result.rows.push_back({key, found->second, seconds});
+    then.erase(found);
+  }
+  result.only_then = static_cast<int>(then.size());
+  return result;
+}
+
+std::string to_string(const BaselineComparison& c) {
+  std::string text =
+      fmt::format("against the baseline {}: {} rows in both", c.origin, c.rows.size());
+  if (c.only_now > 0) text += fmt::format(", {} only now", c.only_now);
+  if (c.only_then > 0) text += fmt::format(", {} only then", c.only_then);
+  text += "\n";
+  if (c.rows.empty()) return text + "INVALID: nothing was measured in both runs\n";
+  const std::vector<BaselineRow> slower = c.regressions();
+  for (const BaselineRow& row : slower)
+    text += fmt::format("  {:.6g} ms was {:.6g} ms, {:.2f} x: {}\n", 1e3 * row.now, 1e3 * row.then,
+                        row.ratio(), row.what);
+  const auto worst =
+      std::max_element(c.rows.begin(), c.rows.end(),
+                       [](const auto& a, const auto& b) { return a.ratio() < b.ratio(); });
+  if (slower.empty())
+    return text + fmt::format(
+                      "VALID: no regression, at most {:.2f} x its time of then (allowed "
+                      "{:.2f} x)\n",
+                      worst->ratio(), 1 + c.tolerance);
+  return text + fmt::format(
+                    "INVALID: regression, {} of {} rows take more than {:.2f} x their "
+                    "time of then\n",
+                    slower.size(), c.rows.size(), 1 + c.tolerance);
+}
+
+void BenchFiles::require_writable() const {
+  for (const std::string& path : {csv, json}) {
+    if (path.empty() || path == "-") continue;
+    if (!std::ofstream(path, std::ios::app)) refuse(path);
+  }
+  if (!baseline.empty()) parse_json(read_deck_text(baseline), baseline);
+}
+
+void BenchFiles::write(const std::string& csv_text, const std::string& json_text) const {
+  write_to(csv, csv_text);
+  write_to(json, json_text);
+}
+
+int BenchFiles::finish(const std::string& csv_text, const std::string& json_text,
+                       bool valid) const {
+  constexpr int kFailed = static_cast<int>(ExitCode::other);
+  // Read before it is written over.
+  const std::string then = baseline.empty() ? "" : read_deck_text(baseline);
+  write(csv_text, json_text);
+  if (baseline.empty()) return valid ? 0 : kFailed;
+  const BaselineComparison comparison =
+      compare_with_baseline(parse_json(then, baseline).root(), parsed_json(json_text), tolerance);
+  std::fflush(stdout);
+  fmt::print(table() ? stdout : stderr, "{}", to_string(comparison));
+  return valid && comparison.holds() ? 0 : kFailed;
+}
+
+}  // namespace choir

@@ -1,0 +1,296 @@
+#include "choir/lab/bench/bench_step.hpp"
+
+#include <malloc.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/median.hpp"
+#include "choir/core/process.hpp"
+#include "choir/lab/bench/bench_batches.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/lab/bench/bench_ceilings.hpp"
+#include "src/lab/bench/bench_rounding.hpp"
+#include "src/lab/bench/noise_probes.hpp"
+
+namespace choir {
+namespace {
+
+/// Resident bytes where a page shared by n processes counts 1/n: windows are not counted twice.
+std::int64_t own_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  std::int64_t kib = 0;
+  while (file >> word)
+    if (word == "Pss:" && file >> kib) return kib * 1024;
+  return resident_bytes();
+}
+
+std::int64_t heap_bytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+}
+
+/// The value of the rank where it is largest in absolute terms.
+std::int64_t furthest(Communicator& comm, std::int64_t value) {
+  std::array<std::int64_t, 2> extremes{value, -value};
+  comm.all_reduce(extremes.data(), 2, DType::i64, ReduceOp::max);
+  return extremes[0] >= extremes[1] ? extremes[0] : -extremes[1];
+}
+
+Spread spread_over(Communicator& comm, double value) {
+  std::vector<double> all(static_cast<std::size_t>(comm.size()));
+  all[static_cast<std::size_t>(comm.rank())] = value;
+  comm.all_gather(all.data(), 1, DType::f64);
+  const auto [low, high] = std::minmax_element(all.begin(), all.end());
+  return {*low, median_of(all), *high};
+}
+
+/// A run without its directory: everything between the deck and the numbers.
+class Bench {
+ public:
+  Bench(Deck deck, Mesh& mesh, Device& device, Logger& log, const StepBenchOptions& options)
+      : deck_(std::move(deck)), mesh_(mesh), device_(device), log_(log), options_(options) {}
+
+  StepBench run() {
+    prepare();
+    // Before the steps, which also starts the threads and warms the libraries, and after them.
+    if (options_.ceilings) measure_products(mesh_, device_, result_);
+    if (options_.ceilings) measure_memory(mesh_, device_, result_);
+    build();
+    warm_up();
+    measure();
+    gather();
+    if (options_.noise_probes > 0) probe_noise();
+    result_.complaints = complaints_of(result_);
+    return result_;
+  }
+
+ private:
+  Communicator& world() { return mesh_.world(); }
+  void prepare();
+  void build();
+  void warm_up();
+  void measure();
+  void gather();
+  void gather_traffic();
+  double timed_step();
+  void probe_noise();
+  /// What the engine runs on.
+  Mesh& step_mesh() { return silent_ ? *silent_ : mesh_; }
+
+  Deck deck_;
+  Mesh& mesh_;
+  std::unique_ptr<Mesh> silent_;  // the same layout with communicators that send nothing
+  Device& device_;
+  Logger& log_;
+  StepBenchOptions options_;
+  BatchSizes batch_;
+  std::unique_ptr<BenchBatches> data_;
+  std::unique_ptr<Engine> engine_;
+  StepPlan plan_;
+  PhaseClock clock_;
+  StepBench result_;
+  std::array<std::vector<double>, kPhases> seconds_;
+  std::array<std::vector<double>, kAxes> exposed_;  // [axis][steps]
+  std::unique_ptr<PipelineRecorder> recorder_;
+  double last_loss_ = 0;
+  std::int64_t step_ = 0, base_ = 0, heap_ = 0;
+};
+
+void Bench::prepare() {
+  batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
+  const ModelFamily& family = deck_.family();
+  if (const std::int64_t usual = family.usual_vocab_size();
+      usual > 0 && family.vocab_size(deck_) == 0) {
+    family.vocab_size(deck_) = usual;
+    log_.info("model.vocab_size is not given, and synthetic speech has no labels of its own: {}",
+              usual);
+  }
+  data_ = family.bench_batches(deck_, batch_, mesh_, log_, options_.audio);
+  resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
+  result_.deck = deck_.source;
+  result_.precision = deck_.train.precision;
+  result_.layout = mesh_.layout().to_string();
+  result_.ranks = world().size();
+  result_.device = name_of(device_.kind());
+  result_.device_description = device_.description();
+  result_.host_visible = device_.host_visible();
+  result_.product_extent = ops::large_product(device_.kind());
+  result_.threads = omp_get_max_threads();
+  result_.micro = batch_.micro;
+  result_.accum = batch_.accum;
+  result_.global = batch_.global;
+  result_.communicated = options_.communicate;
+  result_.nodes = mesh_.nodes();
+  result_.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  result_.oversubscribed =
+      result_.cores > 0 && mesh_.node().size() * result_.threads > result_.cores;
+  result_.first_losses.reserve(kFirstSteps);
+  result_.first_norms.reserve(kFirstSteps);
+  if (options_.noise_probes > 0) require_probes(deck_, batch_, options_.communicate);
+  if (options_.last_place_seed > 0 && result_.ranks > 1)
+    throw DeckError("--last-place moves the weights of one rank, and here are several",
+                    "start it without a launcher");
+  if (options_.communicate) return;
+  silent_ = Mesh::planned(mesh_.layout(), mesh_.rank(), mesh_.node().size());
+  silent_->attach(device_);
+}
+
+void Bench::build() {
+  EngineOptions options = engine_options(deck_, batch_);
+  options.shapes = data_->shapes();
+  // Inside a recorded graph events have no time.
+  options.time_actions = options_.communicate && mesh_.layout().size(Axis::pipeline) > 1 &&
+                         (device_.host_visible() || !options.cuda_graph);
+  together(world(), [&] {
+    plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
+  });
+  // Past its end the schedule stands still: there the probes are made.
+  if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
+  data_->start(Sharding(mesh_, options.zero, device_));
+  world().barrier();
+  malloc_trim(0);
+  base_ = own_bytes();
+  world().barrier();
+  engine_ = std::make_unique<Engine>(options, device_, step_mesh(), plan_.arena_bytes);
+  engine_->instance().initialise(options.seed);
+  if (options_.last_place_seed > 0) move_last_places(engine_->instance(), options_.last_place_seed);
+  result_.parameters = engine_->instance().parameters().count();
+  // The axes that part the work on a micro-batch, evenly if they can.
+  const double parts = world().size() / mesh_.along(Axis::data).size();
+  result_.work = data_->work(options, engine_->instance(), parts);
+}
+
+double Bench::timed_step() {
+  clock_.begin();
+  engine_->step(
+      step_, [&](std::int64_t j) { return data_->micro_batch(step_, j); }, data_->targets(step_),
+      clock_);
+  const StepResult step = engine_->finish(clock_);
+  clock_.end();
+  ++step_;
+  last_loss_ = step.loss;
+  if (step_ <= kFirstSteps) {
+    result_.first_losses.push_back(step.loss);
+    result_.first_norms.push_back(step.grad_norm);
+  }
+  return max_over(world(), clock_.total());
+}
+
+void Bench::warm_up() {
+  double spent = 0;
+  while (step_ < kWarmupSteps || (step_ < 10 && spent < options_.warmup_seconds)) {
+    spent += timed_step();
+    // With communicators that send nothing there are no sums to look at.
+    if (step_ == 1 && options_.communicate) result_.first_gradients = gradient_norms(*engine_);
+  }
+  result_.warmup_steps = step_;
+}
+
+void Bench::measure() {
+  constexpr std::size_t kMost = 1 << 16;  // reserved: the timed steps must not allocate
+  result_.step_seconds.reserve(kMost);
+  result_.losses.reserve(kMost);
+  for (auto& list : seconds_) list.reserve(kMost);
+  for (auto& list : exposed_) list.reserve(kMost);
+  if (engine_->options().time_actions)
+    recorder_ = std::make_unique<PipelineRecorder>(*engine_, kMost);
+  const Sharding& sharding = engine_->instance().storage().sharding();
+  reset_traffic(step_mesh(), sharding);
+  StepTraffic before;
+  heap_ = heap_bytes();
+  double spent = 0, targets = 0;
+  std::size_t done = 0;
+  const auto enough = [&] {
+    if (options_.steps > 0) return done == static_cast<std::size_t>(options_.steps);
+    if (done < 3) return false;
+    if (spent >= options_.max_seconds || done == kMost) return true;
+    return done >= kTimedSteps && spent >= options_.min_seconds;
+  };
+  for (; !enough(); ++done) {
+    targets += data_->targets(step_).first();
+    result_.audio_seconds += data_->audio_seconds(step_);
+    result_.step_flops += data_->flops(step_, engine_->instance());
+    const double seconds = timed_step();
+    spent += seconds;
+    result_.step_seconds.push_back(seconds);
+    result_.losses.push_back(last_loss_);
+    for (int p = 0; p < kPhases; ++p)
+      seconds_[static_cast<std::size_t>(p)].push_back(clock_.seconds(static_cast<Phase>(p)));
+    const StepTraffic now = traffic_of(step_mesh(), sharding);
+    for (std::size_t a = 0; a < kAxes; ++a)
+      exposed_[a].push_back(now[a].seconds - before[a].seconds);
+    before = now;
+    if (recorder_) recorder_->record();
+  }
+  heap_ = heap_bytes() - heap_;
+  const auto steps = static_cast<double>(done);
+  result_.tokens = std::llround(targets / steps);
+  result_.audio_seconds /= steps;
+  result_.step_flops /= steps;
+}
+
+void Bench::gather() {
+  const std::int64_t grown = own_bytes() - base_;
+  world().barrier();
+  gather_traffic();
+  if (options_.ceilings) measure_products(mesh_, device_, result_);
+  if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);
+  result_.median_seconds = median_of(result_.step_seconds);
+  for (std::size_t p = 0; p < kPhases; ++p)
+    result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
+  const double rate = result_.step_flops / result_.median_seconds;
+  if (options_.ceilings) result_.mfu = rate / result_.peak_flops;
+  result_.hfu_over_mfu = plan_.hfu_over_mfu();
+  if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;
+  result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
+  const auto peak = static_cast<std::int64_t>(engine_->instance().arena().peak());
+  result_.peak_arena = result_.planned_arena + furthest(world(), peak - result_.planned_arena);
+  result_.planned_memory = static_cast<std::int64_t>(plan_.memory.total());
+  result_.grown_memory = result_.planned_memory + furthest(world(), grown - result_.planned_memory);
+  result_.heap_growth = furthest(world(), heap_);
+}
+
+void Bench::gather_traffic() {
+  const auto steps = static_cast<double>(result_.step_seconds.size());
+  const Sharding& sharding = engine_->instance().storage().sharding();
+  const StepTraffic traffic = traffic_of(step_mesh(), sharding);
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    const Communicator& ranks = axis == Axis::data ? sharding.data() : step_mesh().along(axis);
+    if (ranks.size() == 1) continue;
+    result_.traffic.push_back({.axis = std::string(short_name(axis)),
+                               .transport = ranks.transport(),
+                               .ranks = ranks.size(),
+                               .calls = static_cast<double>(traffic[a].calls) / steps,
+                               .bytes = traffic[a].bytes / steps,
+                               .exposed_seconds = max_over(world(), median_of(exposed_[a]))});
+  }
+  if (recorder_) result_.pipeline = recorder_->gather(mesh_);
+}
+
+void Bench::probe_noise() {
+  result_.noise = probe_gradient_noise({.engine = *engine_,
+                                        .data = *data_,
+                                        .mesh = mesh_,
+                                        .clock = clock_,
+                                        .batch = batch_,
+                                        .steps_before = step_,
+                                        .pairs = options_.noise_probes});
+}
+
+}  // namespace
+
+StepBench bench_step(Deck deck, Mesh& mesh, Device& device, Logger& log,
+                     const StepBenchOptions& options) {
+  return Bench(std::move(deck), mesh, device, log, options).run();
+}
+
+}  // namespace choir

@@ -1,0 +1,343 @@
+// The doctor's judgements, from facts to findings, and how these are written. Pure.
+#include "choir/lab/doctor/doctor.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+const char* word(Health health) {
+  return health == Health::ok ? "OK" : health == Health::warning ? "WARNING" : "ERROR";
+}
+
+std::map<int, std::vector<const RankFacts*>> by_node(const std::vector<RankFacts>& ranks) {
+  std::map<int, std::vector<const RankFacts*>> nodes;
+  for (const RankFacts& r : ranks) nodes[r.node].push_back(&r);
+  return nodes;
+}
+
+/// Ranks of a host that are connected by cores they have in common, as the cores and threads of
+/// all.
+struct Sharing {
+  std::set<int> cores;
+  std::vector<const RankFacts*> ranks;
+  int threads = 0;
+};
+
+std::vector<Sharing> sharing_groups(const std::vector<const RankFacts*>& ranks) {
+  std::vector<Sharing> groups;
+  for (const RankFacts* rank : ranks) {
+    Sharing mine{{rank->cores.begin(), rank->cores.end()}, {rank}, rank->threads};
+    for (auto group = groups.begin(); group != groups.end();) {
+      const bool common = std::any_of(rank->cores.begin(), rank->cores.end(),
+                                      [&](int core) { return group->cores.contains(core); });
+      if (!common) {
+        ++group;
+        continue;
+      }
+      mine.cores.merge(group->cores);
+      mine.ranks.insert(mine.ranks.begin(), group->ranks.begin(), group->ranks.end());
+      mine.threads += group->threads;
+      group = groups.erase(group);
+    }
+    groups.push_back(std::move(mine));
+  }
+  return groups;
+}
+
+std::string ranks_text(const Sharing& group) {
+  std::vector<int> numbers;
+  for (const RankFacts* rank : group.ranks) numbers.push_back(rank->rank);
+  std::sort(numbers.begin(), numbers.end());
+  return (numbers.size() == 1 ? "rank " : "ranks ") + core_list(numbers);
+}
+
+Finding judge_sharing(const Sharing& group) {
+  const std::string who = fmt::format("{} on {}", ranks_text(group), group.ranks.front()->host);
+  const std::string cores = core_list({group.cores.begin(), group.cores.end()});
+  const int available = static_cast<int>(group.cores.size());
+  if (group.threads > available)
+    return {
+        Health::warning, "binding",
+        fmt::format("{}: {} on {} ({})", who, counted(group.threads, "thread"),
+                    counted(available, "core"), cores),
+        group.ranks.size() == 1
+            ? fmt::format("OMP_NUM_THREADS={}, or bind the rank to more cores (mpiexec --map-by "
+                          "slot:PE=N)",
+                          available)
+            : fmt::format(
+                  "fewer ranks, or OMP_NUM_THREADS={}; ranks share cores: bind each to its own "
+                  "(mpiexec --bind-to core, srun --cpu-bind=cores)",
+                  std::max(1, available / static_cast<int>(group.ranks.size())))};
+  if (group.ranks.size() > 1)
+    return {Health::warning, "binding",
+            fmt::format("{}: share {} ({}) for {}, enough cores, not pinned", who,
+                        counted(available, "core"), cores, counted(group.threads, "thread")),
+            "bind each rank to its own cores (mpiexec --bind-to core --map-by slot:PE=N, srun "
+            "--cpu-bind=cores): the OS may run both on one core"};
+  return {Health::ok, "binding",
+          fmt::format("{}: {} on {} ({})", who, counted(group.threads, "thread"),
+                      counted(available, "core"), cores),
+          ""};
+}
+
+}  // namespace
+
+std::string core_list(const std::vector<int>& cores) {
+  std::string text;
+  for (std::size_t i = 0; i < cores.size();) {
+    std::size_t last = i;
+    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
+    if (!text.empty()) text += ",";
+    text += last == i ? std::to_string(cores[i]) : fmt::format("{}-{}", cores[i], cores[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::vector<Finding> judge_binding(const std::vector<RankFacts>& ranks) {
+  std::vector<Finding> findings;
+  for (const auto& [node, here] : by_node(ranks))
+    for (const Sharing& group : sharing_groups(here)) {
+      findings.push_back(judge_sharing(group));
+      for (const RankFacts* rank : group.ranks)
+        if (group.ranks.size() > 1 && rank->threads > static_cast<int>(rank->cores.size()))
+          findings.push_back(
+              {Health::warning, "binding",
+               fmt::format("rank {} has {} on {} ({})", rank->rank,
+                           counted(rank->threads, "thread"), counted(rank->cores.size(), "core"),
+                           core_list(rank->cores)),
+               fmt::format("OMP_NUM_THREADS={}", rank->cores.size())});
+    }
+  return findings;
+}
+
+Finding judge_ranks(const std::vector<RankFacts>& ranks) {
+  const auto nodes = by_node(ranks);
+  std::size_t fewest = ranks.size(), most = 0;
+  std::vector<std::string> hosts;
+  for (const auto& [node, here] : nodes) {
+    fewest = std::min(fewest, here.size()), most = std::max(most, here.size());
+    hosts.push_back(fmt::format("{} ({})", here.front()->host, here.size()));
+  }
+  const std::string text = fmt::format("{} on {}: {}", counted(ranks.size(), "rank"),
+                                       counted(nodes.size(), "host"), join(hosts, ", "));
+  if (fewest == most) return {Health::ok, "ranks", text, ""};
+  return {Health::warning, "ranks", text + ": not the same number on each",
+          "the fullest host sets the pace: start with the same number of ranks per host"};
+}
+
+Finding judge_mpi(const std::string& compiled, const std::string& running) {
+  const std::string text = fmt::format("{}; compiled with mpi.h of {}", running, compiled);
+  const auto blank = compiled.rfind(' ');
+  const std::string family = compiled.substr(0, blank), version = compiled.substr(blank + 1);
+  const std::string series = version.substr(0, version.rfind('.'));
+  if (running.find(family) != std::string::npos && running.find(series) != std::string::npos)
+    return {Health::ok, "MPI", text, ""};
+  return {Health::error, "MPI", text + ": not the same MPI",
+          "load the MPI it was built with (ldd build/choir shows which library is found), or `make "
+          "clean && "
+          "make`"};
+}
+
+Finding judge_blas(std::optional<int> flavour, const std::string& config) {
+  if (!flavour) return {Health::ok, "BLAS", "not OpenBLAS", ""};
+  constexpr const char* kNames[]{"serial", "pthread", "OpenMP"};
+  const std::string text =
+      fmt::format("{}, {} flavour", config, kNames[std::clamp(*flavour, 0, 2)]);
+  if (*flavour != 1) return {Health::ok, "BLAS", text, ""};
+  return {Health::warning, "BLAS",
+          text + ": its threads fight those of OpenMP (3 to 17 times slower)",
+          "install libopenblas-openmp-dev (or -serial), or `make BLAS_DIR=...`; until then "
+          "OPENBLAS_NUM_THREADS=1"};
+}
+
+std::vector<Finding> judge_gpus(const cuda::Availability& found, int device_files,
+                                const std::vector<GpuLibrary>& libraries) {
+  std::string versions;
+  if (!found.driver.empty()) versions += fmt::format("; driver for CUDA {}", found.driver);
+  if (!found.toolkit.empty()) versions += fmt::format("; built with CUDA {}", found.toolkit);
+  std::vector<Finding> findings;
+  if (found.cards.empty()) {
+    const std::string text = fmt::format("none: {}{}", found.reason, versions);
+    if (device_files > 0)
+      findings.push_back({Health::warning, "GPUs",
+                          fmt::format("{} NVIDIA devices that cannot be used: {}{}", device_files,
+                                      found.reason, versions),
+                          found.hint});
+    else
+      findings.push_back({Health::ok, "GPUs", text, ""});
+  } else {
+    findings.push_back({Health::ok, "GPUs", fmt::format("{}{}", found.cards.size(), versions), ""});
+  }
+  for (const cuda::Card& card : found.cards)
+    findings.push_back(
+        {Health::ok, fmt::format("GPU {}", card.ordinal),
+         fmt::format("{}, sm_{}{}, {} SMs, {}, {} at {}, NUMA node {}{}", card.name, card.major,
+                     card.minor, card.multiprocessors,
+                     format_bytes(static_cast<double>(card.memory)), card.uuid, card.pci,
+                     card.numa_node < 0 ? "unknown" : std::to_string(card.numa_node),
+                     card.peak_bf16_flops > 0
+                         ? fmt::format(", peak {:.0f} TFLOP/s bf16", card.peak_bf16_flops / 1e12)
+                         : ", peak unknown"),
+         ""});
+  for (const GpuLibrary& library : libraries) {
+    if (!library.version.empty())
+      findings.push_back({Health::ok, library.name, library.version, ""});
+    else if (found.cards.empty())
+      findings.push_back({Health::ok, library.name, "not found; no GPU misses it", ""});
+    else
+      findings.push_back({Health::warning, library.name,
+                          fmt::format("{}: {}", library.reason, library.without),
+                          "put its folder into LD_LIBRARY_PATH (module load ...)"});
+  }
+  return findings;
+}
+
+Finding judge_file_system(const std::string& folder, const std::string& type, double free_bytes,
+                          double fsync_seconds) {
+  const std::string text = fmt::format("{}: {}, {} free, fsync of a small file {:.2f} ms", folder,
+                                       type, format_bytes(free_bytes), 1e3 * fsync_seconds);
+  if (free_bytes < 1e9)
+    return {Health::warning, "file system", text, "checkpoints need room: choose another run.dir"};
+  if (type == "tmpfs" || type == "ramfs")
+    return {Health::warning, "file system", text + "; in memory, lost at a reboot",
+            "choose another run.dir"};
+  if (type == "nfs")
+    return {Health::warning, "file system", text,
+            "HDF5_USE_FILE_LOCKING=FALSE where locks fail; a parallel file system is faster"};
+  if (fsync_seconds > 0.5)
+    return {Health::warning, "file system", text + ": slow",
+            "save less often (checkpoint.interval)"};
+  return {Health::ok, "file system", text, ""};
+}
+
+Finding judge_shared_memory(const std::vector<std::string>& segments,
+                            const std::vector<std::string>& mapped, double bytes_of_dead) {
+  // A job's files differ in their last part, the rank. While one of its ranks lives, nothing is
+  // known of the others.
+  const auto job_of = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
+  std::set<std::string> alive, dead;
+  for (const std::string& path : mapped) alive.insert(job_of(path));
+  std::size_t left = 0;
+  for (const std::string& path : segments) {
+    if (alive.contains(job_of(path))) continue;
+    dead.insert(job_of(path));
+    ++left;
+  }
+  if (left == 0)
+    return {Health::ok, "shared memory", fmt::format("{} of live ranks", segments.size()), ""};
+  constexpr std::size_t kShown = 8;
+  std::vector<std::string> patterns;
+  for (const std::string& job : dead)
+    if (patterns.size() < kShown) patterns.push_back(job + ".*");
+  return {
+      Health::warning, "shared memory",
+      fmt::format("{} of Open MPI with {} left by ranks that were killed", counted(left, "segment"),
+                  format_bytes(bytes_of_dead)),
+      fmt::format(
+          "rm {}{}", join(patterns, " "),
+          dead.size() > kShown ? fmt::format("   (and {} more jobs)", dead.size() - kShown) : "")};
+}
+
+Finding judge_clocks(const std::vector<double>& ahead) {
+  double worst = 0;
+  std::size_t rank = 0;
+  for (std::size_t r = 0; r < ahead.size(); ++r)
+    if (std::abs(ahead[r]) > std::abs(worst)) worst = ahead[r], rank = r;
+  const std::string text =
+      fmt::format("within {:.6f} s of rank 0 (rank {}: {:.6f} s)", std::abs(worst), rank, worst);
+  if (ahead.size() == 1) return {Health::ok, "clocks", "one rank", ""};
+  if (std::abs(worst) < 1) return {Health::ok, "clocks", text, ""};
+  return {Health::warning, "clocks", text,
+          "dates in logs and traces will not agree: start NTP on that host"};
+}
+
+Finding judge_training(const std::vector<double>& losses, const std::vector<std::uint64_t>& digests,
+                       double seconds) {
+  const std::string text = fmt::format("tiny model, {} steps in {:.2f} s: loss {:.3f} -> {:.3f}",
+                                       losses.size(), seconds, losses.front(), losses.back());
+  std::vector<int> different;
+  for (std::size_t r = 0; r < digests.size(); ++r)
+    if (digests[r] != digests[0]) different.push_back(static_cast<int>(r));
+  if (!different.empty())
+    return {Health::error, "training",
+            fmt::format("{}; ranks {} have other weights than rank 0", text, core_list(different)),
+            "do not train here: memory, network or MPI corrupts data. Test those hosts alone"};
+  // On a machine that is well it falls to a sixth. NaN fails the comparison.
+  if (!(losses.back() < 0.7 * losses.front()))
+    return {Health::error, "training", text + ": it does not learn",
+            "`make test` tells what computes wrongly"};
+  return {Health::ok, "training", text + (digests.size() > 1 ? ", all ranks agree" : ""), ""};
+}
+
+Finding judge_batch_system(const BatchFacts& facts) {
+  const auto fits = [](const std::string& system, const std::string& file,
+                       const std::string& submit) {
+    return Finding{
+        Health::ok, "batch system",
+        fmt::format("{}: jobs/{} fits; several jobs, one after the other: jobs/chain.sh -n 8 "
+                    "jobs/{} DECK; one now: {} jobs/{}",
+                    system, file, file, submit, file),
+        ""};
+  };
+  if (facts.nersc_host == "perlmutter")
+    return fits("SLURM on Perlmutter", "perlmutter.slurm", "sbatch");
+  if (facts.pbs && facts.host.find("polaris") != std::string::npos)
+    return fits("PBS on Polaris", "polaris.pbs", "qsub");
+  if (facts.slurm) return fits("SLURM", "generic.slurm", "sbatch");
+  if (facts.pbs) return fits("PBS", "generic.pbs", "qsub");
+  return {Health::ok, "batch system", "none: jobs/local.sh DECK, or jobs/launch -n RANKS PROGRAM",
+          ""};
+}
+
+std::string to_text(const std::vector<Finding>& findings) {
+  std::string text;
+  int errors = 0, warnings = 0;
+  for (const Finding& f : findings) {
+    errors += f.health == Health::error;
+    warnings += f.health == Health::warning;
+    text += fmt::format("{:<8} {:<12} {}\n", word(f.health), f.name, f.text);
+    if (!f.remedy.empty()) text += fmt::format("{:<21} -> {}\n", "", f.remedy);
+  }
+  return text + fmt::format("{} error{}, {} warning{}", errors, plural(errors), warnings,
+                            plural(warnings));
+}
+
+std::string to_json(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks) {
+  nlohmann::ordered_json json;
+  int errors = 0, warnings = 0;
+  for (const Finding& f : findings) {
+    errors += f.health == Health::error;
+    warnings += f.health == Health::warning;
+    json["findings"].push_back(
+        {{"health", word(f.health)}, {"name", f.name}, {"text", f.text}, {"remedy", f.remedy}});
+  }
+  for (const RankFacts& r : ranks)
+    json["ranks"].push_back({{"rank", r.rank},
+                             {"local_rank", r.local_rank},
+                             {"node", r.node},
+                             {"host", r.host},
+                             {"cores", r.cores},
+                             {"threads", r.threads}});
+  json["errors"] = errors;
+  json["warnings"] = warnings;
+  return dumped(json, 1);
+}
+
+bool has_error(const std::vector<Finding>& findings) {
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Finding& f) { return f.health == Health::error; });
+}
+
+}  // namespace choir

@@ -1,0 +1,221 @@
+// What the doctor tries out: speed, clocks, the file system.
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/lab/bench/bench_collectives.hpp"
+#include "choir/lab/doctor/doctor.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/ops/gemm.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::size_t kReduceBytes = std::size_t{16} << 20;
+
+Finding examine_all_reduce(Mesh& mesh) {
+  Communicator& world = mesh.world();
+  if (world.size() == 1) return {Health::ok, "all-reduce", "one rank: nothing to reduce", ""};
+  const auto buffer = world.allocate(kReduceBytes);
+  const std::size_t count = kReduceBytes / sizeof(float);
+  auto* values = static_cast<float*>(buffer->data());
+  std::vector<double> times;
+  for (int round = 0; round < 4; ++round) {
+    const PhiloxKey key = philox_key(static_cast<std::uint64_t>(world.rank()), "doctor");
+    for (std::size_t i = 0; i < count; i += 4)
+      for (std::size_t k = 0; const std::uint32_t word : philox_at(key, i))
+        values[i + k++] = static_cast<float>(uniform01(word));
+    world.barrier();
+    const double start = now_seconds();
+    world.all_reduce(values, count, DType::f32, ReduceOp::sum);
+    double seconds = now_seconds() - start;
+    world.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
+    if (round > 0) times.push_back(seconds);
+  }
+  const double ranks = world.size();
+  const double rate =
+      2 * (ranks - 1) / ranks * static_cast<double>(kReduceBytes) / median_of(times) / 1e9;
+  std::string text =
+      fmt::format("{:.2f} GB/s bus bandwidth, 16 MiB over MPI, all {} ranks", rate, world.size());
+  if (mesh.node().size() > 1) {
+    const CollectiveBench bench = bench_collectives(
+        mesh, {.min_bytes = kReduceBytes, .max_bytes = kReduceBytes, .repeats = 3});
+    for (const CollectiveRow& row : bench.rows)
+      if (row.name == "all_reduce" && row.transport == "node")
+        text += fmt::format("; {:.2f} GB/s in node-shared windows, {} ranks of a node",
+                            row.bus_gb_per_s, bench.ranks);
+  }
+  return {Health::ok, "all-reduce", text, ""};
+}
+
+std::string file_system_name(long type) {
+  static const std::map<long, const char*> kNames{
+      {0xEF53, "ext4"},     {0x58465342, "xfs"},   {0x01021994, "tmpfs"},   {0x858458f6, "ramfs"},
+      {0x6969, "nfs"},      {0x9123683E, "btrfs"}, {0x794c7630, "overlay"}, {0x0BD00BD0, "lustre"},
+      {0x47504653, "gpfs"}, {0x65735546, "fuse"},  {0x2fc12fc1, "zfs"},     {0x01021997, "9p"},
+      {0xff534d42, "cifs"}, {0x19830326, "beegfs"}};
+  const auto at = kNames.find(type);
+  return at == kNames.end() ? fmt::format("type 0x{:x}", type) : at->second;
+}
+
+/// Median seconds to make 4 KB durable. StorageError.
+double fsync_latency(const std::string& folder) {
+  const std::string path = fmt::format("{}/.choir_doctor_{}", folder, getpid());
+  const int file = open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  if (file < 0)
+    throw StorageError(fmt::format("cannot write in '{}': {}", folder, std::strerror(errno)),
+                       "choose a run.dir where you may write");
+  const std::array<char, 4096> page{};
+  std::vector<double> times;
+  bool good = true;
+  for (int i = 0; i < 7 && good; ++i) {
+    const double start = now_seconds();
+    good = pwrite(file, page.data(), page.size(), i * 4096L) == static_cast<ssize_t>(page.size()) &&
+           fsync(file) == 0;
+    times.push_back(now_seconds() - start);
+  }
+  const int reason = errno;
+  close(file);
+  unlink(path.c_str());
+  if (!good)
+    throw StorageError(fmt::format("cannot write in '{}': {}", folder, std::strerror(reason)),
+                       "is the disk full?");
+  return median_of(times);
+}
+
+Finding examine_folder(const std::string& folder) {
+  namespace fs = std::filesystem;
+  // Where the folder is not there yet, its parents tell.
+  fs::path existing = fs::absolute(folder);
+  while (!fs::exists(existing)) existing = existing.parent_path();
+  try {
+    struct statfs kind;
+    struct statvfs room;
+    if (statfs(existing.c_str(), &kind) != 0 || statvfs(existing.c_str(), &room) != 0)
+      throw StorageError(
+          fmt::format("cannot look at '{}': {}", existing.string(), std::strerror(errno)));
+    const double latency = fsync_latency(existing.string());
+    return judge_file_system(
+        folder, file_system_name(static_cast<long>(kind.f_type)),
+        static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize), latency);
+  } catch (const StorageError& error) {
+    return {Health::error, "file system", error.what(),
+            error.hint().empty() ? "choose another run.dir" : error.hint()};
+  }
+}
+
+bool is_segment(const std::string& path) {
+  return path.find("/vader_segment.") != std::string::npos ||
+         path.find("/sm_segment.") != std::string::npos;
+}
+
+/// What processes have mapped, of those that this user may look at.
+std::vector<std::string> mapped_segments() {
+  namespace fs = std::filesystem;
+  std::vector<std::string> found;
+  std::error_code ignored;
+  for (const auto& process : fs::directory_iterator("/proc", ignored)) {
+    const std::string name = process.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream maps(process.path() / "maps");
+    for (std::string line; std::getline(maps, line);)
+      if (const auto at = line.find('/'); at != std::string::npos && is_segment(line))
+        found.push_back(line.substr(at, line.find(' ', at) - at));
+  }
+  return found;
+}
+
+double wall_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+std::vector<Finding> examine_speed(Mesh& mesh) {
+  const auto device = make_device(DeviceKind::cpu);
+  const Stream stream(*device);
+  Communicator& world = mesh.world();
+  std::string text;
+  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+    world.barrier();
+    double rate = ops::measure_gemm(stream, type);
+    world.all_reduce(&rate, 1, DType::f64, ReduceOp::sum);
+    text += fmt::format("{}{} {:.3f} TFLOP/s ({})", text.empty() ? "" : ", ", name_of(type),
+                        rate / 1e12, ops::gemm_library(type));
+  }
+  world.barrier();
+  double copy = ops::measure_copy(stream);
+  world.all_reduce(&copy, 1, DType::f64, ReduceOp::sum);
+  return {{Health::ok, "products", text + ", of 1024^3, all ranks together", ""},
+          {Health::ok, "memory",
+           fmt::format("{:.1f} GB/s copy (read + written), all ranks together", copy / 1e9), ""},
+          examine_all_reduce(mesh)};
+}
+
+Finding examine_clocks(Communicator& world) {
+  std::vector<double> ahead(static_cast<std::size_t>(world.size()), 0.0);
+  for (int rank = 1; rank < world.size(); ++rank) {
+    double best = 1e30;
+    for (int round = 0; round < 8; ++round) {
+      double theirs = 0;
+      if (world.rank() == 0) {
+        const double start = wall_seconds();
+        world.send(&start, sizeof start, rank, 0);
+        world.receive(&theirs, sizeof theirs, rank, 0);
+        const double end = wall_seconds();
+        // The quickest exchange bounds the error by half its time (Cristian 1989).
+        if (end - start >= best) continue;
+        best = end - start;
+        ahead[static_cast<std::size_t>(rank)] = theirs - (start + end) / 2;
+      } else if (world.rank() == rank) {
+        world.receive(&theirs, sizeof theirs, 0, 0);
+        theirs = wall_seconds();
+        world.send(&theirs, sizeof theirs, 0, 0);
+      }
+    }
+  }
+  return judge_clocks(ahead);
+}
+
+Finding examine_shared_memory() {
+  namespace fs = std::filesystem;
+  // Files first, then who has mapped them: what a job makes in between is in neither list.
+  std::vector<std::string> segments;
+  std::map<std::string, double> bytes_of;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/dev/shm", ignored)) {
+    struct stat status {};
+    if (is_segment(entry.path().string()) && ::stat(entry.path().c_str(), &status) == 0 &&
+        status.st_uid == geteuid()) {
+      segments.push_back(entry.path().string());
+      bytes_of[segments.back()] = static_cast<double>(status.st_size);
+    }
+  }
+  std::sort(segments.begin(), segments.end());
+  const std::vector<std::string> mapped = mapped_segments();
+  double bytes = 0;
+  for (const std::string& path : segments)
+    if (std::find(mapped.begin(), mapped.end(), path) == mapped.end()) bytes += bytes_of[path];
+  return judge_shared_memory(segments, mapped, bytes);
+}
+
+Finding examine_file_system(Communicator& world, const std::string& folder) {
+  return world.rank() == 0 ? examine_folder(folder) : Finding{};
+}
+
+}  // namespace choir

@@ -1,0 +1,222 @@
+#include "choir/lab/plan/layout_plan.hpp"
+
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/device/null_device.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "choir/train/loop/async_choice.hpp"
+#include "choir/train/step/workplace.hpp"
+
+namespace choir {
+namespace {
+
+/// Along an axis of `size` ranks: all, or the two ends and the middle.
+std::vector<int> places(int size, Detail detail) {
+  std::vector<int> all;
+  if (detail == Detail::exact) {
+    for (int i = 0; i < size; ++i) all.push_back(i);
+    return all;
+  }
+  all = {0, size / 2, size - 1};
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+std::vector<int> representatives(const Layout& layout, Detail detail) {
+  std::vector<int> ranks;
+  for (const int stage : places(layout.size(Axis::pipeline), detail))
+    for (const int context : places(layout.size(Axis::context), detail))
+      for (const int tensor : places(layout.size(Axis::tensor), detail)) {
+        Coordinates at;
+        at[Axis::tensor] = tensor, at[Axis::context] = context, at[Axis::pipeline] = stage;
+        ranks.push_back(layout.rank(at));
+      }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+/// Memory does not grow with the micro-batches of a step once the pipeline is full.
+std::int64_t few_micro_batches(const Deck& deck, const BatchSizes& batch) {
+  if (deck.train.reproducible) return batch.accum;  // its tree of sums grows with their number
+  const std::int64_t in_flight =
+      std::int64_t{deck.parallel.pipeline} * std::max(1, deck.parallel.virtual_stages);
+  return std::min(batch.accum, 2 * in_flight);
+}
+
+/// For the busiest rank of each; a stage that was not planned works like the one before it.
+std::vector<double> flops_of_stages(const LayoutPlan& plan) {
+  std::vector<double> flops(static_cast<std::size_t>(plan.layout.size(Axis::pipeline)));
+  for (const RolePlan& role : plan.roles) {
+    double& most = flops[static_cast<std::size_t>(role.at[Axis::pipeline])];
+    most = std::max(most, role.plan.flops);
+  }
+  for (std::size_t stage = 1; stage < flops.size(); ++stage)
+    if (flops[stage] == 0) flops[stage] = flops[stage - 1];
+  return flops;
+}
+
+// What a rank stores hangs on more than its role (replicas are stored once, by one of them): each
+// role gets the most of all, so that ranks that do the same work have one plan.
+void add_snapshots(LayoutPlan& plan) {
+  std::size_t most = 0;
+  for (const RolePlan& role : plan.roles) most = std::max(most, role.plan.snapshot_bytes);
+  const bool fitted = plan.fits();
+  std::vector<RolePlan> without = plan.roles;
+  for (RolePlan& role : plan.roles) {
+    role.plan.snapshot_bytes = most;
+    add_snapshot(role.plan.memory, role.plan);
+  }
+  // As train does: where only the copies have no room there are none, unless they were asked for.
+  if (!fitted || plan.fits() || plan.deck.checkpoint.async == "true") return;
+  plan.roles = std::move(without);
+  plan.waits_for_saves = true;
+}
+
+}  // namespace
+
+const RolePlan& LayoutPlan::fullest() const {
+  return *std::max_element(
+      roles.begin(), roles.end(),
+      [this](const RolePlan& a, const RolePlan& b) { return needs(a) < needs(b); });
+}
+
+double LayoutPlan::needs(const RolePlan& role) const {
+  const MemoryPlan& memory = role.plan.memory;
+  return static_cast<double>(memory.total() + (on_host ? memory.total(MemoryPlace::host) : 0));
+}
+
+double LayoutPlan::host_needs() const {
+  std::size_t most = 0;
+  for (const RolePlan& role : roles)
+    most = std::max(most, role.plan.memory.total(MemoryPlace::host));
+  return static_cast<double>(most);
+}
+
+double LayoutPlan::flops() const {
+  double sum = 0;
+  for (const RolePlan& role : roles) sum += role.plan.flops * ranks_of_role();
+  return sum;
+}
+
+StepTraffic LayoutPlan::traffic() const {
+  StepTraffic sum;
+  for (const RolePlan& role : roles)
+    for (std::size_t a = 0; a < kAxes; ++a) {
+      sum[a].calls += role.plan.traffic[a].calls * ranks_of_role();
+      sum[a].bytes += role.plan.traffic[a].bytes * ranks_of_role();
+    }
+  return sum;
+}
+
+LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
+  LayoutPlan plan{.deck = request.deck};
+  plan.layout = layout_of(plan.deck, request.ranks);
+  plan.batch = resolve_batch(plan.deck, plan.layout.size(Axis::data));
+  plan.ranks_per_node = std::min(request.ranks, request.ranks_per_node);
+  plan.memory_limit = request.target.memory_of_rank(plan.ranks_per_node);
+  plan.on_host = request.target.kind != DeviceKind::cuda;
+  if (!plan.on_host) plan.host_limit = request.target.host_memory / plan.ranks_per_node;
+  EngineOptions options = engine_options(plan.deck, plan.batch);
+  options.shapes = request.shapes;
+  options.evaluation_shapes = request.evaluation_shapes;
+  if (detail == Detail::outline) options.micro_batches = few_micro_batches(plan.deck, plan.batch);
+  const NullDevice device(request.target.kind);
+  const bool samples = options.model.family().writes_samples(plan.deck);
+  // In outline only where the copies must have room.
+  const std::string& async = plan.deck.checkpoint.async;
+  const bool saves = plan.deck.checkpoint.on_the_way() &&
+                     (detail == Detail::exact ? async != "false" : async == "true");
+  for (const int rank : representatives(plan.layout, detail))
+    plan.roles.push_back({.rank = rank,
+                          .at = plan.layout.coordinates(rank),
+                          .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node,
+                                            samples, &device, saves)});
+  if (saves) add_snapshots(plan);
+  plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
+  return plan;
+}
+
+double bubble_fraction(const Deck& deck, std::int64_t micro_batches,
+                       const std::vector<double>& stage_flops) {
+  if (stage_flops.size() < 2) return 0;
+  const PipelineShape shape{.stages = static_cast<int>(stage_flops.size()),
+                            .micro_batches = static_cast<int>(micro_batches),
+                            .chunks = deck.parallel.virtual_stages};
+  const double parts = deck.train.recompute == "full" ? 4 : 3;
+  PipelineCosts costs = uniform_costs(shape, {});
+  for (int chunk = 0; chunk < shape.chunks; ++chunk)
+    for (int stage = 0; stage < shape.stages; ++stage) {
+      const double forward = stage_flops[static_cast<std::size_t>(stage)] /
+                             (parts * shape.chunks * shape.micro_batches);
+      costs.chunks[static_cast<std::size_t>(shape.virtual_stage(stage, chunk))] = {
+          .forward = forward,
+          .backward = (parts - 1) * forward,
+          .backward_input = (parts - 2) * forward,
+          .backward_weight = forward};
+    }
+  return simulate(make_schedule(pipeline_of(deck).schedule, shape), costs).bubble_fraction();
+}
+
+void require_nodes(int ranks, int ranks_per_node) {
+  if (ranks_per_node < 1)
+    throw DeckError(fmt::format("--gpus-per-node {} is below 1", ranks_per_node),
+                    "the smallest node has 1");
+  if (ranks <= ranks_per_node || ranks % ranks_per_node == 0) return;
+  int below = ranks_per_node, above = ranks_per_node;
+  while (ranks % below != 0) --below;
+  while (ranks % above != 0) ++above;
+  throw DeckError(
+      fmt::format("{} ranks do not fill nodes of --gpus-per-node {}", ranks, ranks_per_node),
+      fmt::format("nearest legal: --gpus-per-node {} or {}; or --ranks {} or {}", below, above,
+                  ranks / ranks_per_node * ranks_per_node,
+                  (ranks / ranks_per_node + 1) * ranks_per_node));
+}
+
+int ranks_asked(const std::optional<int>& asked, const Deck& deck) {
+  if (asked && *asked < 1)
+    throw DeckError(fmt::format("--ranks {} is below 1", *asked), "the least is 1 rank");
+  const ParallelSection& p = deck.parallel;
+  return asked.value_or(std::max(1, p.data) * p.tensor * p.context * p.pipeline);
+}
+
+int ranks_per_node_asked(const std::optional<int>& asked, int ranks, const PlanTarget& target) {
+  if (asked) {
+    require_nodes(ranks, *asked);
+    return *asked;
+  }
+  int usual = std::min(ranks, target.ranks_per_node);
+  while (ranks % usual != 0) --usual;
+  return usual;
+}
+
+void take_threads_of(const PlanCase& request) {
+  if (request.target.kind != DeviceKind::cpu || std::getenv("OMP_NUM_THREADS") != nullptr) return;
+  const int on_node = std::min(request.ranks, request.ranks_per_node);
+  omp_set_num_threads(std::max(1, usable_cores() / on_node));
+}
+
+std::string memory_text(const MemoryPlan& plan) {
+  std::vector<std::string> parts;
+  for (const MemoryPlan::Entry& entry : plan.entries)
+    if (entry.bytes > 0 && entry.place == MemoryPlace::device)
+      parts.push_back(entry.name + " " + format_bytes(static_cast<double>(entry.bytes)));
+  return join(parts, " + ");
+}
+
+double parameter_bytes(const MemoryPlan& plan) {
+  double bytes = 0;
+  for (const MemoryPlan::Entry& entry : plan.entries)
+    if (entry.place == MemoryPlace::device && entry.name.starts_with("parameters"))
+      bytes += static_cast<double>(entry.bytes);
+  return bytes;
+}
+
+}  // namespace choir

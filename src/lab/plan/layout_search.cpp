@@ -1,0 +1,287 @@
+#include "choir/lab/plan/layout_search.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+
+#include "choir/comm/layout.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/train/loop/layout_report.hpp"
+
+namespace choir {
+namespace {
+
+std::string division(const LayoutPlan& plan) {
+  const Layout& layout = plan.layout;
+  std::vector<std::string> parts;
+  if (const int t = layout.size(Axis::tensor); t > 1) {
+    const bool far = groups_across_nodes(layout, Axis::tensor,
+                                         nodes_of_ranks(layout.ranks(), plan.ranks_per_node)) > 0;
+    parts.push_back(fmt::format("layers divided among {} ranks {}", t,
+                                far ? "of several nodes, so every layer waits for the network"
+                                    : "of one node, which talk in every layer"));
+  }
+  if (const int c = layout.size(Axis::context); c > 1)
+    parts.push_back(fmt::format("sequences divided among {} ranks", c));
+  if (const int p = layout.size(Axis::pipeline); p > 1)
+    parts.push_back(
+        fmt::format("layers in {} stages, idle {:.1f} % of the time", p, 100 * plan.bubble));
+  if (!parts.empty()) return join(parts, "; ");
+  if (layout.ranks() == 1) return "one rank holds everything";
+  return plan.deck.parallel.zero == 0 ? "every rank holds everything, only gradients travel" : "";
+}
+
+std::string sharing(const LayoutPlan& plan) {
+  const int ranks = plan.layout.size(Axis::data);
+  const std::int64_t passes = plan.batch.accum;
+  switch (plan.deck.parallel.zero) {
+    case 1:
+      return fmt::format("moments spread over {} ranks, for the bytes of plain data parallelism",
+                         ranks);
+    case 2:
+      return fmt::format("moments and gradients spread over {} ranks, gradients sent {}", ranks,
+                         passes == 1 ? "once" : fmt::format("{} times a step", passes));
+    case 3:
+      return fmt::format(
+          "moments, gradients and parameters spread over {} ranks, parameters "
+          "gathered {} times a step",
+          ranks, 2 * passes);
+    default:
+      return {};
+  }
+}
+
+std::string need_of(const LayoutPlan& plan, const LayoutPlan& too_large) {
+  std::string what = "less of it";
+  if (too_large.deck.parallel.zero != plan.deck.parallel.zero)
+    what = fmt::format("zero={}", too_large.deck.parallel.zero);
+  if (too_large.deck.train.recompute != plan.deck.train.recompute)
+    what = fmt::format("recompute={}", too_large.deck.train.recompute);
+  return fmt::format("{} needs {}", what, format_bytes(too_large.needs()));
+}
+
+/// One sentence: how the layout divides the model, what that costs, and what it saves against
+/// `too_large`, the last thing that was tried on the same ranks.
+std::string ladder_reason(const LayoutPlan& plan, const std::optional<LayoutPlan>& too_large) {
+  std::vector<std::string> parts;
+  const auto add = [&](std::string part) {
+    if (!part.empty()) parts.push_back(std::move(part));
+  };
+  add(division(plan));
+  add(sharing(plan));
+  if (plan.deck.train.recompute != "none")
+    add(fmt::format("activations computed again ({})", plan.deck.train.recompute));
+  if (too_large) add(need_of(plan, *too_large));
+  return join(parts, "; ");
+}
+
+using Changes = std::vector<std::string>;
+
+/// A micro-batch may take this share of the memory: room for what is not planned (the context of
+/// the driver, buffers of libraries).
+constexpr double kFull = 0.9;
+/// With fewer micro-batches a pipeline idles more than it need.
+constexpr std::int64_t kMicroBatchesPerStage = 4;
+
+/// Data parallelism takes the ranks that remain.
+Changes changes_to(const AxisSizes& sizes) {
+  return {"parallel.data=auto", fmt::format("parallel.tensor={}", sizes.tensor),
+          fmt::format("parallel.context={}", sizes.context),
+          fmt::format("parallel.pipeline={}", sizes.pipeline)};
+}
+
+std::vector<int> divisors(std::int64_t n) {
+  std::vector<int> all;
+  for (std::int64_t d = 1; d <= n; ++d)
+    if (n % d == 0) all.push_back(static_cast<int>(d));
+  return all;
+}
+
+std::vector<AxisSizes> shapes_of(const PlanCase& request) {
+  std::vector<AxisSizes> shapes = axis_sizes_of(request.ranks);
+  const auto step = [&](const AxisSizes& s) {
+    return std::tuple(s.tensor > request.ranks_per_node, s.pipeline, s.context, s.tensor);
+  };
+  std::stable_sort(shapes.begin(), shapes.end(),
+                   [&](const AxisSizes& a, const AxisSizes& b) { return step(a) < step(b); });
+  return shapes;
+}
+
+Changes joined(Changes changes, const Changes& more) {
+  changes.insert(changes.end(), more.begin(), more.end());
+  return changes;
+}
+
+class Search {
+ public:
+  Search(const PlanCase& request, const DeckVariants& variants, std::size_t most)
+      : request_(request), variants_(variants), most_(most) {}
+
+  LayoutSearch run() {
+    for (const AxisSizes& shape : shapes_of(request_)) visit(shape);
+    for (LayoutChoice& choice : found_.fitting) shorten(choice.changes);
+    if (found_.closest) shorten(found_.closest->changes);
+    return std::move(found_);
+  }
+
+ private:
+  /// The first of these that is legal, if any.
+  std::optional<Changes> legal_shape(const AxisSizes& shape) {
+    Changes changes = changes_to(shape);
+    Changes divided = joined(changes, {"parallel.sequence=true"});
+    if (shape.tensor > 1 && legal(divided)) return divided;
+    changes.emplace_back("parallel.sequence=false");
+    if (legal(changes)) return changes;
+    return std::nullopt;
+  }
+
+  /// By the deck's checks, and those of layout and batch.
+  bool legal(const Changes& changes) {
+    try {
+      Deck deck = variants_.with(changes);
+      const Layout layout = layout_of(deck, request_.ranks);
+      resolve_batch(deck, layout.size(Axis::data));
+      return true;
+    } catch (const DeckError&) {
+      return false;
+    }
+  }
+
+  /// Legal ways to save memory, the cheapest first, from what the deck says on.
+  std::vector<Changes> savings(const AxisSizes& shape, const Changes& base) {
+    constexpr std::array<const char*, 3> kRecompute{"none", "selective", "full"};
+    const auto* first =
+        std::find(kRecompute.begin(), kRecompute.end(), request_.deck.train.recompute);
+    const bool alone = shape.data == 1;
+    std::vector<Changes> all;
+    for (const auto* recompute = first; recompute < kRecompute.end(); ++recompute)
+      for (int zero = 0; zero <= (alone ? 0 : 3); ++zero) {
+        const Changes changes = joined(base, {fmt::format("train.recompute={}", *recompute),
+                                              fmt::format("parallel.zero={}", zero)});
+        if (legal(changes)) all.push_back(changes);
+      }
+    return all;
+  }
+
+  std::optional<LayoutPlan> plan(const Changes& changes) {
+    PlanCase request = request_;
+    try {
+      request.deck = variants_.with(changes);
+      return plan_layout(request, Detail::outline);
+    } catch (const DeckError&) {  // what only the engine knows to be impossible
+      return std::nullopt;
+    }
+  }
+
+  /// Micro-batches that keep the global batch, ascending; {0}: the deck's own.
+  std::vector<int> micro_batches(const AxisSizes& shape) {
+    const TrainSection& train = request_.deck.train;
+    const int data = shape.data;
+    if (train.global_batch_size == 0 || train.reproducible) return {0};
+    std::vector<int> all = divisors(train.global_batch_size / data);
+    const auto few = [&](int micro) {
+      return train.global_batch_size / data / micro < kMicroBatchesPerStage * shape.pipeline;
+    };
+    if (shape.pipeline > 1 && !few(1)) std::erase_if(all, few);
+    return all;
+  }
+
+  static Changes with_micro(const Changes& changes, int micro) {
+    if (micro == 0) return changes;
+    return joined(changes, {fmt::format("train.micro_batch_size={}", micro), "train.grad_accum=0"});
+  }
+
+  static double share(const LayoutPlan& plan) { return plan.needs() / plan.memory_limit; }
+
+  /// The largest micro-batch that leaves the margin; `least` is known to fit.
+  LayoutChoice fill(const Changes& changes, const std::vector<int>& micros, LayoutPlan least) {
+    LayoutChoice choice{std::move(least), with_micro(changes, micros.front()), ""};
+    std::size_t low = 0, high = micros.size();
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      const Changes larger = with_micro(changes, micros[middle]);
+      std::optional<LayoutPlan> filled = plan(larger);
+      if (filled && share(*filled) <= kFull) {
+        choice.plan = std::move(*filled), choice.changes = larger;
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    return choice;
+  }
+
+  void visit(const AxisSizes& shape) {
+    const std::optional<Changes> base = legal_shape(shape);
+    if (!base) return;
+    const std::vector<Changes> ways = savings(shape, *base);
+    if (ways.empty()) return;
+    if (found_.fitting.size() >= most_) {
+      ++found_.further;
+      return;
+    }
+    const std::vector<int> micros = micro_batches(shape);
+    // What saves most decides whether it is worth looking at the others.
+    const std::optional<LayoutPlan> smallest = plan(with_micro(ways.back(), micros.front()));
+    if (!smallest) return;
+    if (!smallest->fits()) return keep_closest(*smallest, with_micro(ways.back(), micros.front()));
+    climb(shape, ways, micros);
+  }
+
+  void climb(const AxisSizes& shape, const std::vector<Changes>& ways,
+             const std::vector<int>& micros) {
+    std::optional<LayoutPlan> too_large;
+    bool found = false;
+    for (const Changes& way : ways) {
+      const bool recomputes = way.end()[-2] != "train.recompute=" + request_.deck.train.recompute;
+      if ((recomputes && found) || found_.fitting.size() >= most_) break;
+      std::optional<LayoutPlan> least = plan(with_micro(way, micros.front()));
+      if (!least) continue;
+      if (!least->fits()) {
+        too_large = std::move(least);
+        continue;
+      }
+      LayoutChoice choice = fill(way, micros, std::move(*least));
+      choice.reason = ladder_reason(choice.plan, too_large);
+      found_.fitting.push_back(std::move(choice));
+      found = true;
+      // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
+      if (shape.data < request_.ranks || recomputes) break;
+    }
+  }
+
+  /// Without those that say what the deck says already.
+  void shorten(Changes& changes) {
+    const std::string wanted = deck_digest(variants_.with(changes));
+    for (std::size_t i = changes.size(); i-- > 0;) {
+      Changes fewer = changes;
+      fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
+      const std::optional<Deck> deck = variants_.legal_with(fewer);
+      if (deck && deck_digest(*deck) == wanted) changes = std::move(fewer);
+    }
+  }
+
+  void keep_closest(const LayoutPlan& plan, const Changes& changes) {
+    ++found_.too_large;
+    if (!found_.closest || share(plan) < share(found_.closest->plan))
+      found_.closest = LayoutChoice{plan, changes, ""};
+  }
+
+  const PlanCase& request_;
+  const DeckVariants& variants_;
+  std::size_t most_;
+  LayoutSearch found_;
+};
+
+}  // namespace
+
+LayoutSearch search_layouts(const PlanCase& request, const DeckVariants& variants,
+                            std::size_t most) {
+  return Search(request, variants, most).run();
+}
+
+}  // namespace choir

@@ -1,0 +1,100 @@
+// Plans as JSON.
+#include "choir/core/json_value.hpp"
+
+#include "choir/lab/plan/plan_report.hpp"
+#include "choir/train/step/build_info.hpp"
+#include "role_groups.hpp"
+
+namespace choir {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json traffic_json(const StepTraffic& traffic) {
+  Json json;
+  for (std::size_t a = 0; a < kAxes; ++a)
+    json[std::string(short_name(static_cast<Axis>(a)))] = {{"calls", traffic[a].calls},
+                                                           {"bytes", traffic[a].bytes}};
+  return json;
+}
+
+Json memory_json(const MemoryPlan& memory) {
+  Json json = Json::array();
+  for (const MemoryPlan::Entry& entry : memory.entries)
+    json.push_back({{"name", entry.name},
+                    {"bytes", entry.bytes},
+                    {"shared", entry.shared},
+                    {"place", name_of(entry.place)}});
+  return json;
+}
+
+/// What a plan in outline knows too.
+Json head_json(const LayoutPlan& plan) {
+  const Layout& layout = plan.layout;
+  const ParallelSection& parallel = plan.deck.parallel;
+  return {{"data", layout.size(Axis::data)},
+          {"tensor", layout.size(Axis::tensor)},
+          {"pipeline", layout.size(Axis::pipeline)},
+          {"context", layout.size(Axis::context)},
+          {"order", layout.order()},
+          {"zero", parallel.zero},
+          {"sequence", parallel.sequence},
+          {"schedule", parallel.schedule},
+          {"recompute", plan.deck.train.recompute},
+          {"micro_batch_size", plan.batch.micro},
+          {"grad_accum", plan.batch.accum},
+          {"global_batch_size", plan.batch.global},
+          {"memory_bytes", static_cast<std::int64_t>(plan.needs())},
+          {"memory_limit", plan.memory_limit},
+          {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
+          {"fits", plan.fits()},
+          {"waits_for_saves", plan.waits_for_saves},
+          {"bubble", plan.bubble}};
+}
+
+Json full_json(const LayoutPlan& plan) {
+  Json json = head_json(plan);
+  json["flops"] = plan.flops();
+  json["traffic"] = traffic_json(plan.traffic());
+  json["roles"] = Json::array();
+  for (const RolePlan& role : plan.roles)
+    json["roles"].push_back({{"first_rank", role.rank},
+                             {"ranks", plan.ranks_of_role()},
+                             {"stage", role.at[Axis::pipeline]},
+                             {"tensor", role.at[Axis::tensor]},
+                             {"context", role.at[Axis::context]},
+                             {"memory", memory_json(role.plan.memory)},
+                             {"memory_bytes", role.plan.memory.total()},
+                             {"flops", role.plan.flops},
+                             {"touched_bytes", role.plan.bytes},
+                             {"traffic", traffic_json(role.plan.traffic)}});
+  return json;
+}
+
+Json choice_json(const LayoutChoice& choice) {
+  Json json = head_json(choice.plan);
+  json["changes"] = choice.changes;
+  json["reason"] = choice.reason;
+  return json;
+}
+
+}  // namespace
+
+std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request) {
+  Json json{{"target", request.target.name},
+            {"ranks", request.ranks},
+            {"ranks_per_node", request.ranks_per_node}};
+  json["layout"] = plan ? full_json(*plan) : Json();
+  if (search) {
+    json["choices"] = Json::array();
+    for (const LayoutChoice& choice : search->fitting)
+      json["choices"].push_back(choice_json(choice));
+    json["further"] = search->further;
+    json["too_large"] = search->too_large;
+    json["closest"] = search->closest ? choice_json(*search->closest) : Json();
+  }
+  json["provenance"] = Json::parse(build_provenance());
+  return dumped(json, 2) + "\n";
+}
+
+}  // namespace choir

@@ -1,0 +1,134 @@
+#include "choir/lab/plan/plan_report.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
+#include "choir/train/loop/layout_report.hpp"
+#include "role_groups.hpp"
+
+namespace choir {
+namespace {
+
+double total_of(const LayoutPlan& plan) {
+  return plan.needs();
+}
+
+/// "60.0 GiB of 77.5 GiB, 77 %".
+std::string share_text(const LayoutPlan& plan) {
+  return fmt::format("{} of {}, {:.0f} %", format_bytes(total_of(plan)),
+                     format_bytes(plan.memory_limit), 100 * total_of(plan) / plan.memory_limit);
+}
+
+/// Of host memory beside a card.
+std::string host_text(const LayoutPlan& plan) {
+  const double needs = plan.host_needs();
+  if (plan.on_host || needs == 0) return "";
+  if (plan.host_limit == 0)
+    return fmt::format("; and {} of host memory, not checked for this target", format_bytes(needs));
+  return fmt::format("; and {} of {} of host memory, {:.0f} %", format_bytes(needs),
+                     format_bytes(plan.host_limit), 100 * needs / plan.host_limit);
+}
+
+constexpr const char* kWaits =
+    "  without room for a copy of the state: training will wait for its saves (checkpoint.async)\n";
+
+std::string batch_text(const LayoutPlan& plan) {
+  if (!plan.deck.family().fixed_shape())
+    return fmt::format("{}, {} on each of {}", counted(plan.batch.global, "micro-batch"),
+                       plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
+  return fmt::format("{} = {} x {} micro-batches x {}", counted(plan.batch.global, "sequence"),
+                     plan.batch.micro, plan.batch.accum, counted(plan.batch.data_parallel, "rank"));
+}
+
+std::string axes_text(const LayoutPlan& plan) {
+  std::string text;
+  const StepTraffic all = plan.traffic();
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (plan.layout.size(axis) == 1) continue;
+    double least = plan.roles.front().plan.traffic[a].bytes, most = least;
+    for (const RolePlan& role : plan.roles) {
+      least = std::min(least, role.plan.traffic[a].bytes);
+      most = std::max(most, role.plan.traffic[a].bytes);
+    }
+    text += fmt::format(
+        "  {}: {} a rank and step, {} of all ranks\n", short_name(axis),
+        least == most ? format_bytes(most) : format_bytes(least) + " to " + format_bytes(most),
+        format_bytes(all[a].bytes));
+  }
+  return text;
+}
+
+LayoutFacts facts_of(const LayoutPlan& plan) {
+  LayoutFacts facts{.layout = plan.layout,
+                    .node_of_rank = nodes_of_ranks(plan.layout.ranks(), plan.ranks_per_node),
+                    .traffic = plan.roles.front().plan.traffic};
+  facts.transport.fill("-");
+  return facts;
+}
+
+std::string row_text(std::size_t number, const LayoutChoice& choice) {
+  const LayoutPlan& plan = choice.plan;
+  const Deck& deck = plan.deck;
+  return fmt::format(
+      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>5} x {:<5} {:>9} {:>3.0f} %  {:>5.1f} %\n"
+      "{}",
+      number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
+      deck.train.recompute, plan.batch.micro, plan.batch.accum, format_bytes(total_of(plan)),
+      100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble, wrap(choice.reason, 100, 6));
+}
+
+std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
+  if (!search.closest)
+    return fmt::format("no layout of {} is legal\n", counted(request.ranks, "rank"));
+  const LayoutPlan& plan = search.closest->plan;
+  return fmt::format(
+      "no layout of {} fits: {} were too large. Closest is {} with zero={}, recompute={},\n"
+      "micro-batches of {}: {} ({})\n",
+      counted(request.ranks, "rank"), search.too_large, plan.layout.to_string(),
+      plan.deck.parallel.zero, plan.deck.train.recompute, plan.batch.micro, share_text(plan),
+      join(search.closest->changes, " "));
+}
+
+}  // namespace
+
+std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
+  std::string text = fmt::format("plan for {}: {}\n{}\n", target.name, batch_text(plan),
+                                 layout_report(facts_of(plan)));
+  for (const RoleGroup& group : group_roles(plan))
+    text += fmt::format("memory plan of {}:\n{}\n  {}\n", describe(group, plan),
+                        group.roles.front()->plan.memory.to_string(), work_of(group));
+  double memory = 0;
+  for (const RolePlan& role : plan.roles) memory += plan.needs(role) * plan.ranks_of_role();
+  const int ranks = plan.layout.ranks();
+  text += fmt::format("{}{}: {} of memory, {:.2f} GFLOP a step\n{}", ranks > 1 ? "all " : "",
+                      counted(ranks, "rank"), format_bytes(memory), plan.flops() / 1e9,
+                      axes_text(plan));
+  if (plan.layout.size(Axis::pipeline) > 1)
+    text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",
+                        plan.deck.parallel.schedule, 100 * plan.bubble);
+  return text + fmt::format("{}: the fullest rank is {}, {}{}\n{}",
+                            plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank,
+                            share_text(plan), host_text(plan), plan.waits_for_saves ? kWaits : "");
+}
+
+std::string to_string(const LayoutSearch& search, const PlanCase& request) {
+  if (search.fitting.empty()) return nothing_text(search, request);
+  std::string text = fmt::format(
+      "layouts of {}, {} a node, that fit into {} a rank, the simplest first:\n"
+      "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}\n",
+      counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
+      format_bytes(search.fitting.front().plan.memory_limit), "#", "layout", "zero", "sp",
+      "recompute", "micro x accum", "memory", "bubble");
+  for (std::size_t i = 0; i < search.fitting.size(); ++i)
+    text += row_text(i + 1, search.fitting[i]);
+  text += fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
+                      search.too_large);
+  return text + "  use: " + join(search.fitting.front().changes, " ") + "\n";
+}
+
+}  // namespace choir

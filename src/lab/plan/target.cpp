@@ -1,0 +1,97 @@
+#include "choir/lab/plan/target.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "choir/core/text.hpp"
+#include "choir/device/cuda.hpp"
+#include "choir/train/step/step_planner.hpp"
+
+namespace choir {
+namespace {
+
+struct KnownCard {
+  const char* key;
+  const char* name;
+  double memory;  ///< bytes, as the driver reports them
+  double peak_flops;
+  int on_node;
+};
+
+// Memory: totalGlobalMem of the cards themselves, but for the smaller A100. Rates: the makers'
+// figures for dense products of 16-bit numbers.
+constexpr std::array<KnownCard, 4> kCards{{
+    {"a100", "A100 80 GB", 85029158912.0, 312e12, 8},
+    {"a100-40", "A100 40 GB", 42297786368.0, 312e12, 8},
+    {"h100", "H100 80 GB", 85029158912.0, 989e12, 8},
+    {"h200", "H200 141 GB", 150754820096.0, 989e12, 8},
+}};
+
+PlanTarget card_target(const KnownCard& card) {
+  return {.name = card.name,
+          .kind = DeviceKind::cuda,
+          .memory = kUsableOfCard * card.memory,
+          .node_memory = false,
+          .peak_flops = card.peak_flops,
+          .ranks_per_node = card.on_node};
+}
+
+PlanTarget processor() {
+  return {.name = "the processor of this machine",
+          .kind = DeviceKind::cpu,
+          .memory = node_memory(),
+          .node_memory = true,
+          .peak_flops = 0,
+          .ranks_per_node = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+}
+
+PlanTarget own_cards(const cuda::Availability& found) {
+  const cuda::Card& card = found.cards.front();
+  return {.name = card.name + " of this machine",
+          .kind = DeviceKind::cuda,
+          .memory = kUsableOfCard * static_cast<double>(card.memory),
+          .node_memory = false,
+          .peak_flops = card.peak_bf16_flops,
+          .host_memory = node_memory(),
+          .ranks_per_node = static_cast<int>(found.cards.size())};
+}
+
+PlanTarget here(const Deck& deck) {
+  if (deck.device == "cpu" || (deck.device == "auto" && deck.train.precision == "fp64"))
+    return processor();
+  const cuda::Availability found = cuda::availability();
+  if (!found.cards.empty()) return own_cards(found);
+  if (deck.device == "auto") return processor();
+  throw DeckError(fmt::format("device = \"cuda\", but {}", found.reason),
+                  "name the card to plan for: --target h200 (or " + join(target_keys(), ", ") +
+                      "), or set device = \"cpu\"");
+}
+
+}  // namespace
+
+std::vector<std::string> target_keys() {
+  std::vector<std::string> keys;
+  for (const KnownCard& card : kCards) keys.emplace_back(card.key);
+  keys.insert(keys.end(), {"cpu", "here"});
+  return keys;
+}
+
+PlanTarget find_target(const std::string& key, const Deck& deck) {
+  if (key.empty() || key == "here") return here(deck);
+  if (key == "cpu") return processor();
+  const auto* card =
+      std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == key; });
+  if (card == kCards.end())
+    throw DeckError(fmt::format("--target {} is not known", key),
+                    "legal: " + join(target_keys(), ", "));
+  if (deck.train.precision == "fp64")
+    throw DeckError(fmt::format("--target {} does not compute in train.precision = \"fp64\"", key),
+                    "choose another precision, or --target cpu");
+  return card_target(*card);
+}
+
+}  // namespace choir

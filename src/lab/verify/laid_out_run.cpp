@@ -1,0 +1,78 @@
+#include "src/lab/verify/laid_out_run.hpp"
+
+#include "choir/deck/deck_layout.hpp"
+#include "choir/train/step/run_setup.hpp"
+
+namespace choir {
+namespace {
+
+std::unique_ptr<SyntheticBatches> batches_for(const EngineOptions& options) {
+  return options.model.family().synthetic_batches(options.model, options.seed,
+                                                  options.micro_batch_size);
+}
+
+EngineOptions options_of(const Deck& deck, int data_ranks) {
+  Deck copy = deck;
+  EngineOptions options = engine_options(deck, resolve_batch(copy, data_ranks));
+  options.lag = 0;
+  options.shapes = batches_for(options)->shapes();
+  return options;
+}
+
+EngineOptions with_requests(EngineOptions options, const StepPlan& plan) {
+  options.arena_requests = plan.arena_requests;
+  return options;
+}
+
+}  // namespace
+
+Deck laid_out(const Deck& deck, const VerifyLayout& layout) {
+  std::vector<KeyProblem> problems;
+  Deck result = lay_out(deck, layout, problems);
+  throw_problems(problems, deck.source);
+  return result;
+}
+
+LaidOutRun::LaidOutRun(const Deck& deck, Workplace& place)
+    : data_ranks_(place.mesh->layout().size(Axis::data)),
+      micro_batches_(deck.train.micro_batches),
+      options_(options_of(deck, data_ranks_)),
+      batches_(batches_for(options_)),
+      plan_(plan_step(options_, place.mesh->layout(), place.mesh->rank(), place.mesh->node().size(),
+                      false, place.device.get())),
+      engine_(with_requests(options_, plan_), *place.device, *place.mesh, plan_.arena_bytes) {
+  engine_.instance().initialise(options_.seed);
+}
+
+StepResult LaidOutRun::step(std::int64_t step) {
+  engine_.step(
+      step, [&](std::int64_t j) { return micro_batch(step, j); }, targets(step), clock_);
+  return engine_.finish(clock_);
+}
+
+// Of a step on all ranks, those without work included.
+std::int64_t LaidOutRun::places() const {
+  return options_.micro_batches * data_ranks_;
+}
+// That count.
+std::int64_t LaidOutRun::micro_batches() const {
+  return micro_batches_ > 0 ? micro_batches_ : places();
+}
+
+// Of this rank's j-th; -1: none is left for it.
+std::int64_t LaidOutRun::index_of(std::int64_t step, std::int64_t j) const {
+  const std::int64_t place = engine_.micro_batch_index(0, j);
+  return place < micro_batches() ? step * micro_batches() + place : -1;
+}
+
+ModelBatch LaidOutRun::micro_batch(std::int64_t step, std::int64_t j) {
+  const std::int64_t index = index_of(step, j);
+  return index < 0 ? batches_->padding() : batches_->micro_batch(index);
+}
+
+// Of the global batch.
+ByTerm LaidOutRun::targets(std::int64_t step) const {
+  return batches_->targets(step * micro_batches(), micro_batches());
+}
+
+}  // namespace choir

@@ -1,0 +1,41 @@
+#pragma once
+// The steps of one layout of `choir verify` on this rank: an engine on a mesh that is there, and
+// its data.
+#include <memory>
+
+#include "choir/lab/verify/verify_layout.hpp"
+#include "choir/models/synthetic_batches.hpp"
+#include "choir/train/step/engine.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "choir/train/step/workplace.hpp"
+
+namespace choir {
+
+/// The deck in that layout. Local. Throws DeckError.
+Deck laid_out(const Deck& deck, const VerifyLayout& layout);
+
+class LaidOutRun {
+ public:
+  /// Collective over the mesh of `place`, which it borrows, as are all functions; `deck` from
+  /// laid_out().
+  LaidOutRun(const Deck& deck, Workplace& place);
+  Engine& engine() { return engine_; }
+  StepResult step(std::int64_t step);
+
+ private:
+  std::int64_t places() const;
+  std::int64_t micro_batches() const;
+  std::int64_t index_of(std::int64_t step, std::int64_t j) const;
+  ModelBatch micro_batch(std::int64_t step, std::int64_t j);
+  ByTerm targets(std::int64_t step) const;
+
+  int data_ranks_;
+  std::int64_t micro_batches_;  // 0: what the layout makes of them
+  EngineOptions options_;
+  std::unique_ptr<SyntheticBatches> batches_;
+  StepPlan plan_;
+  Engine engine_;
+  PhaseClock clock_;
+};
+
+}  // namespace choir

@@ -1,0 +1,231 @@
+#include "choir/lab/verify/verify.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/process.hpp"
+#include "choir/core/text.hpp"
+#include "choir/deck/deck_layout.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/lab/bench/bench_rounding.hpp"
+#include "src/lab/verify/laid_out_run.hpp"
+
+namespace choir {
+namespace {
+
+/// What a place is made for.
+std::string key_of(const VerifyLayout& layout, const Deck& deck) {
+  const Layout ranks = layout_of(deck, layout.ranks());
+  return fmt::format("{} {} {}", ranks.to_string(), ranks.order(), deck.device);
+}
+
+/// A row is a line.
+std::string one_line(const std::string& text) {
+  std::string line;
+  for (const std::string& part : split(text, '\n')) {
+    if (!line.empty()) line += ' ';
+    line += trim(part);
+  }
+  return line;
+}
+
+/// By the largest of each quantity.
+ByQuantity<double> largest(const RunRecord& reference, const RunDistance& distance) {
+  ByQuantity<double> most{};
+  for (const double d : distance.losses) most[Quantity::loss] = std::max(most[Quantity::loss], d);
+  for (const double d : distance.norms)
+    most[Quantity::gradient_norm] = std::max(most[Quantity::gradient_norm], d);
+  for (std::size_t i = 0; i < distance.tensors.size(); ++i) {
+    double& of_quantity = most[quantity_of(reference.tensors[i])];
+    of_quantity = std::max(of_quantity, distance.tensors[i]);
+  }
+  return most;
+}
+
+}  // namespace
+
+struct Verifier::Place {
+  std::string key;
+  Workplace work;
+};
+
+Verifier::Verifier(const Deck& deck, const VerifyOptions& options, Communicator& world)
+    : deck_(deck),
+      options_(options),
+      world_(&world),
+      leading_(static_cast<std::size_t>(world.size()) + 1),
+      watchdog_({.timeout_seconds = deck.parallel.timeout,
+                 .rank = world.rank(),
+                 .host = host_name(),
+                 .on_timeout = {}}) {}
+
+Verifier::~Verifier() = default;
+
+Communicator* Verifier::leading(int ranks) {
+  auto& group = leading_[static_cast<std::size_t>(ranks)];
+  if (!group) group = make_leading_group(*world_, ranks);  // nullptr where this rank is not in it
+  return group->get();
+}
+
+// A place is left by all its ranks together, also by those that the next one does without.
+void Verifier::leave_place(const VerifyLayout& layout, const Deck& deck) {
+  if (place_ && place_->key != key_of(layout, deck)) place_.reset();
+}
+
+// Collective over the ranks of the layout.
+Workplace& Verifier::place_for(const VerifyLayout& layout, const Deck& deck) {
+  if (place_) return place_->work;
+  place_ = std::make_unique<Place>();
+  place_->key = key_of(layout, deck);
+  place_->work.mesh =
+      Mesh::over(*leading(layout.ranks()), layout_of(deck, layout.ranks()), transport_of(deck));
+  open_device(place_->work, deck);
+  return place_->work;
+}
+
+// Only rank 0 works, and the others must not spin meanwhile.
+RunRecord Verifier::record(const Deck& deck, std::uint64_t last_places) {
+  RunRecord record;
+  const Deck laid = laid_out(deck, VerifyLayout());
+  leave_place(VerifyLayout(), laid);
+  leading(1);
+  std::exception_ptr error;
+  try {
+    if (world_->rank() == 0) {
+      LaidOutRun run(laid, place_for(VerifyLayout(), laid));
+      if (last_places > 0) move_last_places(run.engine().instance(), last_places);
+      for (int step = 0; step < options_.steps; ++step) {
+        watchdog_.beat(fmt::format("one rank: step {}", step + 1));
+        const StepResult result = run.step(step);
+        if (!result.updated)
+          throw NumericError(fmt::format("one rank: loss {} and gradient norm {} in step {}",
+                                         result.loss, result.grad_norm, step + 1),
+                             "lower optimizer.learning_rate");
+        record.losses.push_back(result.loss);
+        record.norms.push_back(result.grad_norm);
+      }
+      record.take(run.engine());
+    }
+  } catch (...) {
+    error = std::current_exception();
+  }
+  watchdog_.rest();
+  quiet_barrier(*world_);
+  together(*world_, [&] {
+    if (error) std::rethrow_exception(error);
+  });
+  return record;
+}
+
+// A layout and the run of one rank both lie about as far from the run in fp64 as runs of one rank
+// do, so they may be twice that apart; and twice this, as both are maxima of few samples. One run
+// can be near by chance, so there are more, from weights that differ in their last places; and
+// nothing is held to less than the rounding of one number.
+void Verifier::run_reference() {
+  reference_ = record(deck_);
+  const DType compute = precision_of(deck_.train.precision).compute;
+  tolerances_.fill(1e-12);
+  if (compute != DType::f64) {
+    std::vector<KeyProblem> problems;
+    const Deck exact = vary_deck(deck_, {"train.precision=fp64", "device=cpu"}, problems);
+    throw_problems(problems, deck_.source);
+    const RunRecord truth = record(exact);
+    place_.reset();
+    const bool leads = world_->rank() == 0;
+    if (leads) tolerances_ = largest(truth, distance_of(truth, reference_));
+    // In 16 bits a last place is as much as everything that is rounded in a run.
+    const std::uint64_t further_runs = compute == DType::f32 ? 3 : 0;
+    for (std::uint64_t seed = 1; seed <= further_runs; ++seed) {
+      const RunRecord other = record(deck_, seed);
+      place_.reset();
+      if (!leads) continue;
+      const ByQuantity<double> further = largest(truth, distance_of(truth, other));
+      std::transform(further.begin(), further.end(), tolerances_.begin(), tolerances_.begin(),
+                     [](double a, double b) { return std::max(a, b); });
+    }
+    constexpr double kMargin = 4;
+    const double rounding = compute == DType::f32    ? 0x1p-24
+                            : compute == DType::bf16 ? 0x1p-9
+                                                     : 0x1p-12;
+    for (double& tolerance : tolerances_) tolerance = std::max(kMargin * tolerance, rounding);
+    world_->broadcast(tolerances_.data(), sizeof tolerances_, 0);
+  }
+  reference_.share(*world_);
+}
+
+VerifyRow Verifier::run(const VerifyLayout& layout) {
+  VerifyRow row{.layout = layout};
+  const Deck laid = laid_out(deck_, layout);
+  leave_place(layout, laid);
+  const bool works = leading(layout.ranks()) != nullptr;
+  RunDistance distance(reference_);
+  std::string failure;
+  const double start = now_seconds();
+  {
+    std::unique_ptr<LaidOutRun> run;  // lives until all are here: it ends collectively
+    try {
+      if (works) {
+        const std::string name = layout.to_string();
+        watchdog_.beat(name + ": start");
+        run = std::make_unique<LaidOutRun>(laid, place_for(layout, laid));
+        for (std::size_t step = 0; step < reference_.losses.size(); ++step) {
+          watchdog_.beat(fmt::format("{}: step {}", name, step + 1));
+          distance.add_step(reference_, step, run->step(static_cast<std::int64_t>(step)));
+        }
+        distance.add_tensors(reference_, held_tensors(run->engine()), owned_tensors(run->engine()));
+      }
+    } catch (const std::exception& error) {
+      failure = one_line(describe(error));
+    }
+    wait_for_all(layout, failure);
+  }
+  row.seconds = now_seconds() - start;
+  int failed = failure.empty() ? 0 : 1;
+  world_->all_reduce(&failed, 1, DType::i32, ReduceOp::max);
+  if (failed != 0) {
+    place_.reset();  // of a broken communicator nothing may be used again
+    for (const std::string& text : gather_texts(*world_, failure))
+      if (row.failure.empty() && !text.empty()) row.failure = text;
+    return row;
+  }
+  distance.combine(*world_);
+  judge(distance, row);
+  return row;
+}
+
+// Where all ranks failed, all come here. One that failed alone has left the others in the middle of
+// something: it gives them a moment, and ends the job with the cause.
+void Verifier::wait_for_all(const VerifyLayout& layout, const std::string& failure) {
+  const double moment = std::min(10.0, deck_.parallel.timeout);
+  watchdog_.rest();
+  const double arrived = now_seconds();
+  quiet_barrier(*world_, [&] {
+    if (failure.empty() || now_seconds() - arrived < moment) return;
+    throw CommError(fmt::format("{}: this rank failed alone: {}", layout.to_string(), failure));
+  });
+}
+
+void Verifier::judge(const RunDistance& distance, VerifyRow& row) const {
+  double worst = -1;
+  const auto see = [&](Quantity quantity, double error, const std::string& where) {
+    const double used = error / tolerances_[quantity];
+    if (used <= worst) return;
+    worst = used;
+    row.error = error, row.tolerance = tolerances_[quantity], row.where = where;
+  };
+  for (std::size_t s = 0; s < distance.losses.size(); ++s) {
+    see(Quantity::loss, distance.losses[s], fmt::format("loss of step {}", s + 1));
+    see(Quantity::gradient_norm, distance.norms[s], fmt::format("gradient norm of step {}", s + 1));
+  }
+  for (std::size_t i = 0; i < distance.tensors.size(); ++i)
+    see(quantity_of(reference_.tensors[i]), distance.tensors[i], reference_.tensors[i].name);
+  const std::vector<std::string> untiled = distance.badly_tiled(reference_);
+  if (!untiled.empty())
+    row.failure = fmt::format("{} of {} tensors are not owned exactly once, such as {}",
+                              untiled.size(), distance.tensors.size(), untiled.front());
+}
+
+}  // namespace choir

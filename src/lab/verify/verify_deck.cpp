@@ -1,0 +1,48 @@
+// A deck as `choir verify` runs it.
+#include "choir/lab/verify/verify.hpp"
+#include "src/lab/verify/laid_out_run.hpp"
+
+namespace choir {
+namespace {
+
+/// Where the vocabulary would come from the data: a prime, so that it divides among no ranks.
+constexpr int kStandInVocabulary = 97;
+
+}  // namespace
+
+Deck verify_deck(const Deck& deck, const std::string& precision, std::vector<std::string>& notes) {
+  std::vector<KeyProblem> problems;
+  std::vector<std::string> changes{"train.precision=" + precision};
+  if (precision == "fp64") changes.push_back("device=cpu");
+  Deck result = vary_deck(deck, changes, problems);
+  throw_problems(problems, deck.source);
+  if (result.optimizer.scale_lr != "none") {
+    notes.push_back(
+        fmt::format("optimizer.scale_lr = \"{}\" is left out: learning rates that "
+                    "depend on the layout cannot train the same",
+                    result.optimizer.scale_lr));
+    result.optimizer.scale_lr = "none";
+  }
+  const ModelFamily& family = result.family();
+  if (std::int64_t& size = family.vocab_size(result); size == 0) {
+    notes.push_back(fmt::format("model.vocab_size would come from the data; {} stands in for it",
+                                kStandInVocabulary));
+    size = kStandInVocabulary;
+  }
+  TrainSection& train = result.train;
+  if (!family.fixed_shape()) {
+    laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
+    return result;
+  }
+  const BatchSizes batch =
+      resolve_batch_sizes(train.micro_batch_size, train.grad_accum, train.global_batch_size, 1);
+  train.micro_batch_size = static_cast<int>(batch.micro);
+  train.global_batch_size = static_cast<int>(batch.global);
+  train.grad_accum = 0;
+  for (const char* key : {"train.micro_batch_size", "train.global_batch_size", "train.grad_accum"})
+    result.origins.erase(key);
+  laid_out(result, VerifyLayout());  // what one rank cannot do is refused now
+  return result;
+}
+
+}  // namespace choir

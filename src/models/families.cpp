@@ -1,0 +1,14 @@
+// The table of families. A new one is a room of its own and a line here.
+#include "choir/models/family.hpp"
+
+namespace choir {
+
+const ModelFamily& gpt_family();
+const ModelFamily& fastconformer_family();
+
+const std::vector<const ModelFamily*>& model_families() {
+  static const std::vector<const ModelFamily*> kTable{&gpt_family(), &fastconformer_family()};
+  return kTable;
+}
+
+}  // namespace choir

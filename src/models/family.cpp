@@ -1,0 +1,37 @@
+#include "choir/models/family.hpp"
+
+#include <algorithm>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+BatchShape ModelFamily::shape(const ModelConfig&, std::int64_t) const {
+  throw Error(ExitCode::other, std::string(name()) + ": micro-batches have no fixed shape");
+}
+
+void ModelFamily::clear(ModelBatch&) const {
+  throw Error(ExitCode::other, std::string(name()) + ": micro-batches have no rows of padding");
+}
+
+HostBatch::HostBatch(const ModelConfig& config, const BatchShape& shape)
+    : batch(config.family().fields(config, shape)),
+      family_(&config.family()),
+      memory_(bytes_of_fields(batch)) {
+  std::byte* at = memory_.data();
+  for (BatchField& field : batch.fields()) {
+    field.view.data = at;
+    at += padded_field_bytes(field.view);
+  }
+  family_->fill(config, shape, batch);
+}
+
+const ModelFamily& model_family(std::string_view name) {
+  const auto& all = model_families();
+  const auto found = std::find_if(
+      all.begin(), all.end(), [&](const ModelFamily* family) { return family->name() == name; });
+  CHOIR_CHECK(found != all.end(), "no family of models is called '{}'", name);
+  return **found;
+}
+
+}  // namespace choir

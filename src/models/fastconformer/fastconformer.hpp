@@ -1,0 +1,99 @@
+#pragma once
+// The FastConformer encoder with a CTC head (choir/models/fastconformer/fastconformer_config.hpp):
+// audio in, losses of utterances out. Units: 0 features and subsampling, 1 ... L the blocks, L + 1
+// the head.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/models/fastconformer/fastconformer_config.hpp"
+#include "choir/models/model.hpp"
+#include "choir/nn/layers/blocks.hpp"
+#include "choir/nn/layers/convolutions.hpp"
+
+namespace choir {
+
+/// Nothing about an utterance depends on its padding or on the others of its batch but rounding:
+/// frames that do not count are zeros before every convolution and hidden from attention, random
+/// numbers are functions of (seed, sample id, frame, channel). Batch normalisation (conv_norm)
+/// ties the utterances of a micro-batch together, in training alone.
+///
+/// Over the tensor axis blocks are divided; the input layer and the head are whole on every rank,
+/// which all compute the same. Under sequence parallelism the stream holds a share of the rows of
+/// all frames [B*T'].
+class FastConformer final : public Model {
+ public:
+  /// Buckets: "encoder.subsampling", one a block "encoder.blocks.N", "head". Initialisation:
+  /// weights normal with the deviation of PyTorch's uniform default, 1/sqrt(3 inputs), the head's
+  /// with that of Xavier's, sqrt(2 / (C + V + 1)); biases, u and v 0, norms 1. DeckError for what
+  /// cannot be built.
+  FastConformer(const FastConformerConfig& config, ParameterSet& parameters,
+                const ModelCut& cut = {});
+
+  const FastConformerConfig& config() const { return config_; }
+
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
+
+  /// Rows are frames after the subsampling, of padded audio.
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
+    return {pass.share_rows(), config_.n_embd};
+  }
+
+  /// With the head: losses [B]; in Mode::generate logits [B*T', V + 1], whole on every rank of the
+  /// tensor axis; those of frames that do not count mean nothing. Of a stream the pass is over the
+  /// frames of the next chunk, and the audio begins SpeechChunks::overlap frames before it, or with
+  /// the stream; logits are those of the whole stream but for rounding.
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
+                 BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
+
+  /// One stream (choir/models/fastconformer/speech_windows.hpp) through a whole model.
+  StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+
+  std::string describe() const override;
+  double flops(const BatchShape& shape) const override;
+  /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
+  static UnitCosts unit_costs(const FastConformerConfig& config, const BatchShape& shape);
+
+  /// Parameters of the encoder, without the head.
+  std::int64_t encoder_parameters() const;
+
+ private:
+  struct Block {
+    std::unique_ptr<ConformerBlock> module;
+    int bucket;
+    int unit;
+  };
+
+  void add_input(bool resident);
+  void add_block(std::int64_t layer, bool resident);
+  void add_head(bool resident);
+  // With the whole model in one piece backward follows forward: the head's weights are not given
+  // back in between.
+  bool keeps_head(const Pass& pass) const {
+    return pass.training() && pieces_.whole() && pieces() == 1;
+  }
+
+  /// [B, T, F] in the compute type: a function of the batch, without gradient.
+  Tensor features(Pass& pass, const ModelBatch& batch) const;
+  Tensor input_layer(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
+  /// The frames of the chunk, from audio that begins before it.
+  Tensor input_of_chunk(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
+  void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
+                      BucketHooks& hooks);
+  Tensor positions(Pass& pass) const;
+  Tensor head(Pass& pass, const Tensor& stream, const ModelBatch& batch, BucketHooks& hooks);
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+
+  FastConformerConfig config_;
+  TensorView mel_tables_, position_tables_;
+  std::unique_ptr<ConvSubsampling> subsampling_;
+  std::vector<Block> blocks_;
+  std::unique_ptr<Linear> head_;
+  int input_bucket_ = -1, head_bucket_ = -1;
+};
+
+}  // namespace choir

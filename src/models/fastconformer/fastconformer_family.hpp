@@ -1,0 +1,57 @@
+#pragma once
+// The family model.type = "fastconformer": recognisers of speech, an encoder with a CTC head.
+#include <vector>
+
+#include "choir/models/family.hpp"
+#include "choir/models/fastconformer/fastconformer_config.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+
+namespace choir {
+
+class FastConformerFamily final : public ModelFamily {
+ public:
+  std::string_view name() const override { return "fastconformer"; }
+  FamilyWords words() const override {
+    return {.samples = "utterances",
+            .rate = "x real time",
+            .input_layer = "subsampling",
+            .audio = true};
+  }
+  std::unique_ptr<FamilySettings> settings() const override;
+  const KeySet& keys() const override;
+  void derive(Deck& deck) const override;
+  std::vector<KeyProblem> check(const Deck& deck) const override;
+  ModelConfig model(const Deck& deck) const override;
+  std::int64_t& vocab_size(Deck& deck) const override;
+  bool fixed_shape() const override { return false; }
+
+  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
+                              const ModelCut& cut) const override;
+  UnitCosts unit_costs(const ModelConfig& config) const override;
+  bool shares_positions() const override { return false; }
+  std::string describe(const ModelConfig& config) const override;
+  bool transcribes() const override { return true; }
+  ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
+  void fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const override;
+  void clear(ModelBatch& batch) const override;
+
+  std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                          Logger& log) const override;
+  std::unique_ptr<EvaluationData> open_evaluation(const Deck& deck, const std::string& vocabulary,
+                                                  Mesh& mesh, Logger& log) const override;
+  std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
+                                                      std::int64_t samples) const override;
+  std::unique_ptr<BenchBatches> bench_batches(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                              Logger& log, const BenchAudio& audio) const override;
+  /// What a recogniser of word pieces usually has.
+  std::int64_t usual_vocab_size() const override { return 1024; }
+  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
+};
+
+const ModelFamily& fastconformer_family();
+
+/// The keys of data.* that speech has, and what is wrong with their values together.
+void add_speech_data_keys(KeyTable<FastConformerSettings>& table);
+std::vector<KeyProblem> check_speech_data(const Deck& deck);
+
+}  // namespace choir

@@ -1,0 +1,268 @@
+// FastConformerFamily: the keys that the deck has for it, and what is wrong with their values
+// together.
+#include <fmt/core.h>
+
+#include "choir/deck/nearest_legal.hpp"
+#include "kernels/spec_augment/spec_augment.hpp"
+#include "src/models/fastconformer/fastconformer_family.hpp"
+
+namespace choir {
+namespace {
+
+// Far above any model: a slip of the finger is refused at once, and sizes multiply without
+// overflow.
+constexpr double kMostLayers = 10'000;
+constexpr double kMostWidth = 1 << 20;
+constexpr double kMostSymbols = 1 << 30;
+constexpr double kMostFrames = 1 << 20;
+
+using Table = KeyTable<FastConformerSettings>;
+
+void add_encoder_keys(Table& table) {
+  using Part = FastConformerConfig;
+  auto model = table.section("model", &FastConformerSettings::model);
+  model.add("n_layer", &Part::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
+  model.add("n_head", &Part::n_head, "", "Attention heads. Divides n_embd.")
+      .at_least(1)
+      .at_most(kMostWidth);
+  model.add("n_embd", &Part::n_embd, "", "Width of the residual stream.")
+      .at_least(1)
+      .at_most(kMostWidth);
+  model
+      .add("vocab_size", &Part::vocab_size, "symbols",
+           "Size of the vocabulary, without the blank. 0: that of the data.")
+      .at_least(0)
+      .at_most(kMostSymbols);
+  model.add("ffn_width", &Part::ffn_width, "", "Width of the feed-forward layers. 0: 4 n_embd.")
+      .at_least(0)
+      .at_most(16 * kMostWidth);
+  model
+      .add("dropout", &Part::dropout, "probability",
+           "Dropout of every residual branch, and behind the subsampling.")
+      .at_least(0)
+      .below(1);
+  model.add("norm_eps", &Part::norm_eps, "", "Added to the variance.").above(0);
+  model.add("conv_kernel", &Part::conv_kernel, "taps", "Speech: depthwise convolution. Odd.")
+      .at_least(1)
+      .at_most(1023);
+  model
+      .add("subsampling", &Part::subsampling, "",
+           "Speech: frames of features per frame of the encoder: 2, 4 or 8.")
+      .at_least(2)
+      .at_most(8);
+  model.add("subsampling_channels", &Part::subsampling_channels, "", "Speech: of its convolutions.")
+      .at_least(1)
+      .at_most(65536);
+  model
+      .add("conv_norm", &Part::conv_norm, "",
+           "Speech: norm inside the convolution; batchnorm has the statistics of one global "
+           "micro-batch.")
+      .one_of({"layernorm", "batchnorm"});
+  model.add("xscaling", &Part::xscaling, "", "Speech: the input of the blocks times sqrt(n_embd).");
+  model.add("causal", &Part::causal, "", "Speech: subsampling and convolutions see no future.");
+  model
+      .add("context_style", &Part::context_style, "",
+           "Speech: regular: frames attend to left_context ... right_context around them. chunked: "
+           "to their own chunk of right_context + 1 and whole chunks before it.")
+      .one_of({"regular", "chunked"});
+  model.add("left_context", &Part::left_context, "frames", "Speech: of the encoder. -1: all.")
+      .at_least(-1)
+      .at_most(kMostFrames);
+  model.add("right_context", &Part::right_context, "frames", "Speech: of the encoder. -1: all.")
+      .at_least(-1)
+      .at_most(kMostFrames);
+  model
+      .add("stochastic_depth", &Part::stochastic_depth, "probability",
+           "Speech: of leaving out the last block; linear from 0 at the first.")
+      .at_least(0)
+      .below(1);
+  model.add("normalise", &Part::normalise, "",
+            "Speech: features to mean 0 and deviation 1 per utterance and bin.");
+}
+
+void add_feature_keys(Table& table) {
+  using Mel = ops::MelOptions;
+  using Settings = FastConformerSettings;
+  auto mel = table.section<Mel>("model", [](Settings& all) -> Mel& { return all.model.mel; });
+  mel.add("mels", &Mel::mels, "bins", "Speech: of the log-mel features.").at_least(1).at_most(1024);
+  mel.add("sample_rate", &Mel::sample_rate, "Hz", "Speech: of the audio.")
+      .at_least(1000)
+      .at_most(192000);
+  mel.add("window", &Mel::window, "samples", "Speech: symmetric Hann window.")
+      .at_least(2)
+      .at_most(65536);
+  mel.add("hop", &Mel::hop, "samples", "Speech: between frames.").at_least(1).at_most(65536);
+  mel.add("fft", &Mel::fft, "samples", "Speech: length of the transform.")
+      .at_least(2)
+      .at_most(65536);
+  mel.add("mel_high", &Mel::high, "Hz", "Speech: upper edge of the filters. 0: sample_rate / 2.")
+      .at_least(0);
+  mel.add("preemphasis", &Mel::preemphasis, "", "Speech: y[n] = x[n] - p x[n - 1].")
+      .at_least(0)
+      .below(1);
+  mel.add("dither", &Mel::dither, "", "Speech: noise on audio in [-1, 1), while training.")
+      .at_least(0);
+
+  using Augment = ops::SpecAugment;
+  auto augment =
+      table.section<Augment>("model", [](Settings& all) -> Augment& { return all.model.augment; });
+  augment.add("freq_masks", &Augment::frequency_masks, "", "Speech: SpecAugment, of frequency.")
+      .at_least(0)
+      .at_most(1000);
+  augment.add("freq_width", &Augment::frequency_width, "bins", "Speech: of the widest.")
+      .at_least(0)
+      .at_most(1024);
+  augment.add("time_masks", &Augment::time_masks, "", "Speech: SpecAugment, of time.")
+      .at_least(0)
+      .at_most(1000);
+  augment
+      .add("time_width", &Augment::time_width, "frames",
+           "Speech: of the widest; below 1: that part of the utterance.")
+      .at_least(0);
+}
+
+class SpeechChecks {
+ public:
+  explicit SpeechChecks(const Deck& deck) : deck_(deck), speech_(speech_of(deck)) {}
+
+  void shape() {
+    const FastConformerConfig& c = speech_;
+    if (c.n_embd % c.n_head != 0)
+      add({"model.n_embd", "model.n_head"},
+          fmt::format("model.n_embd = {} is not a multiple of model.n_head = {}; nearest legal: "
+                      "n_embd = {}, or n_head = {}",
+                      c.n_embd, c.n_head, multiples_around(c.n_embd, c.n_head),
+                      divisors_around(c.n_embd, c.n_head)));
+    if (c.conv_kernel % 2 == 0)
+      add({"model.conv_kernel"},
+          fmt::format("model.conv_kernel = {} has no middle; nearest legal: {} or {}",
+                      c.conv_kernel, c.conv_kernel - 1, c.conv_kernel + 1));
+    if (c.subsampling != 2 && c.subsampling != 4 && c.subsampling != 8)
+      add({"model.subsampling"},
+          fmt::format("model.subsampling = {}; legal: 2, 4 or 8", c.subsampling));
+    if (deck_.train.micro_batches == 0)
+      add({"train.micro_batches"},
+          "train.micro_batches is not given: say how many micro-batches a step has on all ranks "
+          "together");
+  }
+
+  void features() {
+    const ops::MelOptions& mel = speech_.mel;
+    if (mel.fft < mel.window)
+      add({"model.fft", "model.window"},
+          fmt::format("model.fft = {} is shorter than model.window = {}; nearest legal: {}",
+                      mel.fft, mel.window, mel.window));
+    const double most = static_cast<double>(mel.sample_rate) / 2;
+    if (mel.high > most)
+      add({"model.mel_high", "model.sample_rate"},
+          fmt::format("model.mel_high = {} is above half of model.sample_rate; nearest legal: {}",
+                      mel.high, most));
+  }
+
+  void augmentation() {
+    const ops::SpecAugment& augment = speech_.augment;
+    const std::int64_t mels = speech_.mel.mels, width = augment.frequency_width;
+    if (augment.frequency_masks > 0 && width > mels)
+      add({"model.freq_width", "model.mels"},
+          fmt::format("model.freq_width = {}{} is more than model.mels = {} has; nearest legal: "
+                      "{}, or model.freq_masks = 0",
+                      width, deck_.given("model.freq_width") ? "" : " (the default)", mels, mels));
+    const std::int64_t masks = augment.time_masks + augment.frequency_masks;
+    if (masks > kMostMasks)
+      add({"model.time_masks", "model.freq_masks"},
+          fmt::format("model.time_masks = {} and model.freq_masks = {} are {} masks; legal: at "
+                      "most {} together",
+                      augment.time_masks, augment.frequency_masks, masks, kMostMasks));
+  }
+
+  void context() {
+    const FastConformerConfig& c = speech_;
+    if (c.context_style != ContextStyle::chunked) return;
+    const std::int64_t chunk = c.right_context + 1;
+    if (c.right_context < 0)
+      add({"model.right_context", "model.context_style"},
+          "model.context_style = \"chunked\" has chunks of model.right_context + 1 frames, but "
+          "right_context = -1; legal: 0 or more");
+    else if (c.left_context >= 0 && c.left_context % chunk != 0)
+      add({"model.left_context", "model.right_context"},
+          fmt::format("model.left_context = {} is not a number of whole chunks of {} frames; "
+                      "nearest legal: {}",
+                      c.left_context, chunk, multiples_around(c.left_context, chunk)));
+  }
+
+  void parallel() {
+    const ParallelSection& p = deck_.parallel;
+    if (p.context > 1)
+      add({"parallel.context", "model.type"},
+          fmt::format("parallel.context = {} shares tokens of a sequence, which model.type = "
+                      "\"fastconformer\" does not have; legal: 1",
+                      p.context));
+    const auto divides = [&](const char* key, std::int64_t value) {
+      if (value % p.tensor == 0) return;
+      add({std::string("model.") + key, "parallel.tensor"},
+          fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
+                      "legal: {} = {}, or tensor = {}",
+                      key, value, p.tensor, key, multiples_around(value, p.tensor),
+                      divisors_around(value, p.tensor, kMostTensorRanks)));
+    };
+    divides("n_head", speech_.n_head);
+    divides("n_embd", speech_.n_embd);
+    divides("ffn_width", speech_.hidden());
+  }
+
+  std::vector<KeyProblem> take() { return std::move(problems_); }
+
+ private:
+  void add(std::vector<std::string> keys, std::string text) {
+    problems_.push_back({std::move(keys), std::move(text)});
+  }
+  const Deck& deck_;
+  const FastConformerConfig& speech_;
+  std::vector<KeyProblem> problems_;
+};
+
+}  // namespace
+
+const KeySet& FastConformerFamily::keys() const {
+  static const Table kTable = [] {
+    Table table;
+    add_encoder_keys(table);
+    add_feature_keys(table);
+    add_speech_data_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+std::unique_ptr<FamilySettings> FastConformerFamily::settings() const {
+  return std::make_unique<SettingsOf<FastConformerSettings>>();
+}
+
+void FastConformerFamily::derive(Deck& deck) const {
+  FastConformerConfig& model = deck.families.of<FastConformerSettings>().model;
+  if (model.ffn_width > 0) return;
+  model.ffn_width = model.hidden();
+  deck.mark_derived("model.ffn_width");
+}
+
+ModelConfig FastConformerFamily::model(const Deck& deck) const {
+  return speech_of(deck);
+}
+
+std::int64_t& FastConformerFamily::vocab_size(Deck& deck) const {
+  return deck.families.of<FastConformerSettings>().model.vocab_size;
+}
+
+std::vector<KeyProblem> FastConformerFamily::check(const Deck& deck) const {
+  SpeechChecks checks(deck);
+  checks.shape();
+  checks.features();
+  checks.augmentation();
+  checks.context();
+  checks.parallel();
+  std::vector<KeyProblem> problems = checks.take();
+  for (KeyProblem& problem : check_speech_data(deck)) problems.push_back(std::move(problem));
+  return problems;
+}
+
+}  // namespace choir

@@ -1,0 +1,90 @@
+#include "choir/models/fastconformer/speech_data.hpp"
+
+#include <chrono>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/data/corpora/corpus_labels.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+
+namespace choir {
+namespace {
+
+/// That of any folder: its labels are of one vocabulary, or the data set is refused.
+Vocabulary vocabulary_of(const SpeechDataConfig& config, Mesh& mesh, std::uint64_t hash) {
+  const std::string folder = !config.train.inputs.empty() ? leaves_of(config.train).front().folder
+                                                          : config.eval.front().folders.front();
+  const std::string path = units_path(folder, config.labels);
+  std::string text;
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    const Vocabulary vocabulary = Vocabulary::load(path);
+    if (vocabulary.hash() != hash)
+      throw DataError(fmt::format("{} ({:016x}) is not what the labels beside it were written "
+                                  "with ({:016x})",
+                                  path, vocabulary.hash(), hash),
+                      "make the labels again with `choir prepare tokens`");
+    text = vocabulary.to_json();
+  });
+  broadcast_text(mesh.world(), text);
+  return Vocabulary::from_json(text, path);
+}
+
+}  // namespace
+
+SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training, std::uint64_t tokenizer_hash) {
+  std::string input_cfg;
+  std::int64_t attempt = 0;
+  SpeechDataConfig config;
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    input_cfg = training ? input_cfg_text(deck) : "";
+    attempt = std::chrono::system_clock::now().time_since_epoch().count();
+  });
+  broadcast_text(mesh.world(), input_cfg);
+  mesh.world().broadcast(&attempt, sizeof attempt, 0);
+  together(mesh.world(), [&] {
+    config = speech_data_config(deck, input_cfg, static_cast<std::uint64_t>(attempt));
+    if (!training) config.train = {};
+    if (training && config.train.inputs.empty())
+      throw DeckError("nothing to train on: data.train is not given",
+                      "name folders of packed speech (`choir prepare audio`)");
+    if (!training && config.eval.empty())
+      throw DataError("there is no validation data",
+                      "name folders of packed speech in data.val, or sets in data.validation");
+  });
+  config.tokenizer_hash = tokenizer_hash;
+  config.peers = &mesh.host_peers();
+  auto set = SpeechDataset::open(mesh.host_along(Axis::data), config);
+  Vocabulary vocabulary = vocabulary_of(config, mesh, set->tokenizer_hash());
+  return {std::move(set), std::move(vocabulary)};
+}
+
+ModelBatch speech_batch(const SpeechBatch& batch) {
+  ModelBatch result = speech_fields(static_cast<int>(batch.frame_lengths.shape[0]) - 1,
+                                    {.samples = batch.audio.shape[0]});
+  result["audio"] = batch.audio;
+  result["audio_lengths"] = batch.audio_lengths;
+  result["frame_lengths"] = batch.frame_lengths;
+  result["sample_ids"] = batch.sample_ids;
+  result["labels"] = batch.labels;
+  result["label_lengths"] = batch.label_lengths;
+  return result;
+}
+
+std::vector<BatchShape> largest_shapes(const std::vector<SpeechShape>& shapes) {
+  std::vector<BatchShape> list;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const SpeechShape& a = shapes[i];
+    bool contained = false;
+    for (std::size_t j = 0; j < shapes.size() && !contained; ++j) {
+      const SpeechShape& b = shapes[j];
+      contained = b.utterances >= a.utterances && b.samples >= a.samples && b.labels >= a.labels &&
+                  (j < i || !(a == b)) && j != i;
+    }
+    if (!contained)
+      list.push_back({.samples = a.utterances, .audio_samples = a.samples, .labels = a.labels});
+  }
+  return list;
+}
+
+}  // namespace choir

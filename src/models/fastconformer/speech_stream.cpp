@@ -1,0 +1,151 @@
+#include "choir/models/fastconformer/speech_stream.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <tuple>
+
+#include "choir/core/clock.hpp"
+#include "choir/device/null_device.hpp"
+
+namespace choir {
+namespace {
+
+std::size_t size(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+/// Audio of the most frames of one pass.
+BatchShape largest(const SpeechChunks& chunks) {
+  return {.samples = 1,
+          .audio_samples = chunks.samples_of(chunks.overlap + chunks.frames),
+          .labels = 1};
+}
+
+}  // namespace
+
+SpeechStream::SpeechStream(ModelInstance& instance)
+    : instance_(&instance),
+      config_(instance.options().model.as<FastConformerConfig>()),
+      chunks_(config_),
+      host_(config_, largest(chunks_)),
+      state_(instance.model().make_state(instance.pass(), instance.hooks(), 1)),
+      audio_(size(host_.batch["audio"].shape[1])) {}
+
+void SpeechStream::begin() {
+  state_.begin(instance_->stream());
+  held_ = received_ = chunk_ = 0;
+  ended_ = false;
+}
+
+std::int64_t SpeechStream::room() const {
+  return ended_ ? 0 : chunks_.audio_end(chunk_) - received_;
+}
+
+void SpeechStream::push(std::span<const std::int16_t> audio) {
+  CHOIR_CHECK(std::ssize(audio) <= room(), "{} samples where {} have room", audio.size(), room());
+  std::copy(audio.begin(), audio.end(), audio_.begin() + held_);
+  held_ += std::ssize(audio);
+  received_ += std::ssize(audio);
+}
+
+std::int64_t SpeechStream::next_frames() const {
+  if (!ended_) return received_ == chunks_.audio_end(chunk_) ? chunks_.frames : 0;
+  return std::clamp(total_frames() - chunk_ * chunks_.frames, std::int64_t{0}, chunks_.frames);
+}
+
+ModelBatch SpeechStream::fill_batch(std::int64_t lead, std::int64_t frames) {
+  const std::int64_t first = chunks_.first_frame(chunk_), all = lead + frames;
+  ModelBatch batch = host_.batch;
+  batch["audio"].shape = {1, chunks_.samples_of(all)};
+  const std::int64_t samples = std::min(held_, batch["audio"].shape[1]);
+  auto* const to = static_cast<std::int16_t*>(batch["audio"].data);
+  std::copy_n(audio_.begin(), samples, to);
+  std::fill(to + samples, to + batch["audio"].shape[1], std::int16_t{0});
+  batch["audio_lengths"].as<std::int32_t>()[0] = static_cast<std::int32_t>(samples);
+  for (int stage = 0; stage <= config_.stages(); ++stage) {
+    // What the frames read of a stage; less where the recording ends in it.
+    const std::int64_t step = config_.subsampling >> stage;
+    std::int64_t length = step * (all - 1) + 1;
+    if (ended_) length = std::min(length, config_.lengths_after(stage, received_) - first * step);
+    batch["frame_lengths"].as<std::int32_t>()[stage] = static_cast<std::int32_t>(length);
+  }
+  return batch;
+}
+
+Tensor SpeechStream::on_device(const TensorView& host) {
+  Device& device = instance_->device();
+  if (device.host_visible()) return Tensor().view(host);
+  Tensor there = instance_->arena().allocate(host.dtype, host.shape, "chunk of a stream");
+  device.copy_from_host(there.data, host.data, host.bytes());
+  return there;
+}
+
+Tensor SpeechStream::next() {
+  const std::int64_t frames = next_frames();
+  CHOIR_CHECK(frames > 0, "chunk {} is not complete", chunk_);
+  const std::int64_t first = chunks_.first_frame(chunk_), lead = chunk_ * chunks_.frames - first;
+  Arena& arena = instance_->arena();
+  arena.begin_sequence();
+  ModelBatch batch = fill_batch(lead, frames);
+  std::array<Tensor, ModelBatch::kMostFields> there;
+  std::size_t count = 0;
+  for (BatchField& field : batch.fields())
+    if (!field.view.empty()) field.view = there[count++] = on_device(field.view);
+  instance_->pass().begin(Mode::generate, state_.next(frames), 0);
+  Tensor logits = instance_->model().forward(instance_->pass(), 0, {}, batch, instance_->hooks());
+  state_.advance(frames);
+  arena.end_sequence();
+  ++chunk_;
+  const std::int64_t gone = (chunks_.first_frame(chunk_) - first) * chunks_.frame_samples;
+  held_ = std::max<std::int64_t>(0, held_ - gone);
+  std::memmove(audio_.data(), audio_.data() + gone, size(held_) * sizeof audio_.front());
+  return logits;
+}
+
+// What streaming needs, measured on the null device.
+namespace {
+
+/// Silence of so many samples, chunk by chunk, to its end.
+void rehearse(SpeechStream& stream, std::int64_t samples) {
+  stream.begin();
+  std::vector<std::int16_t> silence;
+  for (;;) {
+    const std::int64_t count = std::min(samples, stream.room());
+    silence.resize(static_cast<std::size_t>(count));
+    stream.push(silence);
+    samples -= count;
+    if (samples == 0) stream.end();
+    if (!stream.ready()) return;
+    stream.next();
+  }
+}
+
+}  // namespace
+
+StreamPlan plan_stream(const ModelInstance::Options& options, const Layout& layout, int rank,
+                       double budget, const Device* target) {
+  NullDevice device = target ? NullDevice(*target) : NullDevice();
+  const auto mesh = Mesh::planned(layout, rank, 1);
+  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
+  SpeechStream stream(instance);
+  const SpeechChunks& chunks = stream.chunks();
+  // Recordings that end with each number of frames in a chunk: in the first one, and where all is
+  // kept that ever is.
+  const std::int64_t warm = (chunks.past / chunks.frames + chunks.overlap) * chunks.frames;
+  for (const std::int64_t before : {std::int64_t{0}, warm})
+    for (std::int64_t frames = chunks.frames; frames > 0; --frames)
+      rehearse(stream, chunks.samples_of(before + frames));
+  MemoryPlan memory;
+  instance.add_to(memory);
+  if (static_cast<double>(memory.total()) > budget)
+    throw DeckError(
+        fmt::format("out of memory: a stream needs {} with the parameters, {} are allowed",
+                    format_bytes(static_cast<double>(memory.total())), format_bytes(budget)),
+        "raise --memory, or share the model by --tensor");
+  return {.arena_bytes = instance.arena().peak(),
+          .requests = instance.arena().requests(),
+          .total_bytes = memory.total()};
+}
+
+}  // namespace choir

@@ -1,0 +1,190 @@
+#include "src/models/fastconformer/speech_training_data.hpp"
+
+#include <fmt/core.h>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::size_t kPairs = 3;
+
+/// What to tell before a training where CTC has too few frames for some utterances; else "".
+std::string ctc_warning_of(const SpeechSift& sift, const std::string& what,
+                           std::int64_t subsampling) {
+  const std::int64_t count = sift.count(LeftOut::ctc_impossible);
+  if (count == 0) return {};
+  const std::string all = sift.to_string();
+  // Its last line: with which subsampling fewer are, and that larger units cure it.
+  return fmt::format(
+      "{}: {} of {} utterances ({:.2f} %) have more labels than model.subsampling = "
+      "{} leaves frames; {}",
+      what, count, sift.total(),
+      100 * static_cast<double>(count) / static_cast<double>(sift.total()), subsampling,
+      all.substr(all.rfind('\n') + 1));
+}
+
+}  // namespace
+
+SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                       Logger& log)
+    : batch_(batch), mesh_(mesh), log_(log), data_(open_speech(deck, mesh, true)) {
+  drawn_.resize(data_.set->sources().size());
+  std::vector<std::string> lines{
+      ctc_warning_of(data_.set->sift(), "training", speech_of(deck).subsampling)};
+  for (int set = 0; set < data_.set->eval_sets(); ++set)
+    lines.push_back(ctc_warning_of(data_.set->eval_sift(set),
+                                   fmt::format("validation '{}'", data_.set->eval_name(set)),
+                                   speech_of(deck).subsampling));
+  for (const std::string& line : lines)
+    if (!line.empty() && mesh.rank() == 0) log.warn("data: {}", line);
+  if (!has_validation() && mesh.rank() == 0)
+    log.warn(
+        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
+        "name folders in data.val, or sets in data.validation");
+}
+
+std::string SpeechTrainingData::to_string() const {
+  return fmt::format("{}, units of kind {}", data_.set->to_string(),
+                     name_of(data_.vocabulary.kind()));
+}
+
+// By counts and vocabulary: hours of audio are too much to be read for it.
+std::string SpeechTrainingData::contents() const {
+  std::string text = fmt::format("units {:016x}", data_.set->tokenizer_hash());
+  for (const SpeechSource& source : data_.set->sources())
+    text += fmt::format(", train {} utterances of {:.6f} hours", source.utterances, source.hours);
+  for (int set = 0; set < data_.set->eval_sets(); ++set)
+    text += fmt::format(", validation {} utterances", data_.set->eval_utterances(set));
+  return text;
+}
+
+// A position is that of the data it was made for: with other utterances, buckets or seeds it means
+// nothing.
+SpeechCursor SpeechTrainingData::cursor_of(const Position& from) const {
+  const SpeechSampler& sampler = data_.set->sampler();
+  if (from.step == 0) return sampler.begin();
+  if (!from.more.empty()) {
+    const auto json = parsed_json(from.more);
+    if (json.at("order") == fmt::format("{:016x}", sampler.hash()))
+      return SpeechCursor::of_integers(json.at("cursor").get<std::vector<std::int64_t>>(),
+                                       sampler.blend().pools());
+  }
+  if (mesh_.rank() == 0)
+    log_.warn(
+        "the data are not those of the checkpoint (utterances, blend, buckets or seed "
+        "differ): their order begins anew");
+  return sampler.begin();
+}
+
+void SpeechTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
+                                        const Position& from) {
+  together(mesh_.world(), [&] {
+    begin_ = cursor_of(from);
+    steps_.emplace(data_.set->sampler(), begin_, batch_.global);
+  });
+  first_step_ = next_step_ = from.step;
+  data_.set->start_training({.from = begin_,
+                             .micro_batches = batch_.global,
+                             .first = sharding.first_micro_batch(per_rank),
+                             .places = per_rank,
+                             .stride = sharding.micro_batch_stride()});
+}
+
+std::string SpeechTrainingData::position(std::int64_t step) const {
+  const SpeechCursor* cursor = &begin_;
+  if (step > first_step_) {
+    const PlannedStep& last = place(step - 1);
+    CHOIR_CHECK(last.step == step - 1, "the position after step {} is forgotten", step);
+    cursor = &last.after;
+  }
+  nlohmann::ordered_json json;
+  json["order"] = fmt::format("{:016x}", data_.set->sampler().hash());
+  json["cursor"] = cursor->to_integers();
+  return dumped(json);
+}
+
+StepContent SpeechTrainingData::content(std::int64_t step, const Model& model) {
+  for (; next_step_ <= step; ++next_step_) {
+    steps_->next(step_);
+    PlannedStep& to = place(next_step_);
+    to.step = next_step_;
+    to.after = step_.after;
+    to.content = {.samples = static_cast<double>(step_.rows.size()),
+                  .targets = static_cast<double>(step_.targets)};
+    std::int64_t samples = 0;
+    for (const SpeechRow& row : step_.rows) {
+      samples += row.item.samples;
+      ++drawn_[static_cast<std::size_t>(row.item.leaf)];
+      to.content.flops +=
+          model.flops({.samples = 1, .audio_samples = row.item.samples, .labels = row.item.labels});
+    }
+    to.content.audio_seconds =
+        static_cast<double>(samples) / static_cast<double>(data_.set->sample_rate());
+  }
+  const PlannedStep& found = place(step);
+  CHOIR_CHECK(found.step == step, "the content of step {} is forgotten", step);
+  return found.content;
+}
+
+std::vector<std::string> SpeechTrainingData::take_warnings() {
+  std::vector<std::string> lines;
+  for (const std::string& text :
+       gather_texts(mesh_.world(), join(data_.set->take_warnings(), "\n")))
+    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::vector<Validation> SpeechTrainingData::validate(ModelInstance& instance,
+                                                     ProgressLine* progress) {
+  std::vector<SetScores> sets = score_sets(instance, data_, kPairs, progress);
+  if (mesh_.rank() == 0) {
+    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
+    if (const std::string parts = drawn(); !parts.empty()) log_.info("drawn so far: {}", parts);
+  }
+  pairs_ = std::move(sets.front().pairs);
+  return validations_of(sets);
+}
+
+// The pairs are those of the last validation.
+std::string SpeechTrainingData::sample(ModelInstance&) {
+  return choir::to_string(pairs_);
+}
+
+namespace {
+
+SpeechData open_with_vocabulary(const Deck& deck, const std::string& json, Mesh& mesh) {
+  if (json.empty()) return open_speech(deck, mesh, false);
+  Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
+  SpeechData data = open_speech(deck, mesh, false, vocabulary.hash());
+  data.vocabulary = std::move(vocabulary);
+  return data;
+}
+
+}  // namespace
+
+SpeechEvaluationData::SpeechEvaluationData(const Deck& deck, const std::string& vocabulary,
+                                           Mesh& mesh)
+    : data_(open_with_vocabulary(deck, vocabulary, mesh)) {}
+
+EvaluationData::Result SpeechEvaluationData::evaluate(ModelInstance& instance,
+                                                      ProgressLine* progress) {
+  const std::vector<SetScores> sets = score_sets(instance, data_, kPairs, progress);
+  Result result;
+  const std::string pairs = choir::to_string(sets.front().pairs);
+  if (!pairs.empty()) result.lines.push_back(pairs + "\n");
+  for (std::string& line : lines_of(sets)) result.lines.push_back(std::move(line));
+  for (const Validation& v : validations_of(sets)) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    result.metrics +=
+        fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
+    for (const auto& [name, value] : v.metrics)
+      result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
+  }
+  return result;
+}
+
+}  // namespace choir

@@ -1,0 +1,82 @@
+#pragma once
+// Packed speech for models that hear.
+#include <array>
+#include <optional>
+
+#include "choir/train/step/training_data.hpp"
+#include "src/models/fastconformer/speech_scores.hpp"
+
+namespace choir {
+
+class SpeechTrainingData final : public TrainingData {
+ public:
+  SpeechTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger& log);
+
+  std::int64_t vocab_size() const override { return data_.set->vocab_size(); }
+  std::uint64_t vocab_hash() const override { return data_.set->tokenizer_hash(); }
+  std::string vocabulary_json() const override { return data_.vocabulary.to_json(); }
+  std::string to_string() const override;
+  std::string contents() const override;
+  std::vector<std::pair<std::string, std::string>> hints() const override {
+    return data_.set->hints();
+  }
+  std::vector<BatchShape> shapes() const override { return largest_shapes(data_.set->shapes()); }
+  std::vector<BatchShape> validation_shapes() const override {
+    return largest_shapes(data_.set->eval_shapes());
+  }
+  void require_resumable(std::int64_t) const override {}
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
+  std::string position(std::int64_t step) const override;
+  ModelBatch next() override { return speech_batch(data_.set->next()); }
+  StepContent content(std::int64_t step, const Model& model) override;
+  std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
+  std::vector<std::string> take_warnings() override;
+  bool has_validation() const override { return data_.set->eval_sets() > 0; }
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
+  std::string sample(ModelInstance& instance) override;
+
+ private:
+  struct PlannedStep {
+    std::int64_t step = -1;
+    StepContent content;
+    SpeechCursor after;
+  };
+  /// Further than any engine queues.
+  static constexpr std::size_t kSteps = 32;
+
+  SpeechCursor cursor_of(const Position& from) const;
+  PlannedStep& place(std::int64_t step) {
+    return planned_[static_cast<std::size_t>(step) % kSteps];
+  }
+  const PlannedStep& place(std::int64_t step) const {
+    return planned_[static_cast<std::size_t>(step) % kSteps];
+  }
+
+  BatchSizes batch_;
+  Mesh& mesh_;
+  Logger& log_;
+  SpeechData data_;
+  // What the steps hold is planned here once more, ahead of what is read.
+  std::optional<SpeechSteps> steps_;
+  std::int64_t first_step_ = 0, next_step_ = 0;
+  SpeechCursor begin_;
+  SpeechStep step_;
+  std::array<PlannedStep, kSteps> planned_;
+  std::vector<std::int64_t> drawn_;  // utterances of each source
+  std::vector<HeardPair> pairs_;
+};
+
+class SpeechEvaluationData final : public EvaluationData {
+ public:
+  SpeechEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  std::vector<BatchShape> shapes() const override {
+    return largest_shapes(data_.set->eval_shapes());
+  }
+  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+
+ private:
+  SpeechData data_;
+};
+
+}  // namespace choir

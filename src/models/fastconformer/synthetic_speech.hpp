@@ -1,0 +1,136 @@
+#pragma once
+// Speech that nobody spoke: noise with random transcripts, for `choir verify` and for benchmarks.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "choir/core/philox.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "choir/lab/bench/bench_batches.hpp"
+#include "choir/models/family.hpp"
+#include "choir/models/fastconformer/fastconformer_config.hpp"
+#include "choir/models/model.hpp"
+#include "choir/models/synthetic_batches.hpp"
+
+namespace choir {
+
+/// Utterances of `choir verify` and of data.format = "synthetic": noise of different loudness and
+/// length with random transcripts, as a function of the micro-batch. Micro-batches are of three
+/// shapes, rows of all lengths; some utterances have no transcript.
+class SyntheticUtterances final : public SyntheticBatches {
+ public:
+  SyntheticUtterances(std::uint64_t seed, const FastConformerConfig& config);
+
+  ModelBatch micro_batch(std::int64_t index) override;
+  ByTerm targets(std::int64_t first, std::int64_t count) const override;
+  ModelBatch padding() override;
+  std::vector<BatchShape> shapes() const override;
+  BatchShape shape(std::int64_t index) const override;
+  double audio_seconds(std::int64_t index) const override;
+
+ private:
+  struct Row {
+    std::int64_t samples = 0, labels = 0;
+  };
+  /// Which of these kinds a micro-batch has.
+  std::size_t kind(std::int64_t index) const;
+  Row row(std::int64_t index, std::int64_t row) const;
+  void fill(ModelBatch& batch, std::int64_t index, std::int64_t row) const;
+
+  PhiloxKey shape_key_, audio_key_, label_key_;
+  FastConformerConfig config_;
+  std::vector<std::unique_ptr<HostBatch>> batches_;  // by kind
+  std::unique_ptr<HostBatch> padding_;
+};
+
+/// Utterances for benchmarks: noise with random transcripts, in a few
+/// micro-batches of which each has utterances of about one length, as buckets make them.
+class SyntheticSpeech {
+ public:
+  static constexpr int kBatches = 4;
+
+  /// Makes all of them. DeckError for durations that cannot be.
+  SyntheticSpeech(const FastConformerConfig& config, const BenchAudio& options);
+
+  /// What is asked for again is the same; number n is that of n % kBatches.
+  ModelBatch micro_batch(std::int64_t index) { return batch(index).memory->batch; }
+  ModelBatch padding() { return padding_->batch; }  ///< for a rank without work
+  std::vector<BatchShape> shapes() const;
+
+  // What is said in one micro-batch, without padding.
+  double seconds(std::int64_t index) const { return batch(index).seconds; }
+  double targets(std::int64_t index) const { return batch(index).targets; }
+  double flops(std::int64_t index, const Model& model) const;
+
+ private:
+  struct Made {
+    std::unique_ptr<HostBatch> memory;
+    BatchShape shape;
+    double seconds = 0, targets = 0;
+  };
+  const Made& batch(std::int64_t index) const {
+    return made_[static_cast<std::size_t>(index % kBatches)];
+  }
+  Made make(int number) const;
+  /// Row `row` of `made`, of so many samples.
+  void fill(Made& made, std::int64_t row, std::int64_t samples, std::int64_t id) const;
+
+  FastConformerConfig config_;
+  BenchAudio options_;
+  std::vector<Made> made_;
+  std::unique_ptr<HostBatch> padding_;
+};
+
+class SpeechBenchBatches final : public BenchBatches {
+ public:
+  SpeechBenchBatches(const FastConformerConfig& config, const BatchSizes& batch,
+                     const BenchAudio& audio)
+      : speech_(config, audio), batch_(batch) {}
+
+  std::int64_t vocab_size() const override { return 0; }
+  std::vector<BatchShape> shapes() const override { return speech_.shapes(); }
+  void start(const Sharding& sharding) override {
+    first_ = sharding.first_micro_batch(batch_.accum);
+    stride_ = sharding.micro_batch_stride();
+  }
+  // Ranks may have more places than a step has micro-batches.
+  ModelBatch micro_batch(std::int64_t step, std::int64_t j) override {
+    const std::int64_t place = first_ + j * stride_;
+    if (place >= batch_.global) return speech_.padding();
+    return speech_.micro_batch(step * batch_.global + place);
+  }
+  ByTerm targets(std::int64_t step) const override {
+    return sum(step, [&](std::int64_t i) { return speech_.targets(i); });
+  }
+  double audio_seconds(std::int64_t step) const override {
+    return sum(step, [&](std::int64_t i) { return speech_.seconds(i); });
+  }
+  double flops(std::int64_t step, ModelInstance& instance) const override {
+    return sum(step, [&](std::int64_t i) { return speech_.flops(i, instance.model()); });
+  }
+  StepWork work(const EngineOptions& options, ModelInstance& instance,
+                double parts) const override {
+    double all = 0;
+    for (int i = 0; i < SyntheticSpeech::kBatches; ++i)
+      all += speech_.flops(i, instance.model()) / SyntheticSpeech::kBatches;
+    StepWork work = update_work(options.precision, instance.storage().slices_size());
+    work.gemm_flops = all * static_cast<double>(batch_.accum) / parts;
+    return work;
+  }
+
+ private:
+  template <class Of>
+  double sum(std::int64_t step, const Of& of) const {
+    double total = 0;
+    for (std::int64_t i = step * batch_.global; i < (step + 1) * batch_.global; ++i) total += of(i);
+    return total;
+  }
+
+  SyntheticSpeech speech_;
+  BatchSizes batch_;
+  std::int64_t first_ = 0, stride_ = 1;
+};
+
+}  // namespace choir

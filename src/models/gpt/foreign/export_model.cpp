@@ -1,0 +1,259 @@
+#include "choir/models/gpt/foreign/export_model.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <unordered_set>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+#include "choir/store/directory.hpp"
+#include "choir/store/llmc/llmc_model.hpp"
+#include "choir/store/safetensors/safetensors.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
+#include "src/models/gpt/foreign/gguf_model.hpp"
+#include "src/models/gpt/foreign/part_io.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of a tensor a rank has at most this much in memory, or a row.
+constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
+
+struct TypeName {
+  std::string_view word;
+  Encoding encoding;
+  std::string_view hf;  ///< "": safetensors of transformers have no such type
+};
+constexpr TypeName kTypes[] = {{"f64", Encoding::f64, "float64"},
+                               {"f32", Encoding::f32, "float32"},
+                               {"f16", Encoding::f16, "float16"},
+                               {"bf16", Encoding::bf16, "bfloat16"},
+                               {"q8_0", Encoding::q8_0, ""}};
+
+class Export {
+ public:
+  Export(Communicator& world, const Checkpoint& checkpoint, const GptConfig& config,
+         const ExportRequest& request)
+      : world_(world), checkpoint_(checkpoint), config_(config), request_(request) {}
+
+  ExportReport run() {
+    together(world_, [&] { prepare(); });
+    together(world_, [&] {
+      if (world_.rank() == 0) lay_out();
+    });
+    for (const Parameter* p : parameters_.all()) write(*p);
+    together(world_, [&] { writer_->sync(); });
+    std::int64_t written = writer_->written();
+    world_.all_reduce(&written, 1, DType::i64, ReduceOp::sum);
+    together(world_, [&] {
+      if (world_.rank() != 0) return;
+      writer_->commit(written);
+      write_rest();
+    });
+    std::string files = join(report_.files, "\n");
+    broadcast_text(world_, files);
+    report_.files = split(files, '\n');
+    report_.bytes = writer_->bytes();
+    return report_;
+  }
+
+ private:
+  bool is_folder() const { return request_.format == "hf" || request_.format == "nanogpt"; }
+
+  void prepare() {
+    type_ = std::find_if(std::begin(kTypes), std::end(kTypes),
+                         [&](const TypeName& one) { return one.word == request_.type; });
+    CHOIR_CHECK(type_ != std::end(kTypes), "type {}", request_.type);
+    there_ = config_;
+    choose_dialect();
+    parameters_ = described_parameters(there_);
+    parts_ = tensor_parts(there_, parameters_, dialect_);
+    if (!repeats_head(dialect_))
+      std::erase_if(parts_, [](const TensorPart& part) { return part.repeated; });
+    std::error_code ignored;
+    if (world_.rank() == 0 && fs::exists(request_.out, ignored) &&
+        !(is_folder() && fs::is_directory(request_.out, ignored) &&
+          fs::is_empty(request_.out, ignored)))
+      throw DeckError(fmt::format("'{}' is there already", request_.out),
+                      "name another place with --out");
+    make_writer();
+  }
+
+  /// Refuses what the format does not have.
+  void choose_dialect() {
+    const std::string& format = request_.format;
+    const Encoding type = type_->encoding;
+    const bool fits = format == "gguf"   ? type != Encoding::f64
+                      : format == "llmc" ? type == Encoding::f32 || type == Encoding::bf16
+                                         : !type_->hf.empty();
+    if (!fits)
+      throw DeckError(fmt::format("--type {} is none of --format {}", request_.type, format),
+                      "f32 and bf16 are types of all formats; q8_0 is one of gguf");
+    if (format == "hf") {
+      dialect_ = hf_dialect_of(config_);
+    } else if (format == "gguf") {
+      dialect_ = gguf_dialect_of(config_);
+    } else if (format == "nanogpt") {
+      require_nanogpt(config_);
+      dialect_ = Dialect::nanogpt;
+    } else {
+      require_llmc(config_);
+      dialect_ = Dialect::llmc;
+    }
+    // A bias that is zero computes the same as none.
+    if (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 || dialect_ == Dialect::llmc)
+      there_.bias = true;
+  }
+
+  void make_writer() {
+    if (dialect_ == Dialect::llmc) {
+      writer_ = std::make_unique<LlmcWriter>(
+          request_.out, LlmcConfig{.block_size = there_.block_size,
+                                   .vocab_size = there_.vocab_size,
+                                   .layers = there_.n_layer,
+                                   .heads = there_.n_head,
+                                   .width = there_.n_embd,
+                                   .in_bf16 = type_->encoding == Encoding::bf16});
+      return;
+    }
+    std::vector<TensorEntry> entries;
+    for (const TensorPart& part : parts_)
+      entries.push_back(
+          {part.name,
+           request_.format == "gguf" ? gguf_encoding(part, type_->encoding) : type_->encoding,
+           part.shape});
+    if (request_.format == "gguf")
+      writer_ = std::make_unique<GgufWriter>(request_.out, metadata(), std::move(entries));
+    else
+      writer_ = std::make_unique<SafetensorsWriter>(
+          request_.out, std::move(entries),
+          SafetensorsOptions{.shard_bytes = request_.shard_bytes});
+  }
+
+  GgufMetadata metadata() const {
+    GgufMetadata all = gguf_metadata(there_, type_->encoding, request_.name);
+    const std::string kept = (fs::path(request_.tokenizer_folder) / "tokenizer.gguf").string();
+    std::error_code ignored;
+    const GgufMetadata tokenizer =
+        fs::exists(kept, ignored) ? tokenizer_of(GgufReader(kept).metadata())
+                                  : tokenizer_of_vocabulary(request_.vocabulary, there_.vocab_size);
+    for (const auto& [key, value] : tokenizer.pairs()) all.add(key, value);
+    return all;
+  }
+
+  void lay_out() {
+    const fs::path folder =
+        is_folder() ? fs::path(request_.out) : fs::path(request_.out).parent_path();
+    std::error_code failed;
+    if (!folder.empty()) fs::create_directories(folder, failed);
+    if (failed)
+      throw StorageError(
+          fmt::format("cannot make the folder '{}': {}", folder.string(), failed.message()),
+          "choose another place with --out");
+    writer_->lay_out();
+  }
+
+  /// Collective. Slab after slab of a tensor, of which each rank has some rows.
+  void write(const Parameter& parameter) {
+    const std::string name = "parameters/" + parameter.name;
+    const TensorRecord* record = checkpoint_.manifest.find(name);
+    CHOIR_CHECK(record != nullptr || parameter.name.ends_with(".bias"), "no {}", name);
+    if (record == nullptr) ++report_.zero_tensors;
+    const DType dtype = record == nullptr ? DType::f32 : record->dtype;
+    const std::int64_t columns = columns_of(parameter.shape), all = parameter.shape[0];
+    const std::size_t row = static_cast<std::size_t>(columns) * size_of(dtype);
+    const std::int64_t rows_of_rank =
+        std::max<std::int64_t>(1, kSlabBytes / static_cast<std::int64_t>(row));
+    const std::int64_t step = rows_of_rank * world_.size();
+    for (std::int64_t first = 0; first < all; first += step) {
+      const RowShare share =
+          share_of_rows(std::min(step, all - first), world_.rank(), world_.size());
+      memory_.assign(static_cast<std::size_t>(share.rows) * row, std::byte{0});
+      const RowSlab slab{first + share.first, share.rows, memory_.data(), dtype};
+      if (record != nullptr)
+        load_checkpoint(checkpoint_,
+                        {{.name = name,
+                          .dtype = dtype,
+                          .shape = parameter.shape,
+                          .pieces = {{slab.first * columns, slab.rows * columns, slab.data}}}},
+                        world_, "nothing else");
+      together(world_, [&] {
+        for (const TensorPart& part : parts_)
+          if (part.own == parameter.name) write_part(*writer_, part, slab);
+      });
+    }
+  }
+
+  std::string kept_text(const char* name) const {
+    const std::string path = (fs::path(request_.tokenizer_folder) / name).string();
+    std::error_code ignored;
+    return fs::exists(path, ignored) ? read_text_file(path) : "";
+  }
+
+  /// What stands beside the weights.
+  void write_rest() {
+    if (!is_folder()) {
+      report_.files.push_back(request_.out);
+      return;
+    }
+    const fs::path out = request_.out;
+    const auto add = [&](const std::string& name, const std::string& text) {
+      write_text_file((out / name).string(), text);
+    };
+    if (dialect_ == Dialect::nanogpt) {
+      add(kModelArgs, nanogpt_model_args(there_));
+    } else {
+      const std::string tokens = kept_text("config.json");
+      add("config.json", hf_config(there_, std::string(type_->hf), tokens));
+      const std::string generation = kept_text("generation_config.json");
+      add("generation_config.json", generation.empty() ? hf_generation_config(tokens) : generation);
+    }
+    copy_tokenizer(out);
+    for (const auto& entry : fs::directory_iterator(out))
+      report_.files.push_back(entry.path().string());
+    std::sort(report_.files.begin(), report_.files.end());
+  }
+
+  void copy_tokenizer(const fs::path& out) const {
+    std::error_code failed;
+    if (!fs::is_directory(request_.tokenizer_folder, failed)) return;
+    const std::unordered_set<std::string> own{"config.json", "generation_config.json",
+                                              "tokenizer.gguf"};
+    for (const auto& entry : fs::directory_iterator(request_.tokenizer_folder)) {
+      const fs::path name = entry.path().filename();
+      if (own.contains(name.string()) || !entry.is_regular_file()) continue;
+      fs::copy_file(entry.path(), out / name, failed);
+      if (failed)
+        throw StorageError(fmt::format("cannot copy '{}' to '{}': {}", entry.path().string(),
+                                       out.string(), failed.message()),
+                           "is the disk full?");
+    }
+  }
+
+  Communicator& world_;
+  const Checkpoint& checkpoint_;
+  const GptConfig& config_;
+  const ExportRequest& request_;
+  const TypeName* type_ = nullptr;
+  GptConfig there_;  ///< the model as the other program has it
+  Dialect dialect_ = Dialect::hf_llama;
+  ParameterSet parameters_;
+  std::vector<TensorPart> parts_;
+  std::unique_ptr<TensorWriter> writer_;
+  std::vector<std::byte> memory_;
+  ExportReport report_;
+};
+
+}  // namespace
+
+ExportReport export_model(Communicator& world, const Checkpoint& checkpoint,
+                          const GptConfig& config, const ExportRequest& request) {
+  return Export(world, checkpoint, config, request).run();
+}
+
+}  // namespace choir

@@ -1,0 +1,220 @@
+#include "src/models/gpt/foreign/gguf_model.hpp"
+
+#include <fmt/core.h>
+
+#include <array>
+#include <type_traits>
+
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/foreign/key_reader.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::string_view kTokenizer = "tokenizer.";
+// Types of tokens in llama.cpp.
+constexpr std::int32_t kNormal = 1, kUnused = 5, kByte = 6;
+// llama.cpp's smollm3 leaves out the rotary positions of every so many-th layer, by its code.
+constexpr std::int64_t kSmolLm3Bare = 4;
+
+/// A float as the decimal number that was meant: 1e-5, not 9.99999974737875e-06.
+nlohmann::json meant(float value) {
+  return std::stod(fmt::format("{}", value));
+}
+
+nlohmann::json as_json(const GgufValue& value) {
+  return std::visit(
+      [](const auto& held) -> nlohmann::json {
+        using T = std::decay_t<decltype(held)>;
+        if constexpr (std::is_same_v<T, GgufArray>)
+          return nlohmann::json::array();
+        else if constexpr (std::is_same_v<T, float>)
+          return meant(held);
+        else
+          return held;
+      },
+      value);
+}
+
+/// The pairs of an architecture, without its name before the keys.
+nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) {
+  nlohmann::json keys = nlohmann::json::object();
+  for (const auto& [key, value] : metadata.pairs())
+    if (key.starts_with(prefix)) keys[key.substr(prefix.size())] = as_json(value);
+  return keys;
+}
+
+void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
+  c.n_layer = keys.needed("block_count");
+  c.n_head = keys.needed("attention.head_count");
+  c.n_kv_head =
+      keys.has("attention.head_count_kv") ? keys.needed("attention.head_count_kv") : c.n_head;
+  c.n_embd = keys.needed("embedding_length");
+  c.ffn_width = keys.needed("feed_forward_length");
+  c.block_size = keys.needed("context_length");
+  c.tied = reader.find("output.weight") == nullptr;
+  const std::int64_t width = c.n_embd % c.n_head == 0 ? c.n_embd / c.n_head : 0;
+  for (const char* key : {"attention.key_length", "attention.value_length"})
+    keys.only(key, width,
+              "another head width than embedding_length / attention.head_count is not supported");
+  keys.only("rope.dimension_count", width, "rotating a part of a head is not supported");
+  keys.only("expert_count", 0, "mixtures of experts are not supported");
+  keys.only("expert_used_count", 0, "mixtures of experts are not supported");
+  keys.only("rope.scaling.type", "none", "scaled rotary angles are not supported");
+  const std::int64_t window = keys.whole("attention.sliding_window", 0);
+  if (window > 0 && window < c.block_size)
+    keys.problem("attention.sliding_window",
+                 "a window shorter than context_length is not supported");
+}
+
+void read_gpt2(KeyReader& keys, GptConfig& c) {
+  c.norm_eps = keys.real("attention.layer_norm_epsilon", 1e-5);
+  c.norm = ops::Norm::layernorm;
+  c.activation = ops::Activation::gelu_tanh;
+  c.position = Position::learned;
+  c.bias = true;
+}
+
+void read_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) {
+  c.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 1e-5);
+  c.rope_theta = keys.real("rope.freq_base", 10000);
+  c.norm = ops::Norm::rmsnorm;
+  c.activation = ops::Activation::swiglu;
+  c.position = Position::rope;
+  c.bias = false;
+  if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare)
+    keys.problem("block_count",
+                 "of smollm3 every 4th layer has no rotary positions, which is not "
+                 "supported");
+}
+
+std::string character_token(const std::string& piece) {
+  return piece == " " ? "\u2581" : piece;
+}
+
+}  // namespace
+
+ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
+  const GgufMetadata& metadata = reader.metadata();
+  const auto* architecture = metadata.get<std::string>("general.architecture");
+  if (architecture == nullptr)
+    throw DeckError(fmt::format("'{}' has no general.architecture", reader.path()),
+                    "is it a model? gpt2, llama and smollm3 are read");
+  const nlohmann::json held = keys_of(metadata, *architecture + ".");
+  KeyReader keys(held, reader.path(), *architecture + ".");
+  ForeignModel model;
+  GptConfig& c = model.config;
+  if (*architecture == "gpt2") {
+    model.dialect = Dialect::gguf_gpt2;
+  } else if (*architecture == "llama" || *architecture == "smollm3") {
+    model.dialect = Dialect::gguf_llama;
+  } else {
+    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama and "
+                                                "smollm3 are read",
+                                                *architecture)});
+  }
+  read_common(keys, reader, c);
+  if (model.dialect == Dialect::gguf_gpt2)
+    read_gpt2(keys, c);
+  else
+    read_llama(keys, *architecture, c);
+  const TensorEntry& tokens = reader.at("token_embd.weight");
+  c.vocab_size = tokens.shape.rank() == 2 ? tokens.shape[0] : 0;
+  keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
+  std::vector<std::string> problems = keys.problems(allow_unknown);
+  if (reader.find("rope_freqs.weight") != nullptr)
+    problems.emplace_back("rope_freqs.weight: scaled rotary angles are not supported");
+  refuse_problems(reader.path(), problems);
+  return model;
+}
+
+Dialect gguf_dialect_of(const GptConfig& c) {
+  const Dialect dialect = hf_dialect_of(c);
+  if (dialect == Dialect::hf_gpt2) {
+    if (c.activation != ops::Activation::gelu_tanh)
+      throw DeckError("llama.cpp runs GPT-2 with model.activation = \"gelu_tanh\" only",
+                      "export --format hf has a key for the activation");
+    return Dialect::gguf_gpt2;
+  }
+  if (c.bias)
+    throw DeckError("llama.cpp has no Llama with model.bias = true", "export --format hf has");
+  return Dialect::gguf_llama;
+}
+
+GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
+  const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
+  const std::string a = gpt2 ? "gpt2." : "llama.";
+  const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  GgufMetadata m;
+  m.add("general.architecture", std::string(gpt2 ? "gpt2" : "llama"));
+  m.add("general.type", std::string("model"));
+  m.add("general.name", name);
+  const std::uint32_t file_type = type == Encoding::f32    ? 0
+                                  : type == Encoding::f16  ? 1
+                                  : type == Encoding::q8_0 ? 7
+                                                           : 32;
+  m.add("general.file_type", file_type);
+  if (type == Encoding::q8_0) m.add("general.quantization_version", std::uint32_t{2});
+  m.add(a + "context_length", u32(c.block_size));
+  m.add(a + "embedding_length", u32(c.n_embd));
+  m.add(a + "block_count", u32(c.n_layer));
+  m.add(a + "feed_forward_length", u32(c.ffn_width));
+  m.add(a + "attention.head_count", u32(c.n_head));
+  m.add(a + "attention.head_count_kv", u32(c.n_kv_head));
+  m.add(a + "vocab_size", u32(c.vocab_size));
+  const auto eps = static_cast<float>(c.norm_eps);
+  if (gpt2) {
+    m.add(a + "attention.layer_norm_epsilon", eps);
+  } else {
+    m.add(a + "attention.layer_norm_rms_epsilon", eps);
+    m.add(a + "rope.dimension_count", u32(c.head_width()));
+    m.add(a + "rope.freq_base", static_cast<float>(c.rope_theta));
+  }
+  return m;
+}
+
+Encoding gguf_encoding(const TensorPart& part, Encoding type) {
+  const bool vector = part.shape.rank() == 1 || part.name.starts_with("position_embd");
+  return vector || part.shape.back() % block_elements(type) != 0 ? Encoding::f32 : type;
+}
+
+bool has_tokenizer(const GgufMetadata& metadata) {
+  return !tokenizer_of(metadata).pairs().empty();
+}
+
+GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
+  GgufMetadata tokenizer;
+  for (const auto& [key, value] : metadata.pairs())
+    if (key.starts_with(kTokenizer)) tokenizer.add(key, value);
+  return tokenizer;
+}
+
+GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab_size) {
+  GgufMetadata m;
+  if (json.empty()) {
+    m.add("tokenizer.ggml.model", std::string("none"));
+    return m;
+  }
+  const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
+  const bool bytes = vocabulary.kind() == VocabularyKind::byte;
+  std::vector<std::string> tokens;
+  std::vector<std::int32_t> types;
+  for (std::int32_t id = 0; id < vocab_size; ++id) {
+    const bool known = id < vocabulary.size();
+    tokens.push_back(!known  ? fmt::format("[PAD{}]", id)
+                     : bytes ? fmt::format("<0x{:02X}>", id)
+                             : character_token(vocabulary.piece(id)));
+    types.push_back(!known ? kUnused : bytes ? kByte : kNormal);
+  }
+  m.add("tokenizer.ggml.model", std::string("llama"));
+  m.add("tokenizer.ggml.pre", std::string("default"));
+  m.add("tokenizer.ggml.scores", GgufArray(std::vector<float>(tokens.size(), 0.0f)));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  m.add("tokenizer.ggml.add_bos_token", false);
+  m.add("tokenizer.ggml.add_eos_token", false);
+  m.add("tokenizer.ggml.add_space_prefix", false);
+  return m;
+}
+
+}  // namespace choir

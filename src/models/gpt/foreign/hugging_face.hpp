@@ -1,0 +1,28 @@
+#pragma once
+// config.json of transformers and the configuration of a GPT, in both directions.
+#include <string>
+#include <vector>
+
+#include "src/models/gpt/foreign/tensor_map.hpp"
+
+namespace choir {
+
+/// A model of another program.
+struct ForeignModel {
+  Dialect dialect = Dialect::hf_llama;
+  GptConfig config;
+};
+
+/// From the text of config.json, of the dialects of transformers 4 and 5. DeckError that lists
+/// every key whose value is not supported or not known, by its name.
+ForeignModel model_from_hf(const std::string& text, const std::string& source, bool allow_unknown);
+
+/// The dialect that can express the model. DeckError that names the keys that stand against it.
+Dialect hf_dialect_of(const GptConfig& config);
+/// In the dialect of transformers 4, which everybody reads. `dtype`: "float32". `tokens`: ids of
+/// special tokens (bos_token_id ...) that an earlier config.json had, as JSON, or "".
+std::string hf_config(const GptConfig& config, const std::string& dtype, const std::string& tokens);
+/// generation_config.json with the same ids.
+std::string hf_generation_config(const std::string& tokens);
+
+}  // namespace choir

@@ -1,0 +1,298 @@
+#include "choir/models/gpt/foreign/import_model.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+#include "choir/infer/freezing.hpp"
+#include "choir/store/directory.hpp"
+#include "choir/store/store.hpp"
+#include "choir/train/step/build_info.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
+#include "src/models/gpt/foreign/foreign_deck.hpp"
+#include "src/models/gpt/foreign/foreign_model.hpp"
+#include "src/models/gpt/foreign/gguf_model.hpp"
+#include "src/models/gpt/foreign/part_io.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What transformers and its tokenizers put beside weights; config.json has the ids of special
+// tokens.
+constexpr std::array<const char*, 10> kKept{"tokenizer.json",
+                                            "tokenizer_config.json",
+                                            "special_tokens_map.json",
+                                            "added_tokens.json",
+                                            "vocab.json",
+                                            "merges.txt",
+                                            "tokenizer.model",
+                                            "chat_template.jinja",
+                                            "generation_config.json",
+                                            "config.json"};
+
+/// Which tensor of the file each part is, and what does not fit.
+struct Fit {
+  std::unordered_map<std::string, std::string> names;  // in the table -> in the file
+  std::vector<std::string> missing, unused, different;
+
+  Fit(const TensorReader& weights, const std::vector<TensorPart>& parts, Dialect dialect) {
+    for (const TensorEntry& entry : weights.tensors())
+      names.emplace(name_in_table(entry.name, dialect), entry.name);
+    std::unordered_set<std::string> used;
+    for (const TensorPart& part : parts) {
+      const auto found = names.find(part.name);
+      if (found == names.end()) {
+        if (!part.repeated) missing.push_back(part.name);
+        continue;
+      }
+      if (!used.insert(found->second).second) continue;  // the same tensor for every layer
+      const TensorEntry& entry = weights.at(found->second);
+      if (entry.shape != part.shape)
+        different.push_back(fmt::format("{} is {}, the model has {}", entry.name,
+                                        to_string(entry.shape), to_string(part.shape)));
+      else if (!can_convert(entry.encoding, Encoding::f32))
+        different.push_back(
+            fmt::format("{} is {}, which is not read", entry.name, name_of(entry.encoding)));
+    }
+    for (const TensorEntry& entry : weights.tensors())
+      if (!used.contains(entry.name) && !is_no_weight(name_in_table(entry.name, dialect), dialect))
+        unused.push_back(entry.name);
+  }
+
+  const std::string* file_name(const TensorPart& part) const {
+    const auto found = names.find(part.name);
+    return found == names.end() ? nullptr : &found->second;
+  }
+
+  void require(const std::string& path, const ImportRequest& request) const {
+    std::string text, hint;
+    const auto add = [&](const char* what, const std::vector<std::string>& list, bool allowed,
+                         const char* flag) {
+      if (list.empty() || allowed) return;
+      text += fmt::format("\n  {}: {}", what, join(list, ", "));
+      hint += hint.empty() ? flag : fmt::format("; {}", flag);
+    };
+    add("of another shape or type", different, false,
+        "the description is of another model, or the file is damaged");
+    add("missing", missing, request.allow_missing, "--allow-missing begins them anew");
+    add("unused", unused, request.allow_unused, "--allow-unused leaves them out");
+    if (!text.empty()) throw StorageError(fmt::format("'{}' does not fit:{}", path, text), hint);
+  }
+};
+
+class Import {
+ public:
+  Import(Communicator& world, const ImportRequest& request) : world_(world), request_(request) {}
+
+  ImportReport run() {
+    together(world_, [&] { prepare(); });
+    together(world_, [&] { read(); });
+    together(world_, [&] {
+      if (world_.rank() == 0) make_folder();
+    });
+    save();
+    together(world_, [&] {
+      if (world_.rank() == 0) write_rest();
+    });
+    return report();
+  }
+
+ private:
+  void prepare() {
+    file_ = open_foreign(request_.path, request_.allow_unused);
+    deck_ = parse_deck(foreign_deck(file_.model.config, request_.out), request_.out + "/deck.json",
+                       request_.overrides);
+    config_ = model_of(deck_).as<GptConfig>();
+    parameters_ = described_parameters(config_);
+    freeze_parameters(parameters_, {deck_.train.freeze, deck_.train.unfreeze}, model_of(deck_));
+    parts_ = tensor_parts(config_, parameters_, file_.model.dialect);
+    fit_ = std::make_unique<Fit>(*file_.weights, parts_, file_.model.dialect);
+    fit_->require(file_.weights->path(), request_);
+    if (world_.rank() != 0) return;
+    std::error_code ignored;
+    if (fs::exists(request_.out, ignored) && !fs::is_empty(request_.out, ignored))
+      throw DeckError(fmt::format("'{}' is not empty", request_.out),
+                      "name a new folder with --out");
+  }
+
+  /// This rank's rows of every parameter.
+  void read() {
+    const DType dtype = precision_of(deck_.train.precision).master;
+    for (const Parameter* p : parameters_.all()) {
+      const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
+      const std::int64_t columns = columns_of(p->shape);
+      values_.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
+      const RowSlab slab{share.first, share.rows, values_.back().data(), dtype};
+      for (const TensorPart& part : parts_) {
+        if (part.own != p->name || part.repeated || fit_->file_name(part) != nullptr) continue;
+        initialise(*p, static_cast<std::uint64_t>(deck_.run.seed),
+                   {slab.data, dtype, {share.rows, columns}}, share.first * columns);
+        break;
+      }
+      for (const TensorPart& part : parts_)
+        if (part.own == p->name) read_into(part, slab, columns);
+    }
+  }
+
+  void read_into(const TensorPart& part, const RowSlab& slab, std::int64_t columns) {
+    const std::string* name = fit_->file_name(part);
+    if (name == nullptr) return;
+    if (!part.repeated) {
+      elements_ += read_part(*file_.weights, *name, part, slab);
+      return;
+    }
+    // In parts: a second copy of the embedding need not be in memory.
+    constexpr std::int64_t kElements = 1 << 20;
+    const std::int64_t rows = std::max<std::int64_t>(1, kElements / columns);
+    const std::size_t width = size_of(slab.dtype);
+    std::vector<std::byte> other;
+    for (std::int64_t at = 0; at < slab.rows; at += rows) {
+      const std::int64_t now = std::min(rows, slab.rows - at);
+      const std::size_t bytes = static_cast<std::size_t>(now * columns) * width;
+      other.resize(bytes);
+      read_part(*file_.weights, *name, part, {slab.first + at, now, other.data(), slab.dtype});
+      if (std::memcmp(other.data(), slab.data + static_cast<std::size_t>(at * columns) * width,
+                      bytes) != 0)
+        throw StorageError(
+            fmt::format("'{}' differs from the token embedding in '{}', but the model is "
+                        "described as tied",
+                        *name, file_.weights->path()),
+            "correct the description: tie_word_embeddings is false");
+    }
+  }
+
+  std::vector<StoredTensor> tensors() {
+    const Precision precision = precision_of(deck_.train.precision);
+    std::vector<StoredTensor> list;
+    std::size_t largest = 0, i = 0;
+    for (const std::vector<std::byte>& values : values_) largest = std::max(largest, values.size());
+    // Every moment is zero, and all of them lie in one piece of memory.
+    zeros_.assign(largest / size_of(precision.master) * size_of(precision.gradient), std::byte{0});
+    for (const Parameter* p : parameters_.all()) {
+      const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
+      const std::int64_t columns = columns_of(p->shape);
+      const auto add = [&](const char* kind, DType dtype, void* data) {
+        list.push_back({.name = kind + p->name,
+                        .dtype = dtype,
+                        .shape = p->shape,
+                        .pieces = {{share.first * columns, share.rows * columns, data}}});
+      };
+      add("parameters/", precision.master, values_[i++].data());
+      if (!p->trainable) continue;
+      add("optimizer/m/", precision.gradient, zeros_.data());
+      add("optimizer/v/", precision.gradient, zeros_.data());
+    }
+    const ops::LossScaling scaling = loss_scaling_of(deck_);
+    progress_.loss_scale = scaling.start;
+    for (const State& state : progress_.states(scaling.dynamic())) {
+      StoredTensor tensor{.name = "state/" + state.name,
+                          .dtype = state.value.dtype,
+                          .shape = state.value.shape,
+                          .pieces = {}};
+      if (world_.rank() == 0) tensor.pieces.push_back({0, state.value.count(), state.value.data});
+      list.push_back(std::move(tensor));
+    }
+    return list;
+  }
+
+  /// When nothing can be refused any more.
+  void make_folder() const {
+    std::error_code ignored;
+    fs::create_directories(request_.out, ignored);
+    if (!fs::is_directory(request_.out, ignored))
+      throw StorageError(fmt::format("cannot make the folder '{}'", request_.out),
+                         "choose another place with --out");
+  }
+
+  void save() {
+    CheckpointStore store((fs::path(request_.out) / "checkpoints").string(), world_);
+    const TrainMeta meta{.deck = resolved_json(deck_),
+                         .vocabulary = "",
+                         .vocab_size = config_.vocab_size,
+                         .data = "",
+                         .provenance = build_provenance()};
+    result_ = store.save(
+        {.step = 0, .json = meta.to_json(), .deck_hash = deck_digest(deck_), .layout = "imported"},
+        tensors());
+    if (result_.saved) return;
+    StorageError error(result_.reason, "free space, or choose another place with --out");
+    error.set_agreed_ranks(world_.size());
+    throw error;
+  }
+
+  void write_rest() {
+    write_text_file((fs::path(request_.out) / "deck.json").string(), resolved_json(deck_));
+    const fs::path to = fs::path(request_.out) / kTokenizerFolder;
+    std::error_code failed;
+    const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
+    if (gguf != nullptr && has_tokenizer(gguf->metadata())) {
+      fs::create_directories(to, failed);
+      GgufWriter writer((to / "tokenizer.gguf").string(), tokenizer_of(gguf->metadata()), {});
+      writer.lay_out();
+      writer.sync();
+      writer.commit(0);
+      kept_.emplace_back("tokenizer.gguf");
+    }
+    for (const char* name : kKept) {
+      const fs::path from = fs::path(file_.folder) / name;
+      if (gguf != nullptr || !fs::is_regular_file(from, failed)) continue;
+      fs::create_directories(to, failed);
+      fs::copy_file(from, to / name, failed);
+      if (failed)
+        throw StorageError(fmt::format("cannot copy '{}' to '{}': {}", from.string(), to.string(),
+                                       failed.message()),
+                           "is the disk full?");
+      kept_.emplace_back(name);
+    }
+  }
+
+  ImportReport report() {
+    std::string kept = join(kept_, "\n");
+    broadcast_text(world_, kept);
+    world_.all_reduce(&elements_, 1, DType::i64, ReduceOp::max);
+    return {.model = config_to_text(),
+            .checkpoint = result_.path,
+            .parameters = parameters_.count(),
+            .largest_share = elements_,
+            .bytes = result_.bytes,
+            .missing = fit_->missing,
+            .unused = fit_->unused,
+            .tokenizer = split(kept, '\n')};
+  }
+
+  std::string config_to_text() const { return model_of(deck_).family().describe(model_of(deck_)); }
+
+  Communicator& world_;
+  const ImportRequest& request_;
+  ForeignFile file_;
+  Deck deck_;
+  GptConfig config_;
+  ParameterSet parameters_;
+  std::vector<TensorPart> parts_;
+  std::unique_ptr<Fit> fit_;
+  std::vector<std::vector<std::byte>> values_;
+  std::vector<std::byte> zeros_;
+  Progress progress_;
+  SaveResult result_;
+  std::int64_t elements_ = 0;
+  std::vector<std::string> kept_;
+};
+
+}  // namespace
+
+ImportReport import_model(Communicator& world, const ImportRequest& request) {
+  return Import(world, request).run();
+}
+
+}  // namespace choir

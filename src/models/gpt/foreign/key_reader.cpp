@@ -1,0 +1,120 @@
+#include "src/models/gpt/foreign/key_reader.hpp"
+
+#include <fmt/core.h>
+
+#include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::int64_t kMost = std::int64_t{1} << 30;
+
+/// A value as messages show it.
+std::string shown(const nlohmann::json& value) {
+  constexpr std::size_t kMostCharacters = 60;
+  std::string text = dumped_safely(value);
+  if (text.size() > kMostCharacters) text = text.substr(0, kMostCharacters) + "...";
+  return text;
+}
+
+}  // namespace
+
+KeyReader::KeyReader(const nlohmann::json& object, std::string source, std::string prefix)
+    : object_(object), source_(std::move(source)), prefix_(std::move(prefix)) {
+  if (!object_.is_object())
+    throw DeckError(fmt::format("'{}' holds no object of keys and values", source_),
+                    "is it the description of a model?");
+}
+
+bool KeyReader::has(const std::string& key) const {
+  const auto at = object_.find(key);
+  return at != object_.end() && !at->is_null();
+}
+
+const nlohmann::json* KeyReader::value(const std::string& key) {
+  asked_.insert(key);
+  return has(key) ? &object_.at(key) : nullptr;
+}
+
+std::int64_t KeyReader::whole(const std::string& key, std::int64_t otherwise) {
+  const nlohmann::json* found = value(key);
+  if (found == nullptr) return otherwise;
+  if (found->is_number_integer() && *found >= 0 && *found <= kMost)
+    return found->get<std::int64_t>();
+  problem(key, fmt::format("a whole number from 0 to {} is expected", kMost));
+  return otherwise;
+}
+
+std::int64_t KeyReader::needed(const std::string& key) {
+  if (!has(key)) {
+    asked_.insert(key);
+    problems_.push_back(prefix_ + key + " is missing");
+    return 1;
+  }
+  const std::int64_t found = whole(key, 1);
+  if (found < 1) problem(key, "at least 1 is expected");
+  return found < 1 ? 1 : found;
+}
+
+double KeyReader::real(const std::string& key, double otherwise) {
+  const nlohmann::json* found = value(key);
+  if (found == nullptr) return otherwise;
+  if (found->is_number() && found->get<double>() > 0) return found->get<double>();
+  problem(key, "a number above 0 is expected");
+  return otherwise;
+}
+
+bool KeyReader::flag(const std::string& key, bool otherwise) {
+  const nlohmann::json* found = value(key);
+  if (found == nullptr) return otherwise;
+  if (found->is_boolean()) return found->get<bool>();
+  problem(key, "true or false is expected");
+  return otherwise;
+}
+
+std::string KeyReader::text(const std::string& key, const std::string& otherwise) {
+  const nlohmann::json* found = value(key);
+  if (found == nullptr) return otherwise;
+  if (found->is_string()) return found->get<std::string>();
+  problem(key, "a text is expected");
+  return otherwise;
+}
+
+void KeyReader::only(const std::string& key, const nlohmann::json& legal, const std::string& why) {
+  const nlohmann::json* found = value(key);
+  if (found != nullptr && *found != legal) problem(key, why);
+}
+
+void KeyReader::harmless(const std::vector<std::string>& keys) {
+  asked_.insert(keys.begin(), keys.end());
+}
+
+void KeyReader::problem(const std::string& key, const std::string& why) {
+  problems_.push_back(fmt::format("{}{} = {}: {}", prefix_, key,
+                                  has(key) ? shown(object_.at(key)) : "nothing", why));
+}
+
+std::vector<std::string> KeyReader::problems(bool allow_unknown) const {
+  std::vector<std::string> all = problems_;
+  if (allow_unknown) return all;
+  for (const auto& [key, held] : object_.items())
+    if (!held.is_null() && !asked_.contains(key))
+      all.push_back(
+          fmt::format("{}{} = {}: not a key that is known, it may change what the model "
+                      "computes (--allow-unused takes the model without it)",
+                      prefix_, key, shown(held)));
+  return all;
+}
+
+void KeyReader::finish(bool allow_unknown) const {
+  refuse_problems(source_, problems(allow_unknown));
+}
+
+void refuse_problems(const std::string& source, const std::vector<std::string>& problems) {
+  if (problems.empty()) return;
+  throw DeckError(fmt::format("'{}' describes a model that cannot be imported:\n  {}", source,
+                              join(problems, "\n  ")));
+}
+
+}  // namespace choir

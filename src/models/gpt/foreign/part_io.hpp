@@ -1,0 +1,31 @@
+#pragma once
+// Rows of our tensors from files of other programs and into them. All of it is local.
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "choir/store/tensor_reader.hpp"
+#include "choir/store/tensor_writer.hpp"
+#include "src/models/gpt/foreign/tensor_map.hpp"
+
+namespace choir {
+
+/// Rows of one of our tensors in memory.
+struct RowSlab {
+  std::int64_t first = 0, rows = 0;
+  std::byte* data = nullptr;
+  DType dtype = DType::f32;
+};
+
+/// What of the part is in the slab, from the tensor `name` of the file. Returns the elements read.
+std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
+                       const RowSlab& to);
+void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);
+
+/// Of `rows` those of the rank-th of `ranks`.
+struct RowShare {
+  std::int64_t first = 0, rows = 0;
+};
+RowShare share_of_rows(std::int64_t rows, int rank, int ranks);
+
+}  // namespace choir

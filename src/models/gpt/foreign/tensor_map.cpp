@@ -1,0 +1,302 @@
+#include "src/models/gpt/foreign/tensor_map.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "choir/models/gpt/gpt.hpp"
+
+namespace choir {
+namespace {
+
+enum class Form : std::uint8_t { as_is, transposed, interleaved };
+
+struct There {
+  std::string_view name;
+  Form form = Form::as_is;
+};
+constexpr There transposed(std::string_view name) {
+  return {name, Form::transposed};
+}
+constexpr There interleaved(std::string_view name) {
+  return {name, Form::interleaved};
+}
+
+/// N is the layer. Several names there are q, k and v, or gate and up, which are one tensor here.
+/// Biases are called as the weights are, and have their form unless they cannot be transposed.
+struct Row {
+  std::string_view own;
+  std::vector<There> there;
+};
+
+struct Table {
+  std::vector<Row> rows;
+  std::string_view weight = ".weight", bias = ".bias";
+  /// A tied head is stored as well.
+  bool repeats_head = false;
+};
+
+const Table kHfGpt2{{
+    {"embedding.tokens", {{"transformer.wte"}}},
+    {"embedding.positions", {{"transformer.wpe"}}},
+    {"blocks.N.attention_norm", {{"transformer.h.N.ln_1"}}},
+    {"blocks.N.attention.qkv", {transposed("transformer.h.N.attn.c_attn")}},
+    {"blocks.N.attention.output", {transposed("transformer.h.N.attn.c_proj")}},
+    {"blocks.N.feed_forward_norm", {{"transformer.h.N.ln_2"}}},
+    {"blocks.N.feed_forward.input", {transposed("transformer.h.N.mlp.c_fc")}},
+    {"blocks.N.feed_forward.output", {transposed("transformer.h.N.mlp.c_proj")}},
+    {"final_norm", {{"transformer.ln_f"}}},
+    {"head", {{"lm_head"}}},
+}};
+
+const Table kHfLlama{{
+    {"embedding.tokens", {{"model.embed_tokens"}}},
+    {"blocks.N.attention_norm", {{"model.layers.N.input_layernorm"}}},
+    {"blocks.N.attention.qkv",
+     {{"model.layers.N.self_attn.q_proj"},
+      {"model.layers.N.self_attn.k_proj"},
+      {"model.layers.N.self_attn.v_proj"}}},
+    {"blocks.N.attention.output", {{"model.layers.N.self_attn.o_proj"}}},
+    {"blocks.N.feed_forward_norm", {{"model.layers.N.post_attention_layernorm"}}},
+    {"blocks.N.feed_forward.input",
+     {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
+    {"blocks.N.feed_forward.output", {{"model.layers.N.mlp.down_proj"}}},
+    {"final_norm", {{"model.norm"}}},
+    {"head", {{"lm_head"}}},
+}};
+
+const Table kNanoGpt{.rows{
+                         {"embedding.tokens", {{"transformer.wte"}}},
+                         {"embedding.positions", {{"transformer.wpe"}}},
+                         {"blocks.N.attention_norm", {{"transformer.h.N.ln_1"}}},
+                         {"blocks.N.attention.qkv", {{"transformer.h.N.attn.c_attn"}}},
+                         {"blocks.N.attention.output", {{"transformer.h.N.attn.c_proj"}}},
+                         {"blocks.N.feed_forward_norm", {{"transformer.h.N.ln_2"}}},
+                         {"blocks.N.feed_forward.input", {{"transformer.h.N.mlp.c_fc"}}},
+                         {"blocks.N.feed_forward.output", {{"transformer.h.N.mlp.c_proj"}}},
+                         {"final_norm", {{"transformer.ln_f"}}},
+                         {"head", {{"lm_head"}}},
+                     },
+                     .repeats_head = true};
+
+// A name without a layer where ours has one: the tensor there has all layers.
+const Table kLlmc{.rows{
+                      {"embedding.tokens", {{"wte"}}},
+                      {"embedding.positions", {{"wpe"}}},
+                      {"blocks.N.attention_norm", {{"ln1"}}},
+                      {"blocks.N.attention.qkv", {{"qkv"}}},
+                      {"blocks.N.attention.output", {{"attproj"}}},
+                      {"blocks.N.feed_forward_norm", {{"ln2"}}},
+                      {"blocks.N.feed_forward.input", {{"fc"}}},
+                      {"blocks.N.feed_forward.output", {{"fcproj"}}},
+                      {"final_norm", {{"lnf"}}},
+                  },
+                  .weight = "w",
+                  .bias = "b"};
+
+const Table kGgufGpt2{{
+    {"embedding.tokens", {{"token_embd"}}},
+    {"embedding.positions", {{"position_embd"}}},
+    {"blocks.N.attention_norm", {{"blk.N.attn_norm"}}},
+    {"blocks.N.attention.qkv", {{"blk.N.attn_qkv"}}},
+    {"blocks.N.attention.output", {{"blk.N.attn_output"}}},
+    {"blocks.N.feed_forward_norm", {{"blk.N.ffn_norm"}}},
+    {"blocks.N.feed_forward.input", {{"blk.N.ffn_up"}}},
+    {"blocks.N.feed_forward.output", {{"blk.N.ffn_down"}}},
+    {"final_norm", {{"output_norm"}}},
+    {"head", {{"output"}}},
+}};
+
+const Table kGgufLlama{{
+    {"embedding.tokens", {{"token_embd"}}},
+    {"blocks.N.attention_norm", {{"blk.N.attn_norm"}}},
+    {"blocks.N.attention.qkv",
+     {interleaved("blk.N.attn_q"), interleaved("blk.N.attn_k"), {"blk.N.attn_v"}}},
+    {"blocks.N.attention.output", {{"blk.N.attn_output"}}},
+    {"blocks.N.feed_forward_norm", {{"blk.N.ffn_norm"}}},
+    {"blocks.N.feed_forward.input", {{"blk.N.ffn_gate"}, {"blk.N.ffn_up"}}},
+    {"blocks.N.feed_forward.output", {{"blk.N.ffn_down"}}},
+    {"final_norm", {{"output_norm"}}},
+    {"head", {{"output"}}},
+}};
+
+const Table& table_of(Dialect dialect) {
+  switch (dialect) {
+    case Dialect::hf_gpt2:
+      return kHfGpt2;
+    case Dialect::hf_llama:
+      return kHfLlama;
+    case Dialect::nanogpt:
+      return kNanoGpt;
+    case Dialect::llmc:
+      return kLlmc;
+    case Dialect::gguf_gpt2:
+      return kGgufGpt2;
+    default:
+      return kGgufLlama;
+  }
+}
+
+/// "blocks.12.attention.qkv.bias" -> "blocks.N.attention.qkv", 12, bias.
+struct OwnName {
+  std::string stem;
+  std::int64_t layer = -1;
+  bool bias = false;
+
+  explicit OwnName(std::string_view name) {
+    const std::size_t end = name.rfind('.');
+    bias = name.substr(end + 1) == "bias";
+    stem = name.substr(0, end);
+    constexpr std::string_view kBlocks = "blocks.";
+    if (!stem.starts_with(kBlocks)) return;
+    const std::size_t dot = stem.find('.', kBlocks.size());
+    layer = std::stoll(stem.substr(kBlocks.size(), dot - kBlocks.size()));
+    stem = std::string(kBlocks) + "N" + stem.substr(dot);
+  }
+};
+
+/// N becomes the layer.
+std::string with_layer(std::string_view name, std::int64_t layer) {
+  const std::size_t at = name.find(".N.");
+  if (at == std::string_view::npos) return std::string(name);
+  return fmt::format("{}.{}.{}", name.substr(0, at), layer, name.substr(at + 3));
+}
+
+/// Rows of ours for each name there.
+std::vector<std::int64_t> rows_for(const GptConfig& c, std::size_t names, std::int64_t all) {
+  const std::int64_t kv = c.n_kv_head * c.head_width();
+  if (names == 3) return {c.n_head * c.head_width(), kv, kv};
+  if (names == 2) return {all / 2, all / 2};
+  return {all};
+}
+
+TensorPart part_of(const GptConfig& config, const Parameter& parameter, const OwnName& name,
+                   const Table& table, const There& there) {
+  TensorPart part;
+  part.own = parameter.name;
+  part.columns = columns_of(parameter.shape);
+  part.transposed = there.form == Form::transposed && !name.bias;
+  part.interleaved = there.form == Form::interleaved ? config.head_width() : 0;
+  // The tables of llm.c have names of their own, without a suffix.
+  const bool bare = table.weight == "w" && name.stem.starts_with("embedding.");
+  part.name = with_layer(there.name, name.layer) +
+              std::string(bare ? "" : (name.bias ? table.bias : table.weight));
+  return part;
+}
+
+void set_shape(TensorPart& part, const Shape& own, bool all_layers, std::int64_t layer,
+               std::int64_t layers) {
+  part.shape = {};
+  if (all_layers) part.shape.append(layers);
+  if (own.rank() == 1) {
+    part.shape.append(part.rows);
+  } else {
+    part.shape.append(part.transposed ? part.columns : part.rows);
+    part.shape.append(part.transposed ? part.rows : part.columns);
+  }
+  if (all_layers) part.first = layer * part.rows * part.columns;
+}
+
+}  // namespace
+
+std::int64_t columns_of(const Shape& shape) {
+  return shape.rank() == 1 ? 1 : shape.back();
+}
+
+ParameterSet described_parameters(const GptConfig& config) {
+  ParameterSet parameters;
+  const Gpt model(config, parameters);
+  return parameters;
+}
+
+std::vector<TensorPart> tensor_parts(const GptConfig& config, const ParameterSet& parameters,
+                                     Dialect dialect) {
+  const Table& table = table_of(dialect);
+  std::vector<TensorPart> parts;
+  for (const Parameter* parameter : parameters.all()) {
+    const OwnName name(parameter->name);
+    const auto row = std::find_if(table.rows.begin(), table.rows.end(),
+                                  [&](const Row& one) { return one.own == name.stem; });
+    CHOIR_CHECK(row != table.rows.end(), "no name for {}", parameter->name);
+    const std::int64_t all = parameter->shape[0];
+    const auto rows = rows_for(config, row->there.size(), all);
+    std::int64_t first = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const There& there = row->there[i];
+      TensorPart part = part_of(config, *parameter, name, table, there);
+      part.first_row = first;
+      part.rows = rows[i];
+      const bool all_layers = name.layer >= 0 && there.name.find(".N.") == std::string_view::npos;
+      set_shape(part, parameter->shape, all_layers, name.layer, config.n_layer);
+      first += rows[i];
+      parts.push_back(std::move(part));
+    }
+    CHOIR_CHECK(first == all, "{} has {} rows, its parts {}", parameter->name, all, first);
+  }
+  const auto head = std::find_if(table.rows.begin(), table.rows.end(),
+                                 [](const Row& one) { return one.own == "head"; });
+  if (config.tied && head != table.rows.end()) {
+    TensorPart copy = parts.front();
+    copy.name = std::string(head->there[0].name) + std::string(table.weight);
+    copy.repeated = true;
+    parts.push_back(std::move(copy));
+  }
+  return parts;
+}
+
+bool repeats_head(Dialect dialect) {
+  return table_of(dialect).repeats_head;
+}
+
+std::string name_in_table(std::string_view name, Dialect dialect) {
+  const auto without = [&](std::string_view prefix) {
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  };
+  if (dialect == Dialect::nanogpt) {
+    without("model/");
+    without("_orig_mod.");
+  }
+  if (dialect != Dialect::hf_gpt2) return std::string(name);
+  for (const std::string_view bare : {"wte.", "wpe.", "h.", "ln_f."})
+    if (name.starts_with(bare)) return "transformer." + std::string(name);
+  return std::string(name);
+}
+
+bool is_no_weight(std::string_view name, Dialect dialect) {
+  switch (dialect) {
+    case Dialect::nanogpt:
+      return name.starts_with("optimizer/") || name.ends_with(".attn.bias");
+    case Dialect::hf_gpt2:
+      return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    case Dialect::hf_llama:
+      return name.ends_with(".rotary_emb.inv_freq");
+    default:
+      return false;
+  }
+}
+
+std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::int64_t rows) {
+  const std::int64_t begin = std::max(first, part.first_row);
+  const std::int64_t end = std::min(first + rows, part.first_row + part.rows);
+  if (begin >= end) return {};
+  const std::int64_t columns = part.columns, slab = (begin - first) * columns;
+  const std::int64_t within = begin - part.first_row, count = end - begin;
+  std::vector<PartRun> runs;
+  if (part.transposed) {
+    for (std::int64_t column = 0; column < columns; ++column)
+      runs.push_back({part.first + column * part.rows + within, slab + column, count, columns});
+  } else if (part.interleaved > 0) {
+    const std::int64_t width = part.interleaved, half = width / 2;
+    for (std::int64_t row = within; row < within + count; ++row) {
+      const std::int64_t own = row % width;
+      const std::int64_t there = row - own + (own < half ? 2 * own : 2 * (own - half) + 1);
+      runs.push_back({part.first + there * columns, slab + (row - within) * columns, columns, 1});
+    }
+  } else {
+    runs.push_back({part.first + within * columns, slab, count * columns, 1});
+  }
+  return runs;
+}
+
+}  // namespace choir

@@ -1,0 +1,110 @@
+// GptFamily: the model, its micro-batches and its runs.
+#include "choir/infer/model_instance.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/models/gpt/token_bench.hpp"
+#include "src/models/gpt/gpt_family.hpp"
+#include "src/models/gpt/synthetic_tokens.hpp"
+#include "src/models/gpt/token_training_data.hpp"
+
+namespace choir {
+
+ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const TensorView& targets,
+                       std::int64_t first_sample) {
+  ModelBatch batch;
+  batch.samples = samples;
+  batch.first_sample = first_sample;
+  batch.add({.name = "inputs", .view = inputs, .by_position = true, .padding = 0});
+  if (targets.shape.rank() > 0)
+    batch.add({.name = "targets", .view = targets, .by_position = true, .padding = kIgnoredTarget});
+  return batch;
+}
+
+const ModelFamily& gpt_family() {
+  static const GptFamily kFamily;
+  return kFamily;
+}
+
+const ModelFamily& family_of(const GptConfig&) {
+  return gpt_family();
+}
+
+std::unique_ptr<Model> GptFamily::make(const ModelConfig& config, ParameterSet& parameters,
+                                       const ModelCut& cut) const {
+  return std::make_unique<Gpt>(config.as<GptConfig>(), parameters, cut);
+}
+
+UnitCosts GptFamily::unit_costs(const ModelConfig& config) const {
+  const auto& gpt = config.as<GptConfig>();
+  return Gpt::unit_costs(gpt, gpt.block_size);
+}
+
+std::vector<TiedNames> GptFamily::tied(const ModelConfig& config) const {
+  if (!config.as<GptConfig>().tied) return {};
+  return {{.name = "embedding.tokens.weight", .alias = "head.weight"}};
+}
+
+std::vector<KeyProblem> GptFamily::check_tensor_size(const ModelConfig& config,
+                                                     std::int64_t ranks) const {
+  return choir::check_tensor_size(config.as<GptConfig>(), ranks);
+}
+
+std::string GptFamily::describe(const ModelConfig& config) const {
+  const auto& gpt = config.as<GptConfig>();
+  return fmt::format(
+      "{} layers of {}, {} heads ({} of keys and values), vocabulary {}, blocks of "
+      "{}, dropout {}, {}",
+      gpt.n_layer, gpt.n_embd, gpt.n_head, gpt.n_kv_head, gpt.vocab_size, gpt.block_size,
+      gpt.dropout, gpt.tied ? "tied" : "not tied");
+}
+
+BatchShape GptFamily::shape(const ModelConfig& config, std::int64_t samples) const {
+  return {.samples = samples, .tokens = config.as<GptConfig>().block_size};
+}
+
+ModelBatch GptFamily::fields(const ModelConfig&, const BatchShape& shape) const {
+  const TensorView tokens{nullptr, DType::i32, {shape.samples * shape.tokens}};
+  return token_batch(shape.samples, tokens, tokens);
+}
+
+std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
+                                                   Mesh& mesh, Logger& log) const {
+  return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
+}
+
+std::unique_ptr<EvaluationData> GptFamily::open_evaluation(const Deck& deck,
+                                                           const std::string& vocabulary,
+                                                           Mesh& mesh, Logger& log) const {
+  return std::make_unique<TokenEvaluationData>(deck, vocabulary, mesh, log);
+}
+
+std::unique_ptr<SyntheticBatches> GptFamily::synthetic_batches(const ModelConfig& config,
+                                                               std::uint64_t seed,
+                                                               std::int64_t samples) const {
+  const auto& gpt = config.as<GptConfig>();
+  return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size);
+}
+
+std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const BatchSizes& batch,
+                                                       Mesh& mesh, Logger& log,
+                                                       const BenchAudio&) const {
+  return std::make_unique<TokenBenchBatches>(deck, batch, mesh, log);
+}
+
+void GptFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
+  instance.loss_sum(batch);
+}
+
+bool GptFamily::writes_samples(const Deck& deck) const {
+  return gpt_settings(deck).sample_tokens > 0;
+}
+
+// A full block first and half a block after it: the two largest contexts that generation ever
+// feeds.
+void GptFamily::sample_once(ModelInstance& instance) const {
+  const auto block = static_cast<std::size_t>(instance.as<Gpt>().config().block_size);
+  Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
+}
+
+}  // namespace choir

@@ -1,0 +1,36 @@
+#pragma once
+// The batches of `choir verify`: random tokens as a function of the global sample, with as many
+// targets in each sample as chance will have, also none, so that no two ranks have equally many.
+#include <cstdint>
+#include <vector>
+
+#include "choir/core/philox.hpp"
+#include "choir/models/synthetic_batches.hpp"
+
+namespace choir {
+
+class SyntheticTokens final : public SyntheticBatches {
+ public:
+  /// Micro-batches of `rows` sequences of `tokens` tokens below `vocabulary`.
+  SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
+                  std::int64_t vocabulary);
+
+  /// Micro-batch of this global index; holds until the next call.
+  ModelBatch micro_batch(std::int64_t index) override;
+  BatchShape shape(std::int64_t) const override { return {.samples = rows_, .tokens = tokens_}; }
+  ByTerm targets(std::int64_t first, std::int64_t count) const override {
+    return static_cast<double>(valid(first * rows_, count * rows_));
+  }
+  /// Targets that count of samples [first, first + count).
+  std::int64_t valid(std::int64_t first, std::int64_t count) const;
+
+ private:
+  /// The first so many targets of a sample count.
+  std::int64_t length(std::int64_t sample) const;
+
+  PhiloxKey tokens_key_, length_key_;
+  std::int64_t rows_, tokens_, vocabulary_;
+  std::vector<std::int32_t> inputs_, targets_;
+};
+
+}  // namespace choir

@@ -1,0 +1,148 @@
+#include "choir/models/gpt/token_data.hpp"
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kShakespeare = "data/shakespeare/input.txt";
+constexpr const char* kBible = "data/kjv/input.txt";
+
+/// One verse a line, without the reference that `bible` prints before it. "" when there is no such
+/// program.
+std::string read_bible() {
+  std::string text;
+  std::FILE* pipe = popen("bible -f Gen1:1-Rev22:21 </dev/null 2>/dev/null", "r");
+  if (pipe == nullptr) return text;
+  std::array<char, 1 << 16> line;
+  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
+    const std::string verse = line.data();
+    text += verse.substr(verse.find(' ') + 1);
+  }
+  pclose(pipe);
+  return text;
+}
+
+void write_bible() {
+  const std::string text = read_bible();
+  if (text.empty())
+    throw DataError(
+        fmt::format("'{}' is missing, and there is no bible-kjv to replace it", kShakespeare),
+        "`make data-shakespeare` downloads it; or name your own text: "
+        "'data.train=[\"my.txt\"]'");
+  fs::create_directories(fs::path(kBible).parent_path());
+  const std::string fresh = std::string(kBible) + ".new";
+  std::ofstream file(fresh, std::ios::trunc);
+  file << text;
+  if (!file.flush()) throw StorageError("cannot write '" + fresh + "'", "is the disk full?");
+  fs::rename(fresh, kBible);
+}
+
+/// The text that the shipped decks train on where nobody has put one. Collective over `world`: rank
+/// 0 looks and, if it must, writes. data/shakespeare/input.txt if it is there, else
+/// data/kjv/input.txt, made once by the `bible` program of Debian's bible-kjv. DataError when there
+/// is neither.
+std::string default_corpus(Communicator& world, Logger& log) {
+  int shakespeare = 0;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    shakespeare = fs::exists(kShakespeare);
+    if (!shakespeare && !fs::exists(kBible)) write_bible();
+  });
+  world.broadcast(&shakespeare, sizeof shakespeare, 0);
+  if (!shakespeare)
+    log.info("data: no {}: training on the King James Bible ({})", kShakespeare, kBible);
+  return shakespeare ? kShakespeare : kBible;
+}
+
+DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Logger& log) {
+  const DataSection& d = deck.data;
+  DataConfig config;
+  config.train = d.train;
+  config.val = d.val;
+  config.synthetic = d.format == "synthetic";
+  const bool decided_by_path = config.synthetic || d.format == "auto" || d.format == "text";
+  config.format = decided_by_path ? TokenFormat::automatic : token_format_of(d.format);
+  config.reader.kind = reader_kind_of(d.reader);
+  config.reader.preload = preload_of(d.preload);
+  config.reader.hints = d.hints;
+  config.reader.group_ranks = d.readers_every;
+  config.tokenizer = vocabulary_kind_of(gpt_settings(deck).tokenizer);
+  config.train_fraction = 1.0 - gpt_settings(deck).val_fraction;
+  config.say = [&log](const std::string& line) { log.info("data: {}", line); };
+  config.seed = static_cast<std::uint64_t>(deck.run.seed);
+  config.block_size = gpt_of(deck).block_size;
+  config.rows = rows;
+  config.vocab_size = gpt_of(deck).vocab_size;
+  config.vocab_hash = vocab_hash;
+  // Global batches, so that neither the micro-batch nor the number of ranks changes what is
+  // evaluated.
+  config.eval_windows =
+      static_cast<std::int64_t>(gpt_settings(deck).eval_batches) * deck.train.global_batch_size;
+  config.slots = deck.data.prefetch + 1;
+  return config;
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
+                                   std::uint64_t vocab_hash) {
+  DataConfig config = data_config(deck, rows, vocab_hash, log);
+  for (auto* paths : {&config.train, &config.val})
+    for (std::string& path : *paths)
+      if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
+  config.peers = &mesh.host_peers();
+  return Dataset::open(mesh.host_along(Axis::data), config);
+}
+
+MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
+                                  std::int64_t first_sample) {
+  return {.first_sample = first_sample,
+          .per_step = mine * sharding.data_ranks(),
+          .rank_offset = sharding.first_micro_batch(mine),
+          .per_rank = mine,
+          .stride = sharding.micro_batch_stride()};
+}
+
+ModelBatch token_batch(const Batch& batch) {
+  const std::int64_t n = batch.inputs.count();
+  return token_batch(batch.inputs.shape[0], batch.inputs.reshaped({n}), batch.targets.reshaped({n}),
+                     batch.first_sample);
+}
+
+double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
+  const Communicator& ranks = mesh.host_along(Axis::data);
+  Communicator& stages = mesh.host_along(Axis::pipeline);
+  // One of the ranks that share a batch counts its tokens.
+  const bool counts = stages.rank() == 0 && mesh.coordinates()[Axis::context] == 0;
+  const auto calls = static_cast<std::size_t>(data.eval_calls());
+  const auto size = static_cast<std::size_t>(ranks.size());
+  // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
+  std::vector<double> sums(2 * calls * size, 0.0);
+  for (std::size_t c = 0; c < calls; ++c) {
+    const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c));
+    if (progress != nullptr)
+      progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
+    // Without a batch of its own a rank still shows the others its part of the parameters.
+    if (batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
+    const std::size_t at = 2 * (c * size + static_cast<std::size_t>(ranks.rank()));
+    sums[at] = instance.loss_sum(token_batch(batch));
+    sums[at + 1] = counts ? static_cast<double>(batch.valid) : 0;
+  }
+  for (Communicator* all : {&mesh.host_replicas(), &stages})
+    all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  double loss = 0, tokens = 0;
+  for (std::size_t i = 0; i < sums.size(); i += 2) loss += sums[i], tokens += sums[i + 1];
+  return loss / tokens;
+}
+
+}  // namespace choir

@@ -1,0 +1,49 @@
+#include "src/models/parameter_table.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+namespace {
+
+/// Those of a bucket in the order of the model: its own, and what is frozen or in tiles.
+std::vector<const Parameter*> tensors_of(const Bucket& bucket, const ParameterSet& parameters) {
+  const std::string inside = bucket.name + ".";
+  std::vector<const Parameter*> tensors(bucket.parameters.begin(), bucket.parameters.end());
+  for (const Parameter* p : parameters.all())
+    if ((p->shard.tiles > 1 || !p->trainable) && p->name.starts_with(inside) &&
+        std::find(tensors.begin(), tensors.end(), p) == tensors.end())
+      tensors.push_back(p);
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Parameter* a, const Parameter* b) {
+    return a->position < b->position;
+  });
+  return tensors;
+}
+
+}  // namespace
+
+std::string parameter_table(const ParameterSet& parameters, const std::string& blocks,
+                            std::int64_t layers, int width,
+                            const std::function<std::string(const Parameter&)>& note) {
+  std::string text;
+  for (const Bucket* bucket : parameters.model_buckets()) {
+    if (bucket->tile > 0) continue;  // its tensors stand with the first tile
+    const bool block = bucket->name.starts_with(blocks + ".");
+    if (block && bucket->name != blocks + ".0") continue;
+    const std::vector<const Parameter*> tensors = tensors_of(*bucket, parameters);
+    std::int64_t count = 0;
+    for (const Parameter* p : tensors) count += p->count();
+    text += fmt::format("  {:<34} {:>14} parameters{}\n", bucket->name, format_count(count),
+                        block && layers > 1 ? fmt::format(" (and {} alike)", layers - 1) : "");
+    for (const Parameter* p : tensors)
+      text += fmt::format("    {:<{}} {:>14}  {}{}\n", p->name, width, to_string(p->shape),
+                          p->decay ? "decay" : "", note ? note(*p) : "");
+  }
+  return text;
+}
+
+}  // namespace choir

@@ -1,0 +1,132 @@
+#include "choir/nn/axes/context_axis.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "choir/ops/copy_blocks.hpp"
+
+namespace choir {
+
+ContextHeads context_heads(std::int64_t heads, std::int64_t kv_heads, int ranks) {
+  CHOIR_CHECK(kv_heads > 0 && heads % kv_heads == 0 && heads % ranks == 0,
+              "{} heads, {} of keys and values, for {} ranks of the context axis", heads, kv_heads,
+              ranks);
+  // Runs of `run` query heads lie inside the share of one rank and inside one group.
+  const std::int64_t group = heads / kv_heads, share = heads / ranks;
+  const std::int64_t run = std::gcd(group, share);
+  return {.heads = share, .kv_heads = share / run, .copies = group / run};
+}
+
+std::vector<std::int64_t> legal_context_sizes(std::int64_t heads) {
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t n = 1; n <= heads; ++n)
+    if (heads % n == 0) sizes.push_back(n);
+  return sizes;
+}
+
+HeadExchange::HeadExchange(Pass& pass, std::int64_t heads, std::int64_t kv_heads,
+                           std::int64_t head_width)
+    : pass_(&pass),
+      head_width_(head_width),
+      here_(context_heads(heads, kv_heads, pass.context().size())),
+      sections_{{heads, 1}, {kv_heads, here_.copies}, {kv_heads, here_.copies}} {}
+
+std::span<const HeadExchange::Section> HeadExchange::sections(Rows kind) const {
+  return {sections_, kind == Rows::qkv ? 3u : 1u};
+}
+
+std::int64_t HeadExchange::width_of_all(Rows kind) const {
+  std::int64_t heads = 0;
+  for (const Section& section : sections(kind)) heads += section.heads;
+  return heads * head_width_;
+}
+
+std::int64_t HeadExchange::width_here(Rows kind) const {
+  return (here_.heads + (kind == Rows::qkv ? 2 * here_.kv_heads : 0)) * head_width_;
+}
+
+// Rows of all heads on one side; on the other a block [B*n, w] for each rank.
+void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows kind,
+                                 bool back) const {
+  const std::int64_t ranks = pass_->context().size(), width = width_here(kind);
+  const std::int64_t count = pass_->sequence().rows();
+  const auto at = [](const Tensor& x, std::int64_t element) -> void* {
+    return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
+  };
+  std::int64_t first = 0, first_here = 0;
+  for (const Section& section : sections(kind)) {
+    const std::int64_t share = section.heads * section.copies / ranks;
+    // Without copies the share of a rank is one block, otherwise each head.
+    const std::int64_t unit = section.copies == 1 ? share : 1;
+    const std::int64_t block = unit * head_width_, per_rank = share / unit;
+    const ops::BlockPlace there{.data = at(blocks, first_here),
+                                .row_stride = width,
+                                .stride = block,
+                                .group = per_rank,
+                                .group_stride = count * width};
+    ops::BlockPlace here{.data = at(rows, first),
+                         .row_stride = rows.shape.back(),
+                         .group = back ? 1 : section.copies,
+                         .group_stride = block};
+    ops::copy_blocks(pass_->stream(), {.dtype = rows.dtype,
+                                       .rows = count,
+                                       .blocks = ranks * per_rank / (back ? section.copies : 1),
+                                       .width = block,
+                                       .terms = back ? section.copies : 1,
+                                       .from = back ? there : here,
+                                       .to = back ? here : there});
+    first += section.heads * head_width_;
+    first_here += share * head_width_;
+  }
+}
+
+Tensor HeadExchange::reordered(Tensor blocks, std::int64_t outer, std::int64_t inner) const {
+  if (outer == 1 || inner == 1) return blocks;
+  const Tensor to = pass_->allocate(blocks.shape, "sequences of heads");
+  const std::int64_t block = blocks.count() / (outer * inner);
+  ops::copy_blocks(
+      pass_->stream(),
+      {.dtype = blocks.dtype,
+       .rows = inner,
+       .blocks = outer,
+       .width = block,
+       .from = {.data = blocks.data, .row_stride = block, .group_stride = inner * block},
+       .to = {.data = to.data, .row_stride = outer * block, .group_stride = block}});
+  return to;
+}
+
+Tensor HeadExchange::exchanged(Tensor blocks) const {
+  Tensor received = pass_->allocate(blocks.shape, "exchanged heads");
+  pass_->context().communicator->all_to_all(
+      blocks.data, received.data,
+      blocks.bytes() / static_cast<std::size_t>(pass_->context().size()));
+  return received;
+}
+
+Tensor HeadExchange::to_heads(Tensor positions, Rows kind) const {
+  const std::int64_t ranks = pass_->context().size(), batch = pass_->sequence().batch;
+  CHOIR_CHECK(positions.shape.rows() == pass_->sequence().rows() &&
+                  positions.shape.back() == width_of_all(kind),
+              "{} for {} rows of {}", to_string(positions.shape), pass_->sequence().rows(),
+              width_of_all(kind));
+  Tensor blocks =
+      pass_->allocate({ranks * pass_->sequence().rows(), width_here(kind)}, "heads to exchange");
+  copy_sections(positions, blocks, kind, false);
+  positions.reset();
+  return reordered(exchanged(std::move(blocks)), ranks, batch);
+}
+
+Tensor HeadExchange::to_positions(Tensor heads, Rows kind) const {
+  const std::int64_t ranks = pass_->context().size(), batch = pass_->sequence().batch;
+  CHOIR_CHECK(heads.shape.rows() == ranks * pass_->sequence().rows() &&
+                  heads.shape.back() == width_here(kind),
+              "{} for {} rows of {}", to_string(heads.shape), ranks * pass_->sequence().rows(),
+              width_here(kind));
+  const Tensor blocks = exchanged(reordered(std::move(heads), batch, ranks));
+  Tensor positions = pass_->allocate({pass_->sequence().rows(), width_of_all(kind)}, "positions");
+  copy_sections(positions, blocks, kind, true);
+  return positions;
+}
+
+}  // namespace choir

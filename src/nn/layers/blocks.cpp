@@ -1,0 +1,186 @@
+#include "choir/nn/layers/blocks.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "choir/device/profile_range.hpp"
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+
+TransformerBlock::TransformerBlock(ParameterSet& parameters, const std::string& name,
+                                   const ResidualNorm::Options& norm,
+                                   const SelfAttention::Options& attention,
+                                   const FeedForward::Options& feed_forward)
+    : attention_norm_(parameters, name + ".attention_norm", attention.width, norm),
+      attention_(parameters, name + ".attention", attention),
+      feed_forward_norm_(parameters, name + ".feed_forward_norm", attention.width, norm),
+      feed_forward_(FeedForward::create(parameters, name + ".feed_forward", feed_forward)),
+      recompute_(feed_forward.recompute) {}
+
+ResidualStream TransformerBlock::forward(Pass& pass, const ResidualStream& in,
+                                         const TensorView& rope_table, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "block forward");
+  const bool keeps_all = recompute_ == Recompute::none;
+  ResidualStream middle;
+  ResidualNorm::Output norm = attention_norm_.forward(pass, in, keeps_all);
+  const Pass::Unsaved entrance_alone(pass, recompute_ == Recompute::full);
+  middle = {norm.sum, attention_.forward(pass, norm.normed, rope_table, source(attention_norm_))};
+  norm = {};
+  norm = feed_forward_norm_.forward(pass, middle, keeps_all);
+  middle = {};
+  return {norm.sum, feed_forward_->forward(pass, norm.normed, hooks, source(feed_forward_norm_))};
+}
+
+// All but the last product, whose result nobody reads.
+void TransformerBlock::forward_again(Pass& pass, const TensorView& rope_table) {
+  const ProfileRange range(pass.stream(), "block forward again");
+  ResidualStream middle;
+  {
+    const ResidualNorm::Output norm = attention_norm_.forward(pass, {pass.pop(), Tensor()});
+    middle = {norm.sum, attention_.forward(pass, norm.normed, rope_table)};
+  }
+  feed_forward_->forward_again(pass, feed_forward_norm_.forward(pass, middle).normed);
+}
+
+Tensor TransformerBlock::backward(Pass& pass, Tensor d_stream, const TensorView& rope_table,
+                                  BucketHooks& hooks) {
+  if (recompute_ == Recompute::full) forward_again(pass, rope_table);
+  const ProfileRange range(pass.stream(), "block backward");
+  {
+    const Tensor d_normed =
+        feed_forward_->backward(pass, d_stream, hooks, source(feed_forward_norm_));
+    d_stream = feed_forward_norm_.backward(pass, d_normed, std::move(d_stream));
+  }
+  const Tensor d_normed = attention_.backward(pass, d_stream, rope_table, source(attention_norm_));
+  return attention_norm_.backward(pass, d_normed, std::move(d_stream));
+}
+
+namespace {
+
+/// The deviation of PyTorch's default for layers of n inputs, which is uniform within 1/sqrt(n).
+double init_std(std::int64_t inputs) {
+  return 1 / std::sqrt(3.0 * static_cast<double>(inputs));
+}
+
+ResidualNorm::Options norm(const ConformerBlock::Options& o) {
+  return {.eps = o.norm_eps};
+}
+
+FeedForward::Options feed_forward(const ConformerBlock::Options& o) {
+  return {.width = o.width,
+          .hidden = o.hidden,
+          .activation = ops::Activation::silu,
+          .dropout = o.dropout,
+          .input_init_std = init_std(o.width),
+          .output_init_std = init_std(o.hidden),
+          .factor = 0.5,
+          .recompute = o.recompute};
+}
+
+}  // namespace
+
+ConformerBlock::ConformerBlock(ParameterSet& parameters, const std::string& name,
+                               const Options& options)
+    : options_(options),
+      name_(name),
+      first_norm_(parameters, name + ".feed_forward_1_norm", options.width, norm(options)),
+      first_(FeedForward::create(parameters, name + ".feed_forward_1", feed_forward(options))),
+      attention_norm_(parameters, name + ".attention_norm", options.width, norm(options)),
+      attention_(parameters, name + ".attention",
+                 {.width = options.width,
+                  .heads = options.heads,
+                  .context = options.context,
+                  .dropout = options.dropout,
+                  .init_std = init_std(options.width)}),
+      convolution_norm_(parameters, name + ".convolution_norm", options.width, norm(options)),
+      convolution_(parameters, name + ".convolution",
+                   {.width = options.width,
+                    .kernel = options.kernel,
+                    .causal = options.causal,
+                    .norm_eps = options.norm_eps,
+                    .batch_norm = options.batch_norm,
+                    .dropout = options.dropout,
+                    .init_std = init_std(options.width)}),
+      second_norm_(parameters, name + ".feed_forward_2_norm", options.width, norm(options)),
+      second_(FeedForward::create(parameters, name + ".feed_forward_2", feed_forward(options))),
+      final_norm_(parameters, name + ".final_norm", options.width, norm(options)) {}
+
+ops::StochasticDepth ConformerBlock::depth(const Pass& pass) const {
+  return {.probability = options_.stochastic_depth,
+          .key = philox_key(pass.seed(), name_ + ".depth"),
+          .first_row = pass.first_share_row(),
+          .tokens = pass.sequence().tokens,
+          .first_sample = pass.first_sample(),
+          .first_sample_on_device = pass.first_sample_on_device(),
+          .sample_ids = pass.sequence().sample_ids};
+}
+
+Tensor ConformerBlock::forward(Pass& pass, const Tensor& x, const Tensor& positions,
+                               BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "block forward");
+  if (options_.recompute == Recompute::full) {
+    pass.save(x);
+    pass.save(positions);
+  }
+  const Pass::Unsaved entrance_alone(pass, options_.recompute == Recompute::full);
+  const Tensor y = transform(pass, x, positions, hooks);
+  if (drops(pass)) ops::stochastic_depth_forward(pass.stream(), depth(pass), x, y, y);
+  return y;
+}
+
+void ConformerBlock::remember(Pass& pass, StreamState& state, std::int64_t left, std::int64_t chunk,
+                              const Tensor& positions) const {
+  attention_.remember(pass, state, left, chunk, positions);
+  convolution_.remember(pass, state, chunk);
+}
+
+Tensor ConformerBlock::transform(Pass& pass, const Tensor& x, const Tensor& positions,
+                                 BucketHooks& hooks) {
+  const bool keeps_all = options_.recompute != Recompute::selective;
+  ResidualStream stream{x, Tensor()};
+  const auto normed = [&](ResidualNorm& norm) {
+    ResidualNorm::Output out = norm.forward(pass, stream, keeps_all);
+    stream = {std::move(out.sum), Tensor()};
+    return std::move(out.normed);
+  };
+  stream.delta = first_->forward(pass, normed(first_norm_), hooks, source(first_norm_));
+  stream.delta =
+      attention_.forward(pass, normed(attention_norm_), positions, source(attention_norm_));
+  stream.delta = convolution_.forward(pass, normed(convolution_norm_), source(convolution_norm_));
+  stream.delta = second_->forward(pass, normed(second_norm_), hooks, source(second_norm_));
+  return final_norm_.forward(pass, stream).normed;
+}
+
+Tensor ConformerBlock::backward(Pass& pass, Tensor d_y, BucketHooks& hooks) {
+  if (options_.recompute == Recompute::full) {
+    const ProfileRange range(pass.stream(), "block forward again");
+    const Tensor positions = pass.pop();
+    const Tensor x = pass.pop();
+    transform(pass, x, positions, hooks);
+  }
+  const ProfileRange range(pass.stream(), "block backward");
+  if (!drops(pass)) return transform_backward(pass, d_y, hooks);
+  const Tensor d_transformed = pass.allocate(d_y.shape, "stochastic depth gradient");
+  const Tensor d_direct = pass.allocate(d_y.shape, "stochastic depth gradient");
+  ops::stochastic_depth_backward(pass.stream(), depth(pass), d_y, d_transformed, d_direct);
+  d_y.reset();
+  const Tensor d_x = transform_backward(pass, d_transformed, hooks);
+  ops::add(pass.stream(), d_direct, d_x, d_direct);
+  return d_direct;
+}
+
+Tensor ConformerBlock::transform_backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks) {
+  Tensor d = final_norm_.backward(pass, d_y, Tensor());
+  // d_normed, then the gradient of the stream before the norm.
+  Tensor d_normed = second_->backward(pass, d, hooks, source(second_norm_));
+  d = second_norm_.backward(pass, d_normed, std::move(d));
+  d_normed = convolution_.backward(pass, d, source(convolution_norm_));
+  d = convolution_norm_.backward(pass, d_normed, std::move(d));
+  d_normed = attention_.backward(pass, d, source(attention_norm_));
+  d = attention_norm_.backward(pass, d_normed, std::move(d));
+  d_normed = first_->backward(pass, d, hooks, source(first_norm_));
+  return first_norm_.backward(pass, d_normed, std::move(d));
+}
+
+}  // namespace choir

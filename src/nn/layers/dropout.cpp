@@ -1,0 +1,59 @@
+#include "choir/nn/layers/dropout.hpp"
+
+#include <algorithm>
+
+#include "choir/ops/dropout.hpp"
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+namespace {
+
+/// Rows past the end of the last sequence.
+void zero_padding(Pass& pass, const Tensor& x) {
+  const std::int64_t real = std::clamp<std::int64_t>(
+      pass.sequence().rows() - pass.first_share_row(), 0, pass.share_rows());
+  if (real < pass.share_rows()) ops::zero(pass.stream(), x.slice(real, pass.share_rows() - real));
+}
+
+}  // namespace
+
+void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out) const {
+  const Sequence& sequence = pass.sequence();
+  const std::int64_t tokens = sequence.tokens, first = pass.first_share_row();
+  const std::int64_t last = std::min(first + pass.share_rows(), sequence.rows());
+  for (std::int64_t row = first; row < last;) {
+    // The end of a sequence that begins elsewhere, whole sequences, the beginning of one: the op
+    // counts samples from the first row.
+    const std::int64_t inside = row % tokens;
+    const std::int64_t whole = (last - row) / tokens * tokens;
+    const std::int64_t count =
+        inside > 0 || whole == 0 ? std::min(tokens - inside, last - row) : whole;
+    ops::dropout(pass.stream(),
+                 {.in = in.slice(row - first, count),
+                  .out = out.slice(row - first, count),
+                  .probability = probability(pass),
+                  .factor = factor_,
+                  .key = key,
+                  .first_sample = pass.first_sample() + row / tokens,
+                  .first_sample_on_device = pass.first_sample_on_device(),
+                  .sample_ids = sequence.sample_ids ? sequence.sample_ids + row / tokens : nullptr,
+                  .tokens = tokens,
+                  .first_position = sequence.first_position + inside});
+    row += count;
+  }
+}
+
+void Dropout::forward(Pass& pass, Tensor& x) const {
+  if (probability(pass) == 0 && factor_ == 1) return;
+  run(pass, philox_key(pass.seed(), name_), x, x);
+}
+
+Tensor Dropout::backward(Pass& pass, const Tensor& d_y) const {
+  if (probability_ == 0 && factor_ == 1) return d_y;
+  Tensor d_x = pass.allocate(d_y.shape, "dropout gradient");
+  run(pass, philox_key(pass.seed(), name_), d_y, d_x);
+  zero_padding(pass, d_x);
+  return d_x;
+}
+
+}  // namespace choir

@@ -1,0 +1,247 @@
+#include "choir/nn/layers/feed_forward.hpp"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "choir/nn/axes/tensor_axis.hpp"
+#include "choir/nn/layers/dropout.hpp"
+#include "choir/nn/layers/linear.hpp"
+
+namespace choir {
+namespace {
+
+Linear::Options input_options(const FeedForward::Options& o) {
+  ShardSpec rows{.split_dim = 0};
+  if (ops::activation_inputs(o.activation) == 2) rows.sections = {{o.hidden}, {o.hidden}};
+  return {.bias = o.bias, .init_std = o.input_init_std, .weight_shard = rows, .bias_shard = rows};
+}
+
+/// activation(before); `before` [N, F * activation_inputs].
+Tensor activate(Pass& pass, ops::Activation activation, const Tensor& before) {
+  const std::int64_t width = before.shape.back() / ops::activation_inputs(activation);
+  Tensor active = pass.allocate({before.shape.rows(), width}, "activation");
+  ops::activation_forward(pass.stream(), activation, before, active);
+  return active;
+}
+
+class WholeFeedForward final : public FeedForward {
+ public:
+  WholeFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
+  Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks, ResidualNorm* source) override;
+  void forward_again(Pass& pass, const Tensor& x) override;
+
+ private:
+  bool gelu_tanh() const { return options_.activation == ops::Activation::gelu_tanh; }
+  /// activation(input(x)), what backward needs of it saved.
+  Tensor activated(Pass& pass, const Tensor& x, bool keep_input);
+  /// From the gradient of the result of the output layer to that of the input layer.
+  Tensor backward_to_input(Pass& pass, const Tensor& d_y);
+  bool remakes_activation(const Pass& pass, const ResidualNorm* source) const;
+
+  Options options_;
+  Linear input_, output_;
+  Dropout dropout_;
+};
+
+WholeFeedForward::WholeFeedForward(ParameterSet& parameters, const std::string& name,
+                                   const Options& options)
+    : options_(options),
+      input_(parameters, name + ".input", options.width,
+             options.hidden * ops::activation_inputs(options.activation), input_options(options)),
+      output_(parameters, name + ".output", options.hidden, options.width,
+              {.bias = options.bias,
+               .init_std = options.output_init_std,
+               .weight_shard = {.split_dim = 1}}),
+      dropout_(name + ".dropout", options.dropout, options.factor) {}
+
+// A library on a GPU activates the exact sum of a product, of which only the rounded one is kept.
+bool WholeFeedForward::remakes_activation(const Pass& pass, const ResidualNorm* source) const {
+  const bool fused = gelu_tanh() && pass.stream().device().plans_for() == DeviceKind::cuda;
+  return source != nullptr && !fused;
+}
+
+Tensor WholeFeedForward::activated(Pass& pass, const Tensor& x, bool keep_input) {
+  if (gelu_tanh()) return input_.forward_gelu_tanh(pass, x, keep_input);
+  const Tensor before = input_.forward(pass, x, keep_input);
+  pass.save(before);
+  return activate(pass, options_.activation, before);
+}
+
+Tensor WholeFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks&, ResidualNorm* source) {
+  const Tensor active = activated(pass, x, source == nullptr);
+  Tensor y = output_.forward(pass, active, !remakes_activation(pass, source));
+  dropout_.forward(pass, y);
+  return y;
+}
+
+void WholeFeedForward::forward_again(Pass& pass, const Tensor& x) {
+  pass.save(activated(pass, x, true));
+}
+
+Tensor WholeFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks&,
+                                  ResidualNorm* source) {
+  if (remakes_activation(pass, source)) {
+    const Tensor before = pass.pop();
+    pass.save(before);
+    pass.save(activate(pass, options_.activation, before));
+  }
+  const Tensor d_before = backward_to_input(pass, dropout_.backward(pass, d_y));
+  if (source) pass.save(source->remake(pass));
+  return input_.backward(pass, d_before);
+}
+
+Tensor WholeFeedForward::backward_to_input(Pass& pass, const Tensor& d_y) {
+  if (gelu_tanh()) return output_.backward_gelu_tanh(pass, d_y);
+  const Tensor d_active = output_.backward(pass, d_y);
+  const Tensor before = pass.pop();
+  const bool in_place = ops::activation_inputs(options_.activation) == 1 && d_active.sole_owner();
+  Tensor d_before = in_place ? d_active : pass.allocate(before.shape, "activation gradient");
+  ops::activation_backward(pass.stream(), options_.activation, before, d_active, d_before);
+  return d_before;
+}
+
+// The hidden width in tiles.
+ShardSpec tile_of(ShardSpec spec, int tile, int tiles) {
+  spec.tile = tile, spec.tiles = tiles;
+  return spec;
+}
+
+class TiledFeedForward final : public FeedForward {
+ public:
+  TiledFeedForward(ParameterSet& parameters, const std::string& name, const Options& options);
+
+  Tensor forward(Pass& pass, const Tensor& x, BucketHooks& hooks, ResidualNorm* source) override;
+  Tensor backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks, ResidualNorm* source) override;
+  void forward_again(Pass& pass, const Tensor& x) override { pass.save(x); }
+
+ private:
+  /// Their columns of the hidden layer: rows (of each section) of the first weight, columns of the
+  /// second.
+  struct Tile {
+    Linear input, output;
+  };
+  /// What forward kept of a tile; empty where it is to be made again.
+  struct Hidden {
+    Tensor before, active;
+  };
+
+  Tensor product(Pass& pass, const Tile& tile, const Tensor& rows) const;
+  /// The gradient of what the activation reads, of a tile; its output layer's gradients on the way.
+  Tensor hidden_gradient(Pass& pass, Tile& tile, Hidden hidden, const Tensor& rows,
+                         const Tensor& d_rows);
+
+  Options options_;
+  std::vector<Tile> tiles_;
+  Dropout dropout_;
+};
+
+TiledFeedForward::TiledFeedForward(ParameterSet& parameters, const std::string& name,
+                                   const Options& options)
+    : options_(options), dropout_(name + ".dropout", options.dropout, options.factor) {
+  CHOIR_CHECK(options.tiles <= kMostTiles, "{} tiles", options.tiles);
+  const int inputs = ops::activation_inputs(options.activation);
+  ShardSpec rows{.split_dim = 0};
+  if (inputs == 2) rows.sections = {{options.hidden}, {options.hidden}};
+  for (int t = 0; t < options.tiles; ++t) {
+    const ShardSpec of_input = tile_of(rows, t, options.tiles);
+    const ShardSpec of_output = tile_of({.split_dim = 1}, t, options.tiles);
+    parameters.begin_tile();
+    Linear input(parameters, name + ".input", options.width, options.hidden * inputs,
+                 {.bias = options.bias,
+                  .init_std = options.input_init_std,
+                  .weight_shard = of_input,
+                  .bias_shard = of_input});
+    Linear output(parameters, name + ".output", options.hidden, options.width,
+                  {.bias = false, .init_std = options.output_init_std, .weight_shard = of_output});
+    tiles_.push_back({std::move(input), std::move(output)});
+  }
+  parameters.end_tiles();
+  // Not in a tile: tiles are all alike, and share memory for whole buckets.
+  if (options.bias)
+    tiles_.front().output.use_bias(parameters.add(
+        {.name = name + ".output.bias", .shape = {options.width}, .init = Init::zeros()}));
+}
+
+Tensor TiledFeedForward::product(Pass& pass, const Tile& tile, const Tensor& rows) const {
+  Tensor before = pass.allocate({rows.shape.rows(), tile.input.outputs()}, "pre-activation");
+  tile.input.multiply(pass, rows, before);
+  return before;
+}
+
+Tensor TiledFeedForward::forward(Pass& pass, const Tensor& x, BucketHooks& hooks,
+                                 ResidualNorm* source) {
+  const Tensor rows = gather_rows(pass, x);
+  Tensor terms = allocate_terms(pass, options_.width, "linear output");
+  for (const Tile& tile : tiles_) {
+    hooks.acquire(tile.input.bucket());
+    const Tensor before = product(pass, tile, rows);
+    const Tensor active = activate(pass, options_.activation, before);
+    tile.output.multiply(pass, active, terms, &tile != &tiles_.front());
+    hooks.release(tile.input.bucket());
+    pass.save(before);
+    if (source == nullptr) pass.save(active);
+  }
+  if (source == nullptr) pass.save(x);  // on top: all tiles read it
+  Tensor y = RowSum(pass, std::move(terms)).wait();
+  dropout_.forward(pass, y);
+  return y;
+}
+
+Tensor TiledFeedForward::backward(Pass& pass, const Tensor& d_y, BucketHooks& hooks,
+                                  ResidualNorm* source) {
+  const bool again = options_.recompute == Recompute::full;
+  std::array<Hidden, kMostTiles> kept;
+  Tensor x = source ? Tensor() : pass.pop();
+  for (std::size_t t = again ? 0 : tiles_.size(); t-- > 0;) {
+    if (source == nullptr) kept[t].active = pass.pop();
+    kept[t].before = pass.pop();
+  }
+  if (source) x = source->remake(pass);  // of what lies below, and it leaves something on top
+  const Tensor d_rows = gather_rows(pass, dropout_.backward(pass, d_y));
+  const Tensor rows = gather_rows(pass, x);
+  Tensor terms = allocate_terms(pass, options_.width, "linear input gradient");
+  for (std::size_t t = tiles_.size(); t-- > 0;) {
+    Tile& tile = tiles_[t];
+    hooks.acquire(tile.input.bucket());
+    pass.begin_gradients(hooks, tile.input.bucket());
+    Tensor d_before = hidden_gradient(pass, tile, std::exchange(kept[t], {}), rows, d_rows);
+    tile.input.multiply_back(pass, d_before, terms, t + 1 < tiles_.size());
+    hooks.release(tile.input.bucket());
+    if (t > 0) {
+      tile.input.add_gradients(pass, rows, std::move(d_before));
+      pass.gradients_ready(hooks, tile.input.bucket());
+      continue;
+    }
+    RowSum sum(pass, std::move(terms));  // beside the last product
+    tile.input.add_gradients(pass, rows, std::move(d_before));
+    terms = sum.wait();
+    pass.gradients_ready(hooks, tile.input.bucket());
+  }
+  return terms;
+}
+
+Tensor TiledFeedForward::hidden_gradient(Pass& pass, Tile& tile, Hidden hidden, const Tensor& rows,
+                                         const Tensor& d_rows) {
+  if (hidden.before.empty()) hidden.before = product(pass, tile, rows);
+  if (hidden.active.empty()) hidden.active = activate(pass, options_.activation, hidden.before);
+  Tensor d_active = pass.allocate(hidden.active.shape, "activation gradient");
+  tile.output.multiply_back(pass, d_rows, d_active);
+  tile.output.add_gradients(pass, std::move(hidden.active), d_rows);
+  const bool in_place = ops::activation_inputs(options_.activation) == 1;
+  Tensor d_before =
+      in_place ? d_active : pass.allocate(hidden.before.shape, "pre-activation gradient");
+  ops::activation_backward(pass.stream(), options_.activation, hidden.before, d_active, d_before);
+  return d_before;
+}
+
+}  // namespace
+
+std::unique_ptr<FeedForward> FeedForward::create(ParameterSet& parameters, const std::string& name,
+                                                 const Options& options) {
+  if (options.tiles == 1) return std::make_unique<WholeFeedForward>(parameters, name, options);
+  return std::make_unique<TiledFeedForward>(parameters, name, options);
+}
+
+}  // namespace choir

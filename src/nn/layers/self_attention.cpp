@@ -1,0 +1,174 @@
+#include "choir/nn/layers/self_attention.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "choir/nn/stream_state.hpp"
+#include "choir/ops/rope.hpp"
+
+namespace choir {
+namespace {
+
+Linear::Options qkv_options(const SelfAttention::Options& o) {
+  const std::int64_t kv_width = o.width / o.heads * o.kv_heads;
+  const ShardSpec rows{
+      .split_dim = 0,
+      .sections = {{o.width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
+  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
+                             const Options& options)
+    : options_(options),
+      head_width_(options.width / options.heads),
+      qkv_(parameters, name + ".qkv", options.width,
+           (options.heads + 2 * options.kv_heads) * head_width_, qkv_options(options)),
+      output_(parameters, name + ".output", options.width, options.width,
+              {.bias = options.bias,
+               .init_std = options.output_init_std,
+               .weight_shard = {.split_dim = 1}}),
+      dropout_(name + ".dropout", options.dropout) {
+  options_.heads = heads_of_rank(options.heads, parameters.tensor());
+  options_.kv_heads = heads_of_rank(options.kv_heads, parameters.tensor());
+}
+
+std::int64_t SelfAttention::heads_of_rank(std::int64_t heads, const TensorSplit& split) {
+  return heads < split.ranks ? 1 : heads / split.ranks;
+}
+
+ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
+  const Sequence& sequence = pass.sequence();
+  const int ranks = pass.shares_positions() ? pass.context().size() : 1;
+  const ContextHeads here = context_heads(options_.heads, options_.kv_heads, ranks);
+  // Padding behind the last position of all ranks is seen by padding only.
+  const std::int64_t tokens = ranks * sequence.tokens;
+  return {.batch = sequence.batch,
+          .heads = here.heads,
+          .kv_heads = here.kv_heads,
+          .head_width = head_width_,
+          .queries = tokens,
+          .keys = tokens,
+          .causal = true,
+          .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
+          .dtype = pass.precision().compute,
+          .implementation = options_.implementation};
+}
+
+ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t first_head,
+                                            const Pass& pass) const {
+  const std::int64_t row = qkv.shape.back();
+  auto* data = static_cast<std::byte*>(qkv.data) +
+               static_cast<std::size_t>(first_head * head_width_) * size_of(qkv.dtype);
+  const std::int64_t tokens = qkv.shape.rows() / pass.sequence().batch;
+  return {.data = data, .batch_stride = tokens * row, .position_stride = row};
+}
+
+void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
+                           bool inverse) const {
+  if (!options_.rope) return;
+  ops::rope(pass.stream(), {.x = qkv,
+                            .heads = options_.heads + options_.kv_heads,
+                            .head_width = head_width_,
+                            .tokens = pass.sequence().tokens,
+                            .first_position = pass.sequence().first_position,
+                            .position_end = pass.sequence().position_end(),
+                            .table = table,
+                            .inverse = inverse});
+}
+
+void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
+  const std::int64_t width = 2 * options_.kv_heads * head_width_;
+  state.add(pass, this, {.width = width, .most = capacity}, "keys and values");
+}
+
+// Rows k | v, as they are side by side in qkv.
+void SelfAttention::read_streams(Pass& pass, ops::AttentionForward& call) const {
+  const StreamState::Rows rows =
+      pass.sequence().state->append(pass, this, {call.k.data, call.k.position_stride});
+  const std::int64_t width = rows.first.shape.back();
+  call.problem.keys = rows.first.shape[0];
+  call.k = {rows.first.data, rows.stride, width};
+  const std::size_t half = static_cast<std::size_t>(width / 2) * size_of(rows.first.dtype);
+  call.v = {static_cast<std::byte*>(rows.first.data) + half, rows.stride, width};
+}
+
+Tensor SelfAttention::attend(Pass& pass, Tensor qkv) const {
+  const ops::AttentionProblem shape = problem(pass);
+  const bool shared = pass.shares_positions();
+  if (shared) qkv = exchange(pass).to_heads(std::move(qkv), HeadExchange::Rows::qkv);
+  Tensor out =
+      pass.allocate({shape.batch * shape.queries, shape.heads * head_width_}, "attention output");
+  Tensor lse = pass.training() ? pass.allocate_statistic({shape.batch, shape.heads, shape.queries},
+                                                         "attention lse")
+                               : Tensor();
+  ops::AttentionForward call{.problem = shape,
+                             .q = packed(qkv, 0, pass),
+                             .k = packed(qkv, shape.heads, pass),
+                             .v = packed(qkv, shape.heads + shape.kv_heads, pass),
+                             .out = packed(out, 0, pass),
+                             .log_sum_exp = lse,
+                             .workspace = {}};
+  if (pass.sequence().state) read_streams(pass, call);
+  {
+    const Tensor workspace = pass.scratch(
+        ops::attention_workspace(pass.stream(), call.problem, false), "attention workspace");
+    call.workspace = workspace;
+    ops::attention_forward(pass.stream(), call);
+  }
+  pass.save(qkv);
+  pass.save(out);
+  if (pass.training()) pass.save(lse);
+  if (!shared) return out;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(out), HeadExchange::Rows::queries);
+}
+
+Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
+  const ops::AttentionProblem shape = problem(pass);
+  const bool shared = pass.shares_positions();
+  if (shared) d_out = exchange(pass).to_heads(std::move(d_out), HeadExchange::Rows::queries);
+  const Tensor lse = pass.pop();
+  const Tensor out = pass.pop();
+  Tensor qkv = pass.pop();
+  Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
+  {
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
+    const std::int64_t k_head = shape.heads, v_head = shape.heads + shape.kv_heads;
+    ops::attention_backward(pass.stream(), {.problem = shape,
+                                            .q = packed(qkv, 0, pass),
+                                            .k = packed(qkv, k_head, pass),
+                                            .v = packed(qkv, v_head, pass),
+                                            .out = packed(out, 0, pass),
+                                            .d_out = packed(d_out, 0, pass),
+                                            .log_sum_exp = lse,
+                                            .d_q = packed(d_qkv, 0, pass),
+                                            .d_k = packed(d_qkv, k_head, pass),
+                                            .d_v = packed(d_qkv, v_head, pass),
+                                            .workspace = workspace});
+  }
+  if (!shared) return d_qkv;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
+}
+
+Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
+                              ResidualNorm* source) {
+  Tensor qkv = qkv_.forward(pass, x, source == nullptr);
+  rotate(pass, qkv, rope_table, false);
+  Tensor y = output_.forward(pass, attend(pass, std::move(qkv)));
+  dropout_.forward(pass, y);
+  return y;
+}
+
+Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
+                               ResidualNorm* source) {
+  const Tensor d_qkv = attend_backward(pass, output_.backward(pass, dropout_.backward(pass, d_y)));
+  rotate(pass, d_qkv, rope_table, true);
+  if (source) pass.save(source->remake(pass));
+  return qkv_.backward(pass, d_qkv);
+}
+
+}  // namespace choir

@@ -1,0 +1,289 @@
+#include "choir/parallel/gradients/gradient_sums.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "choir/core/clock.hpp"
+#include "choir/nn/parameter.hpp"
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+
+PartialGradients::PartialGradients(ParameterSet& parameters, Device& device, DType gradient,
+                                   Communicator& tensor, Summation order, BucketHooks& then)
+    : tensor_(&tensor), order_(order), then_(&then), stream_(device) {
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : parameters.buckets()) {
+    Message message;
+    for (const Parameter* p : bucket.parameters) {
+      if (!p->trainable) continue;
+      for (const PartialRun& run : partial_runs(*p)) {
+        message.runs.push_back({p, run.local, run.count, message.size + run.place});
+        message.size += run.size;
+      }
+    }
+    largest = std::max(largest, message.size);
+    messages_.push_back(std::move(message));
+  }
+  if (largest == 0) return;
+  memory_ = tensor.allocate(static_cast<std::size_t>(largest) * size_of(gradient));
+  message_ = {memory_->data(), gradient, {largest}};
+}
+
+void PartialGradients::begin_micro_batch(const Stream& stream, bool complete) {
+  stream_ = stream;
+  complete_ = complete;
+}
+
+void PartialGradients::gradients_ready(int bucket) {
+  const Message& message = messages_[static_cast<std::size_t>(bucket)];
+  if (complete_ && message.size > 0) {
+    const auto both = [&](const Run& run, auto&& copy) {
+      const TensorView gradient = run.parameter->gradient;
+      copy(gradient.reshaped({gradient.count()}).slice(run.local, run.count),
+           message_.slice(run.place, run.count));
+    };
+    ops::zero(stream_, message_.slice(0, message.size));  // parts that only other ranks hold
+    for (const Run& run : message.runs)
+      both(run, [&](const TensorView& gradient, const TensorView& place) {
+        ops::copy(stream_, gradient, place);
+      });
+    tensor_->all_reduce(message_.data, static_cast<std::size_t>(message.size), message_.dtype,
+                        ReduceOp::sum, order_);
+    for (const Run& run : message.runs)
+      both(run, [&](const TensorView& gradient, const TensorView& place) {
+        ops::copy(stream_, place, gradient);
+      });
+  }
+  then_->gradients_ready(bucket);
+}
+
+void PartialGradients::add_to(MemoryPlan& plan) const {
+  if (!message_.empty()) plan.add("gradients, sums over tensor ranks", message_.bytes());
+}
+
+namespace {
+
+/// One whole gradient is written while the one before is reduced.
+constexpr int kGradientSlots = 2;
+
+}  // namespace
+
+GradientReducer::GradientReducer(ParameterStorage& storage, ParameterGatherer& gatherer,
+                                 Device& device, std::int64_t micro_batches, bool reproducible)
+    : storage_(&storage),
+      gatherer_(&gatherer),
+      stream_(device),
+      micro_batches_(micro_batches),
+      reproducible_(reproducible) {
+  const Sharding& sharding = storage.sharding();
+  const DType type = storage.precision().gradient;
+  if (sharding.gradients_sharded()) {
+    ring_.emplace(storage.parameters(), BucketRing::Of::trained, type, kGradientSlots, device,
+                  sharding.group());
+    summed_.assign(storage.parameters().buckets().size(), 0);
+  }
+  if (!reproducible) return;
+  CHOIR_CHECK(std::has_single_bit(static_cast<std::uint64_t>(micro_batches)),
+              "reproducible mode with {} micro-batches a rank", micro_batches);
+  const std::int64_t count = level_size();
+  for (std::int64_t held = 1; held < micro_batches; held *= 2)
+    levels_.emplace_back(device, static_cast<std::size_t>(count) * size_of(type));
+}
+
+void GradientReducer::begin_micro_batch(const Stream& stream, std::int64_t j) {
+  stream_ = stream;
+  current_ = j;
+}
+
+void GradientReducer::begin_gradients(int index) {
+  if (!bucket(index).trainable) return;
+  if (!ring_) {
+    if (current_ == 0 || reproducible_) storage_->begin_gradients(stream_, bucket(index));
+    return;
+  }
+  BucketRing::Slot* slot = ring_->claim(index, gatherer_->queue());
+  CHOIR_CHECK(slot != nullptr, "bucket {}: every slot for gradients is in use", bucket(index).name);
+  ++slot->users;
+  storage_->parameters().bind_gradients(bucket(index), slot->memory);
+  storage_->begin_gradients(stream_, bucket(index));
+}
+
+void GradientReducer::gradients_ready(int index) {
+  const Bucket& b = bucket(index);
+  if (!b.trainable) return;
+  if (look_) look_(stream_, b);
+  const Sharding& sharding = storage_->sharding();
+  Communicator& group = sharding.group();
+  const auto mine = static_cast<std::size_t>(sharding.slice(b).count);
+  if (ring_) {
+    BucketRing::Slot& slot = *ring_->find(index);
+    --slot.users;
+    if (group.size() == 1) return accumulate(index);
+    const CommQueue::Then then{
+        .run = [](void* self, int i) { static_cast<GradientReducer*>(self)->accumulate(i); },
+        .self = this,
+        .bucket = index};
+    slot.ticket = gatherer_->queue().start(
+        [&]() -> CommRequest& {
+          return group.start_reduce_scatter(slot.memory.data, mine, slot.memory.dtype,
+                                            ReduceOp::sum, order());
+        },
+        then);
+    return;
+  }
+  const TensorView sum = storage_->whole_gradients(b);
+  if (reproducible_) combine(current_, sum, b);
+  if (current_ + 1 < micro_batches_ || group.size() == 1) return;
+  gatherer_->queue().start([&]() -> CommRequest& {
+    if (sharding.stage() == 0)
+      return group.start_all_reduce(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+    return group.start_reduce_scatter(sum.data, mine, sum.dtype, ReduceOp::sum, order());
+  });
+}
+
+// The sum over the group of one micro-batch each is in this rank's slice of the slot.
+void GradientReducer::accumulate(int index) {
+  const Bucket& b = bucket(index);
+  const Range mine = storage_->sharding().slice(b);
+  const TensorView fresh = ring_->find(index)->memory.slice(mine.first, mine.count);
+  const TensorView sum = storage_->gradients(b);
+  const std::int64_t j = summed_[static_cast<std::size_t>(index)]++;
+  if (reproducible_) {
+    if (combine(j, fresh, b)) ops::copy(stream_, fresh, sum);
+  } else if (j == 0) {
+    ops::copy(stream_, fresh, sum);
+  } else {
+    ops::add(stream_, sum, fresh, sum);
+  }
+}
+
+std::int64_t GradientReducer::level_size() const {
+  return ring_ ? storage_->trained_slices_size() : storage_->parameters().trained_size();
+}
+
+TensorView GradientReducer::level(std::size_t l, const Bucket& b) const {
+  const DType type = storage_->precision().gradient;
+  const TensorView all{levels_[l].data(), type, {level_size()}};
+  return ring_ ? storage_->slice_of(all, b) : all.slice(b.offset, b.size);
+}
+
+// The binary counter: after micro-batch j, every trailing one bit of j is a carry. True when
+// `fresh` has become the sum of all.
+bool GradientReducer::combine(std::int64_t j, const TensorView& fresh, const Bucket& b) {
+  std::size_t l = 0;
+  for (; (j >> l) & 1; ++l) ops::add(stream_, level(l, b), fresh, fresh);
+  if (j + 1 == micro_batches_) return true;
+  ops::copy(stream_, fresh, level(l, b));
+  return false;
+}
+
+double GradientReducer::finish() {
+  const double start = now_seconds();
+  gatherer_->queue().finish_all();
+  for (std::size_t b = 0; b < summed_.size(); ++b) {
+    const bool trained = storage_->parameters().buckets()[b].trainable;
+    CHOIR_CHECK(!trained || summed_[b] == micro_batches_, "{} of {} micro-batches were summed",
+                summed_[b], micro_batches_);
+    summed_[b] = 0;
+  }
+  reduce_replicas();
+  return now_seconds() - start;
+}
+
+void GradientReducer::reduce_replicas() {
+  Communicator* replicas = storage_->sharding().replicas();
+  if (replicas == nullptr) return;
+  for (const Bucket& b : storage_->parameters().buckets()) {
+    if (!b.trainable) continue;
+    const TensorView sum = storage_->gradients(b);
+    replica_queue_.start([&]() -> CommRequest& {
+      return replicas->start_all_reduce(sum.data, static_cast<std::size_t>(sum.count()), sum.dtype,
+                                        ReduceOp::sum, order());
+    });
+  }
+  replica_queue_.finish_all();
+}
+
+void GradientReducer::add_to(MemoryPlan& plan) const {
+  if (ring_) plan.add("gradients, whole buckets", ring_->bytes(), ring_->shared());
+  std::size_t bytes = 0;
+  for (const Buffer& level : levels_) bytes += level.bytes();
+  if (bytes > 0) plan.add("gradients, reproducible tree", bytes);
+}
+
+TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages)
+    : storage_(&storage), stages_(&stages) {
+  std::size_t largest = 0;
+  for (const Parameter* copy : storage.parameters().copies())
+    if (copy->trainable && copy->resident() != copy->tied_to->resident())
+      largest = std::max(largest, slice(copy->resident() ? *copy : *copy->tied_to).bytes());
+  if (largest > 0) memory_ = Buffer(device, largest);
+}
+
+TensorView TiedGradients::slice(const Parameter& place) const {
+  return storage_->gradients(storage_->bucket_of(place));
+}
+
+// The embedding is on the first stage, the head on the last.
+void TiedGradients::join(const Stream& stream) {
+  for (const Parameter* copy : storage_->parameters().copies()) {
+    const Parameter& original = *copy->tied_to;
+    if (!original.trainable) continue;
+    if (copy->resident() && original.resident()) {
+      ops::add(stream, slice(original), slice(*copy), slice(original));
+      ops::copy(stream, slice(original), slice(*copy));
+    } else if (original.resident()) {
+      exchange(stream, original, stages_->size() - 1);
+    } else if (copy->resident()) {
+      exchange(stream, *copy, 0);
+    }
+  }
+}
+
+// Addition of two numbers does not depend on their order: both ends have the same bits.
+void TiedGradients::exchange(const Stream& stream, const Parameter& place, int peer) {
+  const TensorView mine = slice(place);
+  const TensorView theirs{memory_.data(), mine.dtype, mine.shape};
+  const std::array<Message, 2> messages{
+      Message{.send = true, .data = mine.data, .bytes = mine.bytes(), .peer = peer},
+      Message{.send = false, .data = theirs.data, .bytes = theirs.bytes(), .peer = peer}};
+  stages_->start_exchange(messages).wait();
+  ops::add(stream, mine, theirs, mine);
+}
+
+void TiedGradients::add_to(MemoryPlan& plan) const {
+  if (memory_.bytes() > 0) plan.add("gradients, tied weights", memory_.bytes());
+}
+
+GradientPath::GradientPath(ParameterStorage& storage, ParameterGatherer& gatherer, Device& device,
+                           Communicator& tensor, Communicator& stages, const Options& options)
+    : micro_batches_(options.micro_batches),
+      // The reproducible tree takes every micro-batch by itself, and so does a rank that keeps
+      // slices.
+      complete_(options.reproducible || storage.sharding().gradients_sharded()),
+      reducer_(storage, gatherer, device, options.micro_batches, options.reproducible),
+      partial_(storage.parameters(), device, storage.precision().gradient, tensor,
+               options.reproducible ? Summation::tree : Summation::fast, reducer_),
+      tied_(storage, device, stages) {
+  if (options.before_sums) reducer_.before_sums(options.before_sums);
+}
+
+void GradientPath::begin_micro_batch(const Stream& stream, std::int64_t j) {
+  reducer_.begin_micro_batch(stream, j);
+  partial_.begin_micro_batch(stream, complete_ || j + 1 == micro_batches_);
+}
+
+void GradientPath::finish(const Stream& stream) {
+  reducer_.finish();
+  tied_.join(stream);
+}
+
+void GradientPath::add_to(MemoryPlan& plan) const {
+  reducer_.add_to(plan);
+  partial_.add_to(plan);
+  tied_.add_to(plan);
+}
+
+}  // namespace choir

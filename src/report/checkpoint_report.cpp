@@ -1,0 +1,197 @@
+// What is in a checkpoint, as text and JSON. Pure.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/report/checkpoint_report.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::ordered_json;
+
+std::string optional_number(const std::optional<double>& value) {
+  return value ? fmt::format("{:.6f}", *value) : "not measured";
+}
+
+ordered_json json_number(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
+}
+
+/// Parameters alone: moments and counters are not the model.
+std::int64_t parameter_count(const Manifest& manifest) {
+  std::int64_t count = 0;
+  for (const TensorRecord& t : manifest.tensors)
+    if (t.name.starts_with("parameters/")) count += t.shape.count();
+  return count;
+}
+
+std::string compact(const ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : dumped(value);
+}
+
+/// "key=value key=value" of a JSON object, wrapped by the caller's indentation.
+std::string members(const ordered_json& object, const char* separator) {
+  std::string text;
+  for (const auto& [key, value] : object.items())
+    if (!value.is_object())
+      text += fmt::format("{}{}={}", text.empty() ? "" : separator, key, compact(value));
+  return text;
+}
+
+/// The model section with the values that the program computed in place of the zeros it was given.
+ordered_json model_of(const ordered_json& deck) {
+  if (!deck.contains("model")) return {{"model", "not in the deck"}};
+  ordered_json model = deck["model"];
+  if (!deck.contains("derived")) return model;
+  const std::string prefix = "model.";
+  for (const auto& [key, value] : deck["derived"].items())
+    if (key.starts_with(prefix)) model[key.substr(prefix.size())] = value;
+  return model;
+}
+
+std::string vocabulary_line(const InspectedCheckpoint& c) {
+  if (c.meta.vocabulary.empty())
+    return fmt::format("none stored; {} ids (trained on token files without vocab.json)",
+                       c.meta.vocab_size);
+  const Vocabulary vocabulary = Vocabulary::from_json(c.meta.vocabulary, c.checkpoint.path);
+  return fmt::format("{}, {} symbols, hash {:016x}", name_of(vocabulary.kind()), vocabulary.size(),
+                     vocabulary.hash());
+}
+
+std::string tensor_table(const InspectedCheckpoint& c) {
+  const auto& tensors = c.checkpoint.manifest.tensors;
+  std::size_t width = 4;
+  for (const TensorRecord& t : tensors) width = std::max(width, t.name.size());
+  std::string text = fmt::format("  {:<{}} {:>18} {:>5} {:>14}  crc32c\n", "name", width, "shape",
+                                 "dtype", "bytes");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorRecord& t = tensors[i];
+    const char* state = !c.verification                  ? ""
+                        : c.verification->tensor_good[i] ? "  ok"
+                                                         : "  DAMAGED";
+    text +=
+        fmt::format("  {:<{}} {:>18} {:>5} {:>14}  {:08x}{}\n", t.name, width, to_string(t.shape),
+                    name_of(t.dtype), format_count(t.bytes()), t.crc32c, state);
+  }
+  return text;
+}
+
+ordered_json tensor_list(const InspectedCheckpoint& c) {
+  ordered_json list = ordered_json::array();
+  const auto& tensors = c.checkpoint.manifest.tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorRecord& t = tensors[i];
+    ordered_json entry{{"name", t.name},
+                       {"dtype", name_of(t.dtype)},
+                       {"shape", ordered_json::array()},
+                       {"bytes", t.bytes()},
+                       {"offset", t.offset},
+                       {"crc32c", fmt::format("{:08x}", t.crc32c)}};
+    for (int dim = 0; dim < t.shape.rank(); ++dim) entry["shape"].push_back(t.shape[dim]);
+    if (c.verification) entry["ok"] = static_cast<bool>(c.verification->tensor_good[i]);
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
+}  // namespace
+
+std::string to_text(const InspectedCheckpoint& c) {
+  const Manifest& m = c.checkpoint.manifest;
+  const ordered_json deck = parsed_ordered_json(c.meta.deck);
+  const ordered_json provenance = parsed_ordered_json(c.meta.provenance);
+  std::string text = fmt::format(
+      "checkpoint {}\n"
+      "  step           {}\n  saved at       {}\n  layout         {}\n  deck digest    {}\n"
+      "  val loss       {}\n  format         {}\n  state          {} ({} bytes, crc32c {:08x})\n",
+      c.checkpoint.path, m.step, m.saved_at, m.layout, m.deck_hash, optional_number(m.metric),
+      kCheckpointFormat, format_bytes(static_cast<double>(m.state_bytes)),
+      format_count(m.state_bytes), m.state_crc32c);
+  text += "provenance\n";
+  for (const auto& [key, value] : provenance.items())
+    text += fmt::format("  {:<14} {}\n", key, compact(value));
+  text += fmt::format("model          {} parameters\n  {}\n", format_count(parameter_count(m)),
+                      members(model_of(deck), "\n  "));
+  text += fmt::format("vocabulary     {}\n", vocabulary_line(c));
+  text += fmt::format(
+      "progress\n  step           {}\n  updates        {}\n  sequences      {}\n  skipped in a row "
+      "{}\n"
+      "  best val loss  {}\n",
+      c.progress.step, c.progress.updates, c.progress.consumed_samples, c.progress.skipped_in_a_row,
+      std::isfinite(c.progress.best_val_loss) ? fmt::format("{:.6f}", c.progress.best_val_loss)
+                                              : "not measured");
+  text += fmt::format("tensors        {}\n", m.tensors.size()) + tensor_table(c);
+  if (!c.verification) return text + "checksums not compared; --verify reads every byte";
+  return text + (c.damaged() ? "DAMAGED: " + c.verification->damage
+                             : "every byte is as it was written: ok");
+}
+
+std::string to_json(const InspectedCheckpoint& c) {
+  const Manifest& m = c.checkpoint.manifest;
+  ordered_json json{
+      {"path", c.checkpoint.path},
+      {"step", m.step},
+      {"saved_at", m.saved_at},
+      {"layout", m.layout},
+      {"deck_digest", m.deck_hash},
+      {"val_loss", json_number(m.metric)},
+      {"format_version", kCheckpointFormat},
+      {"state_bytes", m.state_bytes},
+      {"state_crc32c", fmt::format("{:08x}", m.state_crc32c)},
+      {"parameters", parameter_count(m)},
+      {"vocab_size", c.meta.vocab_size},
+      {"progress",
+       {{"step", c.progress.step},
+        {"updates", c.progress.updates},
+        {"consumed_samples", c.progress.consumed_samples},
+        {"skipped_in_a_row", c.progress.skipped_in_a_row},
+        {"best_val_loss", json_number(c.progress.best_val_loss)}}},
+      {"provenance", parsed_ordered_json(c.meta.provenance)},
+      {"deck", parsed_ordered_json(c.meta.deck)},
+      {"vocabulary", nullptr},
+      {"tensors", tensor_list(c)},
+      {"verified", c.verification.has_value()},
+      {"damage", c.damaged() ? ordered_json(c.verification->damage) : ordered_json(nullptr)}};
+  if (!c.meta.vocabulary.empty()) json["vocabulary"] = parsed_ordered_json(c.meta.vocabulary);
+  return dumped(json);
+}
+
+std::string to_text(const std::string& folder, const std::vector<CheckpointSummary>& list,
+                    bool verified) {
+  std::string text = fmt::format("{} in {}\n  {:>10} {:<19} {:>12} {:>12}  state\n",
+                                 counted(list.size(), "checkpoint"), folder, "step", "saved at",
+                                 "val loss", "size");
+  for (const CheckpointSummary& s : list) {
+    const bool known = !s.saved_at.empty();
+    text += fmt::format("  {:>10} {:<19} {:>12} {:>12}  {}{}\n", s.step, known ? s.saved_at : "-",
+                        s.val_loss ? fmt::format("{:.6f}", *s.val_loss) : "-",
+                        known ? format_bytes(static_cast<double>(s.bytes)) : "-",
+                        s.problem.empty() ? "valid" : "NOT VALID: " + s.problem,
+                        s.latest ? " (latest)" : "");
+  }
+  return text + (verified ? "every byte was compared with its checksum"
+                          : "valid: manifest and sizes; --verify reads every byte");
+}
+
+std::string to_json(const std::string& folder, const std::vector<CheckpointSummary>& list,
+                    bool verified) {
+  ordered_json json{
+      {"folder", folder}, {"verified", verified}, {"checkpoints", ordered_json::array()}};
+  for (const CheckpointSummary& s : list)
+    json["checkpoints"].push_back({{"path", s.path},
+                                   {"step", s.step},
+                                   {"saved_at", s.saved_at},
+                                   {"val_loss", json_number(s.val_loss)},
+                                   {"bytes", s.bytes},
+                                   {"valid", s.problem.empty()},
+                                   {"problem", s.problem},
+                                   {"latest", s.latest}});
+  return dumped(json);
+}
+
+}  // namespace choir

@@ -1,0 +1,289 @@
+#include "src/report/svg_chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace choir::report {
+namespace {
+
+// Units of the picture; the page scales it to its column.
+constexpr double kWidth = 480, kHeight = 250, kLeft = 60, kRight = 20, kTop = 12, kBottom = 42;
+constexpr double kPlotWidth = kWidth - kLeft - kRight, kPlotHeight = kHeight - kTop - kBottom;
+static_assert(kPlotWidth == kColumns);
+
+/// Where numbers lie on the picture.
+class Plane {
+ public:
+  explicit Plane(const Chart& chart) : log_(chart.logarithmic) {
+    for (const ChartSeries& s : chart.series)
+      for (std::size_t i = 0; i < s.curve.x.size(); ++i) include(s.curve.x[i], s.curve.y[i]);
+    if (empty()) return;
+    if (chart.from_zero) low_ = std::min(low_, 0.0);
+    const double span = high_ - low_;
+    const double least = std::max(std::abs(high_), 1e-12) * 1e-3;
+    if (span < least) {
+      high_ += least + 0.05 * std::abs(high_);
+      if (!chart.from_zero) low_ -= least + 0.05 * std::abs(low_);
+    } else {
+      high_ += 0.05 * span;
+      if (!chart.from_zero) low_ -= 0.04 * span;
+    }
+    if (right_ <= left_) left_ -= 0.5, right_ += 0.5;
+  }
+  bool empty() const { return !(high_ >= low_); }
+  double x(double value) const { return kLeft + (value - left_) / (right_ - left_) * kPlotWidth; }
+  double y(double value) const {
+    return kTop + (1 - (mapped(value) - low_) / (high_ - low_)) * kPlotHeight;
+  }
+  double left() const { return left_; }
+  double right() const { return right_; }
+  std::vector<double> y_ticks() const {
+    if (!log_) return round_ticks(low_, high_, 5);
+    std::vector<double> ticks;
+    const bool fine = high_ - low_ < 2.6;
+    const int every = std::max(1, static_cast<int>(std::ceil((high_ - low_) / 7)));
+    const int first = every * static_cast<int>(std::floor(low_ / every));
+    for (int power = first; power <= high_; power += every)
+      for (const double factor : {1.0, 2.0, 5.0}) {
+        const double value = factor * std::pow(10, power);
+        if ((factor == 1 || fine) && mapped(value) >= low_ && mapped(value) <= high_)
+          ticks.push_back(value);
+      }
+    return ticks;
+  }
+  bool shows(double value) const { return std::isfinite(mapped(value)); }
+
+ private:
+  double mapped(double value) const { return log_ ? std::log10(value) : value; }
+  void include(double at, double value) {
+    left_ = std::min(left_, at);
+    right_ = std::max(right_, at);
+    if (!shows(value)) return;
+    low_ = std::min(low_, mapped(value));
+    high_ = std::max(high_, mapped(value));
+  }
+
+  bool log_;
+  double left_ = INFINITY, right_ = -INFINITY, low_ = INFINITY, high_ = -INFINITY;
+};
+
+std::string y_axis(const Chart& chart, const Plane& plane) {
+  std::string out;
+  const std::vector<double> ticks = plane.y_ticks();
+  const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : ticks.empty() ? 1 : ticks[0];
+  for (const double tick : ticks) {
+    const double y = plane.y(tick);
+    out += fmt::format("<path class=g d=\"M{} {:.1f}H{}\"/><text x={} y={:.1f} class=e>{}</text>",
+                       kLeft, y, kWidth - kRight, kLeft - 6, y + 4,
+                       tick_text(tick, chart.logarithmic ? tick : step));
+  }
+  return out;
+}
+
+std::string x_axis(const Chart& chart, const Plane& plane) {
+  std::string out =
+      fmt::format("<path class=a d=\"M{} {}H{}\"/>", kLeft, kHeight - kBottom, kWidth - kRight);
+  std::vector<double> ticks =
+      chart.x_ticks.empty() ? round_ticks(plane.left(), plane.right(), 5) : chart.x_ticks;
+  // Steps and ranks are whole numbers.
+  std::erase_if(ticks, [](double tick) { return tick != std::floor(tick); });
+  const double step = ticks.size() > 1 ? ticks[1] - ticks[0] : 1;
+  for (const double tick : ticks)
+    out += fmt::format("<text x={:.1f} y={} class=m>{}</text>", plane.x(tick),
+                       kHeight - kBottom + 17, tick_text(tick, step));
+  return out + fmt::format("<text x={} y={} class=m>{}</text>", kLeft + kPlotWidth / 2, kHeight - 6,
+                           escape_html(chart.x_label));
+}
+
+/// A dot, square, triangle or diamond by the round.
+std::string mark(const ChartSeries& series, double x, double y) {
+  if (series.round == 0)
+    return fmt::format("<circle class=f{} cx={:.1f} cy={:.1f} r=3 />", series.colour, x, y);
+  const char* shape = series.round == 1   ? "m-3.5-3.5h7v7h-7z"
+                      : series.round == 2 ? "m0-4.5l4.2 7.5h-8.4z"
+                                          : "m0-5l5 5l-5 5l-5-5z";
+  return fmt::format("<path class=f{} d=\"M{:.1f} {:.1f}{}\"/>", series.colour, x, y, shape);
+}
+
+/// Classes of the path of a series.
+std::string line_class(const ChartSeries& series) {
+  std::string text = fmt::format("l s{}", series.colour);
+  if (series.dashed) return text + " d";
+  return series.round > 0 ? fmt::format("{} r{}", text, series.round) : text;
+}
+
+std::string line(const ChartSeries& series, const Plane& plane) {
+  std::vector<CurveColumn> columns = decimate(series.curve, plane.left(), plane.right(), kColumns);
+  std::erase_if(columns,
+                [&](const CurveColumn& c) { return !plane.shows(c.low) || !plane.shows(c.mean); });
+  if (columns.empty()) return {};
+  std::string middle, up, down, points;
+  bool spread = false;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const CurveColumn &c = columns[i], &back = columns[columns.size() - 1 - i];
+    middle += fmt::format("{}{:.1f} {:.1f}", i ? "L" : "M", plane.x(c.x), plane.y(c.mean));
+    up += fmt::format("{}{:.1f} {:.1f}", i ? "L" : "M", plane.x(c.x), plane.y(c.high));
+    down += fmt::format("L{:.1f} {:.1f}", plane.x(back.x), plane.y(back.low));
+    spread = spread || c.high > c.low;
+    if (series.dots || columns.size() == 1) points += mark(series, plane.x(c.x), plane.y(c.mean));
+  }
+  std::string out;
+  const bool pale = series.noisy && columns.size() >= kSmoothed && !spread;
+  if (pale) {
+    out += fmt::format("<path class=\"l p s{}\" d=\"{}\"/>", series.colour, middle);
+    middle.clear();
+    for (const CurveColumn& c : running_mean(columns))
+      middle +=
+          fmt::format("{}{:.1f} {:.1f}", middle.empty() ? "M" : "L", plane.x(c.x), plane.y(c.mean));
+  }
+  if (spread) out += fmt::format("<path class=\"f{} b\" d=\"{}{}Z\"/>", series.colour, up, down);
+  out += fmt::format("<path class=\"{}\" d=\"{}\"/>", line_class(series), middle);
+  return out + points;
+}
+
+/// The series of a stack as sums from below: areas between neighbours.
+std::string areas(const Chart& chart, const Plane& plane) {
+  std::string out;
+  for (std::size_t s = chart.series.size(); s-- > 0;) {
+    const auto columns = decimate(chart.series[s].curve, plane.left(), plane.right(), kColumns);
+    if (columns.empty()) continue;
+    std::string path = fmt::format("M{:.1f} {:.1f}", plane.x(columns.front().x), plane.y(0));
+    for (const CurveColumn& c : columns)
+      path += fmt::format("L{:.1f} {:.1f}", plane.x(c.x), plane.y(c.mean));
+    path += fmt::format("L{:.1f} {:.1f}Z", plane.x(columns.back().x), plane.y(0));
+    out += fmt::format("<path class=\"f{} o\" d=\"{}\"/>", chart.series[s].colour, path);
+  }
+  return out;
+}
+
+/// Each series with those before it added; where one has no value it counts 0.
+Chart summed(Chart chart) {
+  for (std::size_t s = 1; s < chart.series.size(); ++s) {
+    Curve& curve = chart.series[s].curve;
+    const Curve& below = chart.series[s - 1].curve;
+    for (std::size_t i = 0; i < std::min(curve.y.size(), below.y.size()); ++i)
+      curve.y[i] = (std::isfinite(curve.y[i]) ? curve.y[i] : 0) + below.y[i];
+  }
+  return chart;
+}
+
+}  // namespace
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 32 && c != '\n' && c != '\t' ? ' ' : c;
+    }
+  return out;
+}
+
+std::string legend_key(int colour, const std::string& label, bool dashed) {
+  return fmt::format("<span class=key><i class=\"{}{}\"></i>{}</span>", dashed ? "dash b" : "f",
+                     colour, escape_html(label));
+}
+
+void take_turn(ChartSeries& series, std::size_t index, int colours) {
+  const auto all = static_cast<std::size_t>(colours);
+  series.colour = static_cast<int>(index % all);
+  series.round = static_cast<int>(index / all % kRounds);
+}
+
+namespace {
+
+/// As legend_key(); from the second round on with a piece of the line and its mark.
+std::string series_key(const ChartSeries& series) {
+  if (series.round == 0 || series.dashed)
+    return legend_key(series.colour, series.label, series.dashed);
+  return fmt::format(
+      "<span class=key><svg viewBox=\"0 0 34 12\"><path class=\"{}\" d=\"M0 6H34\"/>{}</svg>"
+      "{}</span>",
+      line_class(series), series.dots ? mark(series, 17, 6) : "", escape_html(series.label));
+}
+
+double shown_value(const Curve& curve, Chart::Shown shown) {
+  std::vector<double> values;
+  for (const double y : curve.y)
+    if (std::isfinite(y)) values.push_back(y);
+  if (values.empty()) return NAN;
+  if (shown == Chart::Shown::last) return values.back();
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+std::string caption(const Chart& chart) {
+  std::string out = fmt::format("<figcaption><span><b>{}</b> {}</span>", escape_html(chart.title),
+                                escape_html(chart.unit));
+  const bool values = chart.shown != Chart::Shown::none;
+  if (values) out += chart.shown == Chart::Shown::last ? "<span>last" : "<span>median";
+  if (values && chart.series.size() == 1)
+    out += " <b>" + number_text(shown_value(chart.series[0].curve, chart.shown)) + "</b>";
+  if (values && chart.series.size() > 1) out += " in bold";
+  out += values ? "</span></figcaption>" : "</figcaption>";
+  if (chart.series.size() < 2) return out;
+  out += "<div class=keys>";
+  for (const ChartSeries& s : chart.series) {
+    if (s.label.empty()) continue;
+    std::string key = series_key(s);
+    if (values)
+      key.insert(key.rfind("</span>"),
+                 " <b>" + number_text(shown_value(s.curve, chart.shown)) + "</b>");
+    out += key;
+  }
+  return out + "</div>";
+}
+
+}  // namespace
+
+std::string to_html(const Chart& given) {
+  const Chart chart = given.stacked ? summed(given) : given;
+  const Plane plane(chart);
+  if (plane.empty()) return {};
+  std::string out = "<figure>" + caption(chart);
+  out += fmt::format("<svg class=chart viewBox=\"0 0 {} {}\" role=img aria-label=\"{}\">", kWidth,
+                     kHeight, escape_html(chart.title));
+  out += y_axis(chart, plane);
+  if (chart.stacked) out += areas(chart, plane);
+  out += x_axis(chart, plane);
+  for (const ChartMark& mark : chart.marks)
+    if (mark.x >= plane.left() && mark.x <= plane.right())
+      out += fmt::format("<path class=v d=\"M{:.1f} {}V{}\"><title>{}</title></path>",
+                         plane.x(mark.x), kTop, kHeight - kBottom, escape_html(mark.text));
+  if (!chart.stacked)
+    for (const ChartSeries& s : chart.series) out += line(s, plane);
+  out += "</svg>";
+  if (!chart.note.empty()) out += fmt::format("<p class=note>{}</p>", escape_html(chart.note));
+  return out + "</figure>\n";
+}
+
+std::string bar(const std::string& label, const std::string& amount,
+                const std::vector<BarPart>& parts, double full) {
+  std::string out = fmt::format(
+      "<div class=row><span class=name>{}</span><span class=amount>{}</span><div class=bar>",
+      escape_html(label), escape_html(amount));
+  for (const BarPart& part : parts)
+    if (part.value > 0 && full > 0)
+      out += fmt::format("<i class=f{} style=\"width:{:.2f}%\" title=\"{}\"></i>", part.colour,
+                         100 * part.value / full, escape_html(part.label));
+  return out + "</div></div>\n";
+}
+
+}  // namespace choir::report

@@ -1,0 +1,269 @@
+// A sweep is read from its folder, and its runs become rows.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/median.hpp"
+#include "choir/lab/bench/bench_step.hpp"
+#include "choir/report/sweep.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::json;
+
+/// Linear between neighbours. `part` 0 to 1.
+double quantile(std::vector<double> values, double part) {
+  std::sort(values.begin(), values.end());
+  const double place = part * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+std::string note(const json& run, const char* name) {
+  return run.at("notes").value(name, "");
+}
+
+SweepPoint point_of(const json& run) {
+  return {note(run, "sweep"), note(run, "layout"), run.at("ranks"), run.at("micro_batch"),
+          run.at("global_batch")};
+}
+
+class Rows {
+ public:
+  void add(const json& run) {
+    const std::string sweep = note(run, "sweep");
+    if (sweep == "reference") {
+      references_[run.at("global_batch")] = run;
+    } else if (sweep == "last place") {
+      moved_[run.at("global_batch")].push_back(run);
+    } else if (run.contains("gradient_noise")) {
+      noise_ = run["gradient_noise"];
+    } else if (!run.at("communicated").get<bool>()) {
+      silent_[point_of(run)].push_back(run.at("median_seconds"));
+    } else {
+      runs_[point_of(run)].push_back(run);
+    }
+  }
+
+  Sweep finish(std::vector<SweepRow> refused) {
+    Sweep sweep{.noise = noise_};
+    for (const auto& [point, runs] : runs_) sweep.rows.push_back(row_of(point, runs));
+    for (SweepRow& row : refused) sweep.rows.push_back(std::move(row));
+    const auto place = [](const SweepRow& row) {
+      const std::string& s = row.point.sweep;
+      return std::tuple(s == "weak"     ? 0
+                        : s == "strong" ? 1
+                                        : 2,
+                        row.point.ranks, row.point.layout, row.point.micro, row.point.global);
+    };
+    std::stable_sort(sweep.rows.begin(), sweep.rows.end(),
+                     [&](const SweepRow& a, const SweepRow& b) { return place(a) < place(b); });
+    for (SweepRow& row : sweep.rows) compare(row, sweep.rows);
+    return sweep;
+  }
+
+ private:
+  SweepRow row_of(const SweepPoint& point, const std::vector<json>& runs) const {
+    SweepRow row{.point = point, .run = runs.front()};
+    std::vector<double> medians, all;
+    for (const json& run : runs) {
+      row.step_seconds.push_back(run.at("step_seconds"));
+      medians.push_back(run.at("median_seconds"));
+      all.insert(all.end(), row.step_seconds.back().begin(), row.step_seconds.back().end());
+      judge(row, run);
+    }
+    row.median = median_of(medians);
+    row.p10 = quantile(all, 0.1);
+    row.p90 = quantile(all, 0.9);
+    const double audio = row.run.at("audio_seconds");
+    row.work = audio > 0 ? audio : row.run.at("tokens").get<double>();
+    const json& losses = runs.back().at("losses");
+    row.loss_end = losses.back().is_number() ? losses.back().get<double>() : std::nan("");
+    for (int p = 0; p < kPhases; ++p)
+      row.phases[static_cast<std::size_t>(p)] = over(runs, [&](const json& run) {
+        return run.at("phases").at(name_of(static_cast<Phase>(p))).at("median").get<double>();
+      });
+    for (int a = 0; a < kAxes; ++a)
+      row.exposed[static_cast<std::size_t>(a)] = over(runs, [&](const json& run) {
+        for (const json& axis : run.at("communication"))
+          if (axis.at("axis") == std::string(short_name(static_cast<Axis>(a))))
+            return axis.at("exposed_seconds").get<double>();
+        return 0.0;
+      });
+    const auto silent = silent_.find(point);
+    if (silent != silent_.end()) row.communication = 1 - median_of(silent->second) / row.median;
+    return row;
+  }
+
+  template <class Of>
+  static double over(const std::vector<json>& runs, const Of& of) {
+    std::vector<double> values;
+    for (const json& run : runs) values.push_back(of(run));
+    return median_of(values);
+  }
+
+  /// Adds what speaks against a repeat, each reason once.
+  void judge(SweepRow& row, const json& run) const {
+    std::vector<std::string> found = run.at("complaints");
+    const std::int64_t global = run.at("global_batch");
+    const auto reference = references_.find(global);
+    const auto moved = moved_.find(global);
+    if (reference == references_.end()) {
+      found.push_back(fmt::format("no reference run of the global batch {}", global));
+    } else if (moved == moved_.end()) {
+      found.push_back(
+          fmt::format("no reference with moved weights of the global batch {}: how "
+                      "much rounding may change is not known",
+                      global));
+    } else {
+      row.departure = worst_of(row.departure, departure_of(run, reference->second));
+      row.allowed = allowed_departure(reference->second, moved->second);
+      for (std::string& text : complaints_about(row.departure, row.allowed))
+        found.push_back(std::move(text));
+    }
+    for (const std::string& text : found)
+      if (std::find(row.complaints.begin(), row.complaints.end(), text) == row.complaints.end())
+        row.complaints.push_back(text);
+  }
+
+  static void compare(SweepRow& row, const std::vector<SweepRow>& rows) {
+    if (!row.valid()) return;
+    const SweepRow* base = nullptr;
+    const bool batch = row.point.sweep == "batch";
+    for (const SweepRow& other : rows) {
+      if (!other.valid() || other.point.sweep != row.point.sweep) continue;
+      if (batch) {
+        const bool same =
+            other.point.ranks == row.point.ranks && other.point.layout == row.point.layout;
+        if (same && (base == nullptr || other.rate() > base->rate())) base = &other;
+      } else if (base == nullptr || other.point.ranks < base->point.ranks) {
+        base = &other;
+      }
+    }
+    if (batch) {
+      row.efficiency = row.rate() / base->rate();
+      return;
+    }
+    const double n = static_cast<double>(row.point.ranks) / static_cast<double>(base->point.ranks);
+    row.speedup = row.rate() / base->rate();  // at one global batch t(N0) / t(N)
+    row.efficiency = *row.speedup / n;
+    if (n > 1) row.serial_fraction = (1 / *row.speedup - 1 / n) / (1 - 1 / n);
+  }
+
+  std::map<std::int64_t, json> references_;
+  std::map<std::int64_t, std::vector<json>> moved_;  // references with other last places
+  std::map<SweepPoint, std::vector<double>> silent_;
+  std::map<SweepPoint, std::vector<json>> runs_;
+  std::optional<json> noise_;
+};
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) throw DataError(fmt::format("cannot read '{}'", path.string()), "run the sweep again");
+  return text.str();
+}
+
+SweepRow refusal_of(const std::filesystem::path& path) {
+  std::istringstream text(text_of(path));
+  SweepRow row;
+  std::string why;
+  std::getline(text, row.point.sweep);
+  std::getline(text, row.point.layout);
+  text >> row.point.ranks >> row.point.micro >> row.point.global >> std::ws;
+  std::getline(text, why);
+  if (why.empty())
+    throw DataError(fmt::format("'{}' is cut", path.string()), "remove it and run the sweep again");
+  row.complaints.push_back("refused: " + why);
+  return row;
+}
+
+}  // namespace
+
+bool SweepRow::measures_audio() const {
+  return !refused() && run.at("audio_seconds").get<double>() > 0;
+}
+
+bool SweepRow::gpu() const {
+  return !refused() && run.at("device") == "cuda";
+}
+
+double SweepRow::idle() const {
+  if (refused() || !run.contains("pipeline")) return 0;
+  const json& p = run["pipeline"];
+  const double behind = p.at("stages").get<double>() - 1;
+  return behind /
+         (p.at("virtual_stages").get<double>() * p.at("micro_batches").get<double>() + behind);
+}
+
+double SweepRow::processors() const {
+  const auto ranks = static_cast<double>(point.ranks);
+  if (gpu()) {
+    const auto from = run.find("provenance");
+    const std::size_t cards =
+        from != run.end() && from->contains("gpus") ? (*from)["gpus"].size() : 0;
+    return cards > 0 ? std::min(static_cast<double>(cards), ranks) : ranks;
+  }
+  const double threads = ranks * run.at("threads").get<double>();
+  const double cores = run.at("cores").get<double>() * run.at("nodes").get<double>();
+  return cores > 0 ? std::min(threads, cores) : threads;
+}
+
+double SweepRow::cost() const {
+  return processors() * (measures_audio() ? 3600 : 1e6) / rate();
+}
+
+bool Sweep::valid() const {
+  return std::any_of(rows.begin(), rows.end(), [](const SweepRow& row) { return row.valid(); });
+}
+
+Sweep make_sweep(const std::vector<json>& runs, std::vector<SweepRow> refused) {
+  Rows rows;
+  for (const json& run : runs) rows.add(run);
+  return rows.finish(std::move(refused));
+}
+
+Sweep read_sweep(const std::string& folder) {
+  std::vector<std::filesystem::path> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    paths.push_back(entry.path());
+  if (error)
+    throw DataError(fmt::format("cannot read the folder '{}': {}", folder, error.message()),
+                    "name the folder of a sweep; bench/scaling.sh prints it");
+  std::sort(paths.begin(), paths.end());
+  std::vector<json> runs;
+  std::vector<SweepRow> refused;
+  for (const auto& path : paths) {
+    if (path.extension() == ".refused") refused.push_back(refusal_of(path));
+    if (path.extension() != ".json") continue;
+    try {
+      runs.push_back(parsed_json(text_of(path)));
+      (void)point_of(runs.back());
+    } catch (const json::exception& problem) {
+      throw DataError(fmt::format("'{}' is no run of a sweep: {}", path.string(), problem.what()),
+                      "remove it and run the sweep again");
+    }
+  }
+  if (runs.empty() && refused.empty())
+    throw DataError(fmt::format("'{}' holds no run of a sweep", folder),
+                    "bench/scaling.sh makes them");
+  try {
+    return make_sweep(runs, std::move(refused));
+  } catch (const json::exception& problem) {  // a field that is missing, or has another type
+    throw DataError(fmt::format("'{}' holds what is no run of a sweep: {}", folder, problem.what()),
+                    "begin again with bench/scaling.sh --fresh");
+  }
+}
+
+}  // namespace choir

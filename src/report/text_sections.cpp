@@ -1,0 +1,164 @@
+// Events, samples and provenance.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "choir/core/clock.hpp"
+#include "choir/report/report_page.hpp"
+#include "src/report/svg_chart.hpp"
+
+namespace choir::report {
+namespace {
+
+constexpr std::array<int, kEventKinds> kEventColours{7, 3, 0, 1, 6, 4, 1, 2};
+
+std::string step_text(std::int64_t step) {
+  return step < 0 ? "" : fmt::format("{}", step);
+}
+
+/// Lanes over the steps: a tick for each event, one for each kind that occurs.
+std::string event_lanes(const ReportedRun& run) {
+  constexpr double kWidth = 480, kLeft = 96, kRight = 24, kLane = 22;
+  struct Lane {
+    std::string name;
+    int colour = 0;
+    std::set<long> at;
+  };
+  std::map<int, Lane> lanes;  // in the order in which a run meets them
+  const double last = std::max(run.last_step(), 1.0);
+  const auto place = [&](double step) {
+    return std::lround(2 * (kLeft + std::min(1.0, step / last) * (kWidth - kLeft - kRight)));
+  };
+  for (const RunEvent& event : run.events) {
+    if (event.step < 0) continue;
+    Lane& lane = lanes[2 * static_cast<int>(event.kind)];
+    lane.name = name_of(event.kind);
+    lane.colour = kEventColours[static_cast<std::size_t>(event.kind)];
+    lane.at.insert(place(static_cast<double>(event.step)));
+  }
+  for (const double step : run.curve("val_loss").x) {
+    Lane& lane = lanes[2 * static_cast<int>(EventKind::restart) + 1];
+    lane.name = "evaluation";
+    lane.colour = 5;
+    lane.at.insert(place(step));
+  }
+  if (lanes.empty()) return {};
+  const double height = static_cast<double>(lanes.size()) * kLane + 26;
+  std::string out = fmt::format(
+      "<svg class=chart viewBox=\"0 0 {} {:.0f}\" role=img aria-label=events>", kWidth, height);
+  double y = kLane / 2 + 2;
+  for (const auto& [order, lane] : lanes) {
+    out += fmt::format("<text x={} y={:.0f} class=e>{}</text><path class=g d=\"M{} {:.0f}H{}\"/>",
+                       kLeft - 10, y + 4, lane.name, kLeft, y, kWidth - kRight);
+    std::string ticks;
+    for (const long x : lane.at) ticks += fmt::format("M{} {:.0f}v12", x / 2.0, y - 6);
+    out += fmt::format("<path class=\"s{}\" stroke-width=2.5 d=\"{}\"/>", lane.colour, ticks);
+    y += kLane;
+  }
+  for (const double tick : round_ticks(0, last, 4))
+    out += fmt::format("<text x={:.1f} y={:.0f} class=m>{}</text>",
+                       static_cast<double>(place(tick)) / 2, height - 6, tick_text(tick, last / 4));
+  return out + "</svg>";
+}
+
+std::string event_rows(const ReportedRun& run) {
+  constexpr std::size_t kShown = 60;
+  std::string rows;
+  // The first and the last of a long list; what went wrong is there in any case.
+  std::size_t left_out = 0;
+  for (std::size_t i = 0; i < run.events.size(); ++i) {
+    const RunEvent& event = run.events[i];
+    const bool quiet = event.kind == EventKind::save;
+    if (quiet && run.events.size() > kShown && i > kShown / 2 &&
+        i + kShown / 2 < run.events.size()) {
+      ++left_out;
+      continue;
+    }
+    rows += fmt::format(
+        "<tr><td class=w>{}</td><td class=n>{}</td><td class=w><i class=\"chip f{}\"></i>{}</td>"
+        "<td>{}</td></tr>",
+        escape_html(event.time), step_text(event.step),
+        kEventColours[static_cast<std::size_t>(event.kind)], name_of(event.kind),
+        escape_html(event.text.substr(0, 300)));
+    if (rows.size() > 200000) {
+      left_out += run.events.size() - i - 1;
+      break;
+    }
+  }
+  std::string out =
+      "<div class=wide><table><tr><th>time</th><th class=n>step</th><th>event</th>"
+      "<th>log</th></tr>" +
+      rows + "</table></div>";
+  if (left_out > 0) out += fmt::format("<p class=note>{} more are left out.</p>", left_out);
+  return out;
+}
+
+std::string name_if_several(const std::vector<ReportedRun>& runs, const ReportedRun& run) {
+  return runs.size() > 1 ? "<h3>" + escape_html(run.name) + "</h3>" : "";
+}
+
+}  // namespace
+
+std::string events_section(const std::vector<ReportedRun>& runs) {
+  std::string body;
+  for (const ReportedRun& run : runs) {
+    if (run.events.empty() && run.curve("val_loss").x.empty()) continue;
+    body += "<div class=card>" + name_if_several(runs, run) + event_lanes(run) +
+            fmt::format("<details><summary>{} events</summary>", run.events.size()) +
+            event_rows(run) + "</details>";
+    if (!run.summary.empty()) {
+      body += "<details><summary>summary of the log</summary><pre>";
+      for (const std::string& line : run.summary) body += escape_html(line) + "\n";
+      body += "</pre></details>";
+    }
+    body += "</div>";
+  }
+  return body.empty() ? "" : section("Events", "<div class=grid>" + body + "</div>");
+}
+
+std::string samples_section(const std::vector<ReportedRun>& runs) {
+  std::string body;
+  for (const ReportedRun& run : runs) {
+    if (run.samples.empty()) continue;
+    if (runs.size() > 1)
+      body += "<h3 style=\"margin:14px 0 8px\">" + escape_html(run.name) + "</h3>";
+    body += "<div class=\"grid gallery\">";
+    // Of several runs side by side the ends are enough.
+    for (std::size_t i = runs.size() > 1 ? run.samples.size() - 1 : 0; i < run.samples.size(); ++i)
+      body += fmt::format("<div class=card><h3>after step {}</h3><pre>{}</pre></div>",
+                          format_count(run.samples[i].step), escape_html(run.samples[i].text));
+    body += "</div>";
+    const std::size_t shown = runs.size() > 1 ? 1 : run.samples.size();
+    if (run.sample_count > shown)
+      body += fmt::format("<p class=note>{} of {}; all are in {}/samples.</p>", shown,
+                          run.sample_count, escape_html(run.path));
+  }
+  return body.empty() ? "" : section("Samples and transcripts", body);
+}
+
+std::string provenance_section(const std::vector<ReportedRun>& runs) {
+  std::string rows;
+  for (const ReportedRun& run : runs) {
+    std::set<std::string> hosts;
+    for (const RankPlace& rank : run.start.ranks) hosts.insert(rank.host);
+    std::string text;
+    for (const std::string& host : hosts) text += (text.empty() ? "" : ", ") + host;
+    rows += "<tr><td><b>" + escape_html(run.name) + "</b></td><td>" + escape_html(run.path) +
+            "</td></tr>";
+    const auto row = [&](const std::string& key, const std::string& value) {
+      if (!value.empty())
+        rows += "<tr><td>" + escape_html(key) + "</td><td>" + escape_html(value) + "</td></tr>";
+    };
+    row("device", run.start.device);
+    row("hosts", text);
+    for (const auto& [key, value] : run.start.provenance)
+      if (key != "host") row(key == "date" ? "last start" : key, value);
+  }
+  return rows.empty()
+             ? ""
+             : section("Provenance", "<div class=\"card wide\"><table>" + rows + "</table></div>");
+}
+
+}  // namespace choir::report

@@ -1,0 +1,159 @@
+#include "choir/report/transcripts.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "choir/core/error.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/data/speech/edit_distance.hpp"
+
+namespace choir {
+namespace {
+
+/// Edit distances need memory of one text times the other.
+bool comparable(const std::string& a, const std::string& b) {
+  constexpr std::size_t kMostPairs = std::size_t{1} << 30;
+  return (a.size() + 1) * (b.size() + 1) <= kMostPairs;
+}
+
+/// Columns of a line on a terminal: what is longer would not be written over.
+constexpr std::size_t kColumns = 78;
+
+double milliseconds(const FastConformerConfig& config, std::int64_t samples) {
+  return 1e3 * static_cast<double>(samples) / static_cast<double>(config.mel.sample_rate);
+}
+
+/// The value that a part of all is not above; nearest rank.
+double quantile(std::vector<double>& values, double part) {
+  const auto rank = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+/// The end of a UTF-8 text, from the beginning of a character on.
+std::string last_columns(const std::string& text, std::size_t columns) {
+  if (text.size() <= columns) return text;
+  std::size_t at = text.size() - columns;
+  while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0u) == 0x80u) ++at;
+  return text.substr(at);
+}
+
+}  // namespace
+
+void write_transcripts(const std::string& path, const std::vector<TranscriptRequest>& requests,
+                       const std::vector<Transcript>& transcripts) {
+  std::ofstream file(path, std::ios::binary);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    file << transcript_line(requests[i], transcripts[i]) << '\n';
+  file.close();
+  if (!file) throw StorageError(fmt::format("cannot write '{}'", path), "name another --out");
+}
+
+std::string error_rates(const std::vector<TranscriptRequest>& requests,
+                        const std::vector<Transcript>& transcripts) {
+  EditCounts words, letters;
+  std::int64_t too_long = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].text || !transcripts[i].fault.empty()) continue;
+    if (!comparable(*requests[i].text, transcripts[i].text)) {
+      ++too_long;
+      continue;
+    }
+    words += word_edits(*requests[i].text, transcripts[i].text);
+    letters += character_edits(*requests[i].text, transcripts[i].text);
+  }
+  std::string text;
+  if (words.utterances > 0)
+    text = fmt::format("WER {}\nCER {}\n", to_string(words, "words"),
+                       to_string(letters, "characters"));
+  if (too_long > 0) text += fmt::format("{} texts are too long to be compared\n", too_long);
+  return text;
+}
+
+void require_any(const std::vector<TranscriptRequest>& requests,
+                 const std::vector<Transcript>& transcripts) {
+  const auto good = [](const Transcript& t) { return t.fault.empty(); };
+  if (transcripts.empty() || std::ranges::any_of(transcripts, good)) return;
+  throw DataError(fmt::format("{}: {}", requests.front().place, transcripts.front().fault),
+                  fmt::format("none of {} recordings could be read: nothing remains to transcribe",
+                              transcripts.size()));
+}
+
+std::string speed_of(const std::vector<Transcript>& transcripts, double seconds) {
+  double audio = 0;
+  std::int64_t bad = 0;
+  for (const Transcript& t : transcripts) {
+    bad += !t.fault.empty();
+    audio += t.fault.empty() ? t.seconds : 0;
+  }
+  const std::int64_t good = std::ssize(transcripts) - bad;
+  return fmt::format(
+      "transcribed {} recording{}, {:.1f} s of audio in {:.2f} s: {:.1f} times real time "
+      "(real-time factor {:.5f}){}\n",
+      good, plural(good), audio, seconds, audio / seconds, audio > 0 ? seconds / audio : 0.0,
+      bad > 0 ? fmt::format("; {} left out", bad) : "");
+}
+
+PartialText::PartialText(std::vector<std::string> names, bool shows, bool lines)
+    : names_(std::move(names)),
+      lines_(shows && lines),
+      // Launchers give ranks a terminal of their own to write to, but none to read from.
+      in_place_(shows && !lines && isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1) {}
+
+PartialText::~PartialText() {
+  if (!written_) return;
+  fmt::print("\r{}\r", std::string(kColumns, ' '));
+  std::fflush(stdout);
+}
+
+StreamTranscriber::Heard PartialText::heard() {
+  if (!lines_ && !in_place_) return {};
+  return [this](std::size_t source, double seconds, const std::string& newest) {
+    show(source, seconds, newest);
+  };
+}
+
+void PartialText::show(std::size_t source, double seconds, const std::string& newest) {
+  const std::string line = fmt::format("{} {:.2f} s: {}", names_[source], seconds, newest);
+  if (lines_) {
+    fmt::print("{}\n", line);
+  } else {
+    std::string shown = last_columns(line, kColumns);
+    shown.resize(std::max(shown.size(), kColumns), ' ');
+    fmt::print("\r{}", shown);
+    written_ = true;
+  }
+  std::fflush(stdout);
+}
+
+std::string stream_summary(const FastConformerConfig& config,
+                           const std::vector<Transcript>& transcripts) {
+  const SpeechChunks chunks(config);
+  const std::int64_t chunk = chunks.frames * chunks.frame_samples;
+  std::string text = fmt::format(
+      "stream: chunks of {:.0f} ms that see {:.0f} ms before them; algorithmic latency {:.0f} ms, "
+      "from the place of a frame to the end of its chunk's audio, at most\n",
+      milliseconds(config, chunk), milliseconds(config, chunks.past * chunks.frame_samples),
+      milliseconds(config, chunks.latency_samples()));
+  std::vector<double> took;
+  double audio = 0, all = 0;
+  for (const Transcript& t : transcripts) {
+    took.insert(took.end(), t.chunk_seconds.begin(), t.chunk_seconds.end());
+    if (!t.chunk_seconds.empty()) audio += t.seconds;
+  }
+  if (took.empty()) return text;
+  for (const double seconds : took) all += seconds;
+  const double most = *std::max_element(took.begin(), took.end());
+  const double median = quantile(took, 0.5), tail = quantile(took, 0.9);
+  return text + fmt::format(
+                    "stream: {} chunks, {:.2f} ms each in the median, 90 % within {:.2f} ms, at "
+                    "most {:.2f} ms; real-time factor {:.5f}\n",
+                    took.size(), 1e3 * median, 1e3 * tail, 1e3 * most, all / audio);
+}
+
+}  // namespace choir

@@ -1,0 +1,285 @@
+#include "choir/store/bench_checkpoint.hpp"
+
+#include <fmt/core.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/median.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/store/background_saver.hpp"
+#include "choir/store/collectives.hpp"
+#include "src/store/patterned_pieces.hpp"
+#include "src/store/plain_file.hpp"
+#include "src/store/scratch_directory.hpp"
+#include "src/store/slab_io.hpp"
+#include "src/store/state_file.hpp"
+
+namespace choir {
+namespace fs = std::filesystem;
+namespace {
+
+std::int64_t bytes_of(const std::vector<StoredTensor>& tensors) {
+  std::int64_t bytes = 0;
+  for (const StoredTensor& tensor : tensors)
+    for (const StoredPiece& piece : tensor.pieces) bytes += bytes_of(tensor, piece);
+  return bytes;
+}
+
+class Bench {
+ public:
+  Bench(Communicator& world, const CheckpointBenchCase& request)
+      : world_(world), request_(request), scratch_(world, request.folder) {
+    for (const char* access : {"write", "save", "async", "stall", "read", "load"})
+      result_.rows.push_back({.access = access, .rounds = {}});
+  }
+
+  CheckpointBench run() {
+    count_bytes();
+    require_space();
+    fill_pieces(request_.held);
+    measure_copy();
+    saver_ = std::make_unique<BackgroundSaver>(checkpoints(), world_, *request_.device,
+                                               Snapshot::bytes_of(request_.saved), StoreOptions{});
+    store_.emplace(checkpoints(), world_);
+    // One more before the others: it makes directories and touches memory for the first time.
+    for (int round = -1; round < request_.rounds; ++round) {
+      const bool plain_first = round % 2 == 0;
+      if (plain_first) plain(round >= 0);
+      synchronous(round >= 0);
+      if (!plain_first) plain(round >= 0);
+      asynchronous(round >= 0);
+    }
+    for (AccessSpeed& row : result_.rows)
+      world_.all_reduce(&row.wrong, 1, DType::i64, ReduceOp::sum);
+    return std::move(result_);
+  }
+
+ private:
+  void count_bytes();
+  void require_space();
+  void measure_copy();
+  void plain(bool counts);
+  void synchronous(bool counts);
+  void asynchronous(bool counts);
+  AccessRound load(const std::string& access);
+  void check(const std::string& access);
+  double train_meanwhile(bool counts);
+  void await_copied();
+
+  std::string checkpoints() const { return scratch_.path() + "/checkpoints"; }
+  std::string plain_path() const { return scratch_.path() + "/plain"; }
+  CheckpointMeta meta() { return {.step = ++step_, .json = "{}", .deck_hash = "", .layout = ""}; }
+  AccessSpeed& row(const std::string& access) {
+    return *std::find_if(result_.rows.begin(), result_.rows.end(),
+                         [&](const auto& r) { return r.access == access; });
+  }
+  void keep(bool counts, const std::string& access, const AccessRound& round) {
+    if (counts) row(access).rounds.push_back(round);
+  }
+  AccessRound slowest(const AccessRound& mine) { return slowest_of(world_, mine); }
+  void require_saved(const SaveResult& result) const {
+    if (result.saved) return;
+    StorageError error(result.reason);
+    error.set_agreed_ranks(world_.size());
+    throw error;
+  }
+  void remove(const std::string& path) {
+    together(world_, [&] {
+      if (world_.rank() == 0) fs::remove_all(path);
+    });
+  }
+
+  Communicator& world_;
+  const CheckpointBenchCase& request_;
+  ScratchDirectory scratch_;
+  std::optional<CheckpointStore> store_;
+  std::unique_ptr<BackgroundSaver> saver_;
+  CheckpointBench result_;
+  std::int64_t mine_ = 0, first_ = 0;  // bytes of this rank, and where they begin in the plain file
+  std::int64_t step_ = 0;
+};
+
+void Bench::count_bytes() {
+  mine_ = bytes_of(request_.saved);
+  std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
+  all[static_cast<std::size_t>(world_.rank())] = mine_;
+  world_.all_gather(all.data(), 1, DType::i64);
+  for (int rank = 0; rank < world_.size(); ++rank) {
+    if (rank == world_.rank()) first_ = result_.bytes;
+    result_.bytes += all[static_cast<std::size_t>(rank)];
+  }
+  result_.most_of_a_rank = *std::max_element(all.begin(), all.end());
+  result_.ranks = world_.size();
+  result_.tensors = std::ssize(request_.saved);
+  result_.transfer_bytes = request_.transfer_bytes;
+}
+
+/// One copy of the state is on the disk at a time.
+void Bench::require_space() {
+  together(world_, [&] {
+    if (world_.rank() != 0) return;
+    struct statvfs space {};
+    if (::statvfs(scratch_.path().c_str(), &space) != 0) return;  // then a write will say it
+    const double free_bytes = static_cast<double>(space.f_bavail) * space.f_frsize;
+    const auto needed = static_cast<double>(state_file_estimate({.step = 0}, request_.saved));
+    if (free_bytes < needed)
+      throw StorageError(
+          fmt::format("{} has {} free, and this bench writes {}", request_.folder,
+                      format_bytes(free_bytes), format_bytes(needed)),
+          "name a folder with more room (--folder DIR), or measure less (--bytes N)");
+  });
+}
+
+void Bench::measure_copy() {
+  constexpr std::size_t kBytes = std::size_t{128} << 20;
+  world_.barrier();
+  double slowest = -ops::measure_copy(Stream(*request_.device), kBytes);
+  world_.all_reduce(&slowest, 1, DType::f64, ReduceOp::max);
+  result_.copy_rate = -slowest;
+}
+
+/// What was read must be what was written; replicas are filled again.
+void Bench::check(const std::string& access) {
+  row(access).wrong += wrong_elements(request_.saved);
+  fill_pieces(request_.held);
+}
+
+void Bench::plain(bool counts) {
+  const PlainFile file(world_, plain_path(), request_.saved, first_, request_.transfer_bytes);
+  keep(counts, "write", file.write());
+  together(world_, [&] {
+    if (world_.rank() == 0)
+      result_.cached =
+          std::max(result_.cached, File(plain_path(), File::Mode::read).resident_share());
+  });
+  world_.broadcast(&result_.cached, sizeof result_.cached, 0);
+  spoil_pieces(request_.held);
+  keep(counts, "read", file.read());
+  check("read");
+  remove(plain_path());
+}
+
+AccessRound Bench::load(const std::string& access) {
+  const std::string path = store_->directory().final_path(step_);
+  together(world_, [&] {
+    const File file(path + "/" + kStateName, File::Mode::read);
+    file.forget();
+  });
+  spoil_pieces(request_.held);
+  world_.barrier();
+  const double start = now_seconds();
+  const Checkpoint found = open_checkpoint(path, world_);
+  const double verified = now_seconds();
+  load_checkpoint(found, request_.saved, world_);
+  const double end = now_seconds();
+  check(access);
+  return slowest({verified - start, end - verified, 0, 0, end - start});
+}
+
+void Bench::synchronous(bool counts) {
+  world_.barrier();
+  const SaveResult saved = store_->save(meta(), request_.saved);
+  require_saved(saved);
+  keep(counts, "save",
+       {saved.layout_seconds, saved.write_seconds, saved.fsync_seconds, saved.commit_seconds,
+        saved.seconds});
+  keep(counts, "load", load("load"));
+  remove(store_->directory().final_path(step_));
+}
+
+/// Steps until every rank's save has ended. Seconds that the first waited for the copy.
+double Bench::train_meanwhile(bool counts) {
+  double waited = 0;
+  const auto wait = [&] {
+    const double start = now_seconds();
+    await_copied();
+    waited += now_seconds() - start;
+  };
+  std::int64_t flying = 1;
+  for (bool first = true; flying > 0; first = false) {
+    const double start = now_seconds();
+    request_.meanwhile(wait);
+    double took = now_seconds() - start, beside = took - waited;
+    world_.all_reduce(&took, 1, DType::f64, ReduceOp::max);
+    world_.all_reduce(&beside, 1, DType::f64, ReduceOp::max);
+    if (counts) result_.steps.push_back(took);
+    if (counts && first) result_.first_steps.push_back(beside);
+    flying = saver_->in_flight() ? 1 : 0;
+    world_.all_reduce(&flying, 1, DType::i64, ReduceOp::sum);
+  }
+  return waited;
+}
+
+void Bench::await_copied() {
+  if (saver_->copied() != nullptr) saver_->copied()->synchronize();
+  if (const std::string refusal = saver_->await_copied(); !refusal.empty()) {
+    NumericError error(refusal);
+    error.set_agreed_ranks(world_.size());
+    throw error;
+  }
+}
+
+void Bench::asynchronous(bool counts) {
+  world_.barrier();
+  const double start = now_seconds();
+  saver_->start(meta(), request_.saved, request_.check ? request_.check() : SaveCheck{});
+  const double begun = now_seconds();
+  if (!request_.meanwhile) await_copied();
+  const double waited = request_.meanwhile ? train_meanwhile(counts) : now_seconds() - begun;
+  const SaveResult saved = saver_->wait();
+  require_saved(saved);
+  keep(counts, "stall", slowest({begun - start, waited, 0, 0, begun - start + waited}));
+  AccessRound whole = slowest({.total = begun - start + saved.seconds});
+  whole.open = saved.layout_seconds, whole.transfer = saved.write_seconds;
+  whole.sync = saved.fsync_seconds, whole.close = saved.commit_seconds;
+  keep(counts, "async", whole);
+  load("async");
+  remove(store_->directory().final_path(step_));
+}
+
+}  // namespace
+
+double AccessSpeed::seconds() const {
+  std::vector<double> totals;
+  for (const AccessRound& round : rounds) totals.push_back(round.total);
+  return median_of(totals);
+}
+
+const AccessSpeed& CheckpointBench::row(const std::string& access) const {
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const auto& r) { return r.access == access; });
+  CHOIR_CHECK(found != rows.end(), "no access {}", access);
+  return *found;
+}
+
+bool CheckpointBench::valid() const {
+  return !rows.empty() && std::all_of(rows.begin(), rows.end(), [](const AccessSpeed& row) {
+    return row.wrong == 0 && !row.rounds.empty();
+  });
+}
+
+std::vector<double> CheckpointBench::ratios(const std::string& over,
+                                            const std::string& under) const {
+  const AccessSpeed &a = row(over), &b = row(under);
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < std::min(a.rounds.size(), b.rounds.size()); ++i)
+    ratios.push_back(a.rounds[i].total / b.rounds[i].total);
+  return ratios;
+}
+
+double CheckpointBench::stall_floor() const {
+  return copy_rate > 0 ? 2 * static_cast<double>(most_of_a_rank) / copy_rate : 0;
+}
+
+CheckpointBench bench_checkpoint(Communicator& world, const CheckpointBenchCase& request) {
+  CHOIR_CHECK(request.device != nullptr && request.rounds > 0 && request.transfer_bytes > 0,
+              "{} rounds of {} bytes", request.rounds, request.transfer_bytes);
+  return Bench(world, request).run();
+}
+
+}  // namespace choir

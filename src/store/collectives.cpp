@@ -1,0 +1,62 @@
+#include "choir/store/collectives.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <thread>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/error.hpp"
+
+namespace choir {
+
+std::string attempt_together(Communicator& world, const std::function<void()>& action) {
+  try {
+    together(world, [&] {
+      try {
+        action();
+      } catch (const StorageError&) {
+        throw;
+      } catch (const std::exception& error) {
+        throw StorageError(error.what());
+      }
+    });
+  } catch (const StorageError& error) {
+    return error.hint().empty() ? error.what()
+                                : fmt::format("{} -> {}", error.what(), error.hint());
+  }
+  return {};
+}
+
+void share_text(Communicator& world, std::string& text) {
+  auto bytes = static_cast<std::int64_t>(text.size());
+  world.broadcast(&bytes, sizeof bytes, 0);
+  text.resize(static_cast<std::size_t>(bytes));
+  if (bytes > 0) world.broadcast(text.data(), text.size(), 0);
+}
+
+void exclusive_or(Communicator& world, std::vector<std::uint32_t>& values) {
+  if (values.empty() || world.size() == 1) return;
+  const std::size_t bytes = values.size() * sizeof(std::uint32_t);
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<std::int64_t> counts(ranks, static_cast<std::int64_t>(bytes)), offsets(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * bytes);
+  std::vector<std::uint32_t> all(world.rank() == 0 ? ranks * values.size() : 0);
+  world.gather(values.data(), bytes, all.data(), counts.data(), offsets.data(), 0);
+  if (world.rank() == 0) {
+    values.assign(values.size(), 0);
+    for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] ^= all[i];
+  }
+  world.broadcast(values.data(), bytes, 0);
+}
+
+void patient_barrier(Communicator& world) {
+  if (world.size() == 1) return;
+  constexpr auto kPause = std::chrono::microseconds(500);
+  std::int64_t nothing = 0;
+  CommRequest& request = world.start_all_reduce(&nothing, 1, DType::i64, ReduceOp::sum);
+  while (!request.test()) std::this_thread::sleep_for(kPause);
+  request.wait();
+}
+
+}  // namespace choir

@@ -1,0 +1,289 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "choir/core/error.hpp"
+#include "choir/store/gguf/gguf.hpp"
+#include "src/store/file_window.hpp"
+#include "src/store/gguf/gguf_format.hpp"
+
+namespace choir {
+namespace {
+
+using namespace gguf;
+
+constexpr std::int64_t kLongestKey = 65535;
+constexpr std::int64_t kMostPairs = 4096, kMostTensors = 1 << 20;
+
+/// Reads the header front to back. Whatever a length claims, no more memory is taken than the file
+/// has bytes.
+class Cursor {
+ public:
+  explicit Cursor(const FileWindow& file) : file_(file) {}
+
+  std::int64_t at() const { return at_; }
+  std::int64_t left() const { return file_.bytes() - at_; }
+
+  void take(void* to, std::int64_t bytes) {
+    if (bytes > left()) refuse(fmt::format("ends in its header, at byte {}", file_.bytes()));
+    if (at_ < buffer_at_ || at_ + bytes > buffer_at_ + std::ssize(buffer_)) fill(bytes);
+    std::memcpy(to, buffer_.data() + (at_ - buffer_at_), static_cast<std::size_t>(bytes));
+    at_ += bytes;
+  }
+  template <class T>
+  T number() {
+    T value;
+    take(&value, sizeof value);
+    return value;
+  }
+  /// A count of things of at least `least` bytes each, of which the rest of the file must have
+  /// room.
+  std::int64_t count(std::int64_t least, std::int64_t most, const char* what) {
+    const auto n = number<std::uint64_t>();
+    if (n > static_cast<std::uint64_t>(std::min(most, left() / least)))
+      refuse(fmt::format("claims {} {}", n, what));
+    return static_cast<std::int64_t>(n);
+  }
+  std::string text(std::int64_t longest, const char* what) {
+    std::string text(static_cast<std::size_t>(count(1, longest, what)), '\0');
+    take(text.data(), std::ssize(text));
+    return text;
+  }
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw StorageError(fmt::format("'{}' {}", file_.name(), why),
+                       "was it copied or downloaded completely?");
+  }
+
+ private:
+  void fill(std::int64_t bytes) {
+    constexpr std::int64_t kBuffer = 1 << 16;
+    buffer_at_ = at_;
+    buffer_.resize(static_cast<std::size_t>(std::min(std::max(bytes, kBuffer), left())));
+    file_.read_at(buffer_.data(), std::ssize(buffer_), at_);
+  }
+
+  const FileWindow& file_;
+  std::int64_t at_ = 0, buffer_at_ = 0;
+  std::vector<char> buffer_;
+};
+
+bool take_bool(Cursor& from) {
+  const auto byte = from.number<std::uint8_t>();
+  if (byte > 1) from.refuse(fmt::format("has the truth value {}", byte));
+  return byte == 1;
+}
+
+template <class T>
+T take_value(Cursor& from) {
+  if constexpr (std::is_same_v<T, bool>)
+    return take_bool(from);
+  else if constexpr (std::is_same_v<T, std::string>)
+    return from.text(from.left(), "bytes in a text");
+  else
+    return from.number<T>();
+}
+
+template <class T>
+std::vector<T> take_list(Cursor& from) {
+  constexpr std::int64_t kLeast = std::is_same_v<T, std::string> ? 8 : sizeof(T);
+  const std::int64_t n = from.count(kLeast, from.left(), "items in an array");
+  std::vector<T> items;
+  items.reserve(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) items.push_back(take_value<T>(from));
+  return items;
+}
+
+GgufArray take_array(Cursor& from) {
+  switch (const auto type = from.number<std::uint32_t>(); type) {
+    case 0:
+      return take_list<std::uint8_t>(from);
+    case 1:
+      return take_list<std::int8_t>(from);
+    case 2:
+      return take_list<std::uint16_t>(from);
+    case 3:
+      return take_list<std::int16_t>(from);
+    case 4:
+      return take_list<std::uint32_t>(from);
+    case 5:
+      return take_list<std::int32_t>(from);
+    case 6:
+      return take_list<float>(from);
+    case 7:
+      return take_list<bool>(from);
+    case kStringType:
+      return take_list<std::string>(from);
+    case kArrayType:
+      from.refuse("has an array of arrays, which are not read");
+    case 10:
+      return take_list<std::uint64_t>(from);
+    case 11:
+      return take_list<std::int64_t>(from);
+    case 12:
+      return take_list<double>(from);
+    default:
+      from.refuse(fmt::format("has an array of the unknown type {}", type));
+  }
+}
+
+GgufValue take_pair_value(Cursor& from, const std::string& key) {
+  switch (const auto type = from.number<std::uint32_t>(); type) {
+    case 0:
+      return take_value<std::uint8_t>(from);
+    case 1:
+      return take_value<std::int8_t>(from);
+    case 2:
+      return take_value<std::uint16_t>(from);
+    case 3:
+      return take_value<std::int16_t>(from);
+    case 4:
+      return take_value<std::uint32_t>(from);
+    case 5:
+      return take_value<std::int32_t>(from);
+    case 6:
+      return take_value<float>(from);
+    case 7:
+      return take_value<bool>(from);
+    case kStringType:
+      return take_value<std::string>(from);
+    case kArrayType:
+      return take_array(from);
+    case 10:
+      return take_value<std::uint64_t>(from);
+    case 11:
+      return take_value<std::int64_t>(from);
+    case 12:
+      return take_value<double>(from);
+    default:
+      from.refuse(fmt::format("gives '{}' the unknown type {}", key, type));
+  }
+}
+
+GgufMetadata take_metadata(Cursor& from, std::int64_t pairs) {
+  GgufMetadata metadata;
+  std::set<std::string> keys;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    std::string key = from.text(kLongestKey, "bytes in a key");
+    if (!keys.insert(key).second) from.refuse("has the key '" + key + "' twice");
+    GgufValue value = take_pair_value(from, key);
+    metadata.add(std::move(key), std::move(value));
+  }
+  return metadata;
+}
+
+struct Record {
+  TensorEntry entry;
+  std::uint64_t offset = 0;  // in the data
+};
+
+Record take_record(Cursor& from, const std::string& path) {
+  Record record;
+  record.entry.name = from.text(kLongestName, "bytes in the name of a tensor");
+  const std::string what = fmt::format("tensor '{}' in '{}'", record.entry.name, path);
+  const auto dims = from.number<std::uint32_t>();
+  if (dims > kMostDims) throw StorageError(fmt::format("{} has {} dimensions", what, dims));
+  std::vector<std::int64_t> extents;
+  for (std::uint32_t dim = 0; dim < dims; ++dim) extents.push_back(from.number<std::int64_t>());
+  const auto type = from.number<std::uint32_t>();
+  const std::optional<Encoding> encoding = tensor_encoding(type);
+  if (!encoding)
+    throw StorageError(
+        fmt::format("{} is stored as {}, which is not read", what, tensor_type_name(type)),
+        "take a file of F32, F16, BF16, Q8_0, Q4_0 or Q4_1");
+  const std::int64_t row = extents.empty() ? 1 : extents.front();
+  if (row % block_elements(*encoding) != 0)
+    throw StorageError(fmt::format("{} has rows of {} elements, not whole blocks of {}", what, row,
+                                   name_of(*encoding)));
+  std::reverse(extents.begin(), extents.end());
+  record.entry.encoding = *encoding;
+  record.entry.shape = checked_shape(extents, *encoding, what);
+  record.offset = from.number<std::uint64_t>();
+  return record;
+}
+
+std::int64_t alignment_of(const GgufMetadata& metadata, const std::string& path) {
+  if (metadata.find(kAlignmentKey) == nullptr) return kAlignment;
+  const auto* alignment = metadata.get<std::uint32_t>(kAlignmentKey);
+  if (alignment == nullptr || !std::has_single_bit(*alignment) || *alignment > 65536)
+    throw StorageError(fmt::format("'{}' has a general.alignment that is no power of two", path));
+  return *alignment;
+}
+
+// Tensors lie behind each other in the order of the list, each padded.
+void require_packed(const std::vector<Record>& records, std::int64_t data_at,
+                    std::int64_t alignment, const FileWindow& file) {
+  std::int64_t next = 0, reached = 0;
+  for (const Record& record : records) {
+    if (record.offset != static_cast<std::uint64_t>(next))
+      throw StorageError(fmt::format("tensor '{}' in '{}' begins at byte {} of the data, not at {}",
+                                     record.entry.name, file.name(), record.offset, next));
+    reached = next + record.entry.bytes();
+    next = aligned(reached, alignment);
+    if (reached > file.bytes() - data_at)
+      throw StorageError(
+          fmt::format("tensor '{}' reaches byte {} of '{}', which has {}", record.entry.name,
+                      data_at + reached, file.name(), file.bytes()),
+          "was it copied or downloaded completely?");
+  }
+  if (!records.empty() && file.bytes() > data_at + next)
+    throw StorageError(fmt::format("'{}' has {} bytes behind its last tensor", file.name(),
+                                   file.bytes() - data_at - next));
+}
+
+}  // namespace
+
+struct GgufReader::State {
+  FileWindow file;
+  GgufMetadata metadata;
+  std::vector<std::int64_t> offsets;  // of the tensors, in the file
+};
+
+GgufReader::GgufReader(const std::string& path)
+    : TensorReader(path), state_(new State{FileWindow(path), {}, {}}) {
+  Cursor from(state_->file);
+  if (from.number<std::uint32_t>() != kMagic) from.refuse("is no GGUF file");
+  const auto version = from.number<std::uint32_t>();
+  if (version != 2 && version != kVersion)
+    throw StorageError(
+        version == std::uint32_t{kVersion} << 24
+            ? fmt::format("'{}' is a big-endian GGUF file", path)
+            : fmt::format("'{}' has version {} of GGUF; 2 and 3 are read", path, version),
+        "convert the model again with llama.cpp's tools");
+  const std::int64_t tensors = from.count(24, kMostTensors, "tensors");
+  const std::int64_t pairs = from.count(13, kMostPairs, "pairs of keys and values");
+  state_->metadata = take_metadata(from, pairs);
+  if (const auto* parts = state_->metadata.get<std::uint16_t>("split.count");
+      parts != nullptr && *parts > 1)
+    throw StorageError(fmt::format("'{}' is one of {} parts", path, *parts),
+                       "join them with llama-gguf-split --merge");
+  const std::int64_t alignment = alignment_of(state_->metadata, path);
+  std::vector<Record> records;
+  for (std::int64_t i = 0; i < tensors; ++i) records.push_back(take_record(from, path));
+  const std::int64_t data_at = aligned(from.at(), alignment);
+  require_packed(records, data_at, alignment, state_->file);
+  std::vector<TensorEntry> entries;
+  for (Record& record : records) {
+    state_->offsets.push_back(data_at + static_cast<std::int64_t>(record.offset));
+    entries.push_back(std::move(record.entry));
+  }
+  set_tensors(std::move(entries));
+}
+
+GgufReader::~GgufReader() = default;
+
+const GgufMetadata& GgufReader::metadata() const {
+  return state_->metadata;
+}
+
+void GgufReader::read_encoded(std::size_t index, std::int64_t first, std::int64_t count,
+                              std::byte* to) const {
+  const Encoding encoding = tensors()[index].encoding;
+  state_->file.read_at(to, encoded_bytes(encoding, count),
+                       state_->offsets[index] + encoded_bytes(encoding, first));
+}
+
+}  // namespace choir

@@ -1,0 +1,235 @@
+#include "choir/store/open.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <unordered_map>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/store/directory.hpp"
+#include "src/store/slab_io.hpp"
+#include "src/store/state_file.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kNamesShown = 5;
+
+/// For what every rank has found alike: one of them speaks.
+[[noreturn]] void throw_agreed(const Communicator& world, const std::string& what,
+                               const std::string& hint) {
+  StorageError error(what, hint);
+  error.set_agreed_ranks(world.size());
+  throw error;
+}
+
+/// "a, b, c (and 7 more)"
+std::string listed(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kNamesShown); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  if (names.size() > kNamesShown) text += fmt::format(" (and {} more)", names.size() - kNamesShown);
+  return text;
+}
+
+/// Adds up this rank's bytes for the caller's progress line.
+ByteProgress counted(const PhaseProgress& progress, const char* phase, std::int64_t total) {
+  if (!progress) return {};
+  return [&progress, phase, total, done = std::int64_t{0}](std::int64_t bytes) mutable {
+    done += bytes;
+    progress(phase, done, total);
+  };
+}
+
+/// Rank 0: HDF5's own bytes must be as written before the library is let near them.
+std::string read_meta_of(const std::string& path, const Manifest& manifest) {
+  const std::string state = path + "/" + kStateName;
+  const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
+  const auto crcs = structure_crcs(File(state, File::Mode::read), regions);
+  if (crc_of_structure(regions, crcs) != manifest.structure_crc32c)
+    throw StorageError("HDF5's own part of " + state + " is damaged");
+  return read_state_meta(state);
+}
+
+/// Collective. Fills `found` or returns the reason why not.
+std::string examine(const std::string& path, Communicator& world, Verify verify,
+                    const PhaseProgress& progress, Checkpoint& found) {
+  std::string manifest, meta;
+  std::string reason = attempt_together(world, [&] {
+    if (world.rank() != 0) return;
+    const Manifest read = read_manifest(path);
+    meta = read_meta_of(path, read);
+    manifest = read.to_text();
+  });
+  if (!reason.empty()) return reason;
+  share_text(world, manifest);
+  share_text(world, meta);
+  found.path = path;
+  found.manifest = Manifest::parse(manifest);
+  found.json = meta;
+  if (verify == Verify::sizes) return {};
+  try {
+    return verify_checkpoint(path, found.manifest, world, progress).damage;
+  } catch (const StorageError& error) {
+    return error.what();
+  }
+}
+
+/// Collective: rank 0's list.
+std::vector<std::int64_t> shared_steps(const std::string& folder, Communicator& world) {
+  std::vector<std::int64_t> steps;
+  together(world, [&] {
+    if (world.rank() == 0) steps = CheckpointDirectory(folder).steps();
+  });
+  auto count = static_cast<std::int64_t>(steps.size());
+  world.broadcast(&count, sizeof count, 0);
+  steps.resize(static_cast<std::size_t>(count));
+  if (count > 0) world.broadcast(steps.data(), steps.size() * sizeof(std::int64_t), 0);
+  return steps;
+}
+
+/// The problems of loading `tensors`, as one error. Local and the same on every rank.
+void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                      const std::string& scope) {
+  std::unordered_map<std::string_view, const TensorRecord*> unclaimed;
+  for (const TensorRecord& record : checkpoint.manifest.tensors)
+    unclaimed.emplace(record.name, &record);
+  std::vector<std::string> missing, different, extra;
+  for (const StoredTensor& tensor : tensors) {
+    const auto at = unclaimed.find(tensor.name);
+    if (at == unclaimed.end()) {
+      missing.push_back(tensor.name);
+      continue;
+    }
+    const TensorRecord& record = *at->second;
+    if (record.shape != tensor.shape || record.dtype != tensor.dtype)
+      different.push_back(fmt::format("{} is stored as {} {} and wanted as {} {}", tensor.name,
+                                      name_of(record.dtype), to_string(record.shape),
+                                      name_of(tensor.dtype), to_string(tensor.shape)));
+    unclaimed.erase(at);
+  }
+  for (const TensorRecord& record : checkpoint.manifest.tensors)
+    if (unclaimed.contains(record.name) && record.name.starts_with(scope))
+      extra.push_back(record.name);
+  if (missing.empty() && different.empty() && extra.empty()) return;
+  std::string what = checkpoint.path + " does not fit:";
+  if (!different.empty()) what += " " + listed(different) + ";";
+  if (!missing.empty()) what += " not in the checkpoint: " + listed(missing) + ";";
+  if (!extra.empty()) what += " in the checkpoint but not wanted: " + listed(extra) + ";";
+  what.pop_back();
+  throw StorageError(what,
+                     "use the deck it was saved with (choir inspect shows it), or another run.dir");
+}
+
+}  // namespace
+
+Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
+                               Communicator& world, const PhaseProgress& progress) {
+  const auto regions = regions_of(manifest.tensors, manifest.state_bytes);
+  const std::int64_t part = manifest.state_bytes / world.size() + 1;
+  const std::int64_t first = std::min(part * world.rank(), manifest.state_bytes);
+  const std::int64_t last = std::min(first + part, manifest.state_bytes);
+  std::vector<std::uint32_t> crcs;
+  together(world, [&] {
+    const File file(path + "/" + kStateName, File::Mode::read);
+    crcs = crc_shares(file, regions, first, last, counted(progress, "verify", last - first));
+  });
+  exclusive_or(world, crcs);
+  Verification result{std::vector<bool>(manifest.tensors.size(), true), {}};
+  std::vector<std::string> damaged;
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].tensor < 0) continue;
+    const auto index = static_cast<std::size_t>(regions[i].tensor);
+    const TensorRecord& record = manifest.tensors[index];
+    if (crcs[i] == record.crc32c) continue;
+    result.tensor_good[index] = false;
+    damaged.push_back(fmt::format("tensor {} (crc32c {:08x}, the manifest says {:08x})",
+                                  record.name, crcs[i], record.crc32c));
+  }
+  if (crc_of_structure(regions, crcs) != manifest.structure_crc32c)
+    damaged.push_back("HDF5's own part of the file");
+  if (damaged.empty() && crc_of_file(regions, crcs) != manifest.state_crc32c)
+    damaged.push_back("the file as a whole");
+  if (!damaged.empty()) result.damage = "damaged: " + listed(damaged);
+  return result;
+}
+
+std::optional<Checkpoint> find_newest_valid(const std::string& folder, Communicator& world,
+                                            Verify verify, const PhaseProgress& progress) {
+  const std::vector<std::int64_t> steps = shared_steps(folder, world);
+  std::vector<std::string> reasons;
+  for (const std::int64_t step : steps) {
+    Checkpoint found;
+    const std::string path = CheckpointDirectory(folder).final_path(step);
+    std::string reason = examine(path, world, verify, progress, found);
+    if (reason.empty() && found.manifest.step != step)
+      reason = fmt::format("its manifest is of step {}: it was copied or renamed; move it away",
+                           found.manifest.step);
+    if (reason.empty()) {
+      found.skipped = std::move(reasons);
+      return found;
+    }
+    reasons.push_back(step_name(step) + ": " + reason);
+  }
+  if (reasons.empty()) return std::nullopt;
+  std::string what = fmt::format("no checkpoint in {} can be used:", folder);
+  for (const std::string& reason : reasons) what += "\n  " + reason;
+  throw_agreed(world, what, "move them away to start from the beginning");
+}
+
+Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify verify,
+                           const PhaseProgress& progress) {
+  std::string folder;  // "" when `path` itself is the checkpoint
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    if (!fs::is_directory(path))
+      throw StorageError("no such directory: " + path, "give a checkpoint or a run directory");
+    const bool is_one = fs::exists(fs::path(path) / kManifestName) ||
+                        fs::exists(fs::path(path) / kStateName) ||
+                        step_of(fs::path(path).lexically_normal().filename().string()) >= 0;
+    if (is_one) return;
+    const fs::path inside = fs::path(path) / "checkpoints";
+    folder = fs::is_directory(inside) ? inside.string() : path;
+  });
+  share_text(world, folder);
+  if (!folder.empty()) {
+    auto found = find_newest_valid(folder, world, verify, progress);
+    if (found) return *std::move(found);
+    throw_agreed(world, "no checkpoint in " + folder,
+                 "a run saves one every checkpoint.interval steps");
+  }
+  Checkpoint found;
+  const std::string reason = examine(path, world, verify, progress, found);
+  if (!reason.empty())
+    throw_agreed(world, path + " cannot be used: " + reason, "choose another step of the same run");
+  return found;
+}
+
+void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                     Communicator& world, const std::string& scope, const PhaseProgress& progress) {
+  together(world, [&] { require_matching(checkpoint, tensors, scope); });
+  std::int64_t total = 0;
+  for (const StoredTensor& tensor : tensors)
+    for (const StoredPiece& piece : tensor.pieces)
+      total += piece.count * static_cast<std::int64_t>(size_of(tensor.dtype));
+  together(world, [&] {
+    if (total == 0) return;
+    const ByteProgress bytes = counted(progress, "load", total);
+    const File file(checkpoint.path + "/" + kStateName, File::Mode::read);
+    for (const StoredTensor& tensor : tensors) {
+      for (const StoredPiece& piece : tensor.pieces)
+        CHOIR_CHECK(piece.first >= 0 && piece.count >= 0 &&
+                        piece.first + piece.count <= tensor.shape.count(),
+                    "{}: piece {}+{} of {}", tensor.name, piece.first, piece.count,
+                    to_string(tensor.shape));
+      read_pieces(file, *checkpoint.manifest.find(tensor.name), tensor, bytes);
+    }
+  });
+}
+
+}  // namespace choir

@@ -1,0 +1,214 @@
+#include "src/store/slab_io.hpp"
+
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/crc32c.hpp"
+#include "choir/core/failure.hpp"
+#include "choir/core/regular_file.hpp"
+
+namespace choir {
+namespace {
+
+// Small enough to stay in the cache between its checksum and its copy, large enough to hide the
+// call.
+constexpr std::int64_t kHostChunk = 1 << 20;
+constexpr std::int64_t kDeviceChunk = 4 << 20;
+
+[[noreturn]] void fail(const std::string& doing, const std::string& path, int error) {
+  throw StorageError(fmt::format("cannot {} {}: {}", doing, path, std::strerror(error)),
+                     storage_cure(error));
+}
+
+std::uint32_t moved_on(std::uint32_t crc, std::int64_t bytes) {
+  return crc32c_combine(crc, 0, static_cast<std::uint64_t>(bytes));
+}
+
+/// Calls `action(host pointer, bytes, offset in the tensor)` on chunks of a piece.
+struct Chunks {
+  const StoredTensor& tensor;
+  std::int64_t width = static_cast<std::int64_t>(size_of(tensor.dtype));
+  bool staged = tensor.device != nullptr && !tensor.device->host_visible();
+  std::vector<char> staging{};
+
+  template <class Action>
+  void over(const StoredPiece& piece, Action&& action) {
+    const std::int64_t bytes = piece.count * width;
+    const std::int64_t step = staged ? kDeviceChunk : kHostChunk;
+    if (staged) staging.resize(static_cast<std::size_t>(std::min(step, kDeviceChunk)));
+    for (std::int64_t done = 0; done < bytes; done += step) {
+      const std::int64_t now = std::min(step, bytes - done);
+      char* own = static_cast<char*>(piece.data) + done;
+      action(own, staged ? staging.data() : own, now, piece.first * width + done);
+    }
+  }
+};
+
+}  // namespace
+
+File::File(const std::string& path, Mode mode) : path_(path) {
+  const int flags = mode == Mode::read    ? O_RDONLY
+                    : mode == Mode::write ? O_WRONLY
+                                          : O_WRONLY | O_CREAT | O_TRUNC;
+  // A pipe is opened without waiting for its other end, so that it can be refused.
+  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  if (descriptor_ < 0) fail(mode == Mode::create ? "make" : "open", path_, errno);
+  struct stat status {};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  const std::string kind = known ? unusual_kind(status.st_mode) : "";
+  if (kind.empty()) return;
+  ::close(descriptor_);
+  throw StorageError(fmt::format("{} is {}, not a file", path_, kind), "move it away");
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void File::close() {
+  const int closed = ::close(std::exchange(descriptor_, -1));
+  if (closed != 0 && errno != EINTR) fail("close", path_, errno);
+}
+
+std::int64_t File::bytes() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) fail("look at", path_, errno);
+  return status.st_size;
+}
+
+void File::write_at(const void* data, std::int64_t bytes, std::int64_t offset) const {
+  const char* from = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(descriptor_, from, static_cast<std::size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail("write", path_, n < 0 ? errno : EIO);
+    from += n, offset += n, bytes -= n;
+  }
+}
+
+void File::read_at(void* data, std::int64_t bytes, std::int64_t offset) const {
+  char* to = static_cast<char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pread(descriptor_, to, static_cast<std::size_t>(bytes), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail("read", path_, errno);
+    if (n == 0) throw StorageError(fmt::format("{} ends at byte {}", path_, offset));
+    to += n, offset += n, bytes -= n;
+  }
+}
+
+void File::reserve(std::int64_t bytes) const {
+  if (bytes <= 0) return;
+  int error = 0;
+  do {
+    error = ::fallocate(descriptor_, 0, 0, bytes) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  struct statvfs space {};
+  const bool known = ::fstatvfs(descriptor_, &space) == 0;
+  const double free_bytes = known ? static_cast<double>(space.f_bavail) * space.f_frsize : 0;
+  if ((error == EOPNOTSUPP || error == ENOSYS) && known)
+    error = free_bytes < static_cast<double>(bytes) ? ENOSPC : 0;
+  if (error == 0) return;
+  fail(fmt::format("reserve {} ({} free) for", format_bytes(static_cast<double>(bytes)),
+                   format_bytes(free_bytes)),
+       path_, error);
+}
+
+void File::sync() const {
+  int result = 0;
+  do {
+    result = ::fsync(descriptor_);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fail("bring to the disk", path_, errno);
+}
+
+void File::forget() const {
+  ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+double File::resident_share() const {
+  const auto size = static_cast<std::size_t>(bytes());
+  if (size == 0) return 0;
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor_, 0);
+  if (mapped == MAP_FAILED) fail("map", path_, errno);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> resident((size + page - 1) / page);
+  const bool known = ::mincore(mapped, size, resident.data()) == 0;
+  ::munmap(mapped, size);
+  const auto there = std::count_if(resident.begin(), resident.end(), [](auto b) { return b & 1u; });
+  return known ? static_cast<double>(there) / static_cast<double>(resident.size()) : 1;
+}
+
+std::uint32_t write_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+                           const ByteProgress& progress) {
+  Chunks chunks{tensor};
+  const std::int64_t total = record.bytes();
+  std::uint32_t share = 0;
+  for (const StoredPiece& piece : tensor.pieces) {
+    std::uint32_t crc = 0;
+    chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
+      if (host != own) tensor.device->copy_to_host(host, own, static_cast<std::size_t>(bytes));
+      crc = crc32c(host, static_cast<std::size_t>(bytes), crc);
+      file.write_at(host, bytes, record.offset + at);
+      if (progress) progress(bytes);
+    });
+    const std::int64_t end = (piece.first + piece.count) * chunks.width;
+    if (piece.count > 0) share ^= moved_on(crc, total - end);
+  }
+  return share;
+}
+
+void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+                 const ByteProgress& progress) {
+  Chunks chunks{tensor};
+  for (const StoredPiece& piece : tensor.pieces)
+    chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {
+      file.read_at(host, bytes, record.offset + at);
+      if (host != own) tensor.device->copy_from_host(own, host, static_cast<std::size_t>(bytes));
+      if (progress) progress(bytes);
+    });
+}
+
+std::vector<std::uint32_t> crc_shares(const File& file, const std::vector<FileRegion>& regions,
+                                      std::int64_t first, std::int64_t last,
+                                      const ByteProgress& progress) {
+  std::vector<char> chunk(static_cast<std::size_t>(kHostChunk));
+  std::vector<std::uint32_t> shares(regions.size(), 0);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    const FileRegion& region = regions[i];
+    const std::int64_t from = std::max(first, region.offset);
+    const std::int64_t to = std::min(last, region.offset + region.bytes);
+    std::uint32_t crc = 0;
+    for (std::int64_t at = from; at < to; at += kHostChunk) {
+      const std::int64_t bytes = std::min(kHostChunk, to - at);
+      file.read_at(chunk.data(), bytes, at);
+      crc = crc32c(chunk.data(), static_cast<std::size_t>(bytes), crc);
+      if (progress) progress(bytes);
+    }
+    if (to > from) shares[i] = moved_on(crc, region.offset + region.bytes - to);
+  }
+  return shares;
+}
+
+std::vector<std::uint32_t> structure_crcs(const File& file,
+                                          const std::vector<FileRegion>& regions) {
+  std::vector<std::uint32_t> crcs(regions.size(), 0);
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    if (regions[i].tensor >= 0) continue;
+    const std::int64_t end = regions[i].offset + regions[i].bytes;
+    crcs[i] = crc_shares(file, {regions[i]}, regions[i].offset, end, {})[0];
+  }
+  return crcs;
+}
+
+}  // namespace choir

@@ -1,0 +1,146 @@
+#include "src/store/torch/tar_directory.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+
+#include "choir/core/error.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kMostRecords = 1 << 20;  // bytes of the names that come in front of a member
+constexpr std::size_t kMostMembers = 1 << 16;
+
+[[noreturn]] void refuse(const FileWindow& archive, const std::string& why) {
+  throw StorageError(fmt::format("the archive '{}' {}", archive.name(), why),
+                     "was it copied or downloaded completely?");
+}
+
+std::string text_field(const std::string& header, std::size_t at, std::size_t size) {
+  const std::string field = header.substr(at, size);
+  return field.substr(0, field.find('\0'));
+}
+
+// Octal digits, or, with the highest bit set, the number itself, highest byte first.
+std::optional<std::int64_t> number_field(const std::string& header, std::size_t at,
+                                         std::size_t size) {
+  std::uint64_t value = 0;
+  if ((static_cast<unsigned char>(header[at]) & 0x80u) != 0) {
+    for (std::size_t i = 0; i < size; ++i) {
+      const auto byte = static_cast<unsigned char>(header[at + i]);
+      if (value >> 54 != 0) return {};
+      value = value << 8 | (i == 0 ? byte & 0x7fu : byte);
+    }
+    return static_cast<std::int64_t>(value);
+  }
+  std::string digits = text_field(header, at, size);
+  digits.erase(0, std::min(digits.find_first_not_of(' '), digits.size()));
+  digits.resize(std::min(digits.find(' '), digits.size()));
+  const auto [stop, failed] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, 8);
+  if (stop != digits.data() + digits.size() || (failed != std::errc() && !digits.empty()))
+    return {};
+  return static_cast<std::int64_t>(value & ~(std::uint64_t{1} << 63));
+}
+
+bool sum_agrees(const std::string& header) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < header.size(); ++i)
+    sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
+  return number_field(header, 148, 8) == sum;
+}
+
+/// What pax and GNU records say of the member behind them.
+struct Overrides {
+  std::optional<std::string> name;
+  std::optional<std::int64_t> bytes;
+};
+
+// "27 path=./model_config.yaml\n": the length counts the whole record.
+void read_pax(std::string_view records, Overrides& overrides, const FileWindow& archive) {
+  while (!records.empty()) {
+    std::size_t length = 0;
+    const char* end = records.data() + records.size();
+    const auto [stop, failed] = std::from_chars(records.data(), end, length);
+    const auto digits = static_cast<std::size_t>(stop - records.data());
+    if (failed != std::errc() || length <= digits + 1 || length > records.size() ||
+        records[digits] != ' ' || records[length - 1] != '\n')
+      refuse(archive, "has a damaged extended header");
+    const std::string_view record = records.substr(digits + 1, length - digits - 2);
+    records.remove_prefix(length);
+    const std::size_t equals = record.find('=');
+    if (equals == std::string_view::npos) refuse(archive, "has a damaged extended header");
+    const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
+    if (key == "path") overrides.name = std::string(value);
+    if (key == "linkpath") refuse(archive, "has a link, which is not followed");
+    if (key == "size") {
+      std::int64_t bytes = 0;
+      const auto [last, wrong] = std::from_chars(value.data(), value.data() + value.size(), bytes);
+      if (wrong != std::errc() || last != value.data() + value.size() || bytes < 0)
+        refuse(archive, "has a damaged size");
+      overrides.bytes = bytes;
+    }
+  }
+}
+
+std::string plain_name(std::string name, const FileWindow& archive) {
+  while (name.starts_with("./")) name.erase(0, 2);
+  const bool climbs = name == ".." || name.starts_with("../") || name.ends_with("/..") ||
+                      name.find("/../") != std::string::npos;
+  if (name.starts_with('/') || climbs || name.find('\0') != std::string::npos)
+    refuse(archive, fmt::format("has a member with the path '{}'", name));
+  return name;
+}
+
+}  // namespace
+
+TarDirectory::TarDirectory(const FileWindow& archive) {
+  std::set<std::string> names;
+  Overrides overrides;
+  for (std::int64_t at = 0; at + kBlock <= archive.bytes();) {
+    const std::string header = archive.text_at(at, kBlock);
+    if (header.find_first_not_of('\0') == std::string::npos) break;  // the end
+    if (!sum_agrees(header)) refuse(archive, fmt::format("has a damaged header at byte {}", at));
+    const char type = header[156];
+    std::optional<std::int64_t> bytes = number_field(header, 124, 12);
+    const bool describes_next = type == 'x' || type == 'g' || type == 'L';
+    if (!describes_next && overrides.bytes) bytes = overrides.bytes;
+    const std::int64_t data = at + kBlock;
+    if (!bytes || *bytes > archive.bytes() - data)
+      refuse(archive, fmt::format("ends inside of the member at byte {}", at));
+    at = data + (*bytes + kBlock - 1) / kBlock * kBlock;
+    if (describes_next) {
+      if (*bytes > kMostRecords) refuse(archive, "has an extended header of too many bytes");
+      const std::string records = archive.text_at(data, *bytes);
+      if (type == 'x') read_pax(records, overrides, archive);
+      if (type == 'L') overrides.name = records.substr(0, records.find('\0'));
+      continue;
+    }
+    const bool ustar = header.compare(257, 5, "ustar") == 0 && header[262] == '\0';
+    const std::string prefix = ustar ? text_field(header, 345, 155) : std::string();
+    std::string name = text_field(header, 0, 100);
+    if (!prefix.empty()) name = prefix + "/" + name;
+    name = plain_name(overrides.name.value_or(name), archive);
+    overrides = {};
+    if (type == '5') continue;  // a folder
+    if (type != '0' && type != '\0')
+      refuse(archive, fmt::format("has the member '{}' that is a link or a device", name));
+    if (!names.insert(name).second) refuse(archive, fmt::format("has two members '{}'", name));
+    if (members_.size() == kMostMembers) refuse(archive, "has too many members");
+    members_.push_back({name, data, *bytes});
+  }
+  if (members_.empty()) refuse(archive, "holds no files");
+}
+
+const TarMember* TarDirectory::find(std::string_view name) const {
+  const auto found = std::find_if(members_.begin(), members_.end(),
+                                  [&](const TarMember& member) { return member.name == name; });
+  return found == members_.end() ? nullptr : &*found;
+}
+
+}  // namespace choir

@@ -1,0 +1,69 @@
+#include "choir/store/weights/open_weights.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+
+#include "choir/core/error.hpp"
+#include "choir/core/file_kind.hpp"
+#include "choir/store/gguf/gguf.hpp"
+#include "choir/store/llmc/llmc_model.hpp"
+#include "choir/store/safetensors/safetensors.hpp"
+#include "choir/store/torch/nemo_archive.hpp"
+#include "choir/store/torch/torch_checkpoint.hpp"
+#include "src/store/file_window.hpp"
+
+namespace choir {
+namespace {
+
+// In this order: the safe format first, where a folder has both.
+constexpr std::array<const char*, 5> kNames{"model.safetensors", "model.safetensors.index.json",
+                                            "adapter_model.safetensors", "pytorch_model.bin",
+                                            "adapter_model.bin"};
+
+std::string file_in(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) return path;
+  for (const char* name : kNames)
+    if (const fs::path file = fs::path(path) / name; fs::exists(file, ignored))
+      return file.string();
+  std::string hint = "name the file itself";
+  if (fs::exists(fs::path(path) / "pytorch_model.bin.index.json", ignored))
+    hint = "it has shards of torch.save: save the model again as safetensors";
+  if (fs::is_directory(fs::path(path) / "weights", ignored))
+    hint = "it looks like the sharded format of NeMo 2: export it as one .nemo file";
+  throw StorageError(fmt::format("the folder '{}' has no weights under a name that is known", path),
+                     hint);
+}
+
+}  // namespace
+
+std::unique_ptr<TensorReader> open_weights(const std::string& path) {
+  const std::string name = file_in(path);
+  if (name.ends_with(".json")) return std::make_unique<SafetensorsReader>(name);
+  const FileWindow file(name);
+  const auto there = std::min<std::int64_t>(file.bytes(), kFileKindBytes);
+  switch (const FileKind kind = file_kind(file.text_at(0, there)); kind) {
+    case FileKind::safetensors:
+      return std::make_unique<SafetensorsReader>(name);
+    case FileKind::gguf:
+      return std::make_unique<GgufReader>(name);
+    case FileKind::zip:
+    case FileKind::torch_legacy:
+      return std::make_unique<TorchCheckpoint>(name);
+    case FileKind::tar:
+    case FileKind::gzip:
+      return NemoArchive(name).open_weights();
+    case FileKind::llmc_model:
+      return std::make_unique<LlmcReader>(name);
+    default:
+      throw StorageError(
+          fmt::format("'{}' is {}, and holds no weights that are read", name, describe(kind)),
+          "safetensors, GGUF, torch.save's, .nemo and llm.c's GPT-2 models are read");
+  }
+}
+
+}  // namespace choir

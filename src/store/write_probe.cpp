@@ -1,0 +1,56 @@
+#include "choir/store/write_probe.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/philox.hpp"
+#include "choir/store/collectives.hpp"
+#include "src/store/slab_io.hpp"
+
+namespace choir {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::int64_t kChunk = 1 << 20;
+
+/// No zeros: a file system may have a way with them.
+std::vector<std::uint32_t> noise() {
+  const PhiloxKey key = philox_key(1, "checkpoint.probe");
+  std::vector<std::uint32_t> words(kChunk / sizeof(std::uint32_t));
+  for (std::size_t i = 0; i < words.size(); i += 4) {
+    const PhiloxBlock block = philox(key, {static_cast<std::uint32_t>(i), 0, 0, 0});
+    std::copy(block.begin(), block.end(), words.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return words;
+}
+
+}  // namespace
+
+double probe_write_rate(Communicator& world, const std::string& folder, std::int64_t bytes) {
+  std::error_code ignored;
+  const fs::path at =
+      fs::exists(folder, ignored) ? fs::path(folder) : fs::path(folder).parent_path();
+  const std::string path = (at / fmt::format(".write_probe_{}", world.rank())).string();
+  const std::vector<std::uint32_t> words = noise();
+  double seconds = 0;
+  world.barrier();
+  const std::string reason = attempt_together(world, [&] {
+    const double start = now_seconds();
+    File file(path, File::Mode::create);
+    for (std::int64_t done = 0; done < bytes; done += kChunk)
+      file.write_at(words.data(), std::min(kChunk, bytes - done), done);
+    file.sync();
+    file.close();
+    seconds = now_seconds() - start;
+  });
+  fs::remove(path, ignored);
+  world.all_reduce(&seconds, 1, DType::f64, ReduceOp::max);
+  if (!reason.empty() || seconds <= 0) return 0;
+  return static_cast<double>(bytes) * world.size() / seconds;
+}
+
+}  // namespace choir

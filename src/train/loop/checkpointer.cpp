@@ -1,0 +1,251 @@
+#include "choir/train/loop/checkpointer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/store/write_probe.hpp"
+#include "choir/train/loop/weight_check.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kKeepAll = std::numeric_limits<int>::max();
+constexpr double kProbeBytes = 32 << 20;  // of a rank: what a disk takes before saves are known
+constexpr double kWorthALine = 0.05;      // seconds
+
+Retention retention_of(const Deck& deck) {
+  return {.keep_last = deck.checkpoint.keep > 0 ? deck.checkpoint.keep : kKeepAll,
+          .keep_every = deck.checkpoint.keep_every,
+          .keep_best = deck.checkpoint.best};
+}
+
+/// Keeps what it reads: a thread may outlive the run that gave up on it.
+FaultHook hook_of(const Faults& faults, const std::shared_ptr<std::int64_t>& saving) {
+  const FaultHook hook = faults.in_save(*saving);
+  if (!hook) return {};
+  return [hook, saving](const char* instant) { hook(instant); };
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
+                           Progress& progress, const Faults& faults, Logger& log, Options options)
+    : deck_(deck),
+      engine_(engine),
+      progress_(progress),
+      log_(log),
+      options_(std::move(options)),
+      store_(folder, engine.mesh().world(),
+             {.retention = retention_of(deck),
+              .fault = hook_of(faults, saving_),
+              .progress =
+                  [this](const char* phase, std::int64_t done, std::int64_t total) {
+                    if (done == 0 || !progress_line_ || phase != phase_) {
+                      phase_ = phase;
+                      progress_line_.emplace(log_, std::string("checkpoint, ") + phase);
+                    }
+                    progress_line_->at(done, total);
+                  }}),
+      schedule_(deck.checkpoint, engine.mesh().nodes()) {
+  for (const StoredTensor& tensor : tensors_to_save(engine, progress))
+    bytes_ +=
+        static_cast<double>(tensor.shape.count()) * static_cast<double>(size_of(tensor.dtype));
+  expected_ = expected_first_save(bytes_, engine.mesh().nodes(), 0);
+  if (options_.async)
+    saver_ = std::make_unique<BackgroundSaver>(
+        folder, engine.mesh().world(), engine.instance().device(), options_.snapshot_bytes,
+        StoreOptions{.retention = retention_of(deck), .fault = hook_of(faults, saving_)});
+}
+
+Checkpointer::~Checkpointer() {
+  if (!saver_ || !saver_->pending() || !saver_->settle()) return;
+  try {
+    report(saver_->wait());
+  } catch (const std::exception& error) {
+    log_.error("the checkpoint in flight: {}", error.what());
+  }
+}
+
+void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
+  progress_.data = meta.data;
+  const double start = now_seconds();
+  store_.load(found, tensors_to_load(engine_, progress_));
+  engine_.instance().publish();
+  engine_.resume(progress_.update_state());
+  last_path_ = found.path;
+  log_.info("resumed from {} (step {}, {})", found.path, progress_.step,
+            format_duration(now_seconds() - start));
+}
+
+std::int64_t Checkpointer::newest_step() const {
+  const std::vector<std::int64_t> steps = store_.list();
+  return steps.empty() ? 0 : steps.front();
+}
+
+void Checkpointer::begin() {
+  const double walltime = deck_.run.walltime;
+  if (walltime > 0) {
+    Communicator& world = engine_.mesh().world();
+    const double share = std::min(kProbeBytes, std::ceil(bytes_ / world.size()));
+    const double rate =
+        probe_write_rate(world, store_.directory().path(), static_cast<std::int64_t>(share));
+    expected_ = expected_first_save(bytes_, engine_.mesh().nodes(), rate);
+    log_.info("run.walltime: the first save, of {}, is given {} (the file system took {}/s)",
+              format_bytes(bytes_), format_duration(expected_), format_bytes(rate));
+    const std::string problem = short_walltime(expected_, deck_.run.walltime_margin, walltime);
+    if (!problem.empty() && world.rank() == 0) log_.warn("{}", problem);
+  }
+  schedule_.begin(progress_.step, measure_early(expected_, walltime));
+}
+
+double Checkpointer::expected_save() const {
+  if (slowest_ > 0) return slowest_;
+  return schedule_.early(progress_.step) ? 0 : expected_;
+}
+
+CheckpointMeta Checkpointer::meta_of(const std::string& json, std::optional<double> metric) const {
+  return {.step = progress_.step,
+          .json = json,
+          .metric = metric,
+          .deck_hash = deck_digest(deck_),
+          .layout = engine_.mesh().layout().to_string()};
+}
+
+void Checkpointer::save(const std::string& meta_json, std::optional<double> metric,
+                        double step_seconds) {
+  drain();
+  const double drained = now_seconds();
+  const CheckpointMeta meta = meta_of(meta_json, metric);
+  last_ = false;
+  const bool early = schedule_.early(progress_.step);
+  if (saver_ && !early) {
+    save_aside(meta, step_seconds, drained);
+  } else {
+    check_weights(engine_, progress_.step);
+    save_here(meta, false);
+  }
+  seconds_ += now_seconds() - drained;
+  // A save that was waited for to be measured says nothing about what others cost.
+  if (!saver_) say_schedule(step_seconds);
+}
+
+void Checkpointer::save_aside(const CheckpointMeta& meta, double step_seconds, double since) {
+  const bool aside = reads_weights_aside(engine_);
+  if (!aside) check_weights(engine_, progress_.step);
+  *saving_ = progress_.step;
+  drain_ = 0;
+  step_seconds_ = step_seconds;
+  saver_->start(meta, tensors_to_save(engine_, progress_),
+                aside ? weight_check_of_save(engine_) : SaveCheck{});
+  engine_.before_update([this](const Stream& stream) { before_update(stream); });
+  stall_ = now_seconds() - since;
+}
+
+/// Inside the step after the save, on every rank.
+void Checkpointer::before_update(const Stream& stream) {
+  const double start = now_seconds();
+  if (options_.enter) options_.enter("copying the state");
+  if (saver_->copied() != nullptr) stream.wait(*saver_->copied());
+  const std::string refusal = saver_->await_copied();
+  const double waited = now_seconds() - start;
+  stall_ += waited;
+  seconds_ += waited;
+  if (!refusal.empty()) {
+    last_ = true;
+    report(saver_->wait());
+    check_weights(engine_, *saving_);  // knows more, and throws
+    NumericError error(fmt::format("step {}: {}", *saving_, refusal), "continue without that node");
+    error.set_agreed_ranks(engine_.mesh().world().size());
+    throw error;
+  }
+  log_.info("step {}: saving in background (paused {})", *saving_, format_duration(stall_));
+  say_schedule(step_seconds_);
+}
+
+bool Checkpointer::save_last(const std::string& meta_json, std::optional<double> metric) {
+  drain();
+  const double start = now_seconds();
+  last_ = true;
+  check_weights(engine_, progress_.step);
+  const bool saved = save_here(meta_of(meta_json, metric), true);
+  seconds_ += now_seconds() - start;
+  return saved;
+}
+
+/// Waits. By the thread that makes the others, if there is one: it alone lays files out.
+bool Checkpointer::save_here(const CheckpointMeta& meta, bool last) {
+  *saving_ = meta.step;
+  last_ = last;
+  drain_ = 0;
+  const double start = now_seconds();
+  const std::vector<StoredTensor> tensors = tensors_to_save(engine_, progress_);
+  SaveResult result;
+  if (saver_) {
+    saver_->start_in_place(meta, tensors);
+    result = saver_->wait();
+  } else {
+    result = store_.save(meta, tensors);
+  }
+  stall_ = now_seconds() - start;
+  return report(result);
+}
+
+void Checkpointer::poll() {
+  if (!saver_ || !saver_->pending()) return;
+  if (const auto result = saver_->poll()) report(*result);
+}
+
+void Checkpointer::drain() {
+  if (!saver_ || !saver_->pending()) return;
+  const double start = now_seconds();
+  const SaveResult result = saver_->wait();
+  drain_ = now_seconds() - start;
+  seconds_ += drain_;
+  if (drain_ > kWorthALine)
+    log_.info("step {}: waited {} for the save of step {}", progress_.step, format_duration(drain_),
+              *saving_);
+  report(result);
+}
+
+bool Checkpointer::report(const SaveResult& result) {
+  slowest_ = std::max(slowest_, result.seconds);
+  const bool speaks = engine_.mesh().rank() == 0;
+  if (options_.record && speaks)
+    options_.record(fmt::format(
+        "{{\"event\":\"save\",\"step\":{},\"saved\":{},\"async\":{},\"bytes\":{},\"stall\":{:.6f},"
+        "\"drain\":{:.6f},\"layout\":{:.6f},\"write\":{:.6f},\"fsync\":{:.6f},\"commit\":{:.6f},"
+        "\"total\":{:.6f}}}",
+        *saving_, result.saved, saver_ != nullptr && !last_, result.bytes, stall_, drain_,
+        result.layout_seconds, result.write_seconds, result.fsync_seconds, result.commit_seconds,
+        result.seconds));
+  if (!result.saved) {
+    ++failures_;
+    if (speaks)
+      log_.error("checkpoint of step {} FAILED{}: {}", *saving_, last_ ? "" : ", training goes on",
+                 result.reason);
+    return false;
+  }
+  last_path_ = result.path;
+  log_.info("checkpoint {} ({}, {}, {}/s; stall {}, drain {}, commit {})", result.path,
+            format_bytes(static_cast<double>(result.bytes)), format_duration(result.seconds),
+            format_bytes(result.bytes_per_second()), format_duration(stall_),
+            format_duration(drain_), format_duration(result.commit_seconds));
+  for (const std::string& line : result.warnings) log_.warn("{}", line);
+  return true;
+}
+
+void Checkpointer::say_schedule(double step_seconds) {
+  // A copy beside training takes from it about what it would have waited for.
+  const double cost = std::max(stall_, saver_ ? saver_->copy_seconds() : 0);
+  std::array<double, 3> slowest{cost, slowest_, step_seconds};
+  engine_.mesh().world().all_reduce(slowest.data(), slowest.size(), DType::f64, ReduceOp::max);
+  const std::string line = schedule_.saved(
+      *saving_, {.stall = slowest[0], .whole = slowest[1], .step_seconds = slowest[2]});
+  if (!line.empty()) log_.info("{}", line);
+}
+
+}  // namespace choir

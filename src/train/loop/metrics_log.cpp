@@ -1,0 +1,132 @@
+#include "choir/train/loop/metrics_log.hpp"
+
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "choir/core/failure.hpp"
+#include "choir/core/regular_file.hpp"
+#include "choir/store/directory.hpp"
+
+namespace choir {
+namespace {
+
+double per_second(double amount, double dt) {
+  return dt > 0 ? amount / dt : 0;
+}
+
+/// JSON has no NaN: null, as every reader understands.
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.17g}", value) : "null";
+}
+
+/// What validation tells beside val_loss: "val_wer", and of sets with a name "val_loss/NAME".
+std::vector<std::pair<std::string, double>> more_of(const StepMetrics& m) {
+  std::vector<std::pair<std::string, double>> more;
+  for (const Validation& v : m.validations) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    if (!v.name.empty()) more.emplace_back("val_loss" + behind, v.loss);
+    for (const auto& [name, value] : v.metrics) more.emplace_back("val_" + name + behind, value);
+  }
+  return more;
+}
+
+std::int64_t step_of_line(const std::string& line) {
+  const auto at = line.find("\"step\":");
+  return at == std::string::npos ? -1 : std::atoll(line.c_str() + at + 7);
+}
+
+}  // namespace
+
+std::string format_line(const StepMetrics& m, int ranks) {
+  const double sps = per_second(m.sequences, m.dt), tps = per_second(m.tokens, m.dt);
+  std::string line = fmt::format(
+      "step={} loss={:.4f} dt={:.4f} dtf={:.4f} dtb={:.4f} sps={:.2f} sps_per_gpu={:.2f} "
+      "tps={:.0f} tps_per_gpu={:.0f} mfu={:.2f} lr={:.3g}",
+      m.step, m.result.loss, m.dt, m.forward, m.backward, sps, sps / ranks, tps, tps / ranks,
+      100 * m.mfu, m.result.learning_rate);
+  for (const auto& [name, value] : m.terms) line += fmt::format(" {}={:.4f}", name, value);
+  if (m.audio_seconds > 0) line += fmt::format(" rtfx={:.0f}", per_second(m.audio_seconds, m.dt));
+  if (m.scaled) line += fmt::format(" loss_scale={:.0f}", m.result.loss_scale);
+  if (m.train_loss) line += fmt::format(" train_loss={:.4f}", *m.train_loss);
+  if (m.val_loss) line += fmt::format(" val_loss={:.4f}", *m.val_loss);
+  for (const auto& [name, value] : more_of(m)) line += fmt::format(" {}={:.4f}", name, value);
+  if (!m.result.updated) line += " skipped";
+  return line;
+}
+
+std::string metrics_legend(const std::string& peak_text) {
+  return "legend:\n"
+         "  step          optimizer steps so far\n"
+         "  loss          mean over all tokens (speech: labels) of the global batch\n"
+         "  dt            seconds a step (mean since the line before)\n"
+         "  dtf, dtb      of it in forward, in backward (with the reductions it hides)\n"
+         "  sps, tps      sequences (utterances) and tokens (labels) a second, all ranks; "
+         "_per_gpu: per "
+         "rank\n"
+         "  mfu           percent of peak: (6 N + 12 L H Q T) FLOPs a token, N without positions;\n"
+         "                " +
+         peak_text +
+         "\n"
+         "  lr            learning rate of this step\n"
+         "  rtfx          seconds of audio a second, all ranks (speech)\n"
+         "  loss_scale    factor on the loss of this step (fp16-mixed)\n"
+         "  train_loss    mean training loss since the evaluation before\n"
+         "  val_loss      mean over the validation data (lines with an evaluation)\n"
+         "  val_wer       edits by words of the references; val_cer by characters (speech); of one "
+         "of\n"
+         "                several sets val_loss/NAME, val_wer/NAME, val_cer/NAME\n"
+         "  metrics.jsonl has the same, and grad_norm, data, comm, optimizer, other, mem, "
+         "allocated";
+}
+
+std::string to_json(const StepMetrics& m, int ranks) {
+  const double sps = per_second(m.sequences, m.dt), tps = per_second(m.tokens, m.dt);
+  std::string text = fmt::format(
+      "{{\"step\":{},\"loss\":{},\"lr\":{},\"grad_norm\":{},\"dt\":{},\"dtf\":{},\"dtb\":{},"
+      "\"data\":{},\"comm\":{},\"optimizer\":{},\"other\":{},\"sps\":{},\"sps_per_gpu\":{},\"tps\":"
+      "{},"
+      "\"tps_per_gpu\":{},\"mfu\":{},\"mem\":{},\"allocated\":{},\"skipped\":{}",
+      m.step, number(m.result.loss), number(m.result.learning_rate), number(m.result.grad_norm),
+      number(m.dt), number(m.forward), number(m.backward), number(m.data), number(m.comm),
+      number(m.optimizer), number(m.other), number(sps), number(sps / ranks), number(tps),
+      number(tps / ranks), number(100 * m.mfu), m.memory, m.allocated, !m.result.updated);
+  for (const auto& [name, value] : m.terms) text += fmt::format(",\"{}\":{}", name, number(value));
+  if (m.audio_seconds > 0) text += ",\"rtfx\":" + number(per_second(m.audio_seconds, m.dt));
+  if (m.scaled) text += ",\"loss_scale\":" + number(m.result.loss_scale);
+  if (m.train_loss) text += ",\"train_loss\":" + number(*m.train_loss);
+  if (m.val_loss) text += ",\"val_loss\":" + number(*m.val_loss);
+  for (const auto& [name, value] : more_of(m))
+    text += fmt::format(",\"{}\":{}", name, number(value));
+  return text + "}";
+}
+
+MetricsFile::MetricsFile(const std::string& path, std::int64_t last_step) {
+  std::string kept;
+  const std::string fresh = path + ".new";
+  for (const std::string& name : {path, fresh}) require_regular(name);
+  {
+    std::ifstream before(path);
+    for (std::string line; std::getline(before, line);)
+      if (line.ends_with('}') && step_of_line(line) <= last_step) kept += line + "\n";
+  }
+  write_text_file(fresh, kept);
+  std::filesystem::rename(fresh, path);
+  file_.open(path, std::ios::app);
+  if (!file_)
+    throw StorageError(fmt::format("cannot write '{}': {}", path, std::strerror(errno)),
+                       storage_cure(errno));
+}
+
+bool MetricsFile::write(const std::string& line) {
+  if (!file_.is_open()) return true;
+  file_.clear();
+  file_ << line << '\n';
+  return static_cast<bool>(file_.flush());
+}
+
+}  // namespace choir

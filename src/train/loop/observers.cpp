@@ -1,0 +1,34 @@
+#include "src/train/loop/observers.hpp"
+
+#include <algorithm>
+
+namespace choir {
+
+void Observers::follow(const Engine& engine, const Progress& progress) {
+  clock.listen([this, &engine, &progress, first = progress.step](Phase ended, double start,
+                                                                 double end, Phase next) {
+    trace.span(name_of(ended), start, end);
+    watch.span(ended, start, end);
+    // A stage of a pipeline says more: which action of which micro-batch it is at.
+    std::string_view doing = engine.doing();
+    char text[64];
+    if (doing.empty()) {
+      const auto written =
+          fmt::format_to_n(text, sizeof text, "step {}: {}", progress.step + 1, name_of(next));
+      doing = {text, std::min(written.size, sizeof text)};
+    }
+    watch.step(doing, progress.step - first);
+    faults.in_phase(progress.step + 1, name_of(next));
+  });
+}
+
+void Observers::after_step(Engine& engine, std::int64_t step) {
+  faults.flip_weight(step, engine.instance());
+  watch.after_step(engine, step);
+}
+
+void Observers::write_trace(const RunDirectory& directory, Communicator& world) {
+  if (trace.complete()) trace.write(directory.path() + "/profile.json", world);
+}
+
+}  // namespace choir

@@ -1,0 +1,191 @@
+#include "src/train/loop/run_log.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/process.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kProgressInterval = 60;  // seconds between two progress lines in a log
+
+std::string loss_text(double loss) {
+  return std::isfinite(loss) && loss > 0 ? fmt::format("{:.4f}", loss) : "not measured";
+}
+
+std::vector<std::pair<std::string, double>> terms_of(const Engine& engine,
+                                                     const StepResult& result) {
+  return means_by_name(engine.instance().loss_terms(), result.terms, result.targets);
+}
+
+/// "forward 31.9 %, backward 62.0 %, ..."
+std::string shares(const PhaseTotals& phases) {
+  std::string text;
+  if (phases.steps == 0) return "no steps";
+  for (int i = 0; i < kPhases; ++i) {
+    const auto phase = static_cast<Phase>(i);
+    text += fmt::format("{}{} {:.1f} %", i ? ", " : "", name_of(phase),
+                        100 * phases.of(phase) / phases.total());
+  }
+  return text;
+}
+
+}  // namespace
+
+RunLog::RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logger& log,
+               double started)
+    : deck_(deck),
+      mesh_(mesh),
+      directory_(directory),
+      log_(log),
+      started_(started),
+      progress_line_(log_, "training", kProgressInterval) {}
+
+void RunLog::open_files(std::int64_t step) {
+  metrics_file_ = MetricsFile(directory_.metrics(), step);
+  if (deck_.log.tensorboard) tensorboard_ = TensorboardFile(directory_.tensorboard(), step + 1);
+}
+
+void RunLog::record(const std::string& json) {
+  if (metrics_file_.write(json)) return;
+  ++lost_lines_;
+  log_.error("cannot write {}: is the disk full? training goes on", directory_.metrics());
+}
+
+void RunLog::start_training(std::int64_t step) {
+  first_step_ = step;
+  ready_ = now_seconds();
+  log_.info("ready after {}", format_duration(ready_ - started_));
+  progress_line_.restart();
+}
+
+void RunLog::add(const StepResult& result, const StepContent& content, const PhaseClock& step) {
+  last_ = result;
+  content_since_line_.add(content);
+  all_content_.add(content);
+  since_line_.add(step);
+  all_steps_.add(step);
+}
+
+bool RunLog::due(std::int64_t step) const {
+  const std::int64_t interval = deck_.log.interval;
+  return first_line_ || step == deck_.train.max_steps || (interval > 0 && step % interval == 0);
+}
+
+void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& engine,
+                        const Evaluation& evaluation, RunWatch& watch) {
+  if (first_line_ && !deck_.data.hints.empty())
+    for (const auto& [key, value] : data.hints()) log_.info("data hint {} = {}", key, value);
+  first_line_ = false;
+  const auto steps = static_cast<double>(since_line_.steps);
+  const StepContent& sum = content_since_line_;
+  StepMetrics m{.step = step,
+                .result = last_,
+                .terms = terms_of(engine, last_),
+                .dt = since_line_.mean(),
+                .forward = since_line_.mean(Phase::forward),
+                .backward = since_line_.mean(Phase::backward),
+                .data = since_line_.mean(Phase::data),
+                .comm = since_line_.mean(Phase::comm),
+                .optimizer = since_line_.mean(Phase::optimizer),
+                .other = since_line_.mean(Phase::other),
+                .sequences = sum.samples / steps,
+                .tokens = sum.targets.first() / steps,
+                .audio_seconds = sum.audio_seconds / steps,
+                .mfu = 0,
+                .memory = resident_bytes(),
+                .allocated = static_cast<std::int64_t>(engine.memory().total()),
+                .train_loss = evaluation.train_loss(),
+                .val_loss = evaluation.val_loss(),
+                .validations = evaluation.validations(),
+                .scaled = deck_.train.precision == "fp16-mixed"};
+  m.mfu = sum.flops / steps / m.dt / peak_flops_;
+  since_line_ = {};
+  content_since_line_ = {};
+  for (const std::string& line : data.take_warnings()) log_.warn("data: {}", line);
+  watch.report_ranks(mesh_, step, log_, metrics_file_);
+  if (mesh_.rank() != 0) return;
+  log_.info("{}", format_line(m, mesh_.world().size()));
+  record(to_json(m, mesh_.world().size()));
+  if (!tensorboard_.write(m))
+    log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+}
+
+void RunLog::say_progress(std::int64_t step) {
+  if (!progress_line_.due()) return;
+  const double seconds = since_line_.total();
+  progress_line_.at(
+      step, deck_.train.max_steps, first_step_,
+      fmt::format("   step {} of {}   loss {:.4f}   {:.0f} tokens/s", step, deck_.train.max_steps,
+                  last_.loss, seconds > 0 ? content_since_line_.targets.first() / seconds : 0.0));
+}
+
+RunTimes RunLog::times_of_ranks(RankTimes::Own own, double between_steps) {
+  Communicator& world = mesh_.world();
+  const auto ranks = static_cast<std::size_t>(world.size());
+  RunTimes times{.phases = all_steps_,
+                 .own = std::vector<double>(ranks),
+                 .outside = std::vector<double>(ranks),
+                 .hosts = gather_texts(world, host_name()),
+                 .between_steps = between_steps};
+  const auto here = static_cast<std::size_t>(world.rank());
+  times.own[here] = own.all;
+  times.outside[here] = own.outside;
+  world.all_gather(times.own.data(), 1, DType::f64);
+  world.all_gather(times.outside.data(), 1, DType::f64);
+  times.hosts.resize(ranks);
+  return times;
+}
+
+std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_t planned_arena,
+                            const Checkpointer& checkpointer, const Evaluation& evaluation,
+                            const TrainingData& data, RankTimes::Own own) {
+  const double wall = now_seconds() - started_, start = ready_ - started_;
+  const double stepping = all_steps_.total();
+  const double between =
+      std::max(0.0, wall - start - stepping - evaluation.seconds() - checkpointer.seconds());
+  const FamilyWords words = deck_.family().words();
+  const double amount = words.audio ? all_content_.audio_seconds : all_content_.targets.first();
+  const auto mib = [](std::size_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  std::string text = fmt::format(
+      "summary:\n"
+      "  steps            {} ({} now), {} {} used, {} updates\n"
+      "  loss             {}\n",
+      progress.step, progress.step - first_step_, progress.consumed_samples, words.samples,
+      progress.updates, loss_text(last_.loss));
+  for (const auto& [name, value] : terms_of(engine, last_))
+    text += fmt::format("  {:<16} {}\n", name, loss_text(value));
+  text += fmt::format(
+      "  validation loss  {}\n"
+      "  best validation  {}\n",
+      loss_text(evaluation.last_val_loss()), loss_text(progress.best_val_loss));
+  text += fmt::format(
+      "  speed            {:.0f} {}, {} of steps\n"
+      "  phases           {}\n"
+      "  wall time        {}: start {:.1f} %, steps {:.1f} %, evaluation and samples {:.1f} %, "
+      "checkpoints {:.1f} %, between steps {:.1f} %\n",
+      stepping > 0 ? amount / stepping : 0.0, words.rate, format_duration(stepping),
+      shares(all_steps_), format_duration(wall), 100 * start / wall, 100 * stepping / wall,
+      100 * evaluation.seconds() / wall, 100 * checkpointer.seconds() / wall, 100 * between / wall);
+  text += fmt::format(
+      "  memory           arena peak {} of {} planned, {} resident\n"
+      "  run directory    {}\n"
+      "  checkpoint       {}{}",
+      mib(engine.instance().arena().peak()), mib(planned_arena),
+      mib(static_cast<std::size_t>(resident_bytes())), directory_.path(),
+      checkpointer.last_path().empty() ? "none" : checkpointer.last_path(),
+      checkpointer.failures() > 0 ? fmt::format(" ({} failed)", checkpointer.failures()) : "");
+  if (lost_lines_ > 0)
+    text += fmt::format("\n  metrics          {} of {} could not be written and {} missing",
+                        counted(lost_lines_, "line"), directory_.metrics(),
+                        lost_lines_ == 1 ? "is" : "are");
+  if (const std::string drawn = data.drawn(); !drawn.empty())
+    text += "\n  drawn            " + drawn;
+  const std::string said = diagnosis(times_of_ranks(own, between / wall));
+  return said.empty() ? text : text + "\n  diagnosis        " + said;
+}
+
+}  // namespace choir

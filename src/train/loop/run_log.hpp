@@ -1,0 +1,69 @@
+#pragma once
+// What a run says of itself while it trains: the lines of its log, metrics.jsonl, TensorBoard, the
+// progress line of a terminal, and the summary at its end.
+#include <string>
+
+#include "choir/train/loop/checkpointer.hpp"
+#include "choir/train/loop/metrics_log.hpp"
+#include "choir/train/loop/run_directory.hpp"
+#include "choir/train/loop/run_watch.hpp"
+#include "choir/train/loop/tensorboard_file.hpp"
+#include "src/train/loop/diagnosis.hpp"
+#include "src/train/loop/evaluation.hpp"
+
+namespace choir {
+
+class RunLog {
+ public:
+  /// `started`: now_seconds() when the program began. Everything referred to must outlive this.
+  RunLog(const Deck& deck, Mesh& mesh, const RunDirectory& directory, Logger& log, double started);
+
+  /// Local, on rank 0: opens the files for a run that stands after `step`.
+  void open_files(std::int64_t step);
+  /// Local. One object for metrics.jsonl; a disk that is full does not end training.
+  void record(const std::string& json);
+  /// Local. Of all ranks, for the MFU.
+  void set_peak(double flops) { peak_flops_ = flops; }
+  /// Local. Steps begin after `step`: time runs for the progress line.
+  void start_training(std::int64_t step);
+
+  /// Local. One step is done.
+  void add(const StepResult& result, const StepContent& content, const PhaseClock& step);
+  /// Whether there is a line after this step: the first of this process, at the deck's interval,
+  /// and the last.
+  bool due(std::int64_t step) const;
+  /// Collective over the world.
+  void write_line(std::int64_t step, TrainingData& data, const Engine& engine,
+                  const Evaluation& evaluation, RunWatch& watch);
+  /// Local; on a terminal, and now and then.
+  void say_progress(std::int64_t step);
+  /// Seconds a step, of all so far.
+  double mean_step() const { return all_steps_.mean(); }
+
+  /// Collective over the world. `own`: of this rank.
+  std::string summary(const Progress& progress, Engine& engine, std::size_t planned_arena,
+                      const Checkpointer& checkpointer, const Evaluation& evaluation,
+                      const TrainingData& data, RankTimes::Own own);
+
+ private:
+  RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
+
+  const Deck& deck_;
+  Mesh& mesh_;
+  const RunDirectory& directory_;
+  Logger& log_;
+  double started_;
+  MetricsFile metrics_file_;
+  TensorboardFile tensorboard_;
+  ProgressLine progress_line_;
+  double peak_flops_ = 0;
+  StepResult last_;
+  PhaseTotals since_line_, all_steps_;
+  StepContent content_since_line_, all_content_;
+  double ready_ = 0;             // now_seconds() when steps began
+  std::int64_t first_step_ = 0;  // the step that this process began after
+  std::int64_t lost_lines_ = 0;  // of metrics.jsonl, that could not be written
+  bool first_line_ = true;
+};
+
+}  // namespace choir

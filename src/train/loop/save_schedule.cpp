@@ -1,0 +1,108 @@
+#include "choir/train/loop/save_schedule.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+namespace {
+
+constexpr double kHour = 3600;
+constexpr double kNodeHours = 1000, kMostHours = 24;
+// A save must have ended before the next one begins, with room for a slow one.
+constexpr double kRoom = 2;
+// Advice is worth a line when following it would gain this much of the run, and a factor.
+constexpr double kWorth = 0.01, kFactor = 2;
+// Of a file system that is busy with others: bytes a second of a node, and what a save of nothing
+// takes there.
+constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
+constexpr double kEarlyShare = 0.1;  // of the walltime
+
+std::string numbers(const SaveCost& cost, double mtbf) {
+  return fmt::format("a save costs {}, a failure comes every {}, a step takes {}",
+                     format_duration(cost.stall), format_duration(mtbf),
+                     format_duration(cost.step_seconds));
+}
+
+}  // namespace
+
+double best_save_interval(double cost, double mtbf) {
+  return std::sqrt(2 * cost * mtbf);
+}
+
+double lost_share(double interval, double cost, double mtbf) {
+  return cost / interval + interval / (2 * mtbf);
+}
+
+double assumed_mtbf(const CheckpointSection& section, int nodes) {
+  if (section.mtbf > 0) return section.mtbf * kHour;
+  return std::min(kNodeHours / std::max(nodes, 1), kMostHours) * kHour;
+}
+
+double expected_first_save(double bytes, int nodes, double measured) {
+  const double slow = kSlowRate * std::max(nodes, 1);
+  return kSlowStart + bytes / (measured > 0 ? std::min(measured, slow) : slow);
+}
+
+bool measure_early(double expected, double walltime) {
+  return walltime > 0 && expected > kEarlyShare * walltime;
+}
+
+std::string short_walltime(double expected, double margin, double walltime) {
+  if (walltime <= 0 || kRoom * expected + margin < walltime) return {};
+  return fmt::format(
+      "run.walltime is {}, and a save is expected to take {}: the state is saved after the first "
+      "step, but perhaps not a second time; raise run.walltime, lower run.walltime_margin ({}) or "
+      "choose a faster file system for run.dir",
+      format_duration(walltime), format_duration(expected), format_duration(margin));
+}
+
+SaveSchedule::SaveSchedule(const CheckpointSection& section, int nodes)
+    : section_(section), nodes_(nodes), mtbf_(assumed_mtbf(section, nodes)) {}
+
+void SaveSchedule::begin(std::int64_t step, bool early) {
+  next_ = automatic() ? step + kFirstSteps : -1;
+  early_ = early && section_.on_the_way() ? step + 1 : -1;
+}
+
+bool SaveSchedule::due(std::int64_t step) const {
+  if (step == early_) return true;
+  if (automatic()) return step == next_;
+  return section_.interval > 0 && step % section_.interval == 0;
+}
+
+std::string SaveSchedule::saved(std::int64_t step, const SaveCost& cost) {
+  if (!(cost.stall > 0 && cost.step_seconds > 0)) return {};
+  if (!automatic()) return advice(cost);
+  const double best = best_save_interval(cost.stall, mtbf_);
+  const double apart = std::max(best, kRoom * cost.whole);
+  const double steps = std::ceil(apart / cost.step_seconds);
+  next_ = step + std::max<std::int64_t>(1, static_cast<std::int64_t>(std::min(steps, 1e15)));
+  return fmt::format(
+      "checkpoint.interval auto: {}: best every {}{}, {} steps; the next is step {}",
+      numbers(cost, mtbf_), format_duration(best),
+      apart > best ? fmt::format(" (but a save takes {})", format_duration(cost.whole)) : "",
+      next_ - step, next_);
+}
+
+std::string SaveSchedule::advice(const SaveCost& cost) {
+  const double now = static_cast<double>(section_.interval) * cost.step_seconds;
+  if (advised_ || now <= 0) return {};
+  advised_ = true;
+  const double best = std::max(best_save_interval(cost.stall, mtbf_), kRoom * cost.whole);
+  const double loses = lost_share(now, cost.stall, mtbf_);
+  const double least = lost_share(best, cost.stall, mtbf_);
+  if (loses < kFactor * least || loses - least < kWorth) return {};
+  return fmt::format(
+      "advice: checkpoint.interval {} ({}) costs {:.1f} % (saves + rework), {:.0f} steps ({}) "
+      "{:.1f} "
+      "%: {} ({}); \"auto\" follows it",
+      section_.interval, format_duration(now), 100 * loses, std::ceil(best / cost.step_seconds),
+      format_duration(best), 100 * least, numbers(cost, mtbf_),
+      section_.mtbf > 0 ? "checkpoint.mtbf" : fmt::format("assumed for {} node(s)", nodes_));
+}
+
+}  // namespace choir

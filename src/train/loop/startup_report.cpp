@@ -1,0 +1,309 @@
+#include "src/train/loop/startup_report.hpp"
+
+#include <omp.h>
+
+#include <array>
+#include <cstdlib>
+#include <numeric>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/comm/mpi/mpi_session.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/process.hpp"
+#include "choir/core/text.hpp"
+#include "choir/device/cuda.hpp"
+#include "choir/models/family.hpp"
+#include "choir/ops/gemm.hpp"
+#include "choir/parallel/pipeline/schedule_simulation.hpp"
+#include "choir/train/step/build_info.hpp"
+
+namespace choir {
+namespace {
+
+/// The batch system that started us, by what it leaves in the environment.
+std::string scheduler() {
+  constexpr std::array<std::array<const char*, 2>, 4> kKnown{{{"PBS_JOBID", "PBS"},
+                                                              {"SLURM_JOB_ID", "SLURM"},
+                                                              {"LSB_JOBID", "LSF"},
+                                                              {"FLUX_JOB_ID", "Flux"}}};
+  for (const auto& [variable, name] : kKnown)
+    if (const char* id = std::getenv(variable)) return fmt::format("{} {}", name, id);
+  return "none";
+}
+
+// Enough to tell one card from another.
+std::string describe(const cuda::Card& card) {
+  constexpr std::size_t kTail = 12;
+  const std::string tail =
+      card.uuid.size() > kTail ? card.uuid.substr(card.uuid.size() - kTail) : card.uuid;
+  const std::string numa = card.numa_node < 0 ? "?" : std::to_string(card.numa_node);
+  return fmt::format(", {} {} at {}, NUMA node {}", card.name, tail, card.pci, numa);
+}
+
+/// "embedding, blocks 0 to 3"
+std::string units_of(const UnitRange& piece, int layers, std::string_view input) {
+  const int first = std::max(piece.first, 1), last = std::min(piece.end() - 1, layers);
+  std::string text(piece.contains(0) ? input : "");
+  const auto add = [&](const std::string& unit) { text += (text.empty() ? "" : ", ") + unit; };
+  if (first == last) add(fmt::format("block {}", first - 1));
+  if (first < last) add(fmt::format("blocks {} to {}", first - 1, last - 1));
+  if (piece.contains(layers + 1)) add("head");
+  return text;
+}
+
+double flops_of(const UnitRange& piece, const UnitCosts& costs) {
+  return std::accumulate(costs.begin() + piece.first, costs.begin() + piece.end(), 0.0);
+}
+
+/// Backward is two products for each of forward, and what is computed again.
+ChunkCost chunk_cost(double forward, Recompute recompute) {
+  const double again = recompute == Recompute::full ? forward : 0;
+  return {.forward = forward,
+          .backward = 2 * forward + again,
+          .backward_input = forward + again,
+          .backward_weight = forward};
+}
+
+}  // namespace
+
+std::string who_am_i(Mesh& mesh, const Device& device) {
+  const cuda::Card* card = cuda::card_of(device);
+  return fmt::format("[device='{}'][rank={}/{}][local_rank={}/{}][node={}/{}] {} {}{}",
+                     name_of(device.kind()), mesh.rank(), mesh.world().size() - 1,
+                     mesh.node().rank(), mesh.node().size() - 1, mesh.node_index(),
+                     mesh.nodes() - 1, host_name(), counted(omp_get_max_threads(), "thread"),
+                     card == nullptr ? "" : describe(*card));
+}
+
+std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason) {
+  Communicator& data = mesh.along(Axis::data);
+  const std::string why = device_reason.empty() ? "" : fmt::format(" (auto: {})", device_reason);
+  return fmt::format(
+      "dist_info:\n"
+      "  DEVICE={}{}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
+      "  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n  WORLD_SIZE_TOTAL={}\n"
+      "  LAYOUT={}\n  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
+      device.description(), why, device.host_visible() ? "mpi" : data.transport(), host_name(),
+      "linux", mesh.nodes(), mesh.node().size(), omp_get_max_threads(), scheduler(),
+      mesh.world().size(), mesh.layout().to_string(), data.transport(),
+      MpiSession::library_version());
+}
+
+std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& speeds) {
+  std::string text;
+  for (const AxisSpeed& axis : speeds)
+    text +=
+        fmt::format("\n  {}: {} ranks, transport {}, all-reduce of {}: {:.2f} GB/s bus bandwidth",
+                    short_name(axis.axis), axis.ranks, axis.transport,
+                    format_bytes(static_cast<double>(axis.bytes)), axis.bus_gb_per_s);
+  if (text.empty()) return "axes: single rank, no communication";
+  if (!mesh.transport_note().empty()) text += "\n  staged because " + mesh.transport_note();
+  return "axes:" + text;
+}
+
+namespace {
+
+/// What a step consists of.
+std::string batch_report(Engine& engine, std::int64_t ranks) {
+  const EngineOptions& o = engine.options();
+  const ModelFamily& family = o.model.family();
+  if (!family.fixed_shape())
+    return fmt::format("  micro-batches a step       {:>16} = {} x {}\n", o.micro_batches * ranks,
+                       o.micro_batches, counted(ranks, "rank"));
+  const std::int64_t sequences = o.micro_batch_size * o.micro_batches * ranks;
+  return fmt::format(
+      "  sequences per iteration    {:>16} = {} x {} micro-batches x {}\n"
+      "  tokens per iteration       {:>16}\n",
+      format_count(sequences), o.micro_batch_size, o.micro_batches, counted(ranks, "rank"),
+      format_count(sequences * family.shape(o.model, 1).tokens));
+}
+
+/// Of a model of which a part is trained.
+std::string frozen_report(const ParameterSet& parameters) {
+  constexpr std::size_t kNamed = 3;
+  std::vector<std::string> names;
+  for (const Parameter* p : parameters.all())
+    if (!p->trainable) names.push_back(p->name);
+  if (names.empty()) return {};
+  const std::size_t count = names.size();
+  names.resize(std::min(count, kNamed));
+  return fmt::format("  frozen                     {:>16} in {} tensors: {}{}\n",
+                     format_count(parameters.count_frozen()), count, join(names, ", "),
+                     count > kNamed ? ", ..." : "");
+}
+
+}  // namespace
+
+std::string model_report(Engine& engine) {
+  Model& model = engine.instance().model();
+  const ParameterSet& parameters = engine.instance().parameters();
+  const EngineOptions& o = engine.options();
+  std::int64_t decayed_tensors = 0;
+  for (const Parameter* p : parameters.all()) decayed_tensors += p->decay;
+  const auto tensors = static_cast<std::int64_t>(parameters.all().size());
+  const std::int64_t ranks = engine.mesh().along(Axis::data).size();
+  const TensorSplit& split = parameters.tensor();
+  const std::string divided =
+      split.ranks == 1 ? "not divided"
+                       : fmt::format("over {} ranks{}", split.ranks,
+                                     split.sequence ? ", with sequence parallelism" : "");
+  std::string counts;
+  for (const auto& [what, count] : model.further_counts())
+    counts += fmt::format("  {:<26} {:>16}\n", what, format_count(count));
+  return fmt::format(
+      "model:\n{}"
+      "  parameters                 {:>16}\n{}"
+      "  decayed                    {:>16} in {} tensors\n"
+      "  not decayed                {:>16} in {} tensors\n"
+      "{}"
+      "  tensor axis                {:>16}\n"
+      "{}"
+      "  GEMM                       {:>16}\n"
+      "  host sync                  {:>16}\n"
+      "  train.cuda_graph           {}",
+      model.describe(), format_count(parameters.count()), counts,
+      format_count(parameters.count_decayed()), decayed_tensors,
+      format_count(parameters.count() - parameters.count_decayed()), tensors - decayed_tensors,
+      frozen_report(parameters), divided, batch_report(engine, ranks),
+      ops::gemm_library(o.precision.compute),
+      engine.lag() == 0 ? "every step" : fmt::format("{} step(s) later", engine.lag()),
+      engine.graph_use());
+}
+
+std::string zero_report(Engine& engine) {
+  const EngineOptions& o = engine.options();
+  const ParameterStorage& storage = engine.instance().storage();
+  const Sharding& sharding = storage.sharding();
+  const int ranks = sharding.group().size();
+  constexpr std::array<const char*, 4> kSpread{"nothing is sharded", "moments",
+                                               "moments and gradients",
+                                               "moments, gradients and parameters"};
+  std::string spread = kSpread[static_cast<std::size_t>(sharding.stage())];
+  if (o.precision.has_copy() && (sharding.stage() == 1 || sharding.stage() == 2))
+    spread = "masters, " + spread;
+  std::string text = fmt::format("zero: stage {}: {}", sharding.stage(), spread);
+  if (sharding.stage() > 0)
+    text += fmt::format(" in {} slice(s), {} group(s) of {} rank(s)", ranks,
+                        sharding.replica_count(), ranks);
+  if (sharding.data().size() == 1) return text;
+  const ParameterSet& all = storage.parameters();
+  const auto trained = static_cast<double>(all.trained_size());
+  const double gradients = trained * static_cast<double>(size_of(o.precision.gradient));
+  // Frozen values stay where they are whole.
+  const auto gathered = sharding.values_sharded() ? static_cast<double>(all.flat_size()) : trained;
+  const double values = gathered * static_cast<double>(size_of(o.precision.compute));
+  const auto passes = static_cast<double>(o.micro_batches);
+  if (sharding.stage() == 0) return text + "; a step all-reduces " + format_bytes(gradients);
+  text += fmt::format("; a step reduce-scatters {}, gathers {}{}",
+                      format_bytes(gradients * (sharding.gradients_sharded() ? passes : 1)),
+                      sharding.values_sharded() ? "at most " : "",
+                      format_bytes(values * (sharding.values_sharded() ? 2 * passes : 1)));
+  if (sharding.replicas() != nullptr)
+    text += fmt::format(", all-reduces {} between the groups", format_bytes(gradients / ranks));
+  return text;
+}
+
+std::string offload_report(Engine& engine) {
+  const OffloadOptions& options = engine.options().offload;
+  const ParameterStorage& storage = engine.instance().storage();
+  const OffloadedState* state = storage.offloaded();
+  if (!options.any()) return "offload: nothing";
+  if (state == nullptr)
+    return fmt::format(
+        "offload: ignored on {}, whose memory is host memory; parallel.offload = \"file\" keeps "
+        "the optimizer state on a disk",
+        name_of(engine.instance().device().kind()));
+  std::string what = state->has(OffloadedState::master) ? "masters and moments" : "moments";
+  if (storage.values_outside()) what = "parameters and moments";
+  const bool file = state->place() == MemoryPlace::file;
+  const std::string bytes = format_bytes(static_cast<double>(state->memory().bytes()));
+  std::string text =
+      fmt::format("offload: {} of each rank ({}) in {}; a step fetches and writes back as much",
+                  what, bytes, file ? "a file in " + options.directory : "host memory");
+  if (file && is_memory_file_system(options.directory))
+    text += fmt::format(
+        "; {} is memory itself, which saves nothing: set parallel.offload_dir to a "
+        "directory of a disk",
+        options.directory);
+  return text;
+}
+
+std::string memory_report(const StepPlan& plan, Communicator& world) {
+  const std::string repeated =
+      plan.repeated_flops > 0
+          ? fmt::format(" (of it {:.2f} for train.recompute, which mfu does not count)",
+                        plan.repeated_flops / 1e9)
+          : "";
+  const auto mine = static_cast<double>(plan.memory.total());
+  double largest = mine, rank = world.rank();
+  world.all_reduce(&largest, 1, DType::f64, ReduceOp::max);
+  if (mine < largest) rank = world.size();
+  world.all_reduce(&rank, 1, DType::f64, ReduceOp::min);
+  const std::string fuller =
+      largest > mine ? fmt::format("\n  fullest rank: {}, {}", rank, format_bytes(largest)) : "";
+  return fmt::format("memory plan per rank:\n{}{}\n  work of one step: {:.2f} GFLOP{}, {} touched",
+                     plan.memory.to_string(), fuller, plan.flops / 1e9, repeated,
+                     format_bytes(plan.bytes));
+}
+
+std::string pipeline_report(const EngineOptions& options, int stages) {
+  if (stages == 1) return {};
+  const auto layers = static_cast<int>(options.model.n_layer());
+  const Schedule schedule = training_schedule(
+      options.pipeline, stages, static_cast<int>(options.micro_batches), DeviceKind::cpu);
+  const ModelFamily& family = options.model.family();
+  const UnitCosts costs = family.unit_costs(options.model);
+  const std::string_view input = family.words().input_layer;
+  PipelineCosts times = uniform_costs(schedule.shape, {});
+  std::string text;
+  for (int stage = 0; stage < stages; ++stage) {
+    std::string pieces;
+    const ModelCut cut = cut_of(options.model, options.pipeline, stages, stage, false);
+    for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
+      const UnitRange& piece = cut.pieces[static_cast<std::size_t>(chunk)];
+      pieces += (chunk == 0 ? "" : " | ") + units_of(piece, layers, input);
+      times.chunks[static_cast<std::size_t>(schedule.shape.virtual_stage(stage, chunk))] =
+          chunk_cost(flops_of(piece, costs), options.model.recompute());
+    }
+    text += fmt::format("\n  stage {:<3} {}", stage, pieces);
+  }
+  return fmt::format(
+      "pipeline: {} over {} stages, {} micro-batches; by FLOPs {:.1f} % of the time "
+      "is bubble{}",
+      name_of(schedule.kind), stages, options.micro_batches,
+      100 * simulate(schedule, times).bubble_fraction(), text);
+}
+
+std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& plan) {
+  const nlohmann::ordered_json mine{{"node", mesh.node_index()},
+                                    {"host", host_name()},
+                                    {"threads", omp_get_max_threads()},
+                                    {"planned", plan.memory.total()}};
+  const std::vector<std::string> ranks = gather_texts(mesh.world(), dumped(mine));
+  if (mesh.rank() != 0) return {};
+  const Layout& layout = mesh.layout();
+  nlohmann::ordered_json record{{"event", "start"},
+                                {"step", facts.step},
+                                {"time", timestamp()},
+                                {"device", facts.device},
+                                {"parameters", facts.parameters},
+                                {"resident_before", facts.resident_before},
+                                {"flops", plan.flops}};
+  record["layout"] = {{"order", layout.order()}};
+  for (const Axis axis : {Axis::tensor, Axis::context, Axis::data, Axis::pipeline})
+    record["layout"][std::string(short_name(axis))] = layout.size(axis);
+  for (const std::string& rank : ranks) record["ranks"].push_back(parsed_ordered_json(rank));
+  record["memory"] = nlohmann::ordered_json::array();
+  for (const MemoryPlan::Entry& entry : plan.memory.entries)
+    record["memory"].push_back({{"name", entry.name},
+                                {"bytes", entry.bytes},
+                                {"place", name_of(entry.place)},
+                                {"shared", entry.shared}});
+  record["provenance"] = parsed_ordered_json(build_provenance());
+  return dumped(record);
+}
+
+}  // namespace choir

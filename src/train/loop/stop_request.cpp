@@ -1,0 +1,102 @@
+#include "choir/train/loop/stop_request.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <string_view>
+
+#include "choir/core/clock.hpp"
+
+namespace choir {
+namespace {
+
+// The one kind of variable a signal handler may touch.
+volatile std::sig_atomic_t pending_save = 0;
+volatile std::sig_atomic_t pending_terminate = 0;
+volatile std::sig_atomic_t held = 0;
+volatile std::sig_atomic_t at_once = 0;
+
+extern "C" void on_save(int) {
+  pending_save = 1;
+}
+extern "C" void on_terminate(int number) {
+  if (at_once) {
+    constexpr std::string_view kWords = "choir: stopped while starting: nothing was to be saved\n";
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, kWords.data(), kWords.size());
+  }
+  if (pending_terminate || at_once) _exit(128 + number);
+  pending_terminate = number;
+}
+
+constexpr std::array<int, 3> kSignals{SIGUSR1, SIGTERM, SIGINT};
+
+void handle(int number, void (*handler)(int)) {
+  struct sigaction action {};
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  action.sa_handler = handler;
+  sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+void hold_stop_requests() {
+  held = 1;
+  handle(SIGUSR1, on_save);
+}
+
+StopRequest::StopRequest(double walltime, double margin, std::string stop_file)
+    : deadline_(walltime > 0 ? now_seconds() + walltime : 0),
+      walltime_(walltime),
+      margin_(margin),
+      stop_file_(std::move(stop_file)) {
+  if (!held) pending_save = 0;
+  pending_terminate = 0;
+  at_once = 0;
+  for (const int number : kSignals) handle(number, number == SIGUSR1 ? on_save : on_terminate);
+}
+
+StopRequest::~StopRequest() {
+  for (const int number : kSignals)
+    if (number != SIGUSR1 || !held) std::signal(number, SIG_DFL);
+}
+
+void StopRequest::obey_at_once() {
+  at_once = 1;
+}
+
+Stop StopRequest::poll(double expected_seconds) {
+  at_once = 0;
+  if (pending_terminate) return pending_terminate == SIGINT ? Stop::interrupt : Stop::terminate;
+  if (pending_save) return Stop::user;
+  if (deadline_ > 0 && now_seconds() + expected_seconds + margin_ > deadline_)
+    return Stop::walltime;
+  if (!stop_file_.empty() && access(stop_file_.c_str(), F_OK) == 0) {
+    unlink(stop_file_.c_str());  // or the next run would stop at once
+    return Stop::file;
+  }
+  return Stop::none;
+}
+
+std::string StopRequest::reason(Stop stop) const {
+  switch (stop) {
+    case Stop::none:
+      return "";
+    case Stop::drill:
+      return "fault.stop_step";
+    case Stop::file:
+      return "stop file " + stop_file_;
+    case Stop::walltime:
+      return "walltime of " + format_duration(walltime_);
+    case Stop::user:
+      return "SIGUSR1";
+    case Stop::interrupt:
+      return "SIGINT";
+    case Stop::terminate:
+      return "SIGTERM";
+  }
+  return "";
+}
+
+}  // namespace choir

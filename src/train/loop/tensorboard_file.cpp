@@ -1,0 +1,166 @@
+#include "choir/train/loop/tensorboard_file.hpp"
+
+#include <bit>
+#include <chrono>
+#include <filesystem>
+
+#include "choir/core/crc32c.hpp"
+#include "choir/core/error.hpp"
+#include "choir/core/process.hpp"
+
+namespace choir {
+namespace tensorboard {
+namespace {
+
+// Wire types of protocol buffers.
+enum class Wire : unsigned { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+
+template <class Word>
+void put_little_endian(std::string& out, Word word) {
+  for (std::size_t byte = 0; byte < sizeof word; ++byte)
+    out += static_cast<char>(word >> (8 * byte) & 0xff);
+}
+
+void put_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+void put_key(std::string& out, unsigned field, Wire wire) {
+  put_varint(out, field << 3 | static_cast<unsigned>(wire));
+}
+
+void put_bytes(std::string& out, unsigned field, std::string_view bytes) {
+  put_key(out, field, Wire::bytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+std::uint32_t masked_crc(std::string_view bytes) {
+  constexpr std::uint32_t kMask = 0xa282ead8;
+  return std::rotr(crc32c(bytes.data(), bytes.size()), 15) + kMask;
+}
+
+/// Event: wall_time = 1 (double), step = 2 (int64, 0 is left out).
+std::string event(double wall_time, std::int64_t step) {
+  std::string out;
+  put_key(out, 1, Wire::fixed64);
+  put_little_endian(out, std::bit_cast<std::uint64_t>(wall_time));
+  if (step == 0) return out;
+  put_key(out, 2, Wire::varint);
+  put_varint(out, static_cast<std::uint64_t>(step));
+  return out;
+}
+
+double wall_time() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since).count();
+}
+
+}  // namespace
+
+std::string record(std::string_view payload) {
+  std::string out;
+  put_little_endian(out, static_cast<std::uint64_t>(payload.size()));
+  put_little_endian(out, masked_crc(out));
+  out += payload;
+  put_little_endian(out, masked_crc(payload));
+  return out;
+}
+
+std::string version_event(double wall_time) {
+  std::string out = event(wall_time, 0);
+  put_bytes(out, 3, "brain.Event:2");  // file_version
+  return out;
+}
+
+std::string start_event(double wall_time, std::int64_t step) {
+  std::string session;  // SessionLog: status = 1 (START = 1)
+  put_key(session, 1, Wire::varint);
+  put_varint(session, 1);
+  std::string out = event(wall_time, step);
+  put_bytes(out, 7, session);
+  return out;
+}
+
+std::string scalars_event(double wall_time, std::int64_t step,
+                          std::span<const std::pair<std::string, double>> scalars) {
+  std::string summary;
+  for (const auto& [tag, number] : scalars) {
+    std::string value;  // Summary.Value: tag = 1, simple_value = 2 (float)
+    put_bytes(value, 1, tag);
+    put_key(value, 2, Wire::fixed32);
+    put_little_endian(value, std::bit_cast<std::uint32_t>(static_cast<float>(number)));
+    put_bytes(summary, 1, value);
+  }
+  std::string out = event(wall_time, step);
+  put_bytes(out, 5, summary);
+  return out;
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const StepMetrics& m) {
+  const double rate = m.dt > 0 ? 1 / m.dt : 0;
+  std::vector<std::pair<std::string, double>> list{
+      {"train/loss", m.result.loss},
+      {"train/learning_rate", m.result.learning_rate},
+      {"train/grad_norm", m.result.grad_norm},
+      {"speed/step_seconds", m.dt},
+      {"speed/tokens_per_second", m.tokens * rate},
+      {"speed/mfu_percent", 100 * m.mfu},
+      {"phases/data", m.data},
+      {"phases/forward", m.forward},
+      {"phases/backward", m.backward},
+      {"phases/comm", m.comm},
+      {"phases/optimizer", m.optimizer},
+      {"phases/other", m.other},
+      {"memory/resident_bytes", static_cast<double>(m.memory)},
+      {"memory/allocated_bytes", static_cast<double>(m.allocated)}};
+  for (const auto& [name, value] : m.terms) list.emplace_back("train/" + name, value);
+  if (m.audio_seconds > 0) list.emplace_back("speed/audio_per_second", m.audio_seconds * rate);
+  if (m.scaled) list.emplace_back("train/loss_scale", m.result.loss_scale);
+  if (m.val_loss) list.emplace_back("val/loss", *m.val_loss);
+  for (const Validation& v : m.validations) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    if (!v.name.empty()) list.emplace_back("val/loss" + behind, v.loss);
+    for (const auto& [name, value] : v.metrics) list.emplace_back("val/" + name + behind, value);
+  }
+  return list;
+}
+
+}  // namespace tensorboard
+
+TensorboardFile::TensorboardFile(const std::string& folder, std::int64_t first_step) {
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  const double now = tensorboard::wall_time();
+  // Readers take files in the order of their names; two starts may fall into one second.
+  for (auto second = static_cast<std::int64_t>(now);; ++second) {
+    path_ = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder, second, host_name());
+    if (!std::filesystem::exists(path_)) break;
+  }
+  file_.open(path_, std::ios::binary);
+  file_ << tensorboard::record(tensorboard::version_event(now));
+  if (first_step > 1) file_ << tensorboard::record(tensorboard::start_event(now, first_step));
+  if (failed || !file_.flush())
+    throw StorageError("cannot write '" + path_ + "'", "is the directory writable, the disk full?");
+  good_ = file_.tellp();
+}
+
+bool TensorboardFile::write(const StepMetrics& metrics) {
+  if (!file_.is_open()) return true;
+  file_.clear();
+  file_ << tensorboard::record(tensorboard::scalars_event(tensorboard::wall_time(), metrics.step,
+                                                          tensorboard::scalars_of(metrics)));
+  if (file_.flush()) {
+    good_ = file_.tellp();
+    return true;
+  }
+  // Half a record would hide all that come after it.
+  file_.close();
+  std::error_code ignored;
+  std::filesystem::resize_file(path_, static_cast<std::uintmax_t>(good_), ignored);
+  file_.open(path_, std::ios::binary | std::ios::app);
+  return false;
+}
+
+}  // namespace choir

@@ -1,0 +1,271 @@
+#include "choir/train/loop/train.hpp"
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/process.hpp"
+#include "choir/device/cuda.hpp"
+#include "choir/ops/ceiling.hpp"
+#include "choir/train/loop/async_choice.hpp"
+#include "choir/train/loop/layout_report.hpp"
+#include "choir/train/step/build_info.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "src/train/loop/resume.hpp"
+#include "src/train/loop/start_screen.hpp"
+#include "src/train/loop/startup_report.hpp"
+#include "src/train/loop/training_loop.hpp"
+#include "src/train/loop/warm_start.hpp"
+
+namespace choir {
+namespace {
+
+/// Collective. What cannot work is refused before anything is started.
+BatchSizes checked_batch(Deck& deck, Mesh& mesh, const Faults& faults) {
+  BatchSizes batch;
+  together(mesh.world(), [&] {
+    batch = resolve_batch(deck, mesh.along(Axis::data).size());
+    Sharding::group_size(mesh, zero_of(deck));
+    faults.require_ranks(mesh.world().size());
+  });
+  return batch;
+}
+
+/// Collective. The run's directory with its log, and who takes part.
+void open_run(RunDirectory& directory, const Workplace& place, const Faults& faults,
+              StartScreen& start, Logger& log) {
+  Mesh& mesh = *place.mesh;
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    directory.create();
+    log.to_file(directory.log());
+    faults.damage_data();
+  });
+  const std::string ranks = ranks_line(mesh, *place.device);
+  log.plain(fmt::format("choir {}: ranks {}", build_revision(), ranks));
+  for (const std::string& line : gather_texts(mesh.world(), who_am_i(mesh, *place.device)))
+    start.add(line);
+  start.add(dist_info(mesh, *place.device, place.device_reason));
+}
+
+/// Collective. The deck afterwards knows the vocabulary of its data.
+std::unique_ptr<TrainingData> open_data(Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                        Logger& log) {
+  auto data = deck.family().open_data(deck, batch, mesh, log);
+  together(mesh.world(),
+           [&] { resolve_vocabulary(deck, data->vocab_size(), "the training data"); });
+  return data;
+}
+
+/// Collective. TrainingData::contents() of rank 0.
+std::string contents_of(const TrainingData& data, Communicator& world) {
+  std::string contents;
+  together(world, [&] {
+    if (world.rank() == 0) contents = data.contents();
+  });
+  broadcast_text(world, contents);
+  return contents;
+}
+
+/// Collective. Afterwards the options hold what was planned.
+StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& place) {
+  Mesh& mesh = *place.mesh;
+  StepPlan plan;
+  together(mesh.world(), [&] {
+    plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(),
+                     deck.family().writes_samples(deck), place.device.get());
+    require_memory(plan, mesh.node().size(), *place.device);
+  });
+  options.arena_requests = plan.arena_requests;
+  return plan;
+}
+
+/// "offload: nothing" -> "nothing": the screen has labels of its own.
+std::string behind_label(const std::string& report) {
+  return report.substr(report.find(": ") + 2);
+}
+
+/// Collective. What there is to say of data, model and machine.
+void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, const StepPlan& plan,
+                  const RunDirectory& directory, StartScreen& start) {
+  constexpr std::size_t kDataLines = 4;
+  Mesh& mesh = engine.mesh();
+  Device& device = engine.instance().device();
+  const std::size_t bytes = std::size_t{device.host_visible() ? 4u : 32u} << 20;
+  const std::vector<AxisSpeed> speeds = measure_axes(mesh, device, bytes);
+  start.show("model", model_line(engine));
+  start.show("data", first_lines(data.to_string(), kDataLines));
+  start.show("batch", batch_line(engine));
+  start.show("layout",
+             fmt::format("{}, zero stage {}", mesh.layout().to_string(), deck.parallel.zero));
+  if (const int stages = mesh.layout().size(Axis::pipeline); stages > 1) {
+    const std::string report = pipeline_report(engine.options(), stages);
+    start.show("pipeline", behind_label(report.substr(0, report.find('\n'))));
+    start.add(report);
+  }
+  if (engine.options().offload.any()) start.show("offload", behind_label(offload_report(engine)));
+  start.show("transport", transport_line(speeds));
+  start.show("memory", memory_line(plan, mesh, device));
+  start.show("saves", saves_line(deck));
+  start.show("run", run_line(directory));
+  start.add(transport_report(mesh, speeds));
+  start.add("deck:\n" + deck_listing(deck, device.kind() == DeviceKind::cuda));
+  start.add("data:\n" + data.to_string());
+  start.add(model_report(engine));
+  start.add(zero_report(engine));
+  start.add(offload_report(engine));
+  start.add(memory_report(plan, mesh.world()));
+  start.add(layout_report(layout_facts(mesh, plan.traffic)));
+}
+
+/// Collective. FLOP/s of all ranks at once, as they will compute, and the legend of the lines to
+/// come.
+double measured_peak(Engine& engine, Device& device, StartScreen& start) {
+  Communicator& world = engine.mesh().world();
+  world.barrier();
+  const DType compute = engine.options().precision.compute;
+  const cuda::Card* card = cuda::card_of(device);
+  const bool published = card && size_of(compute) == 2 && card->peak_bf16_flops > 0;
+  double peak =
+      published ? card->peak_bf16_flops : ops::measure_gemm(engine.instance().stream(), compute);
+  world.all_reduce(&peak, 1, DType::f64, ReduceOp::sum);
+  const std::string source = published
+                                 ? fmt::format("the dense rate of {} by its clock", card->name)
+                                 : fmt::format("a {} product of {}^3, just now", name_of(compute),
+                                               ops::large_product(device.kind()));
+  start.add(metrics_legend(
+      fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
+  return peak;
+}
+
+/// Collective. The weights of a checkpoint, of another run, or fresh ones. Returns what is to be
+/// said of it.
+std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkpointer,
+                    Engine& engine, const Deck& deck, const Progress& progress,
+                    const BatchSizes& batch, Logger& log) {
+  std::string report;
+  if (from) {
+    checkpointer.restore(from->checkpoint, from->meta);
+    report =
+        changes_report(*from, deck, engine.options().schedule, progress.step, batch.data_parallel);
+    if (!report.empty()) report = "changed since that checkpoint:" + report;
+    if (!report.empty()) log.info("{}", report);
+  } else {
+    engine.instance().initialise(engine.options().seed);
+    if (!deck.checkpoint.init_from.empty()) {
+      report = warm_start(engine.instance(), deck.checkpoint).to_string();
+      log.info("{}", report.substr(0, report.find('\n')));
+    }
+  }
+  require_equal_parameters(engine, "parameters at the start");
+  return report;
+}
+
+/// Local, on rank 0. From here on the directory is that of a run which stands at `step`.
+void write_start(const RunDirectory& directory, const Deck& deck, const Checkpointer& checkpointer,
+                 std::int64_t step, const StartScreen& start, Logger& log) {
+  if (deck.checkpoint.resume != "auto" && checkpointer.newest_step() > step)
+    log.warn("checkpoint.resume is \"{}\": the later checkpoints of this run were moved to {}",
+             deck.checkpoint.resume, directory.set_aside());
+  directory.write_deck(resolved_json(deck));
+  directory.write_start(start.everything());
+}
+
+}  // namespace
+
+ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
+  Mesh& mesh = *place.mesh;
+  Device& device = *place.device;
+  RunDirectory directory(deck.run.dir);
+  Observers observers(deck, mesh, directory);
+  StopRequest stop(deck.run.walltime, deck.run.walltime_margin,
+                   mesh.rank() == 0 ? directory.stop_file() : "");
+  stop.obey_at_once();
+  const BatchSizes batch = checked_batch(deck, mesh, observers.faults);
+  observers.watch.start("start");
+  StartScreen start;
+  open_run(directory, place, observers.faults, start, log);
+  const auto from = find_resume_point(deck, directory.checkpoints(), mesh.world(), log);
+  const std::unique_ptr<TrainingData> data = open_data(deck, batch, mesh, log);
+  const std::string contents = contents_of(*data, mesh.world());
+  if (from)
+    together(mesh.world(), [&] { require_same_data(*from, deck, contents, data->vocab_hash()); });
+
+  const std::int64_t resident_before = resident_bytes();
+  Progress progress;
+  EngineOptions options = engine_options(deck, batch);
+  options.shapes = data->shapes();
+  options.evaluation_shapes = data->validation_shapes();
+  options.watchdog = &observers.watch.dog();
+  StepPlan plan = planned(options, deck, place);
+  std::string waits;
+  const bool async = choose_async(deck, plan, mesh, device, waits);
+  if (async) add_snapshot(plan.memory, plan);
+  const Engine* stepping = nullptr;
+  if (observers.faults.spoils_gradients()) {
+    options.cuda_graph = false;
+    options.spoil_gradients = [&](const Stream& stream, const Bucket& bucket) {
+      const std::int64_t step = progress.step + stepping->in_flight() + 1;
+      observers.faults.spoil_gradients(step, stream, bucket);
+    };
+  }
+  Engine engine(options, device, mesh, plan.arena_bytes);
+  stepping = &engine;
+  together(mesh.world(), [&] { observers.faults.require_parameters(engine.instance()); });
+  describe_run(deck, *data, engine, plan, directory, start);
+  if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
+
+  RunLog run_log(deck, mesh, directory, log, started);
+  Checkpointer checkpointer(
+      deck, directory.checkpoints(), engine, progress, observers.faults, log,
+      {.async = async,
+       .snapshot_bytes = plan.snapshot_bytes,
+       .record = [&](const std::string& json) { run_log.record(json); },
+       .enter = [&](std::string_view phase) { observers.watch.save(phase); }});
+  run_log.set_peak(measured_peak(engine, device, start));
+
+  observers.watch.start("resume");
+  start.add(restore(from, checkpointer, engine, deck, progress, batch, log));
+  const std::int64_t last = deck.train.max_steps;
+  if (from && progress.step >= last) {
+    log.info("already complete ({}/{}): raise train.max_steps", progress.step, last);
+    return ExitCode::done;
+  }
+  start.show("training", training_line(deck, options, progress.step + 1));
+  checkpointer.begin();
+  together(mesh.world(), [&] { data->require_resumable(progress.consumed_samples); });
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    write_start(directory, deck, checkpointer, progress.step, start, log);
+    run_log.open_files(progress.step);
+  });
+  log.plain(deck.log.verbose ? start.everything() : start.screen());
+  const std::string record = start_record({.step = progress.step,
+                                           .device = device.description(),
+                                           .parameters = engine.instance().parameters().count(),
+                                           .resident_before = resident_before},
+                                          mesh, plan);
+  if (mesh.rank() == 0) run_log.record(record);
+  data->start_training(engine.instance().storage().sharding(), batch.accum,
+                       {.step = progress.step,
+                        .consumed_samples = progress.consumed_samples,
+                        .more = progress.data});
+  run_log.start_training(progress.step);
+  Evaluation evaluation(deck, *data, engine.instance(), directory, log);
+  observers.follow(engine, progress);
+  return TrainingLoop({.deck = deck,
+                       .mesh = mesh,
+                       .log = log,
+                       .directory = directory,
+                       .data = *data,
+                       .contents = contents,
+                       .plan = plan,
+                       .engine = engine,
+                       .progress = progress,
+                       .checkpointer = checkpointer,
+                       .observers = observers,
+                       .evaluation = evaluation,
+                       .run_log = run_log,
+                       .stop = stop})
+      .run();
+}
+
+}  // namespace choir

@@ -1,0 +1,201 @@
+#include "src/train/loop/training_loop.hpp"
+
+#include <algorithm>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+#include "choir/train/step/build_info.hpp"
+
+namespace choir {
+
+TrainingLoop::TrainingLoop(const Parts& parts) : run_(parts), first_step_(run_.progress.step) {}
+
+ExitCode TrainingLoop::run() {
+  if (first_step_ == 0) write_sample();
+  Stop stop = Stop::none;
+  while (queued() < run_.deck.train.max_steps && stop == Stop::none) {
+    run_.evaluation.begin_step();
+    queue_step();
+    take_results(settles(queued()) ? 0 : run_.engine.lag());
+    run_.checkpointer.poll();
+    run_.run_log.say_progress(run_.progress.step);
+    stop = agreed_stop();
+    if (stop != Stop::none) take_results(0);
+    if (run_.engine.in_flight() > 0) continue;
+
+    const std::int64_t step = run_.progress.step;
+    const bool last = step == run_.deck.train.max_steps;
+    run_.observers.after_step(run_.engine, step);
+    // After SIGTERM there is no time for it.
+    if (leaves_time(stop) && run_.evaluation.due(step)) evaluate();
+    const bool measured = run_.evaluation.val_loss().has_value();
+    if (run_.run_log.due(step) || measured)
+      run_.run_log.write_line(step, run_.data, run_.engine, run_.evaluation, run_.observers.watch);
+    if (stop == Stop::none && !last) {
+      if (measured) write_sample();
+      if (run_.checkpointer.due(step) || run_.evaluation.best()) {
+        run_.observers.watch.save("checkpoint");
+        run_.observers.faults.in_phase(step, "save");
+        run_.checkpointer.save(meta_json(), run_.evaluation.val_loss(), run_.run_log.mean_step());
+      }
+    }
+    run_.observers.write_trace(run_.directory, run_.mesh.world());
+  }
+  return finish(stop);
+}
+
+// After these steps something reads results, parameters or the state of the run.
+bool TrainingLoop::settles(std::int64_t step) const {
+  return run_.run_log.due(step) || run_.evaluation.due(step) || run_.checkpointer.due(step) ||
+         run_.observers.settles(step);
+}
+
+void TrainingLoop::queue_step() {
+  const std::int64_t step = queued() + 1;
+  Observers& observers = run_.observers;
+  observers.clock.begin();
+  observers.watch.begin_phases();
+  if (run_.engine.in_flight() == 0) observers.trace.begin_step(step);
+  observers.faults.before_step(step);
+  const StepContent content = run_.data.content(step - 1, run_.engine.instance().model());
+  run_.engine.step(
+      step - 1, [this](std::int64_t) { return run_.data.next(); },
+      observers.faults.targets(step, content.targets), observers.clock);
+}
+
+void TrainingLoop::take_results(int left) {
+  for (bool first = true; run_.engine.in_flight() > left; first = false) {
+    if (!first) {
+      run_.observers.clock.begin();
+      run_.observers.watch.begin_phases();
+    }
+    take_result();
+  }
+}
+
+void TrainingLoop::take_result() {
+  Progress& progress = run_.progress;
+  PhaseClock& clock = run_.observers.clock;
+  run_.observers.trace.begin_step(progress.step + 1);
+  const StepResult result = run_.engine.finish(clock);
+  const StepContent content = run_.data.content(progress.step, run_.engine.instance().model());
+  ++progress.step;
+  progress.consumed_samples += static_cast<std::int64_t>(content.samples);
+  const UpdateState& state = run_.engine.update_state();
+  progress.updates = state.updates;
+  progress.loss_scale = state.loss_scale;
+  progress.good_steps = state.good_steps;
+  skip_or_stop(result);
+  clock.end();
+  run_.observers.watch.end_step();
+  run_.run_log.add(result, content, clock);
+  run_.evaluation.add(result);
+}
+
+void TrainingLoop::skip_or_stop(const StepResult& result) {
+  Progress& progress = run_.progress;
+  if (result.updated) {
+    progress.skipped_in_a_row = 0;
+    return;
+  }
+  if (result.overflow) {
+    run_.log.info(
+        "step {}: overflow with loss scale {:.0f}: step skipped, the next scale is {:.0f}",
+        progress.step, result.loss_scale, progress.loss_scale);
+    return;
+  }
+  ++progress.skipped_in_a_row;
+  const TrainSection& train = run_.deck.train;
+  const bool skip = train.nan_policy == "skip";
+  if (skip && progress.skipped_in_a_row <= train.nan_skip_limit) {
+    if (run_.mesh.rank() == 0)
+      run_.log.warn(
+          "step {}: loss {} and gradient norm {} are not finite: step skipped ({} in a row)",
+          progress.step, result.loss, result.grad_norm, progress.skipped_in_a_row);
+    return;
+  }
+  std::vector<std::string> names = run_.engine.non_finite_gradients();
+  const std::size_t count = names.size();
+  names.resize(std::min<std::size_t>(count, 5));
+  NumericError error(
+      fmt::format("step {}: the loss is {} and the gradient norm {}; {} tensors have gradients "
+                  "that are not "
+                  "finite: {}{}",
+                  progress.step, result.loss, result.grad_norm, count, join(names, ", "),
+                  count > names.size() ? " ..." : ""),
+      skip ? fmt::format("{} steps in a row were skipped (train.nan_skip_limit); lower "
+                         "optimizer.learning_rate",
+                         progress.skipped_in_a_row - 1)
+           : "lower optimizer.learning_rate or set train.nan_policy to \"skip\"; the last "
+             "checkpoint is good");
+  error.set_agreed_ranks(run_.mesh.world().size());  // norm and loss are the same everywhere
+  throw error;
+}
+
+void TrainingLoop::evaluate() {
+  if (!run_.data.has_validation()) return;
+  run_.observers.watch.evaluation("evaluation");
+  run_.observers.faults.in_phase(run_.progress.step, "evaluation");
+  run_.evaluation.measure(run_.progress);
+}
+
+void TrainingLoop::write_sample() {
+  run_.observers.watch.evaluation("sample");
+  run_.evaluation.sample(run_.progress.step);
+}
+
+std::string TrainingLoop::meta_json() const {
+  return TrainMeta{.deck = resolved_json(run_.deck),
+                   .vocabulary = run_.data.vocabulary_json(),
+                   .vocab_size = run_.engine.options().model.vocab_size(),
+                   .data = run_.data.position(run_.progress.step),
+                   .contents = run_.contents,
+                   .provenance = build_provenance()}
+      .to_json();
+}
+
+Stop TrainingLoop::agreed_stop() {
+  // Until the next poll: a step, and perhaps an evaluation with its sample and two saves.
+  const double ahead = run_.observers.clock.total() + 2 * run_.checkpointer.expected_save() +
+                       run_.evaluation.slowest();
+  Stop mine = run_.stop.poll(ahead);
+  if (run_.observers.faults.stop_at(queued())) mine = std::max(mine, Stop::drill);
+  return static_cast<Stop>(agree(run_.mesh.world(), {.stop = static_cast<int>(mine)}).stop);
+}
+
+ExitCode TrainingLoop::finish(Stop stop) {
+  const Progress& progress = run_.progress;
+  Checkpointer& checkpointer = run_.checkpointer;
+  const bool done = progress.step >= run_.deck.train.max_steps;
+  const bool trained = progress.step > first_step_;
+  if (!done && run_.mesh.rank() == 0)
+    run_.log.warn("stopping after step {}: {}", progress.step, run_.stop.reason(stop));
+  // After SIGTERM there may be a second left: save only what is known to take less.
+  const bool time_left =
+      leaves_time(stop) || (checkpointer.slowest_save() > 0 && checkpointer.slowest_save() < 0.5);
+  // An interval of 0 means no checkpoints on the way and at the end; a stop is asked to be
+  // continued.
+  const bool wanted = (run_.deck.checkpoint.on_the_way() || !done) && trained && time_left;
+  if (done && trained) write_sample();
+  run_.observers.watch.save("checkpoint");
+  checkpointer.drain();
+  const bool saved = wanted && checkpointer.save_last(meta_json(), run_.evaluation.val_loss());
+  run_.observers.watch.rest();
+  run_.log.plain(run_.run_log.summary(progress, run_.engine, run_.plan.arena_bytes, checkpointer,
+                                      run_.evaluation, run_.data, run_.observers.watch.own_time()));
+  if (wanted && !saved) {
+    if (run_.mesh.rank() == 0)
+      run_.log.error("the state after step {} was not saved: exit code {}; {}", progress.step,
+                     static_cast<int>(ExitCode::storage),
+                     checkpointer.last_path().empty()
+                         ? "the same command starts anew"
+                         : "the same command continues from " + checkpointer.last_path());
+    return ExitCode::storage;
+  }
+  if (done) return ExitCode::done;
+  if (!saved) return ExitCode::other;
+  run_.log.plain("run the same command again to continue");
+  return ExitCode::resubmit;
+}
+
+}  // namespace choir

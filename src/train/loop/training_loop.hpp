@@ -1,0 +1,52 @@
+#pragma once
+// The loop: steps are queued, their results taken, and between two of them a run looks at its
+// model, saves, or stops.
+#include "choir/train/loop/checkpointer.hpp"
+#include "choir/train/loop/stop_request.hpp"
+#include "src/train/loop/observers.hpp"
+#include "src/train/loop/run_log.hpp"
+
+namespace choir {
+
+class TrainingLoop {
+ public:
+  /// The parts of a run, ready for its next step.
+  struct Parts {
+    const Deck& deck;
+    Mesh& mesh;
+    Logger& log;
+    const RunDirectory& directory;
+    TrainingData& data;
+    const std::string& contents;  ///< of the data
+    const StepPlan& plan;
+    Engine& engine;
+    Progress& progress;  ///< of the steps whose results were taken
+    Checkpointer& checkpointer;
+    Observers& observers;
+    Evaluation& evaluation;
+    RunLog& run_log;
+    StopRequest& stop;
+  };
+  explicit TrainingLoop(const Parts& parts);
+
+  /// Collective. Trains to the end or to an agreed stop.
+  ExitCode run();
+
+ private:
+  std::int64_t queued() const { return run_.progress.step + run_.engine.in_flight(); }
+  bool settles(std::int64_t step) const;
+  void queue_step();
+  void take_results(int left);
+  void take_result();
+  void skip_or_stop(const StepResult& result);
+  void evaluate();
+  void write_sample();
+  std::string meta_json() const;
+  Stop agreed_stop();
+  ExitCode finish(Stop stop);
+
+  Parts run_;
+  std::int64_t first_step_;
+};
+
+}  // namespace choir

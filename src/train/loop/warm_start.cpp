@@ -1,0 +1,93 @@
+#include "src/train/loop/warm_start.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+#include "choir/deck/name_patterns.hpp"
+#include "choir/store/open.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
+
+namespace choir {
+namespace {
+
+/// What a checkpoint's tensor is called in the model; "": nothing that belongs to a model.
+std::string name_in_model(const std::string& stored) {
+  for (const std::string_view kind : {std::string_view("parameters/"), kRunningStatistics})
+    if (stored.starts_with(kind)) return stored.substr(kind.size());
+  return {};
+}
+
+/// Why this tensor is not taken; "" if it is.
+std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
+                     const CheckpointSection& wish) {
+  const std::string name = name_in_model(tensor.name);
+  if (!wish.init_take.empty() && !matches_any(wish.init_take, name))
+    return "not in checkpoint.init_take";
+  if (matches_any(wish.init_skip, name)) return "in checkpoint.init_skip";
+  const TensorRecord* record = checkpoint.manifest.find(tensor.name);
+  if (record == nullptr) return "not in the checkpoint";
+  if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
+  return fmt::format("stored as {} {}, wanted as {} {}", name_of(record->dtype),
+                     to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
+}
+
+std::string listed(const std::vector<std::string>& lines) {
+  constexpr std::size_t kMost = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i) text += "\n    " + lines[i];
+  if (lines.size() > kMost) text += fmt::format("\n    and {} more", lines.size() - kMost);
+  return text;
+}
+
+}  // namespace
+
+std::string WarmStart::to_string() const {
+  std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
+  if (!fresh.empty()) text += fmt::format("\n  {} begin anew:{}", fresh.size(), listed(fresh));
+  if (!unused.empty())
+    text += fmt::format("\n  {} of the checkpoint are not used:{}", unused.size(), listed(unused));
+  return text;
+}
+
+WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
+  Communicator& world = instance.mesh().world();
+  const Checkpoint checkpoint = open_checkpoint(wish.init_from, world);
+  const std::vector<StoredTensor> all = parameters_to_load(instance);
+  WarmStart result{.path = checkpoint.path, .taken = {}, .fresh = {}, .unused = {}};
+  std::vector<StoredTensor> wanted;
+  together(world, [&] {
+    std::vector<std::string> names;
+    for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
+    require_matches("checkpoint.init_take", wish.init_take, names);
+    require_matches("checkpoint.init_skip", wish.init_skip, names);
+    for (const StoredTensor& tensor : all) {
+      const std::string name = name_in_model(tensor.name);
+      const std::string why = obstacle(tensor, checkpoint, wish);
+      if (why.empty()) {
+        wanted.push_back(tensor);
+        result.taken.push_back(name);
+      } else {
+        result.fresh.push_back(name + ": " + why);
+      }
+    }
+    for (const TensorRecord& record : checkpoint.manifest.tensors) {
+      const std::string name = name_in_model(record.name);
+      if (!name.empty() &&
+          std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
+        result.unused.push_back(name);
+    }
+    if (wanted.empty())
+      throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
+                                  checkpoint.path, listed(result.fresh)),
+                      "`choir inspect` lists what the checkpoint holds");
+  });
+  // What is not wanted may be there.
+  load_checkpoint(checkpoint, wanted, world, "nothing else");
+  instance.publish();
+  return result;
+}
+
+}  // namespace choir

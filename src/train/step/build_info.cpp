@@ -1,0 +1,25 @@
+#include "choir/train/step/build_info.hpp"
+
+#include "choir/core/json_value.hpp"
+
+#include "choir/comm/mpi/mpi_session.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/process.hpp"
+#include "choir_features.hpp"
+#include "choir_revision.hpp"
+
+namespace choir {
+
+const char* build_revision() {
+  return CHOIR_BUILD_REVISION;
+}
+
+std::string build_provenance() {
+  const nlohmann::ordered_json json{
+      {"revision", build_revision()}, {"compiler", CHOIR_BUILD_COMPILER},
+      {"march", CHOIR_BUILD_MARCH},   {"mpi", MpiSession::library_version()},
+      {"host", host_name()},          {"date", timestamp()}};
+  return dumped(json);
+}
+
+}  // namespace choir

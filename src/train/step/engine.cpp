@@ -1,0 +1,410 @@
+#include "choir/train/step/engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "choir/comm/abort.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/device/profile_range.hpp"
+#include "choir/ops/reduce.hpp"
+
+namespace choir {
+namespace {
+
+/// Plans are made and libraries warm after them.
+constexpr std::int64_t kStepsBeforeGraph = 2;
+
+/// What MPI does to device memory happens on the host and cannot be recorded.
+bool recordable(Mesh& mesh) {
+  for (int a = 0; a < kAxes; ++a) {
+    const Communicator& ranks = mesh.along(static_cast<Axis>(a));
+    const std::string_view transport = ranks.transport();
+    if (ranks.size() > 1 && transport != "nccl" && transport != "null") return false;
+  }
+  return true;
+}
+
+/// Whether every step launches the same kernels.
+bool fixed_shape(const EngineOptions& options) {
+  return options.model.family().fixed_shape();
+}
+
+Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& device) {
+  return training_schedule(options.pipeline, mesh.layout().size(Axis::pipeline),
+                           static_cast<int>(options.micro_batches), device.plans_for());
+}
+
+/// Aborts all communication unless its own end comes first.
+class Patience {
+ public:
+  ~Patience() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLimit{5}, kForAbort{1};
+  void watch() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kLimit, [this] { return over_; }))
+      abort_communicators(kForAbort.count());
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_{[this] { watch(); }};
+};
+
+/// Called after a failure; the original error matters more than the half-recorded graph.
+void abandon_capture(Device& device, NativeStream stream) {
+  try {
+    device.destroy(device.end_capture(stream));
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+std::vector<BatchShape> shapes_of(const EngineOptions& options) {
+  const ModelFamily& family = options.model.family();
+  if (family.fixed_shape()) return {family.shape(options.model, options.micro_batch_size)};
+  if (options.shapes.empty())
+    throw DeckError(fmt::format("model.type = \"{}\": how large micro-batches of audio are is not "
+                                "known here",
+                                family.name()),
+                    "`choir train` takes it from its data");
+  return options.shapes;
+}
+
+Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
+    : options_(options),
+      mesh_(&mesh),
+      instance_(options, device, mesh, arena_bytes),
+      schedule_(schedule_for(options, mesh, device)),
+      staged_(!device.host_visible()),
+      keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
+             mesh.layout().size(Axis::context) > 1),
+      mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
+             schedule_.shape.virtual_stages() > 1),
+      graphs_(options.cuda_graph && fixed_shape(options) && device.records_graphs() &&
+              recordable(mesh) && options.offload.place != MemoryPlace::file),
+      lag_(options.lag >= 0 ? options.lag
+           : staged_        ? 1
+                            : 0),
+      control_(device, sizeof(ops::StepControl)) {
+  instance_.arena().set_requests(options.arena_requests);
+  ParameterStorage& storage = instance_.storage();
+  instance_.statistics().record(storage.sharding(), options.micro_batches);
+  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
+  Communicator& stages = instance_.stages();
+  gradients_ = std::make_unique<GradientPath>(
+      storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,
+      GradientPath::Options{.micro_batches = options.micro_batches,
+                            .reproducible = options.reproducible,
+                            .before_sums = options.spoil_gradients});
+  work_ = std::make_unique<TrainingWork>(
+      instance_, *gradients_,
+      TrainingWork::Options{
+          .micro_batches = options.micro_batches,
+          .passes = promised_live(schedule_.kind, schedule_.shape, stages.rank())});
+  executor_ = std::make_unique<PipelineExecutor>(
+      schedule_, stages,
+      PipelineExecutor::Options{.watchdog = options.watchdog,
+                                .clock = options.time_actions ? &device : nullptr});
+  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
+  const auto terms = static_cast<std::int64_t>(instance_.loss_terms().size());
+  const std::int64_t places = options.micro_batches * storage.sharding().data_ranks();
+  loss_memory_ = Buffer(device, static_cast<std::size_t>(terms * (places + 1)) * sizeof(double));
+  const TensorView losses{loss_memory_.data(), DType::f64, {terms * (places + 1)}};
+  losses_ = losses.slice(0, terms * places).reshaped({terms, places});
+  loss_sums_ = losses.slice(terms * places, terms);
+  if (keeps_) copies_ = std::make_unique<SideStream>(device);
+  for (int i = 0; i < lag_ + 1; ++i)
+    slots_.push_back(std::make_unique<StepSlot>(device, slot_options()));
+  for (int i = 0; i < lag_ + 2; ++i) done_.push_back(std::make_unique<Event>(device));
+  spans_.reserve(slot_options().marks + 2);
+  resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
+}
+
+// Of the step the reductions, the update, the gathers and what remains; two phases a computation.
+StepSlot::Options Engine::slot_options() const {
+  const ActionList& actions =
+      schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];
+  const ContextAxis& context = instance_.context();
+  StepSlot::Options slot{.micro_batches = options_.micro_batches,
+                         .marks = staged_ ? 2 * actions.size() + 5 : 0,
+                         .fixed = fixed_shape(options_)};
+  if (!keeps_) return slot;
+  for (BatchShape shape : shapes_of(options_)) {
+    if (context.size() > 1) {
+      slot.whole_tokens = shape.tokens;
+      slot.share = position_share(shape.tokens, context.rank(), context.size());
+      shape.tokens = slot.share.tokens;
+    }
+    slot.batch_bytes = std::max(
+        slot.batch_bytes, bytes_of_fields(options_.model.family().fields(options_.model, shape)));
+  }
+  return slot;
+}
+
+// A step that waits for a peer which is gone, recorded or not, ends only when its communicators are
+// aborted; and they are before the graphs go, which NCCL's own end waits for.
+Engine::~Engine() {
+  if (in_flight() == 0) return;
+  Patience patience;
+  try {
+    instance_.stream().synchronize();
+  } catch (const Error&) {  // a device that failed has said so before
+  }
+}
+
+void Engine::resume(const UpdateState& state) {
+  CHOIR_CHECK(in_flight() == 0, "{} steps in flight", in_flight());
+  state_ = state;
+  if (!options_.loss_scaling.dynamic()) state_.loss_scale = options_.loss_scaling.start;
+  const ops::StepControl start{.updates = static_cast<double>(state_.updates),
+                               .loss_scale = state_.loss_scale,
+                               .good_steps = static_cast<double>(state_.good_steps)};
+  instance_.device().copy_from_host(control(), &start, sizeof start);
+}
+
+std::int64_t Engine::micro_batch_index(std::int64_t step, std::int64_t j) const {
+  const Sharding& sharding = instance_.storage().sharding();
+  return step * sharding.data_ranks() * options_.micro_batches +
+         sharding.first_micro_batch(options_.micro_batches) + j * sharding.micro_batch_stride();
+}
+
+void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targets,
+                  PhaseClock& clock) {
+  const std::vector<LossTerm>& terms = instance_.loss_terms();
+  CHOIR_CHECK(targets.size() == terms.size(), "targets of {} terms in a loss of {}", targets.size(),
+              terms.size());
+  CHOIR_CHECK(in_flight() <= lag_, "{} steps in flight, of which none was finished", in_flight());
+  const double start = now_seconds();
+  const Stream& stream = instance_.stream();
+  const ProfileRange range(stream, "step");
+  StepSlot& slot = slot_of(queued_);
+  slot.alone = in_flight() == 0;
+  slot.inputs().learning_rate = options_.schedule.at(step);
+  for (std::size_t t = 0; t < ops::kMostLossTerms; ++t) {
+    slot.inputs().targets[t] = t < terms.size() ? targets[t] : 0;
+    slot.inputs().weights[t] = t < terms.size() ? terms[t].weight : 0;
+  }
+  if (keeps_) {
+    if (!staged_) clock.enter(Phase::data);
+    stage(slot, batch_of);
+  }
+  slot.host_seconds = now_seconds() - start;
+  stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
+  // A recorded step cannot wait in its middle for what is not part of it.
+  if (graphs_) settle_readers(clock);
+  *fmt::format_to_n(name_, sizeof name_ - 1, "step {}", step + 1).out = 0;
+  run(slot, [&] { queue_work(slot, batch_of, clock); });
+  stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
+  done(queued_).record(stream);
+  ++queued_;
+  if (!staged_) clock.enter(Phase::other);
+}
+
+void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
+  const double start = now_seconds();
+  for (std::int64_t j = 0; j < options_.micro_batches; ++j)
+    slot.stage(copies_->stream(), j, batch_of(j));
+  slot.publish(copies_->stream(), instance_.stream());
+  slot.data_seconds = now_seconds() - start;
+}
+
+// The kernels of a step have the same arguments in every step that uses the same slot: the arena
+// hands out the same addresses, and what changes is in device memory. So each slot's work is
+// recorded once, and again when somebody else holds memory of the arena.
+template <class Work>
+void Engine::run(StepSlot& slot, const Work& work) {
+  if (!graphs_ || queued_ < kStepsBeforeGraph) return work();
+  Device& device = instance_.device();
+  const NativeStream stream = instance_.stream().native();
+  const std::size_t key = instance_.arena().live();
+  ParameterGatherer& gatherer = instance_.gatherer();
+  if (slot.graph && slot.graph_key != key) slot.drop_graph();
+  if (!slot.graph) {
+    gatherer.forget();  // the graph gathers everything by itself
+    device.begin_capture(stream);
+    try {
+      work();
+    } catch (...) {
+      abandon_capture(device, stream);
+      throw;
+    }
+    slot.graph = device.end_capture(stream);
+    slot.graph_key = key;
+  }
+  device.launch(slot.graph, stream);
+  gatherer.forget();  // what was gathered for others between steps is gone
+}
+
+void Engine::enter(StepSlot& slot, PhaseClock& clock, Phase phase) {
+  staged_ ? slot.marks.enter(instance_.stream(), phase) : clock.enter(phase);
+}
+
+void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
+  const Stream& stream = instance_.stream();
+  slot.marks.begin();
+  enter(slot, clock, Phase::other);
+  ops::begin_step(stream, control());
+  ops::zero(stream, losses_);
+  forward_backward(slot, batch_of, clock);
+  enter(slot, clock, Phase::comm);
+  gradients_->finish(stream);
+  reduce_losses();
+  enter(slot, clock, Phase::optimizer);
+  const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
+  Communicator* const holders[] = {&mesh_->along(Axis::tensor), &instance_.stages()};
+  norm_->compute(stream, holders, place);
+  ops::end_step(stream, {.control = control(),
+                         .square_sum = norm_->square_sum(),
+                         .loss_sums = loss_sums_,
+                         .max_norm = options_.grad_clip,
+                         .beta1 = options_.adamw.beta1,
+                         .beta2 = options_.adamw.beta2,
+                         .scaling = options_.loss_scaling});
+  settle_readers(clock);
+  instance_.statistics().update(stream, control());
+  ParameterGatherer& gatherer = instance_.gatherer();
+  gatherer.forget();  // nothing reads parameters while they change
+  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  enter(slot, clock, Phase::comm);
+  gatherer.finish_update();
+  enter(slot, clock, Phase::other);
+}
+
+void Engine::settle_readers(PhaseClock& clock) {
+  const auto wait = std::exchange(before_update_, nullptr);
+  if (!wait) return;
+  const Phase phase = clock.current();
+  if (!staged_) clock.enter(Phase::other);
+  wait(instance_.stream());
+  if (!staged_) clock.enter(phase);
+}
+
+void Engine::forward_backward(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clock) {
+  struct Here {
+    Engine& engine;
+    StepSlot& slot;
+    const BatchOf& batch_of;
+    PhaseClock& clock;
+  } here{*this, slot, batch_of, clock};
+  // One pointer each: nothing is allocated for them.
+  work_->begin(
+      {.batch_of =
+           [&here](std::int64_t j) {
+             if (here.engine.keeps_) return here.slot.staged(j);
+             here.clock.enter(Phase::data);
+             return here.batch_of(j);
+           },
+       .loss_factors = control()->loss_factors,
+       .loss_sum =
+           [&here](std::size_t term, std::int64_t j) {
+             return here.engine.losses_of(term).slice(here.engine.micro_batch_index(0, j), 1);
+           },
+       .enter = [&here](Phase phase) { here.engine.enter(here.slot, here.clock, phase); }});
+  if (mixes_) instance_.arena().begin_sequence();
+  executor_->run(*work_, name_);
+  instance_.arena().end_sequence();
+}
+
+// Every micro-batch has its own place, zero on the other ranks: the sum over ranks is exact, and
+// the tree over micro-batches of a term does not know how they were distributed. Ranks of the
+// context axis share a place.
+void Engine::reduce_losses() {
+  for (Communicator* ranks : {&instance_.storage().sharding().data(), &instance_.stages()})
+    if (ranks->size() > 1)
+      ranks->all_reduce(losses_.data, static_cast<std::size_t>(losses_.count()), DType::f64,
+                        ReduceOp::sum);
+  for (std::size_t t = 0; t < instance_.loss_terms().size(); ++t)
+    ops::tree_sum(instance_.stream(), losses_of(t),
+                  loss_sums_.slice(static_cast<std::int64_t>(t), 1));
+}
+
+StepResult Engine::finish(PhaseClock& clock) {
+  CHOIR_CHECK(in_flight() > 0, "no step is in flight");
+  const StepSlot& slot = slot_of(finished_);
+  done(finished_).synchronize();
+  if (staged_) report_phases(slot, clock);
+  ++finished_;
+  const ops::StepControl& c = slot.results();
+  state_ = {.updates = static_cast<std::int64_t>(c.updates),
+            .loss_scale = c.loss_scale,
+            .good_steps = static_cast<std::int64_t>(c.good_steps)};
+  ByTerm terms(instance_.loss_terms().size(), 0), targets = terms;
+  std::copy_n(c.term_losses, terms.size(), terms.begin());
+  std::copy_n(c.targets, targets.size(), targets.begin());
+  return {.loss = c.loss,
+          .terms = terms,
+          .targets = targets,
+          .grad_norm = c.gradient_norm,
+          .learning_rate = c.learning_rate,
+          .updated = c.apply != 0,
+          .overflow = c.apply == 0 && options_.loss_scaling.dynamic() &&
+                      c.step_loss_scale > ops::kLowestLossScale,
+          .loss_scale = c.step_loss_scale};
+}
+
+// From the end of the step before to the end of this one. What the stream waited between the two
+// it waited for the host, and the host for data, or not.
+void Engine::report_phases(const StepSlot& slot, PhaseClock& clock) {
+  const double gap =
+      slot.alone ? slot.host_seconds
+                 : std::max(0.0, slot.marks.first().seconds_since(done(finished_ + lag_ + 1)));
+  const double data = std::min(gap, slot.data_seconds);
+  spans_.clear();
+  spans_.push_back({Phase::other, gap - data});
+  spans_.push_back({Phase::data, data});
+  slot.marks.spans_until(done(finished_), spans_);
+  clock.replay(spans_, now_seconds());
+}
+
+std::vector<std::string> Engine::non_finite_gradients() const {
+  if (finished_ == 0) return {};
+  return norm_->not_finite(
+      static_cast<int>((finished_ - 1) % static_cast<std::int64_t>(slots_.size())));
+}
+
+std::string Engine::graph_use() const {
+  if (graphs_)
+    return fmt::format("a step is recorded after {} steps and then replayed as a whole",
+                       kStepsBeforeGraph);
+  if (!options_.cuda_graph) return "off";
+  if (!options_.model.family().fixed_shape())
+    return "not used: micro-batches differ in shape, and a recorded step has one";
+  if (!instance_.device().records_graphs())
+    return fmt::format("ignored on {}", name_of(instance_.device().kind()));
+  if (options_.offload.place == MemoryPlace::file)
+    return "not used: reading and writing a file cannot be recorded";
+  return fmt::format("not used: steps with transport '{}' cannot be recorded",
+                     mesh_->along(Axis::data).transport());
+}
+
+MemoryPlan Engine::memory() const {
+  MemoryPlan plan;
+  instance_.add_to(plan);
+  optimizer_->add_to(plan);
+  gradients_->add_to(plan);
+  norm_->add_to(plan);
+  plan.add("losses", loss_memory_.bytes());
+  std::size_t batches = 0;
+  for (const auto& slot : slots_) batches += slot->device_bytes();
+  if (batches > 0) plan.add("micro-batches", batches);
+  plan.add("step control", control_.bytes());
+  return plan;
+}
+
+}  // namespace choir

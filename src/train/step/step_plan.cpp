@@ -1,0 +1,68 @@
+#include "choir/train/step/step_plan.hpp"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "choir/core/clock.hpp"
+#include "choir/core/error.hpp"
+#include "choir/device/cuda.hpp"
+
+namespace choir {
+namespace {
+
+/// "activations 12 GiB, gradients 1 GiB, ...": the three largest, of one rank.
+std::string largest_entries(const MemoryPlan& plan) {
+  std::vector<MemoryPlan::Entry> entries = plan.entries;
+  std::erase_if(entries, [](const auto& entry) { return entry.place != MemoryPlace::device; });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(3, entries.size()); ++i)
+    text += fmt::format("{}{} {}", i ? ", " : "", entries[i].name,
+                        format_bytes(static_cast<double>(entries[i].bytes)));
+  return text;
+}
+
+}  // namespace
+
+double node_memory() {
+  return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device) {
+  const cuda::Card* card = cuda::card_of(device);
+  const double has =
+      card ? std::max(0.0, static_cast<double>(cuda::free_memory(device)) - kForLibraries)
+           : node_memory();
+  const int ranks = card ? 1 : ranks_per_node;
+  const double wants = static_cast<double>(plan.memory.total()) * ranks;
+  if (wants > has)
+    throw DeckError(fmt::format("out of memory: {} rank(s) on {} need {}, it has {} for them ({})",
+                                ranks, card ? card->name : "this node", format_bytes(wants),
+                                format_bytes(has), largest_entries(plan.memory)),
+                    fmt::format("lower train.micro_batch_size, model.block_size or the size of the "
+                                "model, or use {}",
+                                card ? "more GPUs or one with more memory" : "fewer ranks a node"));
+  // Where the two are not the same memory.
+  const double host = static_cast<double>(plan.memory.total(MemoryPlace::host)) * ranks_per_node +
+                      (card ? 0 : wants);
+  if (host <= node_memory()) return;
+  throw DeckError(fmt::format("out of host memory: {} rank(s) on this node need {} with "
+                              "parallel.offload, it has {}",
+                              ranks_per_node, format_bytes(host), format_bytes(node_memory())),
+                  "set parallel.offload to \"file\", spread the state over more ranks "
+                  "(parallel.zero), or use fewer ranks a node");
+}
+
+bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device) {
+  const MemoryPlan& memory = plan.memory;
+  const std::size_t bytes = (cuda::card_of(device) ? 0 : memory.total()) +
+                            memory.total(MemoryPlace::host) + plan.snapshot_bytes;
+  return static_cast<double>(bytes) * ranks_per_node <= node_memory();
+}
+
+}  // namespace choir

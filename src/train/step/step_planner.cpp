@@ -1,0 +1,111 @@
+#include "choir/train/step/step_planner.hpp"
+
+#include <memory>
+#include <vector>
+
+#include "choir/device/null_device.hpp"
+#include "choir/store/snapshot.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
+
+namespace choir {
+namespace {
+
+NullDevice null_device_for(const Device* target) {
+  return target ? NullDevice(*target) : NullDevice();
+}
+
+void plan_evaluation(ModelInstance& instance, const std::vector<BatchShape>& shapes) {
+  const ModelConfig& model = instance.options().model;
+  for (const BatchShape& shape : shapes) {
+    const HostBatch host(model, shape);
+    model.family().evaluate_once(instance, host.batch);
+  }
+}
+
+/// FLOPs and bytes of one step. Nobody looks at what is in a micro-batch, but some devices are sent
+/// a copy.
+class PlannedSteps {
+ public:
+  PlannedSteps(const ModelConfig& model, const std::vector<BatchShape>& shapes) {
+    for (const BatchShape& shape : shapes)
+      batches_.push_back(std::make_unique<HostBatch>(model, shape));
+  }
+
+  /// All micro-batches alike.
+  WorkCounter work(Engine& engine, std::size_t shape) const {
+    PhaseClock clock;
+    WorkCounter& work = engine.instance().work();
+    work = {};
+    engine.step(
+        0, [&](std::int64_t) { return batch(shape); },
+        ByTerm(engine.instance().loss_terms().size(), 1), clock);
+    engine.finish(clock);
+    return work;
+  }
+  const ModelBatch& batch(std::size_t shape) const { return batches_[shape]->batch; }
+
+ private:
+  std::vector<std::unique_ptr<HostBatch>> batches_;
+};
+
+}  // namespace
+
+StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
+                   bool generate, const Device* target, bool snapshot) {
+  NullDevice device = null_device_for(target);
+  const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
+  Engine engine(options, device, *mesh, Arena::kUnbounded);
+  const std::vector<BatchShape> shapes = shapes_of(options);
+  const PlannedSteps steps(options.model, shapes);
+  StepPlan plan;
+  const Sharding& sharding = engine.instance().storage().sharding();
+  WorkCounter most;
+  std::size_t largest = 0;
+  for (std::size_t shape = 0; shape < shapes.size(); ++shape) {
+    reset_traffic(*mesh, sharding);
+    const WorkCounter work = steps.work(engine, shape);
+    if (shape > 0 && work.flops <= most.flops) continue;
+    most = work;
+    largest = shape;
+    plan.traffic = traffic_of(*mesh, sharding);
+  }
+  plan.flops = most.flops;
+  plan.bytes = most.bytes;
+  if (options.model.recompute() != Recompute::none) {
+    EngineOptions once = options;
+    once.model.set_recompute(Recompute::none);
+    Engine keeps_all(once, device, *mesh, Arena::kUnbounded);
+    plan.repeated_flops = most.flops - steps.work(keeps_all, largest).flops;
+  }
+  // Now with the largest size of every tensor.
+  if (engine.mixes_shapes())
+    for (std::size_t shape = 0; shape < shapes.size(); ++shape) steps.work(engine, shape);
+  for (std::size_t shape = 0; shape < shapes.size(); ++shape)
+    engine.instance().loss_sums(steps.batch(shape));
+  plan_evaluation(engine.instance(), options.evaluation_shapes);
+  if (generate) options.model.family().sample_once(engine.instance());
+  plan.memory = engine.memory();
+  Progress progress;
+  if (snapshot) plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));
+  plan.arena_bytes = engine.instance().arena().peak();
+  plan.arena_requests = engine.instance().arena().requests();
+  return plan;
+}
+
+StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
+                        const std::vector<BatchShape>& shapes, bool generate,
+                        const Device* target) {
+  NullDevice device = null_device_for(target);
+  const auto mesh = Mesh::planned(layout, rank, 1);
+  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
+  plan_evaluation(instance, shapes);
+  if (generate) options.model.family().sample_once(instance);
+  StepPlan plan;
+  plan.flops = instance.work().flops;
+  plan.bytes = instance.work().bytes;
+  instance.add_to(plan.memory);
+  plan.arena_bytes = instance.arena().peak();
+  return plan;
+}
+
+}  // namespace choir

@@ -1,0 +1,104 @@
+#include "choir/train/step/step_slot.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace choir {
+namespace {
+
+/// The index of the first sample, where every field before the others begins.
+constexpr std::size_t kHeader = 64;
+static_assert(sizeof(std::int64_t) <= kHeader);
+
+}  // namespace
+
+StepMarks::StepMarks(Device& device, std::size_t most) : phases_(most, Phase::other) {
+  for (std::size_t i = 0; i < most; ++i) events_.push_back(std::make_unique<Event>(device));
+}
+
+void StepMarks::enter(const Stream& stream, Phase phase) {
+  CHOIR_CHECK(count_ < events_.size(), "more than {} phases in a step", events_.size());
+  phases_[count_] = phase;
+  events_[count_++]->record_time(stream);
+}
+
+void StepMarks::spans_until(const Event& end, std::vector<PhaseSpan>& spans) const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Event& next = i + 1 < count_ ? *events_[i + 1] : end;
+    spans.push_back({phases_[i], next.seconds_since(*events_[i])});
+  }
+}
+
+StepSlot::StepSlot(Device& device, const Options& options)
+    : marks(device, options.marks),
+      device_(&device),
+      options_(options),
+      stride_(kHeader + options.batch_bytes),
+      inputs_(device, sizeof(ops::StepControl)),
+      results_(device, sizeof(ops::StepControl)),
+      published_(device) {
+  if (options.batch_bytes == 0) return;
+  const std::size_t bytes = static_cast<std::size_t>(options.micro_batches) * stride_;
+  host_batches_ = HostBuffer(device, bytes);
+  batches_ = Buffer(device, bytes);
+  staged_.resize(static_cast<std::size_t>(options.micro_batches));
+}
+
+StepSlot::~StepSlot() {
+  drop_graph();
+}
+
+void StepSlot::drop_graph() {
+  if (graph) device_->destroy(graph);
+  graph = nullptr;
+}
+
+std::byte* StepSlot::at(const void* base, std::int64_t j) const {
+  return static_cast<std::byte*>(const_cast<void*>(base)) + static_cast<std::size_t>(j) * stride_;
+}
+
+TensorView StepSlot::share_of(const TensorView& field) const {
+  TensorView mine = field;
+  mine.shape = {field.count() / options_.whole_tokens * options_.share.tokens};
+  return mine;
+}
+
+void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& batch) {
+  std::byte* const host = at(host_batches_.data(), j);
+  std::byte* const device = at(batches_.data(), j);
+  ModelBatch& there = staged_[static_cast<std::size_t>(j)];
+  there = batch;
+  there.first_sample = 0;
+  there.first_sample_on_device = reinterpret_cast<const std::int64_t*>(device);
+  std::memcpy(host, &batch.first_sample, sizeof batch.first_sample);
+  std::size_t used = kHeader;
+  for (BatchField& field : there.fields()) {
+    const TensorView from = field.view;
+    if (from.empty()) continue;
+    const bool shared = field.by_position && options_.whole_tokens > 0;
+    TensorView& to = field.view;
+    if (shared) to = share_of(from);
+    CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
+                bytes_of_fields(batch), options_.batch_bytes);
+    if (shared)
+      cut_positions(
+          {from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, options_.whole_tokens,
+          options_.share, field.padding,
+          {reinterpret_cast<std::int32_t*>(host + used), static_cast<std::size_t>(to.count())});
+    else
+      std::memcpy(host + used, from.data, from.bytes());
+    to.data = device + used;
+    used += padded_field_bytes(to);
+  }
+  CHOIR_CHECK(!options_.fixed || used == stride_,
+              "a micro-batch of {} bytes where all have {}: recorded work does not know it",
+              bytes_of_fields(batch), options_.batch_bytes);
+  copies.copy_from_host(device, host, used);
+}
+
+void StepSlot::publish(const Stream& copies, const Stream& stream) {
+  published_.record(copies);
+  stream.wait(published_);
+}
+
+}  // namespace choir

@@ -1,0 +1,245 @@
+#include "choir/train/step/train_checkpoint.hpp"
+
+#include <algorithm>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/json_extent.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/nn/parameter.hpp"
+
+namespace choir {
+namespace {
+
+/// Who moves what: the part-th of `parts` equal parts of what this rank owns of a tensor; `all`: of
+/// everything that it holds.
+struct Share {
+  std::int64_t part = 0, parts = 1;
+  bool all = false;
+};
+
+/// Elements of a parameter's kind that this rank has, of the device or outside of it.
+struct Held {
+  TensorView view;
+  bool outside = false;
+};
+
+/// `mine` holds the local elements of a tensor like `p` that are in this rank's slice.
+StoredTensor stored(const std::string& name, const Parameter& p, const Held& held,
+                    ModelInstance& instance, const Share& share) {
+  const TensorView& mine = held.view;
+  StoredTensor result{.name = name, .dtype = mine.dtype, .shape = p.shape, .pieces = {}};
+  if (!held.outside) result.device = &instance.device();
+  const Range slice = instance.storage().owned(p);
+  std::vector<ShardRun> runs;
+  std::int64_t n = 0, at = 0;
+  for (const ShardRun& run : shard_runs(p)) {
+    const Range here = overlap({run.local, run.count}, slice);
+    if (here.count == 0 || !(run.owned || share.all)) continue;
+    runs.push_back({run.logical + here.first - run.local, here.first - slice.first, here.count});
+    n += here.count;
+  }
+  const std::int64_t first = n * share.part / share.parts;
+  const std::int64_t last = n * (share.part + 1) / share.parts;
+  for (const ShardRun& run : runs) {
+    const std::int64_t begin = std::max(first, at) - at, end = std::min(last, at + run.count) - at;
+    if (begin < end)
+      result.pieces.push_back(
+          {run.logical + begin, end - begin,
+           static_cast<std::byte*>(mine.data) +
+               static_cast<std::size_t>(run.local + begin) * size_of(mine.dtype)});
+    at += run.count;
+  }
+  return result;
+}
+
+Held master_of(ModelInstance& instance, const Parameter& p) {
+  const ParameterStorage& storage = instance.storage();
+  return {storage.owned_part(storage.masters(storage.bucket_of(p)), p), storage.masters_outside()};
+}
+
+/// The host will look at what is outside: what is queued must have reached it.
+void settle(ModelInstance& instance) {
+  if (instance.storage().offloaded() != nullptr) instance.stream().synchronize();
+}
+
+/// What this rank has of a logical tensor of every parameter's kind ("parameters", "optimizer/m"):
+/// nothing where another stage holds it, pieces of all its tiles. Tied weights are stored once, and
+/// loaded into all copies.
+template <class ViewOf>
+void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const Parameter& p,
+                DType dtype, ModelInstance& instance, const Share& share, const ViewOf& view_of) {
+  StoredTensor tensor{.name = kind + "/" + p.name, .dtype = dtype, .shape = p.shape, .pieces = {}};
+  const auto add = [&](const Parameter& place) {
+    if (!place.resident()) return;
+    StoredTensor here = stored(tensor.name, place, view_of(place), instance, share);
+    tensor.device = here.device;
+    tensor.pieces.insert(tensor.pieces.end(), here.pieces.begin(), here.pieces.end());
+  };
+  for (const Parameter* tile = &p; tile != nullptr; tile = tile->next_tile) add(*tile);
+  if (share.all)
+    for (const Parameter* copy : instance.parameters().copies())
+      if (copy->tied_to == &p) add(*copy);
+  list.push_back(std::move(tensor));
+}
+
+void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const Parameter& p,
+                const Share& share) {
+  add_stored(list, "parameters", p, instance.storage().precision().master, instance, share,
+             [&](const Parameter& place) { return master_of(instance, place); });
+}
+
+/// Running statistics of norms, logical tensors as the weight of the norm: what this rank has of
+/// them, on load; on save the first of the ranks that have the same.
+void add_statistics(std::vector<StoredTensor>& list, ModelInstance& instance, bool load) {
+  const bool mine = load || instance.storage().sharding().data().rank() == 0;
+  for (const RunningStatistics& norm : instance.parameters().running_statistics()) {
+    const Parameter& weight = *norm.weight;
+    for (const bool mean : {true, false}) {
+      StoredTensor tensor{.name = std::string(kRunningStatistics) + norm.name +
+                                  (mean ? ".running_mean" : ".running_variance"),
+                          .dtype = instance.storage().precision().statistic,
+                          .shape = weight.shape,
+                          .pieces = {},
+                          .device = &instance.device()};
+      const TensorView& values = mean ? norm.mean : norm.variance;
+      if (weight.resident() && mine)
+        for (const ShardRun& run : shard_runs(weight))
+          if (run.owned || load)
+            tensor.pieces.push_back(
+                {run.logical, run.count, values.slice(run.local, run.count).data});
+      list.push_back(std::move(tensor));
+    }
+  }
+}
+
+std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const Share& share,
+                                      bool with_state) {
+  std::vector<StoredTensor> list;
+  ModelInstance& instance = engine.instance();
+  const AdamWOptimizer& adamw = engine.optimizer();
+  const DType moment = instance.storage().precision().gradient;
+  const bool outside = instance.storage().offloaded() != nullptr;
+  settle(instance);
+  for (const Parameter* p : instance.parameters().all()) {
+    add_master(list, instance, *p, share);
+    if (!p->trainable) continue;
+    add_stored(list, "optimizer/m", *p, moment, instance, share, [&](const Parameter& place) {
+      return Held{adamw.first_moment(place), outside};
+    });
+    add_stored(list, "optimizer/v", *p, moment, instance, share, [&](const Parameter& place) {
+      return Held{adamw.second_moment(place), outside};
+    });
+  }
+  add_statistics(list, instance, share.all);
+  for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {
+    StoredTensor tensor{.name = "state/" + state.name,
+                        .dtype = state.value.dtype,
+                        .shape = state.value.shape,
+                        .pieces = {}};
+    if (with_state) tensor.pieces.push_back({0, state.value.count(), state.value.data});
+    list.push_back(std::move(tensor));
+  }
+  return list;
+}
+
+/// Ranks that hold the same elements share the writing.
+Share share_of_writing(const Sharding& sharding) {
+  return sharding.stage() == 0 ? Share{sharding.data().rank(), sharding.data().size()}
+                               : Share{sharding.replica(), sharding.replica_count()};
+}
+
+}  // namespace
+
+std::vector<State> Progress::states(bool dynamic_loss_scale) {
+  const auto scalar = [](void* value, DType type) { return TensorView{value, type, {1}}; };
+  std::vector<State> list{{"step", scalar(&step, DType::i64)},
+                          {"updates", scalar(&updates, DType::i64)},
+                          {"consumed_samples", scalar(&consumed_samples, DType::i64)},
+                          {"skipped_in_a_row", scalar(&skipped_in_a_row, DType::i64)},
+                          {"best_val_loss", scalar(&best_val_loss, DType::f64)}};
+  if (dynamic_loss_scale) {
+    list.push_back({"loss_scale", scalar(&loss_scale, DType::f64)});
+    list.push_back({"loss_scale_good_steps", scalar(&good_steps, DType::i64)});
+  }
+  return list;
+}
+
+std::string TrainMeta::to_json() const {
+  nlohmann::ordered_json json;
+  json["deck"] = parsed_ordered_json(deck);
+  if (!vocabulary.empty()) json["vocabulary"] = parsed_ordered_json(vocabulary);
+  json["vocab_size"] = vocab_size;
+  if (!data.empty()) json["data"] = parsed_ordered_json(data);
+  if (!contents.empty()) json["data_contents"] = contents;
+  json["provenance"] = parsed_ordered_json(provenance);
+  return dumped(json, 1);
+}
+
+TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
+  if (const std::string excess = json_excess(text); !excess.empty())
+    throw StorageError("the description in '" + path + "' is damaged: " + excess);
+  try {
+    const auto json = parsed_ordered_json(text);
+    TrainMeta meta;
+    meta.deck = dumped(json.at("deck"), 1);
+    if (json.contains("vocabulary")) meta.vocabulary = dumped(json.at("vocabulary"));
+    meta.vocab_size = json.at("vocab_size").get<std::int64_t>();
+    if (json.contains("data")) meta.data = dumped(json.at("data"));
+    if (json.contains("data_contents")) meta.contents = json.at("data_contents").get<std::string>();
+    meta.provenance = dumped(json.at("provenance"));
+    return meta;
+  } catch (const nlohmann::json::exception& error) {
+    throw StorageError(
+        "the description in '" + path + "' is not of a training run: " + error.what(),
+        "was this checkpoint written by choir train?");
+  }
+}
+
+std::vector<StoredTensor> tensors_to_save(Engine& engine, Progress& progress) {
+  return all_tensors(engine, progress, share_of_writing(engine.instance().storage().sharding()),
+                     engine.mesh().rank() == 0);
+}
+
+std::vector<StoredTensor> tensors_to_load(Engine& engine, Progress& progress) {
+  return all_tensors(engine, progress, {.all = true}, true);
+}
+
+std::vector<StoredTensor> gradient_tensors(Engine& engine, bool owned_only) {
+  ModelInstance& instance = engine.instance();
+  const ParameterStorage& storage = instance.storage();
+  const Share share = owned_only ? share_of_writing(storage.sharding()) : Share{.all = true};
+  std::vector<StoredTensor> list;
+  for (const Parameter* p : instance.parameters().all()) {
+    if (!p->trainable) continue;
+    add_stored(
+        list, "gradients", *p, storage.precision().gradient, instance, share,
+        [&](const Parameter& place) {
+          return Held{storage.owned_part(storage.gradients(storage.bucket_of(place)), place)};
+        });
+  }
+  return list;
+}
+
+std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
+  std::vector<StoredTensor> list;
+  for (const Parameter* p : instance.parameters().all())
+    add_master(list, instance, *p, {.all = true});
+  add_statistics(list, instance, true);
+  return list;
+}
+
+void require_equal_parameters(Engine& engine, const std::string& what) {
+  const ParameterStorage& storage = engine.instance().storage();
+  Mesh& mesh = engine.mesh();
+  // Each compares with its own groups only, so after every comparison all ranks agree: a group that
+  // has failed must not leave the next one waiting. Nobody reads what there is no other copy of.
+  const auto compare = [&](Communicator& group, bool whole_only) {
+    if (group.size() == 1) return;
+    const std::uint64_t mine = storage.digest(whole_only);
+    together(mesh.world(), [&] { require_equal(group, mine, what); });
+  };
+  compare(mesh.host_replicas(), false);
+  compare(mesh.host_along(Axis::tensor), true);
+}
+
+}  // namespace choir

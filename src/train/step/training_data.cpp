@@ -1,0 +1,57 @@
+// What a family need not say itself: how a model is evaluated whose training data can validate.
+#include "choir/train/step/training_data.hpp"
+
+#include "choir/models/family.hpp"
+
+namespace choir {
+namespace {
+
+class ValidationOf final : public EvaluationData {
+ public:
+  /// `fixed`: the shape of all micro-batches, if there is one.
+  ValidationOf(std::unique_ptr<TrainingData> data, std::vector<BatchShape> fixed)
+      : data_(std::move(data)), fixed_(std::move(fixed)) {
+    if (!data_->has_validation())
+      throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
+  }
+  std::vector<BatchShape> shapes() const override {
+    return fixed_.empty() ? data_->validation_shapes() : fixed_;
+  }
+  Result evaluate(ModelInstance& instance, ProgressLine* progress) override {
+    Result result;
+    for (const Validation& v : data_->validate(instance, progress)) {
+      const std::string behind = v.name.empty() ? "" : "/" + v.name;
+      result.metrics +=
+          fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
+      for (const auto& [name, value] : v.metrics)
+        result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
+    }
+    return result;
+  }
+
+ private:
+  std::unique_ptr<TrainingData> data_;
+  std::vector<BatchShape> fixed_;
+};
+
+}  // namespace
+
+Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
+                         const ByTerm& targets) {
+  ByTerm means = sums;
+  for (std::size_t t = 0; t < means.size(); ++t) means[t] /= targets[t];
+  return {.name = {},
+          .loss = weighted_loss(terms, means, targets),
+          .metrics = means_by_name(terms, means, targets)};
+}
+
+std::unique_ptr<EvaluationData> ModelFamily::open_evaluation(const Deck& deck, const std::string&,
+                                                             Mesh& mesh, Logger& log) const {
+  Deck copy = deck;
+  const BatchSizes batch = resolve_batch(copy, mesh.along(Axis::data).size());
+  std::vector<BatchShape> fixed;
+  if (fixed_shape()) fixed.push_back(shape(model(copy), batch.micro));
+  return std::make_unique<ValidationOf>(open_data(copy, batch, mesh, log), std::move(fixed));
+}
+
+}  // namespace choir

@@ -1,0 +1,71 @@
+#include "choir/train/step/workplace.hpp"
+
+#include <omp.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "choir/comm/agreement.hpp"
+
+namespace choir {
+namespace {
+
+DeviceTransport::Way way_of(const Deck& deck) {
+  const std::string& transport = deck.parallel.transport;
+  if (transport == "auto") return DeviceTransport::Way::automatic;
+  if (transport == "nccl") return DeviceTransport::Way::nccl;
+  return DeviceTransport::Way::staged;  // by the host's transport of that name
+}
+
+cpu_set_t own_cores() {
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  sched_getaffinity(0, sizeof mine, &mine);
+  return mine;
+}
+
+}  // namespace
+
+void open_device(Workplace& place, const Deck& deck) {
+  Mesh& mesh = *place.mesh;
+  const DeviceChoice choice = choose_device(mesh, {.device = deck.device,
+                                                   .fp64 = deck.train.precision == "fp64",
+                                                   .share = deck.parallel.share_device});
+  place.device_reason = choice.reason;
+  together(mesh.world(), [&] {
+    const std::string& transport = deck.parallel.transport;
+    if (choice.kind == DeviceKind::cpu && (transport == "nccl" || transport == "staged"))
+      throw DeckError(fmt::format("parallel.transport is \"{}\", for memory of GPUs, but the "
+                                  "device is the CPU ({})",
+                                  transport, choice.reason),
+                      "set parallel.transport to \"auto\"");
+    place.device = make_device(choice.kind, choice.ordinal);
+  });
+  mesh.attach(*place.device, {.way = way_of(deck),
+                              .shared_cards = choice.shared_cards,
+                              .timeout_seconds = deck.parallel.timeout,
+                              .nccl_library = {}});
+  if (deck.watch.calls) mesh.check_calls();
+}
+
+int usable_cores() {
+  const cpu_set_t mine = own_cores();
+  return CPU_COUNT(&mine);
+}
+
+int choose_threads(Communicator& node) {
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  const cpu_set_t mine = own_cores();
+  std::vector<cpu_set_t> all(static_cast<std::size_t>(node.size()));
+  all[static_cast<std::size_t>(node.rank())] = mine;
+  node.all_gather(all.data(), sizeof mine, DType::u8);
+  const auto sharing = std::count_if(all.begin(), all.end(), [&](const cpu_set_t& other) {
+    return CPU_EQUAL(&other, &mine) != 0;
+  });
+  const int threads = std::max(1, CPU_COUNT(&mine) / static_cast<int>(sharing));
+  omp_set_num_threads(threads);
+  return threads;
+}
+
+}  // namespace choir

@@ -1,0 +1,195 @@
+#!/usr/bin/env bash
+# What was found by attacking the program: output that is lost, limits, strange things under the names of files, names
+# that lie, and what a check before a job must see. Nothing may hang, and every refusal says where and what to do.
+. "$(dirname "$0")/lib/common.sh"
+limit=30
+
+train 2 base
+expect "a run to attack" 0 "summary:"
+
+# Output to a full disk: /dev/full takes nothing.
+lost() {  # lost NAME ARGUMENT...
+  local name=$1
+  shift
+  command="choir $* >/dev/full"
+  timeout --kill-after=5 $((limit * patience)) "$choir" "$@" >/dev/full 2>out </dev/null
+  code=$?
+  expect "$name to a full disk" 6 "standard output could not be written" "send it elsewhere"
+}
+lost "help" --help
+lost "train --schema" train --schema
+lost "train --describe" train --describe
+lost "inspect --json" inspect base --json
+lost "generate" generate base --tokens 8
+lost "eval" eval base
+
+# A limit on the size of files is a save that fails, not the end of the ranks. Open MPI itself needs files of 4 MiB.
+large=(parallel.transport=mpi model.n_embd=256 train.micro_batch_size=1 train.max_steps=4 optimizer.warmup_steps=1 eval.interval=0 checkpoint.interval=2)
+(
+  ulimit -f 8192
+  train 2 limited "${large[@]}"
+  exit "$code"
+)
+code=$?
+cat stdout stderr >out
+expect "a limit on the size of files" 6 "checkpoint of step 2 FAILED, training goes on" "File too large" "ulimit -f" \
+  "the state after step 4 was not saved"
+
+# SIGTERM while a run starts: nobody polls yet.
+for ranks in 0 2; do
+  start $ranks train "$debug" "${small[@]}" run.dir="slow_start_$ranks" model.n_layer=1500 model.n_embd=2 model.n_head=1
+  until [ -e "slow_start_$ranks/log.txt" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.02; done
+  began=$(date +%s%N)
+  kill -TERM "$pid"
+  end 10
+  took=$((($(date +%s%N) - began) / 1000000))
+  check "SIGTERM while starting, $ranks ranks (exit code $code, $took ms)" \
+    eval "[ $code != 0 ] && [ $code != 124 ] && [ $took -lt $((3500 * patience)) ] && lacks out 'step=1 '"
+  [ "$ranks" != 0 ] || check "... is said" has out "stopped while starting"
+done
+
+# What killed runs of prepare left, where their process is dead and of this host.
+dead=$(sh -c 'echo $$')
+mkdir "tokens.partial-$(hostname)-$dead" "tokens.partial-$(hostname)-$$" tokens.partial-elsewhere-1 "tokens.old-$(hostname)-$dead"
+run 0 prepare text text.txt --out tokens
+expect "prepare beside what killed runs left" 0 "written to  tokens"
+check "... removes it" absent "tokens.partial-$(hostname)-$dead"
+check "... and what commit had set aside" absent "tokens.old-$(hostname)-$dead"
+check "... but not that of a live process" test -d "tokens.partial-$(hostname)-$$"
+check "... nor that of another host" test -d tokens.partial-elsewhere-1
+mv tokens "tokens.old-$(hostname)-$dead"
+run 0 prepare text text.txt --out tokens
+expect "prepare where a run was killed between two renames" 0 "written to  tokens"
+check "... leaves nothing else" absent "tokens.old-$(hostname)-$dead"
+make_text large.txt 150000
+start 0 prepare text large.txt --out killed
+until [ -n "$(ls -d killed* 2>/dev/null)" ] || ! kill -0 "$pid" 2>/dev/null; do sleep 0.005; done
+kill -9 "$pid" 2>/dev/null
+wait "$pid" 2>/dev/null
+run 0 prepare text text.txt --out killed
+expect "prepare after a kill" 0 "written to  killed"
+check "... leaves no part" test -z "$(ls -d killed.partial-* 2>/dev/null)"
+
+# The name of a checkpoint is not its step.
+cp -r base liar
+cp -r liar/checkpoints/step_00000010 liar/checkpoints/step_99999999
+train 2 liar train.max_steps=40 optimizer.decay_steps=20
+expect "a copy under the name of a later step" 0 "passed over" "step_99999999: its manifest is of step 10" "move it away" \
+  "resumed from liar/checkpoints/step_00000020" "40 (20 now)"
+check "... has no other go before it" test -d liar/checkpoints/step_00000040 -a -d liar/checkpoints/step_00000030
+check "... and is left for a person" test -d liar/checkpoints/step_99999999
+
+# checkpoints/latest of a copy that followed links.
+cp -rL base copied
+train 2 copied train.max_steps=30 optimizer.decay_steps=20
+expect "latest is a folder" 0 "copied/checkpoints/latest was no link to a checkpoint: moved to copied/checkpoints/latest.moved-1"
+check "... and is a link again" test "$(readlink copied/checkpoints/latest)" = step_00000030
+
+# Storage errors have their exit code, the path and a cure.
+strange() { rm -rf strange && mkdir strange; }
+strange; mkdir strange/metrics.jsonl
+for ranks in 1 2; do
+  train $ranks strange
+  expect "metrics.jsonl is a folder, $ranks rank(s)" 6 "'strange/metrics.jsonl' is a folder, not a file" "move it away"
+done
+long_name=$(printf 'x%.0s' {1..256})
+for word in "run.dir=$long_name" "run.dir=a/$long_name/b" "run.name=$long_name"; do
+  run 2 train "$debug" "${small[@]}" "$word"
+  expect "a name of 256 characters (${word:0:10})" 6 "$long_name" "File name too long" "255 bytes"
+done
+run 2 train "$debug" "${small[@]}" "run.dir=$(printf 'caf\xe9')"
+expect "run.dir is not UTF-8" 2 "run.dir" "is not UTF-8"
+cp "$debug" "$(printf 'caf\xe9.json')"
+run 2 train "$(printf 'caf\xe9.json')" "${small[@]}"
+expect "the deck's name is not UTF-8" 2 "is not UTF-8" "set run.dir"
+strange; : >strange/metrics.jsonl
+if chattr +i strange/metrics.jsonl 2>/dev/null; then
+  for ranks in 1 2; do
+    train $ranks strange
+    expect "metrics.jsonl is immutable, $ranks rank(s)" 6 "strange/metrics.jsonl" "Operation not permitted" "lsattr"
+  done
+  chattr -i strange/metrics.jsonl
+fi
+
+# Pipes and devices under the names of a run.
+for name in metrics.jsonl log.txt deck.json; do
+  strange; mkfifo "strange/$name"
+  train 2 strange
+  expect "$name is a pipe: train" 6 "'strange/$name' is a pipe, not a file" "move it away"
+  rm -rf piped; cp -r base piped; rm "piped/$name"; mkfifo "piped/$name"
+  run 0 report piped
+  expect "$name is a pipe: report" 6 "'piped/$name' is a pipe, not a file"
+done
+for name in manifest.json state.h5; do
+  rm -rf piped; cp -r base piped
+  rm "piped/checkpoints/step_00000020/$name"; mkfifo "piped/checkpoints/step_00000020/$name"
+  train 2 piped
+  expect "$name is a pipe: resume" 0 "$name is a pipe, not a file" "resumed from piped/checkpoints/step_00000010"
+done
+strange; ln -s /dev/zero strange/metrics.jsonl
+train 2 strange
+expect "metrics.jsonl is a device" 6 "is a device, not a file"
+mkfifo pipe.txt
+run 0 prepare text pipe.txt --out from_pipe
+expect "a text that is a pipe" 3 "pipe.txt"
+
+# Words that name what is wrong.
+OMP_NUM_THREADS=99999999999 run 2 train "$debug" "${small[@]}" run.dir=threads
+expect "OMP_NUM_THREADS=99999999999" 2 'OMP_NUM_THREADS="99999999999"' "legal: 1 to 4096"
+OMP_NUM_THREADS=2,1 run 0 --version
+expect "... a list is legal" 0
+run 0 train --check "$debug" "${small[@]}" train.max_steps=9223372036854775807 train.micro_batch_size=9223372036854775807
+expect "2^63 - 1" 2 "train.micro_batch_size = 9223372036854775807 is out of range" "value <= 2147483647"
+run 0 train --check "$debug" "${small[@]}" run.seed=9223372036854775808
+expect "2^63" 2 "run.seed = 9223372036854775808 is too large for an integer" "value <= 9223372036854775807"
+train 2 nothing_left data.val_fraction=0.9999999999
+expect "val_fraction leaves nothing" 2 "none is left for training" "data.val_fraction of at most"
+train 2 preload data.preload=device
+expect "data.preload=device" 2 "data.preload = \"device\" is not yet supported; legal now: none, host"
+
+# A check opens what a start would.
+run 0 train --check "$debug" "${small[@]}" run.dir=checked
+expect "a check" 0 "run.dir=checked" "run.seed=" "deck OK"
+check "... begins with what jobs read" test "$(head -n 1 stdout)" = run.dir=checked
+check "... ends with deck OK" test "$(tail -n 1 stdout)" = "deck OK"
+check "... and makes no run" absent checked
+run 0 train --check "$debug" "${small[@]}" run.dir=base
+expect "a check of a run to continue" 0 "continues from base/checkpoints/step_00000020" "deck OK"
+run 2 train --check "$debug" "${small[@]}" run.dir=checked train.grad_accum=6
+expect "a check of a batch for 2 ranks, on 2 ranks" 0 "deck OK"
+run 0 train --check "$debug" 'data.train=["not_there.txt"]' run.dir=checked
+expect "a check without data" 3 "not_there.txt"
+run 0 train --check "$debug" "${small[@]}" run.dir=checked checkpoint.init_from=not_there
+expect "a check without the weights to begin with" 6 "not_there"
+run 0 train --check "$debug" "${small[@]}" run.dir=text.txt/run
+expect "a check of a run.dir that cannot be" 6 "text.txt"
+run 2 train --check "$debug" "${small[@]}" run.dir="$long_name"
+expect "... nor can this" 6 "File name too long"
+strange; mkfifo strange/log.txt
+run 0 train --check "$debug" "${small[@]}" run.dir=strange
+expect "a check of a run with a pipe" 6 "'strange/log.txt' is a pipe"
+
+# A full disk is called so, and a run that lost lines of its metrics says so.
+mkdir disk
+if mount -t tmpfs -o size=1m tmpfs disk 2>/dev/null; then
+  mounted=$work/disk
+  mkdir disk/run
+  dd if=/dev/zero of=disk/filler bs=1k status=none 2>/dev/null
+  train 2 disk/run
+  expect "a full run.dir" 6 "No space left on device" "free some space"
+  rm disk/filler
+  train 2 disk/lossy train.max_steps=2 optimizer.decay_steps=20 optimizer.warmup_steps=1 checkpoint.interval=0
+  dd if=/dev/zero of=disk/filler bs=1k count=$(($(df --output=avail disk | tail -n 1) - 100)) status=none
+  train 2 disk/lossy train.max_steps=600 optimizer.decay_steps=20 optimizer.warmup_steps=1 checkpoint.interval=0 eval.interval=0
+  expect "metrics that lost lines" 0 "cannot write disk/lossy/metrics.jsonl" "could not be written and are missing"
+  umount disk && mounted=""
+fi
+
+# What killed ranks left in the memory of the node.
+segment=/dev/shm/vader_segment.attacked.$$.0
+if : 2>/dev/null >"$segment"; then
+  dd if=/dev/zero of="$segment" bs=1M count=4 status=none
+  run 0 doctor --folder .
+  rm -f "$segment"
+  expect "the doctor counts what killed ranks left" 0 "left by ranks that were killed" "rm " "/dev/shm/vader_segment.attacked.$$.*"
+fi

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Negative controls of `choir verify`: rules that are broken on purpose (test/mutants/rules.txt) are seen in a layout where
+# they matter, and only there. A sample; test/run/long/broken_rules.sh breaks them all.
+. "$(dirname "$0")/lib/common.sh"
+all=${2:-}
+limit=60
+check "no rule is known to the program itself" eval '! grep -aq CHOIR_MUTANT "$choir"'
+
+gpt=$root/inputs/verify_gpt.json speech=$root/inputs/verify_asr.json
+broken=" "
+breaks() {  # breaks always|sometimes RULE DECK LAYOUT HARMLESS ARGUMENT...
+  local when=$1 rule=$2 deck=$3 layout=$4 harmless=$5
+  shift 5
+  broken+="$rule "
+  [ "$when" = always ] || [ "$all" = --all ] || return 0
+  run_broken "$rule" 4 verify "$deck" --steps 2 --layouts "$layout,$harmless" "$@"
+  expect "$rule is seen in $layout" 4 "INVALID: 1 of 2 layouts differ from one rank"
+  check "... where it matters" eval 'grep -E "^dp=" stdout | head -n 1 | grep -q "FAIL$"'
+}
+breaks always norm-unreduced "$gpt" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
+breaks sometimes norm-unreduced "$gpt" "dp=2 tp=2 sequence=true zero=3" "dp=2 tp=2"
+breaks always norm-unreduced "$gpt" "tp=2 sequence=true" "tp=2" --precision fp32
+breaks sometimes kv-unsummed "$gpt" "tp=4" "tp=2"
+breaks sometimes replicated-twice "$gpt" "tp=2" "dp=2"
+breaks always mean-of-means "$gpt" "dp=4" "tp=4"
+breaks sometimes padding-leaks "$gpt" "tp=2" "dp=2"
+breaks sometimes local-smoothing "$gpt" "tp=2" "dp=2"
+breaks sometimes bias-everywhere "$gpt" "tp=2 dp=2" "dp=4"
+breaks sometimes dropout-per-rank "$gpt" "dp=2" "dp=1"
+breaks sometimes loss-unreduced "$gpt" "dp=2 tp=2" "tp=2"
+breaks sometimes batch-off "$gpt" "dp=2" "tp=2"
+breaks always tied-unjoined "$gpt" "pp=2" "dp=2"
+breaks sometimes tied-twice "$gpt" "pp=2" "tp=2"
+breaks sometimes local-norm "$gpt" "pp=2" "dp=2"
+breaks sometimes local-norm "$gpt" "tp=2" "dp=2 zero=1"
+breaks sometimes slice-norm "$gpt" "dp=2 zero=1" "tp=2 pp=2"
+breaks always slice-by-padding "$gpt" "dp=4 zero=1" "dp=4"
+breaks sometimes slice-by-one "$gpt" "dp=2 zero=2" "dp=2"
+breaks always stale-gather "$gpt" "dp=2 zero=1" "dp=2"
+breaks sometimes stale-gather "$gpt" "dp=2 zero=3" "tp=2"
+breaks sometimes groups-unsummed "$gpt" "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
+breaks sometimes micro-batch-lost "$gpt" "pp=2" "dp=4 micro=6"
+breaks sometimes micro-batch-lost "$gpt" "dp=2 zero=2" "dp=4 micro=6 zero=2"
+breaks always micro-batch-twice "$gpt" "pp=2" "tp=2"
+breaks sometimes layer-dropped "$gpt" "pp=2" "tp=2"
+breaks sometimes stage-loss-kept "$gpt" "pp=2" "dp=2"
+breaks always positions-local "$gpt" "cp=2" "dp=2"
+breaks sometimes context-unsummed "$gpt" "cp=2" "dp=2"
+breaks sometimes copies-unsummed "$gpt" "cp=4" "cp=2"
+breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
+
+breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
+breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"
+breaks sometimes mean-of-means "$speech" "dp=4" "tp=4"
+breaks sometimes bias-everywhere "$speech" "tp=2 dp=2" "dp=4"
+breaks sometimes dropout-per-rank "$speech" "dp=2" "dp=1"
+breaks sometimes loss-unreduced "$speech" "dp=2 tp=2" "tp=2"
+breaks sometimes batch-off "$speech" "dp=2" "tp=2"
+breaks sometimes local-norm "$speech" "pp=2" "dp=2"
+breaks sometimes slice-norm "$speech" "dp=2 zero=1" "tp=2 pp=2"
+breaks sometimes slice-by-one "$speech" "dp=2 zero=2" "dp=2"
+breaks sometimes stale-gather "$speech" "dp=2 zero=1" "dp=2"
+breaks sometimes groups-unsummed "$speech" "dp=4 zero=2 zero_group=2" "dp=4 zero=2"
+breaks sometimes micro-batch-twice "$speech" "pp=2" "tp=2"
+breaks sometimes layer-dropped "$speech" "pp=2" "tp=2"
+breaks sometimes stage-loss-kept "$speech" "pp=2" "dp=2"
+breaks sometimes mask-redrawn "$speech" "recompute=full" "recompute=selective"
+breaks sometimes inner-norm-unsummed "$speech" "tp=2" "dp=2"
+breaks sometimes ids-by-position "$speech" "dp=2" "tp=2"
+breaks always empty-counted "$speech" "dp=3" "dp=2"
+breaks sometimes micro-batch-lost "$speech" "dp=2 zero=2" "dp=4 zero=2" train.micro_batches=4
+breaks always statistics-unreduced "$speech" "dp=2" "tp=2" model.conv_norm=batchnorm
+run_broken mask-left-out 2 verify "$speech" --steps 2 --layouts "dp=1,tp=2"
+expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
+
+# Whoever throws: all ranks of a layout, which is a row; one of them, which leaves the others waiting.
+run_broken throws-everywhere 4 verify "$gpt" --layouts "dp=2,tp=4"
+expect "a layout that throws is a row that fails" 4 "thrown on purpose" "INVALID: 2 of 2 layouts"
+check "... and the next one runs" eval '[ "$(grep -cE "^dp=.*thrown on purpose.* FAIL$" stdout)" = 2 ]'
+run_broken throws-alone 4 verify "$gpt" parallel.timeout=3 --layouts "dp=1,dp=3,tp=4"
+expect "one rank that throws alone ends the job, which names it" 5 "rank 2" "failed alone" "thrown on purpose"
+
+all_broken() {
+  local rule
+  for rule in $(sed -nE 's/^rule ([a-z-]+):.*/\1/p' "$root/test/mutants/rules.txt"); do
+    case "$broken mask-left-out throws-alone throws-everywhere " in *" $rule "*) ;; *) echo "$rule is not"; return 1 ;; esac
+  done
+}
+check "every rule is broken here, or by the long form" all_broken

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What nvcc is asked for: device code for the wanted GPUs, the host compiler of MPI, and warnings that are errors for those
+# who develop choir and not for those who build it with a newer compiler.
+. "$(dirname "$0")/lib/common.sh"
+[ -n "$(sed -n 's/^CUDA := //p' "$build/features.mk" | tail -n 1)" ] || { pass "not checked here: this build has no CUDA"; exit; }
+
+# asked VARIABLE=VALUE...: the call of nvcc for one kernel.
+asked() {
+  env -u MAKEFLAGS -u WERROR -u CUDA_ARCHS make --no-print-directory -C "$root" -n -W kernels/copy_rows/copy_rows.cu \
+    BUILD="$build" "$@" "$build/obj/kernels/copy_rows/copy_rows.cu.o" 2>&1 | grep 'bin/nvcc'
+}
+targets() { grep -oE 'sm_[0-9]+a?' <<<"$1" | sort -u | paste -sd' '; }
+known=$(sed -n 's/^KNOWN_CUDA_ARCHS := //p' "$build/features.mk" | tail -n 1)
+
+usual=$(asked)
+check "without a wish, for the cards here or for A100 and H100" eval '[ -n "$(targets "$usual")" ]'
+check "... and PTX for all others" eval '[[ $usual == *compute_80]* ]]'
+check "... by the compiler behind mpicxx" eval '[[ $usual == *"-ccbin "* ]]'
+check "... warnings are no errors" eval '[[ $usual != *-Werror* ]]'
+check "WERROR=1 makes them errors" eval '[[ $(asked WERROR=1) == *"-Werror all-warnings"* ]]'
+check "CUDA_ARCHS chooses" eval '[ "$(targets "$(asked CUDA_ARCHS=90a)")" = sm_90a ]'
+check "... with PTX of sm_80 nevertheless" eval '[[ $(asked CUDA_ARCHS=90a) == *"code=[compute_80]"* ]]'
+wanted=$(for arch in $known; do echo "sm_$arch"; done | sort | paste -sd' ')
+check "releases are for every card that the toolkit knows" eval '[ "$(targets "$(asked CUDA_ARCHS=all)")" = "$wanted" ]'
+check "... a bundle is a release" eval 'make -C "$root" -n bundle BUILD="$build" 2>&1 | grep -q "CUDA_ARCHS=.all"'

@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# choir import and export: models of other programs in and out, on one rank and several, and logits that agree.
+. "$(dirname "$0")/lib/common.sh"
+
+tiny() { perl "$root/test/run/lib/tiny_models.pl" "$@"; }
+prompt=3,17,5,0,23,11,8,8,2,19
+for model in gpt2 smollm3 llama; do tiny make $model $model; done
+# shellcheck disable=SC2086
+tiny ids ids.npy ${prompt//,/ }
+
+# logits RANKS RUN FILE [ARGUMENT...]: of the prompt.
+logits() {
+  local ranks=$1 run=$2 file=$3
+  shift 3
+  run "$ranks" generate "$run" --ids $prompt --logits "$file" "$@"
+}
+# near FILE TOLERANCE SUM VALUE...: what the reference sheet says: the sum of the absolute values, the first four of
+# row 0, and the first four of row 9.
+near() {
+  tiny logits "$1" | awk -v most="$2" -v wanted="${*:3}" '{
+    n = split(wanted, w, " ")
+    for (i = 1; i <= n; i++) {
+      v = i == 1 ? $1 : i <= 5 ? $i : $(1 + 9 * 24 + i - 5); d = v - w[i]; if (d < 0) d = -d
+      if (d > most * (i == 1 ? 240 : 1) || NF != 241) { print i, v, w[i]; exit 1 }
+    }
+  }'
+}
+gpt2="574.57262610 -2.3855116 -1.1444485 0.2459194 1.60420467 -3.3536648 -2.39674135 -1.12713888 0.28951017"
+smollm3="209.40929549 -1.24345513 -0.9994453 -0.62504784 -0.16910655 -1.54486787 -1.57272798 -1.39540998 -1.03604666"
+differ_by_at_most() { awk -v d="$(tiny difference "$1" "$2")" -v most="$3" 'BEGIN { exit !(d <= most) }'; }
+
+# The sheet has eight digits; in fp32 rounding does less than 1e-5 to logits of 4.
+for model in gpt2 smollm3; do
+  run 1 import $model --out $model.64 train.precision=fp64
+  expect "$model in fp64" 0 "largest_share="
+  logits 1 $model.64 $model.64.npy
+  expect "... its logits" 0 "shape=[10, 24] dtype=float64"
+  check "... are those of the sheet" near $model.64.npy 1e-8 ${!model}
+  run 2 import $model --out $model.32 --check-ids ids.npy --check-logits $model.64.npy
+  expect "$model in fp32 on two ranks, checked" 0 "check: logits agree to"
+  logits 2 $model.32 $model.tp.npy --tensor 2
+  check "... its logits from a divided model" differ_by_at_most $model.tp.npy $model.64.npy 1e-5
+done
+run 4 import llama --out llama.run
+expect "llama on four ranks: each reads its share" 0 "parameters=4688 ranks=4 largest_share=1172"
+run 1 import llama --out llama.one
+check "... and the checkpoint is that of one rank" same_weights llama.run llama.one
+check "the file of special tokens is kept" cmp llama/config.json llama.run/tokenizer/config.json
+
+parameters() { tensors "$1" | grep '^parameters/'; }
+same_parameters() { same "parameters $1" "parameters $2"; }
+
+# Out and in again: bit for bit, whatever the format, the ranks and the shards.
+there_and_back() {  # there_and_back NAME RUN FORMAT WHERE RANKS [ARGUMENT...]
+  local name=$1 run=$2 format=$3 where=$4 ranks=$5
+  shift 5
+  run "$ranks" export "$run" --format "$format" --out "$where" "$@"
+  expect "$name, exported on $ranks ranks" 0 "format=$format" || return
+  run 2 import "$where" --out "$where.back"
+  expect "... and imported" 0 "step_00000000" || return
+  check "... is bit for bit the same" same_parameters "$run" "$where.back"
+}
+there_and_back "GPT-2 for transformers" gpt2.32 hf gpt2.hf 2
+there_and_back "Llama for transformers in shards" llama.run hf llama.hf 4 --shard-bytes 6000
+check "... of which there are several" test -e llama.hf/model-00002-of-00004.safetensors
+there_and_back "GPT-2 for llama.cpp" gpt2.32 gguf gpt2.gguf 1
+there_and_back "Llama for llama.cpp" llama.run gguf llama.gguf 2
+there_and_back "GPT-2 for llm.c" gpt2.32 llmc gpt2.bin 2
+run 3 export smollm3.32 --format gguf --type bf16 --out smollm3.gguf
+expect "in bf16 for llama.cpp" 0 "type=bf16"
+run 1 import smollm3.gguf --out smollm3.bf16
+expect "... and imported" 0
+run 1 export smollm3.bf16 --format gguf --type bf16 --out again.gguf --name smollm3.32
+check "... and exported: the same bytes" cmp smollm3.gguf again.gguf
+run 1 export gpt2.32 --format gguf --type q8_0 --out q.gguf
+expect "rows that are no whole blocks of Q8_0 stay float" 0 "type=q8_0"
+run 1 export llama.run --format nanogpt --out no
+expect "Llama is no nanoGPT" 2 "nanoGPT has no model like this one" "model.norm is not layernorm"
+run 1 export gpt2.32 --format hf --type q8_0 --out no
+expect "Q8_0 is a type of llama.cpp" 2 "--type q8_0 is none of --format hf"
+run 2 export gpt2.32 --format hf --out gpt2.hf
+expect "what is there is not overwritten" 2 "'gpt2.hf' is there already"
+
+# A model of our own, without biases: zeros for those who want some, and nothing is added for nanoGPT.
+train 1 own model.activation=gelu train.max_steps=2 optimizer.decay_steps=20 model.position=learned model.bias=false
+expect "a model of our own" 0
+there_and_back "ours for nanoGPT" own nanogpt own.nano 2
+run 1 export own --format hf --out own.hf
+expect "ours for transformers" 0 "were written as zeros"
+run 1 export own --format gguf --out own.gguf
+expect "llama.cpp has one activation" 2 "gelu_tanh"
+
+# An imported run trains in other layouts, and the first loss is the same.
+head -c 4000 /dev/zero | tr '\0' '\7' | sed 's/\x07\x07\x07\x07/\x03\x00\x11\x00/g' >tokens.bin
+tune() {  # tune RANKS NAME [ARGUMENT...]
+  local ranks=$1 name=$2
+  shift 2
+  run "$ranks" train llama.run/deck.json run.dir="$name" checkpoint.init_from=llama.run 'data.train=["tokens.bin"]' \
+    train.max_steps=2 train.micro_batch_size=1 train.grad_accum=0 train.global_batch_size=4 device=cpu "$@"
+}
+tune 1 tune.1
+expect "fine-tuning begins with the weights" 0 "warm start from llama.run"
+tune 4 tune.4 parallel.tensor=2 parallel.pipeline=2
+expect "... on four ranks" 0 "warm start from llama.run"
+check "... with the same losses" close_losses tune.1 tune.4 1e-5
+run 2 train llama.run/deck.json 'data.train=["tokens.bin"]' train.max_steps=1 device=cpu
+expect "the run itself goes on" 0 "resumed from llama.run"
+
+# One step on the sheet's sequence: its loss and the norm of its gradient, in every kind of layout.
+# shellcheck disable=SC2086
+perl -e 'print pack "v*", @ARGV' ${prompt//,/ } 7 >golden.bin
+golden() {  # golden RANKS NAME MICRO_BATCHES [ARGUMENT...]
+  local ranks=$1 name=$2 batch=$3
+  shift 3
+  run "$ranks" train smollm3.32/deck.json run.dir="$name" checkpoint.init_from=smollm3.32 'data.train=["golden.bin"]' \
+    model.block_size=10 train.grad_accum=0 train.global_batch_size="$batch" train.max_steps=1 log.interval=1 device=cpu "$@"
+  check "the sheet's loss and gradient, $ranks ranks $*" awk -F'[:,]' '
+    function near(v, w) { d = v - w; return d < 1e-6 && d > -1e-6 }
+    /"grad_norm"/ { for (i = 1; i < NF; i++) { if ($i == "\"loss\"") l = $(i + 1); if ($i == "\"grad_norm\"") g = $(i + 1) } }
+    END { print l, g; exit !(near(l, 3.7309165338) && near(g, 1.7546691443)) }' "$name/metrics.jsonl"
+}
+golden 1 golden.1 1
+golden 2 golden.2 2 parallel.zero=3
+golden 4 golden.4 1 parallel.tensor=2 parallel.pipeline=2
+
+# What is wrong is refused by its name.
+refused() {  # refused NAME CODE MODEL SED WORDS...: config.json of the model, changed
+  local name=$1 code_wanted=$2 model=$3 change=$4
+  shift 4
+  rm -rf changed
+  cp -r "$model" changed
+  sed -i "$change" changed/config.json
+  run 2 import changed --out never
+  expect "$name" "$code_wanted" "$@"
+  check "... and nothing is made" absent never
+}
+refused "scaled angles" 2 llama 's/"rope_scaling": null/"rope_scaling": {"rope_type": "llama3", "factor": 8.0}/' \
+  'rope_scaling.rope_type = "llama3"'
+refused "another head width" 2 llama 's/"head_dim": 4/"head_dim": 8/' "head_dim = 8"
+refused "biases in a part of the layers" 2 llama 's/"attention_bias": false/"attention_bias": true/' "attention_bias = true"
+refused "a family that is not known" 2 llama 's/"llama"/"mixtral"/' 'model_type = "mixtral"'
+refused "a key that is not known" 2 llama 's/"vocab_size"/"logit_scale": 2, "vocab_size"/' "logit_scale = 2"
+refused "a sliding window" 2 llama 's/"llama"/"mistral", "sliding_window": 16/' "sliding_window = 16"
+refused "a number that is none" 2 llama 's/"hidden_size": 16/"hidden_size": "wide"/' 'hidden_size = "wide"'
+refused "another vocabulary than the file's" 6 llama 's/"vocab_size": 24/"vocab_size": 25/' "of another shape" \
+  "model.embed_tokens.weight is [24, 16], the model has [25, 16]"
+refused "a layer too few" 6 llama 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' "unused: model.layers.1." "--allow-unused"
+refused "a layer too many" 6 llama 's/"num_hidden_layers": 2/"num_hidden_layers": 3/' "missing: model.layers.2." "--allow-missing"
+refused "a head that is said to be tied and is not" 6 llama 's/embeddings": false/embeddings": true/' "differs from the token embedding"
+run 2 import changed --out never nonsense.key=1
+expect "a key of the deck that is none" 2 "nonsense"
+sed -i 's/embeddings": true/embeddings": false/; s/"num_hidden_layers": 2/"num_hidden_layers": 3/' changed/config.json
+run 2 import changed --out larger --allow-missing
+expect "what is missing begins anew when told" 0 "begun anew: model.layers.2."
+run 1 import llama --out gpt2.32
+expect "a folder that is taken" 2 "'gpt2.32' is not empty"
+run 1 import nowhere --out never
+expect "a folder that is not there" 6 "nowhere"
+run 1 generate llama.one --ids 3,24 --logits x.npy
+expect "an id beyond the vocabulary" 2 "24 is no token of the model"
+run 1 generate llama.one --ids 3,x --logits x.npy
+expect "an id that is none" 2 "'x' is no number"
+run 1 generate llama.one --ids 3,17,5 --tokens 2 --temperature 0
+expect "ids go on without a tokenizer" 0 "3,17,5,"
+run 1 import llama --out other --check-ids ids.npy --check-logits gpt2.64.npy
+expect "logits of another model" 4 "differ by" "rounding explains"

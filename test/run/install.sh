@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# `make install`: the program, decks, job files, man pages and completion in a folder, and what is there works.
+. "$(dirname "$0")/lib/common.sh"
+prefix=/opt/choir stage=$work/stage
+there=$stage$prefix share=$stage$prefix/share
+command="install.sh" code=0
+DESTDIR=$stage "$root/.make/install.sh" "$build" "$prefix" >out 2>&1 || code=$?
+expect "installs below DESTDIR" 0 "installed: $there/bin/choir"
+check "... and again" env DESTDIR="$stage" "$root/.make/install.sh" "$build" "$prefix"
+
+version=$(sed -nE 's/.*kVersion = "(.*)";/\1/p' "$root/include/choir/train/step/build_info.hpp")
+choir=$there/bin/choir
+run 0 --version
+expect "--version has the version and the revision" 0 "choir $version ("
+check "... which the citation has, too" grep -qxF "version: $version" "$root/.github/CITATION.cff"
+check "... and the changelog" matches "$root/.github/CHANGELOG.md" "^## ${version//./\\.}( |$)"
+
+# In a folder of somebody's own, as jobs/README.md says.
+mkdir own && cd own || exit 1
+cp -r "$share"/choir/{jobs,inputs} .
+command="jobs/launch -n 2 choir train" code=0
+timeout $((limit * patience)) jobs/launch -n 2 "$choir" train inputs/debug.json "data.train=[\"../text.txt\"]" train.max_steps=4 \
+  run.dir=runs/x log.verbose=true >../out 2>&1 </dev/null || code=$?
+cd ..
+expect "two ranks train from the installed files" 0 "rank=1/1" "summary:"
+
+# Every subcommand has its page, and roff understands them.
+missing=""
+for name in $("$choir" --help | sed -nE 's/^  ([a-z]+)  *[^ ].*/\1/p'); do
+  [ -s "$share/man/man1/choir-$name.1" ] || missing+=" $name"
+done
+check "a man page for each subcommand" test -z "$missing" -a -s "$share/man/man1/choir-prepare-text.1"
+check "the page of generate names its options" grep -qxF '.B \-\-prompt TEXT' "$share/man/man1/choir-generate.1"
+check "the page of decks names keys" grep -qxF '.B train.micro_batch_size' "$share/man/man5/choir-deck.5"
+if command -v groff >/dev/null 2>&1; then
+  for page in "$share"/man/man?/*; do groff -man -ww -Tutf8 "$page" 2>&1 >/dev/null; done >roff.txt
+  check "roff has no complaint" test ! -s roff.txt
+else pass "skipped: no groff to read the pages"; fi
+
+# What a shell would offer behind the words, sorted.
+offered() {  # offered WORDS
+  (
+    PATH=$there/bin:$PATH
+    # shellcheck source=../../.make/choir_completion.bash
+    . "$share/bash-completion/completions/choir"
+    COMP_LINE=$1 COMP_POINT=${#1}
+    _choir
+    echo "${COMPREPLY[*]}"
+  )
+}
+offers() { [ "$(offered "$1")" = "$2" ]; }  # offers WORDS COMPLETIONS
+check "completes subcommands" offers "choir tr" "train transcribe"
+check "... those of prepare" offers "choir prepare tok" "tokenizer tokens"
+check "... options" offers "choir generate runs/x --top" "--top-k --top-p"
+check "... options of prepare text" offers "choir prepare text --tra" "--train-fraction"
+check "... keys of a deck" offers "choir train deck.json run.walltime" "run.walltime= run.walltime_margin="
+check "... values of a key" offers "choir train deck.json model.norm=l" "layernorm"
+check "... true and false" offers "choir train deck.json model.bias=" "true false"

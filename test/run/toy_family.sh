@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# A family of models that the program does not know (test/toy_family), added by its own room and a line in the table: it
+# trains, evaluates, resumes on another layout, is verified, planned and benched by everything as it is.
+. "$(dirname "$0")/lib/common.sh"
+choir=$build/choir_toy
+toy=$root/test/toy_family/toy.json
+
+run 1 train "$toy" run.dir=alone
+expect "it trains" 0 "  data       tokens by a rule" "val_loss=" "alone/checkpoints/step_00000040"
+learns() { losses alone | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(NR == 40 && last < 0.5 * first) }'; }
+check "it learns" learns
+validation=$(grep -o 'val_loss=[0-9.]*' out | tail -n 1)
+run 1 eval alone
+expect "it is evaluated as training did" 0 "$validation"
+
+run 4 train "$toy" run.dir=moved parallel.tensor=2 parallel.sequence=true parallel.zero=2 train.max_steps=20
+expect "half of it on dp 2 x tp 2" 0 "moved/checkpoints/step_00000020"
+run 2 train "$toy" run.dir=moved parallel.pipeline=2 parallel.schedule=zb-h1
+expect "... resumed on a pipeline" 0 "resumed from moved/checkpoints/step_00000020" "40 (20 now)"
+check "... with the losses of one rank" close_losses alone moved 1e-12
+
+run 4 verify "$toy" --layouts quick --steps 3
+expect "every layout trains as one rank does" 0 "VALID"
+run 0 plan "$toy" --ranks 4 --target cpu
+expect "it is planned" 0 "memory"
+run 2 bench step "$toy" --steps 3 --warmup 0 train.precision=fp32
+expect "it is benched" 0 "VALID"
+run 0 train --check "$toy" model.block_size=8
+expect "a key of another family is refused" 2 'model.block_size is for model.type = "gpt", not "toy"'
+run 1 generate alone
+expect "what it cannot do is refused" 2

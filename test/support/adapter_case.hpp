@@ -1,0 +1,110 @@
+#pragma once
+// A column layer and a row layer behind it, with adapters, on any number of ranks that share them.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/nn/layers/linear.hpp"
+#include "test/support/context_case.hpp"
+
+namespace choir::test {
+
+/// This rank's share of rows that are a function of their place among all; padding holds zeros.
+inline std::vector<double> share_of_rows(const Pass& pass, const char* what, std::int64_t width) {
+  std::vector<double> part(static_cast<std::size_t>(pass.share_rows() * width), 0.0);
+  const std::int64_t first = pass.first_share_row() * width;
+  const std::int64_t all = pass.sequence().rows() * width;
+  for (std::int64_t i = 0; i < pass.share_rows() * width && first + i < all; ++i)
+    part[static_cast<std::size_t>(i)] = value_at(what, first + i);
+  return part;
+}
+
+/// All rows, from the shares of the ranks of the tensor axis.
+inline std::vector<double> rows_of_ranks(RankOfContext& rank, const Tensor& part) {
+  const Pass& pass = rank.pass();
+  const std::vector<double> values = rank.get(part);
+  std::vector<double> all(static_cast<std::size_t>(pass.sequence().rows() * part.shape.back()));
+  const auto first = static_cast<std::size_t>(pass.first_share_row() * part.shape.back());
+  const bool mine = pass.shares_rows() || pass.tensor().rank() == 0;
+  for (std::size_t i = 0; mine && i < values.size() && first + i < all.size(); ++i)
+    all[first + i] = values[i];
+  rank.mesh()
+      .host_along(Axis::tensor)
+      .all_reduce(all.data(), all.size(), DType::f64, ReduceOp::sum);
+  return all;
+}
+
+inline bool is_factor(const Parameter& p) {
+  return p.name.find(".adapter_") != std::string::npos;
+}
+
+struct AdapterOptions {
+  std::int64_t rank = 3;  ///< 0: layers without adapters
+  bool gelu = false;      ///< gelu_tanh in between, in one with the products
+  bool frozen = false;    ///< weights and biases
+  bool sequence = false;
+  bool postponed = false;  ///< weight gradients run at the end
+};
+
+/// y = row(column(x)), x [B*T, 12].
+class AdaptedLayers {
+ public:
+  static constexpr std::int64_t kWidth = 12, kHidden = 24, kTokens = 7;
+
+  AdaptedLayers(Device& device, Mesh& mesh, const AdapterOptions& options)
+      : options_(options), rank_(device, mesh, "fp64", options.sequence) {
+    rank_.parameters().begin_bucket("layers");
+    // Rows cut as those of gate and up are.
+    const ShardSpec halves{.split_dim = 0, .sections = {{kHidden / 2}, {kHidden / 2}}};
+    const ShardSpec columns{.split_dim = 1, .sections = halves.sections};
+    column_ =
+        std::make_unique<Linear>(rank_.parameters(), "column", kWidth, kHidden,
+                                 Linear::Options{.weight_shard = halves,
+                                                 .bias_shard = halves,
+                                                 .adapter = {.rank = options.rank, .alpha = 2}});
+    row_ = std::make_unique<Linear>(
+        rank_.parameters(), "row", kHidden, kWidth,
+        Linear::Options{.weight_shard = columns, .adapter = {.rank = options.rank, .alpha = 6}});
+    if (options.frozen) rank_.parameters().freeze([](const Parameter& p) { return !is_factor(p); });
+    rank_.place();
+  }
+
+  RankOfContext& rank() { return rank_; }
+  /// Input and output gradient of this rank, to be changed at will.
+  std::vector<double> x, d_y;
+
+  /// Forward and, in training, backward.
+  ContextResult run(Mode mode = Mode::train) {
+    Pass& pass = rank_.pass();
+    pass.begin(mode, {.batch = 1, .tokens = kTokens}, 0);
+    pass.postpone_weight_gradients(options_.postponed);
+    if (x.empty()) x = share_of_rows(pass, "x", kWidth);
+    if (d_y.empty()) d_y = share_of_rows(pass, "d_y", kWidth);
+    Tensor in = pass.allocate({pass.share_rows(), kWidth}, "x");
+    rank_.put(x, in);
+    Tensor y;
+    if (options_.gelu)
+      y = row_->forward(pass, column_->forward_gelu_tanh(pass, in));
+    else
+      y = row_->forward(pass, column_->forward(pass, in));
+    in.reset();
+    ContextResult result{.outputs = rows_of_ranks(rank_, y)};
+    if (mode != Mode::train) return result;
+    Tensor d = pass.allocate(y.shape, "d_y");
+    rank_.put(d_y, d);
+    d = options_.gelu ? row_->backward_gelu_tanh(pass, d) : row_->backward(pass, d);
+    d = column_->backward(pass, d);
+    BucketHooks hooks;
+    if (options_.postponed) pass.run_weight_gradients(0, hooks);
+    result.input_gradients = rows_of_ranks(rank_, d);
+    result.gradients = rank_.gradients();
+    return result;
+  }
+
+ private:
+  AdapterOptions options_;
+  RankOfContext rank_;
+  std::unique_ptr<Linear> column_, row_;
+};
+
+}  // namespace choir::test

@@ -1,0 +1,295 @@
+// A family of models that the program does not know: what follows is everything that a family
+// needs. The model guesses each next token from the one before it alone: embedding, feed-forward
+// layers, head. Its tokens follow a rule with noise, so there is something to learn.
+#include "choir/core/philox.hpp"
+#include "choir/deck/deck.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "choir/models/synthetic_batches.hpp"
+#include "choir/nn/axes/tensor_axis.hpp"
+#include "choir/nn/layers/feed_forward.hpp"
+#include "choir/nn/layers/linear.hpp"
+#include "choir/ops/embedding.hpp"
+#include "choir/train/step/synthetic_data.hpp"
+#include "src/models/logits.hpp"
+#include "src/models/parameter_table.hpp"
+#include "src/models/piece_walk.hpp"
+
+namespace choir {
+namespace {
+
+struct ToyConfig {
+  std::int64_t n_layer = 2, n_embd = 32, vocab_size = 29, length = 16;
+  Recompute recompute = Recompute::none;
+};
+const ModelFamily& family_of(const ToyConfig&);
+
+// --- the model
+
+class ToyModel final : public Model {
+ public:
+  ToyModel(const ToyConfig& c, ParameterSet& parameters, const ModelCut& cut)
+      : Model(parameters, cut, c.n_layer), config_(c) {
+    trained_.begin_unit(parameters);
+    parameters.begin_bucket("embedding", pieces_.has_input());
+    table_ = &parameters.add({.name = "embedding.weight",
+                              .shape = {c.vocab_size, c.n_embd},
+                              .init = Init::normal(0.5),
+                              .decay = true});
+    for (std::int64_t i = 0; i < c.n_layer; ++i) {
+      trained_.begin_unit(parameters);
+      const bool resident = pieces_.resident(static_cast<int>(i) + 1);
+      const std::string name = "layers." + std::to_string(i);
+      parameters.begin_bucket(name, resident);
+      const int bucket = static_cast<int>(parameters.buckets().size()) - 1;
+      auto layer = FeedForward::create(parameters, name,
+                                       {.width = c.n_embd,
+                                        .hidden = 2 * c.n_embd,
+                                        .input_init_std = 0.2,
+                                        .output_init_std = 0.2});
+      if (resident) layers_.push_back({std::move(layer), bucket, static_cast<int>(i) + 1});
+    }
+    trained_.begin_unit(parameters);
+    parameters.begin_bucket("head", pieces_.has_head());
+    head_bucket_ = static_cast<int>(parameters.buckets().size()) - 1;
+    head_ =
+        std::make_unique<Linear>(parameters, "head", c.n_embd, c.vocab_size,
+                                 Linear::Options{.weight_shard = {.split_dim = 0, .alignment = 8},
+                                                 .bias_shard = {.split_dim = 0, .alignment = 8}});
+  }
+
+  void prepare(Pass&, void*) override { trained_.find(*parameters_); }
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override {
+    return share_of_sequences(batch.samples, config_.length, context);
+  }
+  Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
+    return {pass.share_rows(), config_.n_embd};
+  }
+
+  Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch,
+                 BucketHooks& hooks) override {
+    const ModelPieces::Piece& here = pieces_[index];
+    begin_forward(pass, index, here, x, boundary_shape(pass, here.first_unit - 1));
+    if (here.input) x = embed(pass, batch["here"], hooks);
+    forward_blocks(pass, here, layers_, trained_, hooks,
+                   [&](FeedForward& layer) { x = layer.forward(pass, x, hooks); });
+    if (!here.head) return x;
+    hooks.acquire(head_bucket_);
+    const Tensor logits = head_->forward(pass, x);
+    hooks.release(head_bucket_);
+    Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
+    token_losses(pass,
+                 {.logits = logits,
+                  .targets = batch["next"],
+                  .losses = losses,
+                  .vocabulary = config_.vocab_size,
+                  .scale = batch.scale,
+                  .device_scale = batch.device_scale(),
+                  .write_gradient = pass.training()},
+                 pass.tensor().rank() * logits.shape.back());
+    pass.save(logits);  // now their gradient
+    return losses;
+  }
+
+  Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch,
+                  BucketHooks& hooks) override {
+    const ModelPieces::Piece& here = pieces_[index];
+    begin_backward(pass, index, here, d_x);
+    if (here.head) {
+      hooks.acquire(head_bucket_);
+      pass.begin_gradients(hooks, head_bucket_);
+      d_x = head_->backward(pass, pass.pop());
+      pass.gradients_ready(hooks, head_bucket_);
+      hooks.release(head_bucket_);
+    }
+    backward_blocks(pass, here, layers_, trained_, hooks,
+                    [&](FeedForward& layer) { d_x = layer.backward(pass, d_x, hooks); });
+    if (!here.input) return d_x;
+    const Tensor d_rows = gather_rows(pass, d_x);
+    pass.begin_gradients(hooks, table_->bucket);
+    pass.weight_gradient(
+        {&ToyModel::embedding_gradient, this, Tensor().view(batch["here"]), d_rows});
+    pass.gradients_ready(hooks, table_->bucket);
+    return {};
+  }
+
+  std::string describe() const override {
+    return parameter_table(*parameters_, "layers", config_.n_layer, 24);
+  }
+  double flops(const BatchShape& shape) const override {
+    return 6.0 * static_cast<double>(parameters_->count() * shape.samples * shape.tokens);
+  }
+
+ private:
+  struct Layer {
+    std::unique_ptr<FeedForward> module;
+    int bucket, unit;
+  };
+
+  Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
+    hooks.acquire(table_->bucket);
+    Tensor rows = pass.allocate({pass.sequence().rows(), config_.n_embd}, "embedding");
+    ops::embedding_forward(pass.stream(), {.ids = ids,
+                                           .table = table_->value,
+                                           .tokens = pass.sequence().tokens,
+                                           .out = rows,
+                                           .vocabulary = config_.vocab_size});
+    hooks.release(table_->bucket);
+    return own_rows(pass, rows);
+  }
+  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_rows) {
+    const auto& model = *static_cast<ToyModel*>(self);
+    const std::int64_t rows = pass.sequence().rows();
+    const Tensor workspace =
+        pass.scratch(ops::embedding_workspace(pass.stream(), rows, model.config_.vocab_size,
+                                              model.config_.n_embd),
+                     "embedding gradient");
+    ops::embedding_backward(pass.stream(), {.ids = ids,
+                                            .d_out = d_rows,
+                                            .d_table = model.table_->gradient,
+                                            .tokens = pass.sequence().tokens,
+                                            .vocabulary = model.config_.vocab_size,
+                                            .workspace = workspace});
+  }
+
+  ToyConfig config_;
+  Parameter* table_ = nullptr;
+  std::vector<Layer> layers_;
+  std::unique_ptr<Linear> head_;
+  int head_bucket_ = -1;
+};
+
+// --- its data: sequences by a rule, as functions of their global index
+
+ModelBatch toy_fields(std::int64_t rows, const TensorView& here, const TensorView& next) {
+  ModelBatch batch;
+  batch.samples = rows;
+  batch.add({.name = "here", .view = here, .by_position = true});
+  batch.add({.name = "next", .view = next, .by_position = true, .padding = -1});
+  return batch;
+}
+
+class ToyBatches final : public SyntheticBatches {
+ public:
+  ToyBatches(const ToyConfig& c, std::uint64_t seed, std::int64_t rows)
+      : config_(c),
+        key_(philox_key(seed, "toy tokens")),
+        rows_(rows),
+        tokens_(static_cast<std::size_t>(rows * c.length)),
+        next_(tokens_.size()) {}
+  ModelBatch micro_batch(std::int64_t index) override {
+    const std::int64_t vocabulary = config_.vocab_size;
+    for (std::int64_t i = 0; i < rows_ * config_.length; ++i) {
+      const auto word =
+          philox_at(key_, static_cast<std::uint64_t>(index * rows_ * config_.length + i));
+      const auto token = static_cast<std::int64_t>(word[0]) % vocabulary;
+      const bool noise = word[1] % 8 == 0;
+      tokens_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(token);
+      next_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
+          noise ? static_cast<std::int64_t>(word[2]) % vocabulary : (3 * token + 1) % vocabulary);
+    }
+    const Shape shape{rows_ * config_.length};
+    ModelBatch batch =
+        toy_fields(rows_, {tokens_.data(), DType::i32, shape}, {next_.data(), DType::i32, shape});
+    batch.first_sample = index * rows_;
+    return batch;
+  }
+  BatchShape shape(std::int64_t) const override {
+    return {.samples = rows_, .tokens = config_.length};
+  }
+  ByTerm targets(std::int64_t, std::int64_t count) const override {
+    return static_cast<double>(count * rows_ * config_.length);
+  }
+
+ private:
+  ToyConfig config_;
+  PhiloxKey key_;
+  std::int64_t rows_;
+  std::vector<std::int32_t> tokens_, next_;
+};
+
+// --- the family
+
+struct ToySettings {
+  ToyConfig model;
+};
+
+const ToyConfig& toy_of(const Deck& deck) {
+  return deck.families.of<ToySettings>().model;
+}
+
+class ToyFamily final : public ModelFamily {
+ public:
+  std::string_view name() const override { return "toy"; }
+  std::unique_ptr<FamilySettings> settings() const override {
+    return std::make_unique<SettingsOf<ToySettings>>();
+  }
+  const KeySet& keys() const override {
+    static const KeyTable<ToySettings> kTable = [] {
+      KeyTable<ToySettings> table;
+      auto model = table.section("model", &ToySettings::model);
+      model.add("n_layer", &ToyConfig::n_layer, "", "Layers.").at_least(1);
+      model.add("n_embd", &ToyConfig::n_embd, "", "Width.").at_least(1);
+      model.add("vocab_size", &ToyConfig::vocab_size, "tokens", "Tokens there are.").at_least(2);
+      model.add("length", &ToyConfig::length, "tokens", "Length of a sequence.").at_least(1);
+      return table;
+    }();
+    return kTable;
+  }
+  std::vector<KeyProblem> check(const Deck& deck) const override {
+    const std::int64_t width = toy_of(deck).n_embd, ranks = deck.parallel.tensor;
+    if (width % ranks == 0) return {};
+    return {{{"model.n_embd", "parallel.tensor"},
+             fmt::format("model.n_embd = {} cannot be divided among {} ranks", width, ranks)}};
+  }
+  ModelConfig model(const Deck& deck) const override { return toy_of(deck); }
+  std::int64_t& vocab_size(Deck& deck) const override {
+    return deck.families.of<ToySettings>().model.vocab_size;
+  }
+  bool fixed_shape() const override { return true; }
+
+  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
+                              const ModelCut& cut) const override {
+    return std::make_unique<ToyModel>(config.as<ToyConfig>(), parameters, cut);
+  }
+  UnitCosts unit_costs(const ModelConfig& config) const override {
+    const auto width = static_cast<double>(config.n_embd());
+    return alike(width, 8 * width * width, 2 * width * static_cast<double>(config.vocab_size()),
+                 config.n_layer());
+  }
+  std::string describe(const ModelConfig& config) const override {
+    return fmt::format("{} layers of {}", config.n_layer(), config.n_embd());
+  }
+  BatchShape shape(const ModelConfig& config, std::int64_t samples) const override {
+    return {.samples = samples, .tokens = config.as<ToyConfig>().length};
+  }
+  ModelBatch fields(const ModelConfig&, const BatchShape& shape) const override {
+    const TensorView tokens{nullptr, DType::i32, {shape.samples * shape.tokens}};
+    return toy_fields(shape.samples, tokens, tokens);
+  }
+  std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh&,
+                                          Logger&) const override {
+    const auto seed = static_cast<std::uint64_t>(deck.run.seed);
+    return std::make_unique<SyntheticData>(synthetic_batches(toy_of(deck), seed, batch.micro),
+                                           toy_of(deck), batch, "tokens by a rule", true);
+  }
+  std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
+                                                      std::int64_t samples) const override {
+    return std::make_unique<ToyBatches>(config.as<ToyConfig>(), seed, samples);
+  }
+  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override {
+    instance.loss_sum(batch);
+  }
+};
+
+const ModelFamily& family_of(const ToyConfig&) {
+  static const ToyFamily kFamily;
+  return kFamily;
+}
+
+}  // namespace
+
+const ModelFamily& toy_family() {
+  return family_of(ToyConfig{});
+}
+
+}  // namespace choir

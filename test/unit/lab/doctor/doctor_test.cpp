@@ -1,0 +1,206 @@
+#include "choir/lab/doctor/doctor.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace choir {
+namespace {
+
+RankFacts rank_on(int rank, int node, std::vector<int> cores, int threads) {
+  return {rank, rank, node, "host" + std::to_string(node), std::move(cores), threads};
+}
+
+int count_of(const std::vector<Finding>& findings, Health health) {
+  int count = 0;
+  for (const Finding& f : findings) count += f.health == health;
+  return count;
+}
+
+TEST(Doctor, ListsCores) {
+  EXPECT_EQ(core_list({}), "");
+  EXPECT_EQ(core_list({3}), "3");
+  EXPECT_EQ(core_list({0, 1, 2, 5, 7, 8}), "0-2,5,7-8");
+}
+
+TEST(Doctor, RanksOnTheirOwnCoresAreWell) {
+  const auto findings = judge_binding({rank_on(0, 0, {0, 1}, 2), rank_on(1, 0, {2, 3}, 2)});
+  EXPECT_EQ(findings.size(), 2u);
+  EXPECT_EQ(count_of(findings, Health::ok), 2);
+  EXPECT_NE(findings[1].text.find("2 threads on 2 cores (2-3)"), std::string::npos)
+      << findings[1].text;
+}
+
+TEST(Doctor, TheSameCoresOnTwoHostsAreNotShared) {
+  const auto findings = judge_binding({rank_on(0, 0, {0, 1}, 2), rank_on(1, 1, {0, 1}, 2)});
+  EXPECT_EQ(count_of(findings, Health::ok), 2);
+}
+
+TEST(Doctor, SharedCoresAreAWarning) {
+  const auto enough = judge_binding({rank_on(0, 0, {0, 1}, 1), rank_on(1, 0, {0, 1}, 1)});
+  ASSERT_EQ(enough.size(), 1u);
+  EXPECT_EQ(enough[0].health, Health::warning);
+  EXPECT_NE(enough[0].text.find("enough cores, not pinned"), std::string::npos) << enough[0].text;
+  EXPECT_FALSE(enough[0].remedy.empty());
+
+  const auto crowded = judge_binding({rank_on(0, 0, {0, 1}, 2), rank_on(1, 0, {0, 1}, 2)});
+  ASSERT_EQ(crowded.size(), 1u);
+  EXPECT_NE(crowded[0].text.find("ranks 0-1 on host0: 4 threads on 2 cores (0-1)"),
+            std::string::npos)
+      << crowded[0].text;
+  EXPECT_NE(crowded[0].remedy.find("OMP_NUM_THREADS=1"), std::string::npos) << crowded[0].remedy;
+}
+
+TEST(Doctor, OverlapsAreFollowedFromRankToRank) {
+  // 0 and 2 have no core in common, but rank 1 has one with each.
+  const auto findings = judge_binding({rank_on(0, 0, {0, 1}, 2), rank_on(1, 0, {1, 2}, 2),
+                                       rank_on(2, 0, {2, 3}, 2), rank_on(3, 0, {4}, 1)});
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_NE(findings[0].text.find("ranks 0-2"), std::string::npos) << findings[0].text;
+  EXPECT_NE(findings[0].text.find("6 threads on 4 cores"), std::string::npos) << findings[0].text;
+  EXPECT_EQ(findings[1].health, Health::ok);
+}
+
+TEST(Doctor, MoreThreadsThanCoresIsAWarning) {
+  const auto findings = judge_binding({rank_on(0, 0, {0}, 8)});
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].health, Health::warning);
+  EXPECT_NE(findings[0].remedy.find("OMP_NUM_THREADS=1"), std::string::npos);
+}
+
+TEST(Doctor, UnequalHostsAreAWarning) {
+  EXPECT_EQ(judge_ranks({rank_on(0, 0, {0}, 1), rank_on(1, 1, {0}, 1)}).health, Health::ok);
+  const Finding uneven =
+      judge_ranks({rank_on(0, 0, {0}, 1), rank_on(1, 0, {1}, 1), rank_on(2, 1, {0}, 1)});
+  EXPECT_EQ(uneven.health, Health::warning);
+  EXPECT_NE(uneven.text.find("3 ranks on 2 hosts: host0 (2), host1 (1)"), std::string::npos)
+      << uneven.text;
+}
+
+TEST(Doctor, AnotherMpiThanCompiledIsAnError) {
+  EXPECT_EQ(judge_mpi("Open MPI 4.1.4", "Open MPI v4.1.4, package: Debian").health, Health::ok);
+  EXPECT_EQ(judge_mpi("Open MPI 4.1.4", "Open MPI v4.1.6, package: Debian").health, Health::ok);
+  EXPECT_EQ(judge_mpi("Open MPI 4.1.4", "Open MPI v5.0.1, package: site").health, Health::error);
+  EXPECT_EQ(judge_mpi("MPICH 4.0.2", "Open MPI v4.1.4").health, Health::error);
+  EXPECT_EQ(judge_mpi("MPICH 4.0.2", "MPICH Version:      4.0.2").health, Health::ok);
+}
+
+TEST(Doctor, ThePthreadFlavourOfOpenBlasIsAWarning) {
+  EXPECT_EQ(judge_blas(0, "OpenBLAS 0.3.21").health, Health::ok);
+  EXPECT_EQ(judge_blas(1, "OpenBLAS 0.3.21").health, Health::warning);
+  EXPECT_EQ(judge_blas(2, "OpenBLAS 0.3.21").health, Health::ok);
+  EXPECT_EQ(judge_blas(std::nullopt, "").health, Health::ok);
+}
+
+TEST(Doctor, StorageThatIsFullSlowOrVolatileIsAWarning) {
+  EXPECT_EQ(judge_file_system("runs", "ext4", 1e12, 0.002).health, Health::ok);
+  EXPECT_EQ(judge_file_system("runs", "ext4", 1e8, 0.002).health, Health::warning);
+  EXPECT_EQ(judge_file_system("runs", "tmpfs", 1e12, 1e-6).health, Health::warning);
+  EXPECT_EQ(judge_file_system("runs", "nfs", 1e12, 0.01).health, Health::warning);
+  EXPECT_EQ(judge_file_system("runs", "lustre", 1e12, 2).health, Health::warning);
+}
+
+TEST(Doctor, SharedMemoryOfDeadRanksIsCountedAndCanBeRemoved) {
+  const std::string dead = "/dev/shm/vader_segment.host.0.a1.",
+                    alive = "/dev/shm/sm_segment.host.0.b2.";
+  EXPECT_EQ(judge_shared_memory({}, {}, 0).health, Health::ok);
+  EXPECT_EQ(judge_shared_memory({alive + "0", alive + "1"}, {alive + "1"}, 0).health, Health::ok);
+  const Finding finding =
+      judge_shared_memory({dead + "0", dead + "1", alive + "0"}, {alive + "0"}, 8 << 20);
+  EXPECT_EQ(finding.health, Health::warning);
+  EXPECT_NE(finding.text.find("2 segments"), std::string::npos) << finding.text;
+  EXPECT_EQ(finding.remedy, "rm " + dead + "*");
+}
+
+TEST(Doctor, ClocksFarApartAreAWarning) {
+  EXPECT_EQ(judge_clocks({0}).health, Health::ok);
+  EXPECT_EQ(judge_clocks({0, 0.2, -0.9}).health, Health::ok);
+  const Finding finding = judge_clocks({0, 0.2, -3.5, 1});
+  EXPECT_EQ(finding.health, Health::warning);
+  EXPECT_NE(finding.text.find("rank 2: -3.5"), std::string::npos) << finding.text;
+}
+
+TEST(Doctor, AModelMustLearnAndRanksMustAgree) {
+  EXPECT_EQ(judge_training({4.0, 2.0}, {1, 1, 1}, 1).health, Health::ok);
+  EXPECT_EQ(judge_training({4.0, 3.5}, {1, 1, 1}, 1).health, Health::error);
+  EXPECT_EQ(judge_training({4.0, std::numeric_limits<double>::quiet_NaN()}, {1}, 1).health,
+            Health::error);
+  const Finding split = judge_training({4.0, 2.0}, {1, 1, 2, 1}, 1);
+  EXPECT_EQ(split.health, Health::error);
+  EXPECT_NE(split.text.find("ranks 2 have other weights"), std::string::npos) << split.text;
+}
+
+TEST(Doctor, ReportsCountWhatIsWrong) {
+  const std::vector<Finding> findings{{Health::ok, "a", "fine", ""},
+                                      {Health::warning, "b", "odd", "mend it"},
+                                      {Health::error, "c", "bad", "stop"}};
+  const std::string text = to_text(findings);
+  EXPECT_NE(text.find("WARNING  b"), std::string::npos) << text;
+  EXPECT_NE(text.find("-> mend it"), std::string::npos) << text;
+  EXPECT_TRUE(text.ends_with("1 error, 1 warning")) << text;
+  EXPECT_TRUE(has_error(findings));
+  const auto json = nlohmann::json::parse(to_json(findings, {rank_on(0, 0, {0, 1}, 2)}));
+  EXPECT_EQ(json.at("errors"), 1);
+  EXPECT_EQ(json.at("findings").at(2).at("health"), "ERROR");
+  EXPECT_EQ(json.at("ranks").at(0).at("cores"), std::vector<int>({0, 1}));
+}
+
+TEST(Doctor, GpusAndTheirLibraries) {
+  const std::vector<GpuLibrary> libraries{
+      {.name = "cuDNN", .version = "9.19.0", .reason = {}, .without = {}},
+      {.name = "NCCL", .version = {}, .reason = "libnccl.so.2: no such file", .without = "slow"}};
+  cuda::Availability found{
+      .cards = {}, .reason = "no driver", .hint = "get one", .driver = {}, .toolkit = "13.0"};
+  auto findings = judge_gpus(found, 0, libraries);
+  EXPECT_FALSE(has_error(findings));
+  for (const Finding& finding : findings) EXPECT_EQ(finding.health, Health::ok) << finding.text;
+  EXPECT_EQ(findings[0].text, "none: no driver; built with CUDA 13.0");
+
+  // Device files, but CUDA does not start: somebody wants to know.
+  findings = judge_gpus(found, 4, {});
+  EXPECT_EQ(findings[0].health, Health::warning);
+  EXPECT_EQ(findings[0].remedy, "get one");
+
+  found = {.cards = {{.ordinal = 0,
+                      .name = "NVIDIA H200",
+                      .uuid = "GPU-12",
+                      .pci = "0000:3b:00.0",
+                      .numa_node = 1,
+                      .major = 9,
+                      .minor = 0,
+                      .multiprocessors = 132,
+                      .peak_bf16_flops = 989e12,
+                      .memory = std::size_t{141} << 30}},
+           .reason = {},
+           .hint = {},
+           .driver = "13.1",
+           .toolkit = "13.0"};
+  findings = judge_gpus(found, 1, libraries);
+  ASSERT_EQ(findings.size(), 4u);
+  EXPECT_EQ(findings[0].text, "1; driver for CUDA 13.1; built with CUDA 13.0");
+  for (const char* part :
+       {"NVIDIA H200", "sm_90", "GPU-12", "0000:3b:00.0", "NUMA node 1", "peak 989 TFLOP/s"})
+    EXPECT_NE(findings[1].text.find(part), std::string::npos) << findings[1].text;
+  EXPECT_EQ(findings[2].health, Health::ok);
+  EXPECT_EQ(findings[3].health, Health::warning) << "a GPU without NCCL";
+  EXPECT_EQ(findings[3].text, "libnccl.so.2: no such file: slow");
+}
+
+TEST(Doctor, NamesTheJobFileThatFits) {
+  const auto file = [](const BatchFacts& facts) {
+    const std::string text = judge_batch_system(facts).text;
+    const auto at = text.find("jobs/");
+    return text.substr(at, text.find_first_of(" ;,", at) - at);
+  };
+  EXPECT_EQ(file({.nersc_host = "perlmutter", .host = "login07", .slurm = true}),
+            "jobs/perlmutter.slurm");
+  EXPECT_EQ(file({.host = "polaris-login-02 x3005c0s7b0n0", .pbs = true}), "jobs/polaris.pbs");
+  EXPECT_EQ(file({.host = "node17", .pbs = true}), "jobs/generic.pbs");
+  EXPECT_EQ(file({.host = "node17", .slurm = true}), "jobs/generic.slurm");
+  EXPECT_EQ(file({.host = "laptop"}), "jobs/local.sh");
+}
+
+}  // namespace
+}  // namespace choir

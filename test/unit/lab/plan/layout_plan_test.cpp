@@ -1,0 +1,200 @@
+#include "choir/lab/plan/layout_plan.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "choir/device/null_device.hpp"
+#include "choir/train/loop/async_choice.hpp"
+#include "src/lab/plan/role_groups.hpp"
+#include "test/unit/lab/plan/plan_case.hpp"
+
+namespace choir {
+namespace {
+
+using test::plan_case;
+using test::variants;
+
+constexpr double kPlenty = 1e15;
+/// Value and two moments of the 40 parameters of three layers.
+constexpr std::size_t kStoredTensors = 3 * 40;
+constexpr const char* kSnapshotEntry = "checkpoint snapshot";
+
+/// Plans every rank of the layout by itself.
+void expect_roles_stand_for_all(const PlanCase& request) {
+  const LayoutPlan whole = plan_layout(request);
+  const NullDevice device(request.target.kind);
+  const EngineOptions options = engine_options(whole.deck, whole.batch);
+  int planned = 0;
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    StepPlan own = plan_step(options, whole.layout, rank, request.ranks_per_node, true, &device);
+    Coordinates at = whole.layout.coordinates(rank);
+    at[Axis::data] = 0;
+    const auto role = std::find_if(whole.roles.begin(), whole.roles.end(),
+                                   [&](const RolePlan& r) { return r.at == at; });
+    ASSERT_NE(role, whole.roles.end()) << rank;
+    // Data ranks store other pieces of a tensor, each of which begins on a line of its own.
+    EXPECT_LE(own.snapshot_bytes, role->plan.snapshot_bytes + kStoredTensors * 64) << rank;
+    own.snapshot_bytes = role->plan.snapshot_bytes;
+    add_snapshot(own.memory, own);
+    EXPECT_TRUE(same_memory_and_traffic(own, role->plan)) << rank;
+    EXPECT_EQ(own.memory.to_string(), role->plan.memory.to_string()) << rank;
+    // The data ranks share the squares of the norm (two FLOPs an element) chunk by chunk.
+    const auto gradients = static_cast<double>(own.memory.bytes_of("gradients"));
+    EXPECT_NEAR(own.flops, role->plan.flops, 2 * gradients / 4) << rank;
+    EXPECT_NEAR(own.bytes, role->plan.bytes, gradients) << rank;
+    ++planned;
+  }
+  EXPECT_EQ(planned, static_cast<int>(whole.roles.size()) * whole.ranks_of_role());
+}
+
+TEST(LayoutPlan, RolesStandForAllRanks) {
+  const DeckVariants decks = variants({"train.global_batch_size=0", "train.grad_accum=2"});
+  for (const char* tensor : {"parallel.tensor=1", "parallel.tensor=4", "parallel.tensor=8"})
+    for (const char* order : {"parallel.order=tp-cp-dp-pp", "parallel.order=dp-pp-tp-cp"})
+      expect_roles_stand_for_all(plan_case(decks, 64, 8, kPlenty, {tensor, order}));
+  expect_roles_stand_for_all(
+      plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=8", "parallel.sequence=true"}));
+  PlanCase card = plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=4"});
+  card.target.kind = DeviceKind::cuda;
+  expect_roles_stand_for_all(card);
+}
+
+// The comparison above can fail: another stage of accumulation is another plan.
+TEST(LayoutPlan, RolesThatDifferAreSeen) {
+  const DeckVariants decks = variants();
+  const LayoutPlan a = plan_layout(plan_case(decks, 8, 8, kPlenty, {"parallel.tensor=2"}));
+  const LayoutPlan b = plan_layout(plan_case(decks, 16, 8, kPlenty, {"parallel.tensor=2"}));
+  EXPECT_FALSE(same_memory_and_traffic(a.roles[0].plan, b.roles[0].plan));
+  EXPECT_EQ(group_roles(a).size(), 1u);
+}
+
+TEST(LayoutPlan, SumsOverAllRanks) {
+  const LayoutPlan plan = plan_layout(plan_case(variants(), 12, 4, kPlenty, {"parallel.tensor=4"}));
+  EXPECT_EQ(plan.roles.size(), 4u);
+  EXPECT_EQ(plan.ranks_of_role(), 3);
+  EXPECT_EQ(plan.batch.accum, 192 / (2 * 3));
+  double flops = 0, bytes = 0;
+  for (int rank = 0; rank < 12; ++rank) {
+    const StepPlan& role = plan.roles[static_cast<std::size_t>(rank % 4)].plan;
+    flops += role.flops;
+    bytes += role.traffic[static_cast<std::size_t>(Axis::tensor)].bytes;
+  }
+  EXPECT_DOUBLE_EQ(plan.flops(), flops);
+  EXPECT_DOUBLE_EQ(plan.traffic()[static_cast<std::size_t>(Axis::tensor)].bytes, bytes);
+  EXPECT_GT(bytes, 0);
+  EXPECT_TRUE(plan.fits());
+  EXPECT_EQ(plan.bubble, 0);
+}
+
+// A plan in outline leaves out what grows with the micro-batches: the places of their losses, on
+// cards the tokens of two steps, and nothing else.
+TEST(LayoutPlan, OutlineIsAsLargeButForLossesAndTokens) {
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda}) {
+    PlanCase request = plan_case(variants(), 4, 4, kPlenty, {"parallel.tensor=2"});
+    request.target.kind = kind;
+    const double exact = test::memory_of(plan_layout(request));
+    const LayoutPlan outline = plan_layout(request, Detail::outline);
+    EXPECT_EQ(outline.roles.size(), 2u);
+    constexpr double kMicro = 48 - 2, kRanks = 2, kCells = 2 * 16;
+    const double losses = 8 * kMicro * kRanks;
+    const double tokens = kind == DeviceKind::cuda ? 2 * kMicro * 2 * 4 * kCells : 0;
+    EXPECT_GE(exact - test::memory_of(outline), losses + tokens);
+    EXPECT_LE(exact - test::memory_of(outline), losses + tokens + 2 * kMicro * 64);
+  }
+}
+
+TEST(LayoutPlan, RefusesWhatTheLayoutAndTheBatchRefuse) {
+  EXPECT_THROW(plan_layout(plan_case(variants(), 3, 3, kPlenty, {"parallel.tensor=2"})), DeckError);
+  EXPECT_THROW(plan_layout(plan_case(variants(), 5, 5, kPlenty)), DeckError);
+}
+
+// (p - 1) / (m + p - 1), interleaved (p - 1) / (v m + p - 1); and stages of 3 and 6 units one after
+// the other, of which each is idle while the other works.
+TEST(LayoutPlan, BubbleOfTheSchedule) {
+  Deck deck = variants().with({});
+  for (const char* schedule : {"1f1b", "gpipe"}) {
+    deck.parallel.schedule = schedule;
+    EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 11, 1e-12);
+    EXPECT_NEAR(bubble_fraction(deck, 1, {3e9, 6e9}), 0.5, 1e-12);
+    EXPECT_EQ(bubble_fraction(deck, 8, {5e12}), 0);
+  }
+  deck.train.recompute = "full";
+  EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 11, 1e-12);
+  deck.train.recompute = "none";
+  deck.parallel.schedule = "interleaved";
+  deck.parallel.virtual_stages = 2;
+  EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 19, 1e-12);
+  deck.parallel.schedule = "zb-h1";
+  deck.parallel.virtual_stages = 1;
+  // Idle (p - 1)(F + B - W) = 3 beside 24 of work, with F = B = W.
+  EXPECT_NEAR(bubble_fraction(deck, 8, std::vector<double>(4, 5e12)), 3.0 / 27, 1e-12);
+}
+
+TEST(LayoutPlan, NodesMustBeFull) {
+  require_nodes(64, 8);
+  require_nodes(3, 8);
+  require_nodes(8, 8);
+  for (const int wrong : {0, -1, 24}) EXPECT_THROW(require_nodes(64, wrong), DeckError) << wrong;
+  try {
+    require_nodes(36, 8);
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_STREQ(error.what(), "36 ranks do not fill nodes of --gpus-per-node 8");
+    EXPECT_EQ(error.hint(), "nearest legal: --gpus-per-node 6 or 9; or --ranks 32 or 40");
+  }
+}
+
+/// Of one rank: everything but the snapshot, and the snapshot.
+std::pair<double, double> parts_of(const LayoutPlan& plan) {
+  const auto snapshot = static_cast<double>(plan.roles[0].plan.memory.bytes_of(kSnapshotEntry));
+  return {plan.needs() - snapshot, snapshot};
+}
+
+// A rank on a processor has one memory for its state and the copy of it.
+TEST(LayoutPlan, SnapshotsMustHaveRoom) {
+  const DeckVariants decks = variants({"checkpoint.interval=5"});
+  const auto with = [&](const char* async, double memory) {
+    return plan_layout(plan_case(decks, 2, 2, memory, {async}));
+  };
+  const auto [rest, snapshot] = parts_of(with("checkpoint.async=true", kPlenty));
+  // Half of 3 fp32 copies of the parameters, and less than a line of padding a tensor.
+  const std::size_t floats =
+      with("checkpoint.async=true", kPlenty).roles[0].plan.memory.bytes_of("parameters, master");
+  EXPECT_NEAR(snapshot, 1.5 * static_cast<double>(floats), (kStoredTensors + 8) * 64);
+  const double all = rest + snapshot;
+
+  EXPECT_TRUE(with("checkpoint.async=true", all).fits());
+  EXPECT_FALSE(with("checkpoint.async=true", all - 1).fits());
+
+  EXPECT_FALSE(with("checkpoint.async=auto", all).waits_for_saves);
+  const LayoutPlan waits = with("checkpoint.async=auto", all - 1);
+  EXPECT_TRUE(waits.fits()) << "as train, it does without the copies";
+  EXPECT_TRUE(waits.waits_for_saves);
+  EXPECT_EQ(parts_of(waits).second, 0);
+  EXPECT_FALSE(with("checkpoint.async=auto", rest - 1).fits());
+
+  EXPECT_TRUE(with("checkpoint.async=false", rest).fits());
+  EXPECT_FALSE(with("checkpoint.async=false", rest).waits_for_saves);
+}
+
+TEST(LayoutPlan, SnapshotsBesideACardAreHeldAgainstTheHost) {
+  const DeckVariants decks = variants({"checkpoint.interval=5", "checkpoint.async=true"});
+  PlanCase request = plan_case(decks, 2, 2, kPlenty);
+  request.target.kind = DeviceKind::cuda;
+  const LayoutPlan unknown = plan_layout(request);
+  EXPECT_TRUE(unknown.fits());
+  const double snapshot = unknown.host_needs();
+  EXPECT_GT(snapshot, 0);
+  EXPECT_EQ(snapshot, static_cast<double>(unknown.roles[0].plan.memory.bytes_of(kSnapshotEntry)));
+  request.deck.checkpoint.async = "false";
+  EXPECT_EQ(unknown.needs(), plan_layout(request).needs()) << "the card has as much as without";
+  request.deck.checkpoint.async = "true";
+  request.target.host_memory = 2 * snapshot;
+  EXPECT_TRUE(plan_layout(request).fits());
+  request.target.host_memory = 2 * snapshot - 2;
+  EXPECT_FALSE(plan_layout(request).fits());
+}
+
+}  // namespace
+}  // namespace choir

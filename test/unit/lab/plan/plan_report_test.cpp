@@ -1,0 +1,96 @@
+#include "choir/lab/plan/plan_report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "test/unit/lab/plan/plan_case.hpp"
+
+namespace choir {
+namespace {
+
+using test::plan_case;
+using test::variants;
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+void expect_contains(const std::string& text, const std::string& words) {
+  EXPECT_NE(text.find(words), std::string::npos) << words << "\nis not in\n" << text;
+}
+
+void expect_narrow(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 110u) << line;
+}
+
+TEST(PlanReport, PrintsThePlanOfEveryRole) {
+  const PlanCase request = plan_case(variants(), 16, 4, kGiB, {"parallel.tensor=2"});
+  const LayoutPlan plan = plan_layout(request);
+  const std::string text = to_string(plan, request.target);
+  expect_contains(text, "plan for a test: 192 sequences = 2 x 12 micro-batches x 8 ranks\n");
+  expect_contains(text, "layout: dp=8 tp=2 pp=1 cp=1 on 16 ranks, 4 nodes of 4");
+  expect_contains(text, "memory plan of every rank:\n" + plan.roles[0].plan.memory.to_string());
+  expect_contains(text, "all 16 ranks: ");
+  expect_contains(text, "FITS: the fullest rank is 0, ");
+  expect_narrow(text);
+  PlanCase small = request;
+  small.target.memory = 1000;
+  const std::string large = to_string(plan_layout(small), small.target);
+  expect_contains(large, "TOO LARGE: the fullest rank is 0, ");
+  expect_contains(large, " of 1000 B, ");
+}
+
+// Roles whose plans differ are printed one by one; here rank 1 is given another plan.
+TEST(PlanReport, NamesRolesThatDiffer) {
+  const PlanCase request = plan_case(variants(), 16, 4, kGiB, {"parallel.tensor=4"});
+  LayoutPlan plan = plan_layout(request);
+  plan.roles[3].plan.memory.add("activations", 1 << 20);
+  const std::string text = to_string(plan, request.target);
+  expect_contains(text, "memory plan of tensor 0-2 of 4 (12 ranks):");
+  expect_contains(text, "memory plan of tensor 3 of 4 (4 ranks):");
+  expect_contains(text, "the fullest rank is 3, ");
+}
+
+TEST(PlanReport, TableOfLayouts) {
+  const DeckVariants decks = variants();
+  const PlanCase request = plan_case(decks, 16, 4, kGiB);
+  const LayoutSearch search = search_layouts(request, decks);
+  const std::string text = to_string(search, request);
+  expect_contains(text, "layouts of 16 ranks, 4 a node, that fit into 1.0 GiB a rank");
+  expect_contains(text, "   1  dp=16 tp=1 pp=1 cp=1         0     no  none         12 x 1");
+  expect_contains(text, "      every rank holds everything, only gradients travel\n");
+  expect_contains(text, "  use: train.micro_batch_size=12\n");
+  expect_narrow(text);
+  PlanCase small = request;
+  small.target.memory = 1000;
+  expect_contains(to_string(search_layouts(small, decks), small), "no layout of 16 ranks fits: ");
+  PlanCase odd = request;
+  odd.ranks = odd.ranks_per_node = 5;
+  EXPECT_EQ(to_string(search_layouts(odd, decks), odd), "no layout of 5 ranks is legal\n");
+}
+
+TEST(PlanReport, Json) {
+  const DeckVariants decks = variants();
+  const PlanCase request = plan_case(decks, 16, 4, kGiB, {"parallel.tensor=2"});
+  const LayoutPlan plan = plan_layout(request);
+  const LayoutSearch search = search_layouts(request, decks);
+  const auto json = nlohmann::json::parse(plan_json(&plan, &search, request));
+  EXPECT_EQ(json["layout"]["data"], 8);
+  EXPECT_EQ(json["layout"]["fits"], true);
+  EXPECT_EQ(json["layout"]["roles"].size(), 2u);
+  std::size_t bytes = 0;
+  for (const auto& entry : json["layout"]["roles"][1]["memory"])
+    if (entry["place"] == "device") bytes += entry["bytes"].get<std::size_t>();
+  EXPECT_EQ(bytes, plan.roles[1].plan.memory.total());
+  EXPECT_EQ(json["layout"]["traffic"]["tp"]["bytes"],
+            plan.traffic()[static_cast<std::size_t>(Axis::tensor)].bytes);
+  EXPECT_EQ(json["choices"].size(), search.fitting.size());
+  EXPECT_EQ(json["choices"][0]["reason"], search.fitting[0].reason);
+  const auto none = nlohmann::json::parse(plan_json(nullptr, nullptr, request));
+  EXPECT_TRUE(none["layout"].is_null());
+  EXPECT_FALSE(none.contains("choices"));
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,47 @@
+#include "choir/lab/plan/target.hpp"
+
+#include <gtest/gtest.h>
+
+#include "test/unit/lab/plan/plan_case.hpp"
+
+namespace choir {
+namespace {
+
+TEST(PlanTarget, CardsByTheirKey) {
+  const Deck deck = test::variants().with({});
+  // 140.4, 79.2 and 39.4 GiB say the drivers, of which 3 % are kept.
+  const PlanTarget h200 = find_target("h200", deck);
+  EXPECT_EQ(h200.kind, DeviceKind::cuda);
+  EXPECT_NEAR(h200.memory_of_rank(8) / (1 << 30), 0.97 * 140.4, 0.1);
+  EXPECT_NEAR(find_target("h100", deck).memory_of_rank(1) / (1 << 30), 0.97 * 79.2, 0.1);
+  EXPECT_NEAR(find_target("a100-40", deck).memory_of_rank(1) / (1 << 30), 0.97 * 39.4, 0.1);
+  for (const std::string& key : target_keys())
+    EXPECT_GT(find_target(key, deck).memory_of_rank(1), 0) << key;
+}
+
+TEST(PlanTarget, RanksShareTheMemoryOfANode) {
+  const PlanTarget cpu = find_target("cpu", test::variants().with({}));
+  EXPECT_EQ(cpu.kind, DeviceKind::cpu);
+  EXPECT_EQ(cpu.memory_of_rank(4), cpu.memory_of_rank(1) / 4);
+}
+
+TEST(PlanTarget, FollowsTheDeckHere) {
+  const DeckVariants decks = test::variants();
+  EXPECT_EQ(find_target("", decks.with({"device=cpu"})).kind, DeviceKind::cpu);
+  EXPECT_EQ(find_target("here", decks.with({"train.precision=fp64"})).kind, DeviceKind::cpu);
+}
+
+TEST(PlanTarget, RefusesByName) {
+  const DeckVariants decks = test::variants();
+  try {
+    find_target("h300", decks.with({}));
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_STREQ(error.what(), "--target h300 is not known");
+    EXPECT_EQ(error.hint(), "legal: a100, a100-40, h100, h200, cpu, here");
+  }
+  EXPECT_THROW(find_target("h200", decks.with({"train.precision=fp64"})), DeckError);
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include "choir/deck/deck.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+#include "choir/train/step/run_setup.hpp"
+
+namespace choir {
+namespace {
+
+Deck speech(const std::vector<std::string>& overrides = {}, int vocabulary = 29) {
+  return parse_deck(R"({"model": {"type": "fastconformer", "vocab_size": )" +
+                        std::to_string(vocabulary) + R"(}, "train": {"micro_batches": 6}})",
+                    "speech.json", overrides);
+}
+
+std::string complaint(const std::vector<std::string>& overrides) {
+  try {
+    speech(overrides);
+  } catch (const DeckError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+bool says(const std::vector<std::string>& overrides, const std::string& words) {
+  const std::string text = complaint(overrides);
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+  return text.find(words) != std::string::npos;
+}
+
+TEST(DeckSpeech, SharedKeysCountWhereGiven) {
+  const ModelConfig plain = model_of(speech());
+  ASSERT_TRUE(!plain.family().fixed_shape());
+  const FastConformerConfig defaults;
+  EXPECT_EQ(plain.n_layer(), defaults.n_layer);
+  EXPECT_EQ(plain.n_embd(), defaults.n_embd);
+  EXPECT_EQ(plain.as<FastConformerConfig>().dropout, defaults.dropout);
+  EXPECT_EQ(plain.vocab_size(), 29);
+  const FastConformerConfig given =
+      model_of(speech({"model.n_layer=3", "model.n_embd=64", "model.n_head=2", "model.dropout=0",
+                       "model.ffn_width=96", "model.conv_norm=batchnorm", "model.subsampling=4",
+                       "model.context_style=chunked", "model.right_context=1", "model.mels=40",
+                       "model.left_context=4", "model.freq_masks=1", "train.recompute=full"}))
+          .as<FastConformerConfig>();
+  EXPECT_EQ(given.n_layer, 3);
+  EXPECT_EQ(given.n_embd, 64);
+  EXPECT_EQ(given.n_head, 2);
+  EXPECT_EQ(given.dropout, 0);
+  EXPECT_EQ(given.hidden(), 96);
+  EXPECT_EQ(given.conv_norm, ConvNorm::batchnorm);
+  EXPECT_EQ(given.context_style, ContextStyle::chunked);
+  EXPECT_EQ(given.subsampling, 4);
+  EXPECT_EQ(given.mel.mels, 40);
+  EXPECT_EQ(given.augment.frequency_masks, 1);
+  EXPECT_EQ(given.recompute, Recompute::full);
+}
+
+// What a run writes beside its results is read back as the same model.
+TEST(DeckSpeech, ResolvedDeckIsTheSameModel) {
+  const Deck deck = speech({"model.n_layer=3", "model.hop=80"});
+  const Deck again = parse_deck(resolved_json(deck), "again.json", {});
+  EXPECT_EQ(deck_digest(again), deck_digest(deck));
+  EXPECT_EQ(model_of(again).n_layer(), 3);
+  EXPECT_EQ(model_of(again).n_embd(), FastConformerConfig().n_embd);
+  EXPECT_EQ(model_of(again).as<FastConformerConfig>().mel.hop, 80);
+}
+
+TEST(DeckSpeech, KeysOfTheOtherKindAreRefused) {
+  says({"model.block_size=64"}, "model.block_size is for model.type = \"gpt\"");
+  says({"train.grad_accum=2"}, "train.grad_accum is for model.type = \"gpt\"");
+  says({"model.type=gpt", "model.conv_kernel=9"},
+       "model.conv_kernel is for model.type = \"fastconformer\"");
+  says({"model.type=gpt"}, "train.micro_batches is for model.type = \"fastconformer\"");
+}
+
+TEST(DeckSpeech, ValuesThatDoNotFitAreRefused) {
+  EXPECT_EQ(complaint({}), "");
+  says({"model.n_embd=178"}, "model.n_embd = 178 is not a multiple of model.n_head = 4");
+  says({"model.conv_kernel=8"}, "nearest legal: 7 or 9");
+  says({"model.subsampling=6"}, "legal: 2, 4 or 8");
+  says({"model.fft=256"}, "model.fft = 256 is shorter than model.window = 400");
+  says({"model.mel_high=9000"}, "nearest legal: 8000");
+  says({"model.context_style=chunked"}, "right_context = -1");
+  says({"model.context_style=chunked", "model.right_context=2", "model.left_context=4"},
+       "whole chunks of 3 frames; nearest legal: 3 or 6");
+  says({"train.micro_batches=0"}, "train.micro_batches is not given");
+  says({"parallel.context=2"}, "parallel.context = 2 shares tokens");
+  says({"parallel.tensor=3"}, "model.n_head = 4 cannot be divided");
+  says({"parallel.pipeline=17"}, "more than model.n_layer = 16");
+}
+
+// The default width suits 80 bins; where nothing is masked it does not count.
+TEST(DeckSpeech, MasksThatDoNotFitAreRefused) {
+  says(
+      {"model.mels=20"},
+      "model.freq_width = 27 (the default) is more than model.mels = 20 has; nearest legal: 20, or "
+      "model.freq_masks = 0");
+  says({"model.mels=20", "model.freq_width=21"}, "model.freq_width = 21 is more than");
+  EXPECT_EQ(complaint({"model.mels=20", "model.freq_width=20"}), "");
+  EXPECT_EQ(complaint({"model.mels=20", "model.freq_masks=0"}), "");
+  says({"model.time_masks=255"}, "at most 256 together");
+  EXPECT_EQ(complaint({"model.time_masks=254"}), "");
+}
+
+// Ranks own equally many places, some of them empty; in reproducible mode the tree of sums has the
+// same places on any number of ranks.
+TEST(DeckSpeech, MicroBatchesAreDealtOut) {
+  Deck deck = speech();
+  for (const auto& [ranks, share] : {std::pair(1, 6), {2, 3}, {4, 2}, {8, 1}}) {
+    const BatchSizes batch = resolve_batch(deck, ranks);
+    EXPECT_EQ(batch.accum, share) << ranks;
+    EXPECT_EQ(batch.global, 6);
+  }
+  Deck exact = speech({"train.reproducible=true"});
+  for (const auto& [ranks, share] : {std::pair(1, 8), {2, 4}, {4, 2}, {8, 1}})
+    EXPECT_EQ(resolve_batch(exact, ranks).accum, share) << ranks;
+  EXPECT_THROW(resolve_batch(exact, 3), DeckError);
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,142 @@
+// Token by token with a cache, or all at once: the same logits.
+#include <gtest/gtest.h>
+
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "test/unit/train/engine_case.hpp"
+
+namespace choir {
+namespace {
+
+/// A model with its own arena, and logits of the last position of `ids`, fed in pieces of `piece`.
+class Speaker {
+ public:
+  Speaker(const GptConfig& config, const char* precision)
+      : instance_({config, precision_of(precision), 3, false}, device_, *single_.mesh, 1 << 20) {
+    instance_.initialise(3);
+    for (Parameter& p : instance_.parameters().parameters())  // far from the timid start
+      for (std::int64_t i = 0; i < p.count(); ++i) {
+        const double more = 0.3 * normal_at(philox_key(4, p.name), static_cast<std::uint64_t>(i));
+        if (p.master.dtype == DType::f64)
+          p.master.as<double>()[i] += more;
+        else
+          p.master.as<float>()[i] += static_cast<float>(more);
+      }
+    instance_.publish();
+  }
+  ModelInstance& instance() { return instance_; }
+
+  std::vector<double> logits(const std::vector<std::int32_t>& ids, std::size_t piece) {
+    StreamState state = instance_.model().make_state(instance_.pass(), hooks_, 1);
+    std::vector<double> result;
+    for (std::size_t at = 0; at < ids.size(); at += piece) {
+      const std::size_t n = std::min(piece, ids.size() - at);
+      const auto count = static_cast<std::int64_t>(n);
+      instance_.pass().begin(Mode::generate, state.next(count), 0);
+      const TensorView view{const_cast<std::int32_t*>(ids.data() + at), DType::i32, {count}};
+      const Tensor out = instance_.as<Gpt>().next_logits(instance_.pass(), view, instance_.hooks());
+      state.advance(count);
+      result.clear();
+      for (std::int64_t i = 0; i < out.count(); ++i)
+        result.push_back(out.dtype == DType::f64 ? out.as<double>()[i]
+                         : out.dtype == DType::f32
+                             ? static_cast<double>(out.as<float>()[i])
+                             : static_cast<double>(static_cast<float>(out.as<bf16>()[i])));
+    }
+    return result;
+  }
+  std::int32_t best(const std::vector<std::int32_t>& ids) {
+    const auto l = logits(ids, ids.size());
+    return static_cast<std::int32_t>(std::max_element(l.begin(), l.end()) - l.begin());
+  }
+
+ private:
+  CpuDevice device_;
+  test::SingleRank single_;
+  ModelInstance instance_;
+  BucketHooks hooks_;
+};
+
+std::vector<GptConfig> shapes() {
+  GptConfig grouped = test::tiny_gpt(), rotary = test::tiny_gpt();
+  grouped.n_kv_head = 2;
+  rotary.position = Position::rope;
+  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary};
+}
+
+TEST(Generation, CacheEqualsTheFullContext) {
+  const std::vector<std::int32_t> ids{3, 1, 4, 1, 5, 9, 2, 6};
+  for (const GptConfig& config : shapes())
+    for (const auto& [precision, unit] :
+         {std::pair{"fp64", 0x1p-53}, {"fp32", 0x1p-24}, {"bf16-mixed", 0x1p-8}}) {
+      Speaker speaker(config, precision);
+      const auto full = speaker.logits(ids, ids.size());
+      double largest = 1;
+      for (const double l : full) largest = std::max(largest, std::abs(l));
+      // Some ten roundings a layer, amplified by weights of row norm about 2 through two layers.
+      const double tolerance = 2 * 10 * 4 * unit;
+      for (const std::size_t piece : {1, 3}) {
+        const auto split = speaker.logits(ids, piece);
+        for (std::size_t i = 0; i < full.size(); ++i)
+          EXPECT_NEAR(split[i], full[i], tolerance * largest)
+              << precision << " pieces of " << piece;
+      }
+      EXPECT_GT(test::distance(full, speaker.logits({3, 1, 4, 1, 5, 9, 6, 2}, 8)), 0.1)
+          << "order matters";
+    }
+}
+
+TEST(Generation, StreamsGoOnTogether) {
+  const std::vector<std::int32_t> one{3, 1, 4, 1, 5, 9}, other{2, 7, 1, 8, 2, 8};
+  for (const GptConfig& config : shapes()) {
+    Speaker speaker(config, "fp64");
+    ModelInstance& instance = speaker.instance();
+    StreamState state = instance.model().make_state(instance.pass(), instance.hooks(), 2);
+    Tensor both;
+    for (const std::int64_t at : {0, 2, 4}) {
+      std::vector<std::int32_t> ids;
+      for (const auto* stream : {&one, &other})
+        ids.insert(ids.end(), stream->begin() + at, stream->begin() + at + 2);
+      instance.pass().begin(Mode::generate, state.next(2), 0);
+      both = instance.as<Gpt>().next_logits(instance.pass(), {ids.data(), DType::i32, {4}},
+                                            instance.hooks());
+      state.advance(2);
+    }
+    std::vector<double> alone = speaker.logits(one, one.size());
+    const std::vector<double> next = speaker.logits(other, other.size());
+    alone.insert(alone.end(), next.begin(), next.end());
+    EXPECT_LE(test::distance(alone, {both.as<double>(), both.as<double>() + both.count()}), 1e-13);
+  }
+}
+
+// Beyond the block the newest half is read anew; each token is the best one of exactly that
+// context.
+TEST(Generation, SlidesBeyondTheBlock) {
+  for (const GptConfig& config : shapes()) {
+    Speaker speaker(config, "fp64");
+    std::vector<std::int32_t> heard;
+    const auto tokens = Generator(speaker.instance())
+                            .generate({7, 2, 5}, 20, {.temperature = 0},
+                                      [&](std::int32_t t) { heard.push_back(t); });
+    ASSERT_EQ(tokens.size(), 23u);
+    EXPECT_EQ(heard, std::vector<std::int32_t>(tokens.begin() + 3, tokens.end()));
+    std::size_t start = 0;
+    for (std::size_t n = 3; n < tokens.size(); ++n) {
+      if (n - start > 8) start = n - 4;
+      EXPECT_EQ(tokens[n], speaker.best({tokens.begin() + static_cast<std::ptrdiff_t>(start),
+                                         tokens.begin() + static_cast<std::ptrdiff_t>(n)}))
+          << n;
+    }
+  }
+}
+
+TEST(Generation, PromptLongerThanTheBlock) {
+  Speaker speaker(test::tiny_llama(), "fp64");
+  const std::vector<std::int32_t> prompt{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const auto tokens = Generator(speaker.instance()).generate(prompt, 1, {.temperature = 0});
+  EXPECT_EQ(tokens.back(), speaker.best({prompt.begin() + 3, prompt.end()}));
+  EXPECT_THROW(Generator(speaker.instance()).generate({}, 1, {}), Error);
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,93 @@
+// Choosing tokens: against probabilities computed by hand.
+#include "choir/infer/token_choice.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <set>
+
+namespace choir {
+namespace {
+
+// Probabilities 1/2, 1/4, 1/8, 1/16, 1/16, not in order.
+const std::vector<float> kLogits{std::log(0.125f), std::log(0.5f), std::log(0.0625f),
+                                 std::log(0.25f), std::log(0.0625f)};
+
+std::vector<double> shares(const TokenChoice& choice, int draws = 20000) {
+  TokenChooser chooser(choice, 5);
+  std::vector<double> share(5, 0.0);
+  for (int i = 0; i < draws; ++i)
+    share[static_cast<std::size_t>(chooser.choose(kLogits, i))] += 1.0 / draws;
+  return share;
+}
+
+void expect_shares(const TokenChoice& choice, const std::vector<double>& expected) {
+  const std::vector<double> actual = shares(choice);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    // Five standard deviations of a share of 20000 draws.
+    EXPECT_NEAR(actual[i], expected[i],
+                1e-9 + 5 * std::sqrt(expected[i] * (1 - expected[i]) / 20000))
+        << i;
+    if (expected[i] == 0) {
+      EXPECT_EQ(actual[i], 0) << "token " << i << " is out of the question";
+    }
+  }
+}
+
+TEST(TokenChooser, FollowsTheDistribution) {
+  expect_shares({.seed = 1}, {0.125, 0.5, 0.0625, 0.25, 0.0625});
+}
+
+TEST(TokenChooser, TemperatureZeroTakesTheBest) {
+  expect_shares({.temperature = 0}, {0, 1, 0, 0, 0});
+  TokenChooser chooser({.temperature = 0}, 3);
+  EXPECT_EQ(chooser.choose(std::vector<float>{1, 2, 2}, 0), 1) << "ties go to the smaller id";
+}
+
+TEST(TokenChooser, TemperatureSquaresProbabilities) {
+  const double sum = 0.25 + 0.0625 + 0.015625 + 2 * 0.00390625;
+  expect_shares({.temperature = 0.5, .seed = 2},
+                {0.015625 / sum, 0.25 / sum, 0.00390625 / sum, 0.0625 / sum, 0.00390625 / sum});
+}
+
+TEST(TokenChooser, TopK) {
+  expect_shares({.top_k = 2, .seed = 3}, {0, 2.0 / 3, 0, 1.0 / 3, 0});
+  expect_shares({.top_k = 1, .seed = 3}, {0, 1, 0, 0, 0});
+  expect_shares({.top_k = 99, .seed = 3}, {0.125, 0.5, 0.0625, 0.25, 0.0625});
+}
+
+TEST(TokenChooser, TopPIsTheSmallestSetThatReachesIt) {
+  expect_shares({.top_p = 0.4, .seed = 4}, {0, 1, 0, 0, 0});
+  expect_shares({.top_p = 0.7, .seed = 4}, {0, 2.0 / 3, 0, 1.0 / 3, 0});
+  expect_shares({.top_p = 0.8, .seed = 4}, {1.0 / 7, 4.0 / 7, 0, 2.0 / 7, 0});
+  expect_shares({.top_p = 1e-9, .seed = 4}, {0, 1, 0, 0, 0});
+  expect_shares({.top_k = 3, .top_p = 0.7, .seed = 4}, {0, 2.0 / 3, 0, 1.0 / 3, 0});
+}
+
+TEST(TokenChooser, SeedAndIndexAreTheOnlyState) {
+  TokenChooser a({.seed = 7}, 5), b({.seed = 7}, 5), c({.seed = 8}, 5);
+  int different = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::int32_t token = a.choose(kLogits, i);
+    EXPECT_EQ(token, b.choose(kLogits, i));
+    different += token != c.choose(kLogits, i);
+  }
+  EXPECT_EQ(a.choose(kLogits, 3), b.choose(kLogits, 3)) << "earlier calls leave nothing behind";
+  EXPECT_GT(different, 10);
+}
+
+// A diverged model gives NaN: any order of them must do, without reading beyond the end.
+TEST(TokenChooser, NotANumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN(), inf = HUGE_VALF;
+  TokenChooser chooser({.seed = 1}, 200);
+  std::vector<float> logits(200, nan);
+  EXPECT_EQ(chooser.choose(logits, 0), 0);
+  for (std::size_t i = 0; i < logits.size(); i += 3) logits[i] = static_cast<float>(i % 7);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(chooser.choose(logits, i) % 3, 0) << "a NaN was chosen";
+  logits[151] = inf;
+  EXPECT_EQ(chooser.choose(logits, 0), 151);
+}
+
+}  // namespace
+}  // namespace choir

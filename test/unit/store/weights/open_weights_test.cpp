@@ -1,0 +1,70 @@
+#include "choir/store/weights/open_weights.hpp"
+
+#include <gtest/gtest.h>
+
+#include "choir/store/gguf/gguf.hpp"
+#include "choir/store/llmc/llmc_model.hpp"
+#include "choir/store/safetensors/safetensors.hpp"
+#include "test/unit/store/torch/archives.hpp"
+
+namespace choir {
+namespace {
+
+using test::refusal;
+using test::values;
+using test::WeightsFolder;
+using Floats = std::vector<float>;
+
+void fill(TensorWriter& writer) {
+  writer.lay_out();
+  const Floats a{1, 2};
+  writer.write("a", 0, 2, a.data(), DType::f32);
+  writer.sync();
+  writer.commit(writer.written());
+}
+
+TEST(OpenWeights, TellsFormatsApartByTheirBytes) {
+  const WeightsFolder folder;
+  SafetensorsWriter safetensors(folder.path(), {{"a", Encoding::f32, {2}}});
+  fill(safetensors);
+  GgufWriter gguf(folder.file("gguf.bin"), {}, {{"a", Encoding::f32, {2}}});
+  fill(gguf);
+  for (const std::string& path :
+       {folder.path(), folder.file("model.safetensors"), folder.file("gguf.bin")})
+    EXPECT_EQ(values(*open_weights(path), "a"), (Floats{1, 2})) << path;
+  test::ZipBuilder zip;
+  zip.add("r/data.pkl", "}.");
+  EXPECT_TRUE(open_weights(folder.put("x", zip.bytes()))->tensors().empty());
+  LlmcWriter llmc(folder.file("llmc"), {1, 1, 1, 1, 1});
+  llmc.lay_out();
+  llmc.commit(128 + 1 + 12 + 13 + 2 - 127);
+  EXPECT_EQ(open_weights(folder.file("llmc"))->tensors().size(), 16u);
+  const std::string nemo = test::tar_member("model_weights.ckpt", zip.bytes());
+  EXPECT_TRUE(open_weights(folder.put("x.nemo", nemo))->tensors().empty());
+}
+
+TEST(OpenWeights, FindsAdaptersInTheirFolder) {
+  const WeightsFolder folder;
+  SafetensorsWriter writer(folder.path(), {{"a", Encoding::f32, {2}}}, {.stem = "adapter_model"});
+  fill(writer);
+  EXPECT_EQ(folder.names(), std::vector<std::string>{"adapter_model.safetensors"});
+  EXPECT_EQ(values(*open_weights(folder.path()), "a"), (Floats{1, 2}));
+}
+
+TEST(OpenWeights, SaysWhatAFileIsInstead) {
+  const WeightsFolder folder;
+  const auto refused = [&](const std::string& bytes) {
+    const std::string path = folder.put("x", bytes);
+    return refusal([&] { open_weights(path); });
+  };
+  EXPECT_SAYS(refused(std::string("\xa1\xd9\x34\x01\x07\0\0\0", 8)),
+              "is a file of tokens of llm.c (Llama 3, 32 bits)");
+  EXPECT_SAYS(refused("\x89HDF\r\n\x1a\n"), "is an HDF5 file");
+  EXPECT_SAYS(refused(""), "of no kind that is known");
+  std::filesystem::remove(folder.file("x"));
+  EXPECT_SAYS(refusal([&] { open_weights(folder.path()); }), "has no weights under a name");
+  EXPECT_SAYS(refusal([&] { open_weights(folder.file("none")); }), "No such file");
+}
+
+}  // namespace
+}  // namespace choir

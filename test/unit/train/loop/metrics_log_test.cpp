@@ -1,0 +1,140 @@
+// The log line and metrics.jsonl.
+#include "choir/train/loop/metrics_log.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "test/unit/store/fixtures.hpp"
+
+namespace choir {
+namespace {
+
+StepMetrics sample() {
+  return {.step = 10,
+          .result = {.loss = 3.1540000000000001, .grad_norm = 1.0 / 3, .learning_rate = 6e-4},
+          .dt = 0.5,
+          .forward = 0.1,
+          .backward = 0.3,
+          .data = 0.01,
+          .comm = 0.02,
+          .optimizer = 0.03,
+          .other = 0.04,
+          .sequences = 12,
+          .tokens = 768,
+          .mfu = 0.4321,
+          .memory = 123456789,
+          .allocated = 23456789,
+          .train_loss = {},
+          .val_loss = {}};
+}
+
+TEST(MetricsLine, NamesAndOrderOfTheTutorial) {
+  StepMetrics m = sample();
+  EXPECT_EQ(
+      format_line(m, 2),
+      "step=10 loss=3.1540 dt=0.5000 dtf=0.1000 dtb=0.3000 sps=24.00 sps_per_gpu=12.00 tps=1536 "
+      "tps_per_gpu=768 mfu=43.21 lr=0.0006");
+  m.train_loss = 3.5;
+  m.val_loss = 3.25;
+  m.result.updated = false;
+  EXPECT_TRUE(
+      format_line(m, 2).ends_with("mfu=43.21 lr=0.0006 train_loss=3.5000 val_loss=3.2500 skipped"));
+  m.scaled = true;
+  m.result.loss_scale = 33554432;
+  EXPECT_TRUE(format_line(m, 2).ends_with(
+      "mfu=43.21 lr=0.0006 loss_scale=33554432 train_loss=3.5000 val_loss=3.2500 skipped"));
+}
+
+TEST(MetricsLine, TermsOfTheLoss) {
+  StepMetrics m = sample();
+  m.terms = {{"text_loss", 2.5}, {"ctc_loss", 1.0 / 3}};
+  EXPECT_TRUE(format_line(m, 2).ends_with("mfu=43.21 lr=0.0006 text_loss=2.5000 ctc_loss=0.3333"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(m, 2)).at("ctc_loss").get<double>(), 1.0 / 3);
+}
+
+TEST(MetricsJson, FullPrecision) {
+  StepMetrics m = sample();
+  auto json = nlohmann::json::parse(to_json(m, 2));
+  EXPECT_EQ(json.at("step"), 10);
+  EXPECT_EQ(json.at("loss").get<double>(), m.result.loss);
+  EXPECT_EQ(json.at("grad_norm").get<double>(), 1.0 / 3);
+  EXPECT_EQ(json.at("lr").get<double>(), 6e-4);
+  EXPECT_EQ(json.at("tps_per_gpu").get<double>(), 768);
+  EXPECT_EQ(json.at("mem"), 123456789);
+  EXPECT_EQ(json.at("allocated"), 23456789);
+  EXPECT_FALSE(json.contains("val_loss") || json.contains("loss_scale"));
+  double phases = 0;
+  for (const char* key : {"dtf", "dtb", "data", "comm", "optimizer", "other"})
+    phases += json.at(key).get<double>();
+  EXPECT_NEAR(phases, json.at("dt").get<double>(), 1e-15);
+  m.result.loss = std::numeric_limits<double>::quiet_NaN();
+  m.val_loss = 2.5;
+  json = nlohmann::json::parse(to_json(m, 2));
+  EXPECT_TRUE(json.at("loss").is_null());
+  m.scaled = true;
+  m.result.loss_scale = 4096;
+  EXPECT_EQ(nlohmann::json::parse(to_json(m, 2)).at("loss_scale"), 4096);
+  EXPECT_EQ(json.at("val_loss"), 2.5);
+}
+
+TEST(MetricsLegend, ExplainsEveryKeyOfTheLine) {
+  const std::string legend = metrics_legend("peak");
+  for (const char* key : {"step", "loss", "dt", "dtf", "dtb", "sps", "tps", "_per_gpu", "mfu", "lr",
+                          "loss_scale", "train_loss", "val_loss"})
+    EXPECT_NE(legend.find(key), std::string::npos) << key;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(MetricsFile, ResumeDropsWhatWillBeRepeated) {
+  const test::TemporaryDirectory folder;
+  const std::string path = folder.path() + "/metrics.jsonl";
+  {
+    MetricsFile file(path, 0);
+    for (const int step : {5, 10, 15})
+      EXPECT_TRUE(file.write("{\"step\":" + std::to_string(step) + "}"));
+  }
+  std::ofstream(path, std::ios::app) << "{\"step\":20,\"lo";  // killed while writing
+  {
+    MetricsFile file(path, 10);
+    EXPECT_TRUE(file.write("{\"step\":15,\"again\":1}"));
+    EXPECT_EQ(lines_of(path).size(), 3u) << "flushed line by line";
+  }
+  EXPECT_EQ(lines_of(path), (std::vector<std::string>{"{\"step\":5}", "{\"step\":10}",
+                                                      "{\"step\":15,\"again\":1}"}));
+  MetricsFile fresh(path, 0);
+  EXPECT_TRUE(lines_of(path).empty());
+}
+
+TEST(MetricsFile, FullDiskIsReportedNotThrown) {
+  const test::TemporaryDirectory folder;
+  EXPECT_THROW(MetricsFile("/proc/nowhere/metrics.jsonl", 0), StorageError);
+  MetricsFile file(folder.path() + "/metrics.jsonl", 0);
+  // The size limit of a process is met as a full disk is: inside of write.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  const auto before = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{4096, old.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &tight);
+  const bool wrote = file.write("{\"step\":1}"), more = file.write(std::string(8192, ' '));
+  setrlimit(RLIMIT_FSIZE, &old);
+  std::signal(SIGXFSZ, before);
+  EXPECT_TRUE(wrote);
+  EXPECT_FALSE(more);
+  EXPECT_TRUE(file.write("{\"step\":2}")) << "there is room again";
+  MetricsFile none;
+  EXPECT_TRUE(none.write("{}")) << "ranks without a file have nothing to say";
+}
+
+}  // namespace
+}  // namespace choir

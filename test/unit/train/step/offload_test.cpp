@@ -1,0 +1,210 @@
+// Offloaded state: the same bits as state that stays on the device, in every precision and ZeRO
+// stage; what is planned is what is held, and where.
+#include <gtest/gtest.h>
+
+#include "choir/device/null_device.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
+#include "src/train/loop/startup_report.hpp"
+#include "test/support/count_allocations.hpp"
+#include "test/support/offload_case.hpp"
+#include "test/support/separate_device.hpp"
+#include "test/unit/store/fixtures.hpp"
+
+namespace choir {
+namespace {
+
+using test::SeparateDevice;
+
+constexpr std::array kPrecisions{"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"};
+
+std::unique_ptr<Device> cpu() {
+  return std::make_unique<CpuDevice>();
+}
+std::unique_ptr<Device> separate() {
+  return std::make_unique<SeparateDevice>();
+}
+
+test::OffloadRun trained(const EngineOptions& options, std::unique_ptr<Device> device) {
+  test::SingleRank single;
+  return test::run_offloaded(options, *single.mesh, std::move(device));
+}
+
+TEST(Offload, ChangesNoBit) {
+  for (const char* precision : kPrecisions)
+    for (const int stage : {0, 2, 3}) {
+      EngineOptions options =
+          test::engine_options(stage == 2 ? test::tiny_llama() : test::tiny_gpt(), precision, 2);
+      options.zero.stage = stage;
+      const test::OffloadRun whole = trained(options, cpu());
+      const std::string what = fmt::format("{} stage {}", precision, stage);
+      options.offload = test::offload_to_file();
+      EXPECT_TRUE(same_bits(whole, trained(options, cpu()))) << what << " file";
+      EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << what << " file, separate";
+      options.offload = test::offload_to_host();
+      EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << what << " optimizer";
+      options.offload = test::offload_to_host(true);
+      if (stage == 3) {
+        EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << what << " all";
+      }
+    }
+}
+
+TEST(Offload, NegativeControlStateThatIsNotKept) {
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
+  const test::OffloadRun whole = trained(options, cpu());
+  options.offload = test::offload_to_file();
+  test::SingleRank single;
+  test::EngineRun run(options, *single.mesh);
+  run.losses(2);
+  const OffloadMemory& memory = run.engine().instance().storage().offloaded()->memory();
+  memory.data()[100] ^= std::byte{1};
+  test::EngineRun other(options, *single.mesh);
+  other.losses(2);
+  EXPECT_FALSE(test::same_bits(run.state(), other.state())) << "the test sees the file";
+}
+
+MemoryPlan planned(const EngineOptions& options, const Device* target) {
+  return plan_step(options, Layout(), 0, 1, false, target).memory;
+}
+
+TEST(Offload, PlanIsWhatIsHeldAndTheDeviceHoldsLess) {
+  const SeparateDevice target;
+  for (const char* precision : kPrecisions)
+    for (const int stage : {0, 1, 3})
+      for (const OffloadOptions& offload :
+           {test::offload_to_file(), test::offload_to_host(), test::offload_to_host(true)}) {
+        if (offload.parameters && stage != 3) continue;
+        EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 2);
+        options.zero.stage = stage;
+        const MemoryPlan without = planned(options, &target);
+        options.offload = offload;
+        test::SingleRank single;
+        test::EngineRun run(options, *single.mesh, separate());
+        run.losses(2);
+        const MemoryPlan real = run.engine().memory(), plan = run.plan().memory;
+        ASSERT_EQ(plan.to_string(), real.to_string()) << precision << stage;
+
+        const Precision p = precision_of(precision);
+        const auto n = static_cast<std::size_t>(run.engine().instance().storage().slices_size());
+        const auto bytes = [](std::size_t count, DType type) { return count * size_of(type); };
+        const bool masters = p.has_copy() || offload.parameters;
+        const std::size_t element = 2 * size_of(p.gradient) + (masters ? size_of(p.master) : 0) +
+                                    (offload.parameters && p.has_copy() ? size_of(p.compute) : 0);
+        EXPECT_EQ(real.total(offload.place), n * element);
+        EXPECT_EQ(run.engine().instance().storage().offloaded()->memory().bytes(), n * element);
+        std::size_t held = without.total() - bytes(2 * n, p.gradient);
+        if (masters) held -= bytes(n, p.master);
+        // Stage 3 gathers from a compute copy where the masters are gone.
+        if (stage == 3 && p.has_copy() && !offload.parameters) held += bytes(n, p.compute);
+        const std::size_t windows =
+            bytes(StateStream::kWindows * test::kShortChunk, DType::u8) * element;
+        EXPECT_EQ(real.total() - held, windows) << precision << " stage " << stage;
+        if (offload.place == MemoryPlace::file) {
+          EXPECT_EQ(real.total(MemoryPlace::host), windows) << precision << " stage " << stage;
+        }
+      }
+}
+
+TEST(Offload, TakesNothingToPlan) {
+  GptConfig large = test::tiny_gpt();
+  large.n_embd = 8192, large.ffn_width = 32768, large.n_layer = 80, large.n_head = 64;
+  large.n_kv_head = 64;
+  EngineOptions options = test::engine_options(large, "bf16-mixed", 1);
+  options.offload = {.place = MemoryPlace::host};
+  const SeparateDevice target;
+  const MemoryPlan plan = planned(options, &target);
+  EXPECT_GT(plan.total(MemoryPlace::host), std::size_t{700} << 30);
+  EXPECT_NE(plan.to_string().find("host memory per rank"), std::string::npos);
+  options.offload = {.place = MemoryPlace::file, .directory = "/proc/no/such/place"};
+  EXPECT_EQ(planned(options, &target).total(MemoryPlace::file), plan.total(MemoryPlace::host));
+  EXPECT_EQ(planned(options, &target).bytes_of("optimizer moments"),
+            plan.bytes_of("optimizer moments"));
+}
+
+TEST(Offload, IsIgnoredWhereDeviceMemoryIsHostMemory) {
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "bf16-mixed", 1);
+  const MemoryPlan without = planned(options, nullptr);
+  options.offload = test::offload_to_host();
+  EXPECT_EQ(planned(options, nullptr).to_string(), without.to_string());
+  test::SingleRank single;
+  test::EngineRun run(options, *single.mesh);
+  EXPECT_NE(offload_report(run.engine()).find("ignored on cpu"), std::string::npos);
+  options.offload = test::offload_to_file();
+  test::EngineRun file(options, *single.mesh);
+  const std::string report = offload_report(file.engine());
+  EXPECT_NE(report.find("masters and moments of each rank"), std::string::npos) << report;
+  EXPECT_NE(report.find("a file in " + options.offload.directory), std::string::npos) << report;
+}
+
+// Any place writes, any place reads, and goes on to the bit.
+TEST(Offload, CheckpointsKnowNoPlace) {
+  const test::TemporaryDirectory folder;
+  std::int64_t saved = 0;
+  for (const char* precision : {"fp32", "bf16-mixed"}) {
+    EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 2);
+    options.zero.stage = 3;
+    const std::array places{OffloadOptions{}, test::offload_to_file(), test::offload_to_host(),
+                            test::offload_to_host(true)};
+    for (std::size_t from = 0; from < places.size(); ++from) {
+      options.offload = places[from];
+      test::SingleRank one;
+      test::EngineRun run(options, *one.mesh, separate());
+      run.losses(3);
+      CheckpointStore store(folder.path() + "/checkpoints", one.mesh->world());
+      Progress progress{.step = 3, .updates = 3};
+      ASSERT_TRUE(
+          store.save({.step = ++saved, .json = "{}"}, tensors_to_save(run.engine(), progress))
+              .saved);
+      run.losses(2);
+      for (const OffloadOptions& to : places) {
+        options.offload = to;
+        test::SingleRank two;
+        test::EngineRun next(options, *two.mesh, separate());
+        next.losses(1);  // windows and slots have something else in them
+        Progress restored;
+        store.load(*store.find_newest_valid(), tensors_to_load(next.engine(), restored));
+        next.engine().instance().publish();
+        next.engine().resume(restored.update_state());
+        next.start_at(3);
+        next.losses(2);
+        EXPECT_TRUE(test::same_bits(run.state(), next.state())) << precision << " from " << from;
+        EXPECT_EQ(run.engine().instance().storage().digest(),
+                  next.engine().instance().storage().digest());
+      }
+    }
+  }
+}
+
+TEST(Offload, MoreHostMemoryThanThereIsIsRefused) {
+  const CpuDevice cpu;
+  StepPlan plan;
+  plan.memory.add("optimizer moments", static_cast<std::size_t>(0.6 * node_memory()), false,
+                  MemoryPlace::host);
+  EXPECT_NO_THROW(require_memory(plan, 1, cpu));
+  try {
+    require_memory(plan, 2, cpu);
+    FAIL();
+  } catch (const DeckError& error) {
+    EXPECT_NE(std::string(error.what()).find("out of host memory: 2 rank(s)"), std::string::npos);
+    EXPECT_NE(error.hint().find("parallel.offload to \"file\""), std::string::npos);
+  }
+}
+
+TEST(Offload, AllocatesNothingInTheStepLoop) {
+  EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
+  const auto allocations = [&] {
+    test::SingleRank single;
+    test::EngineRun run(options, *single.mesh);
+    run.losses(3);
+    const std::int64_t before = test::allocations();
+    for (int i = 0; i < 5; ++i) run.step();
+    return test::allocations() - before;
+  };
+  const std::int64_t without = allocations();
+  options.offload = test::offload_to_file();
+  EXPECT_EQ(allocations(), without);
+}
+
+}  // namespace
+}  // namespace choir
