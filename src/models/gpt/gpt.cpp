@@ -276,7 +276,8 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
                              .rope = c.position == Position::rope,
                              .dropout = c.dropout,
                              .output_init_std = output_std,
-                             .implementation = c.attention},
+                             .implementation = c.attention,
+                             .lora = c.lora},
       FeedForward::Options{.width = c.n_embd,
                            .hidden = c.ffn_width,
                            .activation = c.activation,
@@ -284,7 +285,8 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
                            .dropout = c.dropout,
                            .output_init_std = output_std,
                            .tiles = c.tile,
-                           .recompute = c.recompute});
+                           .recompute = c.recompute,
+                           .lora = c.lora});
   if (resident) blocks_.push_back({std::move(block), bucket, static_cast<int>(layer) + 1});
 }
 

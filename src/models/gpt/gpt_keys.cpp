@@ -1,6 +1,8 @@
 // GptFamily: what is wrong with the values of a deck together.
 #include <algorithm>
+#include <set>
 
+#include "choir/core/text.hpp"
 #include "choir/deck/nearest_legal.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/nn/axes/context_axis.hpp"
@@ -60,6 +62,24 @@ void check_tiles(const GptConfig& gpt, std::int64_t t, std::vector<KeyProblem>& 
                    gpt.tile, width, of_rank,
                    divisors_around(width / t, gpt.tile, FeedForward::kMostTiles),
                    multiples_around(width, t * gpt.tile))});
+}
+
+/// What of model.lora does not go with the rest of the model.
+void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  const Lora& lora = gpt.lora;
+  if (lora.rank == 0) return;
+  const bool gated = ops::activation_inputs(gpt.activation) == 2;
+  for (const std::string& target : lora.targets)
+    if (target == "gate" && !gated)
+      problems.push_back({{"model.lora.targets", "model.activation"},
+                          "model.lora.targets: \"gate\" is a part of model.activation = "
+                          "\"swiglu\" alone; nearest legal: \"up\""});
+  if (gpt.tile > 1 && (lora.adapts("gate") || lora.adapts("up") || lora.adapts("down")))
+    problems.push_back({{"model.lora.targets", "model.tile"},
+                        fmt::format("model.lora.targets of the feed-forward layer are not "
+                                    "supported in model.tile = {}; nearest legal: tile = 1, or "
+                                    "targets = [\"q\", \"k\", \"v\", \"o\"]",
+                                    gpt.tile)});
 }
 
 class Checks {
@@ -173,6 +193,7 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
         {{"model.n_kv_head", "model.n_head"},
          fmt::format("model.n_kv_head = {} does not divide model.n_head = {}; nearest legal: {}",
                      gpt.n_kv_head, gpt.n_head, divisors_around(gpt.n_head, gpt.n_kv_head))});
+  check_lora(gpt, problems);
   return problems;
 }
 
@@ -214,6 +235,7 @@ namespace {
 // overflow.
 constexpr double kMostLayers = 10'000;
 constexpr double kMostWidth = 1 << 20;
+constexpr double kMostRank = 1 << 16;
 constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
 
 using Table = KeyTable<GptSettings>;
@@ -271,6 +293,45 @@ void add_model_keys(Table& table) {
       .when_resumed(OnResume::free);
 }
 
+/// "" where all are targets, once each.
+std::string wrong_target(const std::vector<std::string>& targets) {
+  std::vector<std::string> legal(std::begin(kLoraTargets), std::end(kLoraTargets));
+  legal.emplace_back("all");
+  std::set<std::string> seen;
+  for (const std::string& target : targets) {
+    if (std::find(legal.begin(), legal.end(), target) == legal.end())
+      return fmt::format("there is no target \"{}\"; nearest legal: \"{}\"", target,
+                         nearest_name(target, legal));
+    if (!seen.insert(target).second) return fmt::format("\"{}\" is given twice", target);
+  }
+  if (targets.empty()) return "no target is given; legal: [\"all\"]";
+  if (seen.contains("all") && seen.size() > 1) return "\"all\" has the others already";
+  return {};
+}
+
+void add_lora_keys(Table& table) {
+  auto lora = table.section<Lora>(
+      "model", [](GptSettings& settings) -> Lora& { return settings.model.lora; });
+  lora.add("lora.rank", &Lora::rank, "",
+           "Low-rank adapters (Hu et al. 2021): beside each target W a product B A of this inner "
+           "width is trained, and all else is frozen, but for train.unfreeze. 0: none.")
+      .at_least(0)
+      .at_most(kMostRank);
+  lora.add("lora.alpha", &Lora::alpha, "", "B A counts for alpha / rank of itself.").above(0);
+  lora.add("lora.dropout", &Lora::dropout, "probability",
+           "Dropout of what adapters read. The frozen layers read all of it.")
+      .at_least(0)
+      .below(1);
+  lora.add("lora.rank_stabilised", &Lora::rank_stabilised, "",
+           "B A counts for alpha / sqrt(rank) of itself (rsLoRA, Kalajdzievski 2023).");
+  lora.add("lora.targets", &Lora::targets, "",
+           "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu), up, "
+           "down, or all.")
+      .checked("q | k | v | o | gate | up | down | all", [](const KeyValue& value) {
+        return wrong_target(std::get<std::vector<std::string>>(value));
+      });
+}
+
 void add_run_keys(Table& table) {
   const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
   auto data = table.section<GptSettings>("data", itself);
@@ -309,6 +370,7 @@ const KeySet& GptFamily::keys() const {
   static const Table kTable = [] {
     Table table;
     add_model_keys(table);
+    add_lora_keys(table);
     add_run_keys(table);
     return table;
   }();

@@ -14,7 +14,7 @@ Linear::Options qkv_options(const SelfAttention::Options& o) {
   const ShardSpec rows{
       .split_dim = 0,
       .sections = {{o.width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
-  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows};
+  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows, .adapter = o.lora.of({"q", "k", "v"})};
 }
 
 }  // namespace
@@ -28,7 +28,8 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
       output_(parameters, name + ".output", options.width, options.width,
               {.bias = options.bias,
                .init_std = options.output_init_std,
-               .weight_shard = {.split_dim = 1}}),
+               .weight_shard = {.split_dim = 1},
+               .adapter = options.lora.of({"o"})}),
       dropout_(name + ".dropout", options.dropout) {
   options_.heads = heads_of_rank(options.heads, parameters.tensor());
   options_.kv_heads = heads_of_rank(options.kv_heads, parameters.tensor());
