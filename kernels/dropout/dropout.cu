@@ -1,7 +1,7 @@
 #include "kernels/dropout/dropout.cuh"
 
-#include "kernels/dropout/dropout.hpp"
 #include "kernels/cuda/types.cuh"
+#include "kernels/dropout/dropout.hpp"
 
 namespace choir::cuda {
 

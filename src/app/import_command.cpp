@@ -83,9 +83,9 @@ int import_command(const Arguments& arguments) {
   app.add_flag("--allow-unused", request.import.allow_unused,
                "leave out tensors, and keys of the description, that are not known");
   auto ids = app.add_option("--check-ids", request.check_ids,
-                                  "afterwards run these token ids, an .npy file of one dimension");
+                            "afterwards run these token ids, an .npy file of one dimension");
   auto logits = app.add_option("--check-logits", request.check_logits,
-                                     "... and compare with these logits [ids, vocabulary], .npy");
+                               "... and compare with these logits [ids, vocabulary], .npy");
   ids.needs(logits);
   logits.needs(ids);
   app.add_option("--tolerance", request.tolerance,

@@ -106,7 +106,7 @@ void add_train_keys(Table& table) {
             "Names of parameters that are not trained, with * and ?. They cost no gradient, no "
             "moments and no communication.");
   train.add("unfreeze", &Part::unfreeze, "patterns",
-            "With train.freeze: names of parameters to train nevertheless.");
+            "With train.freeze or model.lora: names of parameters to train nevertheless.");
   train
       .add("nan_policy", &Part::nan_policy, "",
            "When a loss or gradient is not finite: stop and name the tensors, or skip the update.")

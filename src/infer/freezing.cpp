@@ -42,8 +42,7 @@ void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
   require_matches("train.freeze", freezing.freeze, names);
   require_matches("train.unfreeze", freezing.unfreeze, names);
   for (const std::string& name : names)
-    if ((adapted && !is_adapter(name)) || matches_any(freezing.freeze, name))
-      taken.push_back(name);
+    if ((adapted && !is_adapter(name)) || matches_any(freezing.freeze, name)) taken.push_back(name);
   for (const std::string& pattern : freezing.unfreeze)
     if (std::none_of(taken.begin(), taken.end(),
                      [&](const std::string& name) { return matches_pattern(pattern, name); }))

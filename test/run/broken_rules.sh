@@ -49,6 +49,8 @@ breaks sometimes context-unsummed "$gpt" "cp=2" "dp=2"
 breaks sometimes copies-unsummed "$gpt" "cp=4" "cp=2"
 breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
+breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"
+
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"
 breaks sometimes mean-of-means "$speech" "dp=4" "tp=4"

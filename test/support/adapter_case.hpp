@@ -44,27 +44,33 @@ struct AdapterOptions {
   bool frozen = false;    ///< weights and biases
   bool sequence = false;
   bool postponed = false;  ///< weight gradients run at the end
+  bool halves = false;     ///< a pair of factors for the second half of the hidden layer alone
+  double dropout = 0;
 };
 
 /// y = row(column(x)), x [B*T, 12].
 class AdaptedLayers {
  public:
-  static constexpr std::int64_t kWidth = 12, kHidden = 24, kTokens = 7;
+  static constexpr std::int64_t kWidth = 12, kTokens = 7;
+  /// A quarter begins amid the four features that dropout draws for at a time.
+  static constexpr std::int64_t kHidden = 24;
 
   AdaptedLayers(Device& device, Mesh& mesh, const AdapterOptions& options)
       : options_(options), rank_(device, mesh, "fp64", options.sequence) {
     rank_.parameters().begin_bucket("layers");
     // Rows cut as those of gate and up are.
     const ShardSpec halves{.split_dim = 0, .sections = {{kHidden / 2}, {kHidden / 2}}};
-    const ShardSpec columns{.split_dim = 1, .sections = halves.sections};
-    column_ =
-        std::make_unique<Linear>(rank_.parameters(), "column", kWidth, kHidden,
-                                 Linear::Options{.weight_shard = halves,
-                                                 .bias_shard = halves,
-                                                 .adapter = {.rank = options.rank, .alpha = 2}});
+    ShardSpec columns{.split_dim = 1};
+    if (options.dropout == 0) columns.sections = halves.sections;
+    Linear::Adapter adapter{.rank = options.rank, .alpha = 2, .dropout = options.dropout};
+    if (options.halves) adapter.sections = {"", "second"};
+    column_ = std::make_unique<Linear>(
+        rank_.parameters(), "column", kWidth, kHidden,
+        Linear::Options{.weight_shard = halves, .bias_shard = halves, .adapter = adapter});
     row_ = std::make_unique<Linear>(
         rank_.parameters(), "row", kHidden, kWidth,
-        Linear::Options{.weight_shard = columns, .adapter = {.rank = options.rank, .alpha = 6}});
+        Linear::Options{.weight_shard = columns,
+                        .adapter = {.rank = options.rank, .alpha = 6, .dropout = options.dropout}});
     if (options.frozen) rank_.parameters().freeze([](const Parameter& p) { return !is_factor(p); });
     rank_.place();
   }

@@ -57,10 +57,10 @@ void Linear::add_adapter(ParameterSet& parameters, const std::string& name,
   const ShardSpec& whole = options.weight_shard;
   const Shape& shape = weight_->shape;
   const bool by_sections = !adapter.sections.empty();
-  CHOIR_CHECK(!by_sections || (whole.split_dim == 0 &&
-                               adapter.sections.size() == whole.sections.size() &&
-                               adapter.sections.size() <= kMostPairs),
-              "{} adapters of {} sections", adapter.sections.size(), whole.sections.size());
+  CHOIR_CHECK(
+      !by_sections || (whole.split_dim == 0 && adapter.sections.size() == whole.sections.size() &&
+                       adapter.sections.size() <= kMostPairs),
+      "{} adapters of {} sections", adapter.sections.size(), whole.sections.size());
   const double std = 1 / std::sqrt(3.0 * static_cast<double>(shape[1]));
   std::int64_t first = 0;
   const auto add = [&](const std::string& of, const ShardSpec& shard, std::int64_t outputs) {
@@ -214,8 +214,8 @@ Tensor Linear::columns_of(Pass& pass, const Pair& pair, const TensorView& y) con
   const std::int64_t rows = y.shape.rows(), width = pair.b->local[0];
   if (width == outputs_) return Tensor().view(y);
   Tensor part = pass.allocate({rows, width}, "adapter");
-  auto* const from = static_cast<std::byte*>(y.data) +
-                     static_cast<std::size_t>(pair.first) * size_of(y.dtype);
+  auto* const from =
+      static_cast<std::byte*>(y.data) + static_cast<std::size_t>(pair.first) * size_of(y.dtype);
   ops::copy_rows(pass.stream(), y.dtype, rows, width, {from, outputs_}, {part.data, width});
   return part;
 }
@@ -265,8 +265,8 @@ void Linear::adapt(Pass& pass, const TensorView& rows, const TensorView& y) cons
     ops::gemm(pass.stream(), h, pair.b->value, part, {.transpose_b = true, .accumulate = true});
     const std::int64_t width = part.shape.back();
     if (width == outputs_) continue;
-    auto* const to = static_cast<std::byte*>(y.data) +
-                     static_cast<std::size_t>(pair.first) * size_of(y.dtype);
+    auto* const to =
+        static_cast<std::byte*>(y.data) + static_cast<std::size_t>(pair.first) * size_of(y.dtype);
     ops::copy_rows(pass.stream(), y.dtype, part.shape.rows(), width, {part.data, width},
                    {to, outputs_});
   }
@@ -299,8 +299,7 @@ void Linear::add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor&
     const Pair& pair = pairs_[i];
     if (!pair.trains()) continue;
     const Tensor x = drops(pass) ? dropped(pass, pair, rows) : rows;
-    if (pair.a->trainable)
-      pass.weight_gradient({&Linear::factor_gradient, pair.a, x, d_narrow[i]});
+    if (pair.a->trainable) pass.weight_gradient({&Linear::factor_gradient, pair.a, x, d_narrow[i]});
     if (!pair.b->trainable) continue;
     const bool all = pair.b->local[0] == outputs_;
     pass.weight_gradient({&Linear::factor_gradient, pair.b, narrow(pass, pair, x),

@@ -34,7 +34,8 @@ bool is_adapter(std::string_view name) {
 
 bool has_adapters(const ParameterSet& parameters) {
   const auto& all = parameters.all();
-  return std::any_of(all.begin(), all.end(), [](const Parameter* p) { return is_adapter(p->name); });
+  return std::any_of(all.begin(), all.end(),
+                     [](const Parameter* p) { return is_adapter(p->name); });
 }
 
 }  // namespace choir

@@ -14,7 +14,10 @@ Linear::Options qkv_options(const SelfAttention::Options& o) {
   const ShardSpec rows{
       .split_dim = 0,
       .sections = {{o.width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
-  return {.bias = o.bias, .weight_shard = rows, .bias_shard = rows, .adapter = o.lora.of({"q", "k", "v"})};
+  return {.bias = o.bias,
+          .weight_shard = rows,
+          .bias_shard = rows,
+          .adapter = o.lora.of({"q", "k", "v"})};
 }
 
 }  // namespace

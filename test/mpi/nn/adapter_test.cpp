@@ -18,20 +18,23 @@ test::ContextResult run_on(Mesh& mesh, const test::AdapterOptions& options) {
 TEST(AdapterRanks, EqualOneRank) {
   test::SingleRank single;
   const auto mesh = Mesh::over_world(Layout(test::world_size(), 1, 1, 1), Transport::automatic);
-  for (const bool gelu : {false, true})
-    for (const bool frozen : {false, true}) {
-      test::AdapterOptions options{.gelu = gelu, .frozen = frozen};
-      const test::ContextResult one = run_on(*single.mesh, options);
-      for (const bool sequence : {false, true}) {
-        options.sequence = sequence;
-        const test::ContextResult many = run_on(*mesh, options);
-        EXPECT_ALL_RANKS(test::distance(one.outputs, many.outputs) <= 1e-12);
-        EXPECT_ALL_RANKS(test::distance(one.input_gradients, many.input_gradients) <= 1e-12);
-        EXPECT_ALL_RANKS(test::distance(one.gradients, many.gradients) <= 1e-12)
-            << "gelu " << gelu << " frozen " << frozen << " sequence " << sequence << ": "
-            << test::distance(one.gradients, many.gradients);
-      }
+  const auto expect_equal = [&](test::AdapterOptions options) {
+    const test::ContextResult one = run_on(*single.mesh, options);
+    for (const bool sequence : {false, true}) {
+      options.sequence = sequence;
+      const test::ContextResult many = run_on(*mesh, options);
+      EXPECT_ALL_RANKS(test::distance(one.outputs, many.outputs) <= 1e-12);
+      EXPECT_ALL_RANKS(test::distance(one.input_gradients, many.input_gradients) <= 1e-12);
+      EXPECT_ALL_RANKS(test::distance(one.gradients, many.gradients) <= 1e-12)
+          << "gelu " << options.gelu << " frozen " << options.frozen << " sequence " << sequence
+          << " dropout " << options.dropout << ": "
+          << test::distance(one.gradients, many.gradients);
     }
+  };
+  for (const bool gelu : {false, true})
+    for (const bool frozen : {false, true}) expect_equal({.gelu = gelu, .frozen = frozen});
+  expect_equal({.frozen = true, .halves = true});
+  expect_equal({.frozen = true, .halves = true, .dropout = 0.25});
 }
 
 }  // namespace

@@ -17,7 +17,9 @@ struct Layers {
   CpuDevice device;
   test::SingleRank single;
   AdaptedLayers layers;
-  explicit Layers(const AdapterOptions& options) : layers(device, *single.mesh, options) {}
+  bool drops;
+  explicit Layers(const AdapterOptions& options)
+      : layers(device, *single.mesh, options), drops(options.dropout > 0) {}
 
   Parameter& find(const std::string& name) {
     auto& all = layers.rank().parameters().parameters();
@@ -26,7 +28,7 @@ struct Layers {
   }
   /// <d_y, y>, whose gradient backward gives.
   double loss() {
-    const std::vector<double> y = layers.run(Mode::evaluate).outputs;
+    const std::vector<double> y = layers.run(drops ? Mode::train : Mode::evaluate).outputs;
     double sum = 0;
     for (std::size_t i = 0; i < y.size(); ++i) sum += layers.d_y[i] * y[i];
     return sum;
@@ -48,19 +50,42 @@ struct Layers {
   }
 };
 
+void expect_all_gradients(const AdapterOptions& options) {
+  Layers l(options);
+  const test::ContextResult result = l.layers.run();
+  struct Gradient {
+    Parameter* parameter;
+    std::vector<double> values;
+  };
+  std::vector<Gradient> gradients;  // further passes in training add to those of the parameters
+  for (Parameter& p : l.layers.rank().parameters().parameters()) {
+    EXPECT_EQ(p.trainable, test::is_factor(p) || !options.frozen) << p.name;
+    const double* values = p.gradient.as<double>();
+    if (p.trainable) gradients.push_back({&p, {values, values + p.count()}});
+  }
+  l.expect_gradient(l.layers.x.data(), result.input_gradients.data(), std::ssize(l.layers.x), "x");
+  for (const Gradient& g : gradients)
+    l.expect_gradient(g.parameter->master.as<double>(), g.values.data(), g.parameter->count(),
+                      g.parameter->name);
+}
+
 TEST(Adapter, GradientsAreThoseOfDifferences) {
   for (const bool gelu : {false, true})
-    for (const bool frozen : {false, true}) {
-      Layers l({.gelu = gelu, .frozen = frozen});
-      const test::ContextResult result = l.layers.run();
-      l.expect_gradient(l.layers.x.data(), result.input_gradients.data(), std::ssize(l.layers.x),
-                        "x");
-      for (Parameter& p : l.layers.rank().parameters().parameters()) {
-        EXPECT_EQ(p.trainable, test::is_factor(p) || !frozen) << p.name;
-        if (p.trainable)
-          l.expect_gradient(p.master.as<double>(), p.gradient.as<double>(), p.count(), p.name);
-      }
-    }
+    for (const bool frozen : {false, true}) expect_all_gradients({.gelu = gelu, .frozen = frozen});
+}
+
+TEST(Adapter, GradientsOfSectionsAndWithDropoutAreThoseOfDifferences) {
+  expect_all_gradients({.frozen = true, .halves = true});
+  expect_all_gradients({.gelu = true, .frozen = true, .halves = true});
+  expect_all_gradients({.frozen = true, .dropout = 0.25});
+  expect_all_gradients({.frozen = true, .postponed = true, .halves = true, .dropout = 0.25});
+}
+
+TEST(Adapter, DropoutIsOfTrainingAlone) {
+  Layers drops({.dropout = 0.25}), keeps({.dropout = 0});
+  EXPECT_TRUE(test::same_bits(drops.layers.run(Mode::evaluate).outputs,
+                              keeps.layers.run(Mode::evaluate).outputs));
+  EXPECT_GT(test::distance(drops.layers.run().outputs, keeps.layers.run().outputs), 1e-2);
 }
 
 TEST(Adapter, BeginsAsTheLayerWithoutIt) {

@@ -123,7 +123,7 @@ class Linear {
   Parameter* bias_ = nullptr;
   int bucket_ = -1;
   std::int64_t inputs_, outputs_;  ///< of this rank
-  std::vector<Pair> pairs_;  ///< in the order of their rows
+  std::vector<Pair> pairs_;        ///< in the order of their rows
   double adapter_factor_ = 1, adapter_dropout_ = 0;
   std::int64_t first_input_ = 0;  ///< of this rank, among all
 };

@@ -23,9 +23,8 @@ constexpr std::string_view kPrefix = "base_model.model.";
 
 /// What a module of transformers is called, and what it is here.
 constexpr std::pair<std::string_view, std::string_view> kModules[] = {
-    {"q_proj", "q"},   {"k_proj", "k"},       {"v_proj", "v"},
-    {"o_proj", "o"},   {"gate_proj", "gate"}, {"up_proj", "up"},
-    {"down_proj", "down"}};
+    {"q_proj", "q"},       {"k_proj", "k"},   {"v_proj", "v"},      {"o_proj", "o"},
+    {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}};
 // Of GPT-2, where two modules of one block share a name.
 constexpr std::pair<std::string_view, std::string_view> kGpt2Modules[] = {
     {"attn.c_attn", "qkv"}, {"attn.c_proj", "o"}, {"mlp.c_fc", "up"}, {"mlp.c_proj", "down"}};
@@ -74,19 +73,19 @@ void read_keys(KeyReader& keys, Lora& lora) {
   keys.only("peft_type", "LORA", "only LORA is read");
   lora.rank = keys.needed("r");
   lora.alpha = keys.real("lora_alpha", 8);
-  lora.dropout = keys.real("lora_dropout", 0);
+  if (const nlohmann::json* dropout = keys.value("lora_dropout"))
+    lora.dropout = dropout->is_number() ? dropout->get<double>() : -1;
   lora.rank_stabilised = keys.flag("use_rslora", false);
-  if (!(lora.alpha > 0)) keys.problem("lora_alpha", "a number above 0 is expected");
-  if (!(lora.dropout >= 0 && lora.dropout < 1)) keys.problem("lora_dropout", "0 <= value < 1");
+  if (!(lora.dropout >= 0 && lora.dropout < 1))
+    keys.problem("lora_dropout", "expected 0 <= value < 1");
   keys.only("bias", "none", "biases are not trained with adapters");
   for (const char* key : {"use_dora", "lora_bias", "use_qalora", "use_bdlora"})
     keys.only(key, false, "not supported");
   const auto none = nlohmann::json();
-  for (const char* key :
-       {"modules_to_save", "layers_to_transform", "layer_replication", "trainable_token_indices",
-        "target_parameters", "alora_invocation_tokens", "arrow_config", "eva_config",
-        "corda_config", "lora_ga_config", "kasa_config", "velora_config", "monteclora_config",
-        "megatron_config"})
+  for (const char* key : {"modules_to_save", "layers_to_transform", "layer_replication",
+                          "trainable_token_indices", "target_parameters", "alora_invocation_tokens",
+                          "arrow_config", "eva_config", "corda_config", "lora_ga_config",
+                          "kasa_config", "velora_config", "monteclora_config", "megatron_config"})
     keys.only(key, none, "not supported");
   for (const char* key : {"rank_pattern", "alpha_pattern", "loftq_config"})
     keys.only(key, nlohmann::json::object(), "not supported: all layers are adapted alike");
@@ -106,16 +105,18 @@ std::vector<FactorPart> factor_parts(const GptConfig& config, const ParameterSet
   for (const Parameter* p : parameters.all()) {
     if (!is_adapter(p->name)) continue;
     const FactorName name(p->name);
-    FactorPart part{.own = p->name, .shape = p->shape, .weight = name.weight,
-                    .row = name.first_row(config), .is_b = p->name.ends_with(Linear::kFactorB)};
+    FactorPart part{.own = p->name,
+                    .shape = p->shape,
+                    .weight = name.weight,
+                    .row = name.first_row(config),
+                    .is_b = p->name.ends_with(Linear::kFactorB)};
     const auto there = std::find_if(weights.begin(), weights.end(), [&](const TensorPart& weight) {
       return weight.own == name.weight && part.row >= weight.first_row &&
              part.row < weight.first_row + weight.rows;
     });
     CHOIR_CHECK(there != weights.end(), "nothing is beside {}", p->name);
     const std::string module = there->name.substr(0, there->name.rfind('.'));
-    part.name =
-        fmt::format("{}{}.lora_{}.weight", kPrefix, module, part.is_b ? "B" : "A");
+    part.name = fmt::format("{}{}.lora_{}.weight", kPrefix, module, part.is_b ? "B" : "A");
     part.whole = part.is_b ? Shape{there->rows, p->shape[1]} : p->shape;
     if (part.is_b) part.first = (part.row - there->first_row) * p->shape[1];
     parts.push_back(std::move(part));
@@ -235,10 +236,10 @@ std::vector<double> whole_tensor(const Checkpoint& checkpoint, const std::string
   std::vector<double> values(count);
   const TensorView view{memory.data(), record->dtype, shape};
   for (std::size_t i = 0; i < count; ++i)
-    values[i] = record->dtype == DType::f64   ? view.as<double>()[i]
-                : record->dtype == DType::f32 ? static_cast<double>(view.as<float>()[i])
-                                              : static_cast<double>(static_cast<float>(
-                                                    view.as<bf16>()[i]));
+    values[i] = record->dtype == DType::f64 ? view.as<double>()[i]
+                : record->dtype == DType::f32
+                    ? static_cast<double>(view.as<float>()[i])
+                    : static_cast<double>(static_cast<float>(view.as<bf16>()[i]));
   return values;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // Low-rank adapters of PEFT: adapter_config.json and adapter_model.safetensors. The adapter of a
-// module there is a pair of factors here; GPT-2's c_attn, which is one module, is three pairs, which
-// begin with the same A.
+// module there is a pair of factors here; GPT-2's c_attn, which is one module, is three pairs,
+// which begin with the same A.
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,9 +23,9 @@ struct FactorPart {
   std::string weight;    ///< the weight that it is beside, ours
   std::int64_t row = 0;  ///< of that weight: the first that the pair is about
   bool is_b = false;
-  std::string name;           ///< there
-  Shape whole;                ///< there
-  std::int64_t first = 0;     ///< element there that it begins with
+  std::string name;        ///< there
+  Shape whole;             ///< there
+  std::int64_t first = 0;  ///< element there that it begins with
 };
 
 /// Of every factor of the model, in its order.
