@@ -46,7 +46,8 @@ std::size_t Gpt::table_bytes(const Precision& precision) const {
 void Gpt::prepare(Pass& pass, void* memory) {
   trained_.find(*parameters_);
   rope_table_ = {memory, pass.precision().statistic, rope_table_shape()};
-  if (rope_table_.count() > 0) ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
+  if (rope_table_.count() > 0)
+    ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
 }
 
 // A part does not tell how long the whole is.
@@ -226,7 +227,7 @@ ShardSpec vocabulary_shard() {
 }
 
 ResidualNorm::Options norm_options(const GptConfig& c) {
-  return {.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
+  return {.kind = c.norm, .bias = c.has_norm_bias(), .eps = c.norm_eps};
 }
 
 }  // namespace
@@ -267,24 +268,29 @@ void Gpt::add_block(std::int64_t layer, bool resident) {
   trained_.begin_unit(*parameters_);
   parameters_->begin_bucket(name, resident);
   const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;  // tiles follow
-  auto block = std::make_unique<TransformerBlock>(
-      *parameters_, name, norm_options(c),
-      SelfAttention::Options{.width = c.n_embd,
-                             .heads = c.n_head,
-                             .kv_heads = c.n_kv_head,
-                             .bias = c.bias,
-                             .rope = c.position == Position::rope,
-                             .dropout = c.dropout,
-                             .output_init_std = output_std,
-                             .implementation = c.attention},
-      FeedForward::Options{.width = c.n_embd,
-                           .hidden = c.ffn_width,
-                           .activation = c.activation,
-                           .bias = c.bias,
-                           .dropout = c.dropout,
-                           .output_init_std = output_std,
-                           .tiles = c.tile,
-                           .recompute = c.recompute});
+  auto block =
+      std::make_unique<TransformerBlock>(*parameters_, name, norm_options(c),
+                                         SelfAttention::Options{.width = c.n_embd,
+                                                                .heads = c.n_head,
+                                                                .kv_heads = c.n_kv_head,
+                                                                .head_width = c.head_width(),
+                                                                .bias = c.bias,
+                                                                .qkv_bias = c.has(c.qkv_bias),
+                                                                .head_norm = c.qk_norm,
+                                                                .norm_eps = c.norm_eps,
+                                                                .window = c.window_of(layer),
+                                                                .rope = c.rotates(layer),
+                                                                .dropout = c.dropout,
+                                                                .output_init_std = output_std,
+                                                                .implementation = c.attention},
+                                         FeedForward::Options{.width = c.n_embd,
+                                                              .hidden = c.ffn_width,
+                                                              .activation = c.activation,
+                                                              .bias = c.bias,
+                                                              .dropout = c.dropout,
+                                                              .output_init_std = output_std,
+                                                              .tiles = c.tile,
+                                                              .recompute = c.recompute});
   if (resident) blocks_.push_back({std::move(block), bucket, static_cast<int>(layer) + 1});
 }
 
@@ -317,26 +323,44 @@ void Gpt::add_head(bool resident) {
 }
 
 // What a Gpt says about itself.
+namespace {
+
+/// T as formulas count it, which leave the causal mask out; in a window W as much less as it hides
+/// of what that mask leaves: W (2 T - W) / T.
+double attended_positions(const GptConfig& c, std::int64_t layer) {
+  const auto t = static_cast<double>(c.block_size);
+  const auto w = static_cast<double>(c.window_of(layer));
+  return w > 0 && w < t ? w * (2 * t - w) / t : t;
+}
+
+}  // namespace
+
 std::int64_t Gpt::parameters_without_positions() const {
   return parameters_->count() - (positions_ ? positions_->count() : 0);
 }
 
 double Gpt::flops_per_token() const {
+  const GptConfig& c = config_;
+  double attended = 0;  // T of every layer, less what a window hides
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) attended += attended_positions(c, layer);
   return 6.0 * static_cast<double>(parameters_without_positions()) +
-         12.0 * static_cast<double>(config_.n_layer * config_.n_embd * config_.block_size);
+         12.0 * static_cast<double>(c.attention_width()) * attended;
 }
 
 UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
   const auto n = static_cast<double>(tokens), width = static_cast<double>(c.n_embd);
   const double kv = 2.0 * static_cast<double>(c.n_kv_head * c.head_width());
   const double hidden = static_cast<double>(c.ffn_width);
-  const double attention_weights = width * (width + kv) + width * width;
+  const auto heads = static_cast<double>(c.attention_width());
+  const double attention_weights = width * (heads + kv) + heads * width;
   const double feed_forward_weights = width * hidden * (ops::activation_inputs(c.activation) + 1);
-  // Q K^T and P V: 2 T C each per token, half of which lies behind the mask.
-  const double attention = 2.0 * static_cast<double>(c.block_size) * width;
-  return alike(n * width * (c.position == Position::learned ? 2 : 1),
-               n * (2 * (attention_weights + feed_forward_weights) + attention),
-               n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
+  UnitCosts costs = alike(n * width * (c.position == Position::learned ? 2 : 1),
+                          n * 2 * (attention_weights + feed_forward_weights),
+                          n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
+  // Q K^T and P V: 2 T H D each per token, half of which lies behind the mask.
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    costs[static_cast<std::size_t>(layer) + 1] += n * 2 * heads * attended_positions(c, layer);
+  return costs;
 }
 
 std::string Gpt::describe() const {
