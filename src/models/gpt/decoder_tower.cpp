@@ -42,7 +42,8 @@ std::size_t DecoderTower::table_bytes(const Precision& precision) const {
 
 void DecoderTower::prepare(Pass& pass, void* memory) {
   rope_table_ = {memory, pass.precision().statistic, rope_table_shape()};
-  if (rope_table_.count() > 0) ops::rope_table(pass.stream(), config_.rope_theta, rope_table_);
+  if (rope_table_.count() > 0)
+    ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
 }
 
 Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks) {
@@ -187,7 +188,7 @@ ShardSpec vocabulary_shard() {
 }
 
 ResidualNorm::Options norm_options(const GptConfig& c) {
-  return {.kind = c.norm, .bias = c.bias, .eps = c.norm_eps};
+  return {.kind = c.norm, .bias = c.has_norm_bias(), .eps = c.norm_eps};
 }
 
 }  // namespace
@@ -230,24 +231,29 @@ void DecoderTower::add_block(std::int64_t layer, int unit, bool resident) {
   const double output_std = kInitStd / std::sqrt(2.0 * static_cast<double>(c.n_layer));
   parameters_->begin_bucket(name, resident);
   const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;  // tiles follow
-  auto block = std::make_unique<TransformerBlock>(
-      *parameters_, name, norm_options(c),
-      SelfAttention::Options{.width = c.n_embd,
-                             .heads = c.n_head,
-                             .kv_heads = c.n_kv_head,
-                             .bias = c.bias,
-                             .rope = c.position == Position::rope,
-                             .dropout = c.dropout,
-                             .output_init_std = output_std,
-                             .implementation = c.attention},
-      FeedForward::Options{.width = c.n_embd,
-                           .hidden = c.ffn_width,
-                           .activation = c.activation,
-                           .bias = c.bias,
-                           .dropout = c.dropout,
-                           .output_init_std = output_std,
-                           .tiles = c.tile,
-                           .recompute = c.recompute});
+  auto block =
+      std::make_unique<TransformerBlock>(*parameters_, name, norm_options(c),
+                                         SelfAttention::Options{.width = c.n_embd,
+                                                                .heads = c.n_head,
+                                                                .kv_heads = c.n_kv_head,
+                                                                .head_width = c.head_width(),
+                                                                .bias = c.bias,
+                                                                .qkv_bias = c.has(c.qkv_bias),
+                                                                .head_norm = c.qk_norm,
+                                                                .norm_eps = c.norm_eps,
+                                                                .window = c.window_of(layer),
+                                                                .rope = c.rotates(layer),
+                                                                .dropout = c.dropout,
+                                                                .output_init_std = output_std,
+                                                                .implementation = c.attention},
+                                         FeedForward::Options{.width = c.n_embd,
+                                                              .hidden = c.ffn_width,
+                                                              .activation = c.activation,
+                                                              .bias = c.bias,
+                                                              .dropout = c.dropout,
+                                                              .output_init_std = output_std,
+                                                              .tiles = c.tile,
+                                                              .recompute = c.recompute});
   if (resident) blocks_.push_back({std::move(block), bucket, unit});
 }
 

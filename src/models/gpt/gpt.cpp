@@ -88,26 +88,44 @@ StreamState Gpt::make_state(Pass& pass, BucketHooks&, std::int64_t streams) cons
 }
 
 // What a Gpt says about itself.
+namespace {
+
+/// T as formulas count it, which leave the causal mask out; in a window W as much less as it hides
+/// of what that mask leaves: W (2 T - W) / T.
+double attended_positions(const GptConfig& c, std::int64_t layer) {
+  const auto t = static_cast<double>(c.block_size);
+  const auto w = static_cast<double>(c.window_of(layer));
+  return w > 0 && w < t ? w * (2 * t - w) / t : t;
+}
+
+}  // namespace
+
 std::int64_t Gpt::parameters_without_positions() const {
   return parameters_->count() - decoder_.position_parameters();
 }
 
 double Gpt::flops_per_token() const {
+  const GptConfig& c = config();
+  double attended = 0;  // T of every layer, less what a window hides
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) attended += attended_positions(c, layer);
   return 6.0 * static_cast<double>(parameters_without_positions()) +
-         12.0 * static_cast<double>(config().n_layer * config().n_embd * config().block_size);
+         12.0 * static_cast<double>(c.attention_width()) * attended;
 }
 
 UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
   const auto n = static_cast<double>(tokens), width = static_cast<double>(c.n_embd);
   const double kv = 2.0 * static_cast<double>(c.n_kv_head * c.head_width());
   const double hidden = static_cast<double>(c.ffn_width);
-  const double attention_weights = width * (width + kv) + width * width;
+  const auto heads = static_cast<double>(c.attention_width());
+  const double attention_weights = width * (heads + kv) + heads * width;
   const double feed_forward_weights = width * hidden * (ops::activation_inputs(c.activation) + 1);
-  // Q K^T and P V: 2 T C each per token, half of which lies behind the mask.
-  const double attention = 2.0 * static_cast<double>(c.block_size) * width;
-  return alike(n * width * (c.position == Position::learned ? 2 : 1),
-               n * (2 * (attention_weights + feed_forward_weights) + attention),
-               n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
+  UnitCosts costs = alike(n * width * (c.position == Position::learned ? 2 : 1),
+                          n * 2 * (attention_weights + feed_forward_weights),
+                          n * 2 * width * static_cast<double>(c.vocab_size), c.n_layer);
+  // Q K^T and P V: 2 T H D each per token, half of which lies behind the mask.
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    costs[static_cast<std::size_t>(layer) + 1] += n * 2 * heads * attended_positions(c, layer);
+  return costs;
 }
 
 std::string Gpt::describe() const {

@@ -62,6 +62,76 @@ void check_tiles(const GptConfig& gpt, std::int64_t t, std::vector<KeyProblem>& 
                    multiples_around(width, t * gpt.tile))});
 }
 
+void check_own_width(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.position == Position::rope && gpt.own_head_width % 2 != 0)
+    problems.push_back({{"model.head_width", "model.position"},
+                        fmt::format("model.position = \"rope\" rotates pairs, but model.head_width "
+                                    "is {}; nearest legal: {}",
+                                    gpt.own_head_width, multiples_around(gpt.own_head_width, 2))});
+}
+
+void check_norm_bias(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.norm_bias == Biases::yes && gpt.norm == ops::Norm::rmsnorm)
+    problems.push_back({{"model.norm_bias", "model.norm"},
+                        "model.norm_bias = \"yes\", but model.norm = \"rmsnorm\" has no bias; "
+                        "legal: \"auto\" or \"no\""});
+}
+
+void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  const ops::RopeScaling& scaling = gpt.rope_scaling;
+  using Kind = ops::RopeScaling::Kind;
+  const auto add = [&](const char* key, const std::string& why) {
+    problems.push_back({{key, "model.rope_scaling"}, why});
+  };
+  if (gpt.position != Position::rope) {
+    if (scaling.kind != Kind::none)
+      add("model.position", "model.rope_scaling is for model.position = \"rope\"");
+    if (gpt.rope_skip_interval > 0)
+      problems.push_back({{"model.rope_skip_interval", "model.position"},
+                          "model.rope_skip_interval is for model.position = \"rope\""});
+    return;
+  }
+  if (scaling.kind == Kind::none) {
+    if (scaling.factor != 1)
+      add("model.rope_factor",
+          fmt::format("model.rope_factor = {} needs model.rope_scaling = \"linear\", \"llama3\" or "
+                      "\"yarn\"",
+                      scaling.factor));
+    return;
+  }
+  if (scaling.kind != Kind::linear && scaling.original <= 0)
+    add("model.rope_original",
+        "model.rope_original is not given: the length that the model was first trained with, for "
+        "example 8192");
+  if (scaling.kind == Kind::llama3 && scaling.low >= scaling.high)
+    add("model.rope_low_factor",
+        fmt::format("model.rope_low_factor = {} is not below model.rope_high_factor = {}",
+                    scaling.low, scaling.high));
+  if (scaling.kind == Kind::yarn && scaling.beta_slow >= scaling.beta_fast)
+    add("model.rope_beta_slow",
+        fmt::format("model.rope_beta_slow = {} is not below model.rope_beta_fast = {}",
+                    scaling.beta_slow, scaling.beta_fast));
+  if (scaling.kind == Kind::yarn && gpt.rope_theta <= 1)
+    add("model.rope_theta",
+        fmt::format("model.rope_scaling = \"yarn\" needs model.rope_theta above 1, not {}",
+                    gpt.rope_theta));
+}
+
+void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.window > 0) {
+    if (gpt.attention == ops::AttentionImplementation::cudnn && gpt.window < gpt.block_size)
+      problems.push_back({{"model.attention", "model.window"},
+                          fmt::format("model.attention = \"cudnn\" has no model.window = {}; "
+                                      "legal: \"auto\" or \"own\"",
+                                      gpt.window)});
+    return;
+  }
+  if (gpt.window_first_layer > 0 || gpt.window_skip_interval > 0)
+    problems.push_back({{"model.window_first_layer", "model.window_skip_interval", "model.window"},
+                        "model.window_first_layer and model.window_skip_interval say which layers "
+                        "have a window, but model.window is 0"});
+}
+
 class Checks {
  public:
   explicit Checks(const Deck& deck) : deck_(deck) {}
@@ -146,7 +216,9 @@ std::int64_t default_ffn_width(const GptConfig& gpt) {
 
 std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   std::vector<KeyProblem> problems;
-  if (gpt.n_embd % gpt.n_head != 0) {
+  if (gpt.own_head_width > 0) {
+    check_own_width(gpt, problems);
+  } else if (gpt.n_embd % gpt.n_head != 0) {
     problems.push_back(
         {{"model.n_embd", "model.n_head"},
          fmt::format(
@@ -173,6 +245,9 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
         {{"model.n_kv_head", "model.n_head"},
          fmt::format("model.n_kv_head = {} does not divide model.n_head = {}; nearest legal: {}",
                      gpt.n_kv_head, gpt.n_head, divisors_around(gpt.n_head, gpt.n_kv_head))});
+  check_norm_bias(gpt, problems);
+  check_rope(gpt, problems);
+  check_window(gpt, problems);
   return problems;
 }
 
@@ -218,6 +293,38 @@ constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32
 
 using Table = KeyTable<GptSettings>;
 
+void add_rope_keys(Table& table) {
+  using ops::RopeScaling;
+  auto rope = table.section<RopeScaling>(
+      "model", [](GptSettings& settings) -> RopeScaling& { return settings.model.rope_scaling; });
+  rope.add("rope_scaling", &RopeScaling::kind, "",
+           "Lower rotary frequencies for sequences longer than those of the first training: linear "
+           "divides all by rope_factor, llama3 and yarn those of long waves.")
+      .one_of({"none", "linear", "llama3", "yarn"});
+  rope.add("rope_factor", &RopeScaling::factor, "", "What rope_scaling divides frequencies by.")
+      .at_least(1);
+  rope.add("rope_original", &RopeScaling::original, "tokens",
+           "llama3 and yarn: the length of sequences in the first training.")
+      .at_least(0);
+  rope.add("rope_low_factor", &RopeScaling::low, "",
+           "llama3: waves longer than rope_original / this are divided.")
+      .above(0);
+  rope.add("rope_high_factor", &RopeScaling::high, "",
+           "llama3: waves shorter than rope_original / this stay.")
+      .above(0);
+  rope.add("rope_beta_fast", &RopeScaling::beta_fast, "turns",
+           "yarn: pairs that turn more often within rope_original stay.")
+      .above(0);
+  rope.add("rope_beta_slow", &RopeScaling::beta_slow, "turns",
+           "yarn: pairs that turn less often within rope_original are divided.")
+      .above(0);
+  rope.add("rope_truncate", &RopeScaling::truncate, "",
+           "yarn: the pairs between which the division sets in are rounded to whole ones.");
+  rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
+           "yarn: multiplies rotated queries and keys. 0: 0.1 ln(rope_factor) + 1.")
+      .at_least(0);
+}
+
 void add_model_keys(Table& table) {
   auto gpt = table.section("model", &GptSettings::model);
   gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
@@ -230,6 +337,10 @@ void add_model_keys(Table& table) {
   gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.")
       .at_least(1)
       .at_most(kMostWidth);
+  gpt.add("head_width", &GptConfig::own_head_width, "",
+          "Width of a head where it is not n_embd / n_head, which 0 means.")
+      .at_least(0)
+      .at_most(static_cast<double>(ops::kWidestHead));
   gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
       .at_least(1)
       .at_most(kMostTokens);
@@ -251,6 +362,11 @@ void add_model_keys(Table& table) {
       .at_most(FeedForward::kMostTiles)
       .when_resumed(OnResume::free);
   gpt.add("bias", &GptConfig::bias, "", "Biases in linear layers and LayerNorm.");
+  gpt.add("qkv_bias", &GptConfig::qkv_bias, "",
+          "Biases of queries, keys and values (Qwen2 has these alone). auto: as bias.")
+      .one_of({"auto", "yes", "no"});
+  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: as bias.")
+      .one_of({"auto", "yes", "no"});
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")
       .at_least(0)
@@ -264,6 +380,24 @@ void add_model_keys(Table& table) {
   gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
+  gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
+          "Every so many-th layer does not rotate (SmolLM3: 4). 0: all layers do.")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("qk_norm", &GptConfig::qk_norm, "",
+          "RMSNorm of every head of queries and keys before positions (Qwen3).");
+  gpt.add("window", &GptConfig::window, "tokens",
+          "Sliding window: the last so many positions a query sees, its own among them. 0: all.")
+      .at_least(0)
+      .at_most(kMostTokens);
+  gpt.add("window_first_layer", &GptConfig::window_first_layer, "layers",
+          "So many layers at the start have no window (Qwen2's max_window_layers).")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("window_skip_interval", &GptConfig::window_skip_interval, "layers",
+          "Every so many-th layer has no window (Gemma 2: 2, Gemma 3: 6). 0: all have.")
+      .at_least(0)
+      .at_most(kMostLayers);
   gpt.add("attention", &GptConfig::attention, "",
           "Attention kernel: own, or cuDNN's on device cuda (an error where it refuses the shape); "
           "auto takes cuDNN where it can.")
@@ -309,6 +443,7 @@ const KeySet& GptFamily::keys() const {
   static const Table kTable = [] {
     Table table;
     add_model_keys(table);
+    add_rope_keys(table);
     add_run_keys(table);
     return table;
   }();

@@ -60,7 +60,8 @@ class Gpt final : public Model {
   }
   /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
   std::int64_t parameters_without_positions() const;
-  /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
+  /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT), where a window
+  /// leaves less than T.
   double flops_per_token() const;
   double flops(const BatchShape& shape) const override {
     return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);

@@ -106,8 +106,9 @@ class Export {
       dialect_ = Dialect::llmc;
     }
     // A bias that is zero computes the same as none.
+    if (there_.bias) there_.qkv_bias = Biases::as_bias;
     if (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 || dialect_ == Dialect::llmc)
-      there_.bias = true;
+      there_.bias = true, there_.qkv_bias = there_.norm_bias = Biases::as_bias;
   }
 
   void make_writer() {

@@ -44,6 +44,20 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
+/// Angles that llama.cpp scales by keys; llama3's are a tensor.
+void read_scaling(KeyReader& keys, GptConfig& c) {
+  ops::RopeScaling& s = c.rope_scaling;
+  const std::string type = keys.text("rope.scaling.type", "none");
+  if (type == "none") return;
+  if (type != "linear") {
+    keys.problem("rope.scaling.type", "of keys that scale rotary angles linear is supported");
+    return;
+  }
+  s.kind = ops::RopeScaling::Kind::linear;
+  s.factor = keys.real("rope.scaling.factor", 1);
+  keys.harmless({"rope.scaling.original_context_length", "rope.scaling.finetuned"});
+}
+
 void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   c.n_layer = keys.needed("block_count");
   c.n_head = keys.needed("attention.head_count");
@@ -53,14 +67,14 @@ void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   c.ffn_width = keys.needed("feed_forward_length");
   c.block_size = keys.needed("context_length");
   c.tied = reader.find("output.weight") == nullptr;
-  const std::int64_t width = c.n_embd % c.n_head == 0 ? c.n_embd / c.n_head : 0;
-  for (const char* key : {"attention.key_length", "attention.value_length"})
-    keys.only(key, width,
-              "another head width than embedding_length / attention.head_count is not supported");
+  const std::int64_t standard = c.n_embd % c.n_head == 0 ? c.n_embd / c.n_head : 0;
+  const std::int64_t width = keys.whole("attention.key_length", standard);
+  if (width != standard) c.own_head_width = width;
+  keys.only("attention.value_length", width, "another width than attention.key_length");
   keys.only("rope.dimension_count", width, "rotating a part of a head is not supported");
   keys.only("expert_count", 0, "mixtures of experts are not supported");
   keys.only("expert_used_count", 0, "mixtures of experts are not supported");
-  keys.only("rope.scaling.type", "none", "scaled rotary angles are not supported");
+  read_scaling(keys, c);
   const std::int64_t window = keys.whole("attention.sliding_window", 0);
   if (window > 0 && window < c.block_size)
     keys.problem("attention.sliding_window",
@@ -82,10 +96,9 @@ void read_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) 
   c.activation = ops::Activation::swiglu;
   c.position = Position::rope;
   c.bias = false;
-  if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare)
-    keys.problem("block_count",
-                 "of smollm3 every 4th layer has no rotary positions, which is not "
-                 "supported");
+  if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare) c.rope_skip_interval = kSmolLm3Bare;
+  if (architecture == "qwen2") c.qkv_bias = Biases::yes;
+  c.qk_norm = architecture == "qwen3";
 }
 
 std::string character_token(const std::string& piece) {
@@ -99,7 +112,7 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   const auto* architecture = metadata.get<std::string>("general.architecture");
   if (architecture == nullptr)
     throw DeckError(fmt::format("'{}' has no general.architecture", reader.path()),
-                    "is it a model? gpt2, llama and smollm3 are read");
+                    "is it a model? gpt2, llama, qwen2, qwen3 and smollm3 are read");
   const nlohmann::json held = keys_of(metadata, *architecture + ".");
   KeyReader keys(held, reader.path(), *architecture + ".");
   ForeignModel model;
@@ -108,9 +121,11 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
     model.dialect = Dialect::gguf_gpt2;
   } else if (*architecture == "llama" || *architecture == "smollm3") {
     model.dialect = Dialect::gguf_llama;
+  } else if (*architecture == "qwen2" || *architecture == "qwen3") {
+    model.dialect = Dialect::gguf_qwen;
   } else {
-    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama and "
-                                                "smollm3 are read",
+    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama, qwen2, "
+                                                "qwen3 and smollm3 are read",
                                                 *architecture)});
   }
   read_common(keys, reader, c);
@@ -128,6 +143,30 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   return model;
 }
 
+namespace {
+
+/// What llama.cpp calls a model of rotary positions.
+std::string architecture_of(const GptConfig& c) {
+  using Kind = ops::RopeScaling::Kind;
+  if (c.window > 0)
+    throw DeckError(
+        "llama.cpp has no window in these models, and would see more than "
+        "model.window",
+        "export --format hf has");
+  if (c.rope_scaling.kind == Kind::llama3 || c.rope_scaling.kind == Kind::yarn)
+    throw DeckError("model.rope_scaling other than \"linear\" is not written for llama.cpp",
+                    "export --format hf has it");
+  if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
+  if (c.rope_skip_interval != kSmolLm3Bare)
+    throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
+                                "model.rope_skip_interval = {}",
+                                kSmolLm3Bare, c.rope_skip_interval),
+                    "export --format hf has it");
+  return "smollm3";
+}
+
+}  // namespace
+
 Dialect gguf_dialect_of(const GptConfig& c) {
   const Dialect dialect = hf_dialect_of(c);
   if (dialect == Dialect::hf_gpt2) {
@@ -138,15 +177,16 @@ Dialect gguf_dialect_of(const GptConfig& c) {
   }
   if (c.bias)
     throw DeckError("llama.cpp has no Llama with model.bias = true", "export --format hf has");
-  return Dialect::gguf_llama;
+  architecture_of(c);  // refuses
+  return c.qk_norm || c.has(c.qkv_bias) ? Dialect::gguf_qwen : Dialect::gguf_llama;
 }
 
 GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
   const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
-  const std::string a = gpt2 ? "gpt2." : "llama.";
+  const std::string architecture = gpt2 ? "gpt2" : architecture_of(c), a = architecture + ".";
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   GgufMetadata m;
-  m.add("general.architecture", std::string(gpt2 ? "gpt2" : "llama"));
+  m.add("general.architecture", architecture);
   m.add("general.type", std::string("model"));
   m.add("general.name", name);
   const std::uint32_t file_type = type == Encoding::f32    ? 0
@@ -169,6 +209,14 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
     m.add(a + "attention.layer_norm_rms_epsilon", eps);
     m.add(a + "rope.dimension_count", u32(c.head_width()));
     m.add(a + "rope.freq_base", static_cast<float>(c.rope_theta));
+    if (c.own_head_width > 0) {
+      m.add(a + "attention.key_length", u32(c.head_width()));
+      m.add(a + "attention.value_length", u32(c.head_width()));
+    }
+    if (c.rope_scaling.kind == ops::RopeScaling::Kind::linear) {
+      m.add(a + "rope.scaling.type", std::string("linear"));
+      m.add(a + "rope.scaling.factor", static_cast<float>(c.rope_scaling.factor));
+    }
   }
   return m;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <vector>
 
 #include "choir/core/json.hpp"
 #include "choir/core/text.hpp"
@@ -18,17 +20,30 @@ struct LlamaLike {
   bool tied = false;
   bool needs_kv_heads = false;  ///< its default is a number of one model
   bool has_biases = false;      ///< attention_bias and mlp_bias are keys of it
-  std::int64_t window = 0;      ///< 0: none
-  std::int64_t bare_layer = 0;  ///< every so many-th layer has no rotary positions; 0: none
+  bool qkv_bias = false;        ///< queries, keys and values always have biases
+  bool qk_norm = false;
+  std::int64_t head_width = 0;      ///< 0: hidden_size / num_attention_heads
+  std::int64_t window = 0;          ///< 0: none, unless use_sliding_window
+  std::int64_t unwindowed = 0;      ///< layers at the start that then have none
+  bool windows_where_bare = false;  ///< then those alone that have no rotary positions
+  std::int64_t bare_layer = 0;      ///< every so many-th layer has no rotary positions; 0: none
   double rope_theta = 10000;
 };
-constexpr std::array<LlamaLike, 3> kLlamaLike{{
+constexpr std::array<LlamaLike, 5> kLlamaLike{{
     {.type = "llama", .has_biases = true},
     {.type = "mistral", .needs_kv_heads = true, .window = 4096},
+    {.type = "qwen2", .needs_kv_heads = true, .qkv_bias = true, .unwindowed = 28},
+    {.type = "qwen3",
+     .needs_kv_heads = true,
+     .has_biases = true,
+     .qk_norm = true,
+     .head_width = 128,
+     .unwindowed = 28},
     {.type = "smollm3",
      .tied = true,
      .needs_kv_heads = true,
      .has_biases = true,
+     .windows_where_bare = true,
      .bare_layer = 4,
      .rope_theta = 2e6},
 }};
@@ -110,6 +125,45 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.position = Position::learned;
 }
 
+/// A number that the scaling cannot do without.
+double needed_real(KeyReader& keys, const std::string& key) {
+  if (!keys.has(key)) keys.problem(key, "this scaling of rotary angles needs it");
+  return keys.real(key, 1);
+}
+
+/// What multiplies rotated queries and keys: given, by two numbers of DeepSeek, or by the formula.
+double read_attention_factor(KeyReader& keys, double factor) {
+  const double given = keys.real("attention_factor", 0);
+  const auto grown = [&](double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; };
+  const double scale = keys.real("mscale", 0), all = keys.real("mscale_all_dim", 0);
+  if (given > 0) return given;
+  return scale > 0 && all > 0 ? grown(scale) / grown(all) : 0;
+}
+
+ops::RopeScaling read_scaling(KeyReader& keys, const std::string& type, std::int64_t positions) {
+  using Kind = ops::RopeScaling::Kind;
+  ops::RopeScaling s;
+  s.factor = needed_real(keys, "factor");
+  if (s.factor < 1) keys.problem("factor", "at least 1 is expected");
+  if (type == "linear") {
+    s.kind = Kind::linear;
+    keys.harmless({"original_max_position_embeddings"});
+  } else if (type == "llama3") {
+    s.kind = Kind::llama3;
+    s.original = needed_real(keys, "original_max_position_embeddings");
+    s.low = needed_real(keys, "low_freq_factor");
+    s.high = needed_real(keys, "high_freq_factor");
+  } else {
+    s.kind = Kind::yarn;
+    s.original = keys.real("original_max_position_embeddings", static_cast<double>(positions));
+    s.beta_fast = keys.real("beta_fast", 32);
+    s.beta_slow = keys.real("beta_slow", 1);
+    s.truncate = keys.flag("truncate", true);
+    s.attention_factor = read_attention_factor(keys, s.factor);
+  }
+  return s;
+}
+
 /// The angles: version 5 has an object for them, version 4 two keys.
 void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                std::vector<std::string>& problems) {
@@ -125,48 +179,100 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
     }
     KeyReader rope(*held, source, std::string(key) + ".");
     const std::string type = rope.text("rope_type", rope.text("type", "default"));
-    if (type != "default") rope.problem("rope_type", "scaled rotary angles are not supported");
+    rope.harmless({"type"});
+    const bool known = type == "linear" || type == "llama3" || type == "yarn";
+    if (known)
+      c.rope_scaling = read_scaling(rope, type, c.block_size);
+    else if (type != "default")
+      rope.problem(rope.has("rope_type") ? "rope_type" : "type",
+                   "of scaled rotary angles linear, llama3 and yarn are supported");
     rope.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
     c.rope_theta = rope.real("rope_theta", c.rope_theta);
     // Of a scaling that is refused the other keys need no words.
-    const auto more = rope.problems(type != "default");
+    const auto more = rope.problems(type != "default" && !known);
     problems.insert(problems.end(), more.begin(), more.end());
   }
 }
 
-void check_layers(KeyReader& keys, const LlamaLike& like, const GptConfig& c) {
-  if (const nlohmann::json* types = keys.value("layer_types")) {
-    const bool full =
-        types->is_array() && std::all_of(types->begin(), types->end(),
-                                         [](const auto& type) { return type == "full_attention"; });
-    if (!full) keys.problem("layer_types", "only \"full_attention\" is supported");
-  }
-  if (const nlohmann::json* with = keys.value("no_rope_layers")) {
-    const bool all = with->is_array() && std::all_of(with->begin(), with->end(),
-                                                     [](const auto& one) { return one == 1; });
-    if (!all) keys.problem("no_rope_layers", "layers without rotary positions are not supported");
-    keys.harmless({"no_rope_layer_interval"});
-    return;
-  }
-  const std::int64_t every = keys.whole("no_rope_layer_interval", like.bare_layer);
-  if (every > 0 && c.n_layer >= every)
-    keys.problem(
-        "no_rope_layer_interval",
-        fmt::format("every {}th layer has no rotary positions, which is not supported", every));
+/// The last of every so many layers is another one than the rest, or none is (0).
+std::int64_t interval_of(const std::vector<bool>& another) {
+  const auto first = std::find(another.begin(), another.end(), true);
+  return first == another.end() ? 0 : first - another.begin() + 1;
 }
 
-void check_window(KeyReader& keys, const LlamaLike& like, const GptConfig& c) {
-  const bool said = keys.value("sliding_window") != nullptr;
-  keys.harmless({"max_window_layers"});
-  const bool by_flag = like.window == 0 && keys.has("use_sliding_window");
-  if (!keys.flag("use_sliding_window", !by_flag)) return;
-  // Where the key is there, null means that there is none.
-  const std::int64_t window = said                           ? keys.needed("sliding_window")
-                              : keys.knows("sliding_window") ? 0
-                                                             : like.window;
-  if (window > 0 && window < c.block_size)
-    keys.problem("sliding_window", fmt::format("a window of {} in sequences of {} is not supported",
-                                               window, c.block_size));
+bool repeats(const std::vector<bool>& another, std::int64_t interval) {
+  for (std::size_t i = 0; i < another.size(); ++i) {
+    const bool last = interval > 0 && (static_cast<std::int64_t>(i) + 1) % interval == 0;
+    if (another[i] != last) return false;
+  }
+  return true;
+}
+
+/// Which layers have no rotary positions.
+void read_bare_layers(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
+  const std::int64_t every = keys.whole("no_rope_layer_interval", like.bare_layer);
+  const nlohmann::json* with = keys.value("no_rope_layers");
+  c.rope_skip_interval = every;
+  if (with != nullptr) {
+    std::vector<bool> bare;
+    for (const auto& one : *with) bare.push_back(one == 0);
+    c.rope_skip_interval = interval_of(bare);
+    if (!with->is_array() || static_cast<std::int64_t>(bare.size()) != c.n_layer ||
+        !repeats(bare, c.rope_skip_interval))
+      keys.problem("no_rope_layers",
+                   "only every n-th of all layers can be without rotary positions");
+  }
+  if (c.rope_skip_interval > c.n_layer) c.rope_skip_interval = 0;
+}
+
+/// Which layers have the window, from a list of their types.
+void read_layer_types(KeyReader& keys, const nlohmann::json& types, GptConfig& c) {
+  std::vector<bool> full;
+  bool known = types.is_array() && static_cast<std::int64_t>(types.size()) == c.n_layer;
+  for (const auto& type : types) {
+    full.push_back(type == "full_attention");
+    known = known && (full.back() || type == "sliding_attention");
+  }
+  c.window_first_layer = c.window_skip_interval = 0;
+  if (known && std::all_of(full.begin(), full.end(), [](bool one) { return one; })) {
+    c.window = 0;
+    return;
+  }
+  if (known && full.front()) {
+    c.window_first_layer = std::find(full.begin(), full.end(), false) - full.begin();
+    known = std::none_of(full.begin() + c.window_first_layer, full.end(), [](bool x) { return x; });
+  } else if (known) {
+    c.window_skip_interval = interval_of(full);
+    known = repeats(full, c.window_skip_interval);
+  }
+  if (!known)
+    keys.problem("layer_types",
+                 "of full_attention and sliding_attention full can be the first layers, or every "
+                 "n-th");
+  else if (c.window == 0)
+    keys.problem("sliding_window", "layer_types names layers with a window");
+}
+
+void read_window(KeyReader& keys, const LlamaLike& like, GptConfig& c) {
+  const bool said = keys.has("sliding_window"), always = like.window > 0;
+  const std::int64_t size = said                           ? keys.needed("sliding_window")
+                            : keys.knows("sliding_window") ? 0
+                                                           : like.window;
+  keys.harmless({"sliding_window"});
+  const bool used = keys.flag("use_sliding_window", always || like.type == "llama");
+  const std::int64_t first = keys.whole("max_window_layers", like.unwindowed);
+  const nlohmann::json* types = keys.value("layer_types");
+  c.window = used ? size : 0;
+  if (types != nullptr) {
+    read_layer_types(keys, *types, c);
+  } else if (c.window > 0 && like.windows_where_bare) {
+    keys.problem("use_sliding_window", "a window in layers without rotary positions alone");
+  } else if (c.window > 0 && !always) {
+    c.window_first_layer = first;
+  }
+  // A window that hides nothing is none.
+  if (c.window >= c.block_size || c.window_first_layer >= c.n_layer) c.window = 0;
+  if (c.window == 0) c.window_first_layer = c.window_skip_interval = 0;
 }
 
 void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
@@ -189,15 +295,15 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
                    "biases in a part of the linear layers are not supported");
     c.bias = attention && mlp;
   }
-  if (c.n_embd % c.n_head == 0)
-    keys.only("head_dim", c.n_embd / c.n_head,
-              "another head width than hidden_size / num_attention_heads is not supported");
-  else
-    keys.harmless({"head_dim"});
+  if (like.qkv_bias) c.qkv_bias = Biases::yes;
+  c.qk_norm = like.qk_norm;
+  const std::int64_t width = keys.has("head_dim") ? keys.needed("head_dim") : like.head_width;
+  keys.harmless({"head_dim"});
+  if (width * c.n_head != c.n_embd) c.own_head_width = width;
   keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
   keys.only("pretraining_tp", 1, "not supported");
-  check_window(keys, like, c);
-  check_layers(keys, like, c);
+  read_window(keys, like, c);
+  read_bare_layers(keys, like, c);
   read_rope(keys, like, c, source, problems);
   c.norm = ops::Norm::rmsnorm;
   c.activation = ops::Activation::swiglu;
@@ -238,9 +344,80 @@ void add_gpt2(nlohmann::ordered_json& json, const GptConfig& c) {
   for (const char* dropout : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[dropout] = 0.0;
 }
 
+nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
+  using Kind = ops::RopeScaling::Kind;
+  if (s.kind == Kind::none) return nullptr;
+  nlohmann::ordered_json json;
+  json["rope_type"] = s.kind == Kind::linear   ? "linear"
+                      : s.kind == Kind::llama3 ? "llama3"
+                                               : "yarn";
+  json["factor"] = s.factor;
+  if (s.kind == Kind::linear) return json;
+  json["original_max_position_embeddings"] = static_cast<std::int64_t>(s.original);
+  if (s.kind == Kind::llama3) {
+    json["low_freq_factor"] = s.low;
+    json["high_freq_factor"] = s.high;
+    return json;
+  }
+  json["beta_fast"] = s.beta_fast;
+  json["beta_slow"] = s.beta_slow;
+  if (!s.truncate) json["truncate"] = false;
+  if (s.attention_factor > 0) json["attention_factor"] = s.attention_factor;
+  return json;
+}
+
+/// The class of transformers that computes what this model does, whose other keys are at hand.
+std::string_view llama_type(const GptConfig& c) {
+  const bool qkv_alone = !c.bias && c.has(c.qkv_bias), bare = c.rope_skip_interval > 0;
+  const auto refuse = [](const char* what) -> std::string_view {
+    throw DeckError(fmt::format("no model of transformers has {} together", what),
+                    "llama, mistral, qwen2, qwen3 and smollm3 are written");
+  };
+  if (c.qk_norm) {
+    if (c.bias || qkv_alone) return refuse("model.qk_norm and biases");
+    return bare ? refuse("model.qk_norm and model.rope_skip_interval") : "qwen3";
+  }
+  if (bare) {
+    if (qkv_alone) return refuse("model.rope_skip_interval and biases of q, k and v alone");
+    return c.window > 0 ? refuse("model.rope_skip_interval and model.window") : "smollm3";
+  }
+  if (qkv_alone) return "qwen2";
+  if (c.window == 0) return "llama";
+  if (c.bias) return refuse("model.window and model.bias");
+  if (c.window_first_layer > 0 || c.window_skip_interval > 0)
+    return refuse(
+        "model.window in some layers, and neither model.qk_norm nor biases of q, k and v");
+  return "mistral";
+}
+
+std::string architecture_of(std::string_view type) {
+  return type == "llama"     ? "LlamaForCausalLM"
+         : type == "mistral" ? "MistralForCausalLM"
+         : type == "qwen2"   ? "Qwen2ForCausalLM"
+         : type == "qwen3"   ? "Qwen3ForCausalLM"
+                             : "SmolLM3ForCausalLM";
+}
+
+void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_view type) {
+  if (type == "llama") return;
+  if (c.window == 0)
+    json["sliding_window"] = nullptr;
+  else
+    json["sliding_window"] = c.window;
+  if (type == "mistral") return;
+  json["use_sliding_window"] = c.window > 0;
+  auto types = nlohmann::ordered_json::array();
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    types.push_back(c.window_of(layer) > 0 ? "sliding_attention" : "full_attention");
+  json["layer_types"] = std::move(types);
+  if (type == "smollm3") return;
+  json["max_window_layers"] = c.window > 0 ? c.window_first_layer : c.n_layer;
+}
+
 void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
-  json["architectures"] = {"LlamaForCausalLM"};
-  json["model_type"] = "llama";
+  const std::string_view type = llama_type(c);
+  json["architectures"] = {architecture_of(type)};
+  json["model_type"] = type;
   json["vocab_size"] = c.vocab_size;
   json["max_position_embeddings"] = c.block_size;
   json["num_hidden_layers"] = c.n_layer;
@@ -250,11 +427,18 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   json["hidden_size"] = c.n_embd;
   json["intermediate_size"] = c.ffn_width;
   json["hidden_act"] = "silu";
-  json["attention_bias"] = json["mlp_bias"] = c.bias;
+  if (type == "llama" || type == "smollm3") json["attention_bias"] = json["mlp_bias"] = c.bias;
+  if (type == "qwen3") json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["rms_norm_eps"] = c.norm_eps;
   json["rope_theta"] = c.rope_theta;
-  json["rope_scaling"] = nullptr;
+  json["rope_scaling"] = scaling_json(c.rope_scaling);
+  add_window(json, c, type);
+  if (type != "smollm3") return;
+  auto with = nlohmann::ordered_json::array();
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) with.push_back(c.rotates(layer) ? 1 : 0);
+  json["no_rope_layers"] = std::move(with);
+  json["no_rope_layer_interval"] = c.rope_skip_interval;
 }
 
 }  // namespace
@@ -289,15 +473,17 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
 Dialect hf_dialect_of(const GptConfig& c) {
   const bool gated = c.activation == ops::Activation::swiglu;
   if (c.position == Position::learned && c.norm == ops::Norm::layernorm && !gated &&
-      c.n_kv_head == c.n_head)
+      c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0)
     return Dialect::hf_gpt2;
-  if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated)
+  if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated) {
+    llama_type(c);  // refuses
     return Dialect::hf_llama;
+  }
   throw DeckError(
       "no model of other programs has this model.norm, model.position, model.activation and "
       "model.n_kv_head together",
-      "GPT-2 is layernorm, learned, no swiglu and n_kv_head = n_head; Llama rmsnorm, rope and "
-      "swiglu");
+      "GPT-2 is layernorm, learned, no swiglu and n_kv_head = n_head, without a window, norms and "
+      "a width of heads; Llama rmsnorm, rope and swiglu");
 }
 
 std::string hf_config(const GptConfig& config, const std::string& dtype,
