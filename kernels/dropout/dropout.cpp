@@ -14,6 +14,8 @@ void dropout(const Stream& stream, const Dropout& args) {
   CHOIR_CHECK(args.probability >= 0 && args.probability <= 1 - 0x1p-32, "probability {}",
               args.probability);
   CHOIR_CHECK(std::isfinite(args.factor), "factor {}", args.factor);
+  CHOIR_CHECK(args.first_column >= 0 && args.first_column % 4 == 0, "features from {} on",
+              args.first_column);
   CHOIR_CHECK(args.tokens >= 1 && args.first_sample >= 0 && args.first_position >= 0,
               "{} tokens from sample {}, position {}", args.tokens, args.first_sample,
               args.first_position);

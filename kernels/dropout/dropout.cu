@@ -25,7 +25,8 @@ void dropout(const Stream& stream, const ops::Dropout& args) {
                        static_cast<float>(args.factor / (1 - args.probability)),
                        args.first_sample + first / args.tokens, args.first_sample_on_device,
                        args.sample_ids ? args.sample_ids + first / args.tokens : nullptr,
-                       static_cast<std::uint32_t>(args.first_position + first % args.tokens)});
+                       static_cast<std::uint32_t>(args.first_position + first % args.tokens),
+                       static_cast<std::uint32_t>(args.first_column / 4)});
           });
     });
   });

@@ -22,6 +22,7 @@ struct DropoutArguments {
   const std::int64_t* first_sample_on_device;  ///< or nullptr
   const std::int64_t* sample_ids;              ///< or nullptr: consecutive
   std::uint32_t first_position;
+  std::uint32_t first_group;  ///< of four features, before those of the rows
 };
 
 /// A thread keeps or drops one pack; without packs, up to four elements that share a call.
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArg
     for (int i = 0; i < kGroup; i += 4) {
       const PhiloxBlock words = philox(
           a.key,
-          {static_cast<std::uint32_t>((column + i) / 4), a.first_position + a.tokens.remainder(row),
+          {a.first_group + static_cast<std::uint32_t>((column + i) / 4), a.first_position + a.tokens.remainder(row),
            static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)});
 #pragma unroll
       for (std::size_t k = 0; k < 4; ++k)

@@ -70,7 +70,7 @@ void dropout(const ops::Dropout& args) {
       const bool two = r + 1 < last;
       const WordsPlace places[2] = {place_of(r), place_of(two ? r + 1 : r)};
       for (std::int64_t c = 0; c < width; c += kWords) {
-        random_words<2>(args.key, static_cast<std::uint32_t>(c / 4), places, words);
+        random_words<2>(args.key, static_cast<std::uint32_t>((args.first_column + c) / 4), places, words);
         drop_row(r, c, words);
         if (two) drop_row(r + 1, c, words + kWords);
       }

@@ -5,7 +5,7 @@ namespace choir::ref {
 void dropout(const ops::Dropout& args) {
   const std::int64_t width = args.in.shape.back();
   for (std::int64_t i = 0; i < args.in.count(); ++i) {
-    const std::int64_t r = i / width, c = i % width;
+    const std::int64_t r = i / width, c = args.first_column + i % width;
     const std::int64_t first =
         args.first_sample + (args.first_sample_on_device ? *args.first_sample_on_device : 0);
     const auto sample = static_cast<std::uint64_t>(

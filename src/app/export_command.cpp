@@ -1,4 +1,4 @@
-// choir export RUN --format hf|gguf|nanogpt|llmc --out PATH
+// choir export RUN --format hf|gguf|nanogpt|llmc|peft --out PATH
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -61,9 +61,12 @@ int export_command(const Arguments& arguments) {
   app.add_option(
          "--format", request.format,
          "hf: a folder for transformers; gguf: a file for llama.cpp; nanogpt: a folder with "
-         "nanoGPT's names in safetensors; llmc: a file for llm.c")
+         "nanoGPT's names in safetensors; llmc: a file for llm.c; peft: a folder with the adapters "
+         "alone")
       .required()
-      .one_of({"hf", "gguf", "nanogpt", "llmc"});
+      .one_of({"hf", "gguf", "nanogpt", "llmc", "peft"});
+  app.add_flag("--merge", request.merge,
+               "add the adapters of model.lora to the weights that they are beside");
   app.add_option("--out", request.out, "the folder or file that is made").required();
   app.add_option("--type", request.type, "of the weights: f32, f16, bf16, f64 (hf), q8_0 (gguf)")
       .shows_default()

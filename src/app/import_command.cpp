@@ -76,6 +76,8 @@ int import_command(const Arguments& arguments) {
   app.add_option("overrides", request.import.overrides,
                  "key.path=value of the run's deck, as many as needed");
   app.add_option("--out", request.import.out, "the run directory that is made").required();
+  app.add_option("--adapter", request.import.adapter,
+                 "a folder with a LoRA adapter of PEFT for this model, which the run then trains");
   app.add_flag("--allow-missing", request.import.allow_missing,
                "tensors that are not in the file begin as in a fresh model");
   app.add_flag("--allow-unused", request.import.allow_unused,

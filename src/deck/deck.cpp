@@ -197,6 +197,12 @@ bool deck::is_key(const std::string& key) {
   return fixed_table().find(key) != nullptr;
 }
 
+bool deck::has_adapters(const Deck& deck) {
+  const Key* rank = fixed_table().find("model.lora.rank");
+  Deck copy = deck;  // keys are bound to what can be changed
+  return rank != nullptr && std::get<std::int64_t>(rank->get(*rank, &copy)) > 0;
+}
+
 std::string deck_digest(const Deck& deck) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
   for (const char c : make_table().resolved(deck, defaults_of(deck), {}))

@@ -64,7 +64,7 @@ class Checks {
 
   void freezing() {
     const TrainSection& train = deck_.train;
-    if (train.freeze.empty() && !train.unfreeze.empty())
+    if (train.freeze.empty() && !train.unfreeze.empty() && !deck::has_adapters(deck_))
       add({"train.unfreeze", "train.freeze"},
           "train.unfreeze takes back from train.freeze, which is not given");
   }

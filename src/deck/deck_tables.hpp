@@ -22,6 +22,8 @@ std::vector<ForeignKey> foreign_keys();
 std::vector<KeyProblem> check(const Deck& deck);
 /// Whether the table has it.
 bool is_key(const std::string& key);
+/// Whether adapters are trained, and all else is frozen.
+bool has_adapters(const Deck& deck);
 /// Whether runs of this family look at the key.
 bool concerns(const ModelFamily& family, const std::string& key);
 /// Whether only runs on GPUs look at the key.

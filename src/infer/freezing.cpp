@@ -8,6 +8,7 @@
 #include "choir/core/error.hpp"
 #include "choir/deck/name_patterns.hpp"
 #include "choir/models/family.hpp"
+#include "choir/nn/layers/lora.hpp"
 
 namespace choir {
 namespace {
@@ -32,7 +33,8 @@ void refuse_tied_head(const std::string& key, const std::vector<std::string>& pa
 
 void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
                        const ModelConfig& model) {
-  if (freezing.freeze.empty()) return;
+  const bool adapted = has_adapters(parameters);
+  if (freezing.freeze.empty() && !adapted) return;
   std::vector<std::string> names, taken;
   for (const Parameter* p : parameters.all()) names.push_back(p->name);
   refuse_tied_head("train.freeze", freezing.freeze, names, model);
@@ -40,7 +42,8 @@ void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
   require_matches("train.freeze", freezing.freeze, names);
   require_matches("train.unfreeze", freezing.unfreeze, names);
   for (const std::string& name : names)
-    if (matches_any(freezing.freeze, name)) taken.push_back(name);
+    if ((adapted && !is_adapter(name)) || matches_any(freezing.freeze, name))
+      taken.push_back(name);
   for (const std::string& pattern : freezing.unfreeze)
     if (std::none_of(taken.begin(), taken.end(),
                      [&](const std::string& name) { return matches_pattern(pattern, name); }))

@@ -10,7 +10,7 @@ namespace choir::ops {
 /// out = in * keep * factor / (1 - p). Element (r, c): keep when the 32-bit Philox word number c %
 /// 4 of counter {c / 4, position, sample low, sample high} is at least p * 2^32, with sample =
 /// first_sample + r / tokens, or sample_ids[r / tokens] where ids are given, and position =
-/// first_position + r % tokens. Backward is the same call on the gradient.
+/// first_position + r % tokens; c counts from first_column. Backward is the same call on the gradient.
 struct Dropout {
   TensorView in, out;  ///< [N, C], may be the same memory
   double probability = 0;
@@ -24,6 +24,8 @@ struct Dropout {
   const std::int64_t* sample_ids = nullptr;
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
+  /// Features before those of `in`, on ranks that have a part of them; a multiple of 4.
+  std::int64_t first_column = 0;
 };
 
 void dropout(const Stream& stream, const Dropout& args);

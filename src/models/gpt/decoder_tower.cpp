@@ -245,7 +245,8 @@ void DecoderTower::add_block(std::int64_t layer, int unit, bool resident) {
                                                                 .rope = c.rotates(layer),
                                                                 .dropout = c.dropout,
                                                                 .output_init_std = output_std,
-                                                                .implementation = c.attention},
+                                                                .implementation = c.attention,
+                                                                .lora = c.lora},
                                          FeedForward::Options{.width = c.n_embd,
                                                               .hidden = c.ffn_width,
                                                               .activation = c.activation,
@@ -253,7 +254,8 @@ void DecoderTower::add_block(std::int64_t layer, int unit, bool resident) {
                                                               .dropout = c.dropout,
                                                               .output_init_std = output_std,
                                                               .tiles = c.tile,
-                                                              .recompute = c.recompute});
+                                                              .recompute = c.recompute,
+                                                              .lora = c.lora});
   if (resident) blocks_.push_back({std::move(block), bucket, unit});
 }
 

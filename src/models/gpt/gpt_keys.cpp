@@ -1,6 +1,8 @@
 // GptFamily: what is wrong with the values of a deck together.
 #include <algorithm>
+#include <set>
 
+#include "choir/core/text.hpp"
 #include "choir/deck/nearest_legal.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/nn/axes/context_axis.hpp"
@@ -132,6 +134,24 @@ void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
                         "have a window, but model.window is 0"});
 }
 
+/// What of model.lora does not go with the rest of the model.
+void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  const Lora& lora = gpt.lora;
+  if (lora.rank == 0) return;
+  const bool gated = ops::activation_inputs(gpt.activation) == 2;
+  for (const std::string& target : lora.targets)
+    if (target == "gate" && !gated)
+      problems.push_back({{"model.lora.targets", "model.activation"},
+                          "model.lora.targets: \"gate\" is a part of model.activation = "
+                          "\"swiglu\" alone; nearest legal: \"up\""});
+  if (gpt.tile > 1 && (lora.adapts("gate") || lora.adapts("up") || lora.adapts("down")))
+    problems.push_back({{"model.lora.targets", "model.tile"},
+                        fmt::format("model.lora.targets of the feed-forward layer are not "
+                                    "supported in model.tile = {}; nearest legal: tile = 1, or "
+                                    "targets = [\"q\", \"k\", \"v\", \"o\"]",
+                                    gpt.tile)});
+}
+
 class Checks {
  public:
   explicit Checks(const Deck& deck) : deck_(deck) {}
@@ -248,7 +268,10 @@ std::vector<KeyProblem> check_model(const GptConfig& gpt) {
   check_norm_bias(gpt, problems);
   check_rope(gpt, problems);
   check_window(gpt, problems);
-  return problems;
+}
+
+check_lora(gpt, problems);
+return problems;
 }
 
 std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) {
@@ -289,6 +312,7 @@ namespace {
 // overflow.
 constexpr double kMostLayers = 10'000;
 constexpr double kMostWidth = 1 << 20;
+constexpr double kMostRank = 1 << 16;
 constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
 
 using Table = KeyTable<GptSettings>;
@@ -405,6 +429,45 @@ void add_model_keys(Table& table) {
       .when_resumed(OnResume::free);
 }
 
+/// "" where all are targets, once each.
+std::string wrong_target(const std::vector<std::string>& targets) {
+  std::vector<std::string> legal(std::begin(kLoraTargets), std::end(kLoraTargets));
+  legal.emplace_back("all");
+  std::set<std::string> seen;
+  for (const std::string& target : targets) {
+    if (std::find(legal.begin(), legal.end(), target) == legal.end())
+      return fmt::format("there is no target \"{}\"; nearest legal: \"{}\"", target,
+                         nearest_name(target, legal));
+    if (!seen.insert(target).second) return fmt::format("\"{}\" is given twice", target);
+  }
+  if (targets.empty()) return "no target is given; legal: [\"all\"]";
+  if (seen.contains("all") && seen.size() > 1) return "\"all\" has the others already";
+  return {};
+}
+
+void add_lora_keys(Table& table) {
+  auto lora = table.section<Lora>(
+      "model", [](GptSettings& settings) -> Lora& { return settings.model.lora; });
+  lora.add("lora.rank", &Lora::rank, "",
+           "Low-rank adapters (Hu et al. 2021): beside each target W a product B A of this inner "
+           "width is trained, and all else is frozen, but for train.unfreeze. 0: none.")
+      .at_least(0)
+      .at_most(kMostRank);
+  lora.add("lora.alpha", &Lora::alpha, "", "B A counts for alpha / rank of itself.").above(0);
+  lora.add("lora.dropout", &Lora::dropout, "probability",
+           "Dropout of what adapters read. The frozen layers read all of it.")
+      .at_least(0)
+      .below(1);
+  lora.add("lora.rank_stabilised", &Lora::rank_stabilised, "",
+           "B A counts for alpha / sqrt(rank) of itself (rsLoRA, Kalajdzievski 2023).");
+  lora.add("lora.targets", &Lora::targets, "",
+           "Linear layers of the blocks that have adapters: q, k, v, o, gate (of swiglu), up, "
+           "down, or all.")
+      .checked("q | k | v | o | gate | up | down | all", [](const KeyValue& value) {
+        return wrong_target(std::get<std::vector<std::string>>(value));
+      });
+}
+
 void add_run_keys(Table& table) {
   const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
   auto data = table.section<GptSettings>("data", itself);
@@ -440,14 +503,19 @@ void add_run_keys(Table& table) {
 }  // namespace
 
 const KeySet& GptFamily::keys() const {
-  static const Table kTable = [] {
-    Table table;
-    add_model_keys(table);
-    add_rope_keys(table);
-    add_run_keys(table);
-    return table;
-  }();
-  return kTable;
+  static const Table kTable =
+      [] {
+        Table table;
+        add_model_keys(table);
+        add_rope_keys(table);
+      }
+
+  add_lora_keys(table);
+  add_run_keys(table);
+  return table;
+}
+();
+return kTable;
 }
 
 std::unique_ptr<FamilySettings> GptFamily::settings() const {

@@ -13,8 +13,14 @@ namespace {
 
 Linear::Options input_options(const FeedForward::Options& o) {
   ShardSpec rows{.split_dim = 0};
-  if (ops::activation_inputs(o.activation) == 2) rows.sections = {{o.hidden}, {o.hidden}};
-  return {.bias = o.bias, .init_std = o.input_init_std, .weight_shard = rows, .bias_shard = rows};
+  const bool gated = ops::activation_inputs(o.activation) == 2;
+  if (gated) rows.sections = {{o.hidden}, {o.hidden}};
+  using Parts = std::vector<std::string>;
+  return {.bias = o.bias,
+          .init_std = o.input_init_std,
+          .weight_shard = rows,
+          .bias_shard = rows,
+          .adapter = o.lora.of(gated ? Parts{"gate", "up"} : Parts{"up"})};
 }
 
 /// activation(before); `before` [N, F * activation_inputs].
@@ -53,7 +59,8 @@ WholeFeedForward::WholeFeedForward(ParameterSet& parameters, const std::string& 
       output_(parameters, name + ".output", options.hidden, options.width,
               {.bias = options.bias,
                .init_std = options.output_init_std,
-               .weight_shard = {.split_dim = 1}}),
+               .weight_shard = {.split_dim = 1},
+               .adapter = options.lora.of({"down"})}),
       dropout_(name + ".dropout", options.dropout, options.factor) {}
 
 // A library on a GPU activates the exact sum of a product, of which only the rounded one is kept.
@@ -141,6 +148,9 @@ TiledFeedForward::TiledFeedForward(ParameterSet& parameters, const std::string& 
                                    const Options& options)
     : options_(options), dropout_(name + ".dropout", options.dropout, options.factor) {
   CHOIR_CHECK(options.tiles <= kMostTiles, "{} tiles", options.tiles);
+  const Lora& lora = options.lora;
+  CHOIR_CHECK(!lora.adapts("gate") && !lora.adapts("up") && !lora.adapts("down"),
+              "an adapter of a layer in tiles");
   const int inputs = ops::activation_inputs(options.activation);
   ShardSpec rows{.split_dim = 0};
   if (inputs == 2) rows.sections = {{options.hidden}, {options.hidden}};

@@ -4,8 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "choir/core/philox.hpp"
 #include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/ops/activation.hpp"
+#include "choir/ops/copy_rows.hpp"
 #include "choir/ops/dropout.hpp"
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
@@ -46,20 +48,48 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, std::int64_t i
                              .init = Init::zeros(),
                              .shard = options.bias_shard});
   bucket_ = weight_->bucket;
-  const std::int64_t rank = options.adapter.rank;
-  if (rank == 0) return;
-  const auto factor = [&](const char* suffix, const Shape& shape, const Init& init, int dim) {
-    return &parameters.add({.name = name + suffix,
-                            .shape = shape,
-                            .init = init,
-                            .decay = true,
-                            .gradient_overwritten = true,
-                            .shard = factor_shard(options.weight_shard, dim)});
+  if (options.adapter.rank > 0) add_adapter(parameters, name, options);
+}
+
+void Linear::add_adapter(ParameterSet& parameters, const std::string& name,
+                         const Options& options) {
+  const Adapter& adapter = options.adapter;
+  const ShardSpec& whole = options.weight_shard;
+  const Shape& shape = weight_->shape;
+  const bool by_sections = !adapter.sections.empty();
+  CHOIR_CHECK(!by_sections || (whole.split_dim == 0 &&
+                               adapter.sections.size() == whole.sections.size() &&
+                               adapter.sections.size() <= kMostPairs),
+              "{} adapters of {} sections", adapter.sections.size(), whole.sections.size());
+  const double std = 1 / std::sqrt(3.0 * static_cast<double>(shape[1]));
+  std::int64_t first = 0;
+  const auto add = [&](const std::string& of, const ShardSpec& shard, std::int64_t outputs) {
+    const auto factor = [&](std::string_view suffix, const Shape& extents, const Init& init,
+                            int dim) {
+      return &parameters.add({.name = of + std::string(suffix),
+                              .shape = extents,
+                              .init = init,
+                              .decay = true,
+                              .gradient_overwritten = true,
+                              .shard = factor_shard(shard, dim)});
+    };
+    Parameter* const a = factor(kFactorA, {adapter.rank, shape[1]}, Init::normal(std), 1);
+    Parameter* const b = factor(kFactorB, {outputs, adapter.rank}, Init::zeros(), 0);
+    pairs_.push_back({a, b, first, of + ".adapter_dropout"});
   };
-  const double std = 1 / std::sqrt(3.0 * static_cast<double>(inputs));
-  adapter_ = {.a = factor(".adapter_a", {rank, inputs}, Init::normal(std), 1),
-              .b = factor(".adapter_b", {outputs, rank}, Init::zeros(), 0),
-              .factor = options.adapter.alpha / static_cast<double>(rank)};
+  if (!by_sections) add(name, whole, shape[0]);
+  for (std::size_t i = 0; i < adapter.sections.size(); ++i) {
+    ShardSpec section = whole;
+    section.sections = {whole.sections[i]};
+    const std::int64_t rows = whole.sections[i].extent;
+    if (!adapter.sections[i].empty()) add(name + "." + adapter.sections[i], section, rows);
+    first += local_shape({rows, 1}, section, parameters.tensor())[0];
+  }
+  adapter_factor_ = adapter.alpha / static_cast<double>(adapter.rank);
+  adapter_dropout_ = adapter.dropout;
+  CHOIR_CHECK(!row() || adapter.dropout == 0 || whole.sections.empty(),
+              "dropout before an adapter of columns in sections");
+  if (row() && inputs_ < shape[1]) first_input_ = shard_runs(*weight_).front().logical;
 }
 
 Linear::Linear(Parameter& weight)
@@ -105,7 +135,7 @@ Tensor Linear::backward(Pass& pass, const Tensor& d_y) {
   if (needs_input()) inputs.emplace(pass, std::exchange(x, Tensor()));
   Tensor terms = allocate_terms(pass, inputs_, "linear input gradient");
   ops::gemm(pass.stream(), d_y, weight_->value, terms);
-  const Tensor d_narrow = adapt_back(pass, d_y, terms);
+  const OfPairs d_narrow = adapt_back(pass, d_y, terms);
   if (inputs) x = inputs->wait();
   RowSum sum(pass, std::move(terms));
   add_adapter_gradients(pass, x, d_y, d_narrow);
@@ -180,37 +210,102 @@ void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tens
   ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient, options);
 }
 
-Tensor Linear::narrow(Pass& pass, const TensorView& rows) const {
-  Tensor h = pass.allocate({rows.shape.rows(), adapter_.a->local[0]}, "adapter");
-  ops::gemm(pass.stream(), rows, adapter_.a->value, h, {.transpose_b = true});
-  multiply_by_factor(pass, h, adapter_.factor);
+Tensor Linear::columns_of(Pass& pass, const Pair& pair, const TensorView& y) const {
+  const std::int64_t rows = y.shape.rows(), width = pair.b->local[0];
+  if (width == outputs_) return Tensor().view(y);
+  Tensor part = pass.allocate({rows, width}, "adapter");
+  auto* const from = static_cast<std::byte*>(y.data) +
+                     static_cast<std::size_t>(pair.first) * size_of(y.dtype);
+  ops::copy_rows(pass.stream(), y.dtype, rows, width, {from, outputs_}, {part.data, width});
+  return part;
+}
+
+// The generator draws for four features at a time. Where this rank's begin in the middle of four,
+// they are moved to their place among these.
+Tensor Linear::dropped(Pass& pass, const Pair& pair, const TensorView& rows) const {
+  if (!drops(pass)) return Tensor().view(rows);
+  const Sequence& sequence = pass.sequence();
+  const std::int64_t n = rows.shape.rows(), before = first_input_ % 4, width = inputs_ + before;
+  const Tensor place = before == 0 ? Tensor() : pass.allocate({n, width}, "adapter dropout");
+  const Tensor out = pass.allocate({n, inputs_}, "adapter dropout");
+  const std::size_t gap = static_cast<std::size_t>(before) * size_of(rows.dtype);
+  if (before > 0) {
+    ops::zero(pass.stream(), place);
+    ops::copy_rows(pass.stream(), rows.dtype, n, inputs_, {rows.data, inputs_},
+                   {static_cast<std::byte*>(place.data) + gap, width});
+  }
+  ops::dropout(pass.stream(), {.in = before > 0 ? TensorView(place) : rows,
+                               .out = before > 0 ? place : out,
+                               .probability = adapter_dropout_,
+                               .key = philox_key(pass.seed(), pair.dropout),
+                               .first_sample = pass.first_sample(),
+                               .first_sample_on_device = pass.first_sample_on_device(),
+                               .sample_ids = sequence.sample_ids,
+                               .tokens = sequence.tokens,
+                               .first_position = sequence.first_position,
+                               .first_column = first_input_ - before});
+  if (before > 0)
+    ops::copy_rows(pass.stream(), rows.dtype, n, inputs_,
+                   {static_cast<std::byte*>(place.data) + gap, width}, {out.data, inputs_});
+  return out;
+}
+
+Tensor Linear::narrow(Pass& pass, const Pair& pair, const TensorView& rows) const {
+  Tensor h = pass.allocate({rows.shape.rows(), pair.a->local[0]}, "adapter");
+  ops::gemm(pass.stream(), rows, pair.a->value, h, {.transpose_b = true});
+  multiply_by_factor(pass, h, adapter_factor_);
   return h;
 }
 
 // Terms of A x need no sum of their own: B is linear, and what it makes of them is summed anyway.
 void Linear::adapt(Pass& pass, const TensorView& rows, const TensorView& y) const {
-  if (!adapted()) return;
-  ops::gemm(pass.stream(), narrow(pass, rows), adapter_.b->value, y,
-            {.transpose_b = true, .accumulate = true});
+  for (const Pair& pair : pairs_) {
+    const Tensor h = narrow(pass, pair, dropped(pass, pair, rows));
+    const Tensor part = columns_of(pass, pair, y);
+    ops::gemm(pass.stream(), h, pair.b->value, part, {.transpose_b = true, .accumulate = true});
+    const std::int64_t width = part.shape.back();
+    if (width == outputs_) continue;
+    auto* const to = static_cast<std::byte*>(y.data) +
+                     static_cast<std::size_t>(pair.first) * size_of(y.dtype);
+    ops::copy_rows(pass.stream(), y.dtype, part.shape.rows(), width, {part.data, width},
+                   {to, outputs_});
+  }
 }
 
-Tensor Linear::adapt_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows) const {
-  if (!adapted()) return {};
-  Tensor d_narrow = pass.allocate({d_y.shape.rows(), adapter_.b->local[1]}, "adapter gradient");
-  ops::gemm(pass.stream(), d_y, adapter_.b->value, d_narrow);
-  multiply_by_factor(pass, d_narrow, adapter_.factor);
-  ops::gemm(pass.stream(), d_narrow, adapter_.a->value, d_rows, {.accumulate = true});
-  return d_narrow;
+Linear::OfPairs Linear::adapt_back(Pass& pass, const TensorView& d_y,
+                                   const TensorView& d_rows) const {
+  OfPairs all;
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    Tensor& d_narrow = all[i];
+    d_narrow = pass.allocate({d_y.shape.rows(), pair.b->local[1]}, "adapter gradient");
+    ops::gemm(pass.stream(), columns_of(pass, pair, d_y), pair.b->value, d_narrow);
+    multiply_by_factor(pass, d_narrow, adapter_factor_);
+    if (!drops(pass)) {
+      ops::gemm(pass.stream(), d_narrow, pair.a->value, d_rows, {.accumulate = true});
+      continue;
+    }
+    const Tensor d_dropped = pass.allocate({d_rows.shape.rows(), inputs_}, "adapter gradient");
+    ops::gemm(pass.stream(), d_narrow, pair.a->value, d_dropped);
+    ops::add(pass.stream(), d_rows, dropped(pass, pair, d_dropped), d_rows);
+  }
+  return all;
 }
 
 // A x is made again, here where values are at hand: when a postponed gradient runs they may not be.
 void Linear::add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor& d_y,
-                                   const Tensor& d_narrow) {
-  if (!adapted()) return;
-  if (adapter_.a->trainable)
-    pass.weight_gradient({&Linear::factor_gradient, adapter_.a, rows, d_narrow});
-  if (adapter_.b->trainable)
-    pass.weight_gradient({&Linear::factor_gradient, adapter_.b, narrow(pass, rows), d_y});
+                                   const OfPairs& d_narrow) {
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    const Pair& pair = pairs_[i];
+    if (!pair.trains()) continue;
+    const Tensor x = drops(pass) ? dropped(pass, pair, rows) : rows;
+    if (pair.a->trainable)
+      pass.weight_gradient({&Linear::factor_gradient, pair.a, x, d_narrow[i]});
+    if (!pair.b->trainable) continue;
+    const bool all = pair.b->local[0] == outputs_;
+    pass.weight_gradient({&Linear::factor_gradient, pair.b, narrow(pass, pair, x),
+                          all ? d_y : columns_of(pass, pair, d_y)});
+  }
 }
 
 void Linear::factor_gradient(Pass& pass, void* factor, const Tensor& x, const Tensor& d_y) {

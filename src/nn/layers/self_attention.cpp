@@ -19,7 +19,10 @@ Linear::Options qkv_options(const SelfAttention::Options& o) {
   const ShardSpec rows{
       .split_dim = 0,
       .sections = {{q_width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
-  return {.bias = o.qkv_bias, .weight_shard = rows, .bias_shard = rows};
+  return {.bias = o.qkv_bias,
+          .weight_shard = rows,
+          .bias_shard = rows,
+          .adapter = o.lora.of({"q", "k", "v"})};
 }
 
 }  // namespace
@@ -33,7 +36,8 @@ SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
       output_(parameters, name + ".output", options.heads * head_width_, options.width,
               {.bias = options.bias,
                .init_std = options.output_init_std,
-               .weight_shard = {.split_dim = 1}}),
+               .weight_shard = {.split_dim = 1},
+               .adapter = options.lora.of({"o"})}),
       dropout_(name + ".dropout", options.dropout) {
   if (options.head_norm) {
     const ResidualNorm::Options norm{

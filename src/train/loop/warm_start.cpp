@@ -7,6 +7,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/name_patterns.hpp"
+#include "choir/nn/layers/lora.hpp"
 #include "choir/store/open.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
 
@@ -42,6 +43,17 @@ std::string listed(const std::vector<std::string>& lines) {
   return text;
 }
 
+/// Adapters are trained on top of something: of the rest of the model all that is asked for must
+/// be there.
+void require_base(const ModelInstance& instance, const WarmStart& result,
+                  const std::vector<std::string>& lacking) {
+  if (lacking.empty() || !has_adapters(instance.parameters())) return;
+  throw DeckError(
+      fmt::format("checkpoint.init_from: {} does not have what model.lora adapts:{}", result.path,
+                  listed(lacking)),
+      "name a run of the same model; what is to begin anew is named by checkpoint.init_skip");
+}
+
 }  // namespace
 
 std::string WarmStart::to_string() const {
@@ -59,7 +71,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   WarmStart result{.path = checkpoint.path, .taken = {}, .fresh = {}, .unused = {}};
   std::vector<StoredTensor> wanted;
   together(world, [&] {
-    std::vector<std::string> names;
+    std::vector<std::string> names, lacking;
     for (const StoredTensor& tensor : all) names.push_back(name_in_model(tensor.name));
     require_matches("checkpoint.init_take", wish.init_take, names);
     require_matches("checkpoint.init_skip", wish.init_skip, names);
@@ -71,6 +83,9 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
         result.taken.push_back(name);
       } else {
         result.fresh.push_back(name + ": " + why);
+        if (!is_adapter(name) && !why.ends_with("in checkpoint.init_skip") &&
+            !why.ends_with("in checkpoint.init_take"))
+          lacking.push_back(result.fresh.back());
       }
     }
     for (const TensorRecord& record : checkpoint.manifest.tensors) {
@@ -79,6 +94,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
           std::find(result.taken.begin(), result.taken.end(), name) == result.taken.end())
         result.unused.push_back(name);
     }
+    require_base(instance, result, lacking);
     if (wanted.empty())
       throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
                                   checkpoint.path, listed(result.fresh)),

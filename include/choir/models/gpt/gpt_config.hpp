@@ -4,6 +4,7 @@
 
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
+#include "choir/nn/layers/lora.hpp"
 #include "choir/nn/recompute.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/attention.hpp"
@@ -46,6 +47,7 @@ struct GptConfig {
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
+  Lora lora{};                            ///< of every block
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
   /// H D, the width of what attention makes.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "choir/nn/layers/lora.hpp"
 #include "choir/nn/layers/norms.hpp"
 #include "choir/nn/parameter.hpp"
 #include "choir/nn/parameter_set.hpp"
@@ -33,6 +34,7 @@ class FeedForward {
     double factor = 1;  ///< of the output, behind dropout (0.5: half a residual step)
     int tiles = 1;      ///< divides the hidden width of a rank
     Recompute recompute = Recompute::none;
+    Lora lora{};  ///< of gate, where it has one, up and down; in one tile
   };
   /// Registers `name`.input [F or 2F, C] (rows gate | up for swiglu) and `name`.output [C, F]. In
   /// tiles both weights and the bias of the input are in buckets behind the current one.

@@ -4,8 +4,11 @@
 // whole rows of its part of the outputs, a row layer the reverse. Shares are kept for backward and
 // gathered again, whole rows are not. Communication of backward runs beside the other product.
 // For a frozen weight without an adapter neither x is kept, nor the product for its gradient done.
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "choir/nn/parameter_set.hpp"
 #include "choir/nn/pass.hpp"
@@ -19,7 +22,12 @@ class Linear {
   struct Adapter {
     std::int64_t rank = 0;  ///< 0: there is none
     double alpha = 1;
+    double dropout = 0;  ///< on the x that A reads, while training
+    /// Not empty: for each section of the rows of the weight the name of a pair of factors of its
+    /// own, or "" where it has none.
+    std::vector<std::string> sections{};
   };
+  static constexpr std::string_view kFactorA = ".adapter_a", kFactorB = ".adapter_b";
   struct Options {
     bool bias = true;
     double init_std = 0.02;
@@ -27,8 +35,9 @@ class Linear {
     Adapter adapter{};
   };
   /// Registers `name`.weight [outputs, inputs] and `name`.bias [outputs] in the current bucket, and
-  /// the factors `name`.adapter_a [rank, inputs] and `name`.adapter_b [outputs, rank]. Of these one
-  /// is cut as the weight is; the other one every rank has whole, with a part of its gradient.
+  /// the factors `name`.adapter_a [rank, inputs] and `name`.adapter_b [outputs, rank], of a section
+  /// `name`.SECTION.adapter_a and so on. Of these one is cut as the weight is; the other one every
+  /// rank has whole, with a part of its gradient.
   Linear(ParameterSet& parameters, const std::string& name, std::int64_t inputs,
          std::int64_t outputs, const Options& options);
   /// Shares the weight of another module (tied head); no bias.
@@ -74,20 +83,37 @@ class Linear {
   TensorView bias(const Pass& pass) const;
   static void weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y);
   static void factor_gradient(Pass& pass, void* factor, const Tensor& x, const Tensor& d_y);
-  bool adapted() const { return adapter_.a != nullptr; }
-  /// alpha / rank A x, [N, rank]: on a rank of a row layer terms of it.
-  Tensor narrow(Pass& pass, const TensorView& rows) const;
+  /// The factors of the rows of the weight from `first` on.
+  struct Pair {
+    Parameter *a = nullptr, *b = nullptr;
+    std::int64_t first = 0;  ///< of this rank
+    std::string dropout;     ///< its random stream
+    bool trains() const { return a->trainable || b->trainable; }
+  };
+  static constexpr std::size_t kMostPairs = 3;
+  using OfPairs = std::array<Tensor, kMostPairs>;
+  void add_adapter(ParameterSet& parameters, const std::string& name, const Options& options);
+  bool adapted() const { return !pairs_.empty(); }
+  bool drops(const Pass& pass) const { return pass.training() && adapter_dropout_ > 0; }
+  /// What of y, or of its gradient, is of this pair: itself, or a copy.
+  Tensor columns_of(Pass& pass, const Pair& pair, const TensorView& y) const;
+  /// What A reads of whole rows; the same map back.
+  Tensor dropped(Pass& pass, const Pair& pair, const TensorView& rows) const;
+  /// alpha / rank A x, [N, rank], of x after dropout: on a rank of a row layer terms of it.
+  Tensor narrow(Pass& pass, const Pair& pair, const TensorView& rows) const;
   /// y += B narrow(rows)
   void adapt(Pass& pass, const TensorView& rows, const TensorView& y) const;
-  /// d_rows += A^T of what is returned: the gradient of A x, [N, rank], on a rank of a column layer
-  /// terms of it. Empty without an adapter.
-  Tensor adapt_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows) const;
+  /// d_rows += A^T of what is returned: the gradients of A x, [N, rank], on a rank of a column
+  /// layer terms of them.
+  OfPairs adapt_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows) const;
   void add_adapter_gradients(Pass& pass, const Tensor& rows, const Tensor& d_y,
-                             const Tensor& d_narrow);
+                             const OfPairs& d_narrow);
   bool trains_bias() const { return bias_ != nullptr && bias_->trainable; }
   bool trains() const { return weight_->trainable || trains_bias(); }
   bool trains_adapter() const {
-    return adapted() && (adapter_.a->trainable || adapter_.b->trainable);
+    for (const Pair& pair : pairs_)
+      if (pair.trains()) return true;
+    return false;
   }
   /// The gradient of a frozen weight, which nobody wants, is what x would be kept for.
   bool needs_input() const { return weight_->trainable || trains_adapter(); }
@@ -97,10 +123,9 @@ class Linear {
   Parameter* bias_ = nullptr;
   int bucket_ = -1;
   std::int64_t inputs_, outputs_;  ///< of this rank
-  struct {
-    Parameter *a = nullptr, *b = nullptr;
-    double factor = 1;
-  } adapter_;
+  std::vector<Pair> pairs_;  ///< in the order of their rows
+  double adapter_factor_ = 1, adapter_dropout_ = 0;
+  std::int64_t first_input_ = 0;  ///< of this rank, among all
 };
 
 }  // namespace choir

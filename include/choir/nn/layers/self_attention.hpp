@@ -8,6 +8,7 @@
 #include "choir/nn/axes/context_axis.hpp"
 #include "choir/nn/layers/dropout.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "choir/nn/layers/lora.hpp"
 #include "choir/nn/layers/norms.hpp"
 #include "choir/ops/attention.hpp"
 
@@ -29,6 +30,7 @@ class SelfAttention {
     double dropout = 0;  ///< on the output; attention weights are never dropped
     double output_init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
+    Lora lora{};  ///< of q, k, v and o
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm
   /// and `name`.key_norm [D] in the current bucket.

@@ -15,6 +15,7 @@
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
 #include "src/models/gpt/foreign/part_io.hpp"
+#include "src/models/gpt/foreign/peft.hpp"
 
 namespace choir {
 namespace {
@@ -43,10 +44,12 @@ class Export {
 
   ExportReport run() {
     together(world_, [&] { prepare(); });
+    if (request_.merge) merged_ = std::make_unique<AdapterSum>(checkpoint_, config_, world_);
     together(world_, [&] {
       if (world_.rank() == 0) lay_out();
     });
-    for (const Parameter* p : parameters_.all()) write(*p);
+    for (const Parameter* p : parameters_.all())
+      if (!factors_.empty() == is_adapter(p->name)) write(*p);
     together(world_, [&] { writer_->sync(); });
     std::int64_t written = writer_->written();
     world_.all_reduce(&written, 1, DType::i64, ReduceOp::sum);
@@ -63,7 +66,7 @@ class Export {
   }
 
  private:
-  bool is_folder() const { return request_.format == "hf" || request_.format == "nanogpt"; }
+  bool is_folder() const { return request_.format != "gguf" && request_.format != "llmc"; }
 
   void prepare() {
     type_ = std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -71,8 +74,10 @@ class Export {
     CHOIR_CHECK(type_ != std::end(kTypes), "type {}", request_.type);
     there_ = config_;
     choose_dialect();
+    check_adapters();
     parameters_ = described_parameters(there_);
     parts_ = tensor_parts(there_, parameters_, dialect_);
+    if (request_.format == "peft") take_factors();
     if (!repeats_head(dialect_))
       std::erase_if(parts_, [](const TensorPart& part) { return part.repeated; });
     std::error_code ignored;
@@ -82,6 +87,40 @@ class Export {
       throw DeckError(fmt::format("'{}' is there already", request_.out),
                       "name another place with --out");
     make_writer();
+  }
+
+  void check_adapters() {
+    const bool adapted = config_.lora.rank > 0, alone = request_.format == "peft";
+    if (adapted && !alone && !request_.merge)
+      throw DeckError(fmt::format("--format {} has no adapters, but the model has: model.lora.rank "
+                                  "= {}",
+                                  request_.format, config_.lora.rank),
+                      "--merge adds them to the weights; --format peft writes them alone");
+    if (!adapted && (alone || request_.merge))
+      throw DeckError(fmt::format("{} is for models with adapters, and this one has none",
+                                  alone ? "--format peft" : "--merge"),
+                      "leave it out, or name a run with model.lora.rank");
+    if (alone && request_.merge)
+      throw DeckError("--merge leaves no adapter that --format peft could write",
+                      "leave out --merge, or choose --format hf");
+    if (request_.merge) there_.lora = {};
+  }
+
+  /// The factors are what is written.
+  void take_factors() {
+    factors_ = factor_parts(there_, parameters_, dialect_);
+    parts_.clear();
+    std::unordered_set<std::string> seen;
+    for (const FactorPart& factor : factors_) {
+      if (!seen.insert(factor.name).second)
+        throw DeckError("PEFT adapts q, k and v of GPT-2 together (c_attn), and this model apart",
+                        "--format hf --merge writes a model with the adapters in it");
+      parts_.push_back({.own = factor.own,
+                        .rows = factor.shape[0],
+                        .columns = factor.shape[1],
+                        .name = factor.name,
+                        .shape = factor.shape});
+    }
   }
 
   /// Refuses what the format does not have.
@@ -94,7 +133,7 @@ class Export {
     if (!fits)
       throw DeckError(fmt::format("--type {} is none of --format {}", request_.type, format),
                       "f32 and bf16 are types of all formats; q8_0 is one of gguf");
-    if (format == "hf") {
+    if (format == "hf" || format == "peft") {
       dialect_ = hf_dialect_of(config_);
     } else if (format == "gguf") {
       dialect_ = gguf_dialect_of(config_);
@@ -107,7 +146,8 @@ class Export {
     }
     // A bias that is zero computes the same as none.
     if (there_.bias) there_.qkv_bias = Biases::as_bias;
-    if (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 || dialect_ == Dialect::llmc)
+    if (format != "peft" && (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 ||
+                             dialect_ == Dialect::llmc))
       there_.bias = true, there_.qkv_bias = there_.norm_bias = Biases::as_bias;
   }
 
@@ -133,7 +173,10 @@ class Export {
     else
       writer_ = std::make_unique<SafetensorsWriter>(
           request_.out, std::move(entries),
-          SafetensorsOptions{.shard_bytes = request_.shard_bytes});
+          SafetensorsOptions{
+              .shard_bytes = request_.shard_bytes,
+              .stem = request_.format == "peft" ? "adapter_model" : "model",
+          });
   }
 
   GgufMetadata metadata() const {
@@ -184,6 +227,7 @@ class Export {
                           .pieces = {{slab.first * columns, slab.rows * columns, slab.data}}}},
                         world_, "nothing else");
       together(world_, [&] {
+        if (merged_) merged_->add_to(parameter.name, slab);
         for (const TensorPart& part : parts_)
           if (part.own == parameter.name) write_part(*writer_, part, slab);
       });
@@ -206,7 +250,9 @@ class Export {
     const auto add = [&](const std::string& name, const std::string& text) {
       write_text_file((out / name).string(), text);
     };
-    if (dialect_ == Dialect::nanogpt) {
+    if (request_.format == "peft") {
+      add(kAdapterConfig, peft_config(config_.lora, factors_, dialect_));
+    } else if (dialect_ == Dialect::nanogpt) {
       add(kModelArgs, nanogpt_model_args(there_));
     } else {
       const std::string tokens = kept_text("config.json");
@@ -214,7 +260,7 @@ class Export {
       const std::string generation = kept_text("generation_config.json");
       add("generation_config.json", generation.empty() ? hf_generation_config(tokens) : generation);
     }
-    copy_tokenizer(out);
+    if (request_.format != "peft") copy_tokenizer(out);
     for (const auto& entry : fs::directory_iterator(out))
       report_.files.push_back(entry.path().string());
     std::sort(report_.files.begin(), report_.files.end());
@@ -245,6 +291,8 @@ class Export {
   Dialect dialect_ = Dialect::hf_llama;
   ParameterSet parameters_;
   std::vector<TensorPart> parts_;
+  std::vector<FactorPart> factors_;  ///< of --format peft
+  std::unique_ptr<AdapterSum> merged_;
   std::unique_ptr<TensorWriter> writer_;
   std::vector<std::byte> memory_;
   ExportReport report_;

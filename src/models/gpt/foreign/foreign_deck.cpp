@@ -70,6 +70,12 @@ std::string foreign_deck(const GptConfig& c, const std::string& run_directory) {
   model["position"] = kPositions[static_cast<std::size_t>(c.position)];
   if (c.position == Position::rope) add_rope(model, c);
   add_attention(model, c);
+  if (c.lora.rank > 0)
+    model["lora"] = {{"rank", c.lora.rank},
+                     {"alpha", c.lora.alpha},
+                     {"dropout", c.lora.dropout},
+                     {"rank_stabilised", c.lora.rank_stabilised},
+                     {"targets", c.lora.targets}};
   deck["data"]["train"] = {"YOUR-TOKENS"};
   deck["train"]["micro_batch_size"] = 1;
   deck["train"]["grad_accum"] = 1;

@@ -22,6 +22,7 @@
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
 #include "src/models/gpt/foreign/part_io.hpp"
+#include "src/models/gpt/foreign/peft.hpp"
 
 namespace choir {
 namespace {
@@ -111,6 +112,10 @@ class Import {
  private:
   void prepare() {
     file_ = open_foreign(request_.path, request_.allow_unused);
+    if (!request_.adapter.empty()) {
+      adapter_ = open_peft(request_.adapter, request_.allow_unused);
+      file_.model.config.lora = adapter_.lora;
+    }
     deck_ = parse_deck(foreign_deck(file_.model.config, request_.out), request_.out + "/deck.json",
                        request_.overrides);
     config_ = model_of(deck_).as<GptConfig>();
@@ -119,6 +124,10 @@ class Import {
     parts_ = tensor_parts(config_, parameters_, file_.model.dialect);
     fit_ = std::make_unique<Fit>(*file_.weights, parts_, file_.model.dialect);
     fit_->require(file_.weights->path(), request_);
+    if (adapter_.weights) {
+      factors_ = factor_parts(config_, parameters_, file_.model.dialect);
+      require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
+    }
     if (world_.rank() != 0) return;
     std::error_code ignored;
     if (fs::exists(request_.out, ignored) && !fs::is_empty(request_.out, ignored))
@@ -134,6 +143,10 @@ class Import {
       const std::int64_t columns = columns_of(p->shape);
       values_.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
       const RowSlab slab{share.first, share.rows, values_.back().data(), dtype};
+      if (is_adapter(p->name)) {
+        read_factor(*p, slab, columns);
+        continue;
+      }
       for (const TensorPart& part : parts_) {
         if (part.own != p->name || part.repeated || fit_->file_name(part) != nullptr) continue;
         initialise(*p, static_cast<std::uint64_t>(deck_.run.seed),
@@ -143,6 +156,20 @@ class Import {
       for (const TensorPart& part : parts_)
         if (part.own == p->name) read_into(part, slab, columns);
     }
+  }
+
+  /// From the adapter, or as fresh ones are.
+  void read_factor(const Parameter& p, const RowSlab& slab, std::int64_t columns) {
+    for (const FactorPart& part : factors_) {
+      if (part.own != p.name) continue;
+      const TensorEntry* entry = adapter_.find(part);
+      if (entry == nullptr) break;
+      adapter_.weights->read(entry->name, part.first + slab.first * columns, slab.rows * columns,
+                             slab.data, slab.dtype);
+      return;
+    }
+    initialise(p, static_cast<std::uint64_t>(deck_.run.seed),
+               {slab.data, slab.dtype, {slab.rows, columns}}, slab.first * columns);
   }
 
   void read_into(const TensorPart& part, const RowSlab& slab, std::int64_t columns) {
@@ -281,6 +308,8 @@ class Import {
   ParameterSet parameters_;
   std::vector<TensorPart> parts_;
   std::unique_ptr<Fit> fit_;
+  PeftAdapter adapter_;
+  std::vector<FactorPart> factors_;
   std::vector<std::vector<std::byte>> values_;
   std::vector<std::byte> zeros_;
   Progress progress_;

@@ -233,6 +233,7 @@ std::vector<TensorPart> tensor_parts(const GptConfig& config, const ParameterSet
   const Table& table = table_of(dialect);
   std::vector<TensorPart> parts;
   for (const Parameter* parameter : parameters.all()) {
+    if (is_adapter(parameter->name)) continue;
     const OwnName name(parameter->name);
     const auto row = std::find_if(table.rows.begin(), table.rows.end(),
                                   [&](const Row& one) { return one.own == name.stem; });

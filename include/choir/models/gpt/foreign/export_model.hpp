@@ -12,8 +12,9 @@
 namespace choir {
 
 struct ExportRequest {
-  std::string format;        ///< hf | gguf | nanogpt | llmc
-  std::string out;           ///< a folder for hf and nanogpt, else a file; not there yet
+  std::string format;        ///< hf | gguf | nanogpt | llmc | peft
+  std::string out;           ///< a folder for hf, nanogpt and peft, else a file; not there yet
+  bool merge = false;        ///< adapters are added to the weights that they are beside
   std::string type = "f32";  ///< f64 | f32 | f16 | bf16 | q8_0
   std::int64_t shard_bytes = 5'000'000'000;
   std::string name;              ///< of the model, in GGUF

@@ -11,6 +11,7 @@ namespace choir {
 
 struct ImportRequest {
   std::string path;                    ///< file or folder
+  std::string adapter;                 ///< "", or the folder of an adapter of PEFT for it
   std::string out;                     ///< the run directory; it may not hold a run yet
   std::vector<std::string> overrides;  ///< of the deck
   /// Tensors that the file lacks begin as in a fresh model.

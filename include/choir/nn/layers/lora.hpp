@@ -1,0 +1,37 @@
+#pragma once
+// Low-rank adaptation (Hu et al. 2021) of the linear layers of transformer blocks: what a model is
+// told of it, and what follows for each layer.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "choir/nn/layers/linear.hpp"
+#include "choir/nn/parameter_set.hpp"
+
+namespace choir {
+
+/// The parts of a block that can be adapted, in the order of a block; what a block does not have
+/// (gate without a gated activation) is adapted in none.
+inline constexpr std::string_view kLoraTargets[] = {"q", "k", "v", "o", "gate", "up", "down"};
+
+struct Lora {
+  std::int64_t rank = 0;  ///< 0: no adapters
+  double alpha = 16;      ///< B A counts for alpha / rank of itself
+  double dropout = 0;     ///< on what A reads, in [0, 1)
+  /// The factor is alpha / sqrt(rank) (Kalajdzievski 2023).
+  bool rank_stabilised = false;
+  std::vector<std::string> targets{"all"};  ///< of kLoraTargets, or "all"
+
+  bool adapts(std::string_view target) const;
+  /// What B A is multiplied with.
+  double factor() const;
+  /// Of a layer whose weight is these parts side by side, in their order: a pair of factors for
+  /// each of them that is a target.
+  Linear::Adapter of(const std::vector<std::string>& parts) const;
+};
+
+/// Whether this is the name of a factor of an adapter.
+bool is_adapter(std::string_view name);
+bool has_adapters(const ParameterSet& parameters);
+
+}  // namespace choir
