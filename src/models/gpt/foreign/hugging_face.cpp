@@ -213,14 +213,15 @@ std::string_view llama_type(const GptConfig& c) {
   }
   if (bare) {
     if (qkv_alone) return refuse("model.rope_skip_interval and biases of q, k and v alone");
-    return c.window > 0 ? refuse("model.rope_skip_interval and model.window") : "smollm3";
+    return c.window > 0 ? refuse("model.rope_skip_interval and model.attention_window") : "smollm3";
   }
   if (qkv_alone) return "qwen2";
   if (c.window == 0) return "llama";
-  if (c.bias) return refuse("model.window and model.bias");
+  if (c.bias) return refuse("model.attention_window and model.bias");
   if (c.window_first_layer > 0 || c.window_skip_interval > 0)
     return refuse(
-        "model.window in some layers, and neither model.qk_norm nor biases of q, k and v");
+        "model.attention_window in some layers, and neither model.qk_norm nor biases of q, k and "
+        "v");
   return "mistral";
 }
 
