@@ -122,16 +122,18 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
 void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
   if (gpt.window > 0) {
     if (gpt.attention == ops::AttentionImplementation::cudnn && gpt.window < gpt.block_size)
-      problems.push_back({{"model.attention", "model.window"},
-                          fmt::format("model.attention = \"cudnn\" has no model.window = {}; "
-                                      "legal: \"auto\" or \"own\"",
-                                      gpt.window)});
+      problems.push_back(
+          {{"model.attention", "model.attention_window"},
+           fmt::format("model.attention = \"cudnn\" has no model.attention_window = {}; "
+                       "legal: \"auto\" or \"own\"",
+                       gpt.window)});
     return;
   }
   if (gpt.window_first_layer > 0 || gpt.window_skip_interval > 0)
-    problems.push_back({{"model.window_first_layer", "model.window_skip_interval", "model.window"},
-                        "model.window_first_layer and model.window_skip_interval say which layers "
-                        "have a window, but model.window is 0"});
+    problems.push_back(
+        {{"model.window_first_layer", "model.window_skip_interval", "model.attention_window"},
+         "model.window_first_layer and model.window_skip_interval say which layers "
+         "have a window, but model.attention_window is 0"});
 }
 
 /// What of model.lora does not go with the rest of the model.
@@ -410,7 +412,7 @@ void add_model_keys(Table& table) {
       .at_most(kMostLayers);
   gpt.add("qk_norm", &GptConfig::qk_norm, "",
           "RMSNorm of every head of queries and keys before positions (Qwen3).");
-  gpt.add("window", &GptConfig::window, "tokens",
+  gpt.add("attention_window", &GptConfig::window, "tokens",
           "Sliding window: the last so many positions a query sees, its own among them. 0: all.")
       .at_least(0)
       .at_most(kMostTokens);

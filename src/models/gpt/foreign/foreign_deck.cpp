@@ -41,7 +41,7 @@ void add_attention(nlohmann::ordered_json& model, const GptConfig& c) {
     if (value != Biases::as_bias) model[key] = kBiases[static_cast<std::size_t>(value)];
   if (c.qk_norm) model["qk_norm"] = true;
   if (c.window == 0) return;
-  model["window"] = c.window;
+  model["attention_window"] = c.window;
   if (c.window_first_layer > 0) model["window_first_layer"] = c.window_first_layer;
   if (c.window_skip_interval > 0) model["window_skip_interval"] = c.window_skip_interval;
 }

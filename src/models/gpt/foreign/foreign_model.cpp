@@ -117,7 +117,7 @@ std::vector<std::string> against_plain_gpt2(const GptConfig& c) {
   if (!c.tied) problems.emplace_back("model.tied is false");
   if (c.attention_width() != c.n_embd) problems.emplace_back("heads have a width of their own");
   if (c.qk_norm) problems.emplace_back("model.qk_norm is true");
-  if (c.window > 0) problems.emplace_back("model.window is not 0");
+  if (c.window > 0) problems.emplace_back("model.attention_window is not 0");
   if (c.norm_eps != 1e-5) problems.emplace_back("model.norm_eps is not 1e-5");
   return problems;
 }

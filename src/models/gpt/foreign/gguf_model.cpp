@@ -151,7 +151,7 @@ std::string architecture_of(const GptConfig& c) {
   if (c.window > 0)
     throw DeckError(
         "llama.cpp has no window in these models, and would see more than "
-        "model.window",
+        "model.attention_window",
         "export --format hf has");
   if (c.rope_scaling.kind == Kind::llama3 || c.rope_scaling.kind == Kind::yarn)
     throw DeckError("model.rope_scaling other than \"linear\" is not written for llama.cpp",
