@@ -12,6 +12,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/store.hpp"
@@ -120,10 +121,24 @@ class Import {
     fit_ = std::make_unique<Fit>(*file_.weights, parts_, file_.model.dialect);
     fit_->require(file_.weights->path(), request_);
     if (world_.rank() != 0) return;
+    read_tokenizer();
     std::error_code ignored;
     if (fs::exists(request_.out, ignored) && !fs::is_empty(request_.out, ignored))
       throw DeckError(fmt::format("'{}' is not empty", request_.out),
                       "name a new folder with --out");
+  }
+
+  /// Of what cannot be used here the file is kept all the same.
+  void read_tokenizer() {
+    const fs::path path = fs::path(file_.folder) / "tokenizer.json";
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return;
+    try {
+      const Vocabulary vocabulary = Vocabulary::load(path.string());
+      if (vocabulary.size() <= config_.vocab_size) vocabulary_ = vocabulary.to_json();
+    } catch (const DataError& error) {
+      kept_.push_back(fmt::format("(text cannot be generated: {})", error.what()));
+    }
   }
 
   /// This rank's rows of every parameter.
@@ -218,7 +233,7 @@ class Import {
   void save() {
     CheckpointStore store((fs::path(request_.out) / "checkpoints").string(), world_);
     const TrainMeta meta{.deck = resolved_json(deck_),
-                         .vocabulary = "",
+                         .vocabulary = vocabulary_,
                          .vocab_size = config_.vocab_size,
                          .data = "",
                          .provenance = build_provenance()};
@@ -287,6 +302,7 @@ class Import {
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;
+  std::string vocabulary_;  ///< the tokenizer.json beside the weights, or nothing
 };
 
 }  // namespace
