@@ -29,8 +29,36 @@ void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction& action
 struct TextRequest {
   Arguments paths;
   std::string out, tokenizer = "char";
+  std::int64_t vocab_size = 0;
   PrepareOptions options;
 };
+
+void refuse_vocab_size(const TextRequest& request) {
+  if (request.vocab_size != 0)
+    throw DeckError(fmt::format("--vocab-size with --tokenizer {}", request.tokenizer),
+                    "it is the size of a bpe that is made of the text");
+}
+
+/// With the tokens of a file, or of a byte-pair encoding that all ranks make together.
+int prepare_pieces(MpiSession& session, const TextRequest& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  std::optional<Vocabulary> vocabulary;
+  if (request.tokenizer == "bpe") {
+    vocabulary = train_text_bpe(mesh->world(), request.paths, request.vocab_size);
+  } else {
+    together(mesh->world(), [&] {
+      refuse_vocab_size(request);
+      vocabulary = Vocabulary::load(request.tokenizer);
+    });
+  }
+  together(mesh->world(), [&] {
+    if (session.rank() != 0) return;
+    PrepareOptions options = request.options;
+    options.vocabulary = &*vocabulary;
+    fmt::print("{}\n", prepare_text(request.paths, request.out, options).to_string());
+  });
+  return 0;
+}
 
 void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TextRequest>();
@@ -38,13 +66,21 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("paths", request->paths, "files, or folders (read recursively, sorted)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
-  app.add_option("--tokenizer", request->tokenizer, "char or byte");
+  app.add_option("--tokenizer", request->tokenizer,
+                 "char, byte, bpe (made of the text), or a tokenizer.json");
+  app.add_option("--vocab-size", request->vocab_size, "of bpe: how many tokens")
+      .within(257, 1 << 24);
   app.add_option("--train-fraction", request->options.train_fraction, "the rest validates")
       .within(0.0, 1.0);
   app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens in one file");
   choose(app, chosen, [request] {
+    const std::string& tokenizer = request->tokenizer;
+    if (tokenizer == "bpe" || tokenizer.find('.') != std::string::npos ||
+        tokenizer.find('/') != std::string::npos)
+      return with_mpi([&](MpiSession& session) { return prepare_pieces(session, *request); });
     return without_mpi([&] {
-      request->options.tokenizer = vocabulary_kind_of(request->tokenizer);
+      refuse_vocab_size(*request);
+      request->options.tokenizer = vocabulary_kind_of(tokenizer);
       fmt::print("{}\n", prepare_text(request->paths, request->out, request->options).to_string());
       return 0;
     });

@@ -2,9 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/key_reader.hpp"
 
@@ -237,6 +241,72 @@ GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
   return tokenizer;
 }
 
+namespace {
+
+/// By what name llama.cpp knows how text is cut.
+std::string pre_tokenizer_name(const nlohmann::json& file) {
+  std::vector<nlohmann::json> steps{file.value("pre_tokenizer", nlohmann::json())};
+  if (steps[0].is_object() && steps[0].contains("pretokenizers"))
+    steps = steps[0]["pretokenizers"].get<std::vector<nlohmann::json>>();
+  bool digits = false;
+  std::string expression;
+  for (const auto& step : steps) {
+    const std::string type = step.is_object() ? step.value("type", "") : "";
+    if (type == "Digits") digits = step.value("individual_digits", false);
+    if (type == "ByteLevel" && step.value("use_regex", true))
+      expression = expression_of(Splitter::gpt2);
+    if (type == "Split" && step.contains("pattern") && step["pattern"].contains("Regex"))
+      expression = step["pattern"]["Regex"].get<std::string>();
+  }
+  const auto splitter = splitter_of_expression(expression);
+  if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
+  if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
+  if (splitter == Splitter::qwen2 && !digits) return "qwen2";
+  throw DeckError("llama.cpp has no name for how this tokenizer cuts text",
+                  "--format hf keeps its tokenizer.json");
+}
+
+GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_size) {
+  constexpr std::int32_t kControl = 3, kUserDefined = 4;
+  const nlohmann::json file = json_unless_broken(vocabulary.to_json());
+  const auto& model = file["model"];
+  const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(vocab_size, vocabulary.size()));
+  std::vector<std::string> tokens(rows), merges;
+  std::vector<std::int32_t> types(rows, kUnused);
+  for (std::size_t id = 0; id < rows; ++id) tokens[id] = fmt::format("[PAD{}]", id);
+  const auto put = [&](std::size_t id, const std::string& token, std::int32_t type) {
+    tokens.at(id) = token;
+    types.at(id) = type;
+  };
+  for (const auto& [token, id] : model["vocab"].items()) put(id.get<std::size_t>(), token, kNormal);
+  if (file.contains("added_tokens"))
+    for (const auto& added : file["added_tokens"])
+      put(added["id"].get<std::size_t>(), added["content"].get<std::string>(),
+          added.value("special", false) ? kControl : kUserDefined);
+  for (const auto& merge : model["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  if (merges.empty())
+    throw DeckError("llama.cpp reads no tokenizer without merges",
+                    "--format hf keeps its tokenizer.json");
+  GgufMetadata m;
+  m.add("tokenizer.ggml.model", std::string("gpt2"));
+  m.add("tokenizer.ggml.pre", pre_tokenizer_name(file));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
+  const auto start = vocabulary.text_start();
+  if (!start.empty())
+    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
+  if (const auto end = vocabulary.end_of_text())
+    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
+  m.add("tokenizer.ggml.add_bos_token", !start.empty());
+  return m;
+}
+
+}  // namespace
+
 GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab_size) {
   GgufMetadata m;
   if (json.empty()) {
@@ -244,6 +314,7 @@ GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab
     return m;
   }
   const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
+  if (vocabulary.kind() == VocabularyKind::bpe) return tokenizer_of_bpe(vocabulary, vocab_size);
   const bool bytes = vocabulary.kind() == VocabularyKind::byte;
   std::vector<std::string> tokens;
   std::vector<std::int32_t> types;
