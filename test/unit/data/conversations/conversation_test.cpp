@@ -27,15 +27,16 @@ class Conversations : public ::testing::Test {
 };
 
 TEST_F(Conversations, AreReadInEveryForm) {
-  const auto list = read(
-      R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":[{"type":"text","text":"a"}]}]})"
-      "\n"
-      R"({"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"
-      "\n\n"
-      R"({"prompt":"q","completion":"a"})"
-      "\n"
-      R"({"instruction":"q","input":"","output":"a"})"
-      "\n");
+  const auto list =
+      read(R"({"messages":[{"role":"user","content":"q"},)"
+           R"({"role":"assistant","content":[{"type":"text","text":"a"}]}]})"
+           "\n"
+           R"({"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"
+           "\n\n"
+           R"({"prompt":"q","completion":"a"})"
+           "\n"
+           R"({"instruction":"q","input":"","output":"a"})"
+           "\n");
   ASSERT_EQ(list.conversations.size(), 4u);
   const std::vector<Turn> expected{{.role = "user", .text = "q"},
                                    {.role = "assistant", .text = "a"}};
