@@ -161,7 +161,15 @@ class Checks {
   void data() {
     const DataSection& data = deck_.data;
     const bool synthetic = data.format == "synthetic";
-    if (!synthetic && data.train.empty())
+    const bool mixed = !gpt_settings(deck_).input_cfg.empty();
+    if (mixed && !data.train.empty())
+      add({"data.train", "data.input_cfg"},
+          "data.train and data.input_cfg both say what to train on; remove one");
+    if (synthetic && (mixed || !gpt_settings(deck_).validation.empty()))
+      add({"data.input_cfg", "data.validation", "data.format"},
+          "data.format = \"synthetic\" reads nothing, but data.input_cfg or data.validation name "
+          "conversations; remove one");
+    if (!synthetic && data.train.empty() && !mixed)
       add({"data.train"},
           "data.train is not given: name files or folders, or set data.format = "
           "\"synthetic\" for random tokens");
@@ -479,6 +487,14 @@ void add_run_keys(Table& table) {
            "Part at the end of a text that is kept for validation when it is prepared.")
       .at_least(0)
       .below(1);
+  data.add("input_cfg", &GptSettings::input_cfg, "",
+           "Conversations, instead of data.train: a JSON list of folders and groups with weights, "
+           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
+      .when_resumed(OnResume::same_contents);
+  data.add("validation", &GptSettings::validation, "",
+           "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
+           "of data.val, which are called as their folders.")
+      .when_resumed(OnResume::same_contents);
   auto train = table.section("train", &GptSettings::model);
   train
       .add("label_smoothing", &GptConfig::label_smoothing, "",
