@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kElementwiseThreads) dropout_kernel(DropoutArg
     for (int i = 0; i < kGroup; i += 4) {
       const PhiloxBlock words = philox(
           a.key,
-          {a.first_group + static_cast<std::uint32_t>((column + i) / 4), a.first_position + a.tokens.remainder(row),
+          {a.first_group + static_cast<std::uint32_t>((column + i) / 4),
+           a.first_position + a.tokens.remainder(row),
            static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)});
 #pragma unroll
       for (std::size_t k = 0; k < 4; ++k)

@@ -39,8 +39,8 @@ struct TensorPart {
 /// The parameters as one rank would hold them; they have no memory.
 ParameterSet described_parameters(const GptConfig& config);
 
-/// Of every parameter but those of adapters, in the order of the model. The model must be one that the dialect has names
-/// for.
+/// Of every parameter but those of adapters, in the order of the model. The model must be one that
+/// the dialect has names for.
 std::vector<TensorPart> tensor_parts(const GptConfig& config, const ParameterSet& parameters,
                                      Dialect dialect);
 
