@@ -24,9 +24,9 @@ cat >deck.json <<'D'
 { "model": {"n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 16},
   "data": {"input_cfg": "[{\"folder\": \"chat/train\", \"weight\": 2}, {\"folder\": \"chat/val\", \"weight\": 1}]",
            "validation": {"seen": "chat/train", "held": "chat/val"}},
-  "train": {"precision": "fp64", "global_batch_size": 4, "micro_batch_size": 1, "max_steps": 30},
+  "train": {"precision": "fp64", "global_batch_size": 4, "micro_batch_size": 1, "max_steps": 12},
   "optimizer": {"learning_rate": 0.01, "warmup_steps": 2},
-  "eval": {"interval": 10, "sample_tokens": 8}, "checkpoint": {"interval": 20}, "log": {"interval": 10} }
+  "eval": {"interval": 4, "sample_tokens": 8}, "checkpoint": {"interval": 8}, "log": {"interval": 10} }
 D
 # Within 1e-12, name by name.
 same_numbers() {
@@ -40,9 +40,9 @@ for ranks in 4; do
   run $ranks train deck.json run.dir=ranks_$ranks
   check "the same losses on $ranks ranks" same_numbers "$(losses one)" "$(losses ranks_$ranks)"
 done
-run 2 train deck.json run.dir=cut train.max_steps=20 optimizer.decay_steps=30
-run 1 train deck.json run.dir=cut train.max_steps=30 optimizer.decay_steps=30
-expect "a run that goes on" 0 "step=30"
+run 2 train deck.json run.dir=cut train.max_steps=8 optimizer.decay_steps=12
+run 1 train deck.json run.dir=cut train.max_steps=12 optimizer.decay_steps=12
+expect "a run that goes on" 0 "step=12"
 check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)"
 run 2 eval one
 expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="

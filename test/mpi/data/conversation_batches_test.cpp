@@ -94,7 +94,9 @@ class ConversationBatchesTest : public testing::Test {
         const std::uint16_t* pcm = audio + clip * batch.audio.shape[1];
         for (const std::int64_t s : {std::int64_t{0}, samples - 1})
           EXPECT_EQ(static_cast<std::int16_t>(pcm[s]), speech_.sample(i + c, s));
-        if (samples < batch.audio.shape[1]) EXPECT_EQ(pcm[samples], 0);
+        if (samples < batch.audio.shape[1]) {
+          EXPECT_EQ(pcm[samples], 0);
+        }
       }
       expected.push_back(static_cast<std::int32_t>(i));
       const auto row = static_cast<std::int64_t>(b) * batch.tokens;
