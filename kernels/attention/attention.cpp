@@ -30,6 +30,9 @@ void check(const Stream& stream, const AttentionProblem& p) {
   CHOIR_CHECK(p.queries > 0 && p.keys > 0 && (!p.causal || p.keys >= p.queries),
               "{} queries over {} keys", p.queries, p.keys);
   CHOIR_CHECK(p.scale > 0, "attention scale {}", p.scale);
+  CHOIR_CHECK(p.window >= 0 && (p.window == 0 || (p.causal && !p.biased)),
+              "a window of {} keys, {}causal, {} a bias", p.window, p.causal ? "" : "not ",
+              p.biased ? "with" : "without");
 }
 
 void check(const AttentionProblem& p, const AttentionBias& bias) {
@@ -120,10 +123,16 @@ std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
   return bytes;
 }
 
-/// Pairs a causal mask lets through; lengths are device data and not looked at.
+/// Pairs a causal mask and a window let through; lengths are device data and not looked at.
 double visible_pairs(const AttentionProblem& p) {
   const auto tq = static_cast<double>(p.queries), tk = static_cast<double>(p.keys);
-  const double pairs = p.causal ? tq * (tk - tq) + tq * (tq + 1) / 2 : tq * tk;
+  double pairs = p.causal ? tq * (tk - tq) + tq * (tq + 1) / 2 : tq * tk;
+  if (p.windowed()) {
+    // A query that would see n > W keys loses n - W of them; the last ones, with n up to Tk, do.
+    const double most = tk - static_cast<double>(p.window);
+    const double least = std::max(0.0, most - tq);
+    pairs -= (most * (most + 1) - least * (least + 1)) / 2;
+  }
   return pairs * static_cast<double>(p.batch) * static_cast<double>(p.heads);
 }
 

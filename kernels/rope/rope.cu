@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/rope/rope.hpp"
 #include "kernels/cuda/types.cuh"
+#include "kernels/rope/rope.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -47,10 +47,11 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
 
 // On the host and copied: made once per run, and the same bits as on the CPU. The copy is waited
 // for, so that this is no part of a step.
-void rope_table(const Stream& stream, double theta, const TensorView& table) {
+void rope_table(const Stream& stream, double theta, const ops::RopeScaling& scaling,
+                const TensorView& table) {
   with_element(table.dtype, [&](auto) {
     std::vector<float> host(static_cast<std::size_t>(table.count()));
-    cpu::rope_table(theta, {host.data(), DType::f32, table.shape});
+    cpu::rope_table(theta, scaling, {host.data(), DType::f32, table.shape});
     stream.copy_from_host(table.data, host.data(), table.bytes());
     stream.synchronize();
   });

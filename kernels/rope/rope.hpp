@@ -8,14 +8,15 @@
 namespace choir {
 
 namespace cpu {
-void rope_table(double theta, const TensorView& table);
+void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table);
 template <class T>
 void rope(const ops::Rope& args);
 }  // namespace cpu
 
 namespace cuda {
 /// Computed by the host and copied; the host waits.
-CHOIR_CUDA_KERNEL void rope_table(const Stream& stream, double theta, const TensorView& table);
+CHOIR_CUDA_KERNEL void rope_table(const Stream& stream, double theta,
+                                  const ops::RopeScaling& scaling, const TensorView& table);
 CHOIR_CUDA_KERNEL void rope(const Stream& stream, const ops::Rope& args);
 }  // namespace cuda
 

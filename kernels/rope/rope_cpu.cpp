@@ -33,7 +33,7 @@ void rotate_neighbours(T* x, const Sum<T>* cosines, const Sum<T>* sines, Sum<T> 
 
 }  // namespace
 
-void rope_table(double theta, const TensorView& table) {
+void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table) {
   const std::int64_t positions = table.shape[0], half = table.shape.back() / 2;
   const auto put = [&](std::int64_t i, double value) {
     if (table.dtype == DType::f64)
@@ -41,13 +41,14 @@ void rope_table(double theta, const TensorView& table) {
     else
       static_cast<float*>(table.data)[i] = static_cast<float>(value);
   };
+  const double magnitude = ops::rope_attention_factor(scaling);
   parallel_ranges(positions, half * 64, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
+      const double frequency = ops::rope_frequency(theta, scaling, 2 * half, i);
       for (std::int64_t p = first; p < last; ++p) {
         const double angle = static_cast<double>(p) * frequency;
-        put(p * 2 * half + i, std::cos(angle));
-        put((p * 2 + 1) * half + i, std::sin(angle));
+        put(p * 2 * half + i, magnitude * std::cos(angle));
+        put((p * 2 + 1) * half + i, magnitude * std::sin(angle));
       }
     }
   });

@@ -4,9 +4,11 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "choir/core/error.hpp"
@@ -33,6 +35,9 @@ void print(const std::string& text) {
   std::fprintf(stderr, "choir: %s\n", text.c_str());
   std::fflush(stderr);
 }
+
+/// How long the others wait for the one that speaks.
+constexpr std::chrono::seconds kTimeToSpeak{1};
 
 /// Before MPI is up all ranks meet the same error: the launcher's first process speaks for them.
 bool speaks() {
@@ -66,7 +71,10 @@ int guarded(const std::function<int()>& body, bool everyone_speaks) {
     begun = true;
     return body();
   } catch (const std::exception& error) {
-    if ((begun && everyone_speaks) || speaks()) print(describe(error));
+    if ((begun && everyone_speaks) || speaks())
+      print(describe(error));
+    else  // The launcher ends all ranks as soon as one exits with an error.
+      std::this_thread::sleep_for(kTimeToSpeak);
     return static_cast<int>(code_of(error));
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/data/vocabulary/utf8_stream.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/models/gpt/foreign/logit_check.hpp"
 #include "choir/models/gpt/generator.hpp"
@@ -30,17 +31,23 @@ void write_text(const LoadedModel& loaded, const Request& request, bool writes) 
         "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
         "text can be generated only from models with a tokenizer; --ids takes token ids");
   const Vocabulary vocabulary = Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
-  const auto prompt = vocabulary.encode(request.prompt, "--prompt");
+  auto prompt = vocabulary.text_start();
+  const auto text = vocabulary.encode(request.prompt, "--prompt");
+  prompt.insert(prompt.end(), text.begin(), text.end());
   if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
   if (writes) fmt::print("{}", request.prompt);
-  Generator(*loaded.instance)
-      .generate(prompt, request.tokens, request.choice, [&](std::int32_t token) {
-        if (!writes) return;
-        const std::string piece = vocabulary.piece(token);
-        std::fwrite(piece.data(), 1, piece.size(), stdout);
-        std::fflush(stdout);
-      });
-  if (writes) fmt::print("\n");
+  TokenChoice choice = request.choice;
+  choice.stop = vocabulary.end_of_text().value_or(-1);
+  Utf8Stream characters;
+  const auto show = [](const std::string& whole) {
+    std::fwrite(whole.data(), 1, whole.size(), stdout);
+    std::fflush(stdout);
+  };
+  Generator(*loaded.instance).generate(prompt, request.tokens, choice, [&](std::int32_t token) {
+    // A table of embeddings may have more rows than there are tokens.
+    if (writes && vocabulary.has(token)) show(characters.push(vocabulary.piece(token)));
+  });
+  if (writes) show(characters.finish() + "\n");
 }
 
 /// Ids of tokens, on one line; or the logits of the prompt, into a file.

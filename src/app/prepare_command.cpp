@@ -1,5 +1,6 @@
-// choir prepare text|audio|tokenizer|tokens|corpus ...
+// choir prepare text|chat|audio|tokenizer|tokens|corpus ...
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,8 +11,10 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/prepare_audio.hpp"
+#include "choir/data/conversations/prepare_chat.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
+#include "choir/data/corpora/spoken_tasks.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/app/session.hpp"
@@ -29,8 +32,36 @@ void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction& action
 struct TextRequest {
   Arguments paths;
   std::string out, tokenizer = "char";
+  std::int64_t vocab_size = 0;
   PrepareOptions options;
 };
+
+void refuse_vocab_size(const TextRequest& request) {
+  if (request.vocab_size != 0)
+    throw DeckError(fmt::format("--vocab-size with --tokenizer {}", request.tokenizer),
+                    "it is the size of a bpe that is made of the text");
+}
+
+/// With the tokens of a file, or of a byte-pair encoding that all ranks make together.
+int prepare_pieces(MpiSession& session, const TextRequest& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  std::optional<Vocabulary> vocabulary;
+  if (request.tokenizer == "bpe") {
+    vocabulary = train_text_bpe(mesh->world(), request.paths, request.vocab_size);
+  } else {
+    together(mesh->world(), [&] {
+      refuse_vocab_size(request);
+      vocabulary = Vocabulary::load(request.tokenizer);
+    });
+  }
+  together(mesh->world(), [&] {
+    if (session.rank() != 0) return;
+    PrepareOptions options = request.options;
+    options.vocabulary = &*vocabulary;
+    fmt::print("{}\n", prepare_text(request.paths, request.out, options).to_string());
+  });
+  return 0;
+}
 
 void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<TextRequest>();
@@ -38,16 +69,81 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("paths", request->paths, "files, or folders (read recursively, sorted)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
-  app.add_option("--tokenizer", request->tokenizer, "char or byte");
+  app.add_option("--tokenizer", request->tokenizer,
+                 "char, byte, bpe (made of the text), or a tokenizer.json");
+  app.add_option("--vocab-size", request->vocab_size, "of bpe: how many tokens")
+      .within(257, 1 << 24);
   app.add_option("--train-fraction", request->options.train_fraction, "the rest validates")
       .within(0.0, 1.0);
   app.add_option("--tokens-per-shard", request->options.tokens_per_shard, "tokens in one file");
   choose(app, chosen, [request] {
+    const std::string& tokenizer = request->tokenizer;
+    if (tokenizer == "bpe" || tokenizer.find('.') != std::string::npos ||
+        tokenizer.find('/') != std::string::npos)
+      return with_mpi([&](MpiSession& session) { return prepare_pieces(session, *request); });
     return without_mpi([&] {
-      request->options.tokenizer = vocabulary_kind_of(request->tokenizer);
+      refuse_vocab_size(*request);
+      request->options.tokenizer = vocabulary_kind_of(tokenizer);
       fmt::print("{}\n", prepare_text(request->paths, request->out, request->options).to_string());
       return 0;
     });
+  });
+}
+
+struct ChatRequest {
+  Arguments files;
+  std::string out;
+  std::int64_t show = 0;
+  PrepareChatOptions options;
+};
+
+int make_chat(MpiSession& session, const ChatRequest& request) {
+  const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
+  std::string folder = request.out;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  together(mesh->world(), [&] {
+    if (folder.empty() && request.show == 0)
+      throw DeckError("there is nothing to do", "--out FOLDER, or --show N to look at it first");
+    if (session.rank() != 0 || request.show == 0) return;
+    const bool colour = ::isatty(STDOUT_FILENO) != 0;
+    fmt::print("{}", show_chat(request.files, request.show, request.options,
+                               colour ? "\x1b[32m" : "[[", colour ? "\x1b[0m" : "]]"));
+  });
+  if (folder.empty()) return 0;
+  Logger log(session.rank() == 0);
+  log.to_stdout();
+  const auto summary = prepare_chat(mesh->world(), log, request.files, folder, request.options);
+  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  return 0;
+}
+
+void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<ChatRequest>();
+  CommandLine app = prepare.add_subcommand(
+      "chat", "conversations (JSON lines, with or without audio) for fine-tuning on answers");
+  app.add_option("files", request->files,
+                 "JSON lines with messages, conversations (from, value; also with audio), prompt "
+                 "and completion, or instruction, input and output; cuts of Lhotse")
+      .required();
+  app.add_option("--out", request->out, "the folder to write");
+  app.add_option("--show", request->show,
+                 "print so many conversations, with what is trained on between [[ and ]], or green "
+                 "on a terminal");
+  app.add_option("--tokenizer", request->options.tokenizer,
+                 "a tokenizer.json, vocab.json, SentencePiece's .model, or byte")
+      .shows_default();
+  app.add_option("--template", request->options.chat_template,
+                 "plain, llama2, llama3, chatml (qwen) or mistral; default: that of the "
+                 "tokenizer's control tokens, else plain");
+  app.add_option("--system", request->options.system,
+                 "what the system says in conversations without a turn of its");
+  app.add_option("--context", request->options.context,
+                 "what the user asks in cuts of Lhotse, in place of what they say");
+  app.add_option("--max-tokens", request->options.max_tokens,
+                 "leave out longer conversations; 0: none");
+  app.add_option("--sample-rate", request->options.sample_rate, "hertz, of audio").shows_default();
+  choose(app, chosen, [request] {
+    return with_mpi([&](MpiSession& session) { return make_chat(session, *request); });
   });
 }
 
@@ -207,7 +303,7 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   });
 }
 
-constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6;
+constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6, kTasksHours = 0.5;
 
 struct CorpusRequest {
   std::string kind, out;
@@ -219,17 +315,27 @@ CorpusReport spoken(Communicator& world, const CorpusRequest& request) {
   Logger log(world.rank() == 0);
   log.to_stdout();
   SpokenOptions options = request.spoken;
-  const bool is_book = request.kind == "spoken-book";
-  if (options.hours == 0) options.hours = is_book ? kBookHours : kDigitsHours;
+  const bool is_book = request.kind == "spoken-book", tasks = request.kind == "spoken-tasks";
+  if (options.hours == 0) options.hours = is_book ? kBookHours : tasks ? kTasksHours : kDigitsHours;
   SpokenPlan plan;
   std::string book;
   together(world, [&] {
     if (is_book && world.rank() == 0) book = kjv_text();
   });
   broadcast_text(world, book);
-  together(world,
-           [&] { plan = is_book ? spoken_book_plan(book, options) : spoken_digits_plan(options); });
-  return speak_corpus(world, request.out, plan, log);
+  together(world, [&] {
+    plan = is_book ? spoken_book_plan(book, options)
+           : tasks ? spoken_tasks_plan(options)
+                   : spoken_digits_plan(options);
+  });
+  CorpusReport report = speak_corpus(world, request.out, plan, log);
+  together(world, [&] {
+    if (!tasks || world.rank() != 0) return;
+    const std::int64_t written = write_spoken_tasks(request.out, options.seed);
+    report.note = fmt::format("{} conversations in {}/conversations, for `choir prepare chat`",
+                              format_count(written), request.out);
+  });
+  return report;
 }
 
 int make_corpus(MpiSession& session, const CorpusRequest& request) {
@@ -238,7 +344,8 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
   Communicator& world = mesh->world();
   CorpusReport report;
   together(world, [&] {
-    const std::vector<std::string> kinds{"spoken-book", "spoken-digits", "asterisk"};
+    const std::vector<std::string> kinds{"spoken-book", "spoken-digits", "spoken-tasks",
+                                         "asterisk"};
     if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
       throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
     if (request.kind == "asterisk" && request.spoken.hours > 0)
@@ -258,11 +365,13 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
       "corpus", "a corpus of speech out of what is installed, ready for `choir prepare audio`");
   app.add_option("kind", request->kind,
                  "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
-                 "to four digits), asterisk (prompts of asterisk-core-sounds-en-wav)")
+                 "to four digits), spoken-tasks (digits and words, with questions about them), "
+                 "asterisk (prompts of asterisk-core-sounds-en-wav)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
-  app.add_option("--hours", request->spoken.hours,
-                 "of speech; default: spoken-book 4, spoken-digits 10 minutes")
+  app.add_option(
+         "--hours", request->spoken.hours,
+         "of speech; default: spoken-book 4, spoken-tasks half an hour, spoken-digits 10 minutes")
       .positive();
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
   app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
@@ -281,6 +390,7 @@ int prepare_command(const Arguments& arguments) {
   app.require_subcommand();
   PrepareAction chosen;
   add_prepare_text(app, chosen);
+  add_prepare_chat(app, chosen);
   add_prepare_audio(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);

@@ -26,13 +26,13 @@ inline void begin_backward(Pass& pass, int index, const ModelPieces::Piece& here
   pass.begin_piece(index);
 }
 
-/// forward(module) of each block {module, bucket, unit} of the piece. What backward does not reach
-/// keeps nothing.
+/// forward(module) of those blocks {module, bucket, unit} that are in the piece. What backward does
+/// not reach keeps nothing.
 template <class Blocks, class Forward>
 void forward_blocks(Pass& pass, const ModelPieces::Piece& here, const Blocks& blocks,
                     const TrainedUnits& trained, BucketHooks& hooks, const Forward& forward) {
-  for (std::size_t i = here.first_block; i < here.end_block; ++i) {
-    const auto& block = blocks[i];
+  for (const auto& block : blocks) {
+    if (!here.contains(block.unit)) continue;
     const Pass::Unsaved below(pass, !trained.reach(block.unit));
     hooks.acquire(block.bucket);
     forward(*block.module);
@@ -44,8 +44,9 @@ void forward_blocks(Pass& pass, const ModelPieces::Piece& here, const Blocks& bl
 template <class Blocks, class Backward>
 void backward_blocks(Pass& pass, const ModelPieces::Piece& here, const Blocks& blocks,
                      const TrainedUnits& trained, BucketHooks& hooks, const Backward& backward) {
-  for (std::size_t i = here.end_block; i-- > here.first_block;) {
+  for (std::size_t i = blocks.size(); i-- > 0;) {
     const auto& block = blocks[i];
+    if (!here.contains(block.unit)) continue;
     if (!trained.reach(block.unit)) break;
     hooks.acquire(block.bucket);
     pass.begin_gradients(hooks, block.bucket);

@@ -24,7 +24,7 @@ constexpr double kPays = 0.7;
 std::vector<const SweepRow*> valid_rows(const Sweep& sweep, const char* kind) {
   std::vector<const SweepRow*> list;
   for (const SweepRow& row : sweep.rows)
-    if (row.valid() && row.point.sweep == kind) list.push_back(&row);
+    if (row.valid() && row.quiet() && row.point.sweep == kind) list.push_back(&row);
   return list;
 }
 
@@ -256,6 +256,13 @@ std::string advice(const Sweep& sweep, const std::optional<Target>& target) {
                   n.at("after_steps").get<int>(), noise, n.at("error").get<double>())
             : "The gradient noise scale is lost in the noise; measure more pairs (--noise).\n";
   }
+  const auto noisy = std::count_if(sweep.rows.begin(), sweep.rows.end(),
+                                   [](const SweepRow& row) { return row.valid() && !row.quiet(); });
+  if (noisy > 0)
+    text += fmt::format(
+        "{} of {} rows are NOISY and give no advice: measure them again on quiet cores, or longer "
+        "(--seconds, --repeats).\n",
+        noisy, sweep.rows.size());
   text += bubbles(sweep);
   text += ranks_that_pay(sweep, "weak") + ranks_that_pay(sweep, "strong");
   if (target)

@@ -101,7 +101,24 @@ class Rows {
       });
     const auto silent = silent_.find(point);
     if (silent != silent_.end()) row.communication = 1 - median_of(silent->second) / row.median;
+    row.noise = noise_of(row, medians, all.size());
     return row;
+  }
+
+  static std::string noise_of(const SweepRow& row, const std::vector<double>& medians,
+                              std::size_t steps) {
+    // Of a normal distribution p10 and p90 are 2.563 deviations apart, and the median of n has
+    // 1.2533 / sqrt(n) of one. Steps of speech differ by what they read.
+    const double deviation = row.measures_audio() ? 0 : (row.p90 - row.p10) / 2.563;
+    const double of_steps = 1.2533 * deviation / std::sqrt(static_cast<double>(steps)) / row.median;
+    if (of_steps > kQuiet)
+      return fmt::format("by its steps the median is known to {:.0f} %", 100 * of_steps);
+    const auto [low, high] = std::minmax_element(medians.begin(), medians.end());
+    const double of_repeats = (*high - *low) / 2 / row.median;
+    if (of_repeats > kQuiet) return fmt::format("repeats differ by +-{:.0f} %", 100 * of_repeats);
+    if (row.communication.value_or(0) < -kQuiet)
+      return fmt::format("{:.0f} % slower when nothing is sent", -100 * *row.communication);
+    return "";
   }
 
   template <class Of>

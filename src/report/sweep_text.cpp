@@ -103,7 +103,8 @@ std::string measured_columns(const SweepRow& row) {
   const Departure &off = row.departure, &most = row.allowed;
   for (const double value : {off.loss, most.loss, off.norm, most.norm, off.gradient, most.gradient})
     text += std::isfinite(value) ? fmt::format(",{:.1e}", value) : ",";
-  return text + (run.at("oversubscribed").get<bool>() ? ",1" : ",0");
+  text += run.at("oversubscribed").get<bool>() ? ",1" : ",0";
+  return text + (row.quiet() ? ",0" : ",1");
 }
 
 }  // namespace
@@ -114,7 +115,7 @@ std::string to_csv(const Sweep& sweep) {
       "step_ms_p90,tok_s,tok_s_rank,speedup,efficiency,karp_flatt,data_pct,comm_pct,tp_pct,cp_pct,"
       "dp_pct,pp_pct,data_ms,forward_ms,backward_ms,comm_ms,optimizer_ms,other_ms,cost,cost_unit,"
       "mfu,mem_mib,bubble_pct,loss_end,loss_off,loss_allowed,norm_off,norm_allowed,gradient_off,"
-      "gradient_allowed,oversubscribed";
+      "gradient_allowed,oversubscribed,noisy";
   const auto gaps = static_cast<std::size_t>(std::count(measured.begin(), measured.end(), ','));
   std::string text = "sweep,layout,ranks,micro_batch,global_batch,valid," + measured +
                      ",why,deck,overrides,deck_crc32c,date,git,compiler,march,mpi,cuda,driver_cuda,"
@@ -142,7 +143,7 @@ std::string to_json_lines(const Sweep& sweep) {
     const SweepPoint& p = row.point;
     ordered_json line{{"sweep", p.sweep},       {"layout", p.layout},       {"ranks", p.ranks},
                       {"micro_batch", p.micro}, {"global_batch", p.global}, {"valid", verdict(row)},
-                      {"why", row.complaints}};
+                      {"why", row.complaints},  {"noise", row.noise}};
     if (!row.refused()) {
       line.update({{"step_seconds_median", row.median},
                    {"step_seconds_p10", row.p10},
@@ -201,7 +202,7 @@ std::string to_table(const Sweep& sweep) {
     text += fmt::format(
         "  {:<10} {:>5} {:>6} {:>6} {:>10.3f} {:>8.3f} - {:>8.3f} {:>11.0f} {:>7} {:>6} {:>7} "
         "{:>6} "
-        "{:>6.1f} {:>10.3f}  {}{}{}\n",
+        "{:>6.1f} {:>10.3f}  {}{}{}{}\n",
         p.layout, p.ranks, p.micro, p.global, 1e3 * row.median, 1e3 * row.p10, 1e3 * row.p90,
         row.rate(), row.speedup ? fmt::format("{:.2f}", *row.speedup) : "-",
         row.efficiency ? percent(row.efficiency) : "-",
@@ -209,7 +210,8 @@ std::string to_table(const Sweep& sweep) {
         row.communication ? percent(row.communication) : "-", 100 * row.share(Phase::data),
         row.cost(), verdict(row),
         row.run.at("oversubscribed").get<bool>() ? ", oversubscribed" : "",
-        row.valid() ? "" : ": " + join(row.complaints, "; "));
+        row.valid() ? "" : ": " + join(row.complaints, "; "),
+        row.quiet() ? "" : ", NOISY: " + row.noise);
   }
   const std::string on = machines(sweep);
   if (!on.empty())

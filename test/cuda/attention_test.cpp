@@ -95,6 +95,35 @@ TEST_F(CudaAttention, QueriesAgainstACache) {
               .causal = false});
 }
 
+// From a window of one key to one that hides nothing; with and without a cache, grouped, ragged,
+// and longer than the blocks of keys and queries.
+TEST_F(CudaAttention, SlidingWindow) {
+  for (const std::int64_t window : {1, 31, 64, 129}) {
+    over_types({.batch = 2,
+                .heads = 4,
+                .kv_heads = 2,
+                .width = 24,
+                .queries = 150,
+                .keys = 150,
+                .window = window});
+    over_types({.batch = 2,
+                .heads = 2,
+                .kv_heads = 1,
+                .width = 33,
+                .queries = 19,
+                .keys = 175,
+                .lengths = {175, 170},
+                .window = window});
+    over_types({.batch = 1,
+                .heads = 1,
+                .kv_heads = 1,
+                .width = 16,
+                .queries = 1,
+                .keys = 90,
+                .window = window});
+  }
+}
+
 TEST_F(CudaAttention, RaggedLengths) {
   for (const bool causal : {true, false})
     over_types({.batch = 5,

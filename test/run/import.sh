@@ -4,7 +4,7 @@
 
 tiny() { perl "$root/test/run/lib/tiny_models.pl" "$@"; }
 prompt=3,17,5,0,23,11,8,8,2,19
-for model in gpt2 smollm3 llama; do tiny make $model $model; done
+for model in gpt2 smollm3 llama qwen3; do tiny make $model $model; done
 # shellcheck disable=SC2086
 tiny ids ids.npy ${prompt//,/ }
 
@@ -27,10 +27,11 @@ near() {
 }
 gpt2="574.57262610 -2.3855116 -1.1444485 0.2459194 1.60420467 -3.3536648 -2.39674135 -1.12713888 0.28951017"
 smollm3="209.40929549 -1.24345513 -0.9994453 -0.62504784 -0.16910655 -1.54486787 -1.57272798 -1.39540998 -1.03604666"
+qwen3="62.12785340 -0.04792307 -0.10624086 -0.15069841 -0.17549589 -0.34246133 -0.49617491 -0.58515744 -0.59780034"
 differ_by_at_most() { awk -v d="$(tiny difference "$1" "$2")" -v most="$3" 'BEGIN { exit !(d <= most) }'; }
 
 # The sheet has eight digits; in fp32 rounding does less than 1e-5 to logits of 4.
-for model in gpt2 smollm3; do
+for model in gpt2 smollm3 qwen3; do
   run 1 import $model --out $model.64 train.precision=fp64
   expect "$model in fp64" 0 "largest_share="
   logits 1 $model.64 $model.64.npy
@@ -65,6 +66,8 @@ there_and_back "Llama for transformers in shards" llama.run hf llama.hf 4 --shar
 check "... of which there are several" test -e llama.hf/model-00002-of-00004.safetensors
 there_and_back "GPT-2 for llama.cpp" gpt2.32 gguf gpt2.gguf 1
 there_and_back "Llama for llama.cpp" llama.run gguf llama.gguf 2
+there_and_back "Qwen3 for transformers" qwen3.32 hf qwen3.hf 2
+there_and_back "Qwen3 for llama.cpp" qwen3.32 gguf qwen3.gguf 2
 there_and_back "GPT-2 for llm.c" gpt2.32 llmc gpt2.bin 2
 run 3 export smollm3.32 --format gguf --type bf16 --out smollm3.gguf
 expect "in bf16 for llama.cpp" 0 "type=bf16"
@@ -134,13 +137,14 @@ refused() {  # refused NAME CODE MODEL SED WORDS...: config.json of the model, c
   expect "$name" "$code_wanted" "$@"
   check "... and nothing is made" absent never
 }
-refused "scaled angles" 2 llama 's/"rope_scaling": null/"rope_scaling": {"rope_type": "llama3", "factor": 8.0}/' \
-  'rope_scaling.rope_type = "llama3"'
-refused "another head width" 2 llama 's/"head_dim": 4/"head_dim": 8/' "head_dim = 8"
+refused "angles scaled in another way" 2 llama 's/"rope_scaling": null/"rope_scaling": {"rope_type": "longrope", "factor": 8.0}/' \
+  'rope_scaling.rope_type = "longrope"'
+refused "another head width than the file's" 6 llama 's/"head_dim": 4/"head_dim": 8/' "self_attn.q_proj.weight is [16, 16], the model has [32, 16]"
 refused "biases in a part of the layers" 2 llama 's/"attention_bias": false/"attention_bias": true/' "attention_bias = true"
 refused "a family that is not known" 2 llama 's/"llama"/"mixtral"/' 'model_type = "mixtral"'
 refused "a key that is not known" 2 llama 's/"vocab_size"/"logit_scale": 2, "vocab_size"/' "logit_scale = 2"
-refused "a sliding window" 2 llama 's/"llama"/"mistral", "sliding_window": 16/' "sliding_window = 16"
+refused "a window in some layers alone" 2 smollm3 's/"sliding_window": null/"sliding_window": 16, "use_sliding_window": true/' \
+  "use_sliding_window = true"
 refused "a number that is none" 2 llama 's/"hidden_size": 16/"hidden_size": "wide"/' 'hidden_size = "wide"'
 refused "another vocabulary than the file's" 6 llama 's/"vocab_size": 24/"vocab_size": 25/' "of another shape" \
   "model.embed_tokens.weight is [24, 16], the model has [25, 16]"

@@ -30,7 +30,7 @@ for name in $("$choir" --help | sed -nE 's/^  ([a-z]+)  *[^ ].*/\1/p'); do
   [ -s "$share/man/man1/choir-$name.1" ] || missing+=" $name"
 done
 check "a man page for each subcommand" test -z "$missing" -a -s "$share/man/man1/choir-prepare-text.1"
-check "the page of generate names its options" grep -q '^.B ..-..-prompt TEXT' "$share/man/man1/choir-generate.1"
+check "the page of generate names its options" grep -q '^\.B \\-\\-prompt TEXT' "$share/man/man1/choir-generate.1"
 check "the page of decks names keys" grep -qxF '.B train.micro_batch_size' "$share/man/man5/choir-deck.5"
 if command -v groff >/dev/null 2>&1; then
   for page in "$share"/man/man?/*; do groff -man -ww -Tutf8 "$page" 2>&1 >/dev/null; done >roff.txt

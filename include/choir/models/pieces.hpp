@@ -1,7 +1,6 @@
 #pragma once
-// What of a model is on this rank: pieces of consecutive units (see choir/models/units.hpp), each
-// with the blocks it runs.
-#include <cstddef>
+// What of a model is on this rank: pieces of consecutive units (see
+// choir/models/units.hpp).
 #include <cstdint>
 #include <vector>
 
@@ -14,8 +13,8 @@ class ModelPieces {
  public:
   struct Piece {
     bool input = false, head = false;
-    std::size_t first_block = 0, end_block = 0;  ///< among the blocks of this rank
     int first_unit = 0, last_unit = 0;
+    bool contains(int unit) const { return unit >= first_unit && unit <= last_unit; }
   };
   /// Of a model of `layers` blocks. Ranges in the order of the model.
   ModelPieces(const ModelCut& cut, std::int64_t layers);

@@ -31,12 +31,17 @@ struct AttentionProblem {
   std::int64_t queries = 0;     ///< Tq
   std::int64_t keys = 0;        ///< Tk >= Tq when causal
   bool causal = true;           ///< query i sees keys 0 .. Tk - Tq + i
-  double scale = 1.0;           ///< positive; usually 1/sqrt(D)
-  DType dtype = DType::f32;     ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
+  /// Not 0: of those only the last so many (a sliding window); causal, and without a bias.
+  std::int64_t window = 0;
+  double scale = 1.0;        ///< positive; usually 1/sqrt(D)
+  DType dtype = DType::f32;  ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
   const std::int32_t* lengths = nullptr;
   bool biased = false;  ///< the call brings a bias (it decides about the workspace)
   AttentionImplementation implementation = AttentionImplementation::automatic;
+
+  /// Whether the window hides any key at all.
+  bool windowed() const { return window > 0 && window < keys; }
 };
 
 /// Added to the scaled scores: softmax(scale * Q K^T + bias). Element (b, h, i, j) lies at data +

@@ -41,6 +41,9 @@ Departure worst_of(const Departure& a, const Departure& b);
 /// What is further off than allowed, in words.
 std::vector<std::string> complaints_about(const Departure& departure, const Departure& allowed);
 
+/// Advice turns on differences of a tenth (knee, efficiency): each time must be known to half that.
+inline constexpr double kQuiet = 0.05;
+
 /// The name of a point: weak (the batch grows with the ranks), strong (one global batch), batch
 /// (one number of ranks, the batch grows).
 struct SweepPoint {
@@ -66,8 +69,13 @@ struct SweepRow {
   std::optional<double> speedup, efficiency, serial_fraction;
   Departure departure, allowed;         ///< from the reference of its global batch
   std::vector<std::string> complaints;  ///< empty: VALID
+  /// Why its times say little, though its numbers may be right; empty: quiet. The median is not
+  /// known to kQuiet of itself, by the spread of its own steps or of its repeats, or the step got
+  /// slower when nothing was sent.
+  std::string noise;
 
   bool valid() const { return complaints.empty(); }
+  bool quiet() const { return noise.empty(); }
   bool refused() const { return step_seconds.empty(); }
   bool measures_audio() const;
   bool gpu() const;

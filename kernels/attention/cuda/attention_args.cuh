@@ -9,17 +9,24 @@ namespace choir::cuda {
 /// bias.
 enum class AttentionPath { plain, biased, general };
 
-/// The causal or full mask of one sample: query t sees keys 0 .. limit(t) - 1.
+constexpr int kNoWindow = 1 << 30;
+
+/// The causal or full mask of one sample: query t sees keys max(0, first(t)) .. limit(t) - 1.
 struct KeyLimit {
   int keys;    ///< that exist in this sample
   int offset;  ///< Tk - Tq
   bool causal;
+  int window;  ///< kNoWindow: none
   __device__ int operator()(int query) const {
     const int seen = query + offset + 1;
     return causal && seen < keys ? seen : keys;
   }
+  /// The first key that the window leaves, perhaps below 0.
+  __device__ int first(int query) const { return query + offset + 1 - window; }
   /// The rule with keys counted from `key` on.
-  __device__ KeyLimit seen_from(int key) const { return {keys - key, offset - key, causal}; }
+  __device__ KeyLimit seen_from(int key) const {
+    return {keys - key, offset - key, causal, window};
+  }
 };
 
 /// Element (b, t, h, d) at data + b*batch_stride + t*position_stride + h*width + d.
@@ -38,6 +45,7 @@ template <class T>
 struct AttentionArgs {
   int heads, group, width, queries, keys;  ///< H, H / Hkv, D, Tq, Tk
   bool causal;
+  int window;    ///< kNoWindow: none; otherwise the path is not plain
   bool aligned;  ///< every row of every operand is whole chunks of 16 bytes, on their boundaries
   float scale, scale_log2, unscale;  ///< scale, scale * log2 e, 1 / scale
   const std::int32_t* lengths;       ///< [B] or nullptr
@@ -58,7 +66,7 @@ struct AttentionArgs {
   __device__ KeyLimit limit(int sample) const {
     int existing = lengths ? lengths[sample] : keys;
     existing = existing < 0 ? 0 : existing > keys ? keys : existing;
-    return {existing, keys - queries, causal};
+    return {existing, keys - queries, causal, window};
   }
   template <class R>
   __device__ R* row(const AttentionRows<R>& x, int sample, int position, int head) const {

@@ -76,6 +76,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
   QueryWalk walk{0, static_cast<int>(blocks_for(a.queries, kQ)), place.head * a.group};
   if (limit.causal && key > limit.offset) walk.first = (key - limit.offset) / kQ;
+  if constexpr (kPath != AttentionPath::plain) {
+    // A window after the last of the keys nobody sees them any more.
+    const int behind = min(key + Tiles::kKeys - 1 - limit.offset + limit.window, a.queries);
+    walk.per_head = static_cast<int>(blocks_for(max(behind, 0), kQ));
+  }
   walk.per_head -= walk.first;
   const int steps = key < limit.keys && walk.per_head > 0 ? a.group * walk.per_head : 0;
 
@@ -136,6 +141,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
       add_rows_product<T>(d_p, v, row, d_out);
       if (key + row + Tiles::kWarpKeys > seen_by_all)
         mask_scores_transposed(scores, limit, key + row, query);
+      if constexpr (kPath != AttentionPath::plain)
+        if (key + row < limit.first(query + kQ - 1))
+          mask_window_transposed(scores, limit, key + row, query);
       as_gradients(scores, d_p, a.scale_log2);
       std::uint32_t left[kM][kN / 2][4];
       as_left<T>(left, scores);

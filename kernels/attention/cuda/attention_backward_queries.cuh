@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   const int keys = limit(min(query + Tiles::kQueries, a.queries) - 1);
   const int warp_keys = rows > 0 ? limit(min(query + row + Tiles::kWarpQueries, a.queries) - 1) : 0;
   const int all_see = limit(query + row);
+  const int begin = first_key_of_tiles<kPath, Tiles::kKeys>(limit, query);
 
   const QueryTile q{dynamic_shared<T>()}, d_out{q.data + q.kElements};
   T* const ring = d_out.data + d_out.kElements;
@@ -103,14 +104,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
   float d_q[kM][kWide][4];
   set_zero(d_q);
-  if (keys > 0) {
+  if (begin < keys) {
     load_tile<kPath>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
                      a.queries - query, a.width);
     load_tile<kPath>(d_out, a.row(a.d_out, place.sample, query, place.head),
                      a.d_out.position_stride, a.queries - query, a.width);
-    load(0);
+    load(begin);
   }
-  for (int first = 0; first < keys; first += Tiles::kKeys) {
+  for (int first = begin; first < keys; first += Tiles::kKeys) {
     const bool works = first < warp_keys;
     float scores[kM][kN][4], d_p[kM][kN][4];
     start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
@@ -135,6 +136,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     add_rows_product<T>(scores, q, row, k);
     add_rows_product<T>(d_p, d_out, row, v);
     if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
+    if constexpr (kPath != AttentionPath::plain)
+      if (first < limit.first(query + row + Tiles::kWarpQueries - 1))
+        mask_window(scores, limit, query + row, first);
     as_gradients(scores, d_p, a.scale_log2);
     std::uint32_t left[kM][kN / 2][4];
     as_left<T>(left, d_p);

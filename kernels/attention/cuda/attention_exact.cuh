@@ -134,7 +134,7 @@ __device__ inline void store_exact(const float (&sums)[kShare][kColumns],
 /// scale * score + bias, or -inf where query t does not see key j.
 __device__ inline float exact_score(const AttentionArgs<float>& a, const KeyLimit& limit,
                                     const float* bias, float sum, int t, int j) {
-  if (t >= a.queries || j >= limit(t)) return -INFINITY;
+  if (t >= a.queries || j >= limit(t) || j < limit.first(t)) return -INFINITY;
   return sum * a.scale + (bias ? bias[t * a.bias_query + j] : 0.0f);
 }
 
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   set_zero(out);
   for (int i = 0; i < kShare; ++i) most[i] = -INFINITY, sum[i] = 0;
   q.load(a.row(a.q, place.sample, query, place.head), a.q.position_stride, rows, a.width);
-  for (int first = 0; first < keys; first += kEdge) {
+  for (int first = max(limit.first(query), 0) / kEdge * kEdge; first < keys; first += kEdge) {
     const int kv_head = place.head / a.group;
     __syncthreads();
     k.load(a.row(a.k, place.sample, first, kv_head), a.k.position_stride, keys - first, a.width);

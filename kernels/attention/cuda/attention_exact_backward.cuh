@@ -22,8 +22,10 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   v.load(a.row(a.v, place.sample, key, place.head), a.v.position_stride, limit.keys - key, a.width);
   int begin = limit.causal && key > limit.offset ? key - limit.offset : 0;
   if (key >= limit.keys) begin = a.queries;
+  // A window after the last of the keys nobody sees them any more.
+  const int behind = min(key + kEdge - 1 - limit.offset + limit.window, a.queries);
   for (int head = place.head * a.group; head < (place.head + 1) * a.group; ++head)
-    for (int query = begin / kEdge * kEdge; query < a.queries; query += kEdge) {
+    for (int query = begin / kEdge * kEdge; query < behind; query += kEdge) {
       if (begin >= a.queries) break;
       const std::int64_t statistics = a.statistics(place.sample, head);
       const float* const bias = a.bias ? a.bias_of(place.sample, head) : nullptr;
@@ -86,7 +88,8 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   d_out.load(a.row(a.d_out, place.sample, query, place.head), a.d_out.position_stride, rows,
              a.width);
   // A gradient of the bias is written for every key, seen or not.
-  for (int first = 0; first < (d_bias ? a.keys : keys); first += kEdge) {
+  const int start = max(limit.first(query), 0) / kEdge * kEdge;
+  for (int first = start; first < (d_bias ? a.keys : keys); first += kEdge) {
     const int kv_head = place.head / a.group;
     __syncthreads();
     k.load(a.row(a.k, place.sample, first, kv_head), a.k.position_stride, keys - first, a.width);

@@ -146,6 +146,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   // A warp without queries only helps to load.
   const int warp_keys = rows > 0 ? limit(min(query + row + Tiles::kWarpQueries, a.queries) - 1) : 0;
   const int all_see = limit(query + row);
+  const int begin = first_key_of_tiles<kPath, Tiles::kKeys>(limit, query);
 
   const typename Tiles::template QueryTile<T> q{dynamic_shared<T>()};
   const KeyTile k{q.data + q.kElements}, v{k.data + k.kElements};
@@ -159,13 +160,14 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   set_zero(out);
   OnlineSoftmax<kM> softmax;
   softmax.reset();
-  if (keys > 0) {
+  if (begin < keys) {
     load_tile<kPath>(q, a.row(a.q, place.sample, query, place.head), a.q.position_stride,
                      a.queries - query, a.width);
-    load_tile<kPath>(k, key_rows, a.k.position_stride, keys, a.width);
+    load_tile<kPath>(k, key_rows + begin * a.k.position_stride, a.k.position_stride, keys - begin,
+                     a.width);
     ptx::cp_async_commit();
   }
-  for (int first = 0; first < keys; first += Tiles::kKeys) {
+  for (int first = begin; first < keys; first += Tiles::kKeys) {
     const bool works = first < warp_keys;
     float scores[kM][kN][4];
     start_scores<kPath>(scores, a, works ? bias : nullptr, query + row, first);
@@ -178,6 +180,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     if (works) {
       add_rows_product<T>(scores, q, row, k);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
+      if constexpr (kPath != AttentionPath::plain)
+        if (first < limit.first(query + row + Tiles::kWarpQueries - 1))
+          mask_window(scores, limit, query + row, first);
       softmax.add(scores, out, a.scale_log2);
     }
     as_left<T>(p, scores);  // in any case: registers left unset would live from step to step

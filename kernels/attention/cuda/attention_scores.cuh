@@ -106,6 +106,51 @@ __device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const 
     }
 }
 
+/// -inf where the window of the query of the row has left the key of the column behind.
+template <int kM, int kN>
+__device__ inline void mask_window(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
+                                   int key) {
+  const int row = query + lane_index() / 4;
+  const KeyLimit here = limit.seen_from(key + lane_index() % 4 * 2);
+#pragma unroll
+  for (int m = 0; m < kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int first = here.first(row + 16 * m + 8 * half);
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+          if (8 * n + i < first) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// The same with keys along rows and queries along columns.
+template <int kM, int kN>
+__device__ inline void mask_window_transposed(float (&scores)[kM][kN][4], const KeyLimit& limit,
+                                              int key, int query) {
+  const int column = query + lane_index() % 4 * 2;
+  const KeyLimit here = limit.seen_from(key + lane_index() / 4);
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int first = here.first(column + 8 * n + i);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          if (16 * m + 8 * half < first) scores[m][n][2 * half + i] = -INFINITY;
+    }
+}
+
+/// The tile of kKeys keys that a block whose first query is `query` begins with.
+template <AttentionPath kPath, int kKeys>
+__device__ inline int first_key_of_tiles(const KeyLimit& limit, int query) {
+  if constexpr (kPath == AttentionPath::plain) return 0;
+  return max(limit.first(query), 0) / kKeys * kKeys;
+}
+
 /// A row's log of the sum of exponentials in units of raw scores, for backward to begin below; +inf
 /// for a row that saw nothing (or is none), which turns every probability into 0.
 template <class T>

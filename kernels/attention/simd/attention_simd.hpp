@@ -314,6 +314,22 @@ void mask_causal(T* scores, std::int64_t row, std::int64_t rows, std::int64_t ve
     }
 }
 
+/// The same under a window: query first_query + i sees key first_key + r when i <= r + last, where
+/// `last` is the window - 1 above the lead.
+template <class T>
+void mask_window(T* scores, std::int64_t row, std::int64_t rows, std::int64_t vectors,
+                 std::int64_t last, T value) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t i = std::max<std::int64_t>(0, r + last + 1); i < vectors * kLanes<T>; ++i)
+      scores[r * row + i] = value;
+}
+
+/// The first key that any query from `query` on sees.
+inline std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t query) {
+  if (!p.windowed()) return 0;
+  return std::max<std::int64_t>(0, p.keys - p.queries + query + 1 - p.window);
+}
+
 /// Hands out 64-byte aligned parts of a block; from a null base it only adds up sizes.
 class Carver {
  public:

@@ -188,7 +188,14 @@ class Backward {
     const Rows<T> k = keys(a_.k, k0, count, s_.k), v = keys(a_.v, k0, count, s_.v);
     const std::int64_t first =
         p_.causal ? std::max<std::int64_t>(0, k0 - offset_) / kQueryBlock<T> : 0;
-    for (std::int64_t i = first; i < n_.blocks; ++i)
+    // The last query that sees one of these keys comes a window after the last of them.
+    const std::int64_t blocks =
+        p_.windowed()
+            ? std::clamp<std::int64_t>(
+                  (k0 + count - 1 - offset_ + p_.window + kQueryBlock<T> - 1) / kQueryBlock<T>, 0,
+                  n_.blocks)
+            : n_.blocks;
+    for (std::int64_t i = first; i < blocks; ++i)
       add_tile(h, i, k0, count, k, v, d_q + i * n_.width * kQueryBlock<T>, d_k, d_v);
   }
 
@@ -220,6 +227,10 @@ class Backward {
     if (p_.causal && lead + count > 1) {
       mask_causal<T>(s_.p, kQ, count, vectors, lead - skip, T(0));
       mask_causal<T>(s_.d_s, kQ, count, vectors, lead - skip, T(0));
+    }
+    if (p_.windowed()) {
+      mask_window<T>(s_.p, kQ, count, vectors, lead - skip + p_.window - 1, T(0));
+      mask_window<T>(s_.d_s, kQ, count, vectors, lead - skip + p_.window - 1, T(0));
     }
     if (!a_.d_bias.empty())
       transpose<T, false>(d_bias_of(h, q0 + skip, k0), p_.keys, s_.d_s, kQ, count, queries - skip,

@@ -77,7 +77,7 @@ bool find_corpus(const std::string& folder, const std::string& request, CorpusRe
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == "audio" || name == "corpus.json" ||
+    const bool ours = name == "audio" || name == "corpus.json" || name == "conversations" ||
                       std::any_of(kSplits.begin(), kSplits.end(), [&](CorpusSplit split) {
                         return name == name_of(split) + ".json";
                       });

@@ -70,6 +70,15 @@ std::string prepared(const std::vector<std::string>& paths, const DataConfig& co
   return folder;
 }
 
+std::string vocabulary_beside(const std::vector<std::string>& paths) {
+  for (const auto& path : paths) {
+    const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
+    for (const char* name : {"vocab.json", "tokenizer.json"})
+      if (fs::exists(folder / name)) return folder / name;
+  }
+  return {};
+}
+
 Paths without_text(const DataConfig& config) {
   Paths paths{config.train, config.val};
   if (is_text(config.train)) {
@@ -77,11 +86,11 @@ Paths without_text(const DataConfig& config) {
     paths.train = {prepared(config.train, config, fraction, nullptr)};
   }
   if (!config.val.empty() && is_text(config.val)) {
-    const std::string vocabulary = paths.train.front() + "/vocab.json";
-    if (!fs::exists(vocabulary))
+    const std::string vocabulary = vocabulary_beside({paths.train.front()});
+    if (vocabulary.empty())
       throw DataError(fmt::format("validation text '{}' needs the vocabulary of the training data, "
-                                  "and '{}' does not exist",
-                                  config.val.front(), vocabulary),
+                                  "and there is none beside '{}'",
+                                  config.val.front(), paths.train.front()),
                       "prepare both with 'choir prepare text'");
     const Vocabulary trained = Vocabulary::load_beside_tokens(vocabulary);
     paths.val = {prepared(config.val, config, 0.0, &trained)};
@@ -102,14 +111,6 @@ std::vector<std::string> with_validation(const std::vector<std::string>& paths) 
     }
   }
   return folders;
-}
-
-std::string vocabulary_beside(const std::vector<std::string>& paths) {
-  for (const auto& path : paths) {
-    const fs::path folder = fs::is_directory(path) ? fs::path(path) : fs::path(path).parent_path();
-    if (fs::exists(folder / "vocab.json")) return folder / "vocab.json";
-  }
-  return {};
 }
 
 std::string scan(const DataConfig& config) {

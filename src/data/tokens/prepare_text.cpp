@@ -91,6 +91,22 @@ class ShardWriter {
   std::optional<TokenFileWriter> shard_;
 };
 
+/// In a first pass: how many there are decides which of them train.
+std::int64_t count_tokens(const std::vector<TextFile>& files, const Vocabulary& vocabulary) {
+  std::int64_t count = 0;
+  std::vector<std::int32_t> ids;
+  for (const auto& file : files) {
+    const std::string source = fmt::format("'{}'", file.path);
+    read_text(file, [&](std::string_view text, std::int64_t offset, bool more_follows) {
+      ids.clear();
+      const std::size_t used = vocabulary.encode_part(text, more_follows, source, offset, ids);
+      count += std::ssize(ids);
+      return used;
+    });
+  }
+  return count;
+}
+
 void write_shards(const std::vector<TextFile>& files, ShardWriter& writer,
                   const Vocabulary& vocabulary) {
   std::vector<std::int32_t> ids;
@@ -215,7 +231,9 @@ class Workplace {
 std::string PrepareSummary::to_string() const {
   std::string shown;
   for (std::int32_t id = 0; id < vocabulary->size(); ++id) {
-    if (vocabulary->kind() == VocabularyKind::byte || shown.size() > kShownBytes) break;
+    const VocabularyKind kind = vocabulary->kind();
+    if (kind == VocabularyKind::byte || kind == VocabularyKind::bpe || shown.size() > kShownBytes)
+      break;
     const std::string character = vocabulary->piece(id);
     if (static_cast<unsigned char>(character.front()) >= ' ') shown += character;
   }
@@ -236,7 +254,12 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   if (options.tokens_per_shard < 1)
     throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
   const auto files = find_text_files(paths);
-  const Scan text = scan(files);
+  if (options.vocabulary != nullptr && options.vocabulary->kind() == VocabularyKind::sentencepiece)
+    throw DeckError("text is not prepared with SentencePiece models",
+                    "char, byte, bpe, or a tokenizer.json");
+  const bool by_pieces =
+      options.vocabulary != nullptr && options.vocabulary->kind() == VocabularyKind::bpe;
+  const Scan text = by_pieces ? Scan{} : scan(files);
   PrepareSummary summary;
   summary.vocabulary = options.vocabulary != nullptr ? *options.vocabulary
                        : options.tokenizer == VocabularyKind::byte
@@ -244,8 +267,10 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
                            : Vocabulary::characters(text.characters);
   summary.files = std::ssize(files);
   for (const auto& file : files) summary.text_bytes += file.bytes;
-  const std::int64_t total =
-      summary.vocabulary->kind() == VocabularyKind::byte ? summary.text_bytes : text.code_points;
+  const std::int64_t total = by_pieces ? count_tokens(files, *summary.vocabulary)
+                             : summary.vocabulary->kind() == VocabularyKind::byte
+                                 ? summary.text_bytes
+                                 : text.code_points;
   summary.train_tokens =
       static_cast<std::int64_t>(static_cast<double>(total) * options.train_fraction);
   summary.val_tokens = total - summary.train_tokens;
@@ -266,7 +291,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
     throw DataError(fmt::format("text '{}' changed while it was read", files.front().path));
   summary.train_shards = writer.train_shards();
   summary.val_shards = writer.val_shards();
-  summary.vocabulary->save(workplace.path() + "/vocab.json");
+  summary.vocabulary->save(workplace.path() + (by_pieces ? "/tokenizer.json" : "/vocab.json"));
   write_meta(summary, workplace.path());
   workplace.commit();
   summary.folder = workplace.final_path();

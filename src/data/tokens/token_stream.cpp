@@ -25,6 +25,36 @@ bool has_native_magic(const std::string& path) {
   return file.read(magic.data(), magic.size()) && std::memcmp(magic.data(), "CHOIRTOK", 8) == 0;
 }
 
+/// The header of llm.c: 256 integers, the first three of them magic, version and count.
+struct LlmcHeader {
+  static constexpr std::int64_t kBytes = 1024;
+  int token_bytes = 0;  ///< 0: the file is none of llm.c's
+  std::int64_t count = 0;
+};
+
+LlmcHeader llmc_header(const std::string& path) {
+  struct Kind {
+    std::int32_t magic, version;
+    int token_bytes;
+  };
+  constexpr std::int32_t kQuestions = 20240522;
+  constexpr std::array<Kind, 2> kKinds{{{20240520, 1, 2}, {20240801, 7, 4}}};
+  std::ifstream file(path, std::ios::binary);
+  std::array<std::int32_t, 3> first{};
+  if (!file.read(reinterpret_cast<char*>(first.data()), sizeof first)) return {};
+  if (first[0] == kQuestions && first[1] == 1)
+    throw DataError(fmt::format("'{}' holds multiple-choice questions of llm.c, no text", path),
+                    "name its token files");
+  for (const Kind& kind : kKinds) {
+    if (first[0] != kind.magic) continue;
+    if (first[1] != kind.version)
+      throw DataError(fmt::format("'{}' is a token file of llm.c of version {}", path, first[1]),
+                      fmt::format("version {} is read", kind.version));
+    return {kind.token_bytes, first[2]};
+  }
+  return {};
+}
+
 bool is_megatron_prefix(const std::string& path) {
   return !fs::exists(path) && fs::is_regular_file(path + ".bin") &&
          fs::is_regular_file(path + ".idx");
@@ -150,6 +180,15 @@ void TokenStream::add(const std::string& path, TokenFormat format) {
                                               : TokenFormat::nanogpt;
   }
   if (format == TokenFormat::native) return add_native(path);
+  if (format == TokenFormat::nanogpt)
+    if (const LlmcHeader llmc = llmc_header(path); llmc.token_bytes != 0) {
+      add_raw(path, llmc.token_bytes, LlmcHeader::kBytes);
+      if (files_.back().count != llmc.count)
+        throw DataError(fmt::format("token file '{}' has {} tokens, its header says {}", path,
+                                    files_.back().count, llmc.count),
+                        "it is truncated or damaged");
+      return;
+    }
   add_raw(path, format == TokenFormat::nanogpt ? 2 : read_megatron_index(index_beside(path), path));
 }
 
@@ -174,15 +213,15 @@ void TokenStream::add_native(const std::string& path) {
                     header.payload_crc, true});
 }
 
-void TokenStream::add_raw(const std::string& path, int token_bytes) {
-  const std::int64_t size = PosixFile::for_reading(path).size();
-  if (size == 0) throw DataError(fmt::format("token file '{}' is empty", path));
+void TokenStream::add_raw(const std::string& path, int token_bytes, std::int64_t header_bytes) {
+  const std::int64_t size = PosixFile::for_reading(path).size() - header_bytes;
+  if (size <= 0) throw DataError(fmt::format("token file '{}' is empty", path));
   if (size % token_bytes != 0)
     throw DataError(
         fmt::format("token file '{}' has {} bytes, not a multiple of {}", path, size, token_bytes),
         "it is truncated, or not a file of raw tokens");
   agree_width(path, token_bytes);
-  files_.push_back({path, 0, count(), size / token_bytes, 0, false});
+  files_.push_back({path, header_bytes, count(), size / token_bytes, 0, false});
 }
 
 std::size_t TokenStream::file_of(std::int64_t token) const {

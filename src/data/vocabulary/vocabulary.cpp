@@ -36,12 +36,21 @@ std::vector<char32_t> count_characters(const std::vector<std::string>& sentences
   return kept;
 }
 
+/// Whether it is not one of our own forms, which begin with their kind: told without parsing, for a
+/// tokenizer.json has more keys than those may have.
+bool is_tokenizer_json(std::string_view json) {
+  const std::size_t first = json.find('"');
+  return first != std::string_view::npos && !json.substr(first).starts_with("\"kind\"") &&
+         json.find("\"merges\"") != std::string_view::npos;
+}
+
 }  // namespace
 
 VocabularyKind vocabulary_kind_of(std::string_view name) {
   for (const VocabularyKind kind : {VocabularyKind::character, VocabularyKind::byte})
     if (name == name_of(kind)) return kind;
-  throw DeckError(fmt::format("unknown tokenizer '{}'", name), "char or byte");
+  throw DeckError(fmt::format("unknown tokenizer '{}'", name),
+                  "char or byte; 'choir prepare text' knows more");
 }
 
 std::string_view name_of(VocabularyKind kind) {
@@ -52,6 +61,8 @@ std::string_view name_of(VocabularyKind kind) {
       return "byte";
     case VocabularyKind::sentencepiece:
       return "sentencepiece";
+    case VocabularyKind::bpe:
+      return "bpe";
   }
   return "?";
 }
@@ -84,10 +95,11 @@ Vocabulary Vocabulary::load_beside_tokens(const std::string& path) {
   if (!fault.empty())
     throw DataError(fmt::format("vocabulary '{}' {}", path, fault),
                     "prepare the data again with 'choir prepare text'");
-  return Vocabulary(character_vocabulary_from_json(text, path));
+  return from_json(text, path);
 }
 
 Vocabulary Vocabulary::from_json(const std::string& json, const std::string& source) {
+  if (is_tokenizer_json(json)) return Vocabulary(bpe_vocabulary(json, source));
   const auto refuse = [&](const std::string& what) {
     throw DataError(fmt::format("tokenizer '{}' is {}", source, what),
                     "'choir prepare tokenizer' writes it");
@@ -140,6 +152,15 @@ std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
 }
 std::string Vocabulary::piece(std::int32_t id) const {
   return model_->piece(id);
+}
+bool Vocabulary::has(std::int32_t id) const {
+  return model_->has(id);
+}
+std::vector<std::int32_t> Vocabulary::text_start() const {
+  return model_->text_start();
+}
+std::optional<std::int32_t> Vocabulary::end_of_text() const {
+  return model_->end_of_text();
 }
 
 Vocabulary train_vocabulary(const VocabularyTraining& training,

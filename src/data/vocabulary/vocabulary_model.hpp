@@ -1,6 +1,7 @@
 #pragma once
-// What a Vocabulary is made over: one class for bytes and characters, one for SentencePiece models.
-// Without the library the functions for the latter throw and name the package.
+// What a Vocabulary is made over: one class for bytes and characters, one for SentencePiece models,
+// one for a tokenizer.json. Without the library the functions for the latter throw and name the
+// package.
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -26,6 +27,9 @@ class VocabularyModel {
   virtual Vocabulary::Encoded try_encode(std::string_view text) const = 0;
   virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   virtual std::string piece(std::int32_t id) const = 0;
+  virtual bool has(std::int32_t id) const { return id >= 0 && id < size(); }
+  virtual std::vector<std::int32_t> text_start() const { return {}; }
+  virtual std::optional<std::int32_t> end_of_text() const { return std::nullopt; }
 };
 using SharedVocabularyModel = std::shared_ptr<const VocabularyModel>;
 
@@ -43,6 +47,9 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
                                               const std::string& source);
 SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
                                           const std::vector<std::string>& sentences);
+
+/// Throws DataError as BpeTokenizer::from_json.
+SharedVocabularyModel bpe_vocabulary(std::string tokenizer_json, const std::string& source);
 
 /// Base64 (RFC 4648, with padding), for bytes inside JSON.
 std::string to_base64(std::string_view bytes);

@@ -128,6 +128,7 @@ void Bench::prepare() {
   result_.accum = batch_.accum;
   result_.global = batch_.global;
   result_.communicated = options_.communicate;
+  result_.fixed_shape = family.fixed_shape();
   result_.nodes = mesh_.nodes();
   result_.cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
   result_.oversubscribed =
@@ -242,17 +243,24 @@ void Bench::gather() {
   world().barrier();
   gather_traffic();
   if (options_.ceilings) measure_products(mesh_, device_, result_);
-  if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);
   result_.median_seconds = median_of(result_.step_seconds);
   for (std::size_t p = 0; p < kPhases; ++p)
     result_.phases[p] = spread_over(world(), median_of(seconds_[p]));
   const double rate = result_.step_flops / result_.median_seconds;
+  // No step is faster than its products: somebody else had the cores while those were timed.
+  for (int again = 0; options_.ceilings && again < 3 && rate > result_.peak_flops; ++again)
+    measure_products(mesh_, device_, result_);
+  if (options_.ceilings) result_.floor_seconds = floor_seconds(result_.work, result_.rates);
   if (options_.ceilings) result_.mfu = rate / result_.peak_flops;
   result_.hfu_over_mfu = plan_.hfu_over_mfu();
   if (result_.nominal_flops > 0) result_.nominal_mfu = rate / result_.nominal_flops;
   result_.planned_arena = static_cast<std::int64_t>(plan_.arena_bytes);
-  const auto peak = static_cast<std::int64_t>(engine_->instance().arena().peak());
-  result_.peak_arena = result_.planned_arena + furthest(world(), peak - result_.planned_arena);
+  auto over = static_cast<std::int64_t>(engine_->instance().arena().peak()) - result_.planned_arena;
+  if (result_.fixed_shape)
+    over = furthest(world(), over);
+  else
+    world().all_reduce(&over, 1, DType::i64, ReduceOp::max);
+  result_.peak_arena = result_.planned_arena + over;
   result_.planned_memory = static_cast<std::int64_t>(plan_.memory.total());
   result_.grown_memory = result_.planned_memory + furthest(world(), grown - result_.planned_memory);
   result_.heap_growth = furthest(world(), heap_);

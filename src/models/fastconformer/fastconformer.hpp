@@ -4,12 +4,11 @@
 // the head.
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "choir/models/fastconformer/encoder_tower.hpp"
 #include "choir/models/fastconformer/fastconformer_config.hpp"
 #include "choir/models/model.hpp"
-#include "choir/nn/layers/blocks.hpp"
-#include "choir/nn/layers/convolutions.hpp"
+#include "choir/nn/layers/linear.hpp"
 
 namespace choir {
 
@@ -30,15 +29,17 @@ class FastConformer final : public Model {
   FastConformer(const FastConformerConfig& config, ParameterSet& parameters,
                 const ModelCut& cut = {});
 
-  const FastConformerConfig& config() const { return config_; }
+  const FastConformerConfig& config() const { return encoder_.config(); }
 
-  std::size_t table_bytes(const Precision& precision) const override;
+  std::size_t table_bytes(const Precision& precision) const override {
+    return encoder_.table_bytes(precision);
+  }
   void prepare(Pass& pass, void* memory) override;
 
   /// Rows are frames after the subsampling, of padded audio.
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
-    return {pass.share_rows(), config_.n_embd};
+    return {pass.share_rows(), config().n_embd};
   }
 
   /// With the head: losses [B]; in Mode::generate logits [B*T', V + 1], whole on every rank of the
@@ -62,38 +63,18 @@ class FastConformer final : public Model {
   std::int64_t encoder_parameters() const;
 
  private:
-  struct Block {
-    std::unique_ptr<ConformerBlock> module;
-    int bucket;
-    int unit;
-  };
-
-  void add_input(bool resident);
-  void add_block(std::int64_t layer, bool resident);
   void add_head(bool resident);
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between.
   bool keeps_head(const Pass& pass) const {
     return pass.training() && pieces_.whole() && pieces() == 1;
   }
-
-  /// [B, T, F] in the compute type: a function of the batch, without gradient.
-  Tensor features(Pass& pass, const ModelBatch& batch) const;
-  Tensor input_layer(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
-  /// The frames of the chunk, from audio that begins before it.
-  Tensor input_of_chunk(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
-  void input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                      BucketHooks& hooks);
-  Tensor positions(Pass& pass) const;
   Tensor head(Pass& pass, const Tensor& stream, const ModelBatch& batch, BucketHooks& hooks);
   Tensor head_backward(Pass& pass, BucketHooks& hooks);
 
-  FastConformerConfig config_;
-  TensorView mel_tables_, position_tables_;
-  std::unique_ptr<ConvSubsampling> subsampling_;
-  std::vector<Block> blocks_;
+  EncoderTower encoder_;
   std::unique_ptr<Linear> head_;
-  int input_bucket_ = -1, head_bucket_ = -1;
+  int head_bucket_ = -1;
 };
 
 }  // namespace choir

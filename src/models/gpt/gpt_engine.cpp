@@ -4,6 +4,7 @@
 #include "choir/models/gpt/gpt.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/models/gpt/token_bench.hpp"
+#include "src/models/gpt/chat_data.hpp"
 #include "src/models/gpt/gpt_family.hpp"
 #include "src/models/gpt/synthetic_tokens.hpp"
 #include "src/models/gpt/token_training_data.hpp"
@@ -70,12 +71,15 @@ ModelBatch GptFamily::fields(const ModelConfig&, const BatchShape& shape) const 
 
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                    Mesh& mesh, Logger& log) const {
+  if (trains_on_chat(deck, mesh)) return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);
   return std::make_unique<TokenTrainingData>(deck, batch, mesh, log);
 }
 
 std::unique_ptr<EvaluationData> GptFamily::open_evaluation(const Deck& deck,
                                                            const std::string& vocabulary,
                                                            Mesh& mesh, Logger& log) const {
+  if (trains_on_chat(deck, mesh))
+    return std::make_unique<ChatEvaluationData>(deck, vocabulary, mesh);
   return std::make_unique<TokenEvaluationData>(deck, vocabulary, mesh, log);
 }
 

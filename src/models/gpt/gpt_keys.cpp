@@ -1,234 +1,9 @@
-// GptFamily: what is wrong with the values of a deck together.
-#include <algorithm>
-#include <set>
-
-#include "choir/core/text.hpp"
-#include "choir/deck/nearest_legal.hpp"
+// GptFamily: the keys that the deck has for it.
 #include "choir/models/gpt/gpt_settings.hpp"
-#include "choir/nn/axes/context_axis.hpp"
-#include "choir/nn/layers/feed_forward.hpp"
 #include "choir/ops/attention.hpp"
 #include "src/models/gpt/gpt_family.hpp"
 
 namespace choir {
-namespace {
-
-/// The fewest heads that divide n_embd and are not too wide.
-std::int64_t heads_from(const GptConfig& gpt) {
-  std::int64_t heads = (gpt.n_embd + ops::kWidestHead - 1) / ops::kWidestHead;
-  while (gpt.n_embd % heads != 0) ++heads;
-  return heads;
-}
-
-std::int64_t ffn_width_of(const GptConfig& gpt) {
-  return gpt.ffn_width == 0 ? default_ffn_width(gpt) : gpt.ffn_width;
-}
-
-/// Each rank has heads of keys and values of its own, or several share one.
-bool divides_kv_heads(const GptConfig& gpt, std::int64_t ranks) {
-  const std::int64_t heads = gpt.n_kv_head == 0 ? gpt.n_head : gpt.n_kv_head;
-  return heads % ranks == 0 || ranks % heads == 0;
-}
-
-/// The sizes of parallel.tensor next to `wish` that this model allows.
-std::string tensor_sizes_around(const GptConfig& gpt, std::int64_t wish) {
-  std::int64_t below = 1, above = 0;
-  for (std::int64_t t = 1; t <= kMostTensorRanks; ++t) {
-    if (gpt.n_head % t != 0 || !divides_kv_heads(gpt, t) || ffn_width_of(gpt) % t != 0) continue;
-    if (t < wish) below = t;
-    if (t > wish && above == 0) above = t;
-  }
-  return above == 0 ? std::to_string(below) : fmt::format("{} or {}", below, above);
-}
-
-/// "1, 2 or 4"
-std::string listed(const std::vector<std::int64_t>& values) {
-  std::string text;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 == values.size() ? " or " : ", ", values[i]);
-  return text;
-}
-
-void check_tiles(const GptConfig& gpt, std::int64_t t, std::vector<KeyProblem>& problems) {
-  const std::int64_t width = ffn_width_of(gpt);
-  if (width / t % gpt.tile == 0) return;
-  const std::string of_rank =
-      t == 1 ? ""
-             : fmt::format(", of which each of parallel.tensor = {} ranks has {}", t, width / t);
-  problems.push_back(
-      {{"model.tile", "model.ffn_width", "parallel.tensor"},
-       fmt::format("model.tile = {} does not divide model.ffn_width = {}{}; nearest legal: tile = "
-                   "{}, or ffn_width = {}",
-                   gpt.tile, width, of_rank,
-                   divisors_around(width / t, gpt.tile, FeedForward::kMostTiles),
-                   multiples_around(width, t * gpt.tile))});
-}
-
-/// What of model.lora does not go with the rest of the model.
-void check_lora(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
-  const Lora& lora = gpt.lora;
-  if (lora.rank == 0) return;
-  const bool gated = ops::activation_inputs(gpt.activation) == 2;
-  for (const std::string& target : lora.targets)
-    if (target == "gate" && !gated)
-      problems.push_back({{"model.lora.targets", "model.activation"},
-                          "model.lora.targets: \"gate\" is a part of model.activation = "
-                          "\"swiglu\" alone; nearest legal: \"up\""});
-  if (gpt.tile > 1 && (lora.adapts("gate") || lora.adapts("up") || lora.adapts("down")))
-    problems.push_back({{"model.lora.targets", "model.tile"},
-                        fmt::format("model.lora.targets of the feed-forward layer are not "
-                                    "supported in model.tile = {}; nearest legal: tile = 1, or "
-                                    "targets = [\"q\", \"k\", \"v\", \"o\"]",
-                                    gpt.tile)});
-}
-
-class Checks {
- public:
-  explicit Checks(const Deck& deck) : deck_(deck) {}
-
-  void data() {
-    const DataSection& data = deck_.data;
-    const bool synthetic = data.format == "synthetic";
-    if (!synthetic && data.train.empty())
-      add({"data.train"},
-          "data.train is not given: name files or folders, or set data.format = "
-          "\"synthetic\" for random tokens");
-    if (synthetic && !(data.train.empty() && data.val.empty()))
-      add({"data.train", "data.val", "data.format"},
-          "data.format = \"synthetic\" reads nothing, but data.train or data.val name files; "
-          "remove one");
-    if (synthetic && gpt_of(deck_).vocab_size == 0)
-      add({"model.vocab_size", "data.format"},
-          "data.format = \"synthetic\" needs model.vocab_size, for example 50257");
-    if (data.readers_every > 0 && data.reader != "scatter")
-      add({"data.readers_every", "data.reader"},
-          fmt::format("data.readers_every = {} is for data.reader = \"scatter\", not \"{}\"",
-                      data.readers_every, data.reader));
-  }
-
-  void context() {
-    const std::int64_t ranks = deck_.parallel.context;
-    const GptConfig& gpt = gpt_of(deck_);
-    if (ranks == 1) return;
-    const std::int64_t t = deck_.parallel.tensor;
-    if (gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
-      add({"parallel.context", "model.n_head", "parallel.tensor"},
-          fmt::format("parallel.context = {} does not divide the {} heads that each of "
-                      "parallel.tensor = {} ranks has of model.n_head = {}; legal: context = {}",
-                      ranks, gpt.n_head / t, t, gpt.n_head,
-                      listed(legal_context_sizes(gpt.n_head / t))));
-    if (ranks > gpt.block_size)
-      add({"parallel.context", "model.block_size"},
-          fmt::format("parallel.context = {} ranks share sequences of model.block_size = {}; "
-                      "nearest legal: context = {}",
-                      ranks, gpt.block_size, gpt.block_size));
-    if (deck_.train.reproducible)
-      add({"parallel.context", "train.reproducible"},
-          fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
-                      "parallel.context = {} divides; nearest legal: context = 1",
-                      ranks));
-    if (deck_.parallel.zero_group != "all")
-      add({"parallel.context", "parallel.zero_group"},
-          fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
-                      "{}; legal: \"all\"",
-                      deck_.parallel.zero_group, ranks));
-  }
-
-  void pass() {
-    constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
-    const std::int64_t rows = deck_.train.micro_batch_size, block = gpt_of(deck_).block_size;
-    if (rows >= kMostTokens / block)
-      add({"train.micro_batch_size", "model.block_size"},
-          fmt::format("train.micro_batch_size = {} x model.block_size = {} is too much for one "
-                      "pass; legal: fewer than {} tokens",
-                      rows, block, kMostTokens));
-  }
-
-  void add(std::vector<std::string> keys, std::string text) {
-    problems_.push_back({std::move(keys), std::move(text)});
-  }
-  void add(std::vector<KeyProblem> problems) {
-    for (KeyProblem& problem : problems) problems_.push_back(std::move(problem));
-  }
-  std::vector<KeyProblem> take() { return std::move(problems_); }
-
- private:
-  const Deck& deck_;
-  std::vector<KeyProblem> problems_;
-};
-
-}  // namespace
-
-std::int64_t default_ffn_width(const GptConfig& gpt) {
-  if (gpt.activation != ops::Activation::swiglu) return 4 * gpt.n_embd;
-  return (8 * gpt.n_embd + 3 * 64 - 1) / (3 * 64) * 64;
-}
-
-std::vector<KeyProblem> check_model(const GptConfig& gpt) {
-  std::vector<KeyProblem> problems;
-  if (gpt.n_embd % gpt.n_head != 0) {
-    problems.push_back(
-        {{"model.n_embd", "model.n_head"},
-         fmt::format(
-             "model.n_embd = {} is not a multiple of model.n_head = {}; nearest legal: n_embd = "
-             "{}, or n_head = {}",
-             gpt.n_embd, gpt.n_head, multiples_around(gpt.n_embd, gpt.n_head),
-             divisors_around(gpt.n_embd, gpt.n_head))});
-  } else if (gpt.head_width() > ops::kWidestHead) {
-    problems.push_back(
-        {{"model.n_embd", "model.n_head"},
-         fmt::format("a head is model.n_embd / model.n_head = {} wide, at most {} is supported; "
-                     "nearest legal: n_head = {}",
-                     gpt.head_width(), ops::kWidestHead, heads_from(gpt))});
-  } else if (gpt.position == Position::rope && gpt.head_width() % 2 != 0) {
-    problems.push_back(
-        {{"model.n_embd", "model.n_head", "model.position"},
-         fmt::format(
-             "model.position = \"rope\" rotates pairs, but a head is model.n_embd / model.n_head = "
-             "{} wide; nearest legal: n_embd = {}",
-             gpt.head_width(), multiples_around(gpt.n_embd, 2 * gpt.n_head))});
-  }
-  if (gpt.n_kv_head != 0 && gpt.n_head % gpt.n_kv_head != 0)
-    problems.push_back(
-        {{"model.n_kv_head", "model.n_head"},
-         fmt::format("model.n_kv_head = {} does not divide model.n_head = {}; nearest legal: {}",
-                     gpt.n_kv_head, gpt.n_head, divisors_around(gpt.n_head, gpt.n_kv_head))});
-  check_lora(gpt, problems);
-  return problems;
-}
-
-std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) {
-  std::vector<KeyProblem> problems;
-  const std::string legal = tensor_sizes_around(gpt, t);
-  const auto divides = [&](const char* key, std::int64_t value) {
-    if (value % t == 0) return true;
-    problems.push_back(
-        {{std::string("model.") + key, "parallel.tensor"},
-         fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
-                     "legal: {} = {}, or tensor = {}",
-                     key, value, t, key, multiples_around(value, t), legal)});
-    return false;
-  };
-  if (divides("n_head", gpt.n_head) && !divides_kv_heads(gpt, t))
-    problems.push_back({{"model.n_kv_head", "parallel.tensor"},
-                        fmt::format("model.n_kv_head = {} is neither a multiple nor a divisor of "
-                                    "parallel.tensor = {}; nearest legal: tensor = {}",
-                                    gpt.n_kv_head, t, legal)});
-  if (divides("ffn_width", ffn_width_of(gpt))) check_tiles(gpt, t, problems);
-  return problems;
-}
-
-std::vector<KeyProblem> GptFamily::check(const Deck& deck) const {
-  Checks checks(deck);
-  checks.add(check_model(gpt_of(deck)));
-  checks.add(choir::check_tensor_size(gpt_of(deck), deck.parallel.tensor));
-  checks.context();
-  checks.pass();
-  checks.data();
-  return checks.take();
-}
-
-// GptFamily: the keys that the deck has for it.
 namespace {
 
 // Far above any model: a slip of the finger is refused at once, and sizes multiply without
@@ -239,6 +14,38 @@ constexpr double kMostRank = 1 << 16;
 constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
 
 using Table = KeyTable<GptSettings>;
+
+void add_rope_keys(Table& table) {
+  using ops::RopeScaling;
+  auto rope = table.section<RopeScaling>(
+      "model", [](GptSettings& settings) -> RopeScaling& { return settings.model.rope_scaling; });
+  rope.add("rope_scaling", &RopeScaling::kind, "",
+           "Lower rotary frequencies for sequences longer than those of the first training: linear "
+           "divides all by rope_factor, llama3 and yarn those of long waves.")
+      .one_of({"none", "linear", "llama3", "yarn"});
+  rope.add("rope_factor", &RopeScaling::factor, "", "What rope_scaling divides frequencies by.")
+      .at_least(1);
+  rope.add("rope_original", &RopeScaling::original, "tokens",
+           "llama3 and yarn: the length of sequences in the first training.")
+      .at_least(0);
+  rope.add("rope_low_factor", &RopeScaling::low, "",
+           "llama3: waves longer than rope_original / this are divided.")
+      .above(0);
+  rope.add("rope_high_factor", &RopeScaling::high, "",
+           "llama3: waves shorter than rope_original / this stay.")
+      .above(0);
+  rope.add("rope_beta_fast", &RopeScaling::beta_fast, "turns",
+           "yarn: pairs that turn more often within rope_original stay.")
+      .above(0);
+  rope.add("rope_beta_slow", &RopeScaling::beta_slow, "turns",
+           "yarn: pairs that turn less often within rope_original are divided.")
+      .above(0);
+  rope.add("rope_truncate", &RopeScaling::truncate, "",
+           "yarn: the pairs between which the division sets in are rounded to whole ones.");
+  rope.add("rope_attention_factor", &RopeScaling::attention_factor, "",
+           "yarn: multiplies rotated queries and keys. 0: 0.1 ln(rope_factor) + 1.")
+      .at_least(0);
+}
 
 void add_model_keys(Table& table) {
   auto gpt = table.section("model", &GptSettings::model);
@@ -252,6 +59,10 @@ void add_model_keys(Table& table) {
   gpt.add("n_embd", &GptConfig::n_embd, "", "Width of the residual stream.")
       .at_least(1)
       .at_most(kMostWidth);
+  gpt.add("head_width", &GptConfig::own_head_width, "",
+          "Width of a head where it is not n_embd / n_head, which 0 means.")
+      .at_least(0)
+      .at_most(static_cast<double>(ops::kWidestHead));
   gpt.add("block_size", &GptConfig::block_size, "tokens", "Length of a training sequence.")
       .at_least(1)
       .at_most(kMostTokens);
@@ -273,6 +84,11 @@ void add_model_keys(Table& table) {
       .at_most(FeedForward::kMostTiles)
       .when_resumed(OnResume::free);
   gpt.add("bias", &GptConfig::bias, "", "Biases in linear layers and LayerNorm.");
+  gpt.add("qkv_bias", &GptConfig::qkv_bias, "",
+          "Biases of queries, keys and values (Qwen2 has these alone). auto: as bias.")
+      .one_of({"auto", "yes", "no"});
+  gpt.add("norm_bias", &GptConfig::norm_bias, "", "Biases of LayerNorm. auto: as bias.")
+      .one_of({"auto", "yes", "no"});
   gpt.add("dropout", &GptConfig::dropout, "probability",
           "Dropout of embeddings and of both outputs of each block.")
       .at_least(0)
@@ -286,6 +102,24 @@ void add_model_keys(Table& table) {
   gpt.add("position", &GptConfig::position, "", "Learned table, or rotary embedding.")
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
+  gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
+          "Every so many-th layer does not rotate (SmolLM3: 4). 0: all layers do.")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("qk_norm", &GptConfig::qk_norm, "",
+          "RMSNorm of every head of queries and keys before positions (Qwen3).");
+  gpt.add("attention_window", &GptConfig::window, "tokens",
+          "Sliding window: the last so many positions a query sees, its own among them. 0: all.")
+      .at_least(0)
+      .at_most(kMostTokens);
+  gpt.add("window_first_layer", &GptConfig::window_first_layer, "layers",
+          "So many layers at the start have no window (Qwen2's max_window_layers).")
+      .at_least(0)
+      .at_most(kMostLayers);
+  gpt.add("window_skip_interval", &GptConfig::window_skip_interval, "layers",
+          "Every so many-th layer has no window (Gemma 2: 2, Gemma 3: 6). 0: all have.")
+      .at_least(0)
+      .at_most(kMostLayers);
   gpt.add("attention", &GptConfig::attention, "",
           "Attention kernel: own, or cuDNN's on device cuda (an error where it refuses the shape); "
           "auto takes cuDNN where it can.")
@@ -341,6 +175,14 @@ void add_run_keys(Table& table) {
            "Part at the end of a text that is kept for validation when it is prepared.")
       .at_least(0)
       .below(1);
+  data.add("input_cfg", &GptSettings::input_cfg, "",
+           "Conversations, instead of data.train: a JSON list of folders and groups with weights, "
+           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
+      .when_resumed(OnResume::same_contents);
+  data.add("validation", &GptSettings::validation, "",
+           "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
+           "of data.val, which are called as their folders.")
+      .when_resumed(OnResume::same_contents);
   auto train = table.section("train", &GptSettings::model);
   train
       .add("label_smoothing", &GptConfig::label_smoothing, "",
@@ -367,14 +209,19 @@ void add_run_keys(Table& table) {
 }  // namespace
 
 const KeySet& GptFamily::keys() const {
-  static const Table kTable = [] {
-    Table table;
-    add_model_keys(table);
-    add_lora_keys(table);
-    add_run_keys(table);
-    return table;
-  }();
-  return kTable;
+  static const Table kTable =
+      [] {
+        Table table;
+        add_model_keys(table);
+        add_rope_keys(table);
+      }
+
+  add_lora_keys(table);
+  add_run_keys(table);
+  return table;
+}
+();
+return kTable;
 }
 
 std::unique_ptr<FamilySettings> GptFamily::settings() const {

@@ -32,7 +32,7 @@ void add_linear(std::vector<StepGemm>& list, const std::string& name, std::int64
 std::vector<StepGemm> gemms_of(const GptConfig& c, std::int64_t rows) {
   std::vector<StepGemm> list;
   add_linear(list, "qkv", rows, c.n_embd, c.head_width() * (c.n_head + 2 * c.n_kv_head), c.n_layer);
-  add_linear(list, "attention output", rows, c.n_embd, c.n_embd, c.n_layer);
+  add_linear(list, "attention output", rows, c.attention_width(), c.n_embd, c.n_layer);
   add_linear(list, "feed-forward up", rows, c.n_embd,
              c.ffn_width * ops::activation_inputs(c.activation), c.n_layer);
   add_linear(list, "feed-forward down", rows, c.ffn_width, c.n_embd, c.n_layer);
@@ -46,7 +46,7 @@ AttentionShape attention_of(const GptConfig& c, std::int64_t sequences) {
 
 std::int64_t matmul_weights(const GptConfig& c) {
   const std::int64_t qkv = c.n_embd * c.head_width() * (c.n_head + 2 * c.n_kv_head);
-  const std::int64_t output = c.n_embd * c.n_embd;
+  const std::int64_t output = c.n_embd * c.attention_width();
   const std::int64_t ffn = c.n_embd * c.ffn_width * (1 + ops::activation_inputs(c.activation));
   return c.n_layer * (qkv + output + ffn) + c.vocab_size * c.n_embd;
 }
@@ -54,8 +54,9 @@ std::int64_t matmul_weights(const GptConfig& c) {
 StepWork step_work(const GptConfig& c, const Precision& precision, std::int64_t sequences,
                    std::int64_t parameters) {
   const auto tokens = static_cast<double>(sequences * c.block_size);
-  const auto pairs = static_cast<double>(sequences * c.n_layer * c.n_head) *
-                     static_cast<double>(c.block_size * (c.block_size + 1) / 2);
+  double pairs = 0;
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) pairs += c.visible_pairs(layer);
+  pairs *= static_cast<double>(sequences * c.n_head);
   StepWork work = update_work(precision, parameters);
   work.gemm_flops = 6.0 * static_cast<double>(matmul_weights(c)) * tokens;
   work.attention_flops = 12.0 * static_cast<double>(c.head_width()) * pairs;

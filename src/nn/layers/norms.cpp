@@ -12,9 +12,10 @@ namespace choir {
 namespace {
 
 /// Each rank sees a share of the rows.
-ShardSpec shard_of(const ParameterSet& parameters) {
+ShardSpec shard_of(const ParameterSet& parameters, bool of_heads) {
   ShardSpec spec;
-  if (parameters.tensor().sequence) spec.partial = {Axis::tensor};
+  if (parameters.tensor().sequence || (of_heads && parameters.tensor().ranks > 1))
+    spec.partial = {Axis::tensor};
   return spec;
 }
 
@@ -27,12 +28,12 @@ ResidualNorm::ResidualNorm(ParameterSet& parameters, const std::string& name, st
       weight_(&parameters.add({.name = name + ".weight",
                                .shape = {width},
                                .init = Init::ones(),
-                               .shard = shard_of(parameters)})) {
+                               .shard = shard_of(parameters, options.of_heads)})) {
   if (options.bias && options.kind == ops::Norm::layernorm)
     bias_ = &parameters.add({.name = name + ".bias",
                              .shape = {width},
                              .init = Init::zeros(),
-                             .shard = shard_of(parameters)});
+                             .shard = shard_of(parameters, options.of_heads)});
 }
 
 ResidualNorm::Output ResidualNorm::forward(Pass& pass, const ResidualStream& stream,

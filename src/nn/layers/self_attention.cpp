@@ -4,17 +4,22 @@
 #include <utility>
 
 #include "choir/nn/stream_state.hpp"
+#include "choir/ops/copy_rows.hpp"
 #include "choir/ops/rope.hpp"
 
 namespace choir {
 namespace {
 
+std::int64_t head_width_of(const SelfAttention::Options& o) {
+  return o.head_width > 0 ? o.head_width : o.width / o.heads;
+}
+
 Linear::Options qkv_options(const SelfAttention::Options& o) {
-  const std::int64_t kv_width = o.width / o.heads * o.kv_heads;
+  const std::int64_t q_width = head_width_of(o) * o.heads, kv_width = head_width_of(o) * o.kv_heads;
   const ShardSpec rows{
       .split_dim = 0,
-      .sections = {{o.width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
-  return {.bias = o.bias,
+      .sections = {{q_width, o.heads}, {kv_width, o.kv_heads}, {kv_width, o.kv_heads}}};
+  return {.bias = o.qkv_bias,
           .weight_shard = rows,
           .bias_shard = rows,
           .adapter = o.lora.of({"q", "k", "v"})};
@@ -25,15 +30,22 @@ Linear::Options qkv_options(const SelfAttention::Options& o) {
 SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name,
                              const Options& options)
     : options_(options),
-      head_width_(options.width / options.heads),
+      head_width_(head_width_of(options)),
       qkv_(parameters, name + ".qkv", options.width,
            (options.heads + 2 * options.kv_heads) * head_width_, qkv_options(options)),
-      output_(parameters, name + ".output", options.width, options.width,
+      output_(parameters, name + ".output", options.heads * head_width_, options.width,
               {.bias = options.bias,
                .init_std = options.output_init_std,
                .weight_shard = {.split_dim = 1},
                .adapter = options.lora.of({"o"})}),
       dropout_(name + ".dropout", options.dropout) {
+  if (options.head_norm) {
+    const ResidualNorm::Options norm{
+        .kind = ops::Norm::rmsnorm, .bias = false, .eps = options.norm_eps, .of_heads = true};
+    query_norm_ =
+        std::make_unique<ResidualNorm>(parameters, name + ".query_norm", head_width_, norm);
+    key_norm_ = std::make_unique<ResidualNorm>(parameters, name + ".key_norm", head_width_, norm);
+  }
   options_.heads = heads_of_rank(options.heads, parameters.tensor());
   options_.kv_heads = heads_of_rank(options.kv_heads, parameters.tensor());
 }
@@ -55,6 +67,7 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
           .queries = tokens,
           .keys = tokens,
           .causal = true,
+          .window = options_.window,
           .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
           .dtype = pass.precision().compute,
           .implementation = options_.implementation};
@@ -67,6 +80,34 @@ ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t firs
                static_cast<std::size_t>(first_head * head_width_) * size_of(qkv.dtype);
   const std::int64_t tokens = qkv.shape.rows() / pass.sequence().batch;
   return {.data = data, .batch_stride = tokens * row, .position_stride = row};
+}
+
+Tensor SelfAttention::heads_alone(Pass& pass, const Tensor& qkv, std::int64_t first,
+                                  std::int64_t count) const {
+  const std::int64_t rows = qkv.shape.rows(), width = count * head_width_;
+  Tensor heads = pass.allocate({rows * count, head_width_}, "heads to normalise");
+  ops::copy_rows(pass.stream(), qkv.dtype, rows, width,
+                 {packed(qkv, first, pass).data, qkv.shape.back()}, {heads.data, width});
+  return heads;
+}
+
+void SelfAttention::put_heads(Pass& pass, const Tensor& heads, const Tensor& qkv,
+                              std::int64_t first, std::int64_t count) const {
+  const std::int64_t width = count * head_width_;
+  ops::copy_rows(pass.stream(), qkv.dtype, qkv.shape.rows(), width, {heads.data, width},
+                 {packed(qkv, first, pass).data, qkv.shape.back()});
+}
+
+void SelfAttention::normalise(Pass& pass, ResidualNorm& norm, const Tensor& qkv, std::int64_t first,
+                              std::int64_t count) const {
+  const Tensor heads = heads_alone(pass, qkv, first, count);
+  put_heads(pass, norm.forward(pass, {heads, Tensor()}).normed, qkv, first, count);
+}
+
+void SelfAttention::normalise_back(Pass& pass, ResidualNorm& norm, const Tensor& d_qkv,
+                                   std::int64_t first, std::int64_t count) const {
+  const Tensor d_heads = heads_alone(pass, d_qkv, first, count);
+  put_heads(pass, norm.backward(pass, d_heads, Tensor()), d_qkv, first, count);
 }
 
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
@@ -161,6 +202,10 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
 Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
                               ResidualNorm* source) {
   Tensor qkv = qkv_.forward(pass, x, source == nullptr);
+  if (query_norm_) {
+    normalise(pass, *query_norm_, qkv, 0, options_.heads);
+    normalise(pass, *key_norm_, qkv, options_.heads, options_.kv_heads);
+  }
   rotate(pass, qkv, rope_table, false);
   Tensor y = output_.forward(pass, attend(pass, std::move(qkv)));
   dropout_.forward(pass, y);
@@ -171,6 +216,10 @@ Tensor SelfAttention::backward(Pass& pass, const Tensor& d_y, const TensorView& 
                                ResidualNorm* source) {
   const Tensor d_qkv = attend_backward(pass, output_.backward(pass, dropout_.backward(pass, d_y)));
   rotate(pass, d_qkv, rope_table, true);
+  if (query_norm_) {
+    normalise_back(pass, *key_norm_, d_qkv, options_.heads, options_.kv_heads);
+    normalise_back(pass, *query_norm_, d_qkv, 0, options_.heads);
+  }
   if (source) pass.save(source->remake(pass));
   return qkv_.backward(pass, d_qkv);
 }

@@ -1,7 +1,9 @@
 #pragma once
 // What a run says of itself while it trains: the lines of its log, metrics.jsonl, TensorBoard, the
 // progress line of a terminal, and the summary at its end.
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "choir/train/loop/checkpointer.hpp"
 #include "choir/train/loop/metrics_log.hpp"
@@ -22,8 +24,13 @@ class RunLog {
   void open_files(std::int64_t step);
   /// Local. One object for metrics.jsonl; a disk that is full does not end training.
   void record(const std::string& json);
-  /// Local. Of all ranks, for the MFU.
-  void set_peak(double flops) { peak_flops_ = flops; }
+  /// Local. FLOP/s of all ranks, for the MFU. `again`, collective over the world, measures them
+  /// once more when a step exceeds them, as it does when other work had the cores; empty: they are
+  /// known.
+  void set_peak(double flops, std::function<double()> again) {
+    peak_flops_ = flops;
+    measure_again_ = std::move(again);
+  }
   /// Local. Steps begin after `step`: time runs for the progress line.
   void start_training(std::int64_t step);
 
@@ -46,6 +53,8 @@ class RunLog {
                       const TrainingData& data, RankTimes::Own own);
 
  private:
+  /// Collective over the world.
+  double mfu(double flops_per_second);
   RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
 
   const Deck& deck_;
@@ -57,6 +66,7 @@ class RunLog {
   TensorboardFile tensorboard_;
   ProgressLine progress_line_;
   double peak_flops_ = 0;
+  std::function<double()> measure_again_;
   StepResult last_;
   PhaseTotals since_line_, all_steps_;
   StepContent content_since_line_, all_content_;

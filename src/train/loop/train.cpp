@@ -116,24 +116,29 @@ void describe_run(const Deck& deck, const TrainingData& data, Engine& engine, co
   start.add(layout_report(layout_facts(mesh, plan.traffic)));
 }
 
-/// Collective. FLOP/s of all ranks at once, as they will compute, and the legend of the lines to
-/// come.
-double measured_peak(Engine& engine, Device& device, StartScreen& start) {
+/// Collective. FLOP/s of all ranks at once, as they will compute, for mfu, and the legend of the
+/// lines to come.
+void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_log) {
   Communicator& world = engine.mesh().world();
-  world.barrier();
   const DType compute = engine.options().precision.compute;
   const cuda::Card* card = cuda::card_of(device);
   const bool published = card && size_of(compute) == 2 && card->peak_bf16_flops > 0;
-  double peak =
-      published ? card->peak_bf16_flops : ops::measure_gemm(engine.instance().stream(), compute);
-  world.all_reduce(&peak, 1, DType::f64, ReduceOp::sum);
+  const auto of_all = [&world](double peak) {
+    world.all_reduce(&peak, 1, DType::f64, ReduceOp::sum);
+    return peak;
+  };
+  const auto measure = [&engine, &world, compute, of_all] {
+    world.barrier();
+    return of_all(ops::measure_gemm(engine.instance().stream(), compute));
+  };
+  const double peak = published ? of_all(card->peak_bf16_flops) : measure();
+  run_log.set_peak(peak, published ? std::function<double()>() : measure);
   const std::string source = published
                                  ? fmt::format("the dense rate of {} by its clock", card->name)
                                  : fmt::format("a {} product of {}^3, just now", name_of(compute),
                                                ops::large_product(device.kind()));
   start.add(metrics_legend(
       fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
-  return peak;
 }
 
 /// Collective. The weights of a checkpoint, of another run, or fresh ones. Returns what is to be
@@ -220,7 +225,7 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
        .snapshot_bytes = plan.snapshot_bytes,
        .record = [&](const std::string& json) { run_log.record(json); },
        .enter = [&](std::string_view phase) { observers.watch.save(phase); }});
-  run_log.set_peak(measured_peak(engine, device, start));
+  find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");
   start.add(restore(from, checkpointer, engine, deck, progress, batch, log));

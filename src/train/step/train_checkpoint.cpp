@@ -167,7 +167,10 @@ std::vector<State> Progress::states(bool dynamic_loss_scale) {
 std::string TrainMeta::to_json() const {
   nlohmann::ordered_json json;
   json["deck"] = parsed_ordered_json(deck);
-  if (!vocabulary.empty()) json["vocabulary"] = parsed_ordered_json(vocabulary);
+  // Text of others is kept to the byte: as a string.
+  const bool own = vocabulary.find('"') == vocabulary.find("\"kind\"");
+  if (!vocabulary.empty() && own) json["vocabulary"] = parsed_ordered_json(vocabulary);
+  if (!own) json["vocabulary"] = vocabulary;
   json["vocab_size"] = vocab_size;
   if (!data.empty()) json["data"] = parsed_ordered_json(data);
   if (!contents.empty()) json["data_contents"] = contents;
@@ -182,7 +185,10 @@ TrainMeta TrainMeta::parse(const std::string& text, const std::string& path) {
     const auto json = parsed_ordered_json(text);
     TrainMeta meta;
     meta.deck = dumped(json.at("deck"), 1);
-    if (json.contains("vocabulary")) meta.vocabulary = dumped(json.at("vocabulary"));
+    if (json.contains("vocabulary")) {
+      const auto& stored = json.at("vocabulary");
+      meta.vocabulary = stored.is_string() ? stored.get<std::string>() : dumped(stored);
+    }
     meta.vocab_size = json.at("vocab_size").get<std::int64_t>();
     if (json.contains("data")) meta.data = dumped(json.at("data"));
     if (json.contains("data_contents")) meta.contents = json.at("data_contents").get<std::string>();

@@ -2,12 +2,12 @@
 # Models of transformers small enough for tests, by a formula that anybody can repeat: of the names sorted as bytes the
 # k-th (from 0) has at i (flat, in the layout of the file) s = sin(0.37 i + k); norms are 1 + 0.1 s, all else 0.3 s.
 #
-#   tiny_models.pl make gpt2|smollm3|llama FOLDER    config.json and model.safetensors
+#   tiny_models.pl make gpt2|smollm3|llama|qwen3 FOLDER    config.json and model.safetensors
 #   tiny_models.pl logits FILE.npy                   "SUM A B C D ...": sum of the absolute values, and the values
 #   tiny_models.pl difference A.npy B.npy            the largest
 #   tiny_models.pl ids FILE.npy 3 17 5               an array of int64
 use strict; use warnings;
-my ($vocab, $width, $layers, $ffn, $kv, $block) = (24, 16, 2, 24, 8, 32);
+my ($vocab, $width, $layers, $ffn, $block) = (24, 16, 2, 24, 32);
 
 sub gpt2 {
   my %shape = ("transformer.wte.weight" => [$vocab, $width], "transformer.wpe.weight" => [$block, $width],
@@ -22,14 +22,15 @@ sub gpt2 {
   return \%shape;
 }
 sub llama {
-  my ($tied) = @_;
+  my ($tied, $head, $normed) = @_;  # width of a head, and whether queries and keys have norms
   my %shape = ("model.embed_tokens.weight" => [$vocab, $width], "model.norm.weight" => [$width]);
   $shape{"lm_head.weight"} = [$vocab, $width] unless $tied;
   for my $n (0 .. $layers - 1) {
     my $l = "model.layers.$n";
     $shape{"$l.$_.weight"} = [$width] for ("input_layernorm", "post_attention_layernorm");
-    $shape{"$l.self_attn.${_}_proj.weight"} = [$width, $width] for ("q", "o");
-    $shape{"$l.self_attn.${_}_proj.weight"} = [$kv, $width] for ("k", "v");
+    $shape{"$l.self_attn.q_proj.weight"} = [4 * $head, $width]; $shape{"$l.self_attn.o_proj.weight"} = [$width, 4 * $head];
+    $shape{"$l.self_attn.${_}_proj.weight"} = [2 * $head, $width] for ("k", "v");
+    if ($normed) { $shape{"$l.self_attn.${_}_norm.weight"} = [$head] for ("q", "k") }
     $shape{"$l.mlp.${_}_proj.weight"} = [$ffn, $width] for ("gate", "up");
     $shape{"$l.mlp.down_proj.weight"} = [$width, $ffn];
   }
@@ -42,6 +43,10 @@ my %config = (
     "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
     "hidden_act": "silu", "rms_norm_eps": 1e-06, "no_rope_layers": [1, 1], "tie_word_embeddings": true,
     "rope_parameters": {"rope_theta": 2000000.0, "rope_type": "default"}, "sliding_window": null}\n),
+  qwen3 => qq({"model_type": "qwen3", "vocab_size": $vocab, "max_position_embeddings": $block, "hidden_size": $width,
+    "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "attention_bias": false,
+    "use_sliding_window": false, "sliding_window": null, "max_window_layers": 28, "tie_word_embeddings": true}\n),
   llama => qq({"model_type": "llama", "vocab_size": $vocab, "max_position_embeddings": $block, "hidden_size": $width,
     "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 4, "hidden_act": "silu", "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "rope_scaling": null,
@@ -49,7 +54,8 @@ my %config = (
 
 sub make {
   my ($model, $folder) = @_;
-  my $shape = $model eq "gpt2" ? gpt2() : llama($model eq "smollm3");
+  my $qwen = $model eq "qwen3";
+  my $shape = $model eq "gpt2" ? gpt2() : llama($model ne "llama", $qwen ? 8 : 4, $qwen);
   my ($header, $data, $k) = ("", "", 0);
   for my $name (sort keys %$shape) {
     my $count = 1;

@@ -21,13 +21,15 @@ struct AttentionCase {
   DType dtype = DType::f32;
   std::vector<std::int32_t> lengths{};
   BiasKind bias = BiasKind::none;
+  std::int64_t window = 0;
 };
 
 inline std::string name_of(const AttentionCase& c) {
   return fmt::format(
-      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads, c.width,
-      c.queries, c.keys, c.causal ? " causal" : "", c.lengths.empty() ? "" : " lengths",
-      std::array{"", " bias", " shared bias", " shifted bias"}[static_cast<std::size_t>(c.bias)]);
+      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads,
+      c.width, c.queries, c.keys, c.causal ? " causal" : "", c.lengths.empty() ? "" : " lengths",
+      std::array{"", " bias", " shared bias", " shifted bias"}[static_cast<std::size_t>(c.bias)],
+      c.window > 0 ? fmt::format(" window {}", c.window) : "");
 }
 
 /// Where the tensors of a case lie: in host memory, or copies of them on a device.
@@ -82,6 +84,7 @@ class AttentionTensors {
             .queries = c_.queries,
             .keys = c_.keys,
             .causal = c_.causal,
+            .window = c_.window,
             .scale = 1.0 / std::sqrt(static_cast<double>(c_.width)),
             .dtype = c_.dtype,
             .lengths = lengths,

@@ -51,6 +51,49 @@ TEST(Rope, ScoresDependOnDistanceOnly) {
   EXPECT_GT(std::fabs(score(9, 4) - score(9, 5)), 1e-6);
 }
 
+using ops::RopeScaling;
+
+// Of Llama 3.1 and 3.2, as published configurations give them.
+TEST(Rope, FrequenciesOfLlama3) {
+  RopeScaling s{.kind = RopeScaling::Kind::llama3, .factor = 8, .original = 8192};
+  const auto f = [&](std::int64_t i) { return ops::rope_frequency(5e5, s, 128, i); };
+  EXPECT_NEAR(f(0), 1, 1e-15);
+  EXPECT_NEAR(f(28), 0.00321144599, 1e-11);
+  EXPECT_NEAR(f(29), 0.00216657076, 1e-11);
+  EXPECT_NEAR(f(30), 0.00137189357, 1e-11);
+  EXPECT_NEAR(f(33), 0.00031269375, 1e-11);
+  EXPECT_NEAR(f(63), 3.06892599e-07, 1e-15);
+  s.factor = 32;
+  EXPECT_NEAR(f(30), 0.00129054793, 1e-11);
+}
+
+TEST(Rope, FrequenciesOfLinearAndYarn) {
+  const RopeScaling linear{.kind = RopeScaling::Kind::linear, .factor = 4};
+  EXPECT_NEAR(ops::rope_frequency(1e4, linear, 8, 1), 0.025, 1e-17);
+  EXPECT_EQ(ops::rope_attention_factor(linear), 1);
+  // D = 16, theta = 1e4, 400 positions: pairs 0.6 and 3.6 turn 32 times and once; rounded to the
+  // ramp from floor(16 ln(400 / (64 pi)) / (2 ln 1e4)) = 0 to ceil(16 ln(400 / (2 pi)) / ...) = 4.
+  RopeScaling yarn{.kind = RopeScaling::Kind::yarn, .factor = 4, .original = 400};
+  for (std::int64_t i = 0; i < 8; ++i) {
+    const double f = std::pow(1e4, -static_cast<double>(i) / 8);
+    const double ramp = std::min(static_cast<double>(i) / 4, 1.0);
+    EXPECT_NEAR(ops::rope_frequency(1e4, yarn, 16, i), f / 4 * ramp + f * (1 - ramp), 1e-16) << i;
+  }
+  EXPECT_NEAR(ops::rope_attention_factor(yarn), 1.1386294361119890, 1e-15);
+  yarn.attention_factor = 0.5;
+  EXPECT_EQ(ops::rope_attention_factor(yarn), 0.5);
+}
+
+TEST(Rope, TheTableHasScaledAnglesAndTheAttentionFactor) {
+  CpuBench cpu;
+  const RopeScaling yarn{.kind = RopeScaling::Kind::yarn, .factor = 4, .original = 400};
+  HostTensor table(DType::f64, {9, 16});
+  ops::rope_table(cpu.stream, 1e4, table, yarn);
+  const double angle = 7 * ops::rope_frequency(1e4, yarn, 16, 3), grown = 0.1 * std::log(4.0) + 1;
+  EXPECT_NEAR(table[7 * 16 + 3], grown * std::cos(angle), 1e-15);
+  EXPECT_NEAR(table[7 * 16 + 8 + 3], grown * std::sin(angle), 1e-15);
+}
+
 // Positions 3 to 7: the last ones, or all of them, are padding.
 TEST(Rope, PaddingNeedsNoRowOfTheTable) {
   CpuDevice device;

@@ -34,7 +34,7 @@ json run_of(const std::string& sweep, int ranks, int micro, int global, double s
            {"tokens", 100 * global},
            {"audio_seconds", 0},
            {"parameters", 1000},
-           {"step_seconds", {seconds, seconds, 2 * seconds}},
+           {"step_seconds", {seconds, seconds, 1.01 * seconds}},
            {"losses", {3.0, 2.5}},
            {"first_losses", {4.0 + global, 3.0}},
            {"first_norms", {1.0, 2.0}},
@@ -108,9 +108,35 @@ TEST(Scaling, RepeatsGiveAMedianAndPercentiles) {
       {run_of("strong", 1, 8, 8, 3), run_of("strong", 1, 8, 8, 1), run_of("strong", 1, 8, 8, 2)});
   ASSERT_EQ(sweep.rows.size(), 1u);
   EXPECT_DOUBLE_EQ(sweep.rows[0].median, 2);
-  // The quantiles of 1 1 2 2 2 3 3 4 6: places 0.8 and 7.2.
+  // The quantiles of 1 1 1.01 2 2 2.02 3 3 3.03: places 0.8 and 7.2.
   EXPECT_DOUBLE_EQ(sweep.rows[0].p10, 1);
-  EXPECT_NEAR(sweep.rows[0].p90, 4.4, 1e-12);
+  EXPECT_NEAR(sweep.rows[0].p90, 3.006, 1e-12);
+}
+
+TEST(Scaling, RowsWhoseTimesSayLittleAreNoisyAndGiveNoAdvice) {
+  const auto noise_of = [](std::vector<json> runs) {
+    return judged(std::move(runs)).rows[0].noise;
+  };
+  EXPECT_EQ(noise_of({run_of("strong", 2, 4, 8, 1), run_of("strong", 2, 4, 8, 1.05)}), "");
+  EXPECT_EQ(noise_of({run_of("strong", 2, 4, 8, 1), run_of("strong", 2, 4, 8, 1.12)}),
+            "repeats differ by +-6 %");
+  json stalled = run_of("strong", 2, 4, 8, 1);
+  stalled["step_seconds"] = {1, 1, 1.5};
+  // p90 - p10 = 0.4, a deviation of 0.156, of the median of three 0.113.
+  EXPECT_EQ(noise_of({stalled}), "by its steps the median is known to 11 %");
+  stalled["audio_seconds"] = 10;  // its steps are not alike
+  EXPECT_EQ(noise_of({stalled}), "");
+  json silent = run_of("strong", 2, 4, 8, 1.1);
+  silent["communicated"] = false;
+  EXPECT_EQ(noise_of({run_of("strong", 2, 4, 8, 1), silent}), "10 % slower when nothing is sent");
+
+  std::vector<json> runs{run_of("strong", 1, 8, 8, 8), run_of("strong", 4, 2, 8, 2)};
+  EXPECT_NE(advice(judged(runs), {}).find("strong scaling pays up to 4 ranks"), std::string::npos);
+  runs[1]["step_seconds"] = {2, 2, 9};
+  const std::string text = advice(judged(runs), {});
+  EXPECT_EQ(text.find("pays up to 4 ranks"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 of 2 rows are NOISY and give no advice"), std::string::npos) << text;
+  EXPECT_NE(to_table(judged(runs)).find("VALID, NOISY: by its steps"), std::string::npos);
 }
 
 // Allowed is four times what moved weights changed: 4e-4 of the loss, 8e-4 of the norm, 4e-3 of a

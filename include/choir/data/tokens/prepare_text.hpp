@@ -1,6 +1,6 @@
 #pragma once
-// Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., vocab.json,
-// meta.json.
+// Text files to a folder of token files: train_00000.tok ..., val_00000.tok ..., meta.json, and the
+// vocabulary: vocab.json, or a tokenizer.json.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +9,8 @@
 #include "choir/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
+
+class Communicator;
 
 struct PrepareOptions {
   VocabularyKind tokenizer = VocabularyKind::character;
@@ -39,5 +41,12 @@ struct PrepareSummary {
 /// DeckError (options), StorageError.
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
                             const PrepareOptions& options);
+
+/// Collective. A byte-level BPE of `vocab_size` tokens, the 256 bytes and <|endoftext|> among them,
+/// of the same files on every rank, which share them; the merges do not depend on the number of
+/// ranks. Throws DeckError for a size that is out of bounds or more than the text has pairs for,
+/// and DataError as prepare_text.
+Vocabulary train_text_bpe(Communicator& ranks, const std::vector<std::string>& paths,
+                          std::int64_t vocab_size);
 
 }  // namespace choir

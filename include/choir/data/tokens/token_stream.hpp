@@ -68,7 +68,7 @@ class TokenStream {
  private:
   void add(const std::string& path, TokenFormat format);
   void add_native(const std::string& path);
-  void add_raw(const std::string& path, int token_bytes);
+  void add_raw(const std::string& path, int token_bytes, std::int64_t header_bytes = 0);
   void agree_width(const std::string& path, int token_bytes);
 
   std::vector<TokenFile> files_;

@@ -1,9 +1,10 @@
 #pragma once
-// Text to ids and back: single bytes, the characters of a text, or the pieces of a SentencePiece
-// model. The hash of a vocabulary is in every file of ids, so that a model never meets those of
-// another one. There are no special ids; the blank of CTC is added by a model as id size().
+// Text to ids and back: single bytes, the characters of a text, the pieces of a SentencePiece
+// model, or the tokens of a tokenizer.json. The hash of a vocabulary is in every file of ids, so
+// that a model never meets those of another one. The blank of CTC is added by a model as id size().
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,10 +13,10 @@
 
 namespace choir {
 
-enum class VocabularyKind { character, byte, sentencepiece };
-/// "char", "byte" or "sentencepiece", as in files and messages.
+enum class VocabularyKind { character, byte, sentencepiece, bpe };
+/// "char", "byte", "sentencepiece" or "bpe", as in files and messages.
 std::string_view name_of(VocabularyKind kind);
-/// What language models can be prepared with. Throws DeckError for a name that is neither "char"
+/// What needs no training and no file. Throws DeckError for a name that is neither "char"
 /// nor "byte".
 VocabularyKind vocabulary_kind_of(std::string_view name);
 
@@ -30,11 +31,12 @@ class Vocabulary {
   /// Local. A file that save() wrote, or the binary .model of SentencePiece. Throws DataError when
   /// it is missing, damaged or of another kind, or when SentencePiece is absent from this build.
   static Vocabulary load(const std::string& path);
-  /// Local. vocab.json of `choir prepare text`, which holds bytes or characters. Throws DataError.
+  /// Local. vocab.json or tokenizer.json of `choir prepare text`. Throws DataError.
   static Vocabulary load_beside_tokens(const std::string& path);
-  /// `source` names the origin of the JSON in messages. Throws DataError.
+  /// A tokenizer.json, too. `source` names the origin of the JSON in messages. Throws DataError.
   static Vocabulary from_json(const std::string& json, const std::string& source);
-  /// All there is to know of the vocabulary, for files and checkpoints.
+  /// All there is to know of the vocabulary, for files and checkpoints; a tokenizer.json as it was
+  /// read, to the byte.
   std::string to_json() const;
   /// Writes the JSON; under a name that ends in ".model" a SentencePiece model as its own tools
   /// read it. Throws StorageError.
@@ -42,16 +44,16 @@ class Vocabulary {
 
   VocabularyKind kind() const;
   int size() const;
-  /// FNV-1a, 64 bits, over the kind and the entries, or over the SentencePiece model; never 0.
+  /// FNV-1a, 64 bits, over the kind and the entries, or over the SentencePiece model or the
+  /// tokenizer.json; never 0.
   std::uint64_t hash() const;
 
   /// Throws DataError naming what is outside the vocabulary or not UTF-8, with its position in
   /// `text` (plus `base`, the byte offset of `text` in `source`).
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source = "the text",
                                    std::int64_t base = 0) const;
-  /// The same for a text that is read in parts, of bytes or characters. Appends to `ids` and
-  /// returns the number of bytes used: all, or fewer by the at most three bytes of a sequence that
-  /// `text` cuts off when `more_follows`.
+  /// The same for a text that is read in parts, not for SentencePiece. Appends to `ids` and
+  /// returns the number of bytes used: all, or when `more_follows` those whose ids are certain.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
                           std::int64_t base, std::vector<std::int32_t>& ids) const;
   struct Encoded {
@@ -68,6 +70,12 @@ class Vocabulary {
   /// that SentencePiece writes before the first word. A piece that begins with a space begins a
   /// word.
   std::string piece(std::int32_t id) const;
+  /// False for an id outside the vocabulary, or that no token has.
+  bool has(std::int32_t id) const;
+  /// What a tokenizer.json puts in front of a text; nothing of other kinds.
+  std::vector<std::int32_t> text_start() const;
+  /// The token that ends a text, where the vocabulary has one.
+  std::optional<std::int32_t> end_of_text() const;
 
  private:
   explicit Vocabulary(std::shared_ptr<const VocabularyModel> model) : model_(std::move(model)) {}

@@ -60,6 +60,7 @@ struct StepBench {
   std::vector<double> first_losses, first_norms;
   /// Of the first step, of each tensor: the norm of its gradient.
   std::map<std::string, double> first_gradients;
+  bool fixed_shape = true;      ///< all micro-batches have the planned shape
   bool communicated = true;     ///< see StepBenchOptions::communicate
   int nodes = 1, cores = 0;     ///< processors of this node; 0: unknown
   bool oversubscribed = false;  ///< ranks of a node times threads are more than its processors

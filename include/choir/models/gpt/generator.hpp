@@ -15,9 +15,10 @@ class Generator {
  public:
   explicit Generator(ModelInstance& instance);
 
-  /// Appends `count` tokens to `prompt` (not empty) and returns prompt and continuation. `on_token`
-  /// sees each new token as it is chosen; may be empty. A context longer than the block keeps its
-  /// newest half: the model has no positions beyond.
+  /// Appends `count` tokens, or fewer where `choice.stop` comes first (unseen by `on_token`), to
+  /// `prompt` (not empty) and returns prompt and continuation. `on_token` sees each new token as it
+  /// is chosen; may be empty. A context longer than the block keeps its newest half: the model has
+  /// no positions beyond.
   std::vector<std::int32_t> generate(std::vector<std::int32_t> prompt, std::int64_t count,
                                      const TokenChoice& choice,
                                      const std::function<void(std::int32_t)>& on_token = {});

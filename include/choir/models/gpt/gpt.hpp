@@ -1,12 +1,11 @@
 #pragma once
 // A decoder-only transformer language model: embedding, blocks, final norm, head, loss.
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "choir/models/gpt/decoder_tower.hpp"
 #include "choir/models/gpt/gpt_config.hpp"
 #include "choir/models/model.hpp"
-#include "choir/nn/layers/blocks.hpp"
 
 namespace choir {
 
@@ -22,16 +21,18 @@ class Gpt final : public Model {
   /// gradients are parts of one, to be added after they were reduced over data ranks.
   Gpt(const GptConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
-  const GptConfig& config() const { return config_; }
+  const GptConfig& config() const { return decoder_.config(); }
 
   /// Rotary angles, with Position::rope.
-  std::size_t table_bytes(const Precision& precision) const override;
+  std::size_t table_bytes(const Precision& precision) const override {
+    return decoder_.table_bytes(precision);
+  }
   void prepare(Pass& pass, void* memory) override;
 
   /// Where ranks share sequences the batch is of the block size; it may be this rank's part.
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
-    return {pass.share_rows(), config_.n_embd};
+    return {pass.share_rows(), config().n_embd};
   }
 
   /// The inputs of the batch are read with the embedding, the targets with the head, in training
@@ -59,7 +60,8 @@ class Gpt final : public Model {
   }
   /// N of the MFU formula: all parameters but the position embedding (nanoGPT's convention).
   std::int64_t parameters_without_positions() const;
-  /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT).
+  /// FLOPs of forward and backward per token: 6 N + 12 L H Q T (PaLM, nanoGPT), where a window
+  /// leaves less than T.
   double flops_per_token() const;
   double flops(const BatchShape& shape) const override {
     return flops_per_token() * static_cast<double>(shape.samples * shape.tokens);
@@ -70,46 +72,9 @@ class Gpt final : public Model {
   static UnitCosts unit_costs(const GptConfig& config, std::int64_t tokens);
 
  private:
-  struct Block {
-    std::unique_ptr<TransformerBlock> module;
-    int bucket;
-    int unit;
-  };
-
-  void add_embedding(bool resident);
-  void add_block(std::int64_t layer, bool resident);
-  void add_head(bool resident);
-  Shape rope_table_shape() const;
-  /// Where this rank's part of the vocabulary begins.
-  std::int64_t first_id() const;
-
-  // With the whole model in one piece backward follows forward: the head's weights are not given
-  // back in between, nor what it shares with the embedding.
-  bool keeps_shared_weight() const { return shares_weight_ && pieces_.whole() && pieces() == 1; }
-  bool keeps_head(const Pass& pass) const {
-    return pass.training() && pieces_.whole() && pieces() == 1;
-  }
-
-  Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks);
-  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
   Tensor through(Pass& pass, const ModelBatch& batch, BucketHooks& hooks);
-  void release_head(BucketHooks& hooks) const;
-  Tensor head_backward(Pass& pass, BucketHooks& hooks);
-  void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
-                          BucketHooks& hooks);
-  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
-                                 const Tensor& d_embedding);
 
-  GptConfig config_;
-  bool shares_weight_ = false;  ///< head and embedding use the same memory
-  TensorView rope_table_;
-  Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next
-  Parameter* positions_ = nullptr;
-  Dropout embedding_dropout_;
-  std::vector<Block> blocks_;
-  std::unique_ptr<ResidualNorm> final_norm_;
-  std::unique_ptr<Linear> head_;
-  int final_norm_bucket_ = -1, head_bucket_ = -1;
+  DecoderTower decoder_;
 };
 
 }  // namespace choir

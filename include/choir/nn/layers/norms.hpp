@@ -24,6 +24,8 @@ class ResidualNorm {
     ops::Norm kind = ops::Norm::layernorm;
     bool bias = true;  ///< layernorm only
     double eps = 1e-5;
+    /// The rows are heads, of which each rank of the tensor axis has others: gradients are summed.
+    bool of_heads = false;
   };
   /// Registers `name`.weight [width] (ones) and `name`.bias [width].
   ResidualNorm(ParameterSet& parameters, const std::string& name, std::int64_t width,

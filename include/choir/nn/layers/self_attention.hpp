@@ -1,7 +1,8 @@
 #pragma once
-// Causal multi-head self-attention with grouped queries, rotary positions, and keys and values kept
-// for generation. Where ranks share positions (choir/nn/axes/context_axis.hpp), attend() is where
-// they meet.
+// Causal multi-head self-attention with grouped queries, norms of queries and keys, rotary
+// positions, a sliding window, and keys and values kept for generation. Where ranks share positions
+// (choir/nn/axes/context_axis.hpp), attend() is where they meet.
+#include <memory>
 #include <string>
 
 #include "choir/nn/axes/context_axis.hpp"
@@ -16,17 +17,23 @@ namespace choir {
 class SelfAttention {
  public:
   struct Options {
-    std::int64_t width = 0;     ///< C
-    std::int64_t heads = 0;     ///< H, divides width
-    std::int64_t kv_heads = 0;  ///< divides heads
-    bool bias = true;
+    std::int64_t width = 0;       ///< C
+    std::int64_t heads = 0;       ///< H
+    std::int64_t kv_heads = 0;    ///< divides heads
+    std::int64_t head_width = 0;  ///< D; 0: width / heads
+    bool bias = true;             ///< of the output
+    bool qkv_bias = true;
+    bool head_norm = false;  ///< RMSNorm of each head of queries and keys, before positions
+    double norm_eps = 1e-5;
+    std::int64_t window = 0;  ///< keys a query sees, itself among them; 0: all before it
     bool rope = false;
     double dropout = 0;  ///< on the output; attention weights are never dropped
     double output_init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
     Lora lora{};  ///< of q, k, v and o
   };
-  /// Registers `name`.qkv (rows q | k | v) and `name`.output in the current bucket.
+  /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm
+  /// and `name`.key_norm [D] in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
   /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on. `source`, the same in
@@ -48,6 +55,16 @@ class SelfAttention {
   Tensor attend(Pass& pass, Tensor qkv) const;
   Tensor attend_backward(Pass& pass, Tensor d_out) const;
   ops::AttentionProblem problem(const Pass& pass) const;
+  /// Heads first .. first + count of rows of qkv, normalised in place; and back, gradients of what
+  /// came out to gradients of what went in. Local.
+  void normalise(Pass& pass, ResidualNorm& norm, const Tensor& qkv, std::int64_t first,
+                 std::int64_t count) const;
+  void normalise_back(Pass& pass, ResidualNorm& norm, const Tensor& d_qkv, std::int64_t first,
+                      std::int64_t count) const;
+  /// Heads first .. first + count, by themselves [rows * count, D].
+  Tensor heads_alone(Pass& pass, const Tensor& qkv, std::int64_t first, std::int64_t count) const;
+  void put_heads(Pass& pass, const Tensor& heads, const Tensor& qkv, std::int64_t first,
+                 std::int64_t count) const;
   void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
   /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
   ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
@@ -60,6 +77,7 @@ class SelfAttention {
   Options options_;  // with the heads of this rank
   std::int64_t head_width_;
   Linear qkv_, output_;
+  std::unique_ptr<ResidualNorm> query_norm_, key_norm_;
   Dropout dropout_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/llmc/llmc_model.hpp"
 #include "choir/store/safetensors/safetensors.hpp"
@@ -145,9 +146,10 @@ class Export {
       dialect_ = Dialect::llmc;
     }
     // A bias that is zero computes the same as none.
+    if (there_.bias) there_.qkv_bias = Biases::as_bias;
     if (format != "peft" && (dialect_ == Dialect::hf_gpt2 || dialect_ == Dialect::gguf_gpt2 ||
                              dialect_ == Dialect::llmc))
-      there_.bias = true;
+      there_.bias = true, there_.qkv_bias = there_.norm_bias = Biases::as_bias;
   }
 
   void make_writer() {
@@ -259,7 +261,15 @@ class Export {
       const std::string generation = kept_text("generation_config.json");
       add("generation_config.json", generation.empty() ? hf_generation_config(tokens) : generation);
     }
-    if (request_.format != "peft") copy_tokenizer(out);
+    if (request_.format == "peft") return list_files(out);
+    copy_tokenizer(out);
+    if (request_.vocabulary.empty() || fs::exists(out / "tokenizer.json")) return list_files(out);
+    if (Vocabulary::from_json(request_.vocabulary, "the checkpoint").kind() == VocabularyKind::bpe)
+      add("tokenizer.json", request_.vocabulary);
+    list_files(out);
+  }
+
+  void list_files(const fs::path& out) {
     for (const auto& entry : fs::directory_iterator(out))
       report_.files.push_back(entry.path().string());
     std::sort(report_.files.begin(), report_.files.end());

@@ -115,6 +115,9 @@ std::vector<std::string> against_plain_gpt2(const GptConfig& c) {
   if (c.n_kv_head != c.n_head) problems.emplace_back("model.n_kv_head is not model.n_head");
   if (c.ffn_width != 4 * c.n_embd) problems.emplace_back("model.ffn_width is not 4 model.n_embd");
   if (!c.tied) problems.emplace_back("model.tied is false");
+  if (c.attention_width() != c.n_embd) problems.emplace_back("heads have a width of their own");
+  if (c.qk_norm) problems.emplace_back("model.qk_norm is true");
+  if (c.window > 0) problems.emplace_back("model.attention_window is not 0");
   if (c.norm_eps != 1e-5) problems.emplace_back("model.norm_eps is not 1e-5");
   return problems;
 }
@@ -147,6 +150,8 @@ std::string nanogpt_model_args(const GptConfig& c) {
 void require_nanogpt(const GptConfig& c) {
   std::vector<std::string> problems = against_plain_gpt2(c);
   if (c.activation != ops::Activation::gelu) problems.emplace_back("model.activation is not gelu");
+  if (c.has(c.qkv_bias) != c.bias || c.has_norm_bias() != c.bias)
+    problems.emplace_back("model.qkv_bias or model.norm_bias is not as model.bias");
   refuse_model("nanoGPT", problems);
 }
 

@@ -2,9 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <type_traits>
 
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/key_reader.hpp"
 
@@ -44,6 +48,20 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
+/// Angles that llama.cpp scales by keys; llama3's are a tensor.
+void read_scaling(KeyReader& keys, GptConfig& c) {
+  ops::RopeScaling& s = c.rope_scaling;
+  const std::string type = keys.text("rope.scaling.type", "none");
+  if (type == "none") return;
+  if (type != "linear") {
+    keys.problem("rope.scaling.type", "of keys that scale rotary angles linear is supported");
+    return;
+  }
+  s.kind = ops::RopeScaling::Kind::linear;
+  s.factor = keys.real("rope.scaling.factor", 1);
+  keys.harmless({"rope.scaling.original_context_length", "rope.scaling.finetuned"});
+}
+
 void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   c.n_layer = keys.needed("block_count");
   c.n_head = keys.needed("attention.head_count");
@@ -53,14 +71,14 @@ void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   c.ffn_width = keys.needed("feed_forward_length");
   c.block_size = keys.needed("context_length");
   c.tied = reader.find("output.weight") == nullptr;
-  const std::int64_t width = c.n_embd % c.n_head == 0 ? c.n_embd / c.n_head : 0;
-  for (const char* key : {"attention.key_length", "attention.value_length"})
-    keys.only(key, width,
-              "another head width than embedding_length / attention.head_count is not supported");
+  const std::int64_t standard = c.n_embd % c.n_head == 0 ? c.n_embd / c.n_head : 0;
+  const std::int64_t width = keys.whole("attention.key_length", standard);
+  if (width != standard) c.own_head_width = width;
+  keys.only("attention.value_length", width, "another width than attention.key_length");
   keys.only("rope.dimension_count", width, "rotating a part of a head is not supported");
   keys.only("expert_count", 0, "mixtures of experts are not supported");
   keys.only("expert_used_count", 0, "mixtures of experts are not supported");
-  keys.only("rope.scaling.type", "none", "scaled rotary angles are not supported");
+  read_scaling(keys, c);
   const std::int64_t window = keys.whole("attention.sliding_window", 0);
   if (window > 0 && window < c.block_size)
     keys.problem("attention.sliding_window",
@@ -82,10 +100,9 @@ void read_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) 
   c.activation = ops::Activation::swiglu;
   c.position = Position::rope;
   c.bias = false;
-  if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare)
-    keys.problem("block_count",
-                 "of smollm3 every 4th layer has no rotary positions, which is not "
-                 "supported");
+  if (architecture == "smollm3" && c.n_layer >= kSmolLm3Bare) c.rope_skip_interval = kSmolLm3Bare;
+  if (architecture == "qwen2") c.qkv_bias = Biases::yes;
+  c.qk_norm = architecture == "qwen3";
 }
 
 std::string character_token(const std::string& piece) {
@@ -99,7 +116,7 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   const auto* architecture = metadata.get<std::string>("general.architecture");
   if (architecture == nullptr)
     throw DeckError(fmt::format("'{}' has no general.architecture", reader.path()),
-                    "is it a model? gpt2, llama and smollm3 are read");
+                    "is it a model? gpt2, llama, qwen2, qwen3 and smollm3 are read");
   const nlohmann::json held = keys_of(metadata, *architecture + ".");
   KeyReader keys(held, reader.path(), *architecture + ".");
   ForeignModel model;
@@ -108,9 +125,11 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
     model.dialect = Dialect::gguf_gpt2;
   } else if (*architecture == "llama" || *architecture == "smollm3") {
     model.dialect = Dialect::gguf_llama;
+  } else if (*architecture == "qwen2" || *architecture == "qwen3") {
+    model.dialect = Dialect::gguf_qwen;
   } else {
-    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama and "
-                                                "smollm3 are read",
+    refuse_problems(reader.path(), {fmt::format("general.architecture = {}: gpt2, llama, qwen2, "
+                                                "qwen3 and smollm3 are read",
                                                 *architecture)});
   }
   read_common(keys, reader, c);
@@ -128,6 +147,30 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   return model;
 }
 
+namespace {
+
+/// What llama.cpp calls a model of rotary positions.
+std::string architecture_of(const GptConfig& c) {
+  using Kind = ops::RopeScaling::Kind;
+  if (c.window > 0)
+    throw DeckError(
+        "llama.cpp has no window in these models, and would see more than "
+        "model.attention_window",
+        "export --format hf has");
+  if (c.rope_scaling.kind == Kind::llama3 || c.rope_scaling.kind == Kind::yarn)
+    throw DeckError("model.rope_scaling other than \"linear\" is not written for llama.cpp",
+                    "export --format hf has it");
+  if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
+  if (c.rope_skip_interval != kSmolLm3Bare)
+    throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
+                                "model.rope_skip_interval = {}",
+                                kSmolLm3Bare, c.rope_skip_interval),
+                    "export --format hf has it");
+  return "smollm3";
+}
+
+}  // namespace
+
 Dialect gguf_dialect_of(const GptConfig& c) {
   const Dialect dialect = hf_dialect_of(c);
   if (dialect == Dialect::hf_gpt2) {
@@ -138,15 +181,16 @@ Dialect gguf_dialect_of(const GptConfig& c) {
   }
   if (c.bias)
     throw DeckError("llama.cpp has no Llama with model.bias = true", "export --format hf has");
-  return Dialect::gguf_llama;
+  architecture_of(c);  // refuses
+  return c.qk_norm || c.has(c.qkv_bias) ? Dialect::gguf_qwen : Dialect::gguf_llama;
 }
 
 GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
   const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
-  const std::string a = gpt2 ? "gpt2." : "llama.";
+  const std::string architecture = gpt2 ? "gpt2" : architecture_of(c), a = architecture + ".";
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   GgufMetadata m;
-  m.add("general.architecture", std::string(gpt2 ? "gpt2" : "llama"));
+  m.add("general.architecture", architecture);
   m.add("general.type", std::string("model"));
   m.add("general.name", name);
   const std::uint32_t file_type = type == Encoding::f32    ? 0
@@ -169,6 +213,14 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
     m.add(a + "attention.layer_norm_rms_epsilon", eps);
     m.add(a + "rope.dimension_count", u32(c.head_width()));
     m.add(a + "rope.freq_base", static_cast<float>(c.rope_theta));
+    if (c.own_head_width > 0) {
+      m.add(a + "attention.key_length", u32(c.head_width()));
+      m.add(a + "attention.value_length", u32(c.head_width()));
+    }
+    if (c.rope_scaling.kind == ops::RopeScaling::Kind::linear) {
+      m.add(a + "rope.scaling.type", std::string("linear"));
+      m.add(a + "rope.scaling.factor", static_cast<float>(c.rope_scaling.factor));
+    }
   }
   return m;
 }
@@ -189,6 +241,72 @@ GgufMetadata tokenizer_of(const GgufMetadata& metadata) {
   return tokenizer;
 }
 
+namespace {
+
+/// By what name llama.cpp knows how text is cut.
+std::string pre_tokenizer_name(const nlohmann::json& file) {
+  std::vector<nlohmann::json> steps{file.value("pre_tokenizer", nlohmann::json())};
+  if (steps[0].is_object() && steps[0].contains("pretokenizers"))
+    steps = steps[0]["pretokenizers"].get<std::vector<nlohmann::json>>();
+  bool digits = false;
+  std::string expression;
+  for (const auto& step : steps) {
+    const std::string type = step.is_object() ? step.value("type", "") : "";
+    if (type == "Digits") digits = step.value("individual_digits", false);
+    if (type == "ByteLevel" && step.value("use_regex", true))
+      expression = expression_of(Splitter::gpt2);
+    if (type == "Split" && step.contains("pattern") && step["pattern"].contains("Regex"))
+      expression = step["pattern"]["Regex"].get<std::string>();
+  }
+  const auto splitter = splitter_of_expression(expression);
+  if (splitter == Splitter::gpt2) return digits ? "smollm" : "gpt-2";
+  if (splitter == Splitter::llama3 && !digits) return "llama-bpe";
+  if (splitter == Splitter::qwen2 && !digits) return "qwen2";
+  throw DeckError("llama.cpp has no name for how this tokenizer cuts text",
+                  "--format hf keeps its tokenizer.json");
+}
+
+GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_size) {
+  constexpr std::int32_t kControl = 3, kUserDefined = 4;
+  const nlohmann::json file = json_unless_broken(vocabulary.to_json());
+  const auto& model = file["model"];
+  const auto rows = static_cast<std::size_t>(std::max<std::int64_t>(vocab_size, vocabulary.size()));
+  std::vector<std::string> tokens(rows), merges;
+  std::vector<std::int32_t> types(rows, kUnused);
+  for (std::size_t id = 0; id < rows; ++id) tokens[id] = fmt::format("[PAD{}]", id);
+  const auto put = [&](std::size_t id, const std::string& token, std::int32_t type) {
+    tokens.at(id) = token;
+    types.at(id) = type;
+  };
+  for (const auto& [token, id] : model["vocab"].items()) put(id.get<std::size_t>(), token, kNormal);
+  if (file.contains("added_tokens"))
+    for (const auto& added : file["added_tokens"])
+      put(added["id"].get<std::size_t>(), added["content"].get<std::string>(),
+          added.value("special", false) ? kControl : kUserDefined);
+  for (const auto& merge : model["merges"])
+    merges.push_back(merge.is_string()
+                         ? merge.get<std::string>()
+                         : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  if (merges.empty())
+    throw DeckError("llama.cpp reads no tokenizer without merges",
+                    "--format hf keeps its tokenizer.json");
+  GgufMetadata m;
+  m.add("tokenizer.ggml.model", std::string("gpt2"));
+  m.add("tokenizer.ggml.pre", pre_tokenizer_name(file));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
+  const auto start = vocabulary.text_start();
+  if (!start.empty())
+    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
+  if (const auto end = vocabulary.end_of_text())
+    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
+  m.add("tokenizer.ggml.add_bos_token", !start.empty());
+  return m;
+}
+
+}  // namespace
+
 GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab_size) {
   GgufMetadata m;
   if (json.empty()) {
@@ -196,6 +314,7 @@ GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab
     return m;
   }
   const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
+  if (vocabulary.kind() == VocabularyKind::bpe) return tokenizer_of_bpe(vocabulary, vocab_size);
   const bool bytes = vocabulary.kind() == VocabularyKind::byte;
   std::vector<std::string> tokens;
   std::vector<std::int32_t> types;

@@ -7,28 +7,27 @@
 
 #include "choir/core/json.hpp"
 #include "choir/core/text.hpp"
+#include "src/models/gpt/foreign/hugging_face_layers.hpp"
 #include "src/models/gpt/foreign/key_reader.hpp"
 
 namespace choir {
 namespace {
 
-/// What a class of transformers assumes where the file is silent.
-struct LlamaLike {
-  std::string_view type;
-  bool tied = false;
-  bool needs_kv_heads = false;  ///< its default is a number of one model
-  bool has_biases = false;      ///< attention_bias and mlp_bias are keys of it
-  std::int64_t window = 0;      ///< 0: none
-  std::int64_t bare_layer = 0;  ///< every so many-th layer has no rotary positions; 0: none
-  double rope_theta = 10000;
-};
-constexpr std::array<LlamaLike, 3> kLlamaLike{{
+constexpr std::array<LlamaLike, 5> kLlamaLike{{
     {.type = "llama", .has_biases = true},
     {.type = "mistral", .needs_kv_heads = true, .window = 4096},
+    {.type = "qwen2", .needs_kv_heads = true, .qkv_bias = true, .unwindowed = 28},
+    {.type = "qwen3",
+     .needs_kv_heads = true,
+     .has_biases = true,
+     .qk_norm = true,
+     .head_width = 128,
+     .unwindowed = 28},
     {.type = "smollm3",
      .tied = true,
      .needs_kv_heads = true,
      .has_biases = true,
+     .windows_where_bare = true,
      .bare_layer = 4,
      .rope_theta = 2e6},
 }};
@@ -110,65 +109,6 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.position = Position::learned;
 }
 
-/// The angles: version 5 has an object for them, version 4 two keys.
-void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
-               std::vector<std::string>& problems) {
-  c.rope_theta = keys.real("rope_theta", like.rope_theta);
-  keys.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
-  keys.only("rope_interleaved", false, "pairs of neighbours are not supported");
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const nlohmann::json* held = keys.value(key);
-    if (held == nullptr) continue;
-    if (!held->is_object()) {
-      keys.problem(key, "an object is expected");
-      continue;
-    }
-    KeyReader rope(*held, source, std::string(key) + ".");
-    const std::string type = rope.text("rope_type", rope.text("type", "default"));
-    if (type != "default") rope.problem("rope_type", "scaled rotary angles are not supported");
-    rope.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
-    c.rope_theta = rope.real("rope_theta", c.rope_theta);
-    // Of a scaling that is refused the other keys need no words.
-    const auto more = rope.problems(type != "default");
-    problems.insert(problems.end(), more.begin(), more.end());
-  }
-}
-
-void check_layers(KeyReader& keys, const LlamaLike& like, const GptConfig& c) {
-  if (const nlohmann::json* types = keys.value("layer_types")) {
-    const bool full =
-        types->is_array() && std::all_of(types->begin(), types->end(),
-                                         [](const auto& type) { return type == "full_attention"; });
-    if (!full) keys.problem("layer_types", "only \"full_attention\" is supported");
-  }
-  if (const nlohmann::json* with = keys.value("no_rope_layers")) {
-    const bool all = with->is_array() && std::all_of(with->begin(), with->end(),
-                                                     [](const auto& one) { return one == 1; });
-    if (!all) keys.problem("no_rope_layers", "layers without rotary positions are not supported");
-    keys.harmless({"no_rope_layer_interval"});
-    return;
-  }
-  const std::int64_t every = keys.whole("no_rope_layer_interval", like.bare_layer);
-  if (every > 0 && c.n_layer >= every)
-    keys.problem(
-        "no_rope_layer_interval",
-        fmt::format("every {}th layer has no rotary positions, which is not supported", every));
-}
-
-void check_window(KeyReader& keys, const LlamaLike& like, const GptConfig& c) {
-  const bool said = keys.value("sliding_window") != nullptr;
-  keys.harmless({"max_window_layers"});
-  const bool by_flag = like.window == 0 && keys.has("use_sliding_window");
-  if (!keys.flag("use_sliding_window", !by_flag)) return;
-  // Where the key is there, null means that there is none.
-  const std::int64_t window = said                           ? keys.needed("sliding_window")
-                              : keys.knows("sliding_window") ? 0
-                                                             : like.window;
-  if (window > 0 && window < c.block_size)
-    keys.problem("sliding_window", fmt::format("a window of {} in sequences of {} is not supported",
-                                               window, c.block_size));
-}
-
 void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::string& source,
                 std::vector<std::string>& problems) {
   c.n_layer = keys.needed("num_hidden_layers");
@@ -189,15 +129,15 @@ void read_llama(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std:
                    "biases in a part of the linear layers are not supported");
     c.bias = attention && mlp;
   }
-  if (c.n_embd % c.n_head == 0)
-    keys.only("head_dim", c.n_embd / c.n_head,
-              "another head width than hidden_size / num_attention_heads is not supported");
-  else
-    keys.harmless({"head_dim"});
+  if (like.qkv_bias) c.qkv_bias = Biases::yes;
+  c.qk_norm = like.qk_norm;
+  const std::int64_t width = keys.has("head_dim") ? keys.needed("head_dim") : like.head_width;
+  keys.harmless({"head_dim"});
+  if (width * c.n_head != c.n_embd) c.own_head_width = width;
   keys.only("hidden_act", "silu", "only silu, of SwiGLU, is supported");
   keys.only("pretraining_tp", 1, "not supported");
-  check_window(keys, like, c);
-  check_layers(keys, like, c);
+  read_window(keys, like, c);
+  read_bare_layers(keys, like, c);
   read_rope(keys, like, c, source, problems);
   c.norm = ops::Norm::rmsnorm;
   c.activation = ops::Activation::swiglu;
@@ -238,9 +178,81 @@ void add_gpt2(nlohmann::ordered_json& json, const GptConfig& c) {
   for (const char* dropout : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) json[dropout] = 0.0;
 }
 
+nlohmann::ordered_json scaling_json(const ops::RopeScaling& s) {
+  using Kind = ops::RopeScaling::Kind;
+  if (s.kind == Kind::none) return nullptr;
+  nlohmann::ordered_json json;
+  json["rope_type"] = s.kind == Kind::linear   ? "linear"
+                      : s.kind == Kind::llama3 ? "llama3"
+                                               : "yarn";
+  json["factor"] = s.factor;
+  if (s.kind == Kind::linear) return json;
+  json["original_max_position_embeddings"] = static_cast<std::int64_t>(s.original);
+  if (s.kind == Kind::llama3) {
+    json["low_freq_factor"] = s.low;
+    json["high_freq_factor"] = s.high;
+    return json;
+  }
+  json["beta_fast"] = s.beta_fast;
+  json["beta_slow"] = s.beta_slow;
+  if (!s.truncate) json["truncate"] = false;
+  if (s.attention_factor > 0) json["attention_factor"] = s.attention_factor;
+  return json;
+}
+
+/// The class of transformers that computes what this model does, whose other keys are at hand.
+std::string_view llama_type(const GptConfig& c) {
+  const bool qkv_alone = !c.bias && c.has(c.qkv_bias), bare = c.rope_skip_interval > 0;
+  const auto refuse = [](const char* what) -> std::string_view {
+    throw DeckError(fmt::format("no model of transformers has {} together", what),
+                    "llama, mistral, qwen2, qwen3 and smollm3 are written");
+  };
+  if (c.qk_norm) {
+    if (c.bias || qkv_alone) return refuse("model.qk_norm and biases");
+    return bare ? refuse("model.qk_norm and model.rope_skip_interval") : "qwen3";
+  }
+  if (bare) {
+    if (qkv_alone) return refuse("model.rope_skip_interval and biases of q, k and v alone");
+    return c.window > 0 ? refuse("model.rope_skip_interval and model.attention_window") : "smollm3";
+  }
+  if (qkv_alone) return "qwen2";
+  if (c.window == 0) return "llama";
+  if (c.bias) return refuse("model.attention_window and model.bias");
+  if (c.window_first_layer > 0 || c.window_skip_interval > 0)
+    return refuse(
+        "model.attention_window in some layers, and neither model.qk_norm nor biases of q, k and "
+        "v");
+  return "mistral";
+}
+
+std::string architecture_of(std::string_view type) {
+  return type == "llama"     ? "LlamaForCausalLM"
+         : type == "mistral" ? "MistralForCausalLM"
+         : type == "qwen2"   ? "Qwen2ForCausalLM"
+         : type == "qwen3"   ? "Qwen3ForCausalLM"
+                             : "SmolLM3ForCausalLM";
+}
+
+void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_view type) {
+  if (type == "llama") return;
+  if (c.window == 0)
+    json["sliding_window"] = nullptr;
+  else
+    json["sliding_window"] = c.window;
+  if (type == "mistral") return;
+  json["use_sliding_window"] = c.window > 0;
+  auto types = nlohmann::ordered_json::array();
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer)
+    types.push_back(c.window_of(layer) > 0 ? "sliding_attention" : "full_attention");
+  json["layer_types"] = std::move(types);
+  if (type == "smollm3") return;
+  json["max_window_layers"] = c.window > 0 ? c.window_first_layer : c.n_layer;
+}
+
 void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
-  json["architectures"] = {"LlamaForCausalLM"};
-  json["model_type"] = "llama";
+  const std::string_view type = llama_type(c);
+  json["architectures"] = {architecture_of(type)};
+  json["model_type"] = type;
   json["vocab_size"] = c.vocab_size;
   json["max_position_embeddings"] = c.block_size;
   json["num_hidden_layers"] = c.n_layer;
@@ -250,11 +262,18 @@ void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   json["hidden_size"] = c.n_embd;
   json["intermediate_size"] = c.ffn_width;
   json["hidden_act"] = "silu";
-  json["attention_bias"] = json["mlp_bias"] = c.bias;
+  if (type == "llama" || type == "smollm3") json["attention_bias"] = json["mlp_bias"] = c.bias;
+  if (type == "qwen3") json["attention_bias"] = false;
   json["attention_dropout"] = 0.0;
   json["rms_norm_eps"] = c.norm_eps;
   json["rope_theta"] = c.rope_theta;
-  json["rope_scaling"] = nullptr;
+  json["rope_scaling"] = scaling_json(c.rope_scaling);
+  add_window(json, c, type);
+  if (type != "smollm3") return;
+  auto with = nlohmann::ordered_json::array();
+  for (std::int64_t layer = 0; layer < c.n_layer; ++layer) with.push_back(c.rotates(layer) ? 1 : 0);
+  json["no_rope_layers"] = std::move(with);
+  json["no_rope_layer_interval"] = c.rope_skip_interval;
 }
 
 }  // namespace
@@ -289,15 +308,17 @@ ForeignModel model_from_hf(const std::string& text, const std::string& source, b
 Dialect hf_dialect_of(const GptConfig& c) {
   const bool gated = c.activation == ops::Activation::swiglu;
   if (c.position == Position::learned && c.norm == ops::Norm::layernorm && !gated &&
-      c.n_kv_head == c.n_head)
+      c.n_kv_head == c.n_head && c.attention_width() == c.n_embd && !c.qk_norm && c.window == 0)
     return Dialect::hf_gpt2;
-  if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated)
+  if (c.position == Position::rope && c.norm == ops::Norm::rmsnorm && gated) {
+    llama_type(c);  // refuses
     return Dialect::hf_llama;
+  }
   throw DeckError(
       "no model of other programs has this model.norm, model.position, model.activation and "
       "model.n_kv_head together",
-      "GPT-2 is layernorm, learned, no swiglu and n_kv_head = n_head; Llama rmsnorm, rope and "
-      "swiglu");
+      "GPT-2 is layernorm, learned, no swiglu and n_kv_head = n_head, without a window, norms and "
+      "a width of heads; Llama rmsnorm, rope and swiglu");
 }
 
 std::string hf_config(const GptConfig& config, const std::string& dtype,

@@ -12,6 +12,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/store.hpp"
@@ -129,10 +130,24 @@ class Import {
       require_fit(adapter_, factors_, request_.allow_missing, request_.allow_unused);
     }
     if (world_.rank() != 0) return;
+    read_tokenizer();
     std::error_code ignored;
     if (fs::exists(request_.out, ignored) && !fs::is_empty(request_.out, ignored))
       throw DeckError(fmt::format("'{}' is not empty", request_.out),
                       "name a new folder with --out");
+  }
+
+  /// Of what cannot be used here the file is kept all the same.
+  void read_tokenizer() {
+    const fs::path path = fs::path(file_.folder) / "tokenizer.json";
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) return;
+    try {
+      const Vocabulary vocabulary = Vocabulary::load(path.string());
+      if (vocabulary.size() <= config_.vocab_size) vocabulary_ = vocabulary.to_json();
+    } catch (const DataError& error) {
+      kept_.push_back(fmt::format("(text cannot be generated: {})", error.what()));
+    }
   }
 
   /// This rank's rows of every parameter.
@@ -245,7 +260,7 @@ class Import {
   void save() {
     CheckpointStore store((fs::path(request_.out) / "checkpoints").string(), world_);
     const TrainMeta meta{.deck = resolved_json(deck_),
-                         .vocabulary = "",
+                         .vocabulary = vocabulary_,
                          .vocab_size = config_.vocab_size,
                          .data = "",
                          .provenance = build_provenance()};
@@ -316,6 +331,7 @@ class Import {
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;
+  std::string vocabulary_;  ///< the tokenizer.json beside the weights, or nothing
 };
 
 }  // namespace

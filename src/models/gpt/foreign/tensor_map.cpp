@@ -58,6 +58,8 @@ const Table kHfLlama{{
       {"model.layers.N.self_attn.k_proj"},
       {"model.layers.N.self_attn.v_proj"}}},
     {"blocks.N.attention.output", {{"model.layers.N.self_attn.o_proj"}}},
+    {"blocks.N.attention.query_norm", {{"model.layers.N.self_attn.q_norm"}}},
+    {"blocks.N.attention.key_norm", {{"model.layers.N.self_attn.k_norm"}}},
     {"blocks.N.feed_forward_norm", {{"model.layers.N.post_attention_layernorm"}}},
     {"blocks.N.feed_forward.input",
      {{"model.layers.N.mlp.gate_proj"}, {"model.layers.N.mlp.up_proj"}}},
@@ -121,6 +123,20 @@ const Table kGgufLlama{{
     {"head", {{"output"}}},
 }};
 
+const Table kGgufQwen{{
+    {"embedding.tokens", {{"token_embd"}}},
+    {"blocks.N.attention_norm", {{"blk.N.attn_norm"}}},
+    {"blocks.N.attention.qkv", {{"blk.N.attn_q"}, {"blk.N.attn_k"}, {"blk.N.attn_v"}}},
+    {"blocks.N.attention.output", {{"blk.N.attn_output"}}},
+    {"blocks.N.attention.query_norm", {{"blk.N.attn_q_norm"}}},
+    {"blocks.N.attention.key_norm", {{"blk.N.attn_k_norm"}}},
+    {"blocks.N.feed_forward_norm", {{"blk.N.ffn_norm"}}},
+    {"blocks.N.feed_forward.input", {{"blk.N.ffn_gate"}, {"blk.N.ffn_up"}}},
+    {"blocks.N.feed_forward.output", {{"blk.N.ffn_down"}}},
+    {"final_norm", {{"output_norm"}}},
+    {"head", {{"output"}}},
+}};
+
 const Table& table_of(Dialect dialect) {
   switch (dialect) {
     case Dialect::hf_gpt2:
@@ -133,6 +149,8 @@ const Table& table_of(Dialect dialect) {
       return kLlmc;
     case Dialect::gguf_gpt2:
       return kGgufGpt2;
+    case Dialect::gguf_qwen:
+      return kGgufQwen;
     default:
       return kGgufLlama;
   }

@@ -14,11 +14,12 @@ namespace choir {
 /// A way to name and lay out the weights.
 enum class Dialect : std::uint8_t {
   hf_gpt2,     ///< transformers' GPT-2, whose linear weights are [in, out]
-  hf_llama,    ///< transformers' Llama, Mistral and SmolLM3
+  hf_llama,    ///< transformers' Llama, Mistral, Qwen and SmolLM3
   nanogpt,     ///< GPT-2's names, but weights are [out, in]
   llmc,        ///< llm.c's GPT-2: one tensor has all layers
   gguf_gpt2,   ///< llama.cpp's GPT-2
   gguf_llama,  ///< llama.cpp's Llama: the rows of q and k are in pairs that are rotated together
+  gguf_qwen,   ///< llama.cpp's Qwen2 and Qwen3: the same names, rows as they are
 };
 
 /// Rows of a tensor of ours that are a tensor there, or a part of one. A vector is a column.

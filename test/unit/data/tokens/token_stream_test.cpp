@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include <cstring>
+
 #include "test/unit/data/scratch_folder.hpp"
 
 namespace choir {
@@ -65,6 +67,31 @@ void put(std::string& bytes, T value) {
 }
 
 // Two documents of sequences 3, 2 and 1 tokens.
+// 256 integers: magic, version, count, zeros.
+std::string llmc_header(std::int32_t magic, std::int32_t version, std::int32_t count) {
+  std::string header(1024, '\0');
+  const std::int32_t first[] = {magic, version, count};
+  std::memcpy(header.data(), first, sizeof first);
+  return header;
+}
+
+TEST(TokenStream, ReadsLlmC) {
+  const ScratchFolder folder;
+  const auto ids = [&](const std::string& bytes) {
+    write_bytes(folder / "x.bin", bytes);
+    const auto stream = TokenStream::open({folder / "x.bin"}, TokenFormat::automatic, Split::train);
+    std::vector<std::int32_t> all(static_cast<std::size_t>(stream.count()));
+    stream.read(0, stream.count(), all.data());
+    return all;
+  };
+  const std::string narrow("\x01\x00\x50\xC4", 4), wide("\x00\xF5\x01\x00\x07\x00\x00\x00", 8);
+  EXPECT_EQ(ids(llmc_header(20240520, 1, 2) + narrow), (std::vector<std::int32_t>{1, 50256}));
+  EXPECT_EQ(ids(llmc_header(20240801, 7, 2) + wide), (std::vector<std::int32_t>{128256, 7}));
+  EXPECT_DATA_ERROR(ids(llmc_header(20240801, 7, 3) + wide), "has 2 tokens, its header says 3");
+  EXPECT_DATA_ERROR(ids(llmc_header(20240801, 8, 2) + wide), "of version 8");
+  EXPECT_DATA_ERROR(ids(llmc_header(20240522, 1, 2) + wide), "multiple-choice");
+}
+
 std::string megatron_index(char code, std::int64_t width) {
   std::string index("MMIDIDX\0\0", 9);
   put<std::uint64_t>(index, 1);

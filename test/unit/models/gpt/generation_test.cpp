@@ -61,7 +61,14 @@ std::vector<GptConfig> shapes() {
   GptConfig grouped = test::tiny_gpt(), rotary = test::tiny_gpt();
   grouped.n_kv_head = 2;
   rotary.position = Position::rope;
-  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary};
+  GptConfig modern = test::tiny_llama();
+  modern.own_head_width = 10;
+  modern.qk_norm = true;
+  modern.qkv_bias = Biases::yes;
+  modern.rope_scaling = {.kind = ops::RopeScaling::Kind::yarn, .factor = 4, .original = 64};
+  modern.rope_skip_interval = 2;
+  modern.window = 3;
+  return {test::tiny_gpt(), test::tiny_llama(), grouped, rotary, modern};
 }
 
 TEST(Generation, CacheEqualsTheFullContext) {

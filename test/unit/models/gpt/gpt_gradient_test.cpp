@@ -134,6 +134,44 @@ TEST(GptGradient, Llama) {
   check_gradients(c);
 }
 
+GptConfig modern_gpt() {
+  GptConfig c = small_gpt();
+  c.n_layer = 3;
+  c.n_kv_head = 2;
+  c.own_head_width = 6;
+  c.norm = ops::Norm::rmsnorm;
+  c.activation = ops::Activation::swiglu;
+  c.position = Position::rope;
+  c.rope_scaling = {.kind = ops::RopeScaling::Kind::yarn, .factor = 4, .original = 64};
+  c.rope_skip_interval = 2;
+  c.qk_norm = true;
+  c.bias = false;
+  c.qkv_bias = Biases::yes;
+  c.window = 3;
+  c.window_skip_interval = 3;
+  return c;
+}
+
+TEST(GptGradient, NormsOfHeadsWindowsAndScaledPositions) {
+  GptConfig c = modern_gpt();
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    c.recompute = recompute;
+    check_gradients(c);
+  }
+  c.rope_scaling = {
+      .kind = ops::RopeScaling::Kind::llama3, .factor = 8, .original = 16, .low = 1, .high = 4};
+  c.qkv_bias = Biases::as_bias;
+  check_gradients(c);
+}
+
+TEST(GptGradient, BiasesOfAPart) {
+  GptConfig c = small_gpt();
+  c.qkv_bias = Biases::no;
+  check_gradients(c);
+  c.bias = false, c.qkv_bias = Biases::as_bias, c.norm_bias = Biases::yes;
+  check_gradients(c);
+}
+
 TEST(GptGradient, TanhWithDropout) {
   GptConfig c = small_gpt();
   c.activation = ops::Activation::gelu_tanh;

@@ -1,0 +1,72 @@
+#pragma once
+// Folders of prepared conversations, opened on all ranks: what can be drawn, and its audio.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choir/comm/communicator.hpp"
+#include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/conversations/conversation_file.hpp"
+#include "choir/data/speech/speech_blend.hpp"
+#include "choir/data/speech/speech_buckets.hpp"
+#include "choir/data/speech/speech_mix.hpp"
+
+namespace choir {
+
+struct ConversationCorpusOptions {
+  SpeechFrames frames;           ///< of the encoder that hears the clips
+  bool audio = true;             ///< clips are allowed
+  int sample_rate = 0;           ///< of the model; 0: any, the same in all folders
+  std::int64_t max_rows = 0;     ///< longer conversations are left out; 0: none is
+  std::int64_t vocab_size = 0;   ///< of the model; 0: any
+  std::uint64_t vocab_hash = 0;  ///< of the checkpoint; 0: any, the same in all folders
+  std::string what = "the training data";
+};
+
+class ConversationCorpus {
+ public:
+  /// Collective over `world`: rank 0 reads, the others are told. The same on all ranks. Throws on
+  /// all of them: DataError (files, vocabularies, rates, clips where there may be none, nothing
+  /// left).
+  static ConversationCorpus load(Communicator& world, const std::vector<SpeechLeaf>& leaves,
+                                 const ConversationCorpusOptions& options);
+
+  int folders() const { return static_cast<int>(folders_.size()); }
+  const SpeechLeaf& leaf(int i) const { return at(i).leaf; }
+  const ConversationSet& set(int i) const { return at(i).set; }
+  /// Null in a folder without clips.
+  const AudioCatalog* catalog(int i) const { return at(i).catalog ? &*at(i).catalog : nullptr; }
+  /// What can be drawn of a folder: `utterance` is the conversation, `samples` its rows (tokens and
+  /// frames that are inputs), `labels` its targets.
+  const std::vector<SpeechItem>& items(int i) const { return at(i).items; }
+  std::int64_t conversations() const;  ///< that can be drawn
+  std::int64_t clips() const;
+  int sample_rate() const { return sample_rate_; }  ///< 0: no audio
+  std::int64_t vocab_size() const { return folders_.front().set.vocab_size(); }
+  std::uint64_t vocab_hash() const { return folders_.front().set.vocab_hash(); }
+  std::int32_t end_of_turn() const { return folders_.front().set.end_of_turn(); }
+  /// The tokenizer's file beside the first folder; "" for none.
+  const std::string& tokenizer() const { return tokenizer_; }
+  std::uint64_t hash() const;
+  /// "3 of 120 conversations left out: longer than 128 tokens 3"; "" for none.
+  const std::string& left_out() const { return left_out_; }
+  /// Of a mix over these folders: its pools.
+  std::vector<SpeechPoolItems> pools(const SpeechMix& mix) const;
+
+ private:
+  struct Folder {
+    SpeechLeaf leaf;
+    ConversationSet set;
+    std::optional<AudioCatalog> catalog;
+    std::vector<SpeechItem> items;
+  };
+  const Folder& at(int i) const { return folders_[static_cast<std::size_t>(i)]; }
+  void choose(const ConversationCorpusOptions& options);
+
+  std::vector<Folder> folders_;
+  int sample_rate_ = 0;
+  std::string tokenizer_, left_out_;
+};
+
+}  // namespace choir

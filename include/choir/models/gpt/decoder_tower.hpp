@@ -1,0 +1,91 @@
+#pragma once
+// The decoder that language models share: embedding of tokens, blocks with their table of rotary
+// angles and their cache, final norm and head. What stands before its blocks and around them is for
+// the model to say. All of it is collective over the tensor and context axes as modules are.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "choir/models/gpt/gpt_config.hpp"
+#include "choir/models/pieces.hpp"
+#include "choir/models/trained_units.hpp"
+#include "choir/nn/layers/blocks.hpp"
+#include "choir/nn/stream_state.hpp"
+
+namespace choir {
+
+class DecoderTower {
+ public:
+  struct Options {
+    std::string prefix;          ///< of the names of parameters and buckets
+    bool shares_weight = false;  ///< head and embedding use the same memory
+    bool one_piece = false;      ///< all of the model is one piece: backward follows forward
+  };
+  /// Registers nothing. Then add_embedding(), add_blocks() and add_head() in this order, of the
+  /// whole decoder on every rank; only add_blocks() begins units.
+  DecoderTower(const GptConfig& config, ParameterSet& parameters, const Options& options);
+  void add_embedding(bool resident);
+  /// The first block is `first_unit` of the model.
+  void add_blocks(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
+  void add_head(bool resident);
+
+  const GptConfig& config() const { return config_; }
+  const Parameter& tokens() const { return *tokens_; }
+  std::int64_t position_parameters() const { return positions_ ? positions_->count() : 0; }
+
+  std::size_t table_bytes(const Precision& precision) const;
+  void prepare(Pass& pass, void* memory);
+
+  /// ids [B*T] -> the residual stream. Not `trained`: backward does not reach it.
+  Tensor embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks);
+  void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+                          BucketHooks& hooks);
+
+  /// The blocks of a piece, and where it has the head that too, which reads the targets of
+  /// `head_batch`: see Gpt::forward.
+  Tensor forward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
+                        Tensor input, const ModelBatch* head_batch, BucketHooks& hooks);
+  /// The gradient of what the lowest trained block of the piece reads.
+  Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
+                         Tensor d_output, BucketHooks& hooks);
+
+  /// Every stream has at most block_size positions.
+  void remember(Pass& pass, StreamState& state) const;
+
+ private:
+  struct Block {
+    std::unique_ptr<TransformerBlock> module;
+    int bucket;
+    int unit;
+  };
+
+  void add_block(std::int64_t layer, int unit, bool resident);
+  Shape rope_table_shape() const;
+  /// Where this rank's part of the vocabulary begins.
+  std::int64_t first_id() const;
+
+  // With the whole model in one piece backward follows forward: the head's weights are not given
+  // back in between, nor what it shares with the embedding.
+  bool keeps_shared_weight() const { return options_.shares_weight && options_.one_piece; }
+  bool keeps_head(const Pass& pass) const { return pass.training() && options_.one_piece; }
+
+  Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
+  void release_head(BucketHooks& hooks) const;
+  Tensor head_backward(Pass& pass, BucketHooks& hooks);
+  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
+                                 const Tensor& d_embedding);
+
+  GptConfig config_;
+  Options options_;
+  ParameterSet* parameters_;
+  TensorView rope_table_;
+  Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next
+  Parameter* positions_ = nullptr;
+  Dropout embedding_dropout_;
+  std::vector<Block> blocks_;
+  std::unique_ptr<ResidualNorm> final_norm_;
+  std::unique_ptr<Linear> head_;
+  int final_norm_bucket_ = -1, head_bucket_ = -1;
+};
+
+}  // namespace choir

@@ -1,0 +1,125 @@
+#include <algorithm>
+
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/data/conversations/chat_template.hpp"
+#include "choir/data/vocabulary/bpe_tokenizer.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/data/posix_file.hpp"
+
+namespace choir {
+namespace {
+
+class BpeChat final : public ChatTokenizer {
+ public:
+  explicit BpeChat(BpeTokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  /// Control tokens in what people write are text.
+  std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
+    return tokenizer_.encode(text, cache_, {.special = false, .around = false}, source);
+  }
+  std::optional<std::int32_t> control(std::string_view token) const override {
+    return tokenizer_.added_token(token);
+  }
+  std::string decode(std::vector<std::int32_t> ids) const override {
+    return tokenizer_.decode(ids);
+  }
+  int vocab_size() const override { return tokenizer_.vocab_size(); }
+  std::uint64_t hash() const override { return tokenizer_.hash(); }
+
+ private:
+  BpeTokenizer tokenizer_;
+  PieceCache cache_;
+};
+
+class VocabularyChat final : public ChatTokenizer {
+ public:
+  VocabularyChat(Vocabulary vocabulary, std::vector<std::string> controls)
+      : vocabulary_(std::move(vocabulary)), controls_(std::move(controls)) {}
+
+  std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
+    return vocabulary_.encode(text, source);
+  }
+  std::optional<std::int32_t> control(std::string_view token) const override {
+    const auto at = std::find(controls_.begin(), controls_.end(), token);
+    if (at == controls_.end()) return std::nullopt;
+    return vocabulary_.size() + static_cast<std::int32_t>(at - controls_.begin());
+  }
+  std::string decode(std::vector<std::int32_t> ids) const override {
+    std::string text;
+    for (auto from = ids.begin(); from != ids.end();) {
+      const auto end =
+          std::find_if(from, ids.end(), [&](std::int32_t id) { return id >= vocabulary_.size(); });
+      if (end != from) text += vocabulary_.decode(std::vector<std::int32_t>(from, end));
+      if (end == ids.end()) break;
+      const auto at = static_cast<std::size_t>(*end - vocabulary_.size());
+      if (at >= controls_.size())
+        throw DataError(fmt::format("id {} is outside the vocabulary of {}", *end, vocab_size()));
+      text += controls_[at];
+      from = end + 1;
+    }
+    return text;
+  }
+  int vocab_size() const override {
+    return vocabulary_.size() + static_cast<int>(controls_.size());
+  }
+  std::uint64_t hash() const override { return vocabulary_.hash(); }
+
+ private:
+  Vocabulary vocabulary_;
+  std::vector<std::string> controls_;
+};
+
+std::vector<std::string> controls_of(ChatTemplate chat) {
+  switch (chat) {
+    case ChatTemplate::plain:
+      return {"</s>"};
+    case ChatTemplate::llama2:
+    case ChatTemplate::mistral:
+      return {"<s>", "</s>"};
+    case ChatTemplate::chatml:
+      return {"<|im_start|>", "<|im_end|>"};
+    case ChatTemplate::llama3:
+      return {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  }
+  return {};
+}
+
+bool is_tokenizer_json(const std::string& text) {
+  if (text.empty() || text.front() != '{') return false;
+  const nlohmann::json json = json_unless_broken(text);
+  return json.is_object() && json.contains("model") && json["model"].is_object();
+}
+
+}  // namespace
+
+std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer) {
+  return std::make_unique<BpeChat>(std::move(tokenizer));
+}
+
+std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat) {
+  return std::make_unique<VocabularyChat>(std::move(vocabulary), controls_of(chat));
+}
+
+OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
+  OpenedTokenizer opened;
+  if (name != "byte") {
+    std::string text = read_whole_file(name);
+    if (is_tokenizer_json(text)) {
+      opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(text, name));
+      opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
+      opened.json = std::move(text);
+      opened.file_name = "tokenizer.json";
+      return opened;
+    }
+  }
+  Vocabulary vocabulary = name == "byte" ? Vocabulary::bytes() : Vocabulary::load(name);
+  opened.chat = chat.empty() ? ChatTemplate::plain : chat_template_of(chat);
+  opened.json = vocabulary.to_json();
+  opened.file_name =
+      vocabulary.kind() == VocabularyKind::sentencepiece ? "tokenizer.json" : "vocab.json";
+  opened.tokenizer = chat_tokenizer(std::move(vocabulary), opened.chat);
+  return opened;
+}
+
+}  // namespace choir

@@ -1,0 +1,274 @@
+#include "choir/data/conversations/conversation.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <optional>
+
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+#include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/manifest_lines.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostTurns = 10'000;
+constexpr const char* kForms =
+    "a line is {\"messages\": [{\"role\", \"content\"}]}, {\"conversations\": [{\"from\", "
+    "\"value\"}]}, {\"prompt\", \"completion\"}, {\"instruction\", \"output\"} or a cut of Lhotse";
+
+[[noreturn]] void refuse(const std::string& what, const std::string& cure = kForms) {
+  throw DataError(what, cure);
+}
+
+std::string text_of(const ManifestJson& json, const char* key) {
+  const auto value = json.find(key);
+  if (value == json.end() || value->is_null()) return {};
+  if (value->is_string()) return value->get<std::string>();
+  if (!value->is_array()) refuse(fmt::format("\"{}\" is not a text", key));
+  std::string text;
+  for (const ManifestJson& part : *value) {
+    if (!part.is_object() || part.value("type", ManifestJson()) != "text")
+      refuse(fmt::format("a part of \"{}\" is no {{\"type\": \"text\"}}", key),
+             "other parts than text are not read");
+    text += text_of(part, "text");
+  }
+  return text;
+}
+
+/// "human" and "gpt" are ShareGPT's words.
+std::string role_of(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (word == "human") return "user";
+  if (word == "gpt" || word == "model") return "assistant";
+  if (word == "system" || word == "user" || word == "assistant") return word;
+  refuse(fmt::format("there is no role '{}'", word), "system, user (human) or assistant (gpt)");
+}
+
+std::size_t count_tags(std::string_view text) {
+  std::size_t count = 0;
+  const std::string_view tag = kAudioTag;
+  for (auto at = text.find(tag); at != std::string_view::npos; at = text.find(tag, at + tag.size()))
+    ++count;
+  return count;
+}
+
+void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+/// What one line says, turn by turn.
+class LineTurns {
+ public:
+  explicit LineTurns(std::string folder) : folder_(std::move(folder)) {}
+
+  /// Neighbours of one role become one turn with a blank between them.
+  void add(Turn turn) {
+    if (turn.role == "system" && !turns_.empty())
+      refuse("a turn of the system stands behind others", "let it be the first");
+    if (!turns_.empty() && turns_.back().role == turn.role && turns_.back().counts == turn.counts) {
+      Turn& last = turns_.back();
+      last.text += " " + turn.text;
+      last.clips.insert(last.clips.end(), turn.clips.begin(), turn.clips.end());
+    } else {
+      if (turns_.size() == kMostTurns) refuse(fmt::format("more than {} turns", kMostTurns));
+      turns_.push_back(std::move(turn));
+    }
+  }
+  void add_text(const std::string& role, std::string text, bool counts = true) {
+    for (const char* tag : {"<|audioplaceholder|>", "<|audio_placeholder|>"})
+      replace_all(text, tag, kAudioTag);
+    add({.role = role, .text = std::move(text), .clips = {}, .counts = counts});
+  }
+  AudioClip clip(const std::string& path, double offset, double duration) const {
+    if (!std::isfinite(offset) || offset < 0 || !std::isfinite(duration) || duration <= 0)
+      refuse(fmt::format("audio of {} seconds from {} on", duration, offset),
+             "\"duration\" is above 0, \"offset\" is not below 0");
+    const std::string beside = resolve_audio_path(folder_, path);
+    const bool here = beside != path && !fs::exists(beside) && fs::exists(path);
+    return {here ? path : beside, offset, duration};
+  }
+  std::vector<Turn> take() { return std::move(turns_); }
+
+ private:
+  std::string folder_;
+  std::vector<Turn> turns_;
+};
+
+void add_messages(const ManifestJson& list, LineTurns& turns) {
+  for (const ManifestJson& message : list) {
+    if (!message.is_object()) refuse("a message is not an object");
+    const std::string role = role_of(text_of(message, "role"));
+    turns.add_text(role, text_of(message, "content"), number_of(message, "weight", 1) != 0);
+  }
+}
+
+void add_conversation(const ManifestJson& json, LineTurns& turns) {
+  const std::string sound = text_of(json, "sound");
+  for (const ManifestJson& said : json["conversations"]) {
+    if (!said.is_object()) refuse("a turn is not an object");
+    const std::string role = role_of(text_of(said, "from"));
+    const std::string type = text_of(said, "type");
+    std::string value = text_of(said, "value");
+    if (type == "audio") {
+      turns.add({.role = role,
+                 .text = kAudioTag,
+                 .clips = {turns.clip(value, number_of(said, "offset", 0),
+                                      number_of(said, "duration", -1))}});
+    } else if (!type.empty() && type != "text") {
+      refuse(fmt::format("a turn is of type '{}'", type), "text or audio");
+    } else if (const auto at = value.find("<sound>"); !sound.empty() && at != std::string::npos) {
+      value.replace(at, 7, kAudioTag);
+      turns.add({.role = role,
+                 .text = std::move(value),
+                 .clips = {turns.clip(sound, number_of(json, "offset", 0),
+                                      number_of(json, "duration", -1))}});
+    } else {
+      turns.add_text(role, std::move(value));
+    }
+  }
+}
+
+std::string custom_text(const ManifestJson& json, const char* key) {
+  if (std::string own = text_of(json, key); !own.empty()) return own;
+  const auto custom = json.find("custom");
+  return custom != json.end() && custom->is_object() ? text_of(*custom, key) : std::string();
+}
+
+void add_cut_turns(const ManifestJson& json, const ManifestPlace& place, const std::string& context,
+                   LineTurns& turns) {
+  AudioManifest manifest;
+  add_cut(json, place, false, manifest);
+  if (manifest.entries.size() != 1) refuse("the cut is no utterance");
+  const AudioEntry& entry = manifest.entries.front();
+  std::string asked = custom_text(json, "context"), answer,
+              system = custom_text(json, "system_prompt");
+  if (const auto list = json.find("supervisions"); list != json.end() && list->is_array())
+    for (const ManifestJson& supervision : *list) {
+      if (asked.empty()) asked = custom_text(supervision, "context");
+      const std::string text = text_of(supervision, "text");
+      answer += (answer.empty() || text.empty() ? "" : " ") + text;
+    }
+  if (!context.empty()) asked = context;
+  if (!system.empty()) turns.add_text("system", system);
+  if (!asked.empty()) turns.add_text("user", asked);
+  turns.add(
+      {.role = "user",
+       .text = kAudioTag,
+       .clips = {turns.clip(fs::absolute(entry.path).string(), entry.offset, entry.duration)}});
+  turns.add_text("assistant", answer);
+}
+
+bool skipped(const ManifestJson& json) {
+  for (const ManifestJson* at : {&json, json.contains("custom") ? &json["custom"] : &json})
+    if (at->is_object() && at->contains("_skipme") && (*at)["_skipme"] != false &&
+        !(*at)["_skipme"].is_null())
+      return true;
+  return false;
+}
+
+std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
+                           const std::string& context) {
+  if (!json.is_object()) refuse("the line is no object");
+  LineTurns turns(place.folder);
+  const auto list = [&](const char* key) {
+    return json.contains(key) && json[key].is_array() && !json[key].empty();
+  };
+  if (list("messages")) {
+    add_messages(json["messages"], turns);
+  } else if (list("conversations")) {
+    add_conversation(json, turns);
+  } else if (json.contains("prompt") && json.contains("completion")) {
+    turns.add_text("user", text_of(json, "prompt"));
+    turns.add_text("assistant", text_of(json, "completion"));
+  } else if (json.contains("instruction") && json.contains("output")) {
+    const std::string input = text_of(json, "input");
+    turns.add_text("user", text_of(json, "instruction") + (input.empty() ? "" : "\n\n" + input));
+    turns.add_text("assistant", text_of(json, "output"));
+  } else if (json.contains("recording") || json.contains("supervisions")) {
+    add_cut_turns(json, place, context, turns);
+  } else {
+    refuse("it is no conversation");
+  }
+  return turns.take();
+}
+
+/// Why a conversation cannot be used; "" if it can.
+std::string fault_of(const std::vector<Turn>& turns) {
+  bool answered = false;
+  for (const Turn& turn : turns) {
+    if (count_tags(turn.text) != turn.clips.size()) return "clips and placeholders do not match";
+    if (turn.role != "assistant") continue;
+    if (!turn.clips.empty()) return "an answer with audio";
+    if (trim(turn.text).empty()) return "empty answer";
+    answered = true;
+  }
+  return answered ? "" : "no answer";
+}
+
+void read_file(const std::string& path, const std::string& context, ConversationList& list) {
+  LineReader lines(path);
+  ManifestPlace place;
+  place.folder = fs::path(path).parent_path().string();
+  for (std::string line; lines.next(line);) {
+    if (trim(line).empty()) continue;
+    place.place = lines.place();
+    try {
+      if (line.size() > kMostLineBytes) refuse("the line is longer than 64 MiB");
+      const ManifestJson json = ManifestJson::parse(line, nullptr, false);
+      if (json.is_discarded()) refuse("it is no JSON", "one object a line (JSON lines)");
+      if (json.is_object() && skipped(json)) {
+        list.drop("_skipme", place.place);
+        continue;
+      }
+      std::vector<Turn> turns = turns_of(json, place, context);
+      if (const std::string fault = fault_of(turns); !fault.empty())
+        list.drop(fault, place.place);
+      else
+        list.conversations.push_back({place.place, custom_text(json, "id"), std::move(turns)});
+    } catch (const Error& error) {
+      throw DataError(fmt::format("{}: {}", place.place, error.what()), error.hint());
+    } catch (const nlohmann::json::exception& error) {
+      throw DataError(fmt::format("{}: {}", place.place, error.what()), kForms);
+    }
+  }
+}
+
+}  // namespace
+
+void ConversationList::drop(const std::string& reason, const std::string& place) {
+  Dropped& counts = dropped[reason];
+  if (counts.count++ == 0) counts.first = place;
+}
+
+std::string ConversationList::dropped_text() const {
+  std::int64_t total = 0;
+  std::vector<std::string> parts;
+  for (const auto& [reason, counts] : dropped) {
+    total += counts.count;
+    parts.push_back(fmt::format("{} {} (first {})", reason, counts.count, counts.first));
+  }
+  return total == 0 ? "" : fmt::format("{} left out: {}", total, join(parts, ", "));
+}
+
+ConversationList read_conversations(const std::vector<std::string>& paths,
+                                    const std::string& context) {
+  ConversationList list;
+  for (const std::string& path : paths) read_file(path, context, list);
+  if (list.conversations.empty())
+    throw DataError(fmt::format("'{}' has no conversation that can be used{}{}",
+                                paths.empty() ? "" : paths.front(),
+                                list.dropped.empty() ? "" : "; ", list.dropped_text()),
+                    kForms);
+  return list;
+}
+
+}  // namespace choir

@@ -1,0 +1,333 @@
+#include "src/models/gpt/chat_data.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
+#include "choir/models/gpt/generator.hpp"
+#include "choir/models/gpt/token_data.hpp"
+
+namespace choir {
+namespace {
+
+SpeechMix mix_of(const Deck& deck) {
+  const std::string& text = gpt_settings(deck).input_cfg;
+  if (text.empty()) return SpeechMix::of_folders(deck.data.train);
+  const nlohmann::json json = json_unless_broken(text);
+  if (json.is_discarded())
+    throw DeckError("data.input_cfg is no JSON", "a list of {\"folder\": ..., \"weight\": ...}");
+  return SpeechMix::of_json(json, {}, "data.input_cfg");
+}
+
+std::vector<std::pair<std::string, std::vector<std::string>>> named_sets(const Deck& deck) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> sets;
+  for (const std::string& path : deck.data.val) {
+    const auto normal = std::filesystem::path(path).lexically_normal();
+    sets.push_back({(normal.has_filename() ? normal : normal.parent_path()).filename(), {path}});
+  }
+  for (const auto& [name, folders] : gpt_settings(deck).validation)
+    sets.push_back({name, split(folders, ',')});
+  for (std::size_t i = 0; i < sets.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (sets[i].first == sets[j].first)
+        throw DeckError(fmt::format("two validation sets are called '{}'", sets[i].first),
+                        "name them in data.validation, as {\"clean\": \"data/a/val\"}");
+  return sets;
+}
+
+ConversationCorpusOptions corpus_options(const Deck& deck, std::uint64_t vocab_hash,
+                                         const std::string& what) {
+  return {.audio = false,
+          .max_rows = gpt_of(deck).block_size,
+          .vocab_size = gpt_of(deck).vocab_size,
+          .vocab_hash = vocab_hash,
+          .what = what};
+}
+
+ConversationCorpus open_corpus(const Deck& deck, const SpeechMix& mix, Mesh& mesh) {
+  return ConversationCorpus::load(mesh.world(), leaves_of(mix),
+                                  corpus_options(deck, 0, "the training data"));
+}
+
+/// Row `row` of a batch: a conversation, or padding where it is null.
+void fill_row(const ConversationCorpus& corpus, const SpeechItem* item, std::int64_t row,
+              Batch& batch) {
+  const std::int64_t block = batch.inputs.shape[1];
+  auto* inputs = batch.inputs.as<std::int32_t>() + row * block;
+  auto* targets = batch.targets.as<std::int32_t>() + row * block;
+  std::fill_n(inputs, block, 0);
+  std::fill_n(targets, block, kIgnoredTarget);
+  if (item == nullptr) return;
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> counted;
+  corpus.set(item->leaf).read(item->utterance, ids, counted);
+  CHOIR_CHECK(std::ssize(ids) <= block + 1, "{} tokens in a row of {}", ids.size(), block);
+  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
+    inputs[i] = ids[i];
+    if (counted[i + 1] == 0) continue;
+    targets[i] = ids[i + 1];
+    ++batch.valid;
+  }
+}
+
+/// A tokenizer.json of which no vocabulary can be made trains, but writes no samples.
+std::optional<Vocabulary> vocabulary_of(const std::string& json) {
+  if (json.empty()) return std::nullopt;
+  try {
+    return Vocabulary::from_json(json, "the tokenizer beside the conversations");
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool trains_on_chat(const Deck& deck, Mesh& mesh) {
+  if (deck.data.format == "synthetic") return false;
+  std::int64_t chat = 0;
+  together(mesh.world(), [&] {
+    if (mesh.rank() != 0) return;
+    std::vector<std::string> paths = deck.data.train;
+    const bool asked =
+        !gpt_settings(deck).input_cfg.empty() || !gpt_settings(deck).validation.empty();
+    if (!gpt_settings(deck).input_cfg.empty())
+      for (const SpeechLeaf& leaf : leaves_of(mix_of(deck))) paths.push_back(leaf.folder);
+    paths.insert(paths.end(), deck.data.val.begin(), deck.data.val.end());
+    const auto count = std::count_if(paths.begin(), paths.end(), holds_conversations);
+    if (count != 0 && count != std::ssize(paths))
+      throw DataError("conversations and other data are mixed in data.train and data.val",
+                      "name folders that 'choir prepare chat' wrote, or none of them");
+    if (count == 0 && asked)
+      throw DataError(
+          "data.input_cfg and data.validation are for conversations, and the data "
+          "named are none",
+          "'choir prepare chat' makes them; use data.train and data.val for text");
+    chat = count;
+  });
+  mesh.world().broadcast(&chat, sizeof chat, 0);
+  return chat != 0;
+}
+
+ChatDraws::ChatDraws(SpeechBlend blend)
+    : blend_(std::move(blend)), drawn_(static_cast<std::size_t>(blend_.pools()), 0) {}
+
+SpeechRow ChatDraws::row(std::int64_t sample) {
+  if (sample < next_) {
+    next_ = 0;
+    std::fill(drawn_.begin(), drawn_.end(), 0);
+  }
+  for (; next_ < sample; ++next_) ++drawn_[static_cast<std::size_t>(blend_.pool_of(next_))];
+  const int pool = blend_.pool_of(sample);
+  return blend_.row(pool, drawn_[static_cast<std::size_t>(pool)]);
+}
+
+ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash,
+                               Mesh& mesh)
+    : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size) {
+  const std::int64_t most =
+      gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
+  for (const auto& [name, folders] : named_sets(deck)) {
+    ChatEvalSet& set = sets_.emplace_back();
+    set.name = name;
+    set.corpus = ConversationCorpus::load(
+        mesh.world(), leaves_of(SpeechMix::of_folders(folders)),
+        corpus_options(deck, vocab_hash, fmt::format("validation set '{}'", name)));
+    for (int leaf = 0; leaf < set.corpus.folders(); ++leaf)
+      set.items.insert(set.items.end(), set.corpus.items(leaf).begin(),
+                       set.corpus.items(leaf).end());
+    if (most > 0 && std::ssize(set.items) > most) set.items.resize(static_cast<std::size_t>(most));
+    for (const SpeechItem& item : set.items) set.targets += item.labels;
+  }
+}
+
+double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
+                               ProgressLine* progress) {
+  const Communicator& ranks = mesh_.host_along(Axis::data);
+  const std::int64_t batches = (std::ssize(set.items) + rows_ - 1) / rows_;
+  const std::int64_t calls = (batches + ranks.size() - 1) / ranks.size();
+  // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
+  std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()), 0.0);
+  for (std::int64_t call = 0; call < calls; ++call) {
+    if (progress != nullptr) progress->at(call, calls);
+    const std::int64_t batch = call * ranks.size() + ranks.rank();
+    buffer_.batch.valid = 0;
+    for (std::int64_t row = 0; row < rows_; ++row) {
+      const std::int64_t i = batch * rows_ + row;
+      fill_row(set.corpus,
+               i < std::ssize(set.items) ? &set.items[static_cast<std::size_t>(i)] : nullptr, row,
+               buffer_.batch);
+    }
+    // Without a batch of its own a rank still shows the others its part of the parameters.
+    if (buffer_.batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
+    sums[static_cast<std::size_t>(batch)] = instance.loss_sum(token_batch(buffer_.batch));
+  }
+  for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
+    all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
+  double loss = 0;
+  for (const double sum : sums) loss += sum;
+  return loss;
+}
+
+std::vector<Validation> ChatValidation::validate(ModelInstance& instance, ProgressLine* progress) {
+  std::vector<Validation> made;
+  double loss = 0;
+  std::int64_t targets = 0;
+  for (const ChatEvalSet& set : sets_) {
+    const double sum = loss_of(set, instance, progress);
+    loss += sum;
+    targets += set.targets;
+    made.push_back({.name = set.name, .loss = sum / static_cast<double>(set.targets)});
+  }
+  if (made.size() == 1) made.front().name.clear();
+  if (made.size() > 1)
+    made.insert(made.begin(), {.name = "", .loss = loss / static_cast<double>(targets)});
+  return made;
+}
+
+ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger&)
+    : settings_(gpt_settings(deck)),
+      seed_(static_cast<std::uint64_t>(deck.run.seed)),
+      block_size_(gpt_of(deck).block_size),
+      batch_(batch),
+      mesh_(mesh),
+      mix_(mix_of(deck)),
+      corpus_(open_corpus(deck, mix_, mesh)),
+      vocabulary_(vocabulary_of(corpus_.tokenizer())),
+      reading_(SpeechBlend(corpus_.pools(mix_), seed_)),
+      planning_(reading_.blend()),
+      validation_(deck, batch.micro, corpus_.vocab_hash(), mesh),
+      buffer_(batch.micro, block_size_) {}
+
+std::string ChatTrainingData::vocabulary_json() const {
+  return vocabulary_ ? vocabulary_->to_json() : "";
+}
+
+std::vector<SpeechSource> ChatTrainingData::sources() const {
+  return sources_of(leaves_of(mix_), reading_.blend(), 1);
+}
+
+std::string ChatTrainingData::to_string() const {
+  std::int64_t rows = 0, targets = 0;
+  for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
+    for (const SpeechItem& item : corpus_.items(leaf)) rows += item.samples, targets += item.labels;
+  const std::int64_t conversations = corpus_.conversations();
+  std::string text = fmt::format(
+      "train {}, vocabulary of {}; {:.1f} % of their tokens are targets, {:.1f} % of the rows of "
+      "{} "
+      "is padding",
+      counted(conversations, "conversation"), format_count(corpus_.vocab_size()),
+      100.0 * static_cast<double>(targets) / static_cast<double>(rows),
+      100.0 * (1 - static_cast<double>(rows) / static_cast<double>(conversations * block_size_)),
+      block_size_);
+  if (const auto all = sources(); all.size() > 1)
+    for (const SpeechSource& source : all)
+      text += fmt::format("\nblend {:.2f} % '{}': {}", 100 * source.share, source.leaf.folder,
+                          counted(source.utterances, "conversation"));
+  if (!corpus_.left_out().empty()) text += "\n" + corpus_.left_out();
+  for (const ChatEvalSet& set : validation_.sets())
+    text += fmt::format("\nvalidation '{}': {}{}", set.name,
+                        counted(std::ssize(set.items), "conversation"),
+                        set.corpus.left_out().empty() ? "" : "; " + set.corpus.left_out());
+  return text;
+}
+
+std::string ChatTrainingData::contents() const {
+  std::string text = fmt::format("conversations {:016x}", corpus_.hash());
+  for (const ChatEvalSet& set : validation_.sets())
+    text += fmt::format(", {} {:016x}", set.name, set.corpus.hash());
+  return text;
+}
+
+void ChatTrainingData::require_resumable(std::int64_t consumed_samples) const {
+  if (consumed_samples % batch_.micro == 0) return;
+  throw DeckError(
+      fmt::format(
+          "the checkpoint has used {} conversations, which micro-batches of {} do not reach",
+          consumed_samples, batch_.micro),
+      "continue with the train.micro_batch_size of before, or one that divides it");
+}
+
+void ChatTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
+                                      const Position& from) {
+  order_ = micro_batch_order(sharding, per_rank, from.consumed_samples);
+  calls_ = 0;
+  first_step_ = from.step;
+  first_sample_ = from.consumed_samples;
+}
+
+ModelBatch ChatTrainingData::next() {
+  Batch& batch = buffer_.batch;
+  batch.micro_batch = order_.micro_batch(calls_++);
+  batch.first_sample = order_.first_sample + batch.micro_batch * batch_.micro;
+  batch.valid = 0;
+  for (std::int64_t row = 0; row < batch_.micro; ++row) {
+    const SpeechRow drawn = reading_.row(batch.first_sample + row);
+    fill_row(corpus_, &drawn.item, row, batch);
+  }
+  return token_batch(batch);
+}
+
+StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
+  const std::int64_t first = first_sample_ + (step - first_step_) * batch_.global;
+  std::int64_t targets = 0;
+  for (std::int64_t i = 0; i < batch_.global; ++i) targets += planning_.row(first + i).item.labels;
+  return {.samples = static_cast<double>(batch_.global),
+          .targets = static_cast<double>(targets),
+          .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};
+}
+
+// The ranks that share rank 0's layers generate with it.
+std::string ChatTrainingData::sample(ModelInstance& instance) {
+  const bool all_walk = instance.storage().sharding().values_sharded();
+  const bool first =
+      mesh_.coordinates()[Axis::data] == 0 && mesh_.coordinates()[Axis::context] == 0;
+  if (settings_.sample_tokens == 0 || (!first && !all_walk)) return {};
+  if (!vocabulary_ || validation_.sets().empty()) return {};
+  const ChatEvalSet& set = validation_.sets().front();
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint8_t> counted;
+  set.corpus.set(set.items.front().leaf).read(set.items.front().utterance, ids, counted);
+  const auto answer = std::find(counted.begin(), counted.end(), 1) - counted.begin();
+  const std::vector<std::int32_t> prompt(ids.begin(), ids.begin() + answer);
+  if (prompt.empty()) return {};
+  auto tokens = Generator(instance).generate(prompt, settings_.sample_tokens,
+                                             {.temperature = settings_.sample_temperature,
+                                              .top_k = settings_.sample_top_k,
+                                              .seed = seed_});
+  if (mesh_.rank() != 0) return {};
+  // Control tokens are none of the vocabulary's entries.
+  const auto end = std::find(tokens.begin() + answer, tokens.end(), corpus_.end_of_turn());
+  tokens.erase(end, tokens.end());
+  std::erase_if(tokens, [&](std::int32_t id) { return id >= vocabulary_->size(); });
+  return vocabulary_->decode(tokens);
+}
+
+ChatEvaluationData::ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh)
+    : block_size_(gpt_of(deck).block_size),
+      validation_(
+          deck, kRows,
+          vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash(),
+          mesh) {
+  if (validation_.sets().empty())
+    throw DataError("there is no validation data",
+                    "name some with data.val='[\"FOLDER\"]' or data.validation");
+}
+
+EvaluationData::Result ChatEvaluationData::evaluate(ModelInstance& instance,
+                                                    ProgressLine* progress) {
+  Result result;
+  for (const Validation& v : validation_.validate(instance, progress))
+    result.metrics += fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ",
+                                  v.name.empty() ? "" : "/" + v.name, v.loss);
+  std::int64_t targets = 0;
+  for (const ChatEvalSet& set : validation_.sets()) targets += set.targets;
+  result.metrics += fmt::format(" targets={}", targets);
+  return result;
+}
+
+}  // namespace choir

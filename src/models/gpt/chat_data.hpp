@@ -1,0 +1,117 @@
+#pragma once
+// Conversations for language models: each a row of model.block_size tokens, padded on the right,
+// with the loss on answers alone. Sample i of a run is draw i of the blend, for any number of
+// ranks.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choir/data/conversations/conversation_corpus.hpp"
+#include "choir/data/tokens/batch.hpp"
+#include "choir/data/tokens/dataset.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/train/step/training_data.hpp"
+
+namespace choir {
+
+/// Collective over the mesh. Whether the deck names conversations (`choir prepare chat`): all of
+/// its paths or none; DataError otherwise.
+bool trains_on_chat(const Deck& deck, Mesh& mesh);
+
+/// A validation set and its rows.
+struct ChatEvalSet {
+  std::string name;
+  ConversationCorpus corpus;
+  std::vector<SpeechItem> items;
+  std::int64_t targets = 0;
+};
+
+/// Walks the draws of a blend; sample numbers ascend, or it begins anew.
+class ChatDraws {
+ public:
+  explicit ChatDraws(SpeechBlend blend);
+  SpeechRow row(std::int64_t sample);
+  const SpeechBlend& blend() const { return blend_; }
+
+ private:
+  SpeechBlend blend_;
+  std::int64_t next_ = 0;
+  std::vector<std::int64_t> drawn_;  // of each pool
+};
+
+/// The rows of validation sets through a model.
+class ChatValidation {
+ public:
+  /// Collective over the mesh. `vocab_hash` 0: any.
+  ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Mesh& mesh);
+  const std::vector<ChatEvalSet>& sets() const { return sets_; }
+  /// Collective over the mesh: the mean over the targets of each set and, of several, of all; the
+  /// same bits on every number of ranks.
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress);
+
+ private:
+  double loss_of(const ChatEvalSet& set, ModelInstance& instance, ProgressLine* progress);
+
+  Mesh& mesh_;
+  std::int64_t rows_;
+  BatchBuffer buffer_;
+  std::vector<ChatEvalSet> sets_;
+};
+
+class ChatTrainingData final : public TrainingData {
+ public:
+  ChatTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh, Logger& log);
+
+  std::int64_t vocab_size() const override { return corpus_.vocab_size(); }
+  std::uint64_t vocab_hash() const override { return corpus_.vocab_hash(); }
+  std::string vocabulary_json() const override;
+  std::string to_string() const override;
+  std::string contents() const override;
+  std::vector<std::pair<std::string, std::string>> hints() const override { return {}; }
+  void require_resumable(std::int64_t consumed_samples) const override;
+  void start_training(const Sharding& sharding, std::int64_t per_rank,
+                      const Position& from) override;
+  ModelBatch next() override;
+  StepContent content(std::int64_t step, const Model& model) override;
+  bool has_validation() const override { return !validation_.sets().empty(); }
+  std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override {
+    return validation_.validate(instance, progress);
+  }
+  /// What the model answers to the first conversation of the first validation set.
+  std::string sample(ModelInstance& instance) override;
+
+ private:
+  std::vector<SpeechSource> sources() const;
+
+  GptSettings settings_;
+  std::uint64_t seed_;
+  std::int64_t block_size_;
+  BatchSizes batch_;
+  Mesh& mesh_;
+  SpeechMix mix_;
+  ConversationCorpus corpus_;
+  std::optional<Vocabulary> vocabulary_;
+  ChatDraws reading_, planning_;
+  ChatValidation validation_;
+  MicroBatchOrder order_;
+  std::int64_t calls_ = 0, first_step_ = 0, first_sample_ = 0;
+  BatchBuffer buffer_;
+};
+
+class ChatEvaluationData final : public EvaluationData {
+ public:
+  ChatEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  std::vector<BatchShape> shapes() const override {
+    return {{.samples = kRows, .tokens = block_size_}};
+  }
+  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+
+ private:
+  static constexpr std::int64_t kRows = 8;
+  std::int64_t block_size_;
+  ChatValidation validation_;
+};
+
+}  // namespace choir

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Conversations: what is shown and written of them, fine-tuning on answers alone with the same numbers on one rank
+# and four, validation sets with names, a blend, and a run that goes on; clips beside the text.
+. "$(dirname "$0")/lib/common.sh"
+
+for i in $(seq 0 39); do
+  echo "{\"messages\":[{\"role\":\"user\",\"content\":\"say $((i % 10))\"},{\"role\":\"assistant\",\"content\":\"<$((i % 10))>\"}]}"
+done >train.jsonl
+{ sed -n 3,8p train.jsonl; echo '{"prompt":"q","completion":""}'; } >val.jsonl
+
+run 0 prepare chat train.jsonl --show 1 --template chatml
+expect "what counts is marked" 0 "<|im_start|>assistant" "[[<0><|im_end|>]]" "train.jsonl:1: 2 turns, 4 of"
+run 2 prepare chat train.jsonl --out chat/train
+expect "prepare chat" 0 "template      plain" "vocabulary of 257" "conversations 40"
+run 0 prepare chat val.jsonl --out chat/val
+expect "what is left out is counted" 0 "1 left out: empty answer 1 (first val.jsonl:7)"
+echo '{"messages":[{"role":"robot","content":"x"}]}' >bad.jsonl
+run 2 prepare chat bad.jsonl --out bad
+expect "a role that nobody has" 3 "bad.jsonl:1" "no role 'robot'" "assistant"
+run 0 prepare chat train.jsonl --out chat/never --template jinja
+expect "an unknown template" 2 "no template 'jinja'" "mistral"
+
+cat >deck.json <<'D'
+{ "model": {"n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 16},
+  "data": {"input_cfg": "[{\"folder\": \"chat/train\", \"weight\": 2}, {\"folder\": \"chat/val\", \"weight\": 1}]",
+           "validation": {"seen": "chat/train", "held": "chat/val"}},
+  "train": {"precision": "fp64", "global_batch_size": 4, "micro_batch_size": 1, "max_steps": 12},
+  "optimizer": {"learning_rate": 0.01, "warmup_steps": 2},
+  "eval": {"interval": 4, "sample_tokens": 8}, "checkpoint": {"interval": 8}, "log": {"interval": 10} }
+D
+# Within 1e-12, name by name.
+same_numbers() {
+  paste -d: <(echo "$1") <(echo "$2") | awk -F: '{d = $2 - $4; if (d < 0) d = -d; n++; if ($1 != $3 || d > 1e-12) bad = 1}
+    END {exit bad || n < 3}'
+}
+losses() { grep -o '"val_loss[^,]*' "$1/metrics.jsonl" | tail -n 3; }
+run 1 train deck.json run.dir=one
+expect "fine-tuning on answers" 0 "blend 66.67 % 'chat/train'" "validation 'held': 6 conversations" "val_loss/held"
+for ranks in 4; do
+  run $ranks train deck.json run.dir=ranks_$ranks
+  check "the same losses on $ranks ranks" same_numbers "$(losses one)" "$(losses ranks_$ranks)"
+done
+run 2 train deck.json run.dir=cut train.max_steps=8 optimizer.decay_steps=12
+run 1 train deck.json run.dir=cut train.max_steps=12 optimizer.decay_steps=12
+expect "a run that goes on" 0 "step=12"
+check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)"
+run 2 eval one
+expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="
+run 1 train deck.json run.dir=x data.input_cfg= "data.train=[\"chat/train\",\"train.jsonl\"]"
+expect "conversations and text in one list" 3 "mixed"
+run 1 train deck.json run.dir=x model.block_size=4
+expect "rows too short for any conversation" 3 "longer than 4 rows 46" "block_size"

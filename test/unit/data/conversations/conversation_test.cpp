@@ -1,0 +1,116 @@
+#include "choir/data/conversations/conversation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "test/unit/data/scratch_folder.hpp"
+
+namespace choir {
+namespace {
+
+class Conversations : public ::testing::Test {
+ protected:
+  Conversations() { std::filesystem::create_directories(folder_); }
+  ~Conversations() override { std::filesystem::remove_all(folder_); }
+
+  std::string write(const std::string& text) {
+    const std::string path = (folder_ / "chat.jsonl").string();
+    std::ofstream(path) << text;
+    return path;
+  }
+  ConversationList read(const std::string& text) { return read_conversations({write(text)}); }
+
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / fmt::format("choir-conversations-{}", ::getpid());
+};
+
+TEST_F(Conversations, AreReadInEveryForm) {
+  const auto list =
+      read(R"({"messages":[{"role":"user","content":"q"},)"
+           R"({"role":"assistant","content":[{"type":"text","text":"a"}]}]})"
+           "\n"
+           R"({"conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})"
+           "\n\n"
+           R"({"prompt":"q","completion":"a"})"
+           "\n"
+           R"({"instruction":"q","input":"","output":"a"})"
+           "\n");
+  ASSERT_EQ(list.conversations.size(), 4u);
+  const std::vector<Turn> expected{{.role = "user", .text = "q"},
+                                   {.role = "assistant", .text = "a"}};
+  for (const Conversation& one : list.conversations) EXPECT_EQ(one.turns, expected) << one.place;
+  EXPECT_NE(list.conversations[2].place.find("chat.jsonl:4"), std::string::npos);
+}
+
+TEST_F(Conversations, OfNemoHaveClipsAndOneTurnARole) {
+  const auto list =
+      read(R"({"id":"x","conversations":[{"from":"User","type":"text","value":"Repeat:"},)"
+           R"({"from":"User","type":"audio","value":"a.wav","duration":1.5,"offset":2},)"
+           R"({"from":"Assistant","type":"text","value":"one"}]})"
+           "\n");
+  const Conversation& one = list.conversations.front();
+  EXPECT_EQ(one.id, "x");
+  ASSERT_EQ(one.turns.size(), 2u);
+  EXPECT_EQ(one.turns[0].text, std::string("Repeat: ") + kAudioTag);
+  EXPECT_EQ(one.turns[0].clips, (std::vector<AudioClip>{{(folder_ / "a.wav").string(), 2, 1.5}}));
+}
+
+TEST_F(Conversations, OfLhotseAskWhatTheTagSays) {
+  const auto list = read(
+      R"({"id":"c","start":0.5,"duration":1,"channel":0,"type":"MonoCut","custom":{"context":"Reverse:"},)"
+      R"("recording":{"id":"r","sampling_rate":16000,"num_samples":32000,"duration":2,)"
+      R"("sources":[{"type":"file","channels":[0],"source":"a.wav"}]},)"
+      R"("supervisions":[{"id":"s","start":0,"duration":1,"text":"two one"}]})"
+      "\n");
+  const Conversation& one = list.conversations.front();
+  ASSERT_EQ(one.turns.size(), 2u);
+  EXPECT_EQ(one.turns[0].text, std::string("Reverse: ") + kAudioTag);
+  EXPECT_EQ(one.turns[0].clips.front().offset, 0.5);
+  EXPECT_EQ(one.turns[1].text, "two one");
+}
+
+TEST_F(Conversations, ThatCannotBeUsedAreCounted) {
+  const std::string good = R"({"prompt":"q","completion":"a"})"
+                           "\n";
+  const auto list = read(good +
+                         R"({"prompt":"q","completion":" "})"
+                         "\n"
+                         R"({"prompt":"q <|audio|>","completion":"a"})"
+                         "\n"
+                         R"({"_skipme":true})"
+                         "\n"
+                         R"({"messages":[{"role":"user","content":"q"}]})"
+                         "\n" +
+                         good);
+  EXPECT_EQ(list.conversations.size(), 2u);
+  ASSERT_EQ(list.dropped.size(), 4u);
+  EXPECT_EQ(list.dropped.at("empty answer").count, 1);
+  EXPECT_NE(list.dropped_text().find("4 left out"), std::string::npos) << list.dropped_text();
+}
+
+TEST_F(Conversations, ThatAreWrongAreRefusedWithTheirLine) {
+  const std::string good = R"({"prompt":"q","completion":"a"})"
+                           "\n";
+  for (const auto& [line, words] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "no JSON"},
+           {"[]", "no object"},
+           {"{}", "no conversation"},
+           {R"({"messages":[{"role":"robot","content":"x"}]})", "no role 'robot'"},
+           {R"({"messages":[{"role":"user","content":7}]})", "not a text"},
+           {R"({"prompt":"q","completion":7})", "not a text"},
+           {R"({"messages":[{"role":"user","content":"q"},{"role":"system","content":"s"}]})",
+            "stands behind others"},
+           {R"({"conversations":[{"from":"user","type":"video","value":"x"}]})", "'video'"},
+           {R"({"conversations":[{"from":"user","type":"audio","value":"x.wav"}]})", "seconds"},
+           {R"({"conversations":[{"from":"user","type":"audio","value":"pipe:rm","duration":1}]})",
+            "command"}}) {
+    EXPECT_DATA_ERROR(read(good + line + "\n"), words);
+    EXPECT_DATA_ERROR(read(good + line + "\n"), "chat.jsonl:2");
+  }
+  EXPECT_DATA_ERROR(read("\n"), "no conversation that");
+}
+
+}  // namespace
+}  // namespace choir

@@ -1,0 +1,228 @@
+// Six tiny models of other programs, described by their config.json, against numbers of an fp64
+// implementation that shares nothing with this one: loss, norm of the gradient, first logits.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/core/error.hpp"
+#include "choir/device/cpu_device.hpp"
+#include "choir/infer/model_instance.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "src/models/gpt/foreign/hugging_face.hpp"
+#include "src/models/gpt/foreign/tensor_map.hpp"
+
+namespace choir {
+namespace {
+
+// V 24, C 16, L 2, H 4, K 2, F 24, T 32.
+std::string config_json(const std::string& type, const std::string& more) {
+  return R"({"model_type": ")" + type + R"(", "vocab_size": 24, "max_position_embeddings": 32,
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "hidden_act": "silu", )" +
+         more + "}";
+}
+
+struct Golden {
+  std::string config;
+  double loss, gradient_norm;
+};
+
+const std::map<std::string, Golden>& goldens() {
+  static const std::map<std::string, Golden> kAll{
+      {"gpt2",
+       {R"({"model_type": "gpt2", "vocab_size": 24, "n_positions": 32, "n_embd": 16, "n_layer": 2,
+            "n_head": 4, "layer_norm_epsilon": 1e-05})",
+        4.524890618304797, 23.65038553893473}},
+      {"llama",
+       {config_json("llama", R"("head_dim": 4, "rms_norm_eps": 1e-05, "rope_theta": 500000.0,
+            "tie_word_embeddings": false, "rope_scaling": {"rope_type": "llama3", "factor": 8.0,
+            "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16})"),
+        3.715596911157926, 1.8927797884919086}},
+      {"mistral",
+       {config_json("mistral", R"("head_dim": 8, "rms_norm_eps": 1e-06, "sliding_window": null,
+            "tie_word_embeddings": false)"),
+        3.0776131188337517, 1.322270994503487}},
+      {"qwen2",
+       {config_json("qwen2", R"("rms_norm_eps": 1e-06, "use_sliding_window": false,
+            "max_window_layers": 28, "tie_word_embeddings": true)"),
+        3.3587764922947416, 2.2920214440354103}},
+      {"qwen3",
+       {config_json("qwen3", R"("head_dim": 8, "rms_norm_eps": 1e-06, "attention_bias": false,
+            "layer_types": ["full_attention", "full_attention"], "tie_word_embeddings": true)"),
+        3.262965242975485, 1.5489648526937287}},
+      {"smollm3",
+       {config_json("smollm3", R"("rms_norm_eps": 1e-06, "no_rope_layers": [1, 1],
+            "rope_parameters": {"rope_theta": 2000000.0, "rope_type": "default"},
+            "tie_word_embeddings": true)"),
+        3.730916533798248, 1.7546691443398241}},
+  };
+  return kAll;
+}
+
+/// Of the names sorted as bytes the k-th has at i, in the layout of the file, s = sin(0.37 i + k);
+/// norms are 1 + 0.1 s, all else 0.3 s; rounded to fp32.
+class Formula {
+ public:
+  Formula(const ForeignModel& model, const ParameterSet& parameters)
+      : parts_(tensor_parts(model.config, parameters, model.dialect)) {
+    std::erase_if(parts_, [](const TensorPart& part) { return part.repeated; });
+    for (const TensorPart& part : parts_) rank_[part.name] = 0;
+    double next = 0;
+    for (auto& [name, rank] : rank_) rank = next++;
+  }
+  void fill(Parameter& p) const {
+    const std::int64_t columns = columns_of(p.shape);
+    for (const TensorPart& part : parts_) {
+      if (part.own != p.name) continue;
+      const bool norm =
+          part.name.find("ln_") != std::string::npos || part.name.find("norm") != std::string::npos;
+      const bool one = norm && part.name.ends_with(".weight");
+      double* slab = p.master.as<double>() + part.first_row * columns;
+      for (const PartRun& run : runs_of(part, part.first_row, part.rows))
+        for (std::int64_t j = 0; j < run.count; ++j) {
+          const double s =
+              std::sin(0.37 * static_cast<double>(run.there + j) + rank_.at(part.name));
+          slab[run.slab + j * run.stride] = static_cast<float>(one ? 1 + 0.1 * s : 0.3 * s);
+        }
+    }
+  }
+
+ private:
+  std::vector<TensorPart> parts_;
+  std::map<std::string, double> rank_;
+};
+
+class GoldenModel {
+ public:
+  explicit GoldenModel(const ForeignModel& model)
+      : mesh_(Mesh::planned(Layout(), 0, 1)),
+        instance_({model.config, precision_of("fp64"), 7, true}, device_, *mesh_,
+                  std::size_t{64} << 20) {
+    instance_.initialise(7);
+    const Formula formula(model, described_parameters(model.config));
+    for (Parameter& p : instance_.parameters().parameters()) formula.fill(p);
+  }
+
+  double loss() {
+    instance_.pass().begin(Mode::train, {.batch = 1, .tokens = 10}, 0);
+    const Tensor losses =
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), 0.1, hooks_);
+    double sum = 0;
+    for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
+    for (const Bucket& bucket : instance_.parameters().buckets())
+      instance_.storage().begin_gradients(instance_.stream(), bucket);
+    instance_.as<Gpt>().backward(instance_.pass(), view(ids_), hooks_);
+    return 0.1 * sum;
+  }
+  double gradient_norm() {
+    double sum = 0;
+    for (const Parameter& p : instance_.parameters().parameters())
+      for (std::int64_t i = 0; i < p.local_count(); ++i)
+        sum += p.gradient.as<double>()[i] * p.gradient.as<double>()[i];
+    return std::sqrt(sum);
+  }
+
+ private:
+  static TensorView view(std::vector<std::int32_t>& ids) {
+    return {ids.data(), DType::i32, {static_cast<std::int64_t>(ids.size())}};
+  }
+  CpuDevice device_;
+  std::unique_ptr<Mesh> mesh_;
+  ModelInstance instance_;
+  BucketHooks hooks_;
+  std::vector<std::int32_t> ids_{3, 17, 5, 0, 23, 11, 8, 8, 2, 19};
+  std::vector<std::int32_t> targets_{17, 5, 0, 23, 11, 8, 8, 2, 19, 7};
+};
+
+TEST(GoldenModels, LossAndGradient) {
+  for (const auto& [name, golden] : goldens()) {
+    GoldenModel model(model_from_hf(golden.config, name, false));
+    EXPECT_NEAR(model.loss(), golden.loss, 1e-10) << name;
+    EXPECT_NEAR(model.gradient_norm(), golden.gradient_norm, 1e-10 * golden.gradient_norm) << name;
+  }
+}
+
+TEST(GoldenModels, DescriptionsGoOutAndInAgain) {
+  for (const auto& [name, golden] : goldens()) {
+    const GptConfig in = model_from_hf(golden.config, name, false).config;
+    const std::string out = hf_config(in, "float32", "");
+    EXPECT_EQ(hf_config(model_from_hf(out, name, false).config, "float32", ""), out);
+    // Without a window and bare layers Mistral and SmolLM3 are Llama.
+    const bool llama = name == "llama" || name == "mistral" || name == "smollm3";
+    EXPECT_EQ(out.find("\"llama\"") != std::string::npos, llama) << name;
+  }
+}
+
+GptConfig read(const std::string& type, const std::string& more) {
+  return model_from_hf(config_json(type, more), type, false).config;
+}
+
+TEST(ForeignDescriptions, WindowsAndLayersWithoutPositions) {
+  EXPECT_EQ(read("mistral", R"("sliding_window": 16)").window, 16);
+  EXPECT_EQ(read("mistral", R"("sliding_window": null)").window, 0);
+  EXPECT_EQ(read("mistral", R"("rms_norm_eps": 1e-5)").window, 0);  // 4096 hides nothing of 32
+  EXPECT_EQ(read("qwen2", R"("sliding_window": 16)").window, 0);
+  const GptConfig late =
+      read("qwen2", R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 1)");
+  EXPECT_EQ(late.window_of(0), 0);
+  EXPECT_EQ(late.window_of(1), 16);
+  const GptConfig listed = read("qwen3", R"("sliding_window": 8, "use_sliding_window": true,
+      "layer_types": ["sliding_attention", "full_attention"])");
+  EXPECT_EQ(listed.window_of(0), 8);
+  EXPECT_EQ(listed.window_of(1), 0);
+  EXPECT_EQ(listed.head_width(), 128);
+  const GptConfig bare = read("smollm3", R"("no_rope_layers": [1, 0])");
+  EXPECT_TRUE(bare.rotates(0));
+  EXPECT_FALSE(bare.rotates(1));
+  for (const GptConfig& c : {late, listed, bare}) {
+    const std::string out = hf_config(c, "float32", "");
+    EXPECT_EQ(hf_config(model_from_hf(out, "again", false).config, "float32", ""), out);
+  }
+}
+
+TEST(ForeignDescriptions, YarnWithAndWithoutItsFactor) {
+  const auto scaling = [](const std::string& more) {
+    return read("qwen3", R"("rope_scaling": {"type": "yarn", "factor": 4.0)" + more + "}")
+        .rope_scaling;
+  };
+  EXPECT_EQ(scaling("").original, 32);
+  EXPECT_EQ(scaling(R"(, "attention_factor": 0.7)").attention_factor, 0.7);
+  EXPECT_NEAR(scaling(R"(, "mscale": 1.0, "mscale_all_dim": 0.5)").attention_factor,
+              (0.1 * std::log(4.0) + 1) / (0.05 * std::log(4.0) + 1), 1e-15);
+}
+
+TEST(ForeignDescriptions, WhatChangesTheMathematicsIsRefusedByName) {
+  const auto words = [](const std::string& type, const std::string& more) -> std::string {
+    try {
+      read(type, more);
+    } catch (const DeckError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  for (const auto& [type, more, word] : std::vector<std::array<std::string, 3>>{
+           {"llama", R"("rope_scaling": {"rope_type": "longrope", "factor": 8.0})", "longrope"},
+           {"llama", R"("rope_scaling": {"rope_type": "dynamic", "factor": 2.0})", "dynamic"},
+           {"llama", R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0})",
+            "rope_scaling.low_freq_factor"},
+           {"llama", R"("rope_scaling": {"type": "linear", "factor": 0.5})", "rope_scaling.factor"},
+           {"llama", R"("attention_bias": true)", "attention_bias"},
+           {"smollm3", R"("no_rope_layers": [0, 1])", "no_rope_layers"},
+           {"smollm3", R"("no_rope_layers": [1])", "no_rope_layers"},
+           {"smollm3", R"("use_sliding_window": true, "sliding_window": 8)", "use_sliding_window"},
+           {"qwen3", R"("layer_types": ["sliding_attention", "full_attention"])", "sliding_window"},
+           {"qwen3", R"("layer_types": ["full_attention", "chunked_attention"])", "layer_types"},
+           {"qwen3", R"("layer_types": "full_attention")", "layer_types"},
+           {"qwen2", R"("attn_logit_softcapping": 50.0)", "attn_logit_softcapping"}})
+    EXPECT_NE(words(type, more).find(word), std::string::npos) << word << ": " << words(type, more);
+}
+
+}  // namespace
+}  // namespace choir
