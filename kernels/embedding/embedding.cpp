@@ -9,11 +9,12 @@
 namespace choir::ops {
 namespace {
 
-void check_ids(const TensorView& ids, std::int64_t rows_of_table, std::int64_t vocabulary) {
+void check_ids(const TensorView& ids, std::int64_t rows_of_table, std::int64_t vocabulary,
+               bool spliced) {
   if (ids.count() == 0) return;
   const std::int64_t all = vocabulary > 0 ? vocabulary : rows_of_table;
   const auto range = cpu::id_range(ids);
-  CHOIR_CHECK(range.lowest >= 0 && range.highest < all,
+  CHOIR_CHECK((spliced || range.lowest >= 0) && range.highest < all,
               "token ids from {} to {} for a table of {} rows", range.lowest, range.highest, all);
 }
 
@@ -54,7 +55,7 @@ void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
                (adds ? 3.0 : 2.0) * as_bytes(args.out) + as_bytes(args.ids));
   if (on_cuda(stream)) return cuda::embedding_forward(stream, args);
   if (!computes(stream)) return;
-  check_ids(args.ids, args.table.shape.rows(), args.vocabulary);
+  check_ids(args.ids, args.table.shape.rows(), args.vocabulary, args.spliced);
   with_element(dtype, [&](auto t) { cpu::embedding_forward<decltype(t)>(args); });
 }
 
@@ -85,7 +86,7 @@ void embedding_backward(const Stream& stream, const EmbeddingBackward& args) {
                as_bytes(args.d_out) + 2 * tables * n * static_cast<double>(size_of(sums)));
   if (on_cuda(stream)) return cuda::embedding_backward(stream, args);
   if (!computes(stream)) return;
-  if (table) check_ids(args.ids, args.d_table.shape.rows(), args.vocabulary);
+  if (table) check_ids(args.ids, args.d_table.shape.rows(), args.vocabulary, args.spliced);
   with_element(dtype, [&](auto t) { cpu::embedding_backward<decltype(t)>(args); });
 }
 

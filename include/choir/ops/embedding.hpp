@@ -20,6 +20,8 @@ struct EmbeddingForward {
   std::int64_t first_id = 0, vocabulary = 0;
   /// Positions from here on are padding: they need no row of `positions`, and get the last one.
   std::int64_t position_end = kNoPositionEnd;
+  /// Ids below 0 stand for rows that come from elsewhere (choir/ops/splice.hpp): zeros, too.
+  bool spliced = false;
 };
 
 /// d_table[ids[r]] += d_out[r]; d_positions[first_position + t] += sum over samples. Deterministic:
@@ -35,6 +37,7 @@ struct EmbeddingBackward {
   TensorView workspace;                       ///< u8 [embedding_workspace()]
   std::int64_t first_position = 0;
   std::int64_t position_end = kNoPositionEnd;  ///< as forward; padding adds nothing to positions
+  bool spliced = false;                        ///< as forward; they add nothing to the table
 };
 
 /// Bytes of memory that embedding_backward() needs beside its tensors; 0 on the cpu. `vocabulary`:

@@ -1,0 +1,30 @@
+#pragma once
+// Rows of audio among the rows of a prompt. No two rows name the same audio, so backward is a copy
+// by the same index, without sums. Floor per element of audio that is named: forward 3 transfers,
+// backward 2 and a write of zeros before it.
+#include "choir/ops/splice.hpp"
+#include "kernels/cuda_kernel.hpp"
+
+namespace choir {
+
+namespace cpu {
+template <class T>
+void splice_forward(const ops::SpliceForward& args);
+/// d_audio is zero.
+template <class T>
+void splice_backward(const ops::SpliceBackward& args);
+}  // namespace cpu
+
+namespace cuda {
+CHOIR_CUDA_KERNEL void splice_forward(const Stream& stream, const ops::SpliceForward& args);
+/// d_audio is zero.
+CHOIR_CUDA_KERNEL void splice_backward(const Stream& stream, const ops::SpliceBackward& args);
+}  // namespace cuda
+
+namespace ref {
+/// f64.
+void splice_forward(const ops::SpliceForward& args);
+void splice_backward(const ops::SpliceBackward& args);
+}  // namespace ref
+
+}  // namespace choir
