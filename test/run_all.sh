@@ -160,7 +160,7 @@ scripts=("$here"/run/*.sh)
 # script beside them does not change. The longest first. One that is not named here runs alone.
 beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
   host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
-  recompute devices layouts offload tools gpu_report kernel_resources install "
+  recompute lora chat tokenizers import devices layouts offload tools gpu_report kernel_resources install "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name
