@@ -27,6 +27,7 @@ done
 twins=$(grep -rhoE '^(struct|class|enum class) [A-Z][A-Za-z0-9]*( final)?( :[^{;]*)? \{' include/choir --include='*.hpp' --exclude-dir=ops |
   awk '{print $1 == "enum" ? $3 : $2}' | sort | uniq -d)
 [ -z "$twins" ] || complain "declared in several headers:" $twins
+if hits=$(git grep -nE '^(<<<<<<<|>>>>>>>) ' 2>/dev/null | head -n 3); [ -n "$hits" ]; then complain "a merge was not finished:"; echo "$hits"; fi
 # The top level is fixed; what git does not know may lie there.
 strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
 [ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"
