@@ -1,5 +1,7 @@
 // GptFamily: the keys that the deck has for it.
+#include "choir/core/text.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/nn/layers/feed_forward.hpp"
 #include "choir/ops/attention.hpp"
 #include "src/models/gpt/gpt_family.hpp"
 
@@ -209,19 +211,15 @@ void add_run_keys(Table& table) {
 }  // namespace
 
 const KeySet& GptFamily::keys() const {
-  static const Table kTable =
-      [] {
-        Table table;
-        add_model_keys(table);
-        add_rope_keys(table);
-      }
-
-  add_lora_keys(table);
-  add_run_keys(table);
-  return table;
-}
-();
-return kTable;
+  static const Table kTable = [] {
+    Table table;
+    add_model_keys(table);
+    add_rope_keys(table);
+    add_lora_keys(table);
+    add_run_keys(table);
+    return table;
+  }();
+  return kTable;
 }
 
 std::unique_ptr<FamilySettings> GptFamily::settings() const {
