@@ -23,10 +23,11 @@ expect "too large a size is refused" 2 "not for 100000"
 run 1 prepare text text --out odd --tokenizer byte --vocab-size 300
 expect "a size without a bpe is refused" 2 "--vocab-size with --tokenizer byte"
 
-tiny=(model.n_layer=1 model.n_embd=32 model.n_head=2 model.block_size=32 train.max_steps=4 log.interval=1)
+tiny=(model.n_layer=1 model.n_embd=32 model.n_head=2 model.block_size=32 model.activation=gelu_tanh
+  train.max_steps=4 log.interval=1)
 run 2 train "$debug" data.train='["one"]' run.dir=run "${tiny[@]}"
 expect "it is trained on" 0 "run/checkpoints/step_00000004"
-run 1 inspect run
+run 1 inspect run/checkpoints/step_00000004
 expect "... kept in the checkpoint" 0 "bpe, 300 symbols"
 run 2 generate run --prompt "The naïve" --tokens 30
 expect "... and text generated" 0 "The naïve"
@@ -34,9 +35,10 @@ check "... of whole characters" iconv -f UTF-8 -t UTF-8 stdout -o /dev/null
 run 1 eval run
 expect "... and evaluated" 0 "val_loss="
 run 1 prepare text text --out other --tokenizer bpe --vocab-size 290
-run 1 train "$debug" data.train='["other"]' run.dir=run "${tiny[@]}" train.max_steps=6 \
-  checkpoint.allow_changes='["data.train","model.vocab_size"]'
-check "another tokenizer is refused when the run is continued" test "$code" -ne 0
+run 1 train "$debug" data.train='["other"]' run.dir=run "${tiny[@]/max_steps=4/max_steps=6}" \
+  checkpoint.allow_changes='["data.train","model.vocab_size","train.max_steps"]'
+expect "another tokenizer is refused when the run is continued" "$code" "is not that of the checkpoint"
+check "... with an exit code" test "$code" -ne 0
 run 1 export run --format hf --out hf
 expect "a folder of transformers" 0 "hf/tokenizer.json"
 check "... has the tokenizer to the byte" cmp -s one/tokenizer.json hf/tokenizer.json
