@@ -45,7 +45,7 @@ struct AdapterOptions {
   bool sequence = false;
   bool postponed = false;  ///< weight gradients run at the end
   bool halves = false;     ///< a pair of factors for the second half of the hidden layer alone
-  double dropout = 0;
+  double dropout = 0;      ///< on several ranks without halves
 };
 
 /// y = row(column(x)), x [B*T, 12].
@@ -59,7 +59,9 @@ class AdaptedLayers {
       : options_(options), rank_(device, mesh, "fp64", options.sequence) {
     rank_.parameters().begin_bucket("layers");
     // Rows cut as those of gate and up are.
-    const ShardSpec halves{.split_dim = 0, .sections = {{kHidden / 2}, {kHidden / 2}}};
+    ShardSpec halves{.split_dim = 0, .sections = {{kHidden / 2}, {kHidden / 2}}};
+    // Dropout before a row layer is of columns that are cut at once, and so are these rows then.
+    if (options.dropout > 0 && !options.halves) halves.sections.clear();
     ShardSpec columns{.split_dim = 1};
     if (options.dropout == 0) columns.sections = halves.sections;
     Linear::Adapter adapter{.rank = options.rank, .alpha = 2, .dropout = options.dropout};

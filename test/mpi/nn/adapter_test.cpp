@@ -34,7 +34,7 @@ TEST(AdapterRanks, EqualOneRank) {
   for (const bool gelu : {false, true})
     for (const bool frozen : {false, true}) expect_equal({.gelu = gelu, .frozen = frozen});
   expect_equal({.frozen = true, .halves = true});
-  expect_equal({.frozen = true, .halves = true, .dropout = 0.25});
+  expect_equal({.frozen = true, .dropout = 0.25});
 }
 
 }  // namespace
