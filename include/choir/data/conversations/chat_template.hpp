@@ -37,10 +37,11 @@ std::string_view name_of(ChatTemplate chat);
 /// has them all.
 ChatTemplate guess_template(const ChatTokenizer& tokenizer);
 
-/// Of a tokenizer.json. It must have the control tokens itself.
+/// Encodes with a tokenizer.json, which must have the control tokens itself.
 std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer);
-/// Of a vocabulary without control tokens: those of the template get the ids behind its entries, in
-/// the order <s>, </s> / <|im_start|>, <|im_end|> / <|begin_of_text|>, <|start_header_id|>,
+/// Encodes with a vocabulary that has no control tokens: those of the template get the ids behind
+/// its entries, in the order <s>, </s> / <|im_start|>, <|im_end|> / <|begin_of_text|>,
+/// <|start_header_id|>,
 /// <|end_header_id|>, <|eot_id|>. Plain: </s>.
 std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat);
 /// Local. A tokenizer.json, what `choir prepare tokenizer` or `prepare text` wrote (vocab.json), a

@@ -51,7 +51,7 @@ class ConversationCorpus {
   std::uint64_t hash() const;
   /// "3 of 120 conversations left out: longer than 128 tokens 3"; "" for none.
   const std::string& left_out() const { return left_out_; }
-  /// Of a mix over these folders: its pools.
+  /// The pools of a mix over these folders.
   std::vector<SpeechPoolItems> pools(const SpeechMix& mix) const;
 
  private:

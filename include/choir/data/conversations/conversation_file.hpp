@@ -48,7 +48,7 @@ class ConversationSet {
   std::int64_t vocab_size() const { return vocab_size_; }
   std::uint64_t vocab_hash() const { return vocab_hash_; }
   std::int32_t end_of_turn() const { return end_of_turn_; }
-  /// Of all there is to know.
+  /// A hash of all that the file holds.
   std::uint64_t hash() const;
 
   /// The bytes of the file, to write and to send.

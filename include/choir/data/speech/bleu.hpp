@@ -9,8 +9,8 @@
 
 namespace choir {
 
-/// Of any number of pairs. All members are sums, so that counts of ranks are added member by
-/// member; a score is of the sums, never a mean of scores.
+/// What BLEU needs of any number of pairs. All members are sums, so that counts of ranks are added
+/// member by member; the score is that of the sums, never a mean of scores.
 struct BleuCounts {
   static constexpr int kOrders = 4;
   std::array<std::int64_t, kOrders> correct{}, total{};  ///< n-grams, clipped to the reference's

@@ -14,7 +14,7 @@
 namespace choir {
 
 enum class Position { learned, rope };
-/// Of a part of the layers that may differ from the rest.
+/// Whether a part of the layers has biases: as GptConfig::bias says of all, or by itself.
 enum class Biases { as_bias, yes, no };
 
 struct GptConfig {
