@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -30,8 +31,7 @@ MpiSession::~MpiSession() {
   int finished = 0;
   MPI_Finalized(&finished);
   if (finished != 0) return;
-  if (std::uncaught_exceptions() > unwinding_ && size_ > 1)
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(ExitCode::other));
+  if (std::uncaught_exceptions() > unwinding_ && size_ > 1) abort(ExitCode::other);
   MPI_Finalize();
 }
 
@@ -64,7 +64,12 @@ void MpiSession::abort(int exit_code) {
   int started = 0, finished = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&finished);
-  if (started != 0 && finished == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::fflush(nullptr);
+  // Open MPI's mpiexec ends all ranks when one exits with an error, and is told of it more safely by that than by
+  // MPI_Abort: with PMIx 4.2 one abort in thirty leaves it locked up in PMIx_server_finalize (a mutex used after it
+  // was freed), all ranks dead. srun and others want the call.
+  if (started != 0 && finished == 0 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);
 }
 
