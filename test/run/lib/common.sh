@@ -57,6 +57,16 @@ run() {  # run RANKS ARGUMENT...
   fi
   code=$?
   cat stdout stderr >out
+  code_of_launcher
+}
+
+# The mpiexec of Open MPI 4 sometimes locks itself up after a job that failed: it has told how, its ranks are dead, and
+# it waits in PMIx_server_finalize until it is killed, or crashes there. What it told is the exit code of the job.
+code_of_launcher() {
+  local told
+  case $code in 124 | 137 | 139) ;; *) return ;; esac
+  told=$(sed -n 's/^ *Exit code: *\([0-9][0-9]*\)$/\1/p' out | head -n 1)
+  [ -z "$told" ] || { echo "# mpiexec locked up after: $command"; code=$told; }
 }
 
 # run_broken RULE RANKS ARGUMENT...: by a program that breaks this rule of test/mutants/rules.txt; empty: none.
@@ -81,9 +91,12 @@ start() {
 end() {  # end [SECONDS]: what does not end in time is killed and counts as 124
   local until=$((SECONDS + ${1:-$limit} * patience))
   while kill -0 "$pid" 2>/dev/null && [ "$SECONDS" -lt "$until" ]; do sleep 0.05; done
-  if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124; return; fi
-  wait "$pid" 2>/dev/null
-  code=$?
+  if kill -0 "$pid" 2>/dev/null; then stop_hard "$pid"; code=124
+  else
+    wait "$pid" 2>/dev/null
+    code=$?
+  fi
+  code_of_launcher
 }
 stop_hard() {  # stop_hard PID: it and its children; a launcher that dies first leaves its ranks behind
   local children
