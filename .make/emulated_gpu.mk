@@ -3,11 +3,12 @@
 # The tests of the cuda device, twice: on a GPU, and on the CPU, where the same device code is
 # compiled by the host compiler and executed under test/host_cuda (no toolkit needed).
 CUDA_TESTS := $(sort $(wildcard $(MODULES:%=test/cuda/%*.cpp)))
+CUDA_TEST_OBJECTS := $(call objects,$(CUDA_TESTS))
 HOST_CUDA  := $(sort $(wildcard test/host_cuda/*.cpp))
 # Counting allocations replaces operator new, which AddressSanitizer does itself.
 HOST_SUPPORT := $(filter-out %count_allocations.cpp,$(SUPPORT))
 HOST_CUDA_TESTS := $(sort $(wildcard test/host_cuda/test/*.cpp))
-$(BUILD)/test_cuda: $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+$(BUILD)/test_cuda: $(CUDA_TEST_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
 # HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
@@ -32,7 +33,7 @@ $(BUILD)/host_$(1)/%.o: %.cpp
 	@mkdir -p $$(@D)
 	@echo "  host  $$< ($(1))"
 	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $(HOST_FLAGS_$(1)) -MMD -MP -c -o $$@ $$<
-$(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) \
+$(BUILD)/test_host_cuda_$(1): $$(HOST_OBJECTS_$(1)) $(CUDA_TEST_OBJECTS) \
     $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(1)/%.o) $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS)
 	@echo "  link  $$@"
 	@$(MPICXX) $$(CXXFLAGS) $$(LDFLAGS) $$(filter -fsanitize=%,$(HOST_FLAGS_$(1))) -o $$@ $$^ $$(TEST_LIBS) $$(filter-out $$(CUDA_LIBS),$$(LDLIBS)) -lpthread -ldl
@@ -45,7 +46,7 @@ MPI_CUDA_TESTS := $(sort $(wildcard test/mpi_cuda/*.cpp))
 $(BUILD)/choir_host_cuda: $(BUILD)/obj/src/app/main.o $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
-$(BUILD)/test_host_cuda_mpi: $(MPI_CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) \
+$(BUILD)/test_host_cuda_mpi: $(call objects,$(MPI_CUDA_TESTS)) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) \
     $(HOST_OBJECTS_plain) $(COMMON_OBJECTS) | $(BUILD)/libnccl_fake.so
 	@echo "  link  $@"
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) -rdynamic -o $@ $^ $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl
@@ -62,5 +63,5 @@ mutant: $(BUILD)/test_host_cuda_$(VARIANT)
 	    -x c++ -c -o $(MUTANTS)/objects/$$(basename $$source).o $$source || exit 1; done
 	@$(MPICXX) $(CXXFLAGS) $(LDFLAGS) $(filter -fsanitize=%,$(HOST_FLAGS_$(VARIANT))) -o $(MUTANTS)/program \
 	  $(MUTANTS)/objects/*.o $(filter-out $(MUTATED:%=$(BUILD)/host_$(VARIANT)/%.o),$(HOST_OBJECTS_$(VARIANT))) \
-	  $(CUDA_TESTS:%.cpp=$(BUILD)/obj/%.o) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
+	  $(CUDA_TEST_OBJECTS) $(HOST_CUDA_TESTS:%.cpp=$(BUILD)/host_$(VARIANT)/%.o) \
 	  $(HOST_SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(COMMON_OBJECTS) $(TEST_LIBS) $(filter-out $(CUDA_LIBS),$(LDLIBS)) -lpthread -ldl

@@ -15,6 +15,17 @@ LDLIBS   += $(FEATURE_LIBS)
 # Kernels are written for the widest vectors the processor has.
 KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 
+# Most of a compiler's work here is headers, and templates of the standard library made anew in every source, so the
+# sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
+# compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
+UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,48000)
+# What other programs replace, or a build often makes again, stays by itself.
+BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
+ALONE  := src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
+# objects SOURCES: what they become.
+objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
+  $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
+
 SOURCES := $(filter-out src/app/main.cpp,$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))
 # What only a build with CUDA contains, and what stands in for it in one without.
@@ -23,9 +34,12 @@ ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
 CUDA_SOURCES := $(filter-out $(ABSENT),$(call in_folders,cuda cudnn nccl,$(SOURCES) $(KERNELS)))
 CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu'))
 COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
-COMMON_OBJECTS := $(COMMON:%.cpp=$(BUILD)/obj/%.o)
+# Kernels stay as they are: what is fused and inlined in them decides about bits.
+COMMON_OBJECTS := $(call objects,$(filter src/%,$(COMMON))) \
+  $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter kernels/%,$(COMMON)))
 ifneq ($(CUDA),)
-  CUDA_OBJECTS := $(CUDA_SOURCES:%.cpp=$(BUILD)/obj/%.o) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
+  CUDA_OBJECTS := $(call objects,$(filter src/%,$(CUDA_SOURCES))) \
+    $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter kernels/%,$(CUDA_SOURCES))) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
   CUDA_LIBS    := -L$(CUDA)/lib64 -lcudart_static -ldl -lrt -lpthread
 else
   CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)
@@ -80,6 +94,10 @@ $(BUILD)/prelude/%.hpp.gch: $(BUILD)/prelude/%.hpp $(BUILD)/flags
 	@$(MPICXX) $(CPPFLAGS) $(CXXFLAGS) -MT $@ -MF $(BUILD)/prelude/$*.d -w -x c++-header -c -o $@ $<
 
 define compile
+$(BUILD)/obj/$(1)/%.o: $(BUILD)/groups/$(1)/%.cpp $(BUILD)/prelude/$(1).hpp.gch
+	@mkdir -p $$(@D)
+	@echo "  c++   $$(patsubst %/,%,$$(dir $(1)/$$*)): $$$$(sed -nE 's|.*/(.*)\.cpp"|\1|p' $$< | tr '\n' ' ')"
+	@$(MPICXX) $$(CPPFLAGS) $$(CXXFLAGS) -Wno-subobject-linkage -include $(BUILD)/prelude/$(1).hpp -c -o $$@ $$<
 $(BUILD)/obj/$(1)/%.o: $(1)/%.cpp $(BUILD)/prelude/$(1).hpp.gch
 	@mkdir -p $$(@D)
 	@echo "  c++   $$<"

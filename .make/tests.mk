@@ -8,10 +8,12 @@ MPI_TESTS  := $(sort $(wildcard $(MODULES:%=test/mpi/%/*.cpp)) $(wildcard test/m
 SUPPORT    := $(sort $(wildcard test/support/*.cpp))
 TEST_LIBS  := $(GTEST_LIBS)
 
-$(BUILD)/test_unit: $(UNIT_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+UNIT_OBJECTS := $(call objects,$(UNIT_TESTS))
+MPI_OBJECTS  := $(call objects,$(MPI_TESTS))
+$(BUILD)/test_unit: $(UNIT_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
-$(BUILD)/test_mpi: $(MPI_TESTS:%.cpp=$(BUILD)/obj/%.o) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
+$(BUILD)/test_mpi: $(MPI_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJECTS)
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
 # The program with one family of models more (test/toy_family).
@@ -21,7 +23,6 @@ $(BUILD)/choir_toy: $(BUILD)/obj/src/app/main.o $(TOY:%.cpp=$(BUILD)/obj/%.o) \
 	@$(call link,$(LDLIBS))
 
 # The program with the rules of training broken (test/mutants/rules.txt).
-BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
 $(BUILD)/broken_rules/written: test/mutants/rules.txt test/mutants/mutate.sh $(BROKEN)
 	@test/mutants/mutate.sh $(BUILD)/broken_rules && touch $@
 $(BROKEN:%=$(BUILD)/broken_rules/%): $(BUILD)/broken_rules/written ;

@@ -7,7 +7,7 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct BenchCheckpointRequest {
   Arguments words;
   std::int64_t bytes = std::int64_t{1} << 28;
   bool named_bytes = false;
@@ -15,7 +15,7 @@ struct Request {
   BenchFiles files;
 };
 
-int run_deck(MpiSession& session, const Request& request, const BenchWords& words) {
+int run_deck(MpiSession& session, const BenchCheckpointRequest& request, const BenchWords& words) {
   const BenchDeck opened = open_bench_deck(session, words, [&] {
     if (session.rank() == 0) request.files.require_writable();
   });
@@ -32,7 +32,7 @@ int run_deck(MpiSession& session, const Request& request, const BenchWords& word
   return finish_bench(session, request.files, report);
 }
 
-int run_bytes(MpiSession& session, const Request& request, const BenchWords& words) {
+int run_bytes(MpiSession& session, const BenchCheckpointRequest& request, const BenchWords& words) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   together(mesh->world(), [&] {
     if (!words.overrides.empty())
@@ -52,7 +52,7 @@ int run_bytes(MpiSession& session, const Request& request, const BenchWords& wor
   return finish_bench(session, request.files, report);
 }
 
-int run(MpiSession& session, const Request& request) {
+int run_bench_checkpoint(MpiSession& session, const BenchCheckpointRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
   const BenchWords words = sort_words(request.words);
@@ -70,7 +70,7 @@ int bench_checkpoint_command(const Arguments& arguments) {
       "Saves, waited for and asynchronous, and loads, against plain reads and writes of the same "
       "bytes in the same run; as IOR prints.",
       "choir bench checkpoint");
-  Request request;
+  BenchCheckpointRequest request;
   app.add_option("words", request.words,
                  "a deck, whose state is saved, and key.path=value (device=auto|cpu|cuda)");
   const auto bytes =
@@ -92,7 +92,7 @@ int bench_checkpoint_command(const Arguments& arguments) {
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   request.named_bytes = bytes.given();
-  return with_mpi([&](MpiSession& session) { return run(session, request); });
+  return with_mpi([&](MpiSession& session) { return run_bench_checkpoint(session, request); });
 }
 
 }  // namespace choir

@@ -7,14 +7,14 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct BenchReaderRequest {
   std::string folder = ".";
   std::int64_t bytes = std::int64_t{1} << 30;
   int rounds = 5;
   BenchFiles files;
 };
 
-int run(MpiSession& session, const Request& request) {
+int run_bench_reader(MpiSession& session, const BenchReaderRequest& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
   together(mesh->world(), [&] {
     if (session.rank() == 0) request.files.require_writable();
@@ -34,14 +34,14 @@ int bench_reader_command(const Arguments& arguments) {
   CommandLine app(
       "The token readers on a file in the page cache, against plain pread; as IOR prints.",
       "choir bench reader");
-  Request request;
+  BenchReaderRequest request;
   app.add_option("--bytes", request.bytes, "size of the file")
       .within(std::int64_t{1} << 20, std::int64_t{1} << 40);
   app.add_option("--rounds", request.rounds, "measurements of each").within(1, 1000);
   app.add_option("--folder", request.folder, "where the file is written, and removed again");
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
-  return with_mpi([&](MpiSession& session) { return run(session, request); });
+  return with_mpi([&](MpiSession& session) { return run_bench_reader(session, request); });
 }
 
 }  // namespace choir

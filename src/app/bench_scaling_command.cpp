@@ -10,12 +10,12 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct BenchScalingRequest {
   std::string folder, csv, jsonl, run;
   double loss = 0;
 };
 
-int report(const Request& request) {
+int report_scaling(const BenchScalingRequest& request) {
   if (request.run.empty() != (request.loss == 0))
     throw DeckError("--run and --target-loss belong together",
                     "--run RUN_DIRECTORY --target-loss 2.0");
@@ -40,7 +40,7 @@ int report(const Request& request) {
 int bench_scaling_command(const Arguments& arguments) {
   CommandLine app("A sweep of bench/scaling.sh as a table, CSV and JSON lines, with advice.",
                   "choir bench scaling");
-  Request request;
+  BenchScalingRequest request;
   app.add_option("folder", request.folder, "where bench/scaling.sh left its runs").required();
   app.add_option("--csv", request.csv, "header and rows to this file; -: print them instead");
   app.add_option("--jsonl", request.jsonl,
@@ -48,7 +48,7 @@ int bench_scaling_command(const Arguments& arguments) {
   app.add_option("--run", request.run, "a training run, for time and cost to --target-loss");
   app.add_option("--target-loss", request.loss, "a validation loss that this run reached");
   if (const auto code = parse(app, arguments)) return *code;
-  return without_mpi([&] { return report(request); });
+  return without_mpi([&] { return report_scaling(request); });
 }
 
 }  // namespace choir

@@ -19,14 +19,15 @@ namespace {
 /// Where the vocabulary comes from the data, benches of shapes take that of the character decks.
 constexpr std::int64_t kCharacters = 65;
 
-struct Request {
+struct BenchShapesRequest {
   Arguments words;
   std::string preset;
   double seconds = 0;
   BenchFiles files;
 };
 
-std::optional<int> parse_request(CommandLine& app, const Arguments& arguments, Request& request) {
+std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
+                                 BenchShapesRequest& request) {
   app.add_option("words", request.words,
                  "the deck whose shapes are measured, and key.path=value (device=auto|cpu|cuda "
                  "also without a deck)");
@@ -48,7 +49,7 @@ struct Subject {
   std::string preset, device = "auto";
 };
 
-Subject subject_of(const Request& request, Communicator& world) {
+Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
   const BenchWords words = sort_words(request.words);
   Subject subject{.preset = request.preset, .device = words.device};
   if (words.deck.empty() && !words.overrides.empty())
@@ -161,7 +162,8 @@ void measure_attention(Bench& b) {
   }
 }
 
-int run(MpiSession& session, const Request& request, const char* name, void (*measure)(Bench&)) {
+int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, const char* name,
+                     void (*measure)(Bench&)) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   choose_threads(mesh->node());
   together(mesh->world(), [&] {
@@ -184,9 +186,10 @@ int run(MpiSession& session, const Request& request, const char* name, void (*me
 int command(const char* name, const char* title, const Arguments& arguments, double seconds,
             void (*measure)(Bench&)) {
   CommandLine app(title, std::string("choir bench ") + name);
-  Request request{.seconds = seconds};
+  BenchShapesRequest request{.seconds = seconds};
   if (const auto code = parse_request(app, arguments, request)) return *code;
-  return with_mpi([&](MpiSession& session) { return run(session, request, name, measure); });
+  return with_mpi(
+      [&](MpiSession& session) { return run_bench_shapes(session, request, name, measure); });
 }
 
 }  // namespace

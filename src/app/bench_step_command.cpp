@@ -10,7 +10,7 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct BenchStepRequest {
   Arguments words;
   StepBenchOptions options;
   BenchFiles files;
@@ -24,7 +24,7 @@ struct Request {
   }
 };
 
-int run(MpiSession& session, const Request& request) {
+int run_bench_step(MpiSession& session, const BenchStepRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
   const BenchWords words = sort_words(request.words);
@@ -54,7 +54,7 @@ int bench_step_command(const Arguments& arguments) {
       "Times the training step of a deck: the real engine and data (of speech models: synthetic "
       "utterances), no evaluation, no checkpoints.",
       "choir bench step");
-  Request request;
+  BenchStepRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value (device=auto|cpu|cuda)");
   app.add_option("--seconds", request.options.max_seconds, "at most so many seconds of timed steps")
       .within(0.1, 1e6)
@@ -92,7 +92,7 @@ int bench_step_command(const Arguments& arguments) {
   add_file_options(app, request.files);
   if (const auto code = parse(app, arguments)) return *code;
   request.options.min_seconds = std::min(request.options.min_seconds, request.options.max_seconds);
-  return with_mpi([&](MpiSession& session) { return run(session, request); });
+  return with_mpi([&](MpiSession& session) { return run_bench_step(session, request); });
 }
 
 }  // namespace choir

@@ -31,7 +31,7 @@ ExitCode code_of(const std::exception& error) {
   return failure_of(error).code;
 }
 
-void print(const std::string& text) {
+void print_error(const std::string& text) {
   std::fprintf(stderr, "choir: %s\n", text.c_str());
   std::fflush(stderr);
 }
@@ -72,7 +72,7 @@ int guarded(const std::function<int()>& body, bool everyone_speaks) {
     return body();
   } catch (const std::exception& error) {
     if ((begun && everyone_speaks) || speaks())
-      print(describe(error));
+      print_error(describe(error));
     else  // The launcher ends all ranks as soon as one exits with an error.
       std::this_thread::sleep_for(kTimeToSpeak);
     return static_cast<int>(code_of(error));
@@ -203,13 +203,13 @@ int finished(const std::function<int()>& command) {
   try {
     code = command();
   } catch (const std::exception& error) {  // --describe and its like print without any guard
-    print(describe(error));
+    print_error(describe(error));
     code = static_cast<int>(code_of(error));
   }
   const std::string lost = flush_stdout();
   // A failure that is told already, and what a launcher is to do (75), say more.
   if (!lost.empty() && code == 0) {
-    print(lost);
+    print_error(lost);
     code = static_cast<int>(ExitCode::storage);
   }
   return code;
@@ -223,9 +223,9 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
       const bool everywhere = (own ? own->agreed_ranks() : 1) == session.size();
-      if (everywhere && session.rank() == 0) print(describe(error));
+      if (everywhere && session.rank() == 0) print_error(describe(error));
       if (everywhere) return static_cast<int>(code_of(error));
-      print(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
+      print_error(fmt::format("[rank {}/{}] {}", session.rank(), session.host(), describe(error)));
       MpiSession::abort(code_of(error));
     }
   };

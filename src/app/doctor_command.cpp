@@ -13,7 +13,8 @@ void append(std::vector<Finding>& all, std::vector<Finding> more) {
   for (Finding& finding : more) all.push_back(std::move(finding));
 }
 
-void report(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks, bool json) {
+void print_findings(const std::vector<Finding>& findings, const std::vector<RankFacts>& ranks,
+                    bool json) {
   fmt::print("{}\n", json ? to_json(findings, ranks) : to_text(findings));
 }
 
@@ -30,7 +31,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
                         "ldd on this program shows the MPI it wants; "
                         "start it with the mpiexec of the same MPI"});
     append(findings, examine_software(session));
-    report(findings, {}, json);
+    print_findings(findings, {}, json);
     return static_cast<int>(ExitCode::communication);
   }
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::automatic);
@@ -60,7 +61,7 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));
   int failed = has_error(findings);
   mesh->world().all_reduce(&failed, 1, DType::i32, ReduceOp::max);
-  if (session.rank() == 0) report(findings, ranks, json);
+  if (session.rank() == 0) print_findings(findings, ranks, json);
   return static_cast<int>(failed ? ExitCode::other : ExitCode::done);
 }
 

@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct GenerateRequest {
   std::string checkpoint, prompt = "\n", precision, device = "auto";
   std::string ids;     ///< instead of a text
   std::string logits;  ///< the file that gets those of the prompt
@@ -25,7 +25,7 @@ struct Request {
 };
 
 /// Text, and it comes out as it is chosen.
-void write_text(const LoadedModel& loaded, const Request& request, bool writes) {
+void write_text(const LoadedModel& loaded, const GenerateRequest& request, bool writes) {
   if (loaded.vocabulary.empty())
     throw DataError(
         "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
@@ -51,7 +51,7 @@ void write_text(const LoadedModel& loaded, const Request& request, bool writes) 
 }
 
 /// Ids of tokens, on one line; or the logits of the prompt, into a file.
-void write_ids(const LoadedModel& loaded, const Request& request, bool writes) {
+void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool writes) {
   const auto& config = loaded.instance->as<Gpt>().config();
   const std::vector<std::int32_t> prompt = parse_ids(request.ids, config, "--ids");
   if (!request.logits.empty()) {
@@ -66,7 +66,7 @@ void write_ids(const LoadedModel& loaded, const Request& request, bool writes) {
   if (writes) fmt::print("{}\n", fmt::join(tokens, ","));
 }
 
-int generate(MpiSession& session, const Request& request) {
+int generate(MpiSession& session, const GenerateRequest& request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
@@ -90,7 +90,7 @@ int generate_command(const Arguments& arguments) {
   CommandLine app(
       "Continues a prompt. CHECKPOINT is a checkpoint, or a run directory (its newest).",
       "choir generate");
-  Request request;
+  GenerateRequest request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
   const auto prompt = app.add_option("--prompt", request.prompt, "the text to continue");
   const auto ids =

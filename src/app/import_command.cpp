@@ -11,13 +11,13 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct ImportArguments {
   ImportRequest import;
   std::string check_ids, check_logits;
   double tolerance = 0;
 };
 
-void print(const ImportReport& report, const Request& request, int ranks) {
+void print_import(const ImportReport& report, const ImportArguments& request, int ranks) {
   fmt::print("{}: {}\n", request.import.path, report.model);
   fmt::print("parameters={} ranks={} largest_share={} bytes={}\n", report.parameters, ranks,
              report.largest_share, report.bytes);
@@ -30,7 +30,7 @@ void print(const ImportReport& report, const Request& request, int ranks) {
 }
 
 /// One forward pass of the new run against given vectors.
-int check(MpiSession& session, const Request& request) {
+int compare_logits(MpiSession& session, const ImportArguments& request) {
   Workplace place;
   place.mesh = inference_mesh(session, 1);
   choose_threads(place.mesh->node());
@@ -56,11 +56,11 @@ int check(MpiSession& session, const Request& request) {
   return 0;
 }
 
-int import(MpiSession& session, const Request& request) {
+int import(MpiSession& session, const ImportArguments& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const ImportReport report = import_model(mesh->world(), request.import);
-  if (session.rank() == 0) print(report, request, session.size());
-  return request.check_ids.empty() ? 0 : check(session, request);
+  if (session.rank() == 0) print_import(report, request, session.size());
+  return request.check_ids.empty() ? 0 : compare_logits(session, request);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ int import_command(const Arguments& arguments) {
       "(a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of nanoGPT, .bin of "
       "llm.c. Every rank reads its share.",
       "choir import");
-  Request request;
+  ImportArguments request;
   app.add_option("path", request.import.path, "the folder or file").required();
   app.add_option("overrides", request.import.overrides,
                  "key.path=value of the run's deck, as many as needed");

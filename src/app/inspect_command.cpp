@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Request {
+struct InspectRequest {
   std::string path;
   bool verify = false, json = false;
 };
@@ -36,7 +36,7 @@ Progress read_progress(const Checkpoint& checkpoint, Communicator& world) {
   return progress;
 }
 
-int inspect_checkpoint(Communicator& world, const Request& request) {
+int inspect_checkpoint(Communicator& world, const InspectRequest& request) {
   InspectedCheckpoint inspected;
   inspected.checkpoint = open_checkpoint(request.path, world, Verify::sizes);
   const Checkpoint& checkpoint = inspected.checkpoint;
@@ -70,7 +70,7 @@ bool is_gone(const std::string& path, Communicator& world) {
   return gone == 1;
 }
 
-int inspect_run(Communicator& world, const std::string& folder, const Request& request) {
+int inspect_run(Communicator& world, const std::string& folder, const InspectRequest& request) {
   std::vector<std::string> paths;
   std::string latest;
   together(world, [&] {
@@ -113,7 +113,7 @@ std::string folder_of(const fs::path& path) {
 int inspect_command(const Arguments& arguments) {
   CommandLine app("What is in a checkpoint; of a run directory, which checkpoints there are.",
                   "choir inspect");
-  Request request;
+  InspectRequest request;
   app.add_option("path", request.path, "checkpoint or run directory").required();
   app.add_flag("--verify", request.verify, "read every byte and compare the checksums");
   app.add_flag("--json", request.json, "one JSON object");

@@ -14,7 +14,7 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct PlanRequest {
   Arguments words;
   std::optional<int> ranks, ranks_per_node;
   std::optional<double> memory_gib;
@@ -22,7 +22,7 @@ struct Request {
   BenchFiles files;
 };
 
-PlanTarget target_of(const Request& request, const Deck& deck) {
+PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
   PlanTarget target = find_target(request.target, deck);
   if (!request.memory_gib) return target;
   if (!(*request.memory_gib > 0))
@@ -101,7 +101,7 @@ void require_fit(const std::optional<LayoutPlan>& plan, const LayoutSearch* sear
       "size of the model");
 }
 
-int run(const Request& request, const DataFacts& data) {
+int run_plan(const PlanRequest& request, const DataFacts& data) {
   const BenchWords words = sort_words(request.words);
   Arguments overrides = words.overrides;
   if (!words.device.empty()) overrides.push_back("device=" + words.device);
@@ -144,7 +144,7 @@ int run(const Request& request, const DataFacts& data) {
 }
 
 /// Whether the data are to be asked: for their vocabulary, how long utterances are.
-bool asks_data(const Request& request) {
+bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
     throw DeckError("no deck given", "choir plan inputs/bench_d.json --ranks 8 --target h200");
@@ -160,7 +160,7 @@ int plan_command(const Arguments& arguments) {
       "Plans memory, messages and work of any layout on one process: what `train` would allocate. "
       "With parallel.data = \"auto\" also lists the layouts that fit.",
       "choir plan");
-  Request request;
+  PlanRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
   app.add_option("--ranks", request.ranks, "of the job; without: the product of the deck's sizes");
   app.add_option("--gpus-per-node", request.ranks_per_node, "ranks of one node");
@@ -171,10 +171,10 @@ int plan_command(const Arguments& arguments) {
   if (const auto code = parse(app, arguments)) return *code;
   bool asks = false;
   if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
-  if (!asks) return without_mpi([&] { return run(request, {}); });
+  if (!asks) return without_mpi([&] { return run_plan(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);
-    return run(request, facts_of(read_deck(words.deck, words.overrides), session));
+    return run_plan(request, facts_of(read_deck(words.deck, words.overrides), session));
   });
 }
 

@@ -65,7 +65,7 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
 
 /// What a job has to know before it starts the ranks: where the run will be, and its time; and
 /// whether what a start opens is there. Where several processes were started, the first looks.
-int check(MpiSession& session, const std::string& path, const Arguments& overrides) {
+int check_deck(MpiSession& session, const std::string& path, const Arguments& overrides) {
   if (session.rank() != 0) return static_cast<int>(ExitCode::done);
   const Deck deck = read_deck(path, overrides);
   fmt::print("run.dir={}\nrun.seed={}\nrun.walltime={:.0f}\nrun.walltime_margin={:.0f}\n",
@@ -103,7 +103,7 @@ int train_command(const Arguments& arguments) {
       throw DeckError("no deck given", "choir train inputs/gpt_quickstart.json");
     });
   if (only_check)
-    return with_mpi([&](MpiSession& session) { return check(session, deck, overrides); });
+    return with_mpi([&](MpiSession& session) { return check_deck(session, deck, overrides); });
   hold_stop_requests();
   return with_mpi([&](MpiSession& session) { return train(session, deck, overrides); });
 }

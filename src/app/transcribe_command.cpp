@@ -30,7 +30,7 @@ struct SpeechModelRequest {
   TranscriptionOptions transcription;
 };
 
-struct Request {
+struct TranscribeRequest {
   SpeechModelRequest model;
   Arguments files;
   std::string manifest, out, channel, on_bad = "stop";
@@ -113,7 +113,7 @@ LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace
   return loaded;
 }
 
-std::vector<TranscriptRequest> read_requests(const Request& request) {
+std::vector<TranscriptRequest> read_requests(const TranscribeRequest& request) {
   const ChannelChoice channel = channel_choice_of(request.channel);
   if (!request.manifest.empty()) return read_transcript_manifest(request.manifest, channel);
   std::vector<TranscriptRequest> list;
@@ -142,7 +142,7 @@ void print_texts(const std::vector<TranscriptRequest>& requests,
 }
 
 /// How it went; beside JSON lines on stdout, on stderr.
-void print_summary(const Request& request, const LoadedSpeechModel& model,
+void print_summary(const TranscribeRequest& request, const LoadedSpeechModel& model,
                    const std::vector<TranscriptRequest>& requests,
                    const std::vector<Transcript>& transcripts, double seconds) {
   std::FILE* const to = request.json ? stderr : stdout;
@@ -163,7 +163,7 @@ void print_summary(const Request& request, const LoadedSpeechModel& model,
   fmt::print(to, "{}", speed_of(transcripts, seconds));
 }
 
-std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechModel& model,
+std::vector<Transcript> run_transcriber(const TranscribeRequest& request, LoadedSpeechModel& model,
                                         Mesh& mesh, Logger& log,
                                         const std::vector<RecordingSource>& sources, double all) {
   Transcriber transcriber(*model.instance, *model.units, model.plan,
@@ -185,8 +185,8 @@ std::vector<Transcript> run_transcriber(const Request& request, LoadedSpeechMode
   return made;
 }
 
-std::vector<Transcript> run_stream(const Request& request, LoadedSpeechModel& model, Mesh& mesh,
-                                   const std::vector<RecordingSource>& sources) {
+std::vector<Transcript> run_stream(const TranscribeRequest& request, LoadedSpeechModel& model,
+                                   Mesh& mesh, const std::vector<RecordingSource>& sources) {
   StreamTranscriber transcriber(*model.instance, *model.units, request.model.transcription.beam);
   std::vector<std::string> names;
   for (const RecordingSource& source : sources) names.push_back(source.path);
@@ -201,7 +201,7 @@ std::vector<Transcript> run_stream(const Request& request, LoadedSpeechModel& mo
   return made;
 }
 
-int transcribe(MpiSession& session, const Request& request) {
+int transcribe(MpiSession& session, const TranscribeRequest& request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.model.tensor);
   Mesh& mesh = *place.mesh;
@@ -250,7 +250,7 @@ int transcribe(MpiSession& session, const Request& request) {
   return 0;
 }
 
-void add_options(CommandLine& app, Request& r) {
+void add_options(CommandLine& app, TranscribeRequest& r) {
   app.add_option("checkpoint", r.model.checkpoint, "checkpoint or run directory").required();
   app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
   app.add_option("--manifest", r.manifest,
@@ -301,7 +301,7 @@ int transcribe_command(const Arguments& arguments) {
       "What recordings say, by a speech checkpoint (or a run directory: its newest). Recordings "
       "are shared by the ranks; the text of each depends on nothing but itself.",
       "choir transcribe");
-  Request request;
+  TranscribeRequest request;
   add_options(app, request);
   if (const auto code = parse(app, arguments)) return *code;
   request.model.transcription.memory = request.memory_gib * 1024 * 1024 * 1024;

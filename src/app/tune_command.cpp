@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-struct Request {
+struct TuneRequest {
   Arguments words;
   std::string out;
   TunePlace place;
@@ -33,7 +33,7 @@ struct Request {
 
 class TuneRun {
  public:
-  TuneRun(MpiSession& session, const Request& request)
+  TuneRun(MpiSession& session, const TuneRequest& request)
       : request_(request),
         words_(sort_words(request.words)),
         mesh_(Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi)),
@@ -237,7 +237,7 @@ class TuneRun {
           micro_batches, is / was, same));
   }
 
-  const Request& request_;
+  const TuneRequest& request_;
   BenchWords words_;
   std::unique_ptr<Mesh> mesh_;
   bool speaks_;
@@ -255,7 +255,7 @@ int tune_command(const Arguments& arguments) {
       "that "
       "the memory plan allows, and writes a deck with it. Nothing is tried on the device.",
       "choir tune");
-  Request request;
+  TuneRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
   app.add_option("--out", request.out, "the tuned deck; without: DECK_tuned.json, here");
   app.add_option("--memory", request.place.memory,

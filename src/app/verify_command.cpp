@@ -16,7 +16,7 @@
 namespace choir {
 namespace {
 
-struct Request {
+struct VerifyRequest {
   std::string deck, layouts = "all", precision = "fp64", json;
   Arguments overrides;
   VerifyOptions options;
@@ -59,7 +59,7 @@ LayoutSelection agree_on_layouts(Communicator& world, const Deck& deck, const st
   return choice;
 }
 
-int verify(MpiSession& session, const Request& request) {
+int verify(MpiSession& session, const VerifyRequest& request) {
   if (const auto wrong = wrong_launcher(session.size()))
     throw CommError(*wrong, "`choir doctor` tells more");
   const auto started = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
@@ -123,7 +123,7 @@ int verify_command(const Arguments& arguments) {
       "code\n"
       "4 when a layout differs.",
       "choir verify");
-  Request request;
+  VerifyRequest request;
   app.add_option("deck", request.deck, "the deck, for example inputs/verify_gpt.json").required();
   app.add_option("overrides", request.overrides, "key.path=value, for example model.n_layer=4");
   app.add_option(

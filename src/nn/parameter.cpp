@@ -14,10 +14,6 @@ struct Cut {
   std::int64_t part = 0, parts = 1;
 };
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
-
 /// An extent of `n` with its padding (see ShardSpec::alignment).
 std::int64_t padded_extent(std::int64_t n, std::int64_t alignment) {
   std::int64_t unit = alignment;

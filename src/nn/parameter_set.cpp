@@ -11,10 +11,6 @@
 namespace choir {
 namespace {
 
-std::int64_t round_up(std::int64_t n, std::int64_t unit) {
-  return (n + unit - 1) / unit * unit;
-}
-
 TensorView window(void* base, DType dtype, std::int64_t first, const Shape& shape) {
   if (base == nullptr) return {nullptr, dtype, shape};
   auto* bytes = static_cast<std::byte*>(base);

@@ -7,23 +7,18 @@
 #include <limits>
 #include "choir/core/json_value.hpp"
 #include "choir/core/regular_file.hpp"
+#include "choir/core/text.hpp"
 
 namespace choir::report {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-bool take(std::string_view& text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
-}
-
 /// A number, null, true or false at the front of `text`.
 bool take_value(std::string_view& text, double& value) {
-  if (take(text, "null")) return value = kNaN, true;
-  if (take(text, "true")) return value = 1, true;
-  if (take(text, "false")) return value = 0, true;
+  if (take_prefix(text, "null")) return value = kNaN, true;
+  if (take_prefix(text, "true")) return value = 1, true;
+  if (take_prefix(text, "false")) return value = 0, true;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc{}) return false;
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
@@ -63,20 +58,20 @@ Curve& MetricLines::curve(std::string_view key, std::size_t at) {
 bool MetricLines::add_numbers(std::string_view line) {
   fields_.clear();
   double step = kNaN;
-  if (!take(line, "{")) return false;
+  if (!take_prefix(line, "{")) return false;
   while (true) {
-    if (!take(line, "\"")) return false;
+    if (!take_prefix(line, "\"")) return false;
     const std::size_t end = line.find('"');
     if (end == std::string_view::npos) return false;
     const std::string_view key = line.substr(0, end);
     if (key.find('\\') != std::string_view::npos) return false;
     line.remove_prefix(end + 1);
     double value = 0;
-    if (!take(line, ":") || !take_value(line, value)) return false;
+    if (!take_prefix(line, ":") || !take_value(line, value)) return false;
     if (key == "step") step = value;
     fields_.emplace_back(key, value);
-    if (take(line, "}")) break;
-    if (!take(line, ",")) return false;
+    if (take_prefix(line, "}")) break;
+    if (!take_prefix(line, ",")) return false;
   }
   if (!line.empty() || !(step >= 0)) return false;
   repeated_ = repeated_ || step <= last_step_;

@@ -4,18 +4,13 @@
 #include <string_view>
 
 #include "choir/core/regular_file.hpp"
+#include "choir/core/text.hpp"
 #include "choir/report/run_record.hpp"
 
 namespace choir::report {
 namespace {
 
 constexpr std::size_t kStamp = 26;  // "[2026-11-22 04:20:07.850][" and then a letter and "] "
-
-bool take(std::string_view& text, std::string_view word) {
-  if (!text.starts_with(word)) return false;
-  text.remove_prefix(word.size());
-  return true;
-}
 
 /// The number behind the last `before` in `text`; -1 without one.
 std::int64_t number_behind(std::string_view text, std::string_view before) {
@@ -66,10 +61,10 @@ class LogReader {
       run_.events.push_back({kind, time, step, std::string(text)});
     };
     std::string_view rest = text;
-    if (take(rest, "resumed from ")) {
+    if (take_prefix(rest, "resumed from ")) {
       resumed_ = number_behind(text, "(step ");
       resumed_words_ = text;
-    } else if (take(rest, "ready after ")) {
+    } else if (take_prefix(rest, "ready after ")) {
       const bool again = started_ || resumed_ >= 0;
       started_ = true;
       stopped_ = failed_ = false;
@@ -77,16 +72,16 @@ class LogReader {
       if (resumed_ >= 0) text = resumed_words_;
       add(again ? EventKind::restart : EventKind::start, resumed_ >= 0 ? resumed_ : 0);
       resumed_ = -1;
-    } else if (take(rest, "checkpoint of step ")) {
+    } else if (take_prefix(rest, "checkpoint of step ")) {
       add(EventKind::failed_save, number_behind(text, "checkpoint of step "));
-    } else if (take(rest, "checkpoint ") && rest.find("/step_") != std::string_view::npos) {
+    } else if (take_prefix(rest, "checkpoint ") && rest.find("/step_") != std::string_view::npos) {
       add(EventKind::save, number_behind(rest.substr(0, rest.find(" (")), "/step_"));
-    } else if (take(rest, "stopping after step ")) {
+    } else if (take_prefix(rest, "stopping after step ")) {
       stopped_ = true;
       stop_ = text;
       stop_[0] = 'S';
       add(EventKind::stop, number_behind(text, "stopping after step "));
-    } else if (level == 'E' && take(rest, "ended with exit code ")) {
+    } else if (level == 'E' && take_prefix(rest, "ended with exit code ")) {
       failed_ = true;
       failure_ = text;
       failure_[0] = 'E';

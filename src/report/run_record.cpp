@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-std::string text_of(const fs::path& path) {
+std::string record_text(const fs::path& path) {
   require_regular(path);
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -130,7 +130,7 @@ void read_deck(const std::string& path, ReportedRun& run) {
     run.notes.emplace_back("deck.json is missing");
     return;
   }
-  const json deck = json_unless_broken(text_of(path));
+  const json deck = json_unless_broken(record_text(path));
   if (!deck.is_object()) {
     run.notes.emplace_back("deck.json is no JSON object: damaged");
     return;
@@ -163,7 +163,7 @@ void read_samples(const std::string& folder, ReportedRun& run) {
   const std::size_t shown = std::min(kShown, files.size());
   for (std::size_t i = 0; i < shown; ++i) {
     const auto& [step, path] = files[shown == 1 ? 0 : i * (files.size() - 1) / (shown - 1)];
-    std::string text = text_of(path);
+    std::string text = record_text(path);
     if (text.size() > kLength) {
       std::size_t end = kLength;  // not inside a character of several bytes
       while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;

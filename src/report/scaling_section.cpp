@@ -13,7 +13,7 @@
 namespace choir::report {
 namespace {
 
-using Rows = std::vector<const ScalingRow*>;
+using ScalingRows = std::vector<const ScalingRow*>;
 
 /// "inputs/bench_a.json" as "bench_a".
 std::string short_text(const ScalingRow& row, const char* column) {
@@ -29,7 +29,7 @@ struct Naming {
   std::string shared;
   std::vector<const char*> varying;
 
-  explicit Naming(const Rows& rows) {
+  explicit Naming(const ScalingRows& rows) {
     for (const char* column : {"kind", "mode", "deck", "precision", "device"}) {
       std::set<std::string> values;
       for (const ScalingRow* row : rows) values.insert(short_text(*row, column));
@@ -49,7 +49,7 @@ struct Naming {
 };
 
 /// The fastest row of each x.
-std::map<double, const ScalingRow*> best_of(const Rows& rows, const std::string& x) {
+std::map<double, const ScalingRow*> best_by(const ScalingRows& rows, const std::string& x) {
   std::map<double, const ScalingRow*> best;
   for (const ScalingRow* row : rows) {
     const ScalingRow*& at = best[row->number(x)];
@@ -72,7 +72,7 @@ constexpr std::array<std::pair<const char*, int>, 6> kParts{
     {{"data", 4}, {"forward", 0}, {"backward", 5}, {"comm", 1}, {"optimizer", 2}, {"other", 7}}};
 
 /// Shares, because steps of one sweep can differ by powers of ten; the times stand beside them.
-std::string step_bars(const Rows& rows, const Naming& naming) {
+std::string step_bars(const ScalingRows& rows, const Naming& naming) {
   std::string bars, keys;
   bool crowded = false;
   for (const ScalingRow* row : rows) {
@@ -132,11 +132,11 @@ struct SweepCharts {
                .from_zero = true};
   }
   /// `base`: rate of one rank.
-  void add(const std::string& name, const Rows& rows, double base) {
+  void add(const std::string& name, const ScalingRows& rows, double base) {
     ChartSeries line{.label = name, .curve = {}, .dots = true};
     take_turn(line, lines++, kColours - 1);  // the last colour is that of the ideal
     ChartSeries share = line, comm = line;
-    for (const auto& [place, row] : best_of(rows, x)) {
+    for (const auto& [place, row] : best_by(rows, x)) {
       at.insert(place);
       line.curve.x.push_back(place);
       line.curve.y.push_back(row->rate);
@@ -177,7 +177,7 @@ struct SweepCharts {
 };
 
 /// The best rate for each rank on the fewest ranks.
-double rate_of_one(const Rows& rows) {
+double rate_of_one(const ScalingRows& rows) {
   double fewest = INFINITY, rate = 0;
   for (const ScalingRow* row : rows) fewest = std::min(fewest, row->ranks);
   for (const ScalingRow* row : rows)
@@ -185,9 +185,9 @@ double rate_of_one(const Rows& rows) {
   return rate;
 }
 
-std::string one_sweep(const std::string& sweep, const Rows& rows, const std::string& unit) {
+std::string one_sweep(const std::string& sweep, const ScalingRows& rows, const std::string& unit) {
   const Naming naming(rows);
-  std::map<std::string, Rows> lines;
+  std::map<std::string, ScalingRows> lines;
   for (const ScalingRow* row : rows) lines[naming.line(*row)].push_back(row);
   SweepCharts charts(sweep, unit);
   const bool alike = naming.varying.empty();  // else each line has an ideal of its own
@@ -227,7 +227,7 @@ std::string measured_on(const ScalingTable& table) {
 }  // namespace
 
 std::string scaling_section(const ScalingTable& table) {
-  std::map<std::string, Rows> sweeps;
+  std::map<std::string, ScalingRows> sweeps;
   for (const ScalingRow& row : table.rows)
     if (row.valid) sweeps[row.text("sweep")].push_back(&row);
   std::string body = measured_on(table);

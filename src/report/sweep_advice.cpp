@@ -44,7 +44,7 @@ const char* unit(const SweepRow& row) {
   return row.measures_audio() ? "x real time" : "tokens/s";
 }
 
-const SweepRow& best_of(const Series& series) {
+const SweepRow& fastest_of(const Series& series) {
   return **std::max_element(series.begin(), series.end(),
                             [](const auto* a, const auto* b) { return a->rate() < b->rate(); });
 }
@@ -55,7 +55,7 @@ std::string ranks_text(std::int64_t ranks) {
 
 std::string knee(const Series& series) {
   if (series.size() == 1) return "One batch names no knee: sweep several (--micro).\n";
-  const SweepRow& best = best_of(series);
+  const SweepRow& best = fastest_of(series);
   std::size_t k = 0;
   while (series[k]->rate() < kKnee * best.rate()) ++k;
   const SweepRow& at = *series[k];
@@ -162,7 +162,7 @@ std::string choice(const std::vector<Series>& all, double noise,
     return fmt::format("{} on {} at a batch of {}", row.point.layout, ranks_text(row.point.ranks),
                        row.point.global);
   };
-  const SweepRow& fast = best_of(rows);
+  const SweepRow& fast = fastest_of(rows);
   const SweepRow& cheap = *least([](const SweepRow& row) { return row.cost(); });
   std::string text = fmt::format("Of these {} series the fastest is {} ({:.0f} {})", all.size(),
                                  named(fast), fast.rate(), unit(fast));

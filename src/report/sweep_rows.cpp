@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 /// Linear between neighbours. `part` 0 to 1.
-double quantile(std::vector<double> values, double part) {
+double interpolated_quantile(std::vector<double> values, double part) {
   std::sort(values.begin(), values.end());
   const double place = part * static_cast<double>(values.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -28,19 +28,19 @@ double quantile(std::vector<double> values, double part) {
   return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-std::string note(const json& run, const char* name) {
+std::string run_note(const json& run, const char* name) {
   return run.at("notes").value(name, "");
 }
 
 SweepPoint point_of(const json& run) {
-  return {note(run, "sweep"), note(run, "layout"), run.at("ranks"), run.at("micro_batch"),
+  return {run_note(run, "sweep"), run_note(run, "layout"), run.at("ranks"), run.at("micro_batch"),
           run.at("global_batch")};
 }
 
-class Rows {
+class RowCollection {
  public:
   void add(const json& run) {
-    const std::string sweep = note(run, "sweep");
+    const std::string sweep = run_note(run, "sweep");
     if (sweep == "reference") {
       references_[run.at("global_batch")] = run;
     } else if (sweep == "last place") {
@@ -82,8 +82,8 @@ class Rows {
       judge(row, run);
     }
     row.median = median_of(medians);
-    row.p10 = quantile(all, 0.1);
-    row.p90 = quantile(all, 0.9);
+    row.p10 = interpolated_quantile(all, 0.1);
+    row.p90 = interpolated_quantile(all, 0.9);
     const double audio = row.run.at("audio_seconds");
     row.work = audio > 0 ? audio : row.run.at("tokens").get<double>();
     const json& losses = runs.back().at("losses");
@@ -183,7 +183,7 @@ class Rows {
   std::optional<json> noise_;
 };
 
-std::string text_of(const std::filesystem::path& path) {
+std::string file_text(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::stringstream text;
   text << file.rdbuf();
@@ -192,7 +192,7 @@ std::string text_of(const std::filesystem::path& path) {
 }
 
 SweepRow refusal_of(const std::filesystem::path& path) {
-  std::istringstream text(text_of(path));
+  std::istringstream text(file_text(path));
   SweepRow row;
   std::string why;
   std::getline(text, row.point.sweep);
@@ -245,7 +245,7 @@ bool Sweep::valid() const {
 }
 
 Sweep make_sweep(const std::vector<json>& runs, std::vector<SweepRow> refused) {
-  Rows rows;
+  RowCollection rows;
   for (const json& run : runs) rows.add(run);
   return rows.finish(std::move(refused));
 }
@@ -265,7 +265,7 @@ Sweep read_sweep(const std::string& folder) {
     if (path.extension() == ".refused") refused.push_back(refusal_of(path));
     if (path.extension() != ".json") continue;
     try {
-      runs.push_back(parsed_json(text_of(path)));
+      runs.push_back(parsed_json(file_text(path)));
       (void)point_of(runs.back());
     } catch (const json::exception& problem) {
       throw DataError(fmt::format("'{}' is no run of a sweep: {}", path.string(), problem.what()),

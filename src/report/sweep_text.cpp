@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr double kMiB = 1 << 20;
+constexpr double kMebibyte = 1 << 20;
 
 std::string quoted(const std::string& text) {
   std::string out = "\"";
@@ -29,7 +29,7 @@ std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.1f}", 100 * *share) : "";
 }
 
-std::string number(const std::optional<double>& value) {
+std::string cell(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? fmt::format("{:.4f}", *value) : "";
 }
 
@@ -76,9 +76,9 @@ std::string verdict(const SweepRow& row) {
   return row.valid() ? "VALID" : row.refused() ? "REFUSED" : "INVALID";
 }
 
-double mebibytes(const json& run) {
+double memory_of(const json& run) {
   const char* field = run.at("device") == "cpu" ? "grown_memory" : "planned_memory";
-  return run.at(field).get<double>() / kMiB;
+  return run.at(field).get<double>() / kMebibyte;
 }
 
 std::string measured_columns(const SweepRow& row) {
@@ -91,15 +91,15 @@ std::string measured_columns(const SweepRow& row) {
       run.at("tokens").get<double>(), run.at("parameters").get<std::int64_t>(),
       run.at("precision").get<std::string>(), run.at("device").get<std::string>(),
       row.step_seconds.size(), steps, 1e3 * row.median, 1e3 * row.p10, 1e3 * row.p90, row.rate(),
-      row.rate() / static_cast<double>(row.point.ranks), number(row.speedup),
-      number(row.efficiency), number(row.serial_fraction));
+      row.rate() / static_cast<double>(row.point.ranks), cell(row.speedup), cell(row.efficiency),
+      cell(row.serial_fraction));
   text += fmt::format(",{:.2f},{}", 100 * row.share(Phase::data), percent(row.communication));
   for (int a = 0; a < kAxes; ++a)
     text += fmt::format(",{:.2f}", 100 * row.share(static_cast<Axis>(a)));
   for (const double seconds : row.phases) text += fmt::format(",{:.4f}", 1e3 * seconds);
   text += fmt::format(",{:.4f},{},{},{:.1f},{:.2f},{}", row.cost(), cost_unit(row),
-                      number(known(run.at("mfu").get<double>())), mebibytes(run), 100 * row.idle(),
-                      number(row.loss_end));
+                      cell(known(run.at("mfu").get<double>())), memory_of(run), 100 * row.idle(),
+                      cell(row.loss_end));
   const Departure &off = row.departure, &most = row.allowed;
   for (const double value : {off.loss, most.loss, off.norm, most.norm, off.gradient, most.gradient})
     text += std::isfinite(value) ? fmt::format(",{:.1e}", value) : ",";

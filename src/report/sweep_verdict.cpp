@@ -22,7 +22,7 @@ double distance(const json& a, const json& b, double scale) {
   return apart == 0 ? 0 : apart / scale;
 }
 
-std::string number(const json& value) {
+std::string loss_text(const json& value) {
   const double is = value.is_number() ? value.get<double>() : std::nan("");
   return std::isfinite(is) ? fmt::format("{:.6g}", is) : "not finite";
 }
@@ -39,8 +39,8 @@ void compare_steps(const json& mine, const json& reference, const char* name, do
     const double off = distance(mine[i], reference[i], size_of(reference[i]));
     if (off <= worst) continue;
     worst = off;
-    at = fmt::format("{} {} at step {}, of one rank {}", name, number(mine[i]), i,
-                     number(reference[i]));
+    at = fmt::format("{} {} at step {}, of one rank {}", name, loss_text(mine[i]), i,
+                     loss_text(reference[i]));
   }
 }
 
@@ -52,7 +52,7 @@ void compare_tensors(const json& mine, const json& reference, double& worst, std
     const double off = distance(here, norm, std::max(size_of(norm), kSmall * largest));
     if (off <= worst) continue;
     worst = off;
-    at = fmt::format("the norm {} of {}, of one rank {}", number(here), name, number(norm));
+    at = fmt::format("the norm {} of {}, of one rank {}", loss_text(here), name, loss_text(norm));
   }
   for (const auto& [name, norm] : mine.items())
     if (!reference.contains(name))

@@ -28,7 +28,7 @@ double milliseconds(const FastConformerConfig& config, std::int64_t samples) {
 }
 
 /// The value that a part of all is not above; nearest rank.
-double quantile(std::vector<double>& values, double part) {
+double nearest_quantile(std::vector<double>& values, double part) {
   const auto rank = static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5);
   const auto at = values.begin() + static_cast<std::ptrdiff_t>(rank);
   std::nth_element(values.begin(), at, values.end());
@@ -149,7 +149,7 @@ std::string stream_summary(const FastConformerConfig& config,
   if (took.empty()) return text;
   for (const double seconds : took) all += seconds;
   const double most = *std::max_element(took.begin(), took.end());
-  const double median = quantile(took, 0.5), tail = quantile(took, 0.9);
+  const double median = nearest_quantile(took, 0.5), tail = nearest_quantile(took, 0.9);
   return text + fmt::format(
                     "stream: {} chunks, {:.2f} ms each in the median, 90 % within {:.2f} ms, at "
                     "most {:.2f} ms; real-time factor {:.5f}\n",

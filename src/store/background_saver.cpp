@@ -21,7 +21,7 @@ namespace {
 
 // While an exception unwinds: a save that moves at all ends in this time, or is given up.
 constexpr auto kLastWait = std::chrono::seconds(60);
-constexpr std::size_t kPiece = Snapshot::kRun;  // of what is looked at, at a time
+constexpr std::size_t kDigestPiece = Snapshot::kRun;  // of what is looked at, at a time
 
 using Bytes = std::span<const std::byte>;
 
@@ -82,8 +82,8 @@ void BackgroundSaver::Shared::begin_to_read(const std::vector<StoredTensor>& ten
   check = std::move(what);
   pieces.clear();
   for (const Bytes& memory : check.memory)
-    for (std::size_t at = 0; at < memory.size(); at += kPiece)
-      pieces.push_back(memory.subspan(at, std::min(kPiece, memory.size() - at)));
+    for (std::size_t at = 0; at < memory.size(); at += kDigestPiece)
+      pieces.push_back(memory.subspan(at, std::min(kDigestPiece, memory.size() - at)));
   digests.assign(pieces.size(), 0);
   reading.begin(snapshot.runs() + std::ssize(pieces), [this](std::int64_t i) { read_one(i); });
 }
@@ -108,7 +108,7 @@ std::string BackgroundSaver::Shared::read_and_judge() {
   std::vector<std::uint64_t> whole;
   std::size_t piece = 0;
   for (const Bytes& memory : check.memory) {
-    const std::size_t n = (memory.size() + kPiece - 1) / kPiece;
+    const std::size_t n = (memory.size() + kDigestPiece - 1) / kDigestPiece;
     whole.push_back(digest_of(std::as_bytes(std::span(digests).subspan(piece, n))));
     piece += n;
   }

@@ -23,7 +23,7 @@ namespace choir {
 namespace fs = std::filesystem;
 namespace {
 
-std::int64_t bytes_of(const std::vector<StoredTensor>& tensors) {
+std::int64_t bytes_held(const std::vector<StoredTensor>& tensors) {
   std::int64_t bytes = 0;
   for (const StoredTensor& tensor : tensors)
     for (const StoredPiece& piece : tensor.pieces) bytes += bytes_of(tensor, piece);
@@ -105,7 +105,7 @@ class Bench {
 };
 
 void Bench::count_bytes() {
-  mine_ = bytes_of(request_.saved);
+  mine_ = bytes_held(request_.saved);
   std::vector<std::int64_t> all(static_cast<std::size_t>(world_.size()));
   all[static_cast<std::size_t>(world_.rank())] = mine_;
   world_.all_gather(all.data(), 1, DType::i64);

@@ -43,7 +43,7 @@ const Traits& traits(Encoding encoding) {
 }
 
 constexpr std::int64_t kBlock = 32;  // elements of a quantised block
-constexpr std::int64_t kPiece = 128 * kBlock;
+constexpr std::int64_t kEncodedPiece = 128 * kBlock;
 
 template <class T>
 T load(const std::byte* from) {
@@ -270,14 +270,14 @@ std::int64_t narrow_wholes(const std::int64_t* from, std::int64_t count, std::by
 template <class Number>
 std::int64_t convert_reals(const std::byte* from, Encoding from_encoding, std::byte* to,
                            Encoding to_encoding, std::int64_t count) {
-  std::array<Number, kPiece> numbers;
+  std::array<Number, kEncodedPiece> numbers;
   widen_reals(from, from_encoding, count, numbers.data());
   return narrow_reals(numbers.data(), count, to, to_encoding);
 }
 
 std::int64_t convert_wholes(const std::byte* from, Encoding from_encoding, std::byte* to,
                             Encoding to_encoding, std::int64_t count) {
-  std::array<std::int64_t, kPiece> numbers;
+  std::array<std::int64_t, kEncodedPiece> numbers;
   std::int64_t misfit = 0;
   if (!widen_wholes(from, from_encoding, count, numbers.data(), misfit)) return misfit;
   return narrow_wholes(numbers.data(), count, to, to_encoding);
@@ -346,10 +346,10 @@ std::int64_t convert(const std::byte* from, Encoding from_encoding, std::byte* t
   const auto piece = whole                            ? convert_wholes
                      : from_encoding == Encoding::f64 ? convert_reals<double>
                                                       : convert_reals<float>;
-  for (std::int64_t at = 0; at < count; at += kPiece) {
-    const std::int64_t misfit =
-        piece(from + encoded_bytes(from_encoding, at), from_encoding,
-              to + encoded_bytes(to_encoding, at), to_encoding, std::min(kPiece, count - at));
+  for (std::int64_t at = 0; at < count; at += kEncodedPiece) {
+    const std::int64_t misfit = piece(from + encoded_bytes(from_encoding, at), from_encoding,
+                                      to + encoded_bytes(to_encoding, at), to_encoding,
+                                      std::min(kEncodedPiece, count - at));
     if (misfit >= 0) return at + misfit;
   }
   return -1;

@@ -13,10 +13,10 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPieceAlignment = 64;
 
 std::size_t padded(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
 }
 
 std::size_t bytes_of_piece(const StoredTensor& tensor, const StoredPiece& piece) {
@@ -34,7 +34,7 @@ void copy_past_cache(std::byte* to, const std::byte* from, std::size_t bytes) {
   const auto store = [&](std::size_t at, __m128i value) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to + at), value);
   };
-  for (; done + kAlignment <= bytes; done += kAlignment) {
+  for (; done + kPieceAlignment <= bytes; done += kPieceAlignment) {
     const __m128i a = load(done), b = load(done + 16), c = load(done + 32), d = load(done + 48);
     store(done, a), store(done + 16, b), store(done + 32, c), store(done + 48, d);
   }

@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "state.h5 is written a
 namespace choir {
 namespace {
 
-constexpr hsize_t kAlignment = 4096;            // of datasets, in the file
+constexpr hsize_t kDatasetAlignment = 4096;     // of datasets, in the file
 constexpr hsize_t kAlignedFrom = 64 * 1024;     // smaller ones lie close together
 constexpr std::int64_t kBytesPerObject = 1024;  // of HDF5's own, generously
 
@@ -116,7 +116,7 @@ Handle access_for_writing(std::size_t tensors) {
   Handle access{H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "make access properties"};
   without_locks(access);
   must(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_LATEST), "set the versions");
-  must(H5Pset_alignment(access, kAlignedFrom, kAlignment), "set the alignment");
+  must(H5Pset_alignment(access, kAlignedFrom, kDatasetAlignment), "set the alignment");
   // HDF5's own bytes together, not sprinkled between the tensors.
   must(H5Pset_meta_block_size(access, 32 * 1024 + tensors * kBytesPerObject / 2), "set the block");
   return access;
@@ -176,7 +176,7 @@ std::int64_t state_file_estimate(const CheckpointMeta& meta,
                                  const std::vector<StoredTensor>& tensors) {
   const auto objects = static_cast<std::int64_t>(tensors.size()) + 64;
   std::int64_t bytes = static_cast<std::int64_t>(2 * meta.json.size());
-  bytes += objects * (kBytesPerObject + static_cast<std::int64_t>(kAlignment));
+  bytes += objects * (kBytesPerObject + static_cast<std::int64_t>(kDatasetAlignment));
   for (const StoredTensor& tensor : tensors)
     bytes += tensor.shape.count() * static_cast<std::int64_t>(size_of(tensor.dtype));
   return bytes;

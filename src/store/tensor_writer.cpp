@@ -10,7 +10,7 @@ namespace choir {
 namespace {
 
 // Elements that are converted at a time: whole blocks of every encoding.
-constexpr std::int64_t kPiece = std::int64_t{1} << 18;
+constexpr std::int64_t kWrittenPiece = std::int64_t{1} << 18;
 
 }  // namespace
 
@@ -41,8 +41,8 @@ void TensorWriter::write(std::string_view name, std::int64_t first, std::int64_t
               name_of(dtype));
   const auto* in = static_cast<const std::byte*>(from);
   std::vector<std::byte> encoded;
-  for (std::int64_t at = 0; at < count; at += kPiece) {
-    const std::int64_t now = std::min(kPiece, count - at);
+  for (std::int64_t at = 0; at < count; at += kWrittenPiece) {
+    const std::int64_t now = std::min(kWrittenPiece, count - at);
     const std::byte* piece = in + at * static_cast<std::int64_t>(size_of(dtype));
     if (given != entry.encoding) {
       encoded.resize(static_cast<std::size_t>(encoded_bytes(entry.encoding, now)));

@@ -63,4 +63,10 @@ inline double normal_at(PhiloxKey key, std::uint64_t index) {
   return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * uniform01(r[1]));
 }
 
+/// A word of a block as a whole number, uniform in [low, high].
+inline int between(std::uint32_t word, int low, int high) {
+  const auto span = static_cast<std::uint64_t>(high - low + 1);
+  return low + static_cast<int>(word * span >> 32);
+}
+
 }  // namespace choir

@@ -1,6 +1,7 @@
 #pragma once
 // Small pure helpers on strings: lists for messages, splitting, and the nearest legal name for a
 // misspelt one.
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,9 +21,14 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::vector<std::string> split(std::string_view text, char separator);
 /// Without blanks, tabs and line ends at both sides.
 std::string_view trim(std::string_view text);
+/// Whether `text` begins with `prefix`, which is then taken off.
+bool take_prefix(std::string_view& text, std::string_view prefix);
 /// ASCII lower case with '-' turned into '_': how key names are compared for hints.
 std::string fold_name(std::string_view name);
 /// Indented lines of at most `width` columns, broken at blanks.
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
+
+/// FNV-1a over `bytes`, continuing from `h`.
+std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull);
 
 }  // namespace choir

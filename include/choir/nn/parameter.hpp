@@ -11,6 +11,11 @@
 
 namespace choir {
 
+/// The least multiple of `unit` that holds `n`.
+constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
+
 /// This rank's place among those that share each layer.
 struct TensorSplit {
   int rank = 0, ranks = 1;

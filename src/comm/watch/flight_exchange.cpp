@@ -61,7 +61,7 @@ double wall_seconds() {
 }
 
 /// Times become how long ago they were; 0 stays "not yet".
-Json ago(double time, double now) {
+Json seconds_since(double time, double now) {
   return time > 0 ? Json(now - time) : Json();
 }
 
@@ -78,8 +78,8 @@ Json to_json(const RankFlight& rank, double now) {
                      {"group", c.group},
                      {"sequence", c.sequence},
                      {"bytes", c.bytes},
-                     {"start", ago(c.start, now)},
-                     {"end", ago(c.end, now)},
+                     {"start", seconds_since(c.start, now)},
+                     {"end", seconds_since(c.end, now)},
                      {"name", c.name}});
   for (const GroupRecord& g : rank.groups)
     groups.push_back({{"id", g.id},
@@ -90,7 +90,7 @@ Json to_json(const RankFlight& rank, double now) {
   return {{"rank", rank.world_rank},
           {"process", rank.process},
           {"state", static_cast<int>(rank.state)},
-          {"alive", ago(rank.alive, now)},
+          {"alive", seconds_since(rank.alive, now)},
           {"waiting", rank.waiting},
           {"beats", rank.beats},
           {"phase", rank.phase},

@@ -8,23 +8,24 @@
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/audio/audio_shard.hpp"
 #include "src/data/posix_file.hpp"
 
 namespace choir {
 namespace {
 
-constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'I', 'D', 'X'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> kCatalogMagic{'C', 'H', 'O', 'I', 'R', 'I', 'D', 'X'};
+constexpr std::uint32_t kCatalogVersion = 1;
 constexpr std::uint32_t kEndiannessMark = 0x01020304u;
 // Beyond these numbers it is no speech, and sums of them could overflow.
 constexpr std::uint32_t kMostRate = 1000000, kMostShards = 10000000;
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 48;
-constexpr const char* kPrepareAgain = "prepare the audio again with 'choir prepare audio'";
+constexpr const char* kPrepareCatalogAgain = "prepare the audio again with 'choir prepare audio'";
 
-struct RawHeader {
-  std::array<char, 8> magic = kMagic;
-  std::uint32_t version = kVersion;
+struct CatalogHeader {
+  std::array<char, 8> magic = kCatalogMagic;
+  std::uint32_t version = kCatalogVersion;
   std::uint32_t endianness = kEndiannessMark;
   std::uint32_t sample_rate = 0;
   std::uint32_t shards = 0;
@@ -33,31 +34,27 @@ struct RawHeader {
   std::uint32_t manifest_crc = 0;
   std::array<std::uint32_t, 5> reserved{};
 };
-static_assert(sizeof(RawHeader) == AudioCatalog::kHeaderBytes);
+static_assert(sizeof(CatalogHeader) == AudioCatalog::kHeaderBytes);
 using Record = AudioCatalog::Utterance;
 static_assert(sizeof(Record) == 40, "the records of index.bin");
 
-std::uint64_t fnv(std::string_view bytes) {
-  std::uint64_t h = 0xcbf29ce484222325ull;
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
-
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw DataError(fmt::format("index '{}' {}", path, what), kPrepareAgain);
+  throw DataError(fmt::format("index '{}' {}", path, what), kPrepareCatalogAgain);
 }
 
 // The checked header of a whole index.
-RawHeader check_index(const std::string& path, std::string_view bytes) {
+CatalogHeader check_index(const std::string& path, std::string_view bytes) {
   if (bytes.empty()) refuse(path, "is empty");
-  RawHeader raw;
+  CatalogHeader raw;
   if (bytes.size() < sizeof raw) refuse(path, fmt::format("is truncated: {} bytes", bytes.size()));
   std::memcpy(&raw, bytes.data(), sizeof raw);
-  if (raw.magic != kMagic) refuse(path, "is no index of packed speech (no CHOIRIDX at its start)");
+  if (raw.magic != kCatalogMagic)
+    refuse(path, "is no index of packed speech (no CHOIRIDX at its start)");
   if (raw.endianness != kEndiannessMark)
     refuse(path, "was written on a machine of the other byte order");
-  if (raw.version != kVersion)
-    refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kVersion));
+  if (raw.version != kCatalogVersion)
+    refuse(path,
+           fmt::format("has version {}, this program reads {}", raw.version, kCatalogVersion));
   if (raw.sample_rate == 0 || raw.sample_rate > kMostRate || raw.shards > kMostShards)
     refuse(path,
            fmt::format("has impossible numbers: {} hertz, {} shards", raw.sample_rate, raw.shards));
@@ -75,7 +72,8 @@ RawHeader check_index(const std::string& path, std::string_view bytes) {
   return raw;
 }
 
-void check_record(const std::string& path, const RawHeader& raw, std::uint64_t i, const Record& u) {
+void check_record(const std::string& path, const CatalogHeader& raw, std::uint64_t i,
+                  const Record& u) {
   const bool fits = u.shard >= 0 && static_cast<std::uint32_t>(u.shard) < raw.shards &&
                     u.first >= 0 && u.first <= kMostSamples &&
                     u.first % AudioShardWriter::kAlignment == 0 && u.samples > 0 &&
@@ -101,12 +99,12 @@ AudioCatalog AudioCatalog::open(const std::string& folder) {
     throw DataError(fmt::format("'{}' holds no packed speech ('{}' does not exist)", folder, path),
                     "'choir prepare audio MANIFEST --out DIR' makes it");
   const std::string bytes = read_whole_file(path);
-  const RawHeader raw = check_index(path, bytes);
+  const CatalogHeader raw = check_index(path, bytes);
   AudioCatalog catalog;
   catalog.folder_ = folder;
   catalog.sample_rate_ = static_cast<int>(raw.sample_rate);
   catalog.shards_ = static_cast<int>(raw.shards);
-  catalog.hash_ = fnv(bytes);
+  catalog.hash_ = fnv1a(bytes);
   catalog.utterances_.resize(raw.utterances);
   if (raw.utterances > 0)
     std::memcpy(catalog.utterances_.data(), bytes.data() + sizeof raw,
@@ -124,7 +122,7 @@ AudioCatalog AudioCatalog::open(const std::string& folder) {
 void AudioCatalog::write(const std::string& folder, int sample_rate, int shards,
                          const std::vector<Utterance>& utterances, std::int64_t manifest_bytes,
                          std::uint32_t manifest_crc) {
-  RawHeader raw;
+  CatalogHeader raw;
   raw.sample_rate = static_cast<std::uint32_t>(sample_rate);
   raw.shards = static_cast<std::uint32_t>(shards);
   raw.utterances = utterances.size();
@@ -160,7 +158,7 @@ std::string AudioCatalog::text(std::int64_t i) const {
   if (!json.is_object())
     throw DataError(fmt::format("'{}' is damaged: the line of utterance {} is not JSON",
                                 manifest_path(folder_), i),
-                    kPrepareAgain);
+                    kPrepareCatalogAgain);
   const auto text = json.find("text");
   return text != json.end() && text->is_string() ? text->get<std::string>() : std::string();
 }

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kReportVersion = 1;
 constexpr std::size_t kExamples = 5;
 
 std::string report_path(const std::string& folder) {
@@ -77,7 +77,7 @@ Joined join_parts(const std::string& folder, const AudioPlanFacts& facts) {
 Json report_of(const Joined& all, const AudioPlanFacts& facts) {
   Json report;
   report["format"] = "choir-audio";
-  report["version"] = kVersion;
+  report["version"] = kReportVersion;
   report["fingerprint"] = fmt::format("{:016x}", facts.fingerprint);
   report["manifests"] = facts.manifests;
   report["sample_rate"] = facts.sample_rate;

@@ -13,20 +13,20 @@
 namespace choir {
 namespace {
 
-constexpr std::array<char, 8> kMagic{'C', 'H', 'O', 'I', 'R', 'P', 'C', 'M'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> kShardMagic{'C', 'H', 'O', 'I', 'R', 'P', 'C', 'M'};
+constexpr std::uint32_t kShardVersion = 1;
 constexpr std::int64_t kSampleBytes = 2;
 constexpr const char* kPrepareAgain = "prepare the audio again with 'choir prepare audio'";
 
-struct RawHeader {
-  std::array<char, 8> magic = kMagic;
-  std::uint32_t version = kVersion;
+struct ShardHeader {
+  std::array<char, 8> magic = kShardMagic;
+  std::uint32_t version = kShardVersion;
   std::uint32_t sample_rate = 0;
   std::uint64_t samples = 0;
   std::uint32_t payload_crc = 0;
   std::array<std::uint32_t, 9> reserved{};
 };
-static_assert(sizeof(RawHeader) == AudioCatalog::kHeaderBytes);
+static_assert(sizeof(ShardHeader) == AudioCatalog::kHeaderBytes);
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
   throw DataError(fmt::format("packed audio '{}' {}", path, what), kPrepareAgain);
@@ -41,14 +41,14 @@ std::string audio_shard_path(const std::string& folder, int shard) {
 AudioShardHeader read_audio_shard_header(const std::string& path) {
   const PosixFile file = PosixFile::for_reading(path);
   const std::int64_t size = file.size();
-  RawHeader raw;
+  ShardHeader raw;
   if (size < AudioCatalog::kHeaderBytes)
     refuse(path, fmt::format("is truncated: {} bytes, its header alone has {}", size,
                              AudioCatalog::kHeaderBytes));
   file.read_at(&raw, sizeof raw, 0);
-  if (raw.magic != kMagic) refuse(path, "is no packed audio (no CHOIRPCM at its start)");
-  if (raw.version != kVersion)
-    refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kVersion));
+  if (raw.magic != kShardMagic) refuse(path, "is no packed audio (no CHOIRPCM at its start)");
+  if (raw.version != kShardVersion)
+    refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kShardVersion));
   if (raw.sample_rate > std::numeric_limits<std::int32_t>::max())
     refuse(path, fmt::format("has an impossible sample rate of {} hertz", raw.sample_rate));
   const auto there = static_cast<std::uint64_t>((size - AudioCatalog::kHeaderBytes) / kSampleBytes);
@@ -63,7 +63,7 @@ AudioShardHeader read_audio_shard_header(const std::string& path) {
 
 struct AudioShardWriter::State {
   std::string path, temporary;
-  RawHeader header;
+  ShardHeader header;
   std::optional<PosixFile> file;
 
   void write(std::span<const std::int16_t> samples) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "choir/core/crc32c.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/audio/audio_shard.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/byte_packer.hpp"
@@ -23,17 +24,12 @@ void each_field(Entry& e, const F& f) {
   f(e.rate), f(e.frames), f(e.text_letters);
 }
 
-void put(BytePacker& packer, const AudioEntry& e) {
+void put_entry(BytePacker& packer, const AudioEntry& e) {
   each_field(e, [&](const auto& field) { packer.put(field); });
 }
 
 void get(ByteUnpacker& packed, AudioEntry& e) {
   each_field(e, [&](auto& field) { packed.get(field); });
-}
-
-std::uint64_t fnv(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull) {
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
 }
 
 std::optional<UnitResult> unpack_part(std::string_view bytes) {
@@ -66,7 +62,7 @@ std::string AudioUnit::pack() const {
   BytePacker packer;
   packer.put(shard);
   packer.put(entries.size());
-  for (const AudioEntry& entry : entries) put(packer, entry);
+  for (const AudioEntry& entry : entries) put_entry(packer, entry);
   return packer.bytes();
 }
 
@@ -93,7 +89,7 @@ std::uint64_t unit_fingerprint(const AudioUnit& unit, const UnitOptions& options
     packer.put(status.st_mtim.tv_sec);
     packer.put(status.st_mtim.tv_nsec);
   }
-  return fnv(unit.pack(), fnv(packer.bytes()));
+  return fnv1a(unit.pack(), fnv1a(packer.bytes()));
 }
 
 std::string unit_part_path(const std::string& folder, int shard) {

@@ -7,10 +7,6 @@
 namespace choir {
 namespace {
 
-[[noreturn]] void bad_line(const std::string& what) {
-  throw AudioError(AudioFault::bad_line, what);
-}
-
 void refuse_other_kinds(const ManifestJson& cut) {
   std::string type = string_of(cut, "type");
   if (type.empty() && cut.contains("tracks")) type = "MixedCut";

@@ -10,10 +10,6 @@
 namespace choir {
 namespace {
 
-[[noreturn]] void bad_line(const std::string& what) {
-  throw AudioError(AudioFault::bad_line, what);
-}
-
 std::int32_t count_letters(std::string_view text) {
   std::int32_t letters = 0;
   while (!text.empty()) {
@@ -34,6 +30,10 @@ bool truthy(const ManifestJson& json, const char* key) {
 }
 
 }  // namespace
+
+void bad_line(const std::string& what) {
+  throw AudioError(AudioFault::bad_line, what);
+}
 
 double number_of(const ManifestJson& json, const char* key, double otherwise) {
   const auto value = json.find(key);

@@ -9,6 +9,9 @@
 
 namespace choir {
 
+/// Throws AudioError of AudioFault::bad_line.
+[[noreturn]] void bad_line(const std::string& what);
+
 using ManifestJson = nlohmann::ordered_json;
 
 /// Where the lines come from.

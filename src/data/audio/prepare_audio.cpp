@@ -9,6 +9,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/progress_line.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/audio/audio_report.hpp"
 #include "src/data/audio/audio_unit.hpp"
 #include "src/data/byte_packer.hpp"
@@ -45,18 +46,13 @@ std::vector<AudioUnit> cut_into_units(std::vector<AudioEntry> entries, double sh
   return units;
 }
 
-std::uint64_t fnv(std::string_view bytes, std::uint64_t h) {
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
-
 std::uint64_t fingerprint_of(const Plan& plan, const PrepareAudioOptions& options) {
   BytePacker packer;
   packer.put(options.sample_rate);
   packer.put(options.channel.value);
   for (const OmittedEntry& l : plan.facts.left_out) packer.put(l.place + l.id + l.reason);
-  std::uint64_t h = fnv(packer.bytes(), 0xcbf29ce484222325ull);
-  for (const AudioUnit& unit : plan.units) h = fnv(unit.pack(), h);
+  std::uint64_t h = fnv1a(packer.bytes());
+  for (const AudioUnit& unit : plan.units) h = fnv1a(unit.pack(), h);
   return h;
 }
 

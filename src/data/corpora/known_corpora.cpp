@@ -20,12 +20,6 @@ namespace {
 constexpr int kVersion = 1;
 constexpr int kMostDigits = 4;
 
-/// Uniform in [low, high].
-int between(std::uint32_t word, int low, int high) {
-  const auto span = static_cast<std::uint64_t>(high - low + 1);
-  return low + static_cast<int>(word * span >> 32);
-}
-
 const std::string& one_of(const std::vector<std::string>& names, std::uint32_t word) {
   return names[static_cast<std::size_t>(between(word, 0, static_cast<int>(names.size()) - 1))];
 }
@@ -171,8 +165,9 @@ CorpusEntry entry_of(const std::string& sound, const std::string& text, std::uin
 }
 
 /// Prompts that are transcribed but not installed are counted.
-std::vector<CorpusEntry> entries_of(const std::string& transcripts, const PromptOptions& options,
-                                    std::vector<std::string>& absent) {
+std::vector<CorpusEntry> prompt_entries(const std::string& transcripts,
+                                        const PromptOptions& options,
+                                        std::vector<std::string>& absent) {
   std::vector<CorpusEntry> entries;
   for (const std::string& line : split(transcripts, '\n')) {
     const std::size_t colon = line.find(':');  // "digits/1: one"; "; comment"
@@ -204,7 +199,7 @@ CorpusReport asterisk_corpus(const std::string& folder, const PromptOptions& opt
   CorpusReport report;
   if (find_corpus(folder, dumped(asked), report)) return report;
   std::vector<std::string> absent;
-  const std::vector<CorpusEntry> entries = entries_of(transcripts, options, absent);
+  const std::vector<CorpusEntry> entries = prompt_entries(transcripts, options, absent);
   if (entries.empty())
     throw DataError(
         fmt::format("none of the sounds of '{}' are in '{}'", options.transcripts, options.sounds),

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kVersion = 1;
+constexpr int kTasksVersion = 1;
 constexpr std::array kWords{
     "apple",  "bird",   "black", "blue",  "boat",  "book",   "bread",  "bridge", "brown", "chair",
     "child",  "cloud",  "cold",  "dog",   "door",  "dream",  "earth",  "fire",   "fish",  "flower",
@@ -27,11 +27,6 @@ constexpr std::array kWords{
     "paper",  "queen",  "rain",  "river", "road",  "school", "shadow", "silver", "snow",  "stone",
     "street", "summer", "sun",   "table", "tiger", "tree",   "water",  "white",  "wind",  "winter"};
 static_assert(kWords.size() == 60);
-
-int between(std::uint32_t word, int low, int high) {
-  const auto span = static_cast<std::uint64_t>(high - low + 1);
-  return low + static_cast<int>(word * span >> 32);
-}
 
 /// -1 for a word that is no digit.
 int digit_of(std::string_view word) {
@@ -127,7 +122,7 @@ SpokenPlan spoken_tasks_plan(const SpokenOptions& options) {
   plan.seed = options.seed;
   nlohmann::ordered_json request;
   request["corpus"] = "spoken-tasks";
-  request["version"] = kVersion;
+  request["version"] = kTasksVersion;
   request["hours"] = options.hours;
   request["seed"] = options.seed;
   plan.request = dumped(request);

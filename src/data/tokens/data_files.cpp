@@ -113,7 +113,7 @@ std::vector<std::string> with_validation(const std::vector<std::string>& paths) 
   return folders;
 }
 
-std::string scan(const DataConfig& config) {
+std::string scan_splits(const DataConfig& config) {
   Paths paths = without_text(config);
   if (paths.val.empty()) paths.val = with_validation(paths.train);
   const auto train = TokenStream::open(paths.train, config.format, Split::train);
@@ -169,7 +169,7 @@ void verify(Communicator& comm, const DataConfig& config, const TokenStream& str
 DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   std::string scanned;
   together(comm, [&] {
-    if (comm.rank() == 0) scanned = scan(config);
+    if (comm.rank() == 0) scanned = scan_splits(config);
   });
   share(comm, scanned);
   const auto parts = nlohmann::json::from_cbor(scanned);

@@ -33,7 +33,7 @@ struct Scan {
   std::int64_t code_points = 0;
 };
 
-Scan scan(const std::vector<TextFile>& files) {
+Scan scan_files(const std::vector<TextFile>& files) {
   Scan result;
   std::vector<bool> seen(kCodePoints, false);
   for (const auto& file : files) {
@@ -259,7 +259,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
                     "char, byte, bpe, or a tokenizer.json");
   const bool by_pieces =
       options.vocabulary != nullptr && options.vocabulary->kind() == VocabularyKind::bpe;
-  const Scan text = by_pieces ? Scan{} : scan(files);
+  const Scan text = by_pieces ? Scan{} : scan_files(files);
   PrepareSummary summary;
   summary.vocabulary = options.vocabulary != nullptr ? *options.vocabulary
                        : options.tokenizer == VocabularyKind::byte

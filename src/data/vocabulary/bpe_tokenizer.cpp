@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-std::uint64_t hash_of(const std::vector<std::string>& entries) {
+std::uint64_t entries_hash(const std::vector<std::string>& entries) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   const auto mix = [&](unsigned char byte) { h = (h ^ byte) * 0x100000001b3ull; };
   for (const std::string& entry : entries) {
@@ -39,7 +39,7 @@ struct BpeTokenizer::Tables {
       : json(std::move(text)),
         file(std::move(parts)),
         bpe(file.byte_ids, file.merges, whole_pieces(file)),
-        hash(hash_of(file.bytes)),
+        hash(entries_hash(file.bytes)),
         special(file.bytes.size()),
         all_bytes(std::find(file.byte_ids.begin(), file.byte_ids.end(), -1) ==
                   file.byte_ids.end()) {

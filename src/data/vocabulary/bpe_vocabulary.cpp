@@ -1,6 +1,7 @@
 #include <mutex>
 
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "choir/data/vocabulary/bpe_tokenizer.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 

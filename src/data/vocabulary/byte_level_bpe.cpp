@@ -21,7 +21,7 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   return hash ^ (hash >> 32);
 }
 
-std::uint64_t hash_of(std::string_view piece) {
+std::uint64_t piece_hash(std::string_view piece) {
   std::uint64_t hash = piece.size();
   std::uint64_t eight = 0;
   const char* at = piece.data();
@@ -112,7 +112,7 @@ void ByteLevelBpe::encode(std::string_view piece, PieceCache& cache,
     cache.owner_ = number_;
   }
   if (piece.empty() || piece.size() > kLongestPiece) return merge(piece, cache, ids);
-  const std::uint64_t hash = hash_of(piece);
+  const std::uint64_t hash = piece_hash(piece);
   std::size_t at = cache.find(hash, piece);
   if (const PieceCache::Slot& slot = cache.slots_[at]; slot.bytes != 0) {
     const std::int32_t* begin = cache.stored_.data() + slot.offset + words_of(slot.bytes);

@@ -5,6 +5,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/core/json_extent.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/vocabulary/utf8.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
@@ -13,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::uint64_t hash_of(VocabularyKind kind, const std::vector<char32_t>& entries) {
+std::uint64_t characters_hash(VocabularyKind kind, const std::vector<char32_t>& entries) {
   std::uint64_t h = fnv1a(name_of(kind));
   for (const char32_t entry : entries)
     for (int shift = 0; shift < 32; shift += 8) {
@@ -27,7 +28,7 @@ class Characters : public VocabularyModel {
  public:
   /// `entries`: sorted code points, or 0..255.
   Characters(VocabularyKind kind, std::vector<char32_t> entries)
-      : kind_(kind), entries_(std::move(entries)), hash_(hash_of(kind_, entries_)) {
+      : kind_(kind), entries_(std::move(entries)), hash_(characters_hash(kind_, entries_)) {
     ids_.assign(entries_.empty() ? 0 : static_cast<std::size_t>(entries_.back()) + 1, -1);
     for (std::size_t i = 0; i < entries_.size(); ++i)
       ids_[static_cast<std::size_t>(entries_[i])] = static_cast<std::int32_t>(i);
@@ -119,11 +120,6 @@ class Characters : public VocabularyModel {
 };
 
 }  // namespace
-
-std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h) {
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
-  return h;
-}
 
 SharedVocabularyModel byte_vocabulary() {
   std::vector<char32_t> all(256);

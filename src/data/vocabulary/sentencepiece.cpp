@@ -4,6 +4,7 @@
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
 #ifdef CHOIR_HAVE_SENTENCEPIECE
@@ -80,7 +81,7 @@ namespace {
 
 constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
 
-std::uint64_t hash_of(std::string_view bytes) {
+std::uint64_t model_hash(std::string_view bytes) {
   const std::uint64_t h = fnv1a(bytes);
   return h == 0 ? 1 : h;
 }
@@ -108,7 +109,7 @@ class SentencePieceModel : public VocabularyModel {
       throw DataError(
           fmt::format("'{}' is not a tokenizer: neither JSON nor a SentencePiece model", source),
           "'choir prepare tokenizer' makes one");
-    hash_ = hash_of(bytes_);
+    hash_ = model_hash(bytes_);
   }
   VocabularyKind kind() const override { return VocabularyKind::sentencepiece; }
   int size() const override { return processor_.GetPieceSize(); }
@@ -202,7 +203,7 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
                                                        : std::string();
   };
   if (!from_base64(field("model"), bytes) ||
-      fmt::format("{:016x}", hash_of(bytes)) != field("hash"))
+      fmt::format("{:016x}", model_hash(bytes)) != field("hash"))
     throw DataError(
         fmt::format("tokenizer '{}' is damaged: its model does not fit its hash", source),
         "make it again with 'choir prepare tokenizer'");

@@ -56,7 +56,4 @@ std::string to_base64(std::string_view bytes);
 /// False for text that is not base64.
 bool from_base64(std::string_view text, std::string& bytes);
 
-/// FNV-1a over `bytes`, continuing from `h`.
-std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull);
-
 }  // namespace choir

@@ -11,7 +11,7 @@
 namespace choir {
 namespace {
 
-nlohmann::ordered_json provenance_of(const BenchReport& report) {
+nlohmann::ordered_json ops_provenance(const BenchReport& report) {
   auto json =
       parsed_ordered_json(report.provenance.empty() ? build_provenance() : report.provenance);
   json["device"] = report.device;
@@ -92,12 +92,12 @@ std::string to_json(const BenchReport& report) {
                             {"valid", r.valid()}});
   json["ceilings"] = report.ceilings;
   json["remarks"] = report.remarks;
-  json["provenance"] = provenance_of(report);
+  json["provenance"] = ops_provenance(report);
   return dumped(json) + "\n";
 }
 
 std::string to_csv(const BenchReport& report) {
-  const nlohmann::ordered_json from = provenance_of(report);
+  const nlohmann::ordered_json from = ops_provenance(report);
   const auto quoted = [](const std::string& text) { return "\"" + text + "\""; };
   std::string text =
       "bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict,calls,device,"

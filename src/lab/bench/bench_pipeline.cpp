@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-constexpr std::size_t kWords = sizeof(ChunkCost) / sizeof(double);
+constexpr std::size_t kCostWords = sizeof(ChunkCost) / sizeof(double);
 
 /// The step whose makespan is the median (the shorter of two).
 std::size_t median_step(const std::vector<double>& makespans) {
@@ -91,7 +91,7 @@ PipelineBench PipelineRecorder::gather(Mesh& mesh) const {
   std::vector<ChunkCost> costs(chunks * static_cast<std::size_t>(stages.size()));
   std::copy_n(costs_.begin() + static_cast<std::ptrdiff_t>(step * chunks), chunks,
               costs.begin() + static_cast<std::ptrdiff_t>(chunks) * stages.rank());
-  stages.all_gather(costs.data(), chunks * kWords, DType::f64);
+  stages.all_gather(costs.data(), chunks * kCostWords, DType::f64);
   double makespan = makespans[step];
   mesh.world().broadcast(&makespan, sizeof makespan, 0);
   mesh.world().broadcast(costs.data(), costs.size() * sizeof(ChunkCost), 0);

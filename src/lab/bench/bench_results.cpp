@@ -22,7 +22,7 @@ using nlohmann::json;
 /// Numbers that say what was measured; of words all do, but for these.
 constexpr std::array kNumbers{"bytes",       "count", "ranks",       "threads",
                               "micro_batch", "accum", "global_batch"};
-constexpr std::array kWords{"device_description", "unit"};
+constexpr std::array kTextFields{"device_description", "unit"};
 
 template <std::size_t n>
 bool among(const std::array<const char*, n>& list, const std::string& name) {
@@ -32,7 +32,7 @@ bool among(const std::array<const char*, n>& list, const std::string& name) {
 std::string key_of(const json& row) {
   std::vector<std::string> words;
   for (const auto& [name, value] : row.items()) {
-    if (value.is_string() && !among(kWords, name))
+    if (value.is_string() && !among(kTextFields, name))
       words.push_back(value.get<std::string>());
     else if (value.is_number_integer() && among(kNumbers, name))
       words.push_back(fmt::format("{} {}", name, value.get<std::int64_t>()));

@@ -141,7 +141,7 @@ nlohmann::ordered_json pipeline_json(const PipelineBench& b) {
   return json;
 }
 
-nlohmann::ordered_json provenance_of(const StepBench& b) {
+nlohmann::ordered_json step_provenance(const StepBench& b) {
   return parsed_ordered_json(b.provenance.empty() ? build_provenance() : b.provenance);
 }
 
@@ -271,7 +271,7 @@ std::string to_json(const StepBench& b) {
                               {"valid", b.valid()},
                               {"complaints", b.complaints},
                               {"notes", b.notes}};
-  json["provenance"] = provenance_of(b);
+  json["provenance"] = step_provenance(b);
   if (b.noise.probes > 0) json["gradient_noise"] = noise_json(b.noise);
   for (int p = 0; p < kPhases; ++p) {
     const Spread& s = b.phases[static_cast<std::size_t>(p)];
@@ -310,7 +310,7 @@ std::string to_csv(const StepBench& b) {
   for (const Spread& s : b.phases) row += fmt::format(",{:.4f}", 1e3 * s.median);
   for (int a = 0; a < kAxes; ++a)
     row += fmt::format(",{:.4f}", 1e3 * b.exposed_seconds(static_cast<Axis>(a)));
-  const nlohmann::ordered_json from = provenance_of(b);
+  const nlohmann::ordered_json from = step_provenance(b);
   return row +
          fmt::format(",{:.4f},{:.2f},{:.1f},{:.5f},{:.1f},{},{},{}",
                      b.rates.flops_per_second / 1e12, b.rates.bytes_per_second / 1e9,

@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-Linear::Options input_options(const ConvolutionModule::Options& o) {
+Linear::Options pointwise_options(const ConvolutionModule::Options& o) {
   const ShardSpec rows{.split_dim = 0, .sections = {{o.width}, {o.width}}};
   return {.init_std = o.init_std, .weight_shard = rows, .bias_shard = rows};
 }
@@ -32,7 +32,8 @@ std::unique_ptr<ChannelNorm> make_norm(ParameterSet& parameters, const std::stri
 ConvolutionModule::ConvolutionModule(ParameterSet& parameters, const std::string& name,
                                      const Options& options)
     : options_(options),
-      input_(parameters, name + ".input", options.width, 2 * options.width, input_options(options)),
+      input_(parameters, name + ".input", options.width, 2 * options.width,
+             pointwise_options(options)),
       weight_(&parameters.add(
           {.name = name + ".depthwise.weight",
            .shape = {options.width, options.kernel},
@@ -180,7 +181,7 @@ Tensor ConvolutionModule::convolve_backward(Pass& pass, const Tensor& gated,
 namespace {
 
 /// The deviation of a uniform distribution within 1/sqrt(fan_in), PyTorch's default.
-double init_std(std::int64_t fan_in) {
+double fan_in_std(std::int64_t fan_in) {
   return 1 / std::sqrt(3.0 * static_cast<double>(fan_in));
 }
 
@@ -200,7 +201,7 @@ ConvSubsampling::Conv ConvSubsampling::add_conv(ParameterSet& parameters,
                                                 const std::string& name) const {
   return {.weight = &parameters.add({.name = name + ".weight",
                                      .shape = {options_.channels, 9},
-                                     .init = Init::normal(init_std(9)),
+                                     .init = Init::normal(fan_in_std(9)),
                                      .decay = true}),
           .bias = &parameters.add(
               {.name = name + ".bias", .shape = {options_.channels}, .init = Init::zeros()})};
@@ -217,12 +218,13 @@ ConvSubsampling::ConvSubsampling(ParameterSet& parameters, const std::string& na
           const std::string number = "." + std::to_string(k);
           const Conv depthwise = add_conv(parameters, name + ".depthwise" + number);
           stages.push_back({depthwise, Linear(parameters, name + ".pointwise" + number, channels,
-                                              channels, {.init_std = init_std(channels)})});
+                                              channels, {.init_std = fan_in_std(channels)})});
         }
         return stages;
       }()),
       output_(parameters, name + ".output", frequencies_after(options) * options.channels,
-              options.width, {.init_std = init_std(frequencies_after(options) * options.channels)}),
+              options.width,
+              {.init_std = fan_in_std(frequencies_after(options) * options.channels)}),
       dropout_(name + ".dropout", options.dropout, options.factor) {}
 
 Tensor ConvSubsampling::convolve(Pass& pass, const Conv& conv, const Tensor& x,

@@ -9,7 +9,7 @@
 namespace choir {
 namespace {
 
-Linear::Options qkv_options(const RelativeAttention::Options& o) {
+Linear::Options relative_qkv_options(const RelativeAttention::Options& o) {
   const Section third{o.width, o.heads};
   const ShardSpec rows{.split_dim = 0, .sections = {third, third, third}};
   return {.init_std = o.init_std, .weight_shard = rows, .bias_shard = rows};
@@ -38,7 +38,8 @@ RelativeAttention::RelativeAttention(ParameterSet& parameters, const std::string
     : options_(options),
       head_width_(options.width / options.heads),
       scale_(1.0 / std::sqrt(static_cast<double>(head_width_))),
-      qkv_(parameters, name + ".qkv", options.width, 3 * options.width, qkv_options(options)),
+      qkv_(parameters, name + ".qkv", options.width, 3 * options.width,
+           relative_qkv_options(options)),
       position_(&parameters.add(position_parameter(name, options))),
       query_bias_(&parameters.add(head_bias(name + ".query_bias", options))),
       position_bias_(&parameters.add(head_bias(name + ".position_bias", options))),

@@ -167,7 +167,7 @@ struct Timeline {
   std::vector<Interval> forward, gradient;  // [virtual stages, micro-batches]
 };
 
-struct Message {
+struct TimedMessage {
   int instant;  ///< at which both ends list it
   std::size_t number;
   int from, to;  ///< stages
@@ -233,8 +233,8 @@ int last_gap(const ActionList& list, const std::vector<int>& begin, int t) {
 }
 
 /// Late, so that a stage does not wait for what it needs only after its next computation.
-int instant_of(const Schedule& order, const Timeline& line, const Message& message, int produced,
-               int consumed) {
+int instant_of(const Schedule& order, const Timeline& line, const TimedMessage& message,
+               int produced, int consumed) {
   if (order.exchange == Exchange::overlapped) return produced;
   const auto gap = [&](int stage, int t) {
     const auto s = static_cast<std::size_t>(stage);
@@ -249,19 +249,19 @@ int instant_of(const Schedule& order, const Timeline& line, const Message& messa
 }
 
 /// Activations from virtual stage u to u + 1 and gradients back, in the global order.
-std::vector<Message> all_messages(const Schedule& order, const Timeline& line) {
+std::vector<TimedMessage> all_messages(const Schedule& order, const Timeline& line) {
   const PipelineShape& shape = order.shape;
-  std::vector<Message> messages;
+  std::vector<TimedMessage> messages;
   const auto add = [&](int from, int to, int micro_batch, Kind send, Kind receive,
                        const std::vector<Interval>& done) {
     const int produced = done[at(shape, from, micro_batch)].end;
     const int consumed = done[at(shape, to, micro_batch)].begin;
-    Message message{0,
-                    0,
-                    from % shape.stages,
-                    to % shape.stages,
-                    {send, micro_batch, from / shape.stages},
-                    {receive, micro_batch, to / shape.stages}};
+    TimedMessage message{0,
+                         0,
+                         from % shape.stages,
+                         to % shape.stages,
+                         {send, micro_batch, from / shape.stages},
+                         {receive, micro_batch, to / shape.stages}};
     CHOIR_CHECK(produced >= 0 && consumed >= 0, "{} of stage {} has no computation at an end",
                 describe(message.send), message.from);
     message.instant = instant_of(order, line, message, produced, consumed);
@@ -274,7 +274,7 @@ std::vector<Message> all_messages(const Schedule& order, const Timeline& line) {
       if (order.kind != ScheduleKind::forward_only)
         add(u + 1, u, j, Kind::send_gradient, Kind::receive_gradient, line.gradient);
     }
-  std::sort(messages.begin(), messages.end(), [](const Message& a, const Message& b) {
+  std::sort(messages.begin(), messages.end(), [](const TimedMessage& a, const TimedMessage& b) {
     return std::tie(a.instant, a.number) < std::tie(b.instant, b.number);
   });
   return messages;
@@ -330,7 +330,7 @@ Schedule with_communication(const Schedule& order) {
     if (!list.empty() && is_communication(list.back().kind)) list.back().joined = true;
     list.push_back(action);
   };
-  for (const Message& message : all_messages(order, line)) {
+  for (const TimedMessage& message : all_messages(order, line)) {
     communicate(message.from, message.instant, message.send);
     communicate(message.to, message.instant, message.receive);
   }

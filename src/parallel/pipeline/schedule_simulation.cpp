@@ -14,7 +14,7 @@ namespace {
 
 using Kind = ActionKind;
 
-struct Message {
+struct InFlight {
   double sent = -1, wanted = -1;  ///< posted by sender, by a receiver that blocks; -1: not yet
   double begin = -1, end = -1;    ///< on the wire
 };
@@ -52,7 +52,7 @@ class Simulator {
 
  private:
   const Action& action(std::size_t s, std::size_t k) const { return schedule_.actions[s][k]; }
-  Message& message(std::size_t s, const Action& a) {
+  InFlight& message(std::size_t s, const Action& a) {
     return messages_[message_of(shape_, static_cast<int>(s), a)];
   }
   bool has_message(Kind kind, std::size_t s, int chunk) const {
@@ -88,7 +88,7 @@ class Simulator {
       const Kind input =
           a.kind == Kind::forward ? Kind::receive_activation : Kind::receive_gradient;
       if (has_message(input, s, a.chunk)) {
-        const Message& m = message(s, {input, a.micro_batch, a.chunk});
+        const InFlight& m = message(s, {input, a.micro_batch, a.chunk});
         if (m.end < 0) return false;
         stage.now = std::max(stage.now, m.end);
       }
@@ -117,7 +117,7 @@ class Simulator {
     for (std::size_t k = stage.next; k < end; ++k) {
       const Action& a = action(s, k);
       if (!waits_for(a.kind)) continue;
-      const Message& m = message(s, a);
+      const InFlight& m = message(s, a);
       if (m.end < 0) return fresh;
       done = std::max(done, m.end);
     }
@@ -132,7 +132,7 @@ class Simulator {
 
   void post(std::size_t s, std::size_t k) {
     const Action& a = action(s, k);
-    Message& m = message(s, a);
+    InFlight& m = message(s, a);
     const bool blocking = schedule_.exchange == Exchange::blocking;
     if (is_send(a.kind)) m.sent = stages_[s].now;
     if (!is_send(a.kind) && blocking) m.wanted = stages_[s].now;
@@ -187,7 +187,7 @@ class Simulator {
   const PipelineShape& shape_;
   const PipelineCosts& costs_;
   std::vector<Stage> stages_;
-  std::vector<Message> messages_;
+  std::vector<InFlight> messages_;
   std::vector<double> wire_free_;  // [from, to]
   Simulation result_;
 };

@@ -205,7 +205,7 @@ Record take_record(Cursor& from, const std::string& path) {
   return record;
 }
 
-std::int64_t alignment_of(const GgufMetadata& metadata, const std::string& path) {
+std::int64_t checked_alignment(const GgufMetadata& metadata, const std::string& path) {
   if (metadata.find(kAlignmentKey) == nullptr) return kAlignment;
   const auto* alignment = metadata.get<std::uint32_t>(kAlignmentKey);
   if (alignment == nullptr || !std::has_single_bit(*alignment) || *alignment > 65536)
@@ -260,7 +260,7 @@ GgufReader::GgufReader(const std::string& path)
       parts != nullptr && *parts > 1)
     throw StorageError(fmt::format("'{}' is one of {} parts", path, *parts),
                        "join them with llama-gguf-split --merge");
-  const std::int64_t alignment = alignment_of(state_->metadata, path);
+  const std::int64_t alignment = checked_alignment(state_->metadata, path);
   std::vector<Record> records;
   for (std::int64_t i = 0; i < tensors; ++i) records.push_back(take_record(from, path));
   const std::int64_t data_at = aligned(from.at(), alignment);

@@ -12,7 +12,7 @@ namespace choir {
 namespace {
 
 constexpr const char* kWeights = "model_weights.ckpt";
-constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
+constexpr std::int64_t kLargestConfig = std::int64_t{64} << 20;
 
 FileWindow opened(const std::string& path) {
   std::error_code ignored;
@@ -62,9 +62,9 @@ std::vector<std::string> NemoArchive::members() const {
 
 std::string NemoArchive::read_member(const std::string& name) const {
   const FileWindow member = state_->part(name);
-  if (member.bytes() > kMostBytes)
-    throw StorageError(
-        fmt::format("'{}' has {} bytes, more than {}", member.name(), member.bytes(), kMostBytes));
+  if (member.bytes() > kLargestConfig)
+    throw StorageError(fmt::format("'{}' has {} bytes, more than {}", member.name(), member.bytes(),
+                                   kLargestConfig));
   return member.text_at(0, member.bytes());
 }
 

@@ -35,7 +35,7 @@ std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
                      to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
 }
 
-std::string listed(const std::vector<std::string>& lines) {
+std::string line_list(const std::vector<std::string>& lines) {
   constexpr std::size_t kMost = 20;
   std::string text;
   for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i) text += "\n    " + lines[i];
@@ -50,7 +50,7 @@ void require_base(const ModelInstance& instance, const WarmStart& result,
   if (lacking.empty() || !has_adapters(instance.parameters())) return;
   throw DeckError(
       fmt::format("checkpoint.init_from: {} does not have what model.lora adapts:{}", result.path,
-                  listed(lacking)),
+                  line_list(lacking)),
       "name a run of the same model; what is to begin anew is named by checkpoint.init_skip");
 }
 
@@ -58,9 +58,10 @@ void require_base(const ModelInstance& instance, const WarmStart& result,
 
 std::string WarmStart::to_string() const {
   std::string text = fmt::format("warm start from {}: {} tensors taken", path, taken.size());
-  if (!fresh.empty()) text += fmt::format("\n  {} begin anew:{}", fresh.size(), listed(fresh));
+  if (!fresh.empty()) text += fmt::format("\n  {} begin anew:{}", fresh.size(), line_list(fresh));
   if (!unused.empty())
-    text += fmt::format("\n  {} of the checkpoint are not used:{}", unused.size(), listed(unused));
+    text +=
+        fmt::format("\n  {} of the checkpoint are not used:{}", unused.size(), line_list(unused));
   return text;
 }
 
@@ -97,7 +98,7 @@ WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
     require_base(instance, result, lacking);
     if (wanted.empty())
       throw DeckError(fmt::format("checkpoint.init_from: nothing of {} fits this model:{}",
-                                  checkpoint.path, listed(result.fresh)),
+                                  checkpoint.path, line_list(result.fresh)),
                       "`choir inspect` lists what the checkpoint holds");
   });
   // What is not wanted may be there.

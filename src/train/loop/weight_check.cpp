@@ -32,7 +32,7 @@ bool among(const std::vector<int>& list, int rank) {
   return std::find(list.begin(), list.end(), rank) != list.end();
 }
 
-std::string listed(const std::vector<int>& ranks) {
+std::string rank_list(const std::vector<int>& ranks) {
   std::vector<std::string> words;
   for (const int r : ranks) words.push_back(std::to_string(r));
   return join(words, ", ");
@@ -106,10 +106,10 @@ struct Comparison {
 std::string to_string(const std::vector<WeightDispute>& list) {
   std::string text;
   for (const WeightDispute& dispute : list)
-    text += fmt::format("{}of ranks {}{}", text.empty() ? "" : "; ", listed(dispute.ranks),
+    text += fmt::format("{}of ranks {}{}", text.empty() ? "" : "; ", rank_list(dispute.ranks),
                         dispute.wrong.size() == dispute.ranks.size()
                             ? " none has a majority"
-                            : fmt::format(" the others agree, not {}", listed(dispute.wrong)));
+                            : fmt::format(" the others agree, not {}", rank_list(dispute.wrong)));
   return text;
 }
 

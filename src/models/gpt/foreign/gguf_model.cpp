@@ -49,7 +49,7 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
 }
 
 /// Angles that llama.cpp scales by keys; llama3's are a tensor.
-void read_scaling(KeyReader& keys, GptConfig& c) {
+void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
   ops::RopeScaling& s = c.rope_scaling;
   const std::string type = keys.text("rope.scaling.type", "none");
   if (type == "none") return;
@@ -78,14 +78,14 @@ void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
   keys.only("rope.dimension_count", width, "rotating a part of a head is not supported");
   keys.only("expert_count", 0, "mixtures of experts are not supported");
   keys.only("expert_used_count", 0, "mixtures of experts are not supported");
-  read_scaling(keys, c);
+  read_gguf_scaling(keys, c);
   const std::int64_t window = keys.whole("attention.sliding_window", 0);
   if (window > 0 && window < c.block_size)
     keys.problem("attention.sliding_window",
                  "a window shorter than context_length is not supported");
 }
 
-void read_gpt2(KeyReader& keys, GptConfig& c) {
+void read_gguf_gpt2(KeyReader& keys, GptConfig& c) {
   c.norm_eps = keys.real("attention.layer_norm_epsilon", 1e-5);
   c.norm = ops::Norm::layernorm;
   c.activation = ops::Activation::gelu_tanh;
@@ -93,7 +93,7 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.bias = true;
 }
 
-void read_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) {
+void read_gguf_llama(KeyReader& keys, const std::string& architecture, GptConfig& c) {
   c.norm_eps = keys.real("attention.layer_norm_rms_epsilon", 1e-5);
   c.rope_theta = keys.real("rope.freq_base", 10000);
   c.norm = ops::Norm::rmsnorm;
@@ -134,9 +134,9 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   }
   read_common(keys, reader, c);
   if (model.dialect == Dialect::gguf_gpt2)
-    read_gpt2(keys, c);
+    read_gguf_gpt2(keys, c);
   else
-    read_llama(keys, *architecture, c);
+    read_gguf_llama(keys, *architecture, c);
   const TensorEntry& tokens = reader.at("token_embd.weight");
   c.vocab_size = tokens.shape.rank() == 2 ? tokens.shape[0] : 0;
   keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
@@ -150,7 +150,7 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
 namespace {
 
 /// What llama.cpp calls a model of rotary positions.
-std::string architecture_of(const GptConfig& c) {
+std::string gguf_architecture(const GptConfig& c) {
   using Kind = ops::RopeScaling::Kind;
   if (c.window > 0)
     throw DeckError(
@@ -181,13 +181,13 @@ Dialect gguf_dialect_of(const GptConfig& c) {
   }
   if (c.bias)
     throw DeckError("llama.cpp has no Llama with model.bias = true", "export --format hf has");
-  architecture_of(c);  // refuses
+  gguf_architecture(c);  // refuses
   return c.qk_norm || c.has(c.qkv_bias) ? Dialect::gguf_qwen : Dialect::gguf_llama;
 }
 
 GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string& name) {
   const bool gpt2 = gguf_dialect_of(c) == Dialect::gguf_gpt2;
-  const std::string architecture = gpt2 ? "gpt2" : architecture_of(c), a = architecture + ".";
+  const std::string architecture = gpt2 ? "gpt2" : gguf_architecture(c), a = architecture + ".";
   const auto u32 = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
   GgufMetadata m;
   m.add("general.architecture", architecture);

@@ -36,7 +36,7 @@ struct ActivationName {
   std::string_view there;
   ops::Activation activation;
 };
-constexpr std::array<ActivationName, 5> kActivations{{
+constexpr std::array<ActivationName, 5> kActivationNames{{
     {"gelu_new", ops::Activation::gelu_tanh},
     {"gelu_pytorch_tanh", ops::Activation::gelu_tanh},
     {"gelu", ops::Activation::gelu},
@@ -91,9 +91,9 @@ void read_gpt2(KeyReader& keys, GptConfig& c) {
   c.norm_eps = keys.real("layer_norm_epsilon", 1e-5);
   const std::string activation = keys.text("activation_function", "gelu_new");
   const auto known =
-      std::find_if(kActivations.begin(), kActivations.end(),
+      std::find_if(kActivationNames.begin(), kActivationNames.end(),
                    [&](const ActivationName& one) { return one.there == activation; });
-  if (known == kActivations.end())
+  if (known == kActivationNames.end())
     keys.problem("activation_function", "gelu_new, gelu, relu and silu are supported");
   else
     c.activation = known->activation;
@@ -152,7 +152,7 @@ std::string known_types() {
 
 std::string_view activation_there(ops::Activation activation) {
   const auto known =
-      std::find_if(kActivations.begin(), kActivations.end(),
+      std::find_if(kActivationNames.begin(), kActivationNames.end(),
                    [&](const ActivationName& one) { return one.activation == activation; });
   return known->there;
 }
@@ -225,7 +225,7 @@ std::string_view llama_type(const GptConfig& c) {
   return "mistral";
 }
 
-std::string architecture_of(std::string_view type) {
+std::string class_name_of(std::string_view type) {
   return type == "llama"     ? "LlamaForCausalLM"
          : type == "mistral" ? "MistralForCausalLM"
          : type == "qwen2"   ? "Qwen2ForCausalLM"
@@ -251,7 +251,7 @@ void add_window(nlohmann::ordered_json& json, const GptConfig& c, std::string_vi
 
 void add_llama(nlohmann::ordered_json& json, const GptConfig& c) {
   const std::string_view type = llama_type(c);
-  json["architectures"] = {architecture_of(type)};
+  json["architectures"] = {class_name_of(type)};
   json["model_type"] = type;
   json["vocab_size"] = c.vocab_size;
   json["max_position_embeddings"] = c.block_size;

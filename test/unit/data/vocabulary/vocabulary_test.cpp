@@ -3,6 +3,7 @@
 #include <choir_features.hpp>
 
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 
