@@ -17,7 +17,6 @@ using test::alone;
 using test::Curve;
 using test::expect_equal;
 using test::gpt;
-using test::kMicroBatches;
 using test::layouts;
 using test::llama;
 using test::loss_of_validation;

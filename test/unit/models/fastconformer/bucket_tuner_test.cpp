@@ -13,7 +13,6 @@ namespace {
 
 using test::memory_of;
 
-constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 constexpr int kRate = 16000;
 
 DeckVariants decks(std::vector<std::string> overrides = {}) {
