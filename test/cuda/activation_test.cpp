@@ -16,19 +16,18 @@ class CudaActivation : public CudaTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
 constexpr Activation kAll[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
                                Activation::swiglu, Activation::silu};
 
 TEST_F(CudaActivation, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const Activation kind : kAll)
       for (const std::int64_t width : {1, 7, 8, 65, 136})
         for (const std::int64_t rows : {1, 3, 40}) check({kind, dtype, rows, width});
 }
 
 TEST_F(CudaActivation, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const Activation kind : kAll)
       for (const int skew : {1, 2}) check({kind, dtype, 3, 64, skew});
 }

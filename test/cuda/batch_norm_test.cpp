@@ -7,10 +7,8 @@ namespace {
 
 class CudaBatchNorm : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaBatchNorm, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const bool training : {true, false})
       for (const std::int64_t width : {1, 8, 65, 264})
         for (const std::int64_t frames : {1, 5, 67})
@@ -19,7 +17,7 @@ TEST_F(CudaBatchNorm, MatchesTheReferenceForRaggedShapes) {
 }
 
 TEST_F(CudaBatchNorm, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     check_batch_norm(device(), {dtype, 3, 9, 16, true, true, 0.5, 1});
 }
 

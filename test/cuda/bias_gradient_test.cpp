@@ -32,16 +32,14 @@ class CudaBiasGradient : public CudaTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaBiasGradient, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {1, 7, 8, 33, 264})
       for (const std::int64_t rows : {1, 5, 33, 70}) check(dtype, rows, width);
 }
 
 TEST_F(CudaBiasGradient, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const int skew : {1, 2}) check(dtype, 9, 64, skew);
 }
 

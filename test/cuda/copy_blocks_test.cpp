@@ -7,10 +7,8 @@ namespace {
 
 class CudaCopyBlocks : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaCopyBlocks, MatchesTheReference) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {1, 6, 7, 16, 64})
       for (const std::int64_t copies : {1, 2, 3, 6})
         for (const std::int64_t gap : {0, 3, 8})
@@ -18,7 +16,7 @@ TEST_F(CudaCopyBlocks, MatchesTheReference) {
 }
 
 TEST_F(CudaCopyBlocks, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const int skew : {1, 2, 4})
       for (const std::int64_t copies : {1, 4})
         CopyBlocksCase{dtype, 5, 4, 1, 16, copies, 0, skew}.check(device());

@@ -6,8 +6,6 @@
 namespace choir::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 class CudaCtc : public CudaTest {
  protected:
   void check(DType dtype, std::int64_t batch, std::int64_t frames, std::int64_t labels,
@@ -18,7 +16,7 @@ class CudaCtc : public CudaTest {
 };
 
 TEST_F(CudaCtc, MatchesTheReference) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kGpuTypes) {
     for (const std::int64_t vocabulary : {2, 29, 300}) check(dtype, 6, 21, 9, vocabulary, 3);
     check(dtype, 4, 9, 0, 11, 1);  // no labels at all
     check(dtype, 4, 5, 3, 1, 1);   // nothing but the blank
@@ -36,7 +34,7 @@ TEST_F(CudaCtc, OfABatchTsan) {
 }
 
 TEST_F(CudaCtc, AnUtteranceDoesNotDependOnItsPaddingOrPlace) {
-  for (const DType dtype : kTypes) CtcCase(dtype, 5, 17, 6, 37, 5, 1).check_padding(device());
+  for (const DType dtype : kGpuTypes) CtcCase(dtype, 5, 17, 6, 37, 5, 1).check_padding(device());
 }
 
 TEST_F(CudaCtc, DeviceScaleMultipliesAndBitsRepeat) {
@@ -88,7 +86,7 @@ TEST_F(CudaCtc, RefusesDoublesAndTooManyLabels) {
 }
 
 TEST_F(CudaCtc, BestSymbols) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kGpuTypes) {
     HostTensor logits = HostTensor::filled(dtype, {4, 70}, -3), best(DType::i32, {4});
     for (const int c : {40, 41, 63}) logits.set(c, 2);
     for (int r = 0; r < 4; ++r) logits.set(70 * r + 66, 9);  // padding
@@ -106,7 +104,7 @@ TEST_F(CudaCtc, BestSymbols) {
 }
 
 TEST_F(CudaCtc, LogSoftmax) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t vocabulary : {1, 65, 1025}) {
       HostTensor logits = HostTensor::normal(dtype, {3, vocabulary + 2}, 7);
       HostTensor exact = logits.to(DType::f64);

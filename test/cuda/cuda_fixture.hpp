@@ -13,6 +13,9 @@
 
 namespace choir::test {
 
+/// What tensors of a model hold on a GPU.
+inline constexpr DType kGpuTypes[] = {DType::f32, DType::bf16, DType::f16};
+
 /// The device, or nullptr (with the reason in the log) where there is none: tests skip then.
 class CudaTest : public ::testing::Test {
  protected:

@@ -7,10 +7,8 @@ namespace {
 
 class CudaDepthwiseConv : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaDepthwiseConv, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t taps : {1, 9, 20})
       for (const std::int64_t left : {(taps - 1) / 2, taps - 1})
         for (const std::int64_t channels : {5, 40})
@@ -20,7 +18,7 @@ TEST_F(CudaDepthwiseConv, MatchesTheReferenceForRaggedShapes) {
 }
 
 TEST_F(CudaDepthwiseConv, AnyAlignmentSeveralTilesAndTheWidest) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kGpuTypes) {
     check_depthwise_conv(device(), {dtype, 2, 9, 16, 9, 4, true, false, true, 1});
     check_depthwise_conv(device(), {dtype, 2, 9, 264, 9, 8});
     check_depthwise_conv(device(), {dtype, 2, 66, 8, ops::kWidestDepthwise, 31});

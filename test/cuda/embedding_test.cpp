@@ -22,10 +22,8 @@ class CudaEmbedding : public CudaTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaEmbedding, MatchesTheReferenceForwardAndBackward) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {1, 3, 16, 17, 65, 128})
       for (const bool positions : {false, true})
         EmbeddingCase{dtype, 42, 6, 5, width, positions}.check(device());
@@ -44,7 +42,7 @@ TEST_F(CudaEmbedding, SegmentsTilesAndPasses) {
 }
 
 TEST_F(CudaEmbedding, AnyAlignment) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kGpuTypes) {
     EmbeddingCase c{dtype, 70, 7, 9, 16, true};
     c.skew = 1;
     c.check(device());

@@ -18,7 +18,6 @@ class CudaGemm : public CudaTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
 /// Of kernels/activation/activation.cuh's short forms, which 16-bit products meet when not fused.
 double approximation(DType type) {
   return size_of(type) == 2 ? 1e-5 : 0;
@@ -30,17 +29,18 @@ double tanh_error(DType type) {
 }
 
 TEST_F(CudaGemm, EpiloguesInOneCall) {
-  for (const DType type : kTypes) check({17, 24, 40, type, approximation(type), tanh_error(type)});
+  for (const DType type : kGpuTypes)
+    check({17, 24, 40, type, approximation(type), tanh_error(type)});
 }
 
 TEST_F(CudaGemm, EpiloguesOneOpAfterTheOther) {
   // No library keeps a pre-activation whose rows are no multiple of 8 elements.
   // Where none is kept there is one call all the same.
-  for (const DType type : kTypes) check({9, 5, 7, type, approximation(type), tanh_error(type)});
+  for (const DType type : kGpuTypes) check({9, 5, 7, type, approximation(type), tanh_error(type)});
 }
 
 TEST_F(CudaGemm, ProductsOfALinearLayer) {
-  for (const DType type : kTypes)
+  for (const DType type : kGpuTypes)
     for (const bool accumulate : {false, true})
       for (const bool transpose : {false, true}) {
         const std::int64_t m = 9, n = 16, k = 24;

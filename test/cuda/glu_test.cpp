@@ -7,10 +7,8 @@ namespace {
 
 class CudaGlu : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaGlu, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {1, 7, 8, 136})
       for (const bool masked : {false, true})
         for (const int skew : {0, 1})  // kernels/activation/activation.cuh on its short forms

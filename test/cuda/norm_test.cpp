@@ -10,10 +10,8 @@ using ops::Norm;
 
 class CudaNorm : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaNorm, AWarpPerRow) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
       for (const std::int64_t width : {8, 136, 256, 264, 1024})
         for (const bool delta : {false, true})
@@ -22,20 +20,20 @@ TEST_F(CudaNorm, AWarpPerRow) {
 }
 
 TEST_F(CudaNorm, RaggedWidths) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
       for (const std::int64_t width : {1, 3, 31, 65, 1023})
         check_norm(device(), {kind, dtype, 5, width, width % 2 == 1, kind == Norm::layernorm});
 }
 
 TEST_F(CudaNorm, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const int skew : {1, 2, 4})
       check_norm(device(), {Norm::layernorm, dtype, 3, 128, true, true, skew});
 }
 
 TEST_F(CudaNorm, ABlockPerRow) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kGpuTypes) {
     check_norm(device(), {Norm::layernorm, dtype, 10, 1032, true, true});
     check_norm(device(), {Norm::rmsnorm, dtype, 2, 4104, false, false});
     check_norm(device(), {Norm::layernorm, dtype, 2, 8200, false, true});

@@ -25,10 +25,8 @@ class CudaReduce : public CudaTest {
   }
 };
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaReduce, AddsElementsOfAnyCountAndAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t n : {1, 3, 4, 255, 1000, 4099})
       for (const int skew : {0, 1}) {
         const HostTensor a = HostTensor::normal(dtype, {n}, 1),
@@ -52,8 +50,8 @@ TEST_F(CudaReduce, ScalesOnceRounded) {
 
 TEST_F(CudaReduce, CastsAsTheCpuDoes) {
   CpuBench cpu;
-  for (const DType from : kTypes)
-    for (const DType to : kTypes)
+  for (const DType from : kGpuTypes)
+    for (const DType to : kGpuTypes)
       for (const std::int64_t n : {1, 8, 17, 3001})
         for (const int skew : {0, 1}) {
           HostTensor x = HostTensor::normal(from, {n}, 1, 100);

@@ -7,31 +7,29 @@ namespace {
 
 class CudaRelativeAttention : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaRelativeAttention, Positions) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t tokens : {1, 65}) check_relative_positions(device(), dtype, tokens, 44);
 }
 
 TEST_F(CudaRelativeAttention, QueriesAndTheirGradients) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t rows : {1, 50}) check_relative_queries(device(), dtype, rows, 3, 24);
 }
 
 TEST_F(CudaRelativeAttention, ScoresAreUnshiftedAndMasked) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const ops::AttentionContext& context : kContexts)
       check_scores(device(), dtype, 2, 3, 9, context);
 }
 
 TEST_F(CudaRelativeAttention, SplitNorm) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const std::int64_t width : {17, 44}) check_split_norm(device(), dtype, 21, width, 2);
 }
 
 TEST_F(CudaRelativeAttention, StochasticDepth) {
-  for (const DType dtype : kTypes) check_stochastic_depth(device(), dtype, 33);
+  for (const DType dtype : kGpuTypes) check_stochastic_depth(device(), dtype, 33);
 }
 
 }  // namespace

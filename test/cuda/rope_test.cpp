@@ -9,11 +9,10 @@ using ops::RopePairing;
 
 class CudaRope : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
 constexpr RopePairing kPairings[] = {RopePairing::half_split, RopePairing::interleaved};
 
 TEST_F(CudaRope, MatchesTheReferenceAndLeavesOtherFeaturesAlone) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const RopePairing pairing : kPairings)
       for (const std::int64_t width : {2, 6, 8, 16, 32, 34, 64, 128})
         for (const std::int64_t others : {0, 16, 11})
@@ -21,7 +20,7 @@ TEST_F(CudaRope, MatchesTheReferenceAndLeavesOtherFeaturesAlone) {
 }
 
 TEST_F(CudaRope, AnyAlignment) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const RopePairing pairing : kPairings)
       for (const int skew : {1, 2, 4}) check_rope(device(), dtype, pairing, 64, 8, skew);
 }

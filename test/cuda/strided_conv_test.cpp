@@ -7,10 +7,8 @@ namespace {
 
 class CudaStridedConv : public CudaTest {};
 
-constexpr DType kTypes[] = {DType::f32, DType::bf16, DType::f16};
-
 TEST_F(CudaStridedConv, MatchesTheReferenceForRaggedShapes) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const bool causal : {false, true})
       for (const std::int64_t channels : {5, 8, 40})
         for (const std::int64_t frames : {1, 2, 9})
@@ -21,7 +19,7 @@ TEST_F(CudaStridedConv, MatchesTheReferenceForRaggedShapes) {
 }
 
 TEST_F(CudaStridedConv, AnyAlignmentAndSeveralTiles) {
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kGpuTypes)
     for (const bool wide : {false, true}) {
       check_strided_conv(device(), {dtype, 2, 5, 6, wide ? 16 : 1, 16, false, true, true, 1});
       check_strided_conv(device(), {dtype, 2, 5, 6, wide ? 264 : 1, 264, true, true, true});

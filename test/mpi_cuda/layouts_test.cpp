@@ -9,7 +9,8 @@ namespace {
 
 using Way = DeviceTransport::Way;
 
-constexpr int kSteps = 5;  // the first two are queued, the others recorded where that is possible
+constexpr int kLayoutSteps =
+    5;  // the first two are queued, the others recorded where that is possible
 
 struct Case {
   const char* name;
@@ -70,9 +71,9 @@ bool same_plan(const MemoryPlan& planned, const MemoryPlan& used) {
   return same;
 }
 
-Trained trained(EngineRun& run) {
+Trained trained_in_layout(EngineRun& run) {
   Trained result;
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kLayoutSteps; ++i) {
     const StepResult step = run.step();
     result.losses.push_back(step.loss);
     result.norms.push_back(step.grad_norm);
@@ -91,7 +92,7 @@ Trained trained(EngineRun& run) {
   return result;
 }
 
-Trained trained(const Case& c, bool llama, Way way, bool graph) {
+Trained trained_in_layout(const Case& c, bool llama, Way way, bool graph) {
   auto device = make_device(DeviceKind::cuda);
   auto mesh = Mesh::over_world(c.layout, Transport::automatic);
   mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
@@ -103,7 +104,7 @@ Trained trained(const Case& c, bool llama, Way way, bool graph) {
   options.zero.stage = c.zero;
   options.cuda_graph = graph;
   EngineRun run(options, *mesh, std::move(device));
-  Trained result = trained(run);
+  Trained result = trained_in_layout(run);
   run.end();
   mesh.reset();  // before its device
   return result;
@@ -119,10 +120,10 @@ TEST(DeviceLayouts, TrainAsOneRankOnTheCpu) {
     llama = !llama;
     SingleRank single;
     EngineRun alone(engine_options(model(c, llama), "fp32", micro_batches(c)), *single.mesh);
-    const Trained one = trained(alone);
-    const Trained staged = trained(c, llama, Way::staged, true);
-    const Trained recorded = trained(c, llama, Way::nccl, true);
-    const Trained queued = trained(c, llama, Way::nccl, false);
+    const Trained one = trained_in_layout(alone);
+    const Trained staged = trained_in_layout(c, llama, Way::staged, true);
+    const Trained recorded = trained_in_layout(c, llama, Way::nccl, true);
+    const Trained queued = trained_in_layout(c, llama, Way::nccl, false);
     for (const Trained* many : {&staged, &recorded}) {
       // f32 in another order of sums: some hundred roundings of 2^-24 in numbers near 3.
       EXPECT_ALL_RANKS(distance(one.losses, many->losses) <= 1e-4)

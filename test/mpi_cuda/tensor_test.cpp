@@ -9,7 +9,7 @@ namespace {
 
 using Way = DeviceTransport::Way;
 
-constexpr int kSteps = 4;
+constexpr int kTensorSteps = 4;
 
 class DeviceTensorParallel : public testing::Test {
  protected:
@@ -38,7 +38,7 @@ class DeviceTensorParallel : public testing::Test {
     const Shape shape{static_cast<std::int64_t>(inputs.size())};
     PhaseClock clock;
     std::vector<double> list;
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTensorSteps; ++step) {
       const auto batch_of = [&](std::int64_t j) -> ModelBatch {
         const std::int64_t first = engine.micro_batch_index(step, j) * options.micro_batch_size;
         for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -69,7 +69,7 @@ TEST_F(DeviceTensorParallel, TrainsAsOneRankOnTheCpu) {
     std::vector<double> one;
     {
       SingleRank single;
-      one = EngineRun(options, *single.mesh).losses(kSteps);
+      one = EngineRun(options, *single.mesh).losses(kTensorSteps);
     }
     for (const Way way : {Way::staged, Way::automatic})
       for (const bool sequence : {false, true}) {
@@ -92,7 +92,7 @@ TEST_F(DeviceTensorParallel, WithSlicesOfPartsToo) {
   std::vector<double> one;
   {
     SingleRank single;
-    one = EngineRun(options, *single.mesh).losses(kSteps);
+    one = EngineRun(options, *single.mesh).losses(kTensorSteps);
   }
   options.micro_batches = 1;
   options.sequence = true;

@@ -10,21 +10,22 @@
 namespace choir::test {
 namespace {
 
-constexpr int kSteps = 5;  // the first two are queued, the others recorded where that is possible
-constexpr std::int64_t kMicroBatches = 4;
+constexpr int kReplicaSteps =
+    5;  // the first two are queued, the others recorded where that is possible
+constexpr std::int64_t kReplicaMicroBatches = 4;
 
 /// Masters and moments after a few steps on the ranks of a mesh, which is gone afterwards, and the
 /// losses of an evaluation after each: it gathers parameters between steps that are replayed.
-std::vector<double> trained(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
-                            int zero = 0, const OffloadOptions& offload = {}) {
-  EngineOptions options =
-      engine_options(tiny_gpt(), "bf16-mixed", kMicroBatches / mesh->along(Axis::data).size());
+std::vector<double> trained_replicas(std::unique_ptr<Mesh> mesh, std::unique_ptr<Device> device,
+                                     int zero = 0, const OffloadOptions& offload = {}) {
+  EngineOptions options = engine_options(tiny_gpt(), "bf16-mixed",
+                                         kReplicaMicroBatches / mesh->along(Axis::data).size());
   options.reproducible = true;
   options.zero.stage = zero;
   options.offload = offload;
   EngineRun run(options, *mesh, std::move(device));
   std::vector<double> losses;
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kReplicaSteps; ++i) {
     EXPECT_TRUE(run.step().updated);
     losses.push_back(run.engine().instance().loss_sum(run.batch(77)));
   }
@@ -40,14 +41,14 @@ TEST(DeviceTraining, RanksHoldTheBitsOfOneRank) {
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
   if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
   const std::vector<double> alone =
-      trained(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
+      trained_replicas(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
   for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
     for (const int zero : {0, 1, 2, 3}) {
       auto device = make_device(DeviceKind::cuda);
       auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
       mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
       const std::string transport = mesh->along(Axis::data).transport();
-      EXPECT_ALL_RANKS(same_bits(alone, trained(std::move(mesh), std::move(device), zero)))
+      EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero)))
           << transport << ", stage " << zero;
     }
 }
@@ -74,11 +75,11 @@ TEST(DeviceTraining, AStepWithoutPeersDoesNotHoldUpTheEnd) {
         step, [&](std::int64_t) { return token_batch(options.micro_batch_size, view, view); },
         static_cast<double>(ids.size()) * world_size(), clock);
   };
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < kReplicaSteps; ++i) {
     queue(i);
     engine->finish(clock);
   }
-  if (mesh->rank() == 0) queue(kSteps);
+  if (mesh->rank() == 0) queue(kReplicaSteps);
   engine.reset();
   mesh.reset();  // before its device
 }
@@ -89,15 +90,15 @@ TEST(DeviceTraining, OffloadChangesNoBitOnRanks) {
   if (cards.empty() || nccl_library().empty()) GTEST_SKIP() << "only under host execution";
   if (!std::has_single_bit(static_cast<unsigned>(world_size()))) GTEST_SKIP() << "needs 2^n ranks";
   const std::vector<double> alone =
-      trained(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
+      trained_replicas(Mesh::planned(Layout(), 0, 1), make_device(DeviceKind::cuda));
   for (const auto way : {DeviceTransport::Way::staged, DeviceTransport::Way::automatic})
     for (const int zero : {1, 3}) {
       auto device = make_device(DeviceKind::cuda);
       auto mesh = Mesh::over_world(Layout(1, 1, world_size(), 1), Transport::automatic);
       mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
       const std::string transport = mesh->along(Axis::data).transport();
-      EXPECT_ALL_RANKS(same_bits(
-          alone, trained(std::move(mesh), std::move(device), zero, offload_to_host(zero == 3))))
+      EXPECT_ALL_RANKS(same_bits(alone, trained_replicas(std::move(mesh), std::move(device), zero,
+                                                         offload_to_host(zero == 3))))
           << transport << ", stage " << zero;
     }
 }

@@ -7,7 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "choir/core/tensor.hpp"
+
 namespace choir::test {
+
+inline constexpr DType kFeatureTypes[] = {DType::f32, DType::f64};
 
 /// One element: of a filter bank (filter, bin) or of features (frame, mel).
 struct Golden {

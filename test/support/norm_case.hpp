@@ -95,7 +95,7 @@ struct NormTensors {
   }
 };
 
-inline double largest(const HostTensor& x) {
+inline double largest_magnitude(const HostTensor& x) {
   double m = 0;
   for (std::int64_t i = 0; i < x.count(); ++i) m = std::max(m, std::fabs(x[i]));
   return m;
@@ -127,8 +127,8 @@ inline void check_norm(Device& device, const NormCase& c) {
   const double growth = (static_cast<double>(c.width) / 2 + 32) * u, k = condition(exact, c.width);
   expect_close(t.rstd, exact.rstd, 2 * growth * k, 0, "rstd");
   if (c.kind == ops::Norm::layernorm)
-    expect_close(t.mean, exact.mean, 0, growth * largest(exact.residual), "mean");
-  const double amplitude = k * largest(exact.weight) + largest(exact.bias);
+    expect_close(t.mean, exact.mean, 0, growth * largest_magnitude(exact.residual), "mean");
+  const double amplitude = k * largest_magnitude(exact.weight) + largest_magnitude(exact.bias);
   expect_close(t.out, exact.out, store, 4 * growth * k * amplitude + store * u, "out");
   NormTensors again(c);
   again.forward_on(device, c);
@@ -146,14 +146,16 @@ inline void check_norm(Device& device, const NormCase& c) {
           std::pair{&b.d_bias, &second.d_bias}})
       EXPECT_TRUE(one->count() == 0 || one->same_bits(*two)) << "not deterministic";
     ref::norm_backward(e.backward(c.kind, accumulate));
-    const double g = largest(e.d_out) * largest(e.weight);
-    expect_close(b.d_sum, e.d_sum, store, growth * largest(e.rstd) * g * 4 * (1 + k * k), "d_sum");
+    const double g = largest_magnitude(e.d_out) * largest_magnitude(e.weight);
+    expect_close(b.d_sum, e.d_sum, store, growth * largest_magnitude(e.rstd) * g * 4 * (1 + k * k),
+                 "d_sum");
     const double terms = static_cast<double>(c.rows);
     const double rows_growth = (terms + 8) * u * terms;  // n roundings of sums of at most n terms
-    expect_close(b.d_weight, e.d_weight, u, rows_growth * largest(e.d_out) * 2 * k + 4 * u,
-                 "d_weight");
+    expect_close(b.d_weight, e.d_weight, u,
+                 rows_growth * largest_magnitude(e.d_out) * 2 * k + 4 * u, "d_weight");
     if (c.bias)
-      expect_close(b.d_bias, e.d_bias, u, rows_growth * largest(e.d_out) + 4 * u, "d_bias");
+      expect_close(b.d_bias, e.d_bias, u, rows_growth * largest_magnitude(e.d_out) + 4 * u,
+                   "d_bias");
   }
 }
 

@@ -241,7 +241,7 @@ inline const ModelFamily& family_of(const TwoTerms&) {
 using Named = std::map<std::string, std::vector<double>>;
 
 /// The largest distance of two tensors of the same name, of those that `a` has.
-inline double distance(const Named& a, const Named& b) {
+inline double largest_distance(const Named& a, const Named& b) {
   double most = 0;
   for (const auto& [name, values] : a)
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -14,14 +14,13 @@
 #include "choir/comm/watch/watchdog.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/process.hpp"
+#include "test/support/has.hpp"
 #include "test/support/mpi_test.hpp"
 
 namespace choir {
 namespace {
 
-bool has(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
+using test::has;
 
 /// One for all ranks, gone at the end.
 class SharedFolder {

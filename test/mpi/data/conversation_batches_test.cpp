@@ -13,10 +13,10 @@
 namespace choir {
 namespace {
 
+using test::kPackedFrames;
 using test::PackedSpeech;
 using test::ScratchFolder;
 
-constexpr SpeechFrames kFrames{10, 2, false};
 constexpr std::int64_t kCount = 57;
 
 /// Conversation i: 2 + i mod 3 tokens, clips i and (every fourth) i + 1, then two targets.
@@ -61,7 +61,7 @@ class ConversationBatchesTest : public testing::Test {
     comm().barrier();
     config_.train = SpeechMix::of_folders({folder_});
     config_.eval = {{.name = "all", .folders = {folder_}}};
-    config_.frames = kFrames;
+    config_.frames = kPackedFrames;
     config_.batch_tokens = 400;
     config_.window = 30;
     config_.order_seed = 5;
@@ -86,11 +86,11 @@ class ConversationBatchesTest : public testing::Test {
       std::vector<std::int32_t> expected(static_cast<std::size_t>(2 + i % 3), 50);
       for (std::int64_t c = 0; c < clips_of(i); ++c, ++clip) {
         const std::int64_t samples = speech_.samples(i + c);
-        for (std::int64_t f = 0; f < kFrames.frames(samples); ++f)
+        for (std::int64_t f = 0; f < kPackedFrames.frames(samples); ++f)
           expected.push_back(static_cast<std::int32_t>(-1 - (clip * batch.frames + f)));
         EXPECT_EQ(batch.audio_lengths.as<std::int32_t>()[clip], samples);
         EXPECT_EQ(batch.frame_lengths.as<std::int32_t>()[2 * batch.clips + clip],
-                  kFrames.frames(samples));
+                  kPackedFrames.frames(samples));
         const std::uint16_t* pcm = audio + clip * batch.audio.shape[1];
         for (const std::int64_t s : {std::int64_t{0}, samples - 1})
           EXPECT_EQ(static_cast<std::int16_t>(pcm[s]), speech_.sample(i + c, s));

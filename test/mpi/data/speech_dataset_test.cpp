@@ -15,10 +15,10 @@
 namespace choir {
 namespace {
 
+using test::kPackedFrames;
 using test::PackedSpeech;
 using test::ScratchFolder;
 
-constexpr SpeechFrames kFrames{10, 2, false};
 constexpr ReaderKind kKinds[] = {ReaderKind::own, ReaderKind::collective, ReaderKind::scatter,
                                  ReaderKind::node};
 
@@ -54,7 +54,7 @@ class SpeechDatasetTest : public testing::Test {
     SpeechDataConfig c;
     c.train.inputs = {{packed_[0].folder, {}, 0.7, {}}, {packed_[1].folder, {}, 0.3, {}}};
     c.labels = "test";
-    c.frames = kFrames;
+    c.frames = kPackedFrames;
     c.batching.batch_duration = 9;
     c.batching.buckets = 3;
     c.window = 40;

@@ -46,7 +46,7 @@ Outcome run(const FastConformerConfig& c, const TensorAxis& tensor) {
 }
 
 /// Largest difference, over the largest value.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
+double relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return INFINITY;
   double most = 1, difference = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -62,11 +62,13 @@ void expect_equal(const FastConformerConfig& c, const std::string& what) {
   for (const bool sequence : {false, true}) {
     const Outcome many = run(
         c, {.communicator = &mesh->along(Axis::tensor), .sequence = sequence && world_size() > 1});
-    EXPECT_ALL_RANKS(distance(one.losses, many.losses) <= 1e-12) << what << " " << sequence;
-    EXPECT_ALL_RANKS(distance(one.gradients, many.gradients) <= 1e-12)
-        << what << " " << sequence << " " << distance(one.gradients, many.gradients);
+    EXPECT_ALL_RANKS(relative_difference(one.losses, many.losses) <= 1e-12)
+        << what << " " << sequence;
+    EXPECT_ALL_RANKS(relative_difference(one.gradients, many.gradients) <= 1e-12)
+        << what << " " << sequence << " " << relative_difference(one.gradients, many.gradients);
     // In generation rows are not shared: padding is computed alike, too.
-    EXPECT_ALL_RANKS(distance(one.logits, many.logits) <= 1e-12) << what << " " << sequence;
+    EXPECT_ALL_RANKS(relative_difference(one.logits, many.logits) <= 1e-12)
+        << what << " " << sequence;
   }
 }
 

@@ -9,7 +9,7 @@ namespace choir {
 namespace {
 
 using test::Chain;
-using test::Cut;
+using test::PieceCut;
 
 /// 7 tokens a sequence, two sequences: a share ends inside one, and with 3 or 4 ranks the last has
 /// rows that are padding.
@@ -30,7 +30,7 @@ struct Result {
 };
 
 /// Two micro-batches in flight; collective over the tensor axis.
-Result result(const Cut& cut, const TensorAxis& tensor, bool postpone) {
+Result result(const PieceCut& cut, const TensorAxis& tensor, bool postpone) {
   Chain chain(gpt(), "fp64", cut, 2, tensor);
   chain.forward(0, postpone);
   chain.forward(1, postpone);
@@ -54,7 +54,7 @@ TEST(GptPieces, EqualTheWholeModelOnRanksThatShareLayers) {
     for (int parts = 2; parts <= 4; ++parts)
       for (auto& pieces : test::cuts(4, parts))
         for (const bool postpone : {false, true}) {
-          const Cut cut{pieces, parts, true};
+          const PieceCut cut{pieces, parts, true};
           const Result cut_up = result(cut, tensor, postpone);
           EXPECT_ALL_RANKS(test::same_bits(whole.losses, cut_up.losses)) << to_string(cut);
           EXPECT_ALL_RANKS(test::same_bits(whole.logits, cut_up.logits)) << to_string(cut);

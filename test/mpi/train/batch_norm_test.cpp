@@ -3,14 +3,13 @@
 #include "choir/store/collectives.hpp"
 #include "choir/store/store.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/speech_case.hpp"
 
 namespace choir::test {
 namespace {
-
-constexpr std::int64_t kMicroBatches = 4;
 
 /// Running statistics, logical, on every rank of the mesh.
 LogicalState statistics_of(SpeechRun& run) {
@@ -42,7 +41,7 @@ bool holds_statistics(SpeechRun& run, const LogicalState& state) {
   return true;
 }
 
-std::vector<GridLayout> layouts() {
+std::vector<GridLayout> norm_grids() {
   const int n = world_size();
   std::vector<GridLayout> list{{}};
   if (n == 1) return list;
@@ -74,7 +73,7 @@ TEST(BatchNormLayouts, RunningStatisticsAreThoseOfOneRank) {
     LogicalState expected;
     for (int step = 0; step < 3; ++step) one.step();
     expected = statistics_of(one);
-    for (const GridLayout& grid : layouts()) {
+    for (const GridLayout& grid : norm_grids()) {
       if (kMicroBatches % grid.data() != 0) continue;
       SpeechRun many(laid_out(base, grid, kMicroBatches), meshes.of(grid));
       for (int step = 0; step < 3; ++step) many.step();
@@ -98,7 +97,7 @@ TEST(BatchNormLayouts, CheckpointsKnowNoLayout) {
   share_text(meshes.of({}).world(), path);
   const EngineOptions base = speech_options(batch_normed(), "fp64", kMicroBatches);
   std::int64_t saves = 0;
-  for (const GridLayout& from : layouts()) {
+  for (const GridLayout& from : norm_grids()) {
     if (kMicroBatches % from.data() != 0) continue;
     SpeechRun run(laid_out(base, from, kMicroBatches), meshes.of(from));
     run.step();
@@ -109,7 +108,7 @@ TEST(BatchNormLayouts, CheckpointsKnowNoLayout) {
         store.save({.step = saves, .json = "{}"}, tensors_to_save(run.engine(), progress)).saved);
     const auto found = store.find_newest_valid();
     ASSERT_ALL_RANKS(found.has_value());
-    for (const GridLayout& to : layouts()) {
+    for (const GridLayout& to : norm_grids()) {
       if (kMicroBatches % to.data() != 0) continue;
       SpeechRun other(laid_out(base, to, kMicroBatches), meshes.of(to));
       Progress restored;

@@ -11,20 +11,20 @@
 namespace choir {
 namespace {
 
-constexpr int kSteps = 5, kMicroBatches = 4;
+constexpr int kBenchSteps = 5, kBenchMicroBatches = 4;
 
 PipelineBench measured(ScheduleKind kind, int stages) {
   const int size = test::world_size();
   const auto mesh = Mesh::over_world(Layout(1, 1, size / stages, stages), Transport::automatic);
   GptConfig model = test::tiny_gpt();
   model.n_layer = 2 * stages;
-  EngineOptions options = test::engine_options(model, "fp32", kMicroBatches);
+  EngineOptions options = test::engine_options(model, "fp32", kBenchMicroBatches);
   options.pipeline = {.schedule = kind,
                       .virtual_stages = kind == ScheduleKind::interleaved ? 2 : 1};
   options.time_actions = true;
   test::EngineRun run(options, *mesh);
-  PipelineRecorder recorder(run.engine(), kSteps);
-  for (int i = 0; i < kSteps; ++i) {
+  PipelineRecorder recorder(run.engine(), kBenchSteps);
+  for (int i = 0; i < kBenchSteps; ++i) {
     run.step();
     recorder.record();
   }
@@ -46,7 +46,7 @@ TEST(PipelineBench, EveryStageSpendsTheWholeStep) {
       EXPECT_ALL_RANKS(
           std::all_of(bench.chunks.begin(), bench.chunks.end(), forward_and_backward_took_time))
           << what;
-      const double m = kMicroBatches;
+      const double m = kBenchMicroBatches;
       for (int s = 0; s < stages; ++s) {
         const StageLoss& loss = bench.stages[static_cast<std::size_t>(s)];
         EXPECT_ALL_RANKS(std::abs(loss.busy + loss.bubble + loss.exposed - bench.makespan) <=

@@ -9,6 +9,7 @@
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/store/fixtures.hpp"
 
@@ -16,19 +17,18 @@ namespace choir {
 namespace {
 
 using test::GridLayout;
+using test::kMicroBatches;
 using test::LogicalState;
 
-constexpr std::int64_t kMicroBatches = 4;
-
 /// Four layers: two stages of two pieces. 19 symbols: the tensor axis pads them.
-GptConfig deep(GptConfig c) {
+GptConfig four_layers(GptConfig c) {
   c.n_layer = 4;
   return c;
 }
 
 /// Layouts of this number of ranks in which every axis is several ranks in some, with and without
 /// the others.
-std::vector<GridLayout> layouts() {
+std::vector<GridLayout> checkpoint_grids() {
   const ZeroOptions one{.stage = 1}, two{.stage = 2}, three{.stage = 3};
   const PipelineOptions interleaved{ScheduleKind::interleaved, 2}, zb{ScheduleKind::zb_h1, 1};
   std::vector<GridLayout> list{{}, {.zero = one}, {.zero = two}, {.zero = three}};
@@ -178,9 +178,9 @@ class CheckpointGrid : public testing::TestWithParam<const char*> {};
 TEST_P(CheckpointGrid, AnyLayoutWritesAnyReads) {
   test::Meshes meshes;
   Checkpoints checkpoints(meshes.of({}).world());
-  const std::vector<GridLayout> all = layouts();
+  const std::vector<GridLayout> all = checkpoint_grids();
   const bool fp64 = std::string_view(GetParam()) == "fp64";
-  for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
+  for (const GptConfig& model : {four_layers(test::tiny_gpt()), four_layers(test::tiny_llama())}) {
     const EngineOptions options = test::engine_options(model, GetParam(), kMicroBatches);
     const std::int64_t batch = kMicroBatches * test::world_size();
     for (std::size_t from = 0; from < all.size(); ++from) {
@@ -237,7 +237,7 @@ TEST(CheckpointLayouts, OneRankWritesAllRead) {
   Communicator& world = meshes.of({}).world();
   Checkpoints checkpoints(world);
   const std::int64_t batch = kMicroBatches * test::world_size();
-  for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
+  for (const GptConfig& model : {four_layers(test::tiny_gpt()), four_layers(test::tiny_llama())}) {
     const EngineOptions options = test::engine_options(model, "fp64", batch);
     test::SingleRank single;
     test::EngineRun one(options, *single.mesh);
@@ -251,7 +251,7 @@ TEST(CheckpointLayouts, OneRankWritesAllRead) {
     const LogicalState saved = test::logical_state(one);
     const Checkpoint checkpoint = *find_newest_valid(checkpoints.path, world);
     const double loss = one.step().loss;
-    for (const GridLayout& layout : layouts()) {
+    for (const GridLayout& layout : checkpoint_grids()) {
       test::EngineRun run(test::laid_out(options, layout, batch), meshes.of(layout));
       Checkpoints::load(checkpoint, run);
       EXPECT_ALL_RANKS(test::holds(run, saved)) << layout.to_string();
@@ -277,7 +277,7 @@ double validation_over(test::EngineRun& run) {
 TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
   test::Meshes meshes;
   const std::int64_t batch = kMicroBatches * test::world_size();
-  for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
+  for (const GptConfig& model : {four_layers(test::tiny_gpt()), four_layers(test::tiny_llama())}) {
     EngineOptions options = test::engine_options(model, "fp64", batch);
     const auto text_of = [](test::EngineRun& run) {
       return Generator(run.engine().instance()).generate({1, 2, 3}, 20, {.seed = 4});
@@ -288,7 +288,7 @@ TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
     const double value = validation_over(one);
     const std::vector<std::int32_t> text = text_of(one);
     const double loss = one.step().loss;
-    for (const GridLayout& layout : layouts()) {
+    for (const GridLayout& layout : checkpoint_grids()) {
       test::EngineRun run(test::laid_out(options, layout, batch), meshes.of(layout),
                           std::size_t{1} << 20);
       run.losses(2);

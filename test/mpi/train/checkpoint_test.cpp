@@ -4,6 +4,7 @@
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -11,9 +12,7 @@
 namespace choir {
 namespace {
 
-std::unique_ptr<Mesh> world_mesh() {
-  return Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic);
-}
+using test::world_mesh;
 
 TEST(TrainCheckpoint, SavedByManyLoadedByOne) {
   const auto mesh = world_mesh();
@@ -52,7 +51,7 @@ TEST(TrainCheckpoint, SavedByManyLoadedByOne) {
   }
 }
 
-double loss_over(Mesh& mesh) {
+double gpt_loss_over(Mesh& mesh) {
   const EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
   test::EngineRun run(options, mesh);
   DataConfig config;
@@ -69,15 +68,15 @@ double loss_over(Mesh& mesh) {
 TEST(ValidationLoss, SameBitsOnAnyNumberOfRanks) {
   const auto mesh = world_mesh();
   const auto alone = Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::mpi);
-  const double many = loss_over(*mesh);
-  EXPECT_ALL_RANKS(many == loss_over(*alone));
+  const double many = gpt_loss_over(*mesh);
+  EXPECT_ALL_RANKS(many == gpt_loss_over(*alone));
   EXPECT_ALL_RANKS(many > 2 && many < 4);  // near log 19
   double lowest = many;
   mesh->world().all_reduce(&lowest, 1, DType::f64, ReduceOp::min);
   EXPECT_ALL_RANKS(lowest == many);
   // One rank of its own reads the same windows in the same order.
   test::SingleRank single;
-  EXPECT_ALL_RANKS(many == loss_over(*single.mesh));
+  EXPECT_ALL_RANKS(many == gpt_loss_over(*single.mesh));
 }
 
 }  // namespace

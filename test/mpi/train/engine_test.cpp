@@ -2,47 +2,27 @@
 #include <gtest/gtest.h>
 
 #include "choir/comm/agreement.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
 namespace {
 
-constexpr int kSteps = 20;
-
-std::unique_ptr<Mesh> world_mesh(Transport transport) {
-  return Mesh::over_world(Layout(1, 1, test::world_size(), 1), transport);
-}
-
-struct Curve {
-  std::vector<double> losses, state;
-};
-
-Curve train(EngineOptions options, Mesh& mesh, std::int64_t micro_batches, int steps = kSteps) {
-  options.micro_batches = micro_batches / mesh.along(Axis::data).size();
-  test::EngineRun run(options, mesh);
-  Curve curve;
-  curve.losses = run.losses(steps);
-  curve.state = run.state();
-  require_equal(mesh.world(), run.engine().instance().storage().digest(),
-                "parameters after training");
-  return curve;
-}
-
-Curve alone(const EngineOptions& options, std::int64_t micro_batches, int steps = kSteps) {
-  test::SingleRank single;
-  return train(options, *single.mesh, micro_batches, steps);
-}
+using test::Curve;
+using test::train_one_replica;
+using test::train_replicas;
+using test::world_mesh;
 
 TEST(DataParallel, AnyNumberOfRanksTrainsTheSameInFp64) {
   GptConfig dropped = test::tiny_gpt();
   dropped.dropout = 0.2;
   for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
     const EngineOptions options = test::engine_options(model, "fp64", 1);
-    const Curve one = alone(options, 12);
+    const Curve one = train_one_replica(options, 12);
     for (const Transport transport : {Transport::mpi, Transport::automatic}) {
       const auto mesh = world_mesh(transport);
-      const Curve many = train(options, *mesh, 12);
+      const Curve many = train_replicas(options, *mesh, 12);
       EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
           << test::distance(one.losses, many.losses);
       EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
@@ -57,27 +37,23 @@ TEST(DataParallel, TransportsAgree) {
   const auto node = world_mesh(Transport::automatic);
   EXPECT_STREQ(node->along(Axis::data).transport(),
                test::world_size() > 1 ? "node" : node->along(Axis::data).transport());
-  const Curve a = train(options, *mpi, 12), b = train(options, *node, 12);
+  const Curve a = train_replicas(options, *mpi, 12), b = train_replicas(options, *node, 12);
   // Orders of summation differ by roundings of 2^-24, which bf16 activations may turn into steps of
   // 2^-8.
   EXPECT_ALL_RANKS(test::distance(a.losses, b.losses) <= 0.02);
 }
 
-bool power_of_two(int n) {
-  return (n & (n - 1)) == 0;
-}
-
 TEST(Reproducible, SameBitsForAnyFactorisation) {
-  if (!power_of_two(test::world_size())) GTEST_SKIP() << "powers of two only";
+  if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   GptConfig dropped = test::tiny_gpt();
   dropped.dropout = 0.2;
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped}) {
       const EngineOptions options = test::engine_options(model, precision, 1, true);
-      const Curve one = alone(options, 8);
+      const Curve one = train_one_replica(options, 8);
       for (const Transport transport : {Transport::mpi, Transport::automatic}) {
         const auto mesh = world_mesh(transport);
-        const Curve many = train(options, *mesh, 8);
+        const Curve many = train_replicas(options, *mesh, 8);
         EXPECT_ALL_RANKS(test::same_bits(one.losses, many.losses)) << precision;
         EXPECT_ALL_RANKS(test::same_bits(one.state, many.state))
             << precision << " " << test::distance(one.state, many.state);
@@ -87,8 +63,9 @@ TEST(Reproducible, SameBitsForAnyFactorisation) {
 
 // Accumulating without the tree gives other bits: the comparison above can fail.
 TEST(Reproducible, NegativeControl) {
-  const Curve tree = alone(test::engine_options(test::tiny_gpt(), "fp32", 1, true), 8);
-  const Curve chain = alone(test::engine_options(test::tiny_gpt(), "fp32", 1, false), 8);
+  const Curve tree = train_one_replica(test::engine_options(test::tiny_gpt(), "fp32", 1, true), 8);
+  const Curve chain =
+      train_one_replica(test::engine_options(test::tiny_gpt(), "fp32", 1, false), 8);
   EXPECT_ALL_RANKS(!test::same_bits(tree.state, chain.state));
   EXPECT_ALL_RANKS(test::distance(tree.losses, chain.losses) < 1e-3);
 }
@@ -101,7 +78,7 @@ TEST(DataParallel, NegativeControl) {
     o.micro_batches = 12 / test::world_size();
     return o;
   }();
-  const Curve one = alone(options, 12, 3);
+  const Curve one = train_one_replica(options, 12, 3);
   const auto mesh = world_mesh(Transport::automatic);
   test::EngineRun run(options, *mesh);
   for (int step = 0; step < 3; ++step) {

@@ -2,17 +2,19 @@
 // no bit of the training changes.
 #include <gtest/gtest.h>
 
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
 namespace {
 
-constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, where they divide it
+using test::Curve;
+using test::kMicroBatches;
 
 /// 7 tokens a sequence: rows do not divide among all numbers of ranks, and a share ends inside a
 /// sequence.
-GptConfig gpt() {
+GptConfig recomputed_gpt() {
   GptConfig c = test::tiny_gpt();
   c.block_size = 7;
   c.n_head = c.n_kv_head = 12;
@@ -22,8 +24,8 @@ GptConfig gpt() {
   return c;
 }
 
-GptConfig llama() {
-  GptConfig c = gpt();
+GptConfig recomputed_llama() {
+  GptConfig c = recomputed_gpt();
   c.n_kv_head = 1;  // held by every rank
   c.bias = false;
   c.norm = ops::Norm::rmsnorm;
@@ -32,12 +34,8 @@ GptConfig llama() {
   return c;
 }
 
-struct Curve {
-  std::vector<double> losses, state;
-};
-
-Curve train(const GptConfig& model, const char* precision, bool sequence, Recompute recompute,
-            Mesh& mesh) {
+Curve train_recomputing(const GptConfig& model, const char* precision, bool sequence,
+                        Recompute recompute, Mesh& mesh) {
   EngineOptions options =
       test::engine_options(model, precision, kMicroBatches / mesh.along(Axis::data).size());
   options.sequence = sequence;
@@ -51,19 +49,19 @@ Curve train(const GptConfig& model, const char* precision, bool sequence, Recomp
 }
 
 TEST(SharedRecompute, ChangesNoBit) {
-  GptConfig tanh = gpt();
+  GptConfig tanh = recomputed_gpt();
   tanh.activation = ops::Activation::gelu_tanh;
   for (int t = 1; t <= test::world_size(); ++t) {
     if (test::world_size() % t != 0) continue;
     const auto mesh =
         Mesh::over_world(Layout(t, 1, test::world_size() / t, 1), Transport::automatic);
-    for (const GptConfig& model : {gpt(), tanh, llama()})
+    for (const GptConfig& model : {recomputed_gpt(), tanh, recomputed_llama()})
       for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
         for (const bool sequence : {false, true}) {
           if (sequence && t == 1) continue;
-          const Curve kept = train(model, precision, sequence, Recompute::none, *mesh);
+          const Curve kept = train_recomputing(model, precision, sequence, Recompute::none, *mesh);
           for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-            const Curve again = train(model, precision, sequence, recompute, *mesh);
+            const Curve again = train_recomputing(model, precision, sequence, recompute, *mesh);
             EXPECT_ALL_RANKS(test::same_bits(kept.losses, again.losses) &&
                              test::same_bits(kept.state, again.state))
                 << precision << ", " << mesh->layout().to_string() << (sequence ? ", sequence" : "")
@@ -79,7 +77,7 @@ TEST(SharedRecompute, FullKeepsAShareOfTheEntrance) {
   const int ranks = test::world_size();
   if (16 % ranks != 0) GTEST_SKIP() << "needs 2^n ranks";
   const auto planned = [&](std::int64_t layers, bool sequence) {
-    EngineOptions options = test::engine_options(gpt(), "fp64", 1);
+    EngineOptions options = test::engine_options(recomputed_gpt(), "fp64", 1);
     options.model.as<GptConfig>().block_size = 8;
     options.model.as<GptConfig>().n_layer = layers;
     options.model.as<GptConfig>().recompute = Recompute::full;

@@ -4,6 +4,7 @@
 
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/store/fixtures.hpp"
 
@@ -13,16 +14,12 @@ namespace {
 using test::GridLayout;
 using test::LogicalState;
 
-constexpr std::int64_t kMicroBatches = 8;
-constexpr int kSteps = 3;
-
-bool power_of_two() {
-  return (test::world_size() & (test::world_size() - 1)) == 0;
-}
+constexpr std::int64_t kGridMicroBatches = 8;
+constexpr int kGridSteps = 3;
 
 /// Eight layers: four stages of two pieces. Vocabularies of several norm chunks, of which slices
 /// cut some.
-GptConfig deep(GptConfig c) {
+GptConfig eight_layers(GptConfig c) {
   c.n_layer = 8;
   c.n_head = 2;
   c.n_kv_head = std::min<std::int64_t>(c.n_kv_head, 2);
@@ -31,8 +28,8 @@ GptConfig deep(GptConfig c) {
   return c;
 }
 
-EngineOptions options_of(const GptConfig& model, const char* precision) {
-  EngineOptions options = test::engine_options(model, precision, kMicroBatches, true);
+EngineOptions grid_options(const GptConfig& model, const char* precision) {
+  EngineOptions options = test::engine_options(model, precision, kGridMicroBatches, true);
   options.grad_clip = 0.05;
   return options;
 }
@@ -46,7 +43,7 @@ std::vector<PipelineOptions> cuts_of(int stages) {
 }
 
 /// DP x PP x ZeRO x schedule on this number of ranks, tensor and context axes as in `base`.
-std::vector<GridLayout> grid(const GridLayout& base = {}) {
+std::vector<GridLayout> gpt_grid(const GridLayout& base = {}) {
   std::vector<GridLayout> list;
   const int ranks = test::world_size() / (base.tensor * base.context);
   for (int stages = 1; stages <= ranks; stages *= 2)
@@ -76,10 +73,10 @@ void step(test::EngineRun& run, int steps, Trace& trace) {
   }
 }
 
-Trace train(const EngineOptions& options, Mesh& mesh) {
+Trace train_in_grid(const EngineOptions& options, Mesh& mesh) {
   test::EngineRun run(options, mesh);
   Trace trace;
-  step(run, kSteps, trace);
+  step(run, kGridSteps, trace);
   trace.state = test::logical_state(run);
   EXPECT_ALL_RANKS(test::holds(run, trace.state)) << "copies and replicas";
   return trace;
@@ -95,17 +92,19 @@ void expect_same(const Trace& a, const Trace& b, const std::string& text) {
 class ReproducibleGrid : public testing::TestWithParam<const char*> {};
 
 TEST_P(ReproducibleGrid, SameBitsAsOnOneRank) {
-  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;
-  for (const GptConfig& model : {deep(test::tiny_gpt()), deep(test::tiny_llama())}) {
-    const EngineOptions options = options_of(model, GetParam());
+  for (const GptConfig& model :
+       {eight_layers(test::tiny_gpt()), eight_layers(test::tiny_llama())}) {
+    const EngineOptions options = grid_options(model, GetParam());
     test::SingleRank single;
-    const Trace one = train(options, *single.mesh);
+    const Trace one = train_in_grid(options, *single.mesh);
     for (const double norm : one.norms)
       EXPECT_ALL_RANKS(norm > options.grad_clip) << "clipping is at work";
-    for (const GridLayout& layout : grid())
-      expect_same(one, train(test::laid_out(options, layout, kMicroBatches), meshes.of(layout)),
-                  fmt::format("tied={} {}", model.tied, layout.to_string()));
+    for (const GridLayout& layout : gpt_grid())
+      expect_same(
+          one, train_in_grid(test::laid_out(options, layout, kGridMicroBatches), meshes.of(layout)),
+          fmt::format("tied={} {}", model.tied, layout.to_string()));
   }
 }
 
@@ -119,13 +118,14 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ReproducibleGrid,
 
 // The comparison must be able to fail: without the tree the order of sums follows the layout.
 TEST(ReproducibleLayouts, WithoutTheTreeBitsDiffer) {
-  if (!power_of_two() || test::world_size() == 1) GTEST_SKIP() << "needs 2, 4 ... ranks";
+  if (!test::power_of_two_ranks() || test::world_size() == 1)
+    GTEST_SKIP() << "needs 2, 4 ... ranks";
   test::Meshes meshes;
-  EngineOptions options = options_of(deep(test::tiny_gpt()), "fp32");
+  EngineOptions options = grid_options(eight_layers(test::tiny_gpt()), "fp32");
   options.reproducible = false;
   test::SingleRank single;
-  const Trace one = train(options, *single.mesh);
-  const Trace many = train(test::laid_out(options, {}, kMicroBatches), meshes.of({}));
+  const Trace one = train_in_grid(options, *single.mesh);
+  const Trace many = train_in_grid(test::laid_out(options, {}, kGridMicroBatches), meshes.of({}));
   EXPECT_ALL_RANKS(!test::first_difference(one.state, many.state).empty());
   EXPECT_ALL_RANKS(test::distance(one.state, many.state) < 1e-3) << "and in the last bits only";
 }
@@ -133,15 +133,16 @@ TEST(ReproducibleLayouts, WithoutTheTreeBitsDiffer) {
 // What ranks of the tensor axis add is added in another order than by one rank; for a given size of
 // the axis the rest of the layout still changes no bit.
 TEST(ReproducibleLayouts, TensorAxisOfOneSize) {
-  if (!power_of_two() || test::world_size() < 4) GTEST_SKIP() << "needs 4, 8 ... ranks";
+  if (!test::power_of_two_ranks() || test::world_size() < 4) GTEST_SKIP() << "needs 4, 8 ... ranks";
   test::Meshes meshes;
   for (const char* precision : {"fp32", "bf16-mixed"})
     for (const bool sequence : {false, true}) {
-      const EngineOptions options = options_of(deep(test::tiny_gpt()), precision);
-      const std::vector<GridLayout> layouts = grid({.tensor = 2, .sequence = sequence});
+      const EngineOptions options = grid_options(eight_layers(test::tiny_gpt()), precision);
+      const std::vector<GridLayout> layouts = gpt_grid({.tensor = 2, .sequence = sequence});
       Trace first;
       for (const GridLayout& layout : layouts) {
-        Trace trace = train(test::laid_out(options, layout, kMicroBatches), meshes.of(layout));
+        Trace trace =
+            train_in_grid(test::laid_out(options, layout, kGridMicroBatches), meshes.of(layout));
         if (&layout == &layouts.front())
           first = std::move(trace);
         else
@@ -162,24 +163,24 @@ std::string shared_folder(Communicator& world, std::unique_ptr<test::TemporaryDi
 
 // Each layout takes over from the one before it after a step, through a checkpoint.
 TEST(ReproducibleLayouts, LayoutChangesInTheMiddle) {
-  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;
   std::unique_ptr<test::TemporaryDirectory> folder;
   const std::string path = shared_folder(meshes.of({}).world(), folder);
-  const std::vector<GridLayout> layouts = grid();
+  const std::vector<GridLayout> layouts = gpt_grid();
   std::int64_t saved = 0;
-  const GptConfig tied = deep(test::tiny_gpt()), untied = deep(test::tiny_llama());
+  const GptConfig tied = eight_layers(test::tiny_gpt()), untied = eight_layers(test::tiny_llama());
   const std::vector<std::pair<const char*, GptConfig>> cases{
       {"fp32", tied}, {"bf16-mixed", untied}, {"bf16-true", tied}};
   for (const auto& [precision, model] : cases) {
-    const EngineOptions options = options_of(model, precision);
+    const EngineOptions options = grid_options(model, precision);
     test::SingleRank single;
     test::EngineRun straight(options, *single.mesh);
     Progress progress;
     std::unique_ptr<Checkpoint> checkpoint;
     for (const GridLayout& layout : layouts) {
       Mesh& mesh = meshes.of(layout);
-      test::EngineRun run(test::laid_out(options, layout, kMicroBatches), mesh);
+      test::EngineRun run(test::laid_out(options, layout, kGridMicroBatches), mesh);
       CheckpointStore store(path, mesh.world(), {.retention = {.keep_last = 1}});
       if (checkpoint) {
         store.load(*checkpoint, tensors_to_load(run.engine(), progress));

@@ -8,6 +8,7 @@
 #include "choir/lab/verify/verify_record.hpp"
 #include "choir/train/step/step_planner.hpp"
 #include "src/models/fastconformer/synthetic_speech.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/mpi/train/layout_case.hpp"
 #include "test/unit/models/fastconformer/fastconformer_case.hpp"
 
@@ -16,8 +17,8 @@ namespace {
 
 using test::GridLayout;
 
-constexpr std::int64_t kMicroBatches = 5;  // of a step, all ranks
-constexpr int kSteps = 3;
+constexpr std::int64_t kSpeechMicroBatches = 5;  // of a step, all ranks
+constexpr int kSpeechSteps = 3;
 
 FastConformerConfig deep_conformer() {
   FastConformerConfig c = test::tiny_conformer();
@@ -26,7 +27,7 @@ FastConformerConfig deep_conformer() {
   return c;
 }
 
-EngineOptions options_of(const char* precision, bool reproducible) {
+EngineOptions speech_options_of(const char* precision, bool reproducible) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1, reproducible);
   options.model = deep_conformer();
   options.grad_clip = 0.05;
@@ -34,17 +35,17 @@ EngineOptions options_of(const char* precision, bool reproducible) {
 }
 
 /// On so many data ranks: whole turns, in reproducible mode of a power of two.
-EngineOptions laid_out(const EngineOptions& options, const GridLayout& grid, int data) {
+EngineOptions laid_out_in_turns(const EngineOptions& options, const GridLayout& grid, int data) {
   std::int64_t places = data;
-  while (places < kMicroBatches) places += options.reproducible ? places : data;
+  while (places < kSpeechMicroBatches) places += options.reproducible ? places : data;
   EngineOptions laid = test::laid_out(options, grid, places);
   laid.micro_batches = places / data;
   return laid;
 }
 
-class SpeechRun {
+class PaddedSpeechRun {
  public:
-  SpeechRun(EngineOptions options, Mesh& mesh)
+  PaddedSpeechRun(EngineOptions options, Mesh& mesh)
       : speech_(options.seed, options.model.as<FastConformerConfig>()),
         plan_(planned(options, mesh)),
         engine_(options, device_, mesh, plan_.arena_bytes) {
@@ -56,12 +57,13 @@ class SpeechRun {
   bool had_padding() const { return had_padding_; }
 
   StepResult step(std::int64_t step) {
-    const ByTerm targets = speech_.targets(step * kMicroBatches, kMicroBatches);
+    const ByTerm targets = speech_.targets(step * kSpeechMicroBatches, kSpeechMicroBatches);
     engine_.step(
         step,
         [&](std::int64_t j) {
           const std::int64_t place = engine_.micro_batch_index(0, j);
-          if (place < kMicroBatches) return speech_.micro_batch(step * kMicroBatches + place);
+          if (place < kSpeechMicroBatches)
+            return speech_.micro_batch(step * kSpeechMicroBatches + place);
           had_padding_ = true;
           return speech_.padding();
         },
@@ -88,9 +90,9 @@ class SpeechRun {
 
 RunRecord on_one_rank(const EngineOptions& options) {
   test::SingleRank single;
-  SpeechRun run(laid_out(options, {}, 1), *single.mesh);
+  PaddedSpeechRun run(laid_out_in_turns(options, {}, 1), *single.mesh);
   RunRecord record;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kSpeechSteps; ++step) {
     const StepResult result = run.step(step);
     record.losses.push_back(result.loss);
     record.norms.push_back(result.grad_norm);
@@ -101,7 +103,7 @@ RunRecord on_one_rank(const EngineOptions& options) {
 }
 
 /// DP x PP x ZeRO x schedule (and tensor axes of `tensor` ranks) on the ranks there are.
-std::vector<GridLayout> grid(int tensor = 1) {
+std::vector<GridLayout> speech_grid(int tensor = 1) {
   std::vector<GridLayout> list;
   const int ranks = test::world_size() / tensor;
   for (int stages = 1; stages <= ranks; stages *= 2)
@@ -132,9 +134,9 @@ double worst(const RunDistance& distance) {
 double distance_in(const EngineOptions& options, const GridLayout& layout, Mesh& mesh,
                    const RunRecord& record, bool* padded = nullptr) {
   const std::string text = layout.to_string();
-  SpeechRun run(laid_out(options, layout, layout.data()), mesh);
+  PaddedSpeechRun run(laid_out_in_turns(options, layout, layout.data()), mesh);
   RunDistance distance(record);
-  for (int step = 0; step < kSteps; ++step)
+  for (int step = 0; step < kSpeechSteps; ++step)
     distance.add_step(record, static_cast<std::size_t>(step), run.step(step));
   distance.add_tensors(record, held_tensors(run.engine()), owned_tensors(run.engine()));
   distance.combine(mesh.world());
@@ -148,18 +150,14 @@ double distance_in(const EngineOptions& options, const GridLayout& layout, Mesh&
   return worst(distance);
 }
 
-bool power_of_two() {
-  return (test::world_size() & (test::world_size() - 1)) == 0;
-}
-
 TEST(SpeechLayouts, TrainAsOneRankDoes) {
-  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;
-  const EngineOptions options = options_of("fp64", false);
+  const EngineOptions options = speech_options_of("fp64", false);
   const RunRecord record = on_one_rank(options);
   bool padded = false;
   for (int tensor = 1; tensor <= std::min(4, test::world_size()); tensor *= 2)
-    for (const GridLayout& layout : grid(tensor)) {
+    for (const GridLayout& layout : speech_grid(tensor)) {
       const double distance = distance_in(options, layout, meshes.of(layout), record, &padded);
       EXPECT_ALL_RANKS(distance <= 1e-12) << layout.to_string() << ": " << distance;
     }
@@ -168,12 +166,12 @@ TEST(SpeechLayouts, TrainAsOneRankDoes) {
 
 // A distance of 0 is equality of numbers, in every bit but the sign of 0.
 TEST(SpeechLayouts, ReproducibleBitByBit) {
-  if (!power_of_two()) GTEST_SKIP() << "powers of two only";
+  if (!test::power_of_two_ranks()) GTEST_SKIP() << "powers of two only";
   test::Meshes meshes;
   for (const char* precision : {"fp32", "bf16-mixed"}) {
-    const EngineOptions options = options_of(precision, true);
+    const EngineOptions options = speech_options_of(precision, true);
     const RunRecord record = on_one_rank(options);
-    for (const GridLayout& layout : grid()) {
+    for (const GridLayout& layout : speech_grid()) {
       const double distance = distance_in(options, layout, meshes.of(layout), record);
       EXPECT_ALL_RANKS(distance == 0) << precision << " " << layout.to_string() << ": " << distance;
     }
@@ -182,9 +180,10 @@ TEST(SpeechLayouts, ReproducibleBitByBit) {
 
 // The comparison must be able to fail: without the tree the order of sums follows the layout.
 TEST(SpeechLayouts, WithoutTheTreeBitsDiffer) {
-  if (!power_of_two() || test::world_size() == 1) GTEST_SKIP() << "needs 2, 4 ... ranks";
+  if (!test::power_of_two_ranks() || test::world_size() == 1)
+    GTEST_SKIP() << "needs 2, 4 ... ranks";
   test::Meshes meshes;
-  const EngineOptions options = options_of("fp32", false);
+  const EngineOptions options = speech_options_of("fp32", false);
   const RunRecord record = on_one_rank(options);
   const double distance = distance_in(options, {}, meshes.of({}), record);
   EXPECT_ALL_RANKS(distance > 0);

@@ -1,17 +1,11 @@
 #pragma once
-// Small models whose layers are shared by the ranks of the world, and their training.
+// Small models whose layers are shared by the ranks of the world.
 #include <memory>
 #include <vector>
 
-#include "choir/store/collectives.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
-#include "test/support/mpi_test.hpp"
-#include "test/unit/train/engine_case.hpp"
+#include "test/mpi/train/curve.hpp"
 
 namespace choir::test {
-
-inline constexpr int kSteps = 20;
-inline constexpr std::int64_t kMicroBatches = 4;  // of all ranks together, where they divide it
 
 /// Layouts of all ranks with every possible tensor size but 1.
 inline std::vector<Layout> layouts() {
@@ -55,30 +49,6 @@ inline EngineOptions options_of(const GptConfig& model, bool sequence) {
   options.sequence = sequence;
   options.grad_clip = 0.5;  // clips at first
   return options;
-}
-
-struct Curve {
-  std::vector<double> losses, norms, state;
-};
-
-inline Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
-  options.micro_batches /= mesh.along(Axis::data).size();
-  EngineRun run(options, mesh);
-  Curve curve;
-  for (int i = 0; i < steps; ++i) {
-    const StepResult result = run.step();
-    curve.losses.push_back(result.loss);
-    curve.norms.push_back(result.grad_norm);
-  }
-  curve.state = run.state();
-  require_equal_parameters(run.engine(), "parameters after training");
-  return curve;
-}
-
-inline Curve alone(EngineOptions options, int steps = kSteps) {
-  options.sequence = false;
-  SingleRank single;
-  return train(options, *single.mesh, steps);
 }
 
 }  // namespace choir::test

@@ -15,22 +15,14 @@ namespace {
 
 using test::alone;
 using test::Curve;
+using test::expect_equal;
 using test::gpt;
-using test::kMicroBatches;
 using test::layouts;
 using test::llama;
+using test::loss_of_validation;
 using test::mesh_of;
 using test::options_of;
 using test::train;
-
-void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
-  EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
-      << what << ": losses " << test::distance(one.losses, many.losses);
-  EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12)
-      << what << ": norms " << test::distance(one.norms, many.norms);
-  EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
-      << what << ": state " << test::distance(one.state, many.state);
-}
 
 void expect_same_training(const GptConfig& model, const std::string& name) {
   const Curve one = alone(options_of(model, false));
@@ -137,34 +129,21 @@ TEST(TensorParallel, SharesShrinkWhatIsKept) {
   EXPECT_LT(peak(layout, true), peak(layout, false));
 }
 
-double validation(const EngineOptions& options, Mesh& mesh) {
-  test::EngineRun run(options, mesh);
-  DataConfig config;
-  config.synthetic = true;
-  config.seed = 5;
-  config.block_size = options.model.as<GptConfig>().block_size;
-  config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.as<GptConfig>().vocab_size;
-  config.eval_windows = 13;
-  config.peers = &mesh.along(Axis::tensor);
-  const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh);
-}
-
 TEST(TensorParallel, EvaluatesTheSame) {
   test::SingleRank single;
   for (GptConfig model : {gpt(), llama(1)}) {
-    const double one = validation(options_of(model, false), *single.mesh);
+    const double one = loss_of_validation(options_of(model, false), *single.mesh);
     model.label_smoothing = 0.2;  // while training only
     for (const Layout& layout : layouts())
       for (const bool sequence : {false, true}) {
         const auto mesh = mesh_of(layout);
-        EXPECT_ALL_RANKS(std::abs(validation(options_of(model, sequence), *mesh) - one) <= 1e-12);
+        EXPECT_ALL_RANKS(std::abs(loss_of_validation(options_of(model, sequence), *mesh) - one) <=
+                         1e-12);
       }
   }
 }
 
-std::vector<std::int32_t> text_of(const EngineOptions& options, Mesh& mesh, bool greedy) {
+std::vector<std::int32_t> generated_text(const EngineOptions& options, Mesh& mesh, bool greedy) {
   const StepPlan plan = plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), true);
   test::EngineRun run(options, mesh, plan.arena_bytes);
   run.losses(3);
@@ -176,12 +155,12 @@ TEST(TensorParallel, GeneratesTheSame) {
   test::SingleRank single;
   for (const GptConfig& model : {gpt(), llama(1)})
     for (const bool greedy : {true, false}) {
-      const auto one = text_of(options_of(model, false), *single.mesh, greedy);
+      const auto one = generated_text(options_of(model, false), *single.mesh, greedy);
       for (const Layout& layout : layouts()) {
         const auto mesh = mesh_of(layout);
         EngineOptions options = options_of(model, true);
         options.micro_batches /= layout.size(Axis::data);
-        EXPECT_ALL_RANKS(text_of(options, *mesh, greedy) == one);
+        EXPECT_ALL_RANKS(generated_text(options, *mesh, greedy) == one);
       }
     }
 }

@@ -4,6 +4,7 @@
 
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -11,10 +12,12 @@
 namespace choir {
 namespace {
 
-constexpr int kSteps = 4;
-constexpr std::int64_t kMicroBatches = 4;  // of all ranks together
+using test::Curve;
+using test::kMicroBatches;
 
-GptConfig model_of(bool llama) {
+constexpr int kTileSteps = 4;
+
+GptConfig tiled_model(bool llama) {
   GptConfig c = llama ? test::tiny_llama() : test::tiny_gpt();
   c.block_size = 7;  // rows do not divide evenly
   c.n_layer = 3;
@@ -22,19 +25,11 @@ GptConfig model_of(bool llama) {
   return c;
 }
 
-struct Curve {
-  std::vector<double> losses, norms, state;
-};
-
-Curve train(EngineOptions options, Mesh& mesh) {
+Curve train_tiled(EngineOptions options, Mesh& mesh) {
   options.micro_batches = kMicroBatches / mesh.along(Axis::data).size();
   test::EngineRun run(options, mesh);
   Curve curve;
-  for (int i = 0; i < kSteps; ++i) {
-    const StepResult result = run.step();
-    curve.losses.push_back(result.loss);
-    curve.norms.push_back(result.grad_norm);
-  }
+  test::take_steps(run, kTileSteps, curve);
   // Of a pipeline every stage has its own.
   if (mesh.layout().size(Axis::pipeline) == 1) curve.state = run.state();
   require_equal_parameters(run.engine(), "parameters after training");
@@ -42,7 +37,7 @@ Curve train(EngineOptions options, Mesh& mesh) {
   return curve;
 }
 
-void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
+void expect_tiled_equal(const Curve& one, const Curve& many, const std::string& what) {
   EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12) << what;
   EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12) << what;
   if (many.state.empty()) return;
@@ -54,10 +49,10 @@ TEST(Tile, TrainsAsOneRankWithTheWholeLayer) {
   const int n = test::world_size();
   if (n == 3) GTEST_SKIP() << "heads do not divide";
   for (const bool llama : {false, true}) {
-    EngineOptions options = test::engine_options(model_of(llama), "fp64", kMicroBatches);
+    EngineOptions options = test::engine_options(tiled_model(llama), "fp64", kMicroBatches);
     options.grad_clip = 0.5;
     test::SingleRank single;
-    const Curve one = train(options, *single.mesh);
+    const Curve one = train_tiled(options, *single.mesh);
     options.model.as<GptConfig>().tile = 4;
     for (const int t : {1, 2, 4})
       for (const int p : {1, 2}) {
@@ -72,10 +67,11 @@ TEST(Tile, TrainsAsOneRankWithTheWholeLayer) {
               options.zero = zero;
               options.sequence = sequence;
               options.model.as<GptConfig>().recompute = recompute;
-              expect_equal(one, train(options, *mesh),
-                           fmt::format("{} stage {} prefetch {}{}{}", mesh->layout().to_string(),
-                                       zero.stage, zero.prefetch, sequence ? " sequence" : "",
-                                       recompute == Recompute::full ? " full" : ""));
+              expect_tiled_equal(
+                  one, train_tiled(options, *mesh),
+                  fmt::format("{} stage {} prefetch {}{}{}", mesh->layout().to_string(), zero.stage,
+                              zero.prefetch, sequence ? " sequence" : "",
+                              recompute == Recompute::full ? " full" : ""));
             }
       }
   }
@@ -85,12 +81,12 @@ TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
   const int n = test::world_size();
   if (n == 3) GTEST_SKIP() << "its tree wants powers of two";
   const auto mesh = Mesh::over_world(Layout(1, 1, n, 1), Transport::automatic);
-  EngineOptions options = test::engine_options(model_of(true), "bf16-mixed", 1, true);
+  EngineOptions options = test::engine_options(tiled_model(true), "bf16-mixed", 1, true);
   options.model.as<GptConfig>().tile = 2;
-  const Curve whole = train(options, *mesh);
+  const Curve whole = train_tiled(options, *mesh);
   for (const int stage : {1, 2, 3}) {
     options.zero.stage = stage;
-    const Curve sliced = train(options, *mesh);
+    const Curve sliced = train_tiled(options, *mesh);
     EXPECT_ALL_RANKS(test::same_bits(whole.losses, sliced.losses)) << stage;
     EXPECT_ALL_RANKS(test::same_bits(whole.state, sliced.state)) << stage;
   }
@@ -98,7 +94,7 @@ TEST(Tile, SameBitsAtEveryStageInReproducibleMode) {
 
 /// Saves a run of `from` tiles and loads it into one of `to` tiles of another stage.
 void carries_over(Mesh& mesh, const std::string& path, const char* precision, int from, int to) {
-  EngineOptions options = test::engine_options(model_of(true), precision, 1);
+  EngineOptions options = test::engine_options(tiled_model(true), precision, 1);
   options.model.as<GptConfig>().tile = from;
   options.zero.stage = from == 1 ? 1 : 3;
   test::EngineRun run(options, mesh);

@@ -9,7 +9,7 @@ namespace choir {
 namespace {
 
 /// Every tensor size that divides the ranks; the others are data-parallel.
-std::vector<Layout> layouts() {
+std::vector<Layout> traffic_layouts() {
   std::vector<Layout> list;
   for (const int t : {1, 2, 4})
     if (test::world_size() % t == 0) list.push_back(Layout(t, 1, test::world_size() / t, 1));
@@ -44,7 +44,7 @@ void expect_as_planned(const EngineOptions& options, const Layout& layout, Trans
 }
 
 TEST(Traffic, IsAsPlanned) {
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : traffic_layouts())
     for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama()})
       for (const bool reproducible : {false, true}) {
         if (reproducible && test::world_size() == 3) continue;  // its tree wants powers of two

@@ -6,6 +6,7 @@
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -13,11 +14,14 @@
 namespace choir {
 namespace {
 
-constexpr int kSteps = 20;
-constexpr std::int64_t kMicroBatches = 4;  // of all ranks together
+using test::alone;
+using test::Curve;
+using test::expect_equal;
+using test::kMicroBatches;
+using test::train;
 
 /// Layouts of all ranks with every tensor size but 1, in which data ranks divide the micro-batches.
-std::vector<Layout> layouts() {
+std::vector<Layout> zero_layouts() {
   std::vector<Layout> list;
   for (const int t : {2, 4})
     if (test::world_size() % t == 0 && kMicroBatches % (test::world_size() / t) == 0)
@@ -29,14 +33,14 @@ std::vector<ZeroOptions> stages() {
   return {{.stage = 0}, {.stage = 1}, {.stage = 2}, {.stage = 3}, {.stage = 3, .prefetch = 0}};
 }
 
-std::string text_of(const Layout& layout, const ZeroOptions& zero) {
+std::string name_of_sharding(const Layout& layout, const ZeroOptions& zero) {
   return fmt::format("{} stage {} group {} prefetch {}", layout.to_string(), zero.stage, zero.group,
                      zero.prefetch);
 }
 
 /// Sequences of 7: rows do not divide evenly. A vocabulary of 19 in padded parts; the llama has one
 /// head of keys and values, which every rank holds. Three layers, so that a ring of slots turns.
-GptConfig model_of(bool llama) {
+GptConfig zero_model(bool llama) {
   GptConfig c = llama ? test::tiny_llama() : test::tiny_gpt();
   c.block_size = 7;
   c.n_layer = 3;
@@ -45,79 +49,47 @@ GptConfig model_of(bool llama) {
   return c;
 }
 
-EngineOptions options_of(const GptConfig& model, const char* precision = "fp64") {
+EngineOptions zero_options(const GptConfig& model, const char* precision = "fp64") {
   EngineOptions options = test::engine_options(model, precision, kMicroBatches);
   options.grad_clip = 0.5;  // clips at first
   return options;
 }
 
-struct Curve {
-  std::vector<double> losses, norms, state;
-};
-
-Curve train(EngineOptions options, Mesh& mesh, int steps = kSteps) {
-  options.micro_batches /= mesh.along(Axis::data).size();
-  test::EngineRun run(options, mesh);
-  Curve curve;
-  for (int i = 0; i < steps; ++i) {
-    const StepResult result = run.step();
-    curve.losses.push_back(result.loss);
-    curve.norms.push_back(result.grad_norm);
-  }
-  curve.state = run.state();
-  require_equal_parameters(run.engine(), "parameters after training");
-  return curve;
-}
-
-Curve alone(const EngineOptions& options, int steps = kSteps) {
-  test::SingleRank single;
-  return train(options, *single.mesh, steps);
-}
-
-void expect_equal(const Curve& one, const Curve& many, const std::string& what) {
-  EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12)
-      << what << ": losses " << test::distance(one.losses, many.losses);
-  EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-12)
-      << what << ": norms " << test::distance(one.norms, many.norms);
-  EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
-      << what << ": state " << test::distance(one.state, many.state);
-}
-
 TEST(ZeroTensor, AnyStageTrainsTheSameInFp64) {
   for (const bool llama : {false, true}) {
-    EngineOptions options = options_of(model_of(llama));
+    EngineOptions options = zero_options(zero_model(llama));
     const Curve one = alone(options);
     ASSERT_ALL_RANKS(one.norms.front() > 0.5) << "the first steps are clipped";
-    for (const Layout& layout : layouts())
+    for (const Layout& layout : zero_layouts())
       for (const bool sequence : {false, true})
         for (const ZeroOptions& zero : stages()) {
           options.sequence = sequence;
           options.zero = zero;
           const auto mesh = Mesh::over_world(layout, Transport::automatic);
           expect_equal(one, train(options, *mesh),
-                       text_of(layout, zero) + (sequence ? ", sequence" : ""));
+                       name_of_sharding(layout, zero) + (sequence ? ", sequence" : ""));
         }
   }
 }
 
 TEST(ZeroTensor, GroupsAndMpiAloneTrainTheSame) {
-  EngineOptions options = options_of(model_of(true));
+  EngineOptions options = zero_options(zero_model(true));
   const Curve one = alone(options, 5);
   options.sequence = true;
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : zero_layouts())
     for (const int stage : {1, 2, 3}) {
       options.zero = {.stage = stage, .group = 1};
       const auto near = Mesh::over_world(layout, Transport::automatic);
-      expect_equal(one, train(options, *near, 5), text_of(layout, options.zero));
+      expect_equal(one, train(options, *near, 5), name_of_sharding(layout, options.zero));
       options.zero = {.stage = stage};
       const auto far = Mesh::over_world(layout, Transport::mpi);
-      expect_equal(one, train(options, *far, 5), text_of(layout, options.zero));
+      expect_equal(one, train(options, *far, 5), name_of_sharding(layout, options.zero));
     }
 }
 
 /// Tensors of several norm chunks on each rank, of which slices cut some.
-GptConfig wider() {
-  GptConfig c = model_of(true);
+GptConfig wide_llama() {
+  GptConfig c = zero_model(true);
   c.vocab_size = 2221;
   return c;
 }
@@ -125,9 +97,9 @@ GptConfig wider() {
 // The order of sums over the tensor axis is that of its ranks; all else is that of one rank.
 TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
-    for (const Layout& layout : layouts()) {
+    for (const Layout& layout : zero_layouts()) {
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
-      EngineOptions options = options_of(wider(), precision);
+      EngineOptions options = zero_options(wide_llama(), precision);
       options.reproducible = true;
       const Curve whole = train(options, *mesh, 4);
       std::vector<ZeroOptions> list = stages();
@@ -135,33 +107,36 @@ TEST(ZeroTensor, SameBitsAtEveryStageInReproducibleMode) {
       for (const ZeroOptions& zero : list) {
         options.zero = zero;
         const Curve many = train(options, *mesh, 4);
-        EXPECT_ALL_RANKS(test::same_bits(whole.losses, many.losses)) << text_of(layout, zero);
-        EXPECT_ALL_RANKS(test::same_bits(whole.norms, many.norms)) << text_of(layout, zero);
+        EXPECT_ALL_RANKS(test::same_bits(whole.losses, many.losses))
+            << name_of_sharding(layout, zero);
+        EXPECT_ALL_RANKS(test::same_bits(whole.norms, many.norms))
+            << name_of_sharding(layout, zero);
         EXPECT_ALL_RANKS(test::same_bits(whole.state, many.state))
-            << precision << " " << text_of(layout, zero);
+            << precision << " " << name_of_sharding(layout, zero);
       }
     }
 }
 
 // Slices cut chunks of the norm at other places than ranks of the tensor axis do.
 TEST(ZeroTensor, NormOfSlicesOfPartsIsTheNorm) {
-  EngineOptions options = options_of(wider());
+  EngineOptions options = zero_options(wide_llama());
   const Curve one = alone(options, 2);
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : zero_layouts())
     for (const ZeroOptions& zero : stages()) {
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
       options.zero = zero;
       const Curve many = train(options, *mesh, 2);
-      EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-13) << text_of(layout, zero);
+      EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-13)
+          << name_of_sharding(layout, zero);
     }
 }
 
 TEST(ZeroTensor, ThePlanIsExact) {
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : zero_layouts())
     for (const ZeroOptions& zero : stages())
       for (const bool reproducible : {false, true}) {
         const auto mesh = Mesh::over_world(layout, Transport::automatic);
-        EngineOptions options = options_of(wider(), "bf16-mixed");
+        EngineOptions options = zero_options(wide_llama(), "bf16-mixed");
         options.micro_batches = 2;
         options.sequence = true;
         options.reproducible = reproducible;
@@ -175,41 +150,27 @@ TEST(ZeroTensor, ThePlanIsExact) {
         for (std::size_t i = 0; same && i < planned.size(); ++i)
           same =
               planned[i].name == used.entries[i].name && planned[i].bytes == used.entries[i].bytes;
-        EXPECT_ALL_RANKS(same) << text_of(layout, zero) << "\n"
+        EXPECT_ALL_RANKS(same) << name_of_sharding(layout, zero) << "\n"
                                << run.plan().memory.to_string() << "\n"
                                << used.to_string();
       }
 }
 
-double validation(const EngineOptions& options, Mesh& mesh) {
-  test::EngineRun run(options, mesh);
-  DataConfig config;
-  config.synthetic = true;
-  config.seed = 5;
-  config.block_size = options.model.as<GptConfig>().block_size;
-  config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.as<GptConfig>().vocab_size;
-  config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
-  config.peers = &mesh.along(Axis::tensor);
-  const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh);
-}
-
 TEST(ZeroTensor, EvaluatesAndGeneratesTheSame) {
   test::SingleRank single;
-  EngineOptions options = options_of(model_of(true));
+  EngineOptions options = zero_options(zero_model(true));
   const auto text = [&](Mesh& mesh) {
     test::EngineRun run(options, mesh, std::size_t{1} << 20);
     return Generator(run.engine().instance()).generate({1, 2, 3}, 20, {.seed = 3});
   };
-  const double one = validation(options, *single.mesh);
+  const double one = test::loss_of_validation(options, *single.mesh);
   const auto written = text(*single.mesh);
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : zero_layouts())
     for (const ZeroOptions& zero : stages()) {
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
       options.zero = zero;
-      EXPECT_ALL_RANKS(std::abs(validation(options, *mesh) - one) <= 1e-12);
-      EXPECT_ALL_RANKS(text(*mesh) == written) << text_of(layout, zero);
+      EXPECT_ALL_RANKS(std::abs(test::loss_of_validation(options, *mesh) - one) <= 1e-12);
+      EXPECT_ALL_RANKS(text(*mesh) == written) << name_of_sharding(layout, zero);
     }
 }
 
@@ -231,11 +192,11 @@ TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
   }
   share_text(world->world(), path);
   std::vector<Place> places;
-  for (const Layout& layout : layouts())
+  for (const Layout& layout : zero_layouts())
     for (const int stage : {0, 1, 3}) places.push_back({layout, {.stage = stage}});
   if (places.empty()) GTEST_SKIP() << "needs two or four ranks";
   for (const int stage : {0, 2}) places.push_back({world->layout(), {.stage = stage}});
-  EngineOptions options = options_of(model_of(true));
+  EngineOptions options = zero_options(zero_model(true));
   const Curve one = alone(options, 3);
   std::int64_t saved = 0;
   for (const Place& from : places) {
@@ -263,7 +224,8 @@ TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
       next.engine().instance().publish();
       EXPECT_ALL_RANKS(restored.step == saved);
       EXPECT_ALL_RANKS(test::same_bits(there, next.state()))
-          << text_of(from.layout, from.zero) << " -> " << text_of(to.layout, to.zero);
+          << name_of_sharding(from.layout, from.zero) << " -> "
+          << name_of_sharding(to.layout, to.zero);
       require_equal_parameters(next.engine(), "parameters after loading");
     }
   }
@@ -271,8 +233,8 @@ TEST(ZeroTensor, CheckpointsKnowNeitherLayoutNorStage) {
 
 // One element of one norm on one rank, in whatever memory that rank keeps of it.
 TEST(ZeroTensor, RanksThatDriftApartAreSeen) {
-  EngineOptions options = options_of(model_of(true));
-  for (const Layout& layout : layouts())
+  EngineOptions options = zero_options(zero_model(true));
+  for (const Layout& layout : zero_layouts())
     for (const ZeroOptions& zero : stages()) {
       options.zero = zero;
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
@@ -285,7 +247,7 @@ TEST(ZeroTensor, RanksThatDriftApartAreSeen) {
         if (own.count() > 0 && mesh->coordinates()[Axis::tensor] == 0) *own.as<double>() += 1e-9;
       }
       EXPECT_THROW(require_equal_parameters(run.engine(), "parameters"), CommError)
-          << text_of(layout, zero);
+          << name_of_sharding(layout, zero);
     }
 }
 

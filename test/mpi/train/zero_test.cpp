@@ -8,6 +8,7 @@
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
+#include "test/mpi/train/curve.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/store/fixtures.hpp"
 #include "test/unit/train/engine_case.hpp"
@@ -15,11 +16,11 @@
 namespace choir {
 namespace {
 
-constexpr int kSteps = 20;
-
-std::unique_ptr<Mesh> world_mesh(Transport transport = Transport::automatic) {
-  return Mesh::over_world(Layout(1, 1, test::world_size(), 1), transport);
-}
+using test::Curve;
+using test::kSteps;
+using test::train_one_replica;
+using test::train_replicas;
+using test::world_mesh;
 
 /// Every stage, with every way of forming groups on this number of ranks.
 std::vector<ZeroOptions> all_options() {
@@ -33,40 +34,16 @@ std::vector<ZeroOptions> all_options() {
   return list;
 }
 
-std::string text_of(const ZeroOptions& zero) {
+std::string name_of_zero(const ZeroOptions& zero) {
   return fmt::format("stage {} group {} prefetch {}", zero.stage, zero.group, zero.prefetch);
 }
 
 /// Three layers, so that a ring of two slots turns; tensors of several norm chunks, of which slices
 /// cut some.
-GptConfig wider(GptConfig c) {
+GptConfig deeper_and_wider(GptConfig c) {
   c.n_layer = 3;
   c.vocab_size = 1111;
   return c;
-}
-
-struct Curve {
-  std::vector<double> losses, norms, state;
-};
-
-Curve train(EngineOptions options, Mesh& mesh, std::int64_t micro_batches, int steps) {
-  options.micro_batches = micro_batches / mesh.along(Axis::data).size();
-  test::EngineRun run(options, mesh);
-  Curve curve;
-  for (int i = 0; i < steps; ++i) {
-    const StepResult result = run.step();
-    curve.losses.push_back(result.loss);
-    curve.norms.push_back(result.grad_norm);
-  }
-  curve.state = run.state();
-  require_equal(mesh.world(), run.engine().instance().storage().digest(),
-                "parameters after training");
-  return curve;
-}
-
-Curve alone(const EngineOptions& options, std::int64_t micro_batches, int steps) {
-  test::SingleRank single;
-  return train(options, *single.mesh, micro_batches, steps);
 }
 
 TEST(Zero, AnyStageTrainsTheSameInFp64) {
@@ -75,15 +52,15 @@ TEST(Zero, AnyStageTrainsTheSameInFp64) {
   for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped})
     for (const std::int64_t micro_batches : {1 * test::world_size(), 12}) {
       EngineOptions options = test::engine_options(model, "fp64", 1);
-      const Curve one = alone(options, micro_batches, kSteps);
+      const Curve one = train_one_replica(options, micro_batches, kSteps);
       for (const Transport transport : {Transport::mpi, Transport::automatic}) {
         const auto mesh = world_mesh(transport);
         for (const ZeroOptions& zero : all_options()) {
           options.zero = zero;
-          const Curve many = train(options, *mesh, micro_batches, kSteps);
-          EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12) << text_of(zero);
+          const Curve many = train_replicas(options, *mesh, micro_batches, kSteps);
+          EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= 1e-12) << name_of_zero(zero);
           EXPECT_ALL_RANKS(test::distance(one.state, many.state) <= 1e-12)
-              << text_of(zero) << " " << test::distance(one.state, many.state);
+              << name_of_zero(zero) << " " << test::distance(one.state, many.state);
         }
       }
     }
@@ -91,20 +68,21 @@ TEST(Zero, AnyStageTrainsTheSameInFp64) {
 
 TEST(Zero, SameBitsInReproducibleMode) {
   if ((test::world_size() & (test::world_size() - 1)) != 0) GTEST_SKIP() << "powers of two only";
-  GptConfig dropped = wider(test::tiny_llama());
+  GptConfig dropped = deeper_and_wider(test::tiny_llama());
   dropped.dropout = 0.2;
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
-    for (const GptConfig& model : {wider(test::tiny_gpt()), dropped}) {
+    for (const GptConfig& model : {deeper_and_wider(test::tiny_gpt()), dropped}) {
       EngineOptions options = test::engine_options(model, precision, 1, true);
-      const Curve one = alone(options, 8, 4);
+      const Curve one = train_one_replica(options, 8, 4);
       for (const Transport transport : {Transport::mpi, Transport::automatic}) {
         const auto mesh = world_mesh(transport);
         for (const ZeroOptions& zero : all_options()) {
           options.zero = zero;
-          const Curve many = train(options, *mesh, 8, 4);
-          EXPECT_ALL_RANKS(test::same_bits(one.losses, many.losses)) << text_of(zero);
-          EXPECT_ALL_RANKS(test::same_bits(one.norms, many.norms)) << text_of(zero);
-          EXPECT_ALL_RANKS(test::same_bits(one.state, many.state)) << precision << text_of(zero);
+          const Curve many = train_replicas(options, *mesh, 8, 4);
+          EXPECT_ALL_RANKS(test::same_bits(one.losses, many.losses)) << name_of_zero(zero);
+          EXPECT_ALL_RANKS(test::same_bits(one.norms, many.norms)) << name_of_zero(zero);
+          EXPECT_ALL_RANKS(test::same_bits(one.state, many.state))
+              << precision << name_of_zero(zero);
         }
       }
     }
@@ -113,12 +91,12 @@ TEST(Zero, SameBitsInReproducibleMode) {
 // The norm of a gradient whose chunks slices cut: without `exact` the last bits may differ, and it
 // is still the norm.
 TEST(Zero, NormOfSlicesIsTheNorm) {
-  EngineOptions options = test::engine_options(wider(test::tiny_gpt()), "fp64", 1);
-  const Curve one = alone(options, 12, 2);
+  EngineOptions options = test::engine_options(deeper_and_wider(test::tiny_gpt()), "fp64", 1);
+  const Curve one = train_one_replica(options, 12, 2);
   const auto mesh = world_mesh();
   for (const int stage : {1, 2, 3}) {
     options.zero.stage = stage;
-    const Curve many = train(options, *mesh, 12, 2);
+    const Curve many = train_replicas(options, *mesh, 12, 2);
     // Sums of n positive terms by chunks: far below n eps.
     EXPECT_ALL_RANKS(test::distance(one.norms, many.norms) <= 1e-13) << stage;
   }
@@ -146,7 +124,7 @@ void forget_gather(test::EngineRun& run) {
 TEST(Zero, NegativeControlForgottenGather) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp64", 1);
-  const Curve one = alone(options, test::world_size(), 4);
+  const Curve one = train_one_replica(options, test::world_size(), 4);
   const auto mesh = world_mesh();
   options.zero.stage = 1;
   test::EngineRun run(options, *mesh);
@@ -161,7 +139,7 @@ TEST(Zero, NegativeControlForgottenGather) {
 TEST(Zero, NegativeControlShiftedSlice) {
   if (test::world_size() == 1) GTEST_SKIP() << "needs another rank";
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp64", 1);
-  const Curve one = alone(options, test::world_size(), 4);
+  const Curve one = train_one_replica(options, test::world_size(), 4);
   const auto mesh = world_mesh();
   options.zero.stage = 2;
   test::EngineRun run(options, *mesh);
@@ -200,7 +178,7 @@ TEST(Zero, PlanEqualsRealityToTheByte) {
       for (const ZeroOptions& zero : all_options()) {
         if (reproducible && (test::world_size() & (test::world_size() - 1)) != 0) continue;
         EngineOptions options =
-            test::engine_options(wider(test::tiny_llama()), precision, 4, reproducible);
+            test::engine_options(deeper_and_wider(test::tiny_llama()), precision, 4, reproducible);
         options.zero = zero;
         test::EngineRun run(options, *mesh, 4096);
         run.losses(2);
@@ -212,13 +190,13 @@ TEST(Zero, PlanEqualsRealityToTheByte) {
         for (std::size_t i = 0; same && i < real.entries.size(); ++i)
           same = plan.entries[i].name == real.entries[i].name &&
                  plan.entries[i].bytes == real.entries[i].bytes;
-        EXPECT_ALL_RANKS(same) << text_of(zero) << "\n"
+        EXPECT_ALL_RANKS(same) << name_of_zero(zero) << "\n"
                                << plan.to_string() << "\n"
                                << real.to_string();
       }
 }
 
-double loss_over(Mesh& mesh, const ZeroOptions& zero) {
+double sharded_loss_over(Mesh& mesh, const ZeroOptions& zero) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
   options.zero = zero;
   test::EngineRun run(options, mesh);
@@ -235,7 +213,7 @@ double loss_over(Mesh& mesh, const ZeroOptions& zero) {
 
 TEST(Zero, EvaluationAndGenerationDoNotSeeIt) {
   const auto mesh = world_mesh();
-  const double whole = loss_over(*mesh, {});
+  const double whole = sharded_loss_over(*mesh, {});
   const auto text = [&](const ZeroOptions& zero) {
     EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
     options.zero = zero;
@@ -244,8 +222,8 @@ TEST(Zero, EvaluationAndGenerationDoNotSeeIt) {
   };
   const std::vector<std::int32_t> written = text({});
   for (const ZeroOptions& zero : all_options()) {
-    EXPECT_ALL_RANKS(loss_over(*mesh, zero) == whole) << text_of(zero);
-    EXPECT_ALL_RANKS(text(zero) == written) << text_of(zero);
+    EXPECT_ALL_RANKS(sharded_loss_over(*mesh, zero) == whole) << name_of_zero(zero);
+    EXPECT_ALL_RANKS(text(zero) == written) << name_of_zero(zero);
   }
 }
 
@@ -263,7 +241,7 @@ TEST(Zero, CheckpointsKnowNoStage) {
   std::int64_t saved = 0;
   for (const char* precision : {"fp32", "bf16-mixed"}) {
     EngineOptions options =
-        test::engine_options(wider(test::tiny_gpt()), precision, 2, power_of_two);
+        test::engine_options(deeper_and_wider(test::tiny_gpt()), precision, 2, power_of_two);
     std::vector<ZeroOptions> stages{{}, {.stage = 1}, {.stage = 2}, {.stage = 3}};
     if (test::world_size() == 4) stages.push_back({.stage = 3, .group = 2});
     for (std::size_t from = 0; from < stages.size(); ++from) {

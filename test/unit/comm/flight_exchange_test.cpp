@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "test/support/has.hpp"
+
 namespace choir {
 namespace {
 
-constexpr std::uint64_t kLaunch = 0xfedcba9876543210;
+using test::has;
 
-bool has(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
+constexpr std::uint64_t kLaunch = 0xfedcba9876543210;
 
 RankFlight flight(int rank, CallState state, double start, double end) {
   return {.world_rank = rank,

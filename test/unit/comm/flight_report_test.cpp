@@ -9,15 +9,15 @@
 #include <chrono>
 #include <thread>
 
+#include "test/support/has.hpp"
+
 namespace choir {
 namespace {
 
+using test::has;
+
 constexpr std::uint64_t kData = 11, kTensor = 12;
 constexpr double kNow = 1000;
-
-bool has(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
 
 CallRecord call(CommCall what, CallState state, const char* name, std::uint64_t group,
                 std::uint64_t sequence, std::uint64_t bytes, double start, double end = 0) {

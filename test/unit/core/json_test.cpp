@@ -7,12 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "choir/core/error.hpp"
+#include "test/support/has.hpp"
 
 namespace choir {
 namespace {
 
+using test::has;
+
 /// What parse_json says about a text, with its hint; "" when it accepts it.
-std::string complaint(const std::string& text) {
+std::string complaint_of_json(const std::string& text) {
   try {
     parse_json(text, "a.json");
   } catch (const DeckError& error) {
@@ -21,8 +24,6 @@ std::string complaint(const std::string& text) {
   }
   return {};
 }
-
-#define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
 TEST(Json, AcceptsCommentsAndKnowsLines) {
   const JsonDocument document = parse_json(
@@ -49,17 +50,17 @@ TEST(Json, KeepsTheKindsOfNumbersApart) {
 }
 
 TEST(Json, DuplicateKeyNamesPathAndBothLines) {
-  const std::string said = complaint("{\"train\": {\n \"x\": 1,\n  \"x\": 2}}");
-  EXPECT_HAS(said, "a.json:3:3: key 'train.x' is given twice (first on line 2)");
-  EXPECT_HAS(said, "|   \"x\": 2}}");
-  EXPECT_EQ(complaint("{\"a\": {\"x\": 1}, \"b\": {\"x\": 1}}"), "");  // another object
+  const std::string said = complaint_of_json("{\"train\": {\n \"x\": 1,\n  \"x\": 2}}");
+  EXPECT_TRUE(has(said, "a.json:3:3: key 'train.x' is given twice (first on line 2)"));
+  EXPECT_TRUE(has(said, "|   \"x\": 2}}"));
+  EXPECT_EQ(complaint_of_json("{\"a\": {\"x\": 1}, \"b\": {\"x\": 1}}"), "");  // another object
 }
 
 TEST(Json, MalformedTextNamesLineColumnAndShowsTheLine) {
-  const std::string said = complaint("{\n  \"a\": 1,\n}\n");
-  EXPECT_HAS(said, "a.json:3:1: not valid JSON");
-  EXPECT_HAS(said, "\n  | }\n  | ^");
-  EXPECT_HAS(said, "remove the comma before the closing bracket");
+  const std::string said = complaint_of_json("{\n  \"a\": 1,\n}\n");
+  EXPECT_TRUE(has(said, "a.json:3:1: not valid JSON"));
+  EXPECT_TRUE(has(said, "\n  | }\n  | ^"));
+  EXPECT_TRUE(has(said, "remove the comma before the closing bracket"));
   EXPECT_EQ(said.find("json.exception"), std::string::npos) << said;
 }
 
@@ -68,18 +69,18 @@ TEST(Json, RefusesEveryKindOfDamage) {
        {"",    "  \n",  "{",       "{\"a\"}", "{\"a\":}", "[1 2]",    "{a: 1}",   "{'a': 1}",
         "nul", "{} {}", "{} x",    "\"\\q\"", "01",       "+1",       ".5",       "1.",
         "NaN", "[1,]",  "/* open", "\"open",  "1e999",    "\"\xff\"", "{\"a\":1]"})
-    EXPECT_NE(complaint(text), "") << text;
+    EXPECT_NE(complaint_of_json(text), "") << text;
 }
 
 TEST(Json, RefusesDeepNestingWithoutOverflowingTheStack) {
-  EXPECT_EQ(complaint(std::string(60, '[') + std::string(60, ']')), "");
-  EXPECT_HAS(complaint(std::string(100000, '[')), "nested deeper than 64 levels");
+  EXPECT_EQ(complaint_of_json(std::string(60, '[') + std::string(60, ']')), "");
+  EXPECT_TRUE(has(complaint_of_json(std::string(100000, '[')), "nested deeper than 64 levels"));
 }
 
 TEST(Json, LongLinesAreShortenedAroundThePlace) {
-  const std::string said = complaint("{\"a\": \"" + std::string(500, 'x') + "\" 1}");
+  const std::string said = complaint_of_json("{\"a\": \"" + std::string(500, 'x') + "\" 1}");
   EXPECT_LT(said.size(), 500u);
-  EXPECT_HAS(said, "a.json:1:510:");
+  EXPECT_TRUE(has(said, "a.json:1:510:"));
 }
 
 TEST(Json, MissingEmptyAndUnreadableFiles) {
@@ -91,11 +92,12 @@ TEST(Json, MissingEmptyAndUnreadableFiles) {
     }
     return {};
   };
-  EXPECT_HAS(said("no/such/deck.json"), "cannot read the deck 'no/such/deck.json': No such file");
-  EXPECT_HAS(said("/"), "is a directory");
+  EXPECT_TRUE(
+      has(said("no/such/deck.json"), "cannot read the deck 'no/such/deck.json': No such file"));
+  EXPECT_TRUE(has(said("/"), "is a directory"));
   const std::string path = testing::TempDir() + "empty_deck.json";
   std::ofstream(path) << " \n";
-  EXPECT_HAS(said(path), "is empty");
+  EXPECT_TRUE(has(said(path), "is empty"));
   std::ofstream(path) << "{}\n";
   EXPECT_EQ(read_deck_text(path), "{}\n");
   unlink(path.c_str());

@@ -13,6 +13,8 @@
 
 namespace choir::test {
 
+inline constexpr SpeechFrames kPackedFrames{10, 2, false};
+
 struct PackedSpeech {
   std::string folder;
   int number = 0;  ///< makes the samples of folders differ

@@ -5,7 +5,8 @@
 namespace choir {
 namespace {
 
-std::string complaint(std::int64_t micro, std::int64_t accum, std::int64_t global, int ranks) {
+std::string complaint_of_batch(std::int64_t micro, std::int64_t accum, std::int64_t global,
+                               int ranks) {
   try {
     resolve_batch_sizes(micro, accum, global, ranks);
   } catch (const DeckError& error) {
@@ -24,32 +25,32 @@ TEST(DeckBatch, AnyTwoGiveTheThird) {
         EXPECT_EQ(resolve_batch_sizes(0, accum, global, ranks).micro, micro);
         const BatchSizes all = resolve_batch_sizes(micro, accum, global, ranks);
         EXPECT_EQ(all.micro_batches(), accum * ranks);
-        EXPECT_NE(complaint(micro, accum, global + 1, ranks), "");
+        EXPECT_NE(complaint_of_batch(micro, accum, global + 1, ranks), "");
       }
 }
 
 TEST(DeckBatch, OneAloneIsNotEnough) {
-  EXPECT_NE(complaint(4, 0, 0, 2).find("give two of"), std::string::npos);
-  EXPECT_NE(complaint(0, 0, 0, 1), "");
+  EXPECT_NE(complaint_of_batch(4, 0, 0, 2).find("give two of"), std::string::npos);
+  EXPECT_NE(complaint_of_batch(0, 0, 0, 1), "");
 }
 
 TEST(DeckBatch, ContradictionsNameTheNearestLegalValues) {
-  EXPECT_EQ(complaint(12, 0, 12, 2),
+  EXPECT_EQ(complaint_of_batch(12, 0, 12, 2),
             "train.global_batch_size = 12 is not a multiple of train.micro_batch_size = 12 x 2 "
             "data-parallel ranks = 24 -> nearest legal: train.global_batch_size = 24; or "
             "train.micro_batch_size = 1, 2, 3, 6");
   EXPECT_EQ(
-      complaint(4, 0, 30, 4),
+      complaint_of_batch(4, 0, 30, 4),
       "train.global_batch_size = 30 is not a multiple of train.micro_batch_size = 4 x 4 "
       "data-parallel "
       "ranks = 16 -> nearest legal: train.global_batch_size = 16 or 32; or a number of ranks that "
       "divides 30: 2, 3, 5, 6");
   EXPECT_EQ(
-      complaint(0, 3, 8, 1),
+      complaint_of_batch(0, 3, 8, 1),
       "train.global_batch_size = 8 is not a multiple of train.grad_accum = 3 -> nearest legal: "
       "train.global_batch_size = 6 or 9; or train.grad_accum = 1, 2, 4, 8");
   EXPECT_EQ(
-      complaint(4, 3, 32, 2),
+      complaint_of_batch(4, 3, 32, 2),
       "train.global_batch_size = 32 is not train.micro_batch_size = 4 x train.grad_accum = 3 x 2 "
       "data-parallel ranks = 24 -> nearest legal: train.global_batch_size = 24; or "
       "train.grad_accum "

@@ -15,7 +15,7 @@ Deck deck_with(const std::vector<std::string>& overrides) {
                     "decks/small.json", overrides);
 }
 
-std::string complaint(const std::vector<std::string>& overrides) {
+std::string complaint_of_layout(const std::vector<std::string>& overrides) {
   try {
     deck_with(overrides);
   } catch (const DeckError& error) {
@@ -35,41 +35,41 @@ std::string refusal(int ranks, const std::vector<std::string>& overrides) {
 }
 
 TEST(DeckLayout, StagesAndLayers) {
-  EXPECT_EQ(complaint({"parallel.pipeline=13"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.pipeline=13"}),
             "command line: parallel.pipeline = 13 is more than model.n_layer = 12: a stage needs a "
             "layer; nearest legal: pipeline = 12");
-  EXPECT_EQ(complaint({"parallel.pipeline=4", "parallel.schedule=interleaved",
-                       "parallel.virtual_stages=4"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.pipeline=4", "parallel.schedule=interleaved",
+                                 "parallel.virtual_stages=4"}),
             "command line: parallel.pipeline = 4 x parallel.virtual_stages = 4 cut the model into "
             "16 pieces, but model.n_layer = 12; nearest legal: virtual_stages = 3, or n_layer = "
             "16");
-  EXPECT_EQ(complaint({"parallel.pipeline=2", "parallel.virtual_stages=2"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.pipeline=2", "parallel.virtual_stages=2"}),
             "command line: parallel.virtual_stages = 2 is for parallel.schedule = "
             "\"interleaved\", \"1f1b\" has one piece a stage; nearest legal: virtual_stages = 1");
-  EXPECT_EQ(complaint({"parallel.schedule=interleaved", "parallel.virtual_stages=2"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.schedule=interleaved", "parallel.virtual_stages=2"}),
             "command line: parallel.virtual_stages = 2 shares layers among stages of a pipeline, "
             "but parallel.pipeline = 1; nearest legal: virtual_stages = 1, or pipeline = 2");
-  EXPECT_EQ(complaint({"parallel.pipeline=12"}), "");
-  EXPECT_EQ(complaint({"parallel.pipeline=4", "parallel.schedule=interleaved",
-                       "parallel.virtual_stages=3"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.pipeline=12"}), "");
+  EXPECT_EQ(complaint_of_layout({"parallel.pipeline=4", "parallel.schedule=interleaved",
+                                 "parallel.virtual_stages=3"}),
             "");
 }
 
 TEST(DeckLayout, ContextAndHeads) {
-  EXPECT_EQ(complaint({"parallel.context=5"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.context=5"}),
             "command line: parallel.context = 5 does not divide the 12 heads that each of "
             "parallel.tensor = 1 ranks has of model.n_head = 12; legal: context = 1, 2, 3, 4, 6 or "
             "12");
-  EXPECT_EQ(complaint({"parallel.context=4", "parallel.tensor=2"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.context=4", "parallel.tensor=2"}),
             "command line: parallel.context = 4 does not divide the 6 heads that each of "
             "parallel.tensor = 2 ranks has of model.n_head = 12; legal: context = 1, 2, 3 or 6");
-  EXPECT_EQ(complaint({"parallel.context=2", "train.reproducible=true"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.context=2", "train.reproducible=true"}),
             "command line: train.reproducible = true sums gradients over whole micro-batches, "
             "which parallel.context = 2 divides; nearest legal: context = 1");
-  EXPECT_EQ(complaint({"parallel.context=2", "parallel.zero=1", "parallel.zero_group=2"}),
+  EXPECT_EQ(complaint_of_layout({"parallel.context=2", "parallel.zero=1", "parallel.zero_group=2"}),
             "command line: parallel.zero_group = \"2\" is not yet supported with parallel.context "
             "= 2; legal: \"all\"");
-  EXPECT_EQ(complaint({"parallel.context=6", "parallel.tensor=2"}), "");
+  EXPECT_EQ(complaint_of_layout({"parallel.context=6", "parallel.tensor=2"}), "");
 }
 
 // Nearest: the fewest keys change, and those by the smallest factors.
@@ -108,7 +108,7 @@ TEST(DeckLayout, TheTableIsLegal) {
       std::istringstream words(text.substr(at));
       std::vector<std::string> keys(3);
       words >> keys[0] >> keys[1] >> keys[2];
-      EXPECT_EQ(complaint(keys), "");
+      EXPECT_EQ(complaint_of_layout(keys), "");
       EXPECT_EQ(refusal(ranks, keys), "");
     }
     EXPECT_GT(lines, ranks == 5 ? 0u : 1u) << ranks;

@@ -113,7 +113,7 @@ void expect_as_if_ignored(const EngineOptions& options, const Freezing& freezing
   EXPECT_GT(kept, 0);
 }
 
-GptConfig with_dropout(GptConfig model) {
+GptConfig three_dropped_layers(GptConfig model) {
   model.n_layer = 3;
   model.dropout = 0.1;
   return model;
@@ -137,23 +137,24 @@ const std::vector<Freezing> kOfGpt{
 TEST(Freezing, GptAsIfItsGradientsWereIgnored) {
   for (const Freezing& freezing : kOfGpt)
     for (const char* precision : {"fp64", "bf16-mixed"}) {
-      expect_as_if_ignored(gpt(with_dropout(tiny_gpt()), precision), freezing);
-      expect_as_if_ignored(gpt(untied(with_dropout(tiny_gpt())), precision), freezing);
+      expect_as_if_ignored(gpt(three_dropped_layers(tiny_gpt()), precision), freezing);
+      expect_as_if_ignored(gpt(untied(three_dropped_layers(tiny_gpt())), precision), freezing);
     }
 }
 
 TEST(Freezing, InEveryPrecisionAndMode) {
   const Freezing lower{{"embedding.*", "blocks.0.*", "*.feed_forward.output.weight"}, {}};
   for (const char* precision : {"fp32", "bf16-true"})
-    expect_as_if_ignored(gpt(with_dropout(tiny_gpt()), precision), lower);
-  expect_as_if_ignored(gpt(with_dropout(tiny_gpt()), "fp32", true), lower);  // a copy of the head
-  GptConfig llama = with_dropout(tiny_llama());
+    expect_as_if_ignored(gpt(three_dropped_layers(tiny_gpt()), precision), lower);
+  expect_as_if_ignored(gpt(three_dropped_layers(tiny_gpt()), "fp32", true),
+                       lower);  // a copy of the head
+  GptConfig llama = three_dropped_layers(tiny_llama());
   expect_as_if_ignored(gpt(llama, "fp32"), {{"embedding.*", "blocks.0.*", "*.qkv.weight"}, {}});
   llama.tile = 4;
   expect_as_if_ignored(gpt(llama, "fp32"), {{"blocks.*.feed_forward.input.weight"}, {}});
   expect_as_if_ignored(gpt(llama, "fp32"), {{"blocks.*.feed_forward.*"}, {}});
   for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-    GptConfig again = with_dropout(tiny_gpt());
+    GptConfig again = three_dropped_layers(tiny_gpt());
     again.recompute = recompute;
     expect_as_if_ignored(gpt(again, "fp32"), lower);
     expect_as_if_ignored(gpt(again, "fp32"), {{"blocks.*.weight"}, {}});
@@ -179,7 +180,7 @@ TEST(Freezing, SpeechAsIfItsGradientsWereIgnored) {
 
 TEST(Freezing, TheNormIsOfWhatIsTrained) {
   for (const Freezing& freezing : kOfGpt) {
-    PartRun run(with(gpt(with_dropout(tiny_gpt()), "fp64"), freezing));
+    PartRun run(with(gpt(three_dropped_layers(tiny_gpt()), "fp64"), freezing));
     const double norm = run.step().grad_norm;
     double squares = 0;
     for (const Parameter& p : run.parameters()) {
@@ -264,7 +265,7 @@ TEST(Freezing, WhatMeansNothingIsRefused) {
 }
 
 TEST(Freezing, FrozenParametersHaveBucketsBehindTheOthers) {
-  const ModelConfig model = with_dropout(tiny_gpt());
+  const ModelConfig model = three_dropped_layers(tiny_gpt());
   ParameterSet whole, part;
   const auto a = model.family().make(model, whole, {}), b = model.family().make(model, part, {});
   freeze_parameters(part, {{"blocks.0.*", "blocks.1.*.bias", "final_norm.weight"}, {}}, model);

@@ -19,13 +19,13 @@
 namespace choir::test {
 
 /// Piece k is held by stage k % stages.
-struct Cut {
+struct PieceCut {
   std::vector<UnitRange> pieces;
   int stages = 1;
   bool separate_tied = false;
 };
 
-inline Cut uncut(const GptConfig& config, bool separate_tied = false) {
+inline PieceCut uncut(const GptConfig& config, bool separate_tied = false) {
   return {{{0, static_cast<int>(config.n_layer) + 2}}, 1, separate_tied};
 }
 
@@ -41,7 +41,7 @@ inline std::vector<std::vector<UnitRange>> cuts(int units, int parts, int first 
   return list;
 }
 
-inline std::string to_string(const Cut& cut) {
+inline std::string to_string(const PieceCut& cut) {
   std::string text = std::to_string(cut.stages) + " stages, units";
   for (const UnitRange& piece : cut.pieces) text += " " + std::to_string(piece.count);
   return text + (cut.separate_tied ? ", separate" : "");
@@ -188,7 +188,7 @@ class Stage final : public BucketHooks {
 /// All stages, and micro-batches that go through them.
 class Chain {
  public:
-  Chain(const GptConfig& config, const char* precision, const Cut& cut, int micro_batches,
+  Chain(const GptConfig& config, const char* precision, const PieceCut& cut, int micro_batches,
         const TensorAxis& tensor = {})
       : config_(config), pieces_(static_cast<int>(cut.pieces.size())) {
     for (int s = 0; s < cut.stages; ++s) {

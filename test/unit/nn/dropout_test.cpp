@@ -10,9 +10,8 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kTokens = 6, kWidth = 40;
-
 struct DropoutTest : ::testing::Test {
+  static constexpr std::int64_t kTokens = 6, kWidth = 40;
   CpuDevice device;
   Arena arena{device, 1 << 20};
   Pass pass{Stream(device), arena, precision_of("fp64"), 1};

@@ -6,17 +6,14 @@
 #include <gtest/gtest.h>
 
 #include "test/support/transformer_formulas.hpp"
-#include "test/unit/train/engine_case.hpp"
+#include "test/unit/nn/trained.hpp"
 
 namespace choir {
 namespace {
 
-constexpr Recompute kAgain[] = {Recompute::selective, Recompute::full};
+using test::Trained;
 
-GptConfig with_dropout(GptConfig c) {
-  c.dropout = 0.2;
-  return c;
-}
+constexpr Recompute kAgain[] = {Recompute::selective, Recompute::full};
 
 GptConfig tanh_gpt() {
   GptConfig c = test::tiny_gpt();
@@ -25,45 +22,29 @@ GptConfig tanh_gpt() {
 }
 
 /// RMSNorm, SwiGLU, rotary positions, grouped queries; and the switches that those leave out.
-std::vector<GptConfig> models() {
+std::vector<GptConfig> models_that_recompute() {
   GptConfig relu = test::tiny_gpt();
   relu.activation = ops::Activation::relu;
   relu.position = Position::rope;
   relu.n_kv_head = 1;
-  return {with_dropout(test::tiny_gpt()),   test::tiny_gpt(),
-          with_dropout(tanh_gpt()),         tanh_gpt(),
-          with_dropout(test::tiny_llama()), relu};
+  return {test::with_dropout(test::tiny_gpt()),   test::tiny_gpt(),
+          test::with_dropout(tanh_gpt()),         tanh_gpt(),
+          test::with_dropout(test::tiny_llama()), relu};
 }
 
-struct Trained {
-  std::vector<double> losses, norms, state;
-};
-
-Trained train(EngineOptions options, Recompute recompute) {
+Trained train_with(EngineOptions options, Recompute recompute) {
   options.model.as<GptConfig>().recompute = recompute;
-  test::SingleRank single;
-  test::EngineRun run(options, *single.mesh);
-  Trained result;
-  for (int i = 0; i < 3; ++i) {
-    const StepResult step = run.step();
-    EXPECT_TRUE(step.updated);
-    result.losses.push_back(step.loss);
-    result.norms.push_back(step.grad_norm);
-  }
-  result.state = run.state();
-  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
-  EXPECT_EQ(run.engine().instance().arena().live(), 0u);
-  return result;
+  return test::trained(options, 3);
 }
 
 TEST(Recompute, ChangesNoBitInAnyPrecision) {
   int index = 0;
-  for (const GptConfig& model : models()) {
+  for (const GptConfig& model : models_that_recompute()) {
     for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
       const EngineOptions options = test::engine_options(model, precision, 2);
-      const Trained kept = train(options, Recompute::none);
+      const Trained kept = train_with(options, Recompute::none);
       for (const Recompute recompute : kAgain) {
-        const Trained again = train(options, recompute);
+        const Trained again = train_with(options, recompute);
         const std::string what = fmt::format("model {}, {}, {}", index, precision,
                                              recompute == Recompute::full ? "full" : "selective");
         EXPECT_TRUE(test::same_bits(kept.losses, again.losses)) << what;
@@ -115,7 +96,7 @@ std::vector<double> gradients_in_flight(GptConfig config, const char* precision,
 }
 
 TEST(Recompute, WorksWithPassesInFlightAndPostponedWeightGradients) {
-  for (const GptConfig& model : models())
+  for (const GptConfig& model : models_that_recompute())
     for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
       for (const bool postponed : {false, true}) {
         const auto kept = gradients_in_flight(model, precision, Recompute::none, postponed);
@@ -164,7 +145,7 @@ Peaks peaks(GptConfig model, const char* precision, std::int64_t layers, Recompu
 
 TEST(Recompute, ALayerCostsWhatTheFormulaSays) {
   constexpr double kTokens = 16;  // 64 bytes of statistics: nothing is rounded up
-  for (const GptConfig& model : models())
+  for (const GptConfig& model : models_that_recompute())
     for (const char* precision : {"fp64", "fp32", "bf16-mixed"})
       for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
         const Peaks few = peaks(model, precision, 3, recompute);

@@ -13,9 +13,8 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kWidth = 3;
-
 struct StreamStateTest : ::testing::Test {
+  static constexpr std::int64_t kWidth = 3;
   CpuDevice device;
   Arena arena{device, 1 << 20};
   Pass pass{Stream(device), arena, precision_of("fp64"), 1};

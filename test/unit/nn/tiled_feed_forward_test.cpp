@@ -1,14 +1,16 @@
 // The feed-forward layer in tiles: the same training, and a hidden layer of which a tile is alive.
 #include <gtest/gtest.h>
 
-#include "test/unit/train/engine_case.hpp"
+#include "test/unit/nn/trained.hpp"
 
 namespace choir {
 namespace {
 
+using test::Trained;
+
 constexpr Recompute kChoices[] = {Recompute::none, Recompute::selective, Recompute::full};
 
-std::vector<GptConfig> models() {
+std::vector<GptConfig> models_to_tile() {
   GptConfig tanh = test::tiny_gpt(), relu = test::tiny_llama();
   tanh.activation = ops::Activation::gelu_tanh;
   tanh.dropout = 0.2;
@@ -16,36 +18,20 @@ std::vector<GptConfig> models() {
   return {test::tiny_gpt(), tanh, test::tiny_llama(), relu};
 }
 
-struct Trained {
-  std::vector<double> losses, norms, state;
-};
-
-Trained train(EngineOptions options, int tiles, Recompute recompute = Recompute::none) {
+Trained train_in_tiles(EngineOptions options, int tiles, Recompute recompute = Recompute::none) {
   options.model.as<GptConfig>().tile = tiles;
   options.model.as<GptConfig>().recompute = recompute;
-  test::SingleRank single;
-  test::EngineRun run(options, *single.mesh);
-  Trained result;
-  for (int i = 0; i < 4; ++i) {
-    const StepResult step = run.step();
-    EXPECT_TRUE(step.updated);
-    result.losses.push_back(step.loss);
-    result.norms.push_back(step.grad_norm);
-  }
-  result.state = run.state();
-  EXPECT_EQ(run.engine().instance().arena().peak(), run.plan().arena_bytes);
-  EXPECT_EQ(run.engine().instance().arena().live(), 0u);
-  return result;
+  return test::trained(options, 4);
 }
 
 TEST(TiledFeedForward, TrainsTheSameInFp64) {
-  for (const GptConfig& model : models())
+  for (const GptConfig& model : models_to_tile())
     for (const int stage : {0, 2, 3}) {
       EngineOptions options = test::engine_options(model, "fp64", 2);
       options.zero.stage = stage;
-      const Trained whole = train(options, 1);
+      const Trained whole = train_in_tiles(options, 1);
       for (const int tiles : {2, 4, 64}) {
-        const Trained tiled = train(options, tiles);
+        const Trained tiled = train_in_tiles(options, tiles);
         EXPECT_LE(test::distance(whole.losses, tiled.losses), 1e-12) << tiles;
         EXPECT_LE(test::distance(whole.norms, tiled.norms), 1e-12) << tiles;
         EXPECT_LE(test::distance(whole.state, tiled.state), 1e-12) << tiles;
@@ -54,12 +40,12 @@ TEST(TiledFeedForward, TrainsTheSameInFp64) {
 }
 
 TEST(TiledFeedForward, RecomputationChangesNoBit) {
-  for (const GptConfig& model : models())
+  for (const GptConfig& model : models_to_tile())
     for (const char* precision : {"fp64", "bf16-mixed"}) {
       const EngineOptions options = test::engine_options(model, precision, 2);
-      const Trained kept = train(options, 4);
+      const Trained kept = train_in_tiles(options, 4);
       for (const Recompute recompute : kChoices) {
-        const Trained again = train(options, 4, recompute);
+        const Trained again = train_in_tiles(options, 4, recompute);
         EXPECT_TRUE(test::same_bits(kept.losses, again.losses)) << precision;
         EXPECT_TRUE(test::same_bits(kept.norms, again.norms)) << precision;
         EXPECT_TRUE(test::same_bits(kept.state, again.state)) << precision;
@@ -70,12 +56,13 @@ TEST(TiledFeedForward, RecomputationChangesNoBit) {
 // The sum over the hidden width is rounded once a tile: after N tiles the error against fp64 is
 // that of N roundings where the whole layer has one.
 TEST(TiledFeedForward, StaysAsCloseToFp64AsTheWholeLayer) {
-  for (const GptConfig& model : models())
+  for (const GptConfig& model : models_to_tile())
     for (const auto& [precision, roundoff] : {std::pair{"fp32", 0x1p-24}, {"bf16-mixed", 0x1p-9}}) {
-      const Trained exact = train(test::engine_options(model, "fp64", 2), 1);
+      const Trained exact = train_in_tiles(test::engine_options(model, "fp64", 2), 1);
       const EngineOptions options = test::engine_options(model, precision, 2);
-      const double of_whole = test::distance(exact.losses, train(options, 1).losses);
-      EXPECT_LE(test::distance(exact.losses, train(options, 2).losses), 2 * of_whole + roundoff);
+      const double of_whole = test::distance(exact.losses, train_in_tiles(options, 1).losses);
+      EXPECT_LE(test::distance(exact.losses, train_in_tiles(options, 2).losses),
+                2 * of_whole + roundoff);
     }
 }
 
@@ -84,7 +71,7 @@ TEST(TiledFeedForward, StaysAsCloseToFp64AsTheWholeLayer) {
 // and have at most one chunk.
 TEST(TiledFeedForward, DoesTheSameWork) {
   constexpr int kTiles = 4;
-  for (GptConfig model : models())
+  for (GptConfig model : models_to_tile())
     for (const Recompute recompute : kChoices) {
       model.recompute = recompute;
       model.ffn_width = 64 * kTiles;
@@ -113,7 +100,7 @@ std::size_t peak(GptConfig model, int tiles, Recompute recompute) {
 // gradients: of a tile 1 / N. Otherwise all tiles keep what the whole layer keeps.
 TEST(TiledFeedForward, ATileOfTheHiddenLayerIsAlive) {
   constexpr double kHidden = 8.0 * 128 * 4096;  // N F in fp64
-  for (const GptConfig& model : models()) {
+  for (const GptConfig& model : models_to_tile()) {
     const double inputs = ops::activation_inputs(model.activation);
     const auto whole = static_cast<double>(peak(model, 1, Recompute::full));
     const auto tiled = static_cast<double>(peak(model, 8, Recompute::full));

@@ -8,7 +8,7 @@
 namespace choir {
 namespace {
 
-void compare(AttentionKernel kernel, const AttentionCase& c) {
+void compare_attention(AttentionKernel kernel, const AttentionCase& c) {
   const std::string what = (kernel == AttentionKernel::amx ? "amx " : "simd ") + name_of(c);
   const AttentionTensors t(c, 1);
   const AttentionTensors exact = t.exact();
@@ -32,9 +32,9 @@ void compare(AttentionKernel kernel, const AttentionCase& c) {
 void over_kernels(AttentionCase c) {
   for (const DType type : kElementTypes) {
     c.dtype = type;
-    compare(AttentionKernel::simd, c);
+    compare_attention(AttentionKernel::simd, c);
     if (type == DType::bf16 && c.bias == BiasKind::none && c.window == 0 && amx_available())
-      compare(AttentionKernel::amx, c);
+      compare_attention(AttentionKernel::amx, c);
   }
 }
 

@@ -16,12 +16,12 @@ TEST(BatchNorm, MatchesTheReferenceForRaggedShapesAndAllTypes) {
             check_batch_norm(device, {dtype, 5, frames, width, training, masked});
 }
 
-struct Golden {
+struct BatchNormGolden {
   HostTensor y, mean, variance, d_x, d_weight, d_bias, evaluated;
 };
 
 /// Rows of two samples of 3 frames, of which `lengths` count.
-void check_golden(std::initializer_list<double> lengths, const Golden& golden) {
+void check_golden_norm(std::initializer_list<double> lengths, const BatchNormGolden& golden) {
   CpuBench cpu;
   BatchNormCase c{DType::f64, 2, 3, 2};
   BatchNormTensors t(c);
@@ -47,7 +47,7 @@ void check_golden(std::initializer_list<double> lengths, const Golden& golden) {
 }
 
 TEST(BatchNorm, ValuesOfPyTorch) {  // torch.nn.BatchNorm1d(2, momentum=1) of the rows that count
-  check_golden(
+  check_golden_norm(
       {3, 3},
       {.y = tensor_of({6, 2}, {-3.3366271248133055, 1.112078246018373, -2.42229477162549,
                                0.15404273051135453, 0.3207022879379553, 0.9524056601005365,
@@ -69,7 +69,7 @@ TEST(BatchNorm, ValuesOfPyTorch) {  // torch.nn.BatchNorm1d(2, momentum=1) of th
 }
 
 TEST(BatchNorm, ValuesOfPyTorchForFramesThatCount) {
-  check_golden(
+  check_golden_norm(
       {2, 3},
       {.y = tensor_of({6, 2}, {-3.0581857921143887, 1.2013286825336427, -2.1501626485345113,
                                0.2449713881695845, 0, 0, -0.03144198018146427, 0.8825429177456233,

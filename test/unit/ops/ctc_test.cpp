@@ -14,14 +14,14 @@ using test::CtcCase;
 using test::CtcErrors;
 
 /// The golden utterances as one batch.
-struct Golden {
+struct GoldenCtc {
   std::int64_t batch = static_cast<std::int64_t>(test::kCtcGolden.size()), most = 4;
   HostTensor logits{DType::f64, {batch * test::kGoldenFrames, test::kGoldenSymbols}},
       labels = HostTensor::filled(DType::i32, {batch, most}, -1), losses{DType::f64, {batch}};
   std::vector<std::int32_t> frames, counts;
   std::vector<unsigned char> workspace;
 
-  Golden() {
+  GoldenCtc() {
     for (std::int64_t b = 0; b < batch; ++b) {
       const auto& g = test::kCtcGolden[static_cast<std::size_t>(b)];
       frames.push_back(g.frames), counts.push_back(static_cast<std::int32_t>(g.labels.size()));
@@ -67,7 +67,7 @@ struct Golden {
 
 TEST(Ctc, AgreesWithPyTorch) {
   CpuBench cpu;
-  Golden twin, reference;
+  GoldenCtc twin, reference;
   ops::ctc(cpu.stream, twin.arguments(cpu.stream));
   twin.expect();
   ref::ctc(reference.arguments(cpu.stream));
@@ -76,7 +76,7 @@ TEST(Ctc, AgreesWithPyTorch) {
 
 TEST(Ctc, WithoutZeroInfinityTheImpossibleIsInfiniteAndItsGradientNoNumber) {
   CpuBench cpu;
-  Golden golden;
+  GoldenCtc golden;
   auto args = golden.arguments(cpu.stream);
   args.zero_infinity = false;
   ops::ctc(cpu.stream, args);
@@ -91,7 +91,7 @@ TEST(Ctc, WithoutZeroInfinityTheImpossibleIsInfiniteAndItsGradientNoNumber) {
 }
 
 /// -ln of the sum over all paths that collapse to the labels, by trying every path.
-double enumerated(const Golden& golden, std::int64_t b) {
+double enumerated(const GoldenCtc& golden, std::int64_t b) {
   const auto& g = test::kCtcGolden[static_cast<std::size_t>(b)];
   const std::int64_t v = test::kGoldenSymbols;
   std::int64_t paths = 1;
@@ -117,7 +117,7 @@ double enumerated(const Golden& golden, std::int64_t b) {
 
 TEST(Ctc, IsTheSumOverAllPaths) {
   CpuBench cpu;
-  Golden golden;
+  GoldenCtc golden;
   auto args = golden.arguments(cpu.stream);
   args.write_gradient = false, args.zero_infinity = false;
   ops::ctc(cpu.stream, args);
@@ -206,7 +206,7 @@ TEST(Ctc, PartOfTheScaleMayComeFromTheDevice) {
 
 TEST(Ctc, MaskedSymbolsAreImpossibleAndNanIsNotHidden) {
   CpuBench cpu;
-  Golden golden;
+  GoldenCtc golden;
   golden.logits.set(0, -INFINITY);                        // one symbol of one frame: still possible
   for (std::int64_t t = 0; t < test::kGoldenFrames; ++t)  // no frame of utterance 5 has its 3
     golden.logits.set((5 * test::kGoldenFrames + t) * test::kGoldenSymbols + 3, -INFINITY);
@@ -222,24 +222,24 @@ TEST(Ctc, MaskedSymbolsAreImpossibleAndNanIsNotHidden) {
 TEST(Ctc, RefusesLabelsAndLengthsBeyondTheirRange) {
   CpuBench cpu;
   const auto refused = [&](auto change) {
-    Golden golden;
+    GoldenCtc golden;
     ops::Ctc args = golden.arguments(cpu.stream);
     change(golden, args);
     EXPECT_THROW(ops::ctc(cpu.stream, args), Error);
   };
-  refused([](Golden& g, ops::Ctc&) { g.labels.set(0, test::kGoldenSymbols - 1); });  // the blank
-  refused([](Golden& g, ops::Ctc&) { g.labels.set(1, -1); });
-  refused([](Golden& g, ops::Ctc&) { g.frames[0] = test::kGoldenFrames + 1; });
-  refused([](Golden& g, ops::Ctc&) { g.counts[0] = 5; });
-  refused([](Golden&, ops::Ctc& args) { args.workspace.shape = {64}; });
-  refused([](Golden&, ops::Ctc& args) { args.vocabulary = 6; });
+  refused([](GoldenCtc& g, ops::Ctc&) { g.labels.set(0, test::kGoldenSymbols - 1); });  // the blank
+  refused([](GoldenCtc& g, ops::Ctc&) { g.labels.set(1, -1); });
+  refused([](GoldenCtc& g, ops::Ctc&) { g.frames[0] = test::kGoldenFrames + 1; });
+  refused([](GoldenCtc& g, ops::Ctc&) { g.counts[0] = 5; });
+  refused([](GoldenCtc&, ops::Ctc& args) { args.workspace.shape = {64}; });
+  refused([](GoldenCtc&, ops::Ctc& args) { args.vocabulary = 6; });
 }
 
 TEST(Ctc, TheNullDeviceOnlyCounts) {
   NullDevice device;
   WorkCounter work;
   const Stream stream(device, nullptr, &work);
-  Golden golden;
+  GoldenCtc golden;
   ops::ctc(stream, golden.arguments(stream));
   EXPECT_TRUE(std::isnan(golden.losses[0])) << "nothing was written";
   EXPECT_EQ(work.bytes, 2 * 8.0 * 8 * 7 * 5 + 4.0 * 8 * 4 + 8.0 * 8);

@@ -18,8 +18,8 @@ TEST(DepthwiseConv, MatchesTheReferenceForRaggedShapesAndAllTypes) {
 }
 
 /// 9 taps over [1, 6, 2], d_y = ((3 i) mod 7 - 3) / 2.
-void check_golden(std::int64_t left, const HostTensor& y, const HostTensor& d_x,
-                  const HostTensor& d_weight) {
+void check_golden_depthwise(std::int64_t left, const HostTensor& y, const HostTensor& d_x,
+                            const HostTensor& d_weight) {
   SCOPED_TRACE(left);
   CpuBench cpu;
   const DepthwiseConvCase c{DType::f64, 1, 6, 2, 9, left, true, false, false};
@@ -36,20 +36,22 @@ void check_golden(std::int64_t left, const HostTensor& y, const HostTensor& d_x,
 }
 
 TEST(DepthwiseConv, ValuesOfPyTorch) {  // torch.nn.functional.conv1d(pad(x, (left, 8 - left)), ...)
-  check_golden(4,
-               tensor_of({1, 6, 2}, {-1.65625, 1.1875, -1.34375, 1.46875, -2.1875, 0.9375, -2,
-                                     1.4375, -0.78125, 0.5625, -0.75, 0.65625}),
-               tensor_of({1, 6, 2}, {-0.3125, -0.3125, 1.625, 0.3125, -0.5, -1.375, 0.8125, -1.6875,
-                                     -0.625, 0.75, -0.0625, -0.25}),
-               tensor_of({2, 9}, {0.625, -0.25, -1.75, -3.75, -0.875, -0.625, -0.25, 0.125, 0.375,
-                                  0.875, 1.125, 1.125, 1, 0.875, -1, -4, -2.125, -0.75}));
-  check_golden(8,
-               tensor_of({1, 6, 2}, {-1.375, 0.59375, -0.75, 0.625, -1.34375, 0.78125, -0.90625,
-                                     0.90625, -1.65625, 1.1875, -1.34375, 1.46875}),
-               tensor_of({1, 6, 2}, {-0.625, 0.75, -0.0625, -0.25, 0.1875, 0.625, -0.0625, -0.4375,
-                                     0.1875, 0.3125, -0.125, 0.375}),
-               tensor_of({2, 9}, {0, 0, 0, 0.75, 0.625, -0.25, -1.75, -3.75, -0.875, 0, 0, 0, 0.25,
-                                  0.875, 1.125, 1.125, 1, 0.875}));
+  check_golden_depthwise(
+      4,
+      tensor_of({1, 6, 2}, {-1.65625, 1.1875, -1.34375, 1.46875, -2.1875, 0.9375, -2, 1.4375,
+                            -0.78125, 0.5625, -0.75, 0.65625}),
+      tensor_of({1, 6, 2}, {-0.3125, -0.3125, 1.625, 0.3125, -0.5, -1.375, 0.8125, -1.6875, -0.625,
+                            0.75, -0.0625, -0.25}),
+      tensor_of({2, 9}, {0.625, -0.25, -1.75, -3.75, -0.875, -0.625, -0.25, 0.125, 0.375, 0.875,
+                         1.125, 1.125, 1, 0.875, -1, -4, -2.125, -0.75}));
+  check_golden_depthwise(
+      8,
+      tensor_of({1, 6, 2}, {-1.375, 0.59375, -0.75, 0.625, -1.34375, 0.78125, -0.90625, 0.90625,
+                            -1.65625, 1.1875, -1.34375, 1.46875}),
+      tensor_of({1, 6, 2}, {-0.625, 0.75, -0.0625, -0.25, 0.1875, 0.625, -0.0625, -0.4375, 0.1875,
+                            0.3125, -0.125, 0.375}),
+      tensor_of({2, 9}, {0, 0, 0, 0.75, 0.625, -0.25, -1.75, -3.75, -0.875, 0, 0, 0, 0.25, 0.875,
+                         1.125, 1.125, 1, 0.875}));
 }
 
 TEST(DepthwiseConv, GradientsAgreeWithFiniteDifferences) {

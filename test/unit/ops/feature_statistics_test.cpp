@@ -6,11 +6,9 @@
 namespace choir::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::f64};
-
 TEST(NormaliseFeatures, IsWithinTheBoundOfTheReference) {
   CpuDevice device;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     for (const std::int64_t bins : {1, 7, 16, 80, 81, 128})
       for (const double mean : {0.0, -9.0, 1000.0}) {
         SCOPED_TRACE(fmt::format("{} bins {} mean {}", name_of(dtype), bins, mean));
@@ -37,7 +35,7 @@ TEST(NormaliseFeatures, GivesMeanZeroAndUnbiasedDeviationOne) {
 
 TEST(NormaliseFeatures, OneFrameAndConstantFeaturesGiveZero) {
   CpuDevice device;
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kFeatureTypes) {
     const HostTensor out =
         device_normalised(device, HostTensor::filled(dtype, {2, 9, 80}, -16.5), lengths_of({1, 8}));
     for (std::int64_t i = 0; i < out.count(); ++i) ASSERT_EQ(out[i], 0);
@@ -46,7 +44,7 @@ TEST(NormaliseFeatures, OneFrameAndConstantFeaturesGiveZero) {
 
 TEST(NormaliseFeatures, LogMelNormalisedEqualsNumpy) {
   CpuDevice device;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     expect_golden(
         device_normalised(device,
                           device_log_mel(device, dtype, {}, Utterances({golden_signal(5000)}, 160)),

@@ -36,7 +36,7 @@ double relative_tolerance(const Case& c) {
 
 using Run = std::function<bool(PlanCache&, const GemmArgs&)>;
 
-void compare(const Case& c, const Run& run, const std::string& path) {
+void compare_product(const Case& c, const Run& run, const std::string& path) {
   const HostTensor a =
       HostTensor::normal(c.in, {c.transpose_a ? c.k : c.m, c.transpose_a ? c.m : c.k}, 1);
   const HostTensor b =
@@ -69,12 +69,12 @@ void compare(const Case& c, const Run& run, const std::string& path) {
   EXPECT_TRUE(actual.guard_intact()) << path << " " << name_of(c);
 }
 
-const std::array<std::pair<DType, DType>, 6> kTypes = {{{DType::f64, DType::f64},
-                                                        {DType::f32, DType::f32},
-                                                        {DType::bf16, DType::bf16},
-                                                        {DType::bf16, DType::f32},
-                                                        {DType::f16, DType::f16},
-                                                        {DType::f16, DType::f32}}};
+const std::array<std::pair<DType, DType>, 6> kTypesInOut = {{{DType::f64, DType::f64},
+                                                             {DType::f32, DType::f32},
+                                                             {DType::bf16, DType::bf16},
+                                                             {DType::bf16, DType::f32},
+                                                             {DType::f16, DType::f16},
+                                                             {DType::f16, DType::f32}}};
 const std::array<std::array<std::int64_t, 3>, 7> kShapes = {{{1, 1, 1},
                                                              {1, 65, 33},
                                                              {17, 3, 7},
@@ -84,12 +84,12 @@ const std::array<std::array<std::int64_t, 3>, 7> kShapes = {{{1, 1, 1},
                                                              {7, 200, 16}}};
 
 void over_all(const Run& run, const std::string& path) {
-  for (const auto& [in, out] : kTypes)
+  for (const auto& [in, out] : kTypesInOut)
     for (const auto& shape : kShapes)
       for (int bits = 0; bits < 16; ++bits)
-        compare({shape[0], shape[1], shape[2], in, out, (bits & 1) != 0, (bits & 2) != 0,
-                 (bits & 4) != 0, (bits & 8) != 0},
-                run, path);
+        compare_product({shape[0], shape[1], shape[2], in, out, (bits & 1) != 0, (bits & 2) != 0,
+                         (bits & 4) != 0, (bits & 8) != 0},
+                        run, path);
 }
 
 TEST(Gemm, DispatchMatchesReference) {

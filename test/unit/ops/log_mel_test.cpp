@@ -5,13 +5,11 @@
 namespace choir::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::f64};
-
 TEST(LogMel, EqualsLibrosaWithTheConventionsOfNemo) {
   CpuDevice device;
   ops::MelOptions dithered;
   dithered.dither = 0.01;
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kFeatureTypes) {
     const double tolerance = dtype == DType::f64 ? 1e-11 : 1e-5;
     const auto compute = [&](const ops::MelOptions& options) {
       return device_log_mel(device, dtype, options,
@@ -46,7 +44,7 @@ TEST(LogMel, StaysWithinTheBoundOnAnySignal) {
     square.push_back(i / 40 % 2 == 0 ? 32767 : -32768);
   }
   for (int i = 2000; i < 4000; ++i) step[static_cast<std::size_t>(i)] = 1;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     for (const ops::MelOptions& options : {ops::MelOptions{}, at_8_khz(), wide_frames()})
       check_log_mel(device, dtype, options,
                     Utterances({silence, tone, square, step, white_noise(4000, 1, 3),
@@ -56,7 +54,7 @@ TEST(LogMel, StaysWithinTheBoundOnAnySignal) {
 
 TEST(LogMel, OddSizes) {
   CpuDevice device;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     for (const std::int64_t window : {1, 2, 15, 31, 255, 256})
       for (const std::int64_t hop : {1, 37, 256}) {
         SCOPED_TRACE(fmt::format("{} window {} hop {}", name_of(dtype), window, hop));
@@ -79,7 +77,7 @@ TEST(LogMel, ShortAndEmptyUtterancesGiveTheFramesThatCountAndZeros) {
   const Utterances u(waves, 160, 33);
   EXPECT_EQ(u.frames[2], 0);
   EXPECT_EQ(u.frames[3], 1);
-  for (const DType dtype : kTypes) check_log_mel(device, dtype, {}, u, INFINITY, 31);
+  for (const DType dtype : kFeatureTypes) check_log_mel(device, dtype, {}, u, INFINITY, 31);
   const HostTensor none = device_log_mel(device, DType::f32, {}, Utterances({{}}, 160));
   EXPECT_EQ(none.count(), 0);
 }
@@ -92,7 +90,7 @@ TEST(LogMel, AnUtteranceHasTheSameBitsInEveryBatchPaddingAndThreadCount) {
                                   other = speech_like(12000, 16000, 2);
   const int threads = omp_get_max_threads();
   for (const ops::MelOptions& options : {ops::MelOptions{}, dithered})
-    for (const DType dtype : kTypes) {
+    for (const DType dtype : kFeatureTypes) {
       const HostTensor alone =
           device_log_mel(device, dtype, options, Utterances({wave}, 160, 0, {42}));
       const Utterances batch({other, wave, {}, wave}, 160, 1234, {41, 42, 43, 42});
@@ -142,7 +140,7 @@ TEST(LogMel, DitherIsAFunctionOfTheSampleAndOffAtZero) {
   EXPECT_TRUE(compute(1).same_bits(compute(1)));
   EXPECT_FALSE(compute(1).same_bits(compute(2)));
   EXPECT_FALSE(compute(1).same_bits(compute(1 + (std::int64_t{1} << 32))));
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     check_log_mel(device, dtype, options, Utterances({wave, wave}, 160, 7, {5, -1}));
 }
 

@@ -18,21 +18,21 @@ TEST(RunningStatistics, MatchTheReference) {
 
 /// What PyTorch's BatchNorm1d (2.x, fp64, eps 1e-5, momentum 0.1) gives for the frames of
 /// micro-batch m that count, one after another: x[r][c] = sin(0.7 (3 r + c) + m)(1 + c) + c/2 + m.
-struct Golden {
+struct GoldenFrames {
   std::vector<std::int32_t> lengths;  ///< of utterances of 4 frames
   std::int64_t first, last;           ///< rows that count
   double first_y[3], last_y[3];
 };
-const Golden kGolden[] = {{{3, 1},
-                           0,
-                           4,
-                           {-0.195076601595714, 0.45121731034091, -3.10969099878773},
-                           {0.996899082787426, 0.191689271317843, 1.1735053793599}},
-                          {{0, 4, 2},
-                           4,
-                           9,
-                           {0.131004486873197, -0.443879930340791, 3.07844031144605},
-                           {1.32099712428428, 0.696634025245046, -1.51052861492674}}};
+const GoldenFrames kGolden[] = {{{3, 1},
+                                 0,
+                                 4,
+                                 {-0.195076601595714, 0.45121731034091, -3.10969099878773},
+                                 {0.996899082787426, 0.191689271317843, 1.1735053793599}},
+                                {{0, 4, 2},
+                                 4,
+                                 9,
+                                 {0.131004486873197, -0.443879930340791, 3.07844031144605},
+                                 {1.32099712428428, 0.696634025245046, -1.51052861492674}}};
 const double kRunningMean[] = {0.119321734145004, 0.209439702318536, 0.265167078080126};
 const double kRunningVariance[] = {0.931883622632099, 1.23714344029484, 1.77766400783438};
 /// Rows 0 and 5 of m = 2, normalised with these.
@@ -61,7 +61,7 @@ TEST(RunningStatistics, AreThoseOfPyTorch) {
   ops::BatchNorm call{.x = {}, .y = {}, .weight = weight, .bias = bias, .mean = own_mean};
   call.rstd = rstd, call.tokens = 4;
   for (std::int64_t m = 0; m < 2; ++m) {
-    const Golden& golden = kGolden[m];
+    const GoldenFrames& golden = kGolden[m];
     const auto rows = static_cast<std::int64_t>(4 * golden.lengths.size());
     const HostTensor x = golden_rows(rows, static_cast<double>(m));
     HostTensor y(DType::f64, {rows, 3});

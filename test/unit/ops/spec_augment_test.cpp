@@ -6,7 +6,6 @@
 namespace choir::test {
 namespace {
 
-constexpr DType kTypes[] = {DType::f32, DType::f64};
 constexpr PhiloxKey kKey{kGoldenKey[0], kGoldenKey[1]};
 
 /// Ones, masked where the golden masks lie.
@@ -34,7 +33,7 @@ TEST(SpecAugment, MasksLieWhereAnIndependentPhiloxPutsThem) {
 
 TEST(SpecAugment, HasTheBitsOfTheReference) {
   CpuDevice device;
-  for (const DType dtype : kTypes)
+  for (const DType dtype : kFeatureTypes)
     for (const std::int64_t bins : {27, 80, 128})
       for (const double width : {0.0, 0.05, 0.999, 1.0, 7.5, 1000.0})
         check_masked(device, dtype, {.time_masks = 4, .time_width = width}, 90, bins,

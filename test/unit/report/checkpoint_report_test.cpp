@@ -52,11 +52,11 @@ TEST(Inspect, MarksTheDamagedTensorOnly) {
   EXPECT_NE(text.find("000000ab  ok\n"), std::string::npos) << text;
   EXPECT_NE(text.find("000000cd  DAMAGED\n"), std::string::npos) << text;
   EXPECT_TRUE(text.ends_with("DAMAGED: damaged: tensor optimizer/m/w")) << text;
-  const auto json = nlohmann::json::parse(to_json(c));
-  EXPECT_EQ(json.at("tensors").at(0).at("ok"), true);
-  EXPECT_EQ(json.at("tensors").at(1).at("ok"), false);
-  EXPECT_EQ(json.at("tensors").at(1).at("shape"), std::vector<int>({3, 4}));
-  EXPECT_TRUE(json.at("progress").at("best_val_loss").is_null());  // infinity is no JSON
+  const auto parsed = nlohmann::json::parse(to_json(c));
+  EXPECT_EQ(parsed.at("tensors").at(0).at("ok"), true);
+  EXPECT_EQ(parsed.at("tensors").at(1).at("ok"), false);
+  EXPECT_EQ(parsed.at("tensors").at(1).at("shape"), std::vector<int>({3, 4}));
+  EXPECT_TRUE(parsed.at("progress").at("best_val_loss").is_null());  // infinity is no JSON
 }
 
 TEST(Inspect, AllBytesGoodIsSaid) {
@@ -78,9 +78,9 @@ TEST(Inspect, ListsRunsWithTheReasonOfWhatIsNotValid) {
   const std::string text = to_text("runs/x/checkpoints", list, false);
   EXPECT_NE(text.find("1.250000      1.0 MiB  valid (latest)"), std::string::npos) << text;
   EXPECT_NE(text.find("NOT VALID: manifest.json: it is not JSON"), std::string::npos) << text;
-  const auto json = nlohmann::json::parse(to_json("runs/x/checkpoints", list, true));
-  EXPECT_EQ(json.at("checkpoints").at(0).at("valid"), true);
-  EXPECT_TRUE(json.at("checkpoints").at(1).at("val_loss").is_null());
+  const auto parsed = nlohmann::json::parse(to_json("runs/x/checkpoints", list, true));
+  EXPECT_EQ(parsed.at("checkpoints").at(0).at("valid"), true);
+  EXPECT_TRUE(parsed.at("checkpoints").at(1).at("val_loss").is_null());
 }
 
 }  // namespace

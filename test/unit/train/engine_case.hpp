@@ -42,6 +42,11 @@ inline GptConfig tiny_llama() {
   return c;
 }
 
+inline GptConfig with_dropout(GptConfig c, double rate = 0.2) {
+  c.dropout = rate;
+  return c;
+}
+
 /// `micro_batches`: per rank.
 inline EngineOptions engine_options(const GptConfig& model, const char* precision,
                                     std::int64_t micro_batches, bool reproducible = false) {

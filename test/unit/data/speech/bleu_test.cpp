@@ -9,7 +9,7 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;  // hypothesis, reference
 
-BleuCounts corpus(const Pairs& pairs) {
+BleuCounts counts_of_corpus(const Pairs& pairs) {
   BleuCounts counts;
   for (const auto& [hypothesis, reference] : pairs) counts += bleu_counts(reference, hypothesis);
   return counts;
@@ -44,7 +44,7 @@ TEST(Bleu, GivesKnownScores) {
       {{{"Hello, World!", "hello world"}}, 0},
   };
   for (const Known& one : known) {
-    EXPECT_NEAR(corpus(one.pairs).score(), one.score, 1e-10) << one.pairs.front().first;
+    EXPECT_NEAR(counts_of_corpus(one.pairs).score(), one.score, 1e-10) << one.pairs.front().first;
   }
   EXPECT_NEAR(bleu_counts("hello", "hello there").sentence_score(), 50, 1e-10);
   EXPECT_NEAR(bleu_counts(mat, "the cat sat").sentence_score(), 36.787944117144, 1e-10);
@@ -53,8 +53,8 @@ TEST(Bleu, GivesKnownScores) {
 }
 
 TEST(Bleu, CountsAddUpOverParts) {
-  const BleuCounts counts = corpus({{"the cat sat on the mat", "the cat is on the mat"},
-                                    {"there is a dog", "there is a dog here"}});
+  const BleuCounts counts = counts_of_corpus({{"the cat sat on the mat", "the cat is on the mat"},
+                                              {"there is a dog", "there is a dog here"}});
   EXPECT_EQ(counts.correct, (std::array<std::int64_t, 4>{9, 6, 3, 1}));
   EXPECT_EQ(counts.total, (std::array<std::int64_t, 4>{10, 8, 6, 4}));
   EXPECT_NEAR(counts.brevity_penalty(), .904837418036, 1e-12);

@@ -9,14 +9,14 @@ using test::PackedSpeech;
 using test::ScratchFolder;
 
 // 10 ms of hop at 1,000 Hz, 8 x: 80 ms a frame.
-constexpr SpeechFrames kFrames{10, 3, false};
+constexpr SpeechFrames kFramesOfSift{10, 3, false};
 
 SpeechSift sift_of(const PackedSpeech& speech, const SpeechFilter& filter, bool validation,
                    std::vector<SpeechItem>& kept, const std::vector<std::int32_t>& damaged = {}) {
   speech.write();
   const auto catalog = AudioCatalog::open(speech.folder);
   const auto labels = LabelFile::open(speech.folder, "test", catalog.hash());
-  SpeechSift sift(filter, kFrames, validation);
+  SpeechSift sift(filter, kFramesOfSift, validation);
   sift.add(0, catalog, labels, damaged, kept);
   return sift;
 }

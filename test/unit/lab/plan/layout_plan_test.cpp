@@ -12,10 +12,10 @@
 namespace choir {
 namespace {
 
+using test::kPlenty;
 using test::plan_case;
 using test::variants;
 
-constexpr double kPlenty = 1e15;
 /// Value and two moments of the 40 parameters of three layers.
 constexpr std::size_t kStoredTensors = 3 * 40;
 constexpr const char* kSnapshotEntry = "checkpoint snapshot";

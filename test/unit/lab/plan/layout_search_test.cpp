@@ -12,11 +12,10 @@
 namespace choir {
 namespace {
 
+using test::kPlenty;
 using test::memory_of;
 using test::plan_case;
 using test::variants;
-
-constexpr double kPlenty = 1e15;
 
 std::string text_of(const LayoutChoice& choice) {
   std::string text = choice.plan.layout.to_string();

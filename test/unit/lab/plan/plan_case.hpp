@@ -15,6 +15,8 @@ inline const char* const kPlanDeck = R"({
   "eval": {"sample_tokens": 8}
 })";
 
+inline constexpr double kPlenty = 1e15;  // bytes of memory
+
 inline DeckVariants variants(std::vector<std::string> overrides = {}) {
   return DeckVariants(kPlanDeck, "plan_case.json", std::move(overrides));
 }

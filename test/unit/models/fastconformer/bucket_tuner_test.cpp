@@ -13,7 +13,6 @@ namespace {
 
 using test::memory_of;
 
-constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 constexpr int kRate = 16000;
 
 DeckVariants decks(std::vector<std::string> overrides = {}) {
@@ -84,7 +83,7 @@ TEST(BucketTuner, AMixtureInAPipelineFitsToo) {
   EXPECT_GT(memory_of(plan_layout(request)), 0.7 * 20e6);
 }
 
-std::string complaint(double memory) {
+std::string complaint_of_memory(double memory) {
   try {
     tune_buckets(request_of(decks(), memory), two_buckets());
   } catch (const DeckError& error) {
@@ -94,13 +93,13 @@ std::string complaint(double memory) {
 }
 
 TEST(BucketTuner, TooLittleMemoryIsToldWithNumbers) {
-  const std::string tiny = complaint(1e4);
+  const std::string tiny = complaint_of_memory(1e4);
   EXPECT_NE(tiny.find("the parameters alone, "), std::string::npos) << tiny;
   EXPECT_NE(tiny.find("above the limit of 9.8 KiB"), std::string::npos) << tiny;
   // Enough for an utterance of one second, but not for one of four.
   const std::vector<UntunedBucket> buckets = two_buckets();
   const double between = planned(request_of(decks(), 1e9), buckets[0], 1);
-  const std::string one = complaint(between);
+  const std::string one = complaint_of_memory(between);
   EXPECT_NE(one.find("one utterance of the bucket of 1.00 to 4.00 s needs "), std::string::npos)
       << one;
   EXPECT_NE(one.find("data.max_duration"), std::string::npos) << one;

@@ -12,51 +12,51 @@
 namespace choir {
 namespace {
 
-Deck speech(const std::vector<std::string>& overrides = {}) {
+Deck deck_of_data(const std::vector<std::string>& overrides = {}) {
   return parse_deck(R"({"model": {"type": "fastconformer"}, "train": {"micro_batches": 6}})",
                     "speech.json", overrides);
 }
 
-SpeechDataConfig config(const std::vector<std::string>& overrides) {
-  const Deck deck = speech(overrides);
+SpeechDataConfig data_config(const std::vector<std::string>& overrides) {
+  const Deck deck = deck_of_data(overrides);
   return speech_data_config(deck, input_cfg_text(deck), 1);
 }
 
-std::string complaint(const std::vector<std::string>& overrides) {
+std::string complaint_of_data(const std::vector<std::string>& overrides) {
   try {
-    config(overrides);
+    data_config(overrides);
   } catch (const DeckError& error) {
     return std::string(error.what()) + " | " + error.hint();
   }
   return {};
 }
 
-void says(const std::vector<std::string>& overrides, const std::string& words) {
-  const std::string text = complaint(overrides);
+void data_says(const std::vector<std::string>& overrides, const std::string& words) {
+  const std::string text = complaint_of_data(overrides);
   EXPECT_NE(text.find(words), std::string::npos) << text;
 }
 
 TEST(SpeechDeck, KeysArriveInTheConfiguration) {
-  const SpeechDataConfig c = config({"data.train=[\"a\",\"b\"]",
-                                     "data.labels=bpe",
-                                     "data.batch_duration=33",
-                                     "data.quadratic_duration=15",
-                                     "data.max_utterances=7",
-                                     "data.buckets=5",
-                                     "data.label_buckets=2",
-                                     "data.window=99",
-                                     "data.min_duration=0.5",
-                                     "data.max_duration=9",
-                                     "data.min_labels_per_second=1",
-                                     "data.max_labels_per_second=20",
-                                     "data.on_bad=skip",
-                                     "data.reader=node",
-                                     "data.prefetch=3",
-                                     "data.shard_seed=12",
-                                     "model.subsampling=4",
-                                     "model.causal=true",
-                                     "model.hop=80",
-                                     "model.sample_rate=8000"});
+  const SpeechDataConfig c = data_config({"data.train=[\"a\",\"b\"]",
+                                          "data.labels=bpe",
+                                          "data.batch_duration=33",
+                                          "data.quadratic_duration=15",
+                                          "data.max_utterances=7",
+                                          "data.buckets=5",
+                                          "data.label_buckets=2",
+                                          "data.window=99",
+                                          "data.min_duration=0.5",
+                                          "data.max_duration=9",
+                                          "data.min_labels_per_second=1",
+                                          "data.max_labels_per_second=20",
+                                          "data.on_bad=skip",
+                                          "data.reader=node",
+                                          "data.prefetch=3",
+                                          "data.shard_seed=12",
+                                          "model.subsampling=4",
+                                          "model.causal=true",
+                                          "model.hop=80",
+                                          "model.sample_rate=8000"});
   ASSERT_EQ(c.train.inputs.size(), 2u);
   EXPECT_EQ(c.train.inputs[1].folder, "b");
   EXPECT_EQ(c.labels, "bpe");
@@ -81,16 +81,16 @@ TEST(SpeechDeck, KeysArriveInTheConfiguration) {
 }
 
 TEST(SpeechDeck, OrderSeeds) {
-  EXPECT_EQ(config({"data.train=a"}).order_seed, 1337u);
-  EXPECT_EQ(config({"data.train=a", "run.seed=3"}).order_seed, 3u);
-  EXPECT_EQ(config({"data.train=a", "data.shard_seed=0"}).order_seed, 0u);
-  const Deck deck = speech({"data.train=a", "data.shard_seed=randomized"});
+  EXPECT_EQ(data_config({"data.train=a"}).order_seed, 1337u);
+  EXPECT_EQ(data_config({"data.train=a", "run.seed=3"}).order_seed, 3u);
+  EXPECT_EQ(data_config({"data.train=a", "data.shard_seed=0"}).order_seed, 0u);
+  const Deck deck = deck_of_data({"data.train=a", "data.shard_seed=randomized"});
   EXPECT_NE(speech_data_config(deck, "", 1).order_seed, speech_data_config(deck, "", 2).order_seed);
-  says({"data.shard_seed=often"}, "expected an integer");
+  data_says({"data.shard_seed=often"}, "expected an integer");
 }
 
 TEST(SpeechDeck, Blends) {
-  const SpeechDataConfig inside = config(
+  const SpeechDataConfig inside = data_config(
       {R"(data.input_cfg=[{"folder": "a", "weight": 2}, {"group": ["b", "c"], "weight": 1}])",
        "data.temperature=0.5"});
   ASSERT_EQ(inside.train.inputs.size(), 2u);
@@ -100,20 +100,20 @@ TEST(SpeechDeck, Blends) {
   const std::filesystem::path file =
       std::filesystem::temp_directory_path() / ("blend" + std::to_string(::getpid()) + ".json");
   std::ofstream(file) << R"({"inputs": ["a", "b"], "temperature": [0.25, 1]})";
-  const SpeechDataConfig outside = config({"data.input_cfg=" + file.string()});
+  const SpeechDataConfig outside = data_config({"data.input_cfg=" + file.string()});
   EXPECT_EQ(outside.train.inputs.size(), 2u);
   EXPECT_EQ(outside.train.temperature, (std::vector<double>{0.25, 1}));
   std::filesystem::remove(file);
-  says({"data.input_cfg=no/such/file.json"}, "no/such/file.json");
-  says({R"(data.input_cfg=[{"folder": "a", "weight": 2}, "b"])"}, "have a weight");
-  says({R"(data.input_cfg={"inputs": ["a"], "heat": 1})"}, "data.input_cfg.heat");
-  says({"data.train=a", R"(data.input_cfg=["b"])"}, "both say what to train on");
+  data_says({"data.input_cfg=no/such/file.json"}, "no/such/file.json");
+  data_says({R"(data.input_cfg=[{"folder": "a", "weight": 2}, "b"])"}, "have a weight");
+  data_says({R"(data.input_cfg={"inputs": ["a"], "heat": 1})"}, "data.input_cfg.heat");
+  data_says({"data.train=a", R"(data.input_cfg=["b"])"}, "both say what to train on");
 }
 
 TEST(SpeechDeck, ValidationSets) {
   const SpeechDataConfig c =
-      config({"data.train=a", "data.val=[\"x/val/\",\"x/other\"]",
-              "data.validation.voices=x/v1,x/v2 limit=20 batch_duration=30 max_duration=12"});
+      data_config({"data.train=a", "data.val=[\"x/val/\",\"x/other\"]",
+                   "data.validation.voices=x/v1,x/v2 limit=20 batch_duration=30 max_duration=12"});
   ASSERT_EQ(c.eval.size(), 3u);
   EXPECT_EQ(c.eval[0].name, "val");
   EXPECT_EQ(c.eval[1].name, "other");
@@ -123,16 +123,16 @@ TEST(SpeechDeck, ValidationSets) {
   EXPECT_EQ(c.eval[2].batch_duration, 30);
   EXPECT_EQ(c.eval[2].filter.max_duration, 12);
   EXPECT_EQ(c.eval[2].filter.min_duration, 0);
-  says({"data.validation.voices=x limits=20"}, "'limits=20' is not understood");
-  says({"data.validation.voices=x limit=few"}, "'few' is not a number");
-  says({"data.validation.voices=x,,y"}, "names no folder");
-  says({"data.val=a/val,b/val"}, "two validation sets are called 'val'");
+  data_says({"data.validation.voices=x limits=20"}, "'limits=20' is not understood");
+  data_says({"data.validation.voices=x limit=few"}, "'few' is not a number");
+  data_says({"data.validation.voices=x,,y"}, "names no folder");
+  data_says({"data.val=a/val,b/val"}, "two validation sets are called 'val'");
 }
 
 using Tags = std::map<std::string, std::string>;
 
 TEST(SpeechDeck, TagsOfTrainingTravelWithTheirFolders) {
-  const SpeechDataConfig c = config(
+  const SpeechDataConfig c = data_config(
       {R"(data.input_cfg=[{"folder": "a", "tags": {"lang": "en"}}, {"tags": {"lang": "de", "rate": 8},
           "group": ["b", {"folder": "c", "tags": {"lang": "nl"}}]}])"});
   const std::vector<SpeechLeaf> leaves = leaves_of(c.train);
@@ -143,11 +143,11 @@ TEST(SpeechDeck, TagsOfTrainingTravelWithTheirFolders) {
 }
 
 TEST(SpeechDeck, TagsOfValidation) {
-  const SpeechDataConfig c =
-      config({"data.train=a", "data.validation.one=x/a,x/b tag.lang=en limit=3",
-              R"(data.validation.two=[{"tags": {"lang": "de"}, "group": ["x/c", {"folder": "x/d",
+  const SpeechDataConfig c = data_config(
+      {"data.train=a", "data.validation.one=x/a,x/b tag.lang=en limit=3",
+       R"(data.validation.two=[{"tags": {"lang": "de"}, "group": ["x/c", {"folder": "x/d",
            "tags": {"noise": "low"}}]}, "x/e"] batch_duration=30 tag.lang=nl)",
-              R"(data.validation.zero=["x/f"])"});
+       R"(data.validation.zero=["x/f"])"});
   ASSERT_EQ(c.eval.size(), 3u);
   EXPECT_EQ(c.eval[0].tags, (std::vector<Tags>{{{"lang", "en"}}, {{"lang", "en"}}}));
   EXPECT_EQ(c.eval[0].limit, 3);
@@ -158,33 +158,35 @@ TEST(SpeechDeck, TagsOfValidation) {
   EXPECT_EQ(c.eval[1].batch_duration, 30);
   EXPECT_EQ(c.eval[2].folders, std::vector<std::string>{"x/f"});
   EXPECT_TRUE(c.eval[2].tags.empty());
-  says({R"(data.validation.a=[{"folder": "x", "weight": 2}])"}, "has no weights");
-  says({R"(data.validation.a=[{"folder": "x", "tags": {"lang": "en us"}}])"},
-       "'en us' is no name or value of a tag");
-  says({"data.validation.a=x tag.=en"}, "'' is no name or value of a tag");
-  says({R"(data.validation.a=["x")"}, "data.validation.a:1");
+  data_says({R"(data.validation.a=[{"folder": "x", "weight": 2}])"}, "has no weights");
+  data_says({R"(data.validation.a=[{"folder": "x", "tags": {"lang": "en us"}}])"},
+            "'en us' is no name or value of a tag");
+  data_says({"data.validation.a=x tag.=en"}, "'' is no name or value of a tag");
+  data_says({R"(data.validation.a=["x")"}, "data.validation.a:1");
 }
 
 TEST(SpeechDeck, Bins) {
-  const SpeechDataConfig c = config({"data.train=a", R"(data.bucket_bins=["2.5","4:30","4:60"])",
-                                     R"(data.bucket_sizes=["9","5","4"])"});
+  const SpeechDataConfig c =
+      data_config({"data.train=a", R"(data.bucket_bins=["2.5","4:30","4:60"])",
+                   R"(data.bucket_sizes=["9","5","4"])"});
   ASSERT_EQ(c.batching.bins.size(), 3u);
   EXPECT_EQ(c.batching.bins[0], (SpeechBin{2.5}));
   EXPECT_EQ(c.batching.bins[1], (SpeechBin{4, 30}));
   EXPECT_EQ(c.batching.sizes, (std::vector<std::int64_t>{9, 5, 4}));
-  says({R"(data.bucket_bins=["long"])"}, "'long' is not a number");
-  says({R"(data.bucket_bins=["1:2:3"])"}, "SECONDS:LABELS");
-  says({R"(data.bucket_bins=["1"])", R"(data.bucket_sizes=["2","3"])"}, "2 numbers for 1");
+  data_says({R"(data.bucket_bins=["long"])"}, "'long' is not a number");
+  data_says({R"(data.bucket_bins=["1:2:3"])"}, "SECONDS:LABELS");
+  data_says({R"(data.bucket_bins=["1"])", R"(data.bucket_sizes=["2","3"])"}, "2 numbers for 1");
 }
 
 TEST(SpeechDeck, KeysOfSpeechAreRefusedElsewhere) {
   for (const char* key : {"data.labels=x", "data.batch_duration=9", "data.on_bad=skip",
                           "data.validation.a=b", "data.window=5"})
-    says({"model.type=gpt", "train.micro_batches=0", key}, "is for model.type = \"fastconformer\"");
-  says({"data.tokenizer=byte"}, "data.tokenizer is for model.type = \"gpt\"");
-  says({"eval.batches=3"}, "eval.batches is for model.type = \"gpt\"");
-  says({"data.format=text"}, "legal for speech: auto, synthetic");
-  says({"data.min_duration=5", "data.max_duration=2"}, "is above data.max_duration");
+    data_says({"model.type=gpt", "train.micro_batches=0", key},
+              "is for model.type = \"fastconformer\"");
+  data_says({"data.tokenizer=byte"}, "data.tokenizer is for model.type = \"gpt\"");
+  data_says({"eval.batches=3"}, "eval.batches is for model.type = \"gpt\"");
+  data_says({"data.format=text"}, "legal for speech: auto, synthetic");
+  data_says({"data.min_duration=5", "data.max_duration=2"}, "is above data.max_duration");
 }
 
 TEST(SpeechDeck, ShapesThatOthersContainAreLeftOut) {

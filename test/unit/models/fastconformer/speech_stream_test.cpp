@@ -11,6 +11,7 @@
 #include "choir_features.hpp"
 #include "kernels/cpu/ref_element.hpp"
 #include "test/support/wav_file.hpp"
+#include "test/unit/models/fastconformer/random_model.hpp"
 
 namespace choir::test {
 namespace {
@@ -33,21 +34,7 @@ FastConformerConfig streaming(std::int64_t subsampling, std::int64_t chunk, std:
   return c;
 }
 
-ModelInstance::Options options_of(const FastConformerConfig& config, const char* precision) {
-  return {.model = config, .precision = precision_of(precision), .seed = 11};
-}
-
 const Layout kOne(1, 1, 1, 1);
-
-struct Model {
-  Model(const FastConformerConfig& c, const char* precision, std::size_t arena)
-      : mesh(Mesh::planned(kOne, 0, 1)), instance(options_of(c, precision), device, *mesh, arena) {
-    instance.initialise(11);
-  }
-  CpuDevice device;
-  std::unique_ptr<Mesh> mesh;
-  ModelInstance instance;
-};
 
 void append(std::vector<double>& values, const Tensor& logits, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i)
@@ -56,7 +43,7 @@ void append(std::vector<double>& values, const Tensor& logits, std::int64_t coun
 
 /// Of the recording as a whole.
 std::vector<double> whole(const FastConformerConfig& c, std::span<const std::int16_t> audio) {
-  Model model(c, "fp64", std::size_t{64} << 20);
+  RandomModel model(c, "fp64", std::size_t{64} << 20);
   HostBatch host(c, {.samples = 1, .audio_samples = std::ssize(audio), .labels = 1});
   std::copy(audio.begin(), audio.end(), static_cast<std::int16_t*>(host.batch["audio"].data));
   const Tensor logits = model.instance.forward(Mode::generate, host.batch);
@@ -97,7 +84,7 @@ class Streamed {
 
  private:
   StreamPlan plan_;
-  Model model_;
+  RandomModel model_;
   std::unique_ptr<SpeechStream> stream_;
 };
 
@@ -205,11 +192,11 @@ TEST(StreamTranscriber, TextOfFilesIsThatOfTheWhole) {
     const TranscriptionPlan windows =
         plan_transcription(options_of(c, "fp32"), kOne, 0, {.window_seconds = 10}, 1e9, nullptr);
     ASSERT_TRUE(windows.windows.exact);
-    Model model(c, "fp32", windows.arena_bytes);
+    RandomModel model(c, "fp32", windows.arena_bytes);
     const auto expected =
         Transcriber(model.instance, vocabulary, windows, beam).transcribe(sources, OnBad::skip);
     const StreamPlan plan = plan_stream(options_of(c, "fp32"), kOne, 0, 1e9, nullptr);
-    Model other(c, "fp32", plan.arena_bytes);
+    RandomModel other(c, "fp32", plan.arena_bytes);
     other.instance.arena().set_requests(plan.requests);
     StreamTranscriber transcriber(other.instance, vocabulary, beam);
     std::size_t chunks = 0;

@@ -9,7 +9,7 @@
 namespace choir {
 namespace {
 
-FastConformerConfig config() {
+FastConformerConfig narrow_conformer() {
   return {.n_layer = 1, .n_embd = 16, .n_head = 4, .subsampling_channels = 8, .vocab_size = 7};
 }
 
@@ -18,7 +18,7 @@ std::int32_t at(const TensorView& view, std::int64_t i) {
 }
 
 TEST(SyntheticSpeech, FillsMicroBatchesWithUtterancesOfAboutOneLength) {
-  SyntheticSpeech speech(config(), {.batch_duration = 30, .shortest = 1, .longest = 5});
+  SyntheticSpeech speech(narrow_conformer(), {.batch_duration = 30, .shortest = 1, .longest = 5});
   const std::vector<BatchShape> shapes = speech.shapes();
   ASSERT_EQ(shapes.size(), 4u);
   for (std::int64_t n = 0; n < 4; ++n) {
@@ -32,8 +32,9 @@ TEST(SyntheticSpeech, FillsMicroBatchesWithUtterancesOfAboutOneLength) {
       const std::int32_t length = at(batch["audio_lengths"], row);
       EXPECT_LE(length, most);
       EXPECT_GE(length, most - 16000);
-      EXPECT_EQ(at(batch["frame_lengths"], 3 * batch.samples + row), config().frames(length));
-      EXPECT_LE(2 * at(batch["label_lengths"], row), config().frames(length));
+      EXPECT_EQ(at(batch["frame_lengths"], 3 * batch.samples + row),
+                narrow_conformer().frames(length));
+      EXPECT_LE(2 * at(batch["label_lengths"], row), narrow_conformer().frames(length));
       samples += length, labels += at(batch["label_lengths"], row);
     }
     EXPECT_EQ(at(batch["audio_lengths"], 0), most);
@@ -43,7 +44,7 @@ TEST(SyntheticSpeech, FillsMicroBatchesWithUtterancesOfAboutOneLength) {
 }
 
 TEST(SyntheticSpeech, SoundEndsWhereTheUtteranceEnds) {
-  SyntheticSpeech speech(config(), {.batch_duration = 8, .shortest = 1, .longest = 2});
+  SyntheticSpeech speech(narrow_conformer(), {.batch_duration = 8, .shortest = 1, .longest = 2});
   const ModelBatch batch = speech.micro_batch(1);
   const auto* audio = static_cast<const std::int16_t*>(batch["audio"].data);
   const std::int64_t width = batch["audio"].shape[1];
@@ -66,8 +67,9 @@ TEST(SyntheticSpeech, SoundEndsWhereTheUtteranceEnds) {
 }
 
 TEST(SyntheticSpeech, RepeatsAndIsAFunctionOfTheSeed) {
-  SyntheticSpeech one(config(), {.batch_duration = 4}), same(config(), {.batch_duration = 4}),
-      other(config(), {.batch_duration = 4, .seed = 1});
+  SyntheticSpeech one(narrow_conformer(), {.batch_duration = 4}),
+      same(narrow_conformer(), {.batch_duration = 4}),
+      other(narrow_conformer(), {.batch_duration = 4, .seed = 1});
   const auto sound = [](const ModelBatch& b) {
     const auto* audio = static_cast<const std::int16_t*>(b["audio"].data);
     return std::vector<std::int16_t>(audio, audio + b["audio"].count());
@@ -81,7 +83,7 @@ TEST(SyntheticSpeech, DurationsThatCannotBe) {
   using Options = BenchAudio;
   for (const Options& bad : {Options{.batch_duration = 3, .shortest = 2, .longest = 4},
                              Options{.shortest = 0}, Options{.shortest = 5, .longest = 4}})
-    EXPECT_THROW(SyntheticSpeech(config(), bad), DeckError);
+    EXPECT_THROW(SyntheticSpeech(narrow_conformer(), bad), DeckError);
 }
 
 }  // namespace

@@ -8,14 +8,15 @@
 namespace choir {
 namespace {
 
-FastConformerConfig config() {
+FastConformerConfig conformer_of_31_symbols() {
   FastConformerConfig c;
   c.vocab_size = 31;
   return c;
 }
 
 TEST(SyntheticUtterances, UtterancesAreAFunctionOfTheMicroBatch) {
-  SyntheticUtterances one(7, config()), other(7, config()), reseeded(8, config());
+  SyntheticUtterances one(7, conformer_of_31_symbols()), other(7, conformer_of_31_symbols()),
+      reseeded(8, conformer_of_31_symbols());
   bool differs = false;
   for (const std::int64_t index : {5, 0, 11}) {
     const ModelBatch a = one.micro_batch(index);
@@ -32,7 +33,7 @@ TEST(SyntheticUtterances, UtterancesAreAFunctionOfTheMicroBatch) {
 
 // Rows of every length; padding is padding, and each transcript has a path.
 TEST(SyntheticUtterances, RowsAreRaggedAndPossible) {
-  const FastConformerConfig c = config();
+  const FastConformerConfig c = conformer_of_31_symbols();
   SyntheticUtterances speech(3, c);
   std::int64_t targets = 0, silent = 0;
   std::set<std::int64_t> rows, ids;

@@ -11,6 +11,7 @@
 #include "choir_features.hpp"
 #include "kernels/cpu/ref_element.hpp"
 #include "test/support/wav_file.hpp"
+#include "test/unit/models/fastconformer/random_model.hpp"
 
 namespace choir::test {
 namespace {
@@ -39,37 +40,6 @@ FastConformerConfig chunked(std::int64_t left, std::int64_t right, bool causal) 
   c.context_style = ContextStyle::chunked, c.causal = causal;
   return c;
 }
-
-ModelInstance::Options options_of(const FastConformerConfig& config, const char* precision) {
-  return {.model = config, .precision = precision_of(precision), .seed = 11};
-}
-
-/// A model of random weights.
-struct Model {
-  Model(const FastConformerConfig& c, const char* precision, std::size_t arena)
-      : config(c),
-        mesh(Mesh::planned(Layout(1, 1, 1, 1), 0, 1)),
-        instance(options_of(c, precision), device, *mesh, arena) {
-    instance.initialise(11);
-  }
-
-  /// Logits of the frames of some audio.
-  std::vector<double> logits(std::span<const std::int16_t> audio) {
-    const auto samples = std::ssize(audio);
-    HostBatch host(config, {.samples = 1, .audio_samples = samples, .labels = 1});
-    std::copy(audio.begin(), audio.end(), static_cast<std::int16_t*>(host.batch["audio"].data));
-    const Tensor out = instance.forward(Mode::generate, host.batch);
-    std::vector<double> values(static_cast<std::size_t>(out.count()));
-    for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = ref::load(out.data, out.dtype, static_cast<std::int64_t>(i));
-    return values;
-  }
-
-  FastConformerConfig config;
-  CpuDevice device;
-  std::unique_ptr<Mesh> mesh;
-  ModelInstance instance;
-};
 
 Vocabulary letters() {
   return train_vocabulary({.type = "char"}, {"a b c d e"});
@@ -109,7 +79,7 @@ TEST(SpeechWindows, UnlimitedContextIsNeverExact) {
 TEST(SpeechWindows, OfLimitedContextAreTheWhole) {
   for (const FastConformerConfig& c :
        {regular(3, 2), chunked(4, 1, true), chunked(3, 2, false), regular(5, 0)}) {
-    Model model(c, "fp64", std::size_t{64} << 20);
+    RandomModel model(c, "fp64", std::size_t{64} << 20);
     const WindowPlan plan = plan_windows(c, 1, 1 << 15);
     ASSERT_TRUE(plan.exact);
     const std::int64_t unit = c.mel.hop * c.subsampling;
@@ -197,7 +167,7 @@ class TranscribedFiles : public testing::Test {
     const TranscriptionPlan plan =
         plan_transcription(options_of(c, "fp32"), Layout(1, 1, 1, 1), 0,
                            {.window_seconds = window, .batch = batch}, 1e9, nullptr);
-    Model model(c, "fp32", plan.arena_bytes);
+    RandomModel model(c, "fp32", plan.arena_bytes);
     return Transcriber(model.instance, letters(), plan, beam).transcribe(sources, OnBad::skip);
   }
   std::vector<RecordingSource> sources_;

@@ -7,7 +7,7 @@
 namespace choir {
 namespace {
 
-constexpr std::int64_t kMicroBatches = 2;
+constexpr std::int64_t kCurveMicroBatches = 2;
 constexpr int kSteps = 20;
 
 naive::Values values_of(ParameterSet& parameters) {
@@ -28,7 +28,7 @@ void check_curve(GptConfig config, double clip) {
   config.block_size = 5;
   config.n_embd = 8;
   config.ffn_width = 12;
-  EngineOptions options = test::engine_options(config, "fp64", kMicroBatches);
+  EngineOptions options = test::engine_options(config, "fp64", kCurveMicroBatches);
   options.grad_clip = clip;
   options.adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.3};
   test::SingleRank single;
@@ -38,7 +38,7 @@ void check_curve(GptConfig config, double clip) {
   for (const auto& [name, list] : weights)
     decayed[name] = name.find("norm") == std::string::npos && name.ends_with("weight");
   naive::AdamW adamw{0.9, 0.95, 1e-8, 0.3, {}, {}};
-  const std::int64_t per_step = kMicroBatches * options.micro_batch_size;
+  const std::int64_t per_step = kCurveMicroBatches * options.micro_batch_size;
   for (int step = 0; step < kSteps; ++step) {
     naive::Gpt model(config, weights);
     naive::Real sum = model.constant(0);

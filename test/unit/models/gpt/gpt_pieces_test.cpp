@@ -11,8 +11,8 @@ namespace choir {
 namespace {
 
 using test::Chain;
-using test::Cut;
 using test::cuts;
+using test::PieceCut;
 using test::uncut;
 
 constexpr int kMicroBatches = 3;
@@ -56,7 +56,7 @@ const std::vector<std::string> kOrders{kOneAfterAnother, "F0F1F2B0B1B2", "F0F1B0
                                        "F0B0W0F1B1W1F2B2W2", "F0F1B0F2B1W0B2W1W2"};       // ZB-H1
 
 /// The micro-batches of `order` under `cut`, against those of the whole model one after another.
-void expect_same(const GptConfig& config, const char* precision, const Cut& cut, Chain& whole,
+void expect_same(const GptConfig& config, const char* precision, const PieceCut& cut, Chain& whole,
                  const std::string& order) {
   Chain chain(config, precision, cut, kMicroBatches);
   run(chain, order);
@@ -73,8 +73,8 @@ void expect_same(const GptConfig& config, const char* precision, const Cut& cut,
 
 /// All cuts into 2 to 4 pieces: each piece on a stage of its own, two stages that take turns, and
 /// all on one.
-std::vector<Cut> all_cuts(const GptConfig& config) {
-  std::vector<Cut> list;
+std::vector<PieceCut> all_cuts(const GptConfig& config) {
+  std::vector<PieceCut> list;
   for (int parts = 2; parts <= 4; ++parts)
     for (auto& pieces : cuts(static_cast<int>(config.n_layer) + 2, parts))
       for (const int stages : std::set<int>{1, 2, parts}) list.push_back({pieces, stages});
@@ -82,14 +82,14 @@ std::vector<Cut> all_cuts(const GptConfig& config) {
 }
 
 void expect_same_everywhere(const GptConfig& config, const char* precision) {
-  const std::vector<Cut> list = all_cuts(config);
+  const std::vector<PieceCut> list = all_cuts(config);
   ASSERT_EQ(list.size(), 2u * 4 + 3 * 6 + 3 * 4);
   Chain shared(config, precision, uncut(config), kMicroBatches);
   Chain separate(config, precision, uncut(config, true), kMicroBatches);
   run(shared, kOneAfterAnother);
   run(separate, kOneAfterAnother);
   std::size_t turn = 0;
-  for (Cut cut : list) {
+  for (PieceCut cut : list) {
     // With the last piece on the stage of the first, tied weights share memory.
     const bool together = (cut.pieces.size() - 1) % static_cast<std::size_t>(cut.stages) == 0;
     expect_same(config, precision, cut, together ? shared : separate,
@@ -208,7 +208,7 @@ TEST(GptPieces, GenerationIsTheSame) {
     for (const std::size_t at_once : {1, 3, 7}) expected[at_once] = whole.generate(ids, at_once);
     EXPECT_EQ(expected[3].size(), 19u);
     whole.check_idle();
-    for (const Cut& cut : all_cuts(config)) {
+    for (const PieceCut& cut : all_cuts(config)) {
       Chain chain(config, precision, cut, 1);
       for (const auto& [at_once, logits] : expected)
         EXPECT_TRUE(test::same_bits(logits, chain.generate(ids, at_once))) << to_string(cut);
@@ -221,7 +221,7 @@ TEST(GptPieces, GenerationIsTheSame) {
 TEST(GptPieces, DescriptionIsTheSameOnEveryStage) {
   for (const GptConfig& config : {gpt(), llama(), tiled(gpt(), 4, Recompute::none)})
     for (const TensorSplit split : {TensorSplit{}, TensorSplit{1, 2, true}})
-      for (const Cut& cut : all_cuts(config)) {
+      for (const PieceCut& cut : all_cuts(config)) {
         ParameterSet whole(split);
         const Gpt model(config, whole);
         whole.place(1);

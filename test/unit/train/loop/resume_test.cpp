@@ -1,11 +1,13 @@
 #include "src/train/loop/resume.hpp"
 
 #include "choir/train/step/run_setup.hpp"
+#include "test/support/has.hpp"
 #include "test/unit/train/deck_case.hpp"
 
 namespace choir {
 namespace {
 
+using test::has;
 using test::small_deck;
 
 constexpr const char* kContents = "train 900 tokens 0000abcd, validation 100 tokens 00001234";
@@ -31,10 +33,6 @@ std::string refusal_of_change(const std::vector<std::string>& overrides) {
   return refusal([&] { require_allowed(left_by(small_deck()), small_deck(overrides)); });
 }
 
-void expect_has(const std::string& text, const std::string& words) {
-  EXPECT_NE(text.find(words), std::string::npos) << words << " is not in: " << text;
-}
-
 TEST(Resume, AnotherModelSeedOrSplitIsRefusedByKey) {
   EXPECT_EQ(refusal_of_change({}), "");
   for (const auto& [change, said] : std::vector<std::pair<std::string, std::string>>{
@@ -44,16 +42,16 @@ TEST(Resume, AnotherModelSeedOrSplitIsRefusedByKey) {
            {"data.val_fraction=0.3", "data.val_fraction: 0.1 -> 0.3"},
            {"data.tokenizer=byte", "data.tokenizer: \"char\" -> \"byte\""}}) {
     const std::string text = refusal_of_change({change});
-    expect_has(text, said);
-    expect_has(text, "runs/a/checkpoints/step_00000010");
+    EXPECT_TRUE(has(text, said));
+    EXPECT_TRUE(has(text, "runs/a/checkpoints/step_00000010"));
     const std::string key = change.substr(0, change.find('='));
-    expect_has(text, "checkpoint.allow_changes='[\"" + key + "\"]'");
+    EXPECT_TRUE(has(text, "checkpoint.allow_changes='[\"" + key + "\"]'"));
     EXPECT_EQ(refusal_of_change({change, "checkpoint.allow_changes=" + key}), "");
     EXPECT_EQ(refusal_of_change({change, "checkpoint.allow_changes=true"}), "");
     EXPECT_NE(refusal_of_change({change, "checkpoint.allow_changes=model.norm"}), "");
   }
-  expect_has(refusal_of_change({"run.seed=7", "model.n_layer=3"}),
-             "'[\"run.seed\",\"model.n_layer\"]'");
+  EXPECT_TRUE(has(refusal_of_change({"run.seed=7", "model.n_layer=3"}),
+                  "'[\"run.seed\",\"model.n_layer\"]'"));
 }
 
 TEST(Resume, WhatChangesNoRunMayChange) {
@@ -72,17 +70,17 @@ TEST(Resume, DataMayMoveButNotChange) {
   };
   EXPECT_EQ(said(deck, kContents), "");
   EXPECT_EQ(said(moved, kContents), "");
-  expect_has(said(moved, "train 901 tokens"), "data.train: ");
+  EXPECT_TRUE(has(said(moved, "train 901 tokens"), "data.train: "));
   // The same names, and other contents behind them.
   const std::string other = said(deck, "train 901 tokens");
-  expect_has(other, kContents);
-  expect_has(other, "train 901 tokens");
-  expect_has(other, "[\"data.train\"]");
+  EXPECT_TRUE(has(other, kContents));
+  EXPECT_TRUE(has(other, "train 901 tokens"));
+  EXPECT_TRUE(has(other, "[\"data.train\"]"));
   EXPECT_EQ(said(small_deck({"checkpoint.allow_changes=data.train"}), "train 901 tokens"), "");
   // A checkpoint that does not say what it was trained on.
   const ResumePoint old = left_by(deck, "");
   EXPECT_EQ(refusal([&] { require_same_data(old, deck, kContents, 0); }), "");
-  expect_has(refusal([&] { require_same_data(old, moved, kContents, 0); }), "data.train: ");
+  EXPECT_TRUE(has(refusal([&] { require_same_data(old, moved, kContents, 0); }), "data.train: "));
   ResumePoint imported = left_by(deck, "");
   imported.checkpoint.manifest.step = 0;
   EXPECT_EQ(refusal([&] { require_same_data(imported, moved, kContents, 0); }), "")
@@ -104,11 +102,11 @@ TEST(Resume, EveryChangeIsToldAndTheLearningRateItLeadsTo) {
   EXPECT_EQ(report({}), "");
   EXPECT_EQ(report({"log.interval=3"}), "\n  log.interval: 10 -> 3");
   const std::string longer = report({"train.max_steps=200"});
-  expect_has(longer, "\n  train.max_steps: 100 -> 200");
-  expect_has(longer, "\n  optimizer.decay_steps: 100 -> 200");
-  expect_has(longer,
-             "\n  learning rate: cosine, peak 0.5 after 0 warm-up steps, 0 at step 200; "
-             "step 101 of 200 takes 0.25, 0 without the change");
+  EXPECT_TRUE(has(longer, "\n  train.max_steps: 100 -> 200"));
+  EXPECT_TRUE(has(longer, "\n  optimizer.decay_steps: 100 -> 200"));
+  EXPECT_TRUE(has(longer,
+                  "\n  learning rate: cosine, peak 0.5 after 0 warm-up steps, 0 at step 200; "
+                  "step 101 of 200 takes 0.25, 0 without the change"));
 }
 
 TEST(Resume, KeysAFormerProgramDidNotHaveCountAsDefaults) {

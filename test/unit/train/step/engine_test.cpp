@@ -11,12 +11,6 @@
 namespace choir {
 namespace {
 
-GptConfig dropped_gpt() {
-  GptConfig c = test::tiny_gpt();
-  c.dropout = 0.1;
-  return c;
-}
-
 void expect_same_plan(const MemoryPlan& plan, const MemoryPlan& real, const std::string& what) {
   ASSERT_EQ(plan.entries.size(), real.entries.size()) << what;
   for (std::size_t i = 0; i < plan.entries.size(); ++i) {
@@ -28,7 +22,8 @@ void expect_same_plan(const MemoryPlan& plan, const MemoryPlan& real, const std:
 }
 
 TEST(StepPlanner, EqualsRealityToTheByte) {
-  for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped_gpt()})
+  for (const GptConfig& model :
+       {test::tiny_gpt(), test::tiny_llama(), test::with_dropout(test::tiny_gpt(), 0.1)})
     for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
       for (const std::int64_t micro_batches : {1, 4})
         for (const bool generate : {false, true}) {
@@ -108,7 +103,8 @@ std::int64_t allocations_of_steps(const GptConfig& model, const char* precision)
 
 // With OpenBLAS nothing but our own code runs in a step: there the count is exact.
 TEST(Engine, AllocatesNothingInTheStepLoop) {
-  for (const GptConfig& model : {test::tiny_gpt(), test::tiny_llama(), dropped_gpt()})
+  for (const GptConfig& model :
+       {test::tiny_gpt(), test::tiny_llama(), test::with_dropout(test::tiny_gpt(), 0.1)})
     EXPECT_EQ(allocations_of_steps(model, "fp64"), 0);
 }
 

@@ -15,12 +15,6 @@ namespace {
 
 using test::SeparateDevice;
 
-GptConfig dropped_gpt() {
-  GptConfig c = test::tiny_gpt();
-  c.dropout = 0.2;
-  return c;
-}
-
 TEST(SeparateDevice, HostReadsEndTheProgram) {
   SeparateDevice device;
   const Buffer memory(device, 64);
@@ -62,7 +56,8 @@ Outcome outcome(EngineOptions options, std::unique_ptr<Device> device, int lag, 
 TEST(QueuedStep, LagChangesNothing) {
   for (const char* precision : {"fp64", "fp32", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const std::int64_t micro_batches : {1, 3}) {
-      const EngineOptions options = test::engine_options(dropped_gpt(), precision, micro_batches);
+      const EngineOptions options =
+          test::engine_options(test::with_dropout(test::tiny_gpt()), precision, micro_batches);
       const Outcome at_once = outcome(options, std::make_unique<CpuDevice>(), 0);
       for (const int lag : {1, 2, 3}) {
         const Outcome later = outcome(options, std::make_unique<CpuDevice>(), lag);
@@ -75,7 +70,8 @@ TEST(QueuedStep, LagChangesNothing) {
 TEST(QueuedStep, SeparateMemoryChangesNothing) {
   for (const char* precision : {"fp64", "bf16-mixed", "bf16-true", "fp16-mixed"})
     for (const std::int64_t micro_batches : {1, 3}) {
-      const EngineOptions options = test::engine_options(dropped_gpt(), precision, micro_batches);
+      const EngineOptions options =
+          test::engine_options(test::with_dropout(test::tiny_gpt()), precision, micro_batches);
       const Outcome visible = outcome(options, std::make_unique<CpuDevice>(), 0);
       for (const int lag : {0, 1}) {
         const Outcome separate = outcome(options, std::make_unique<SeparateDevice>(), lag);
@@ -113,7 +109,8 @@ TEST(QueuedStep, TensorsOfABadStepAreNamedLater) {
 }
 
 TEST(QueuedStep, PlansForSeparateMemory) {
-  const EngineOptions options = test::engine_options(dropped_gpt(), "fp32", 3);
+  const EngineOptions options =
+      test::engine_options(test::with_dropout(test::tiny_gpt()), "fp32", 3);
   SeparateDevice device;
   test::SingleRank single;
   const StepPlan plan = plan_step(options, Layout(), 0, 1, true, &device);
