@@ -12,7 +12,8 @@
 # NCCL_HOME (CUDA_HOME=none builds without CUDA).
 # MARCH=native is for this machine; MARCH=x86-64-v3 for any since 2015. DEBUG=1, SANITIZE=address,undefined.
 # CUDA_ARCHS="80 90a": GPUs to compile for (default: those here, else A100 and H100; newer ones compile at their first
-# start); "all": every one that the toolkit knows. WERROR=1: warnings are errors.
+# start); "all": every one that the toolkit knows. WERROR=1: warnings are errors. UNITY=0: one source
+# at a time, as whoever changes it again and again would.
 
 BUILD   ?= build
 MPICXX  ?= mpicxx
@@ -64,6 +65,10 @@ bundle:
 	@.make/bundle.sh $(BUILD)/portable $(BUILD)
 
 # --- features ---------------------------------------------------------------------------------------
+# Some sources of a fuzzer's program are compiled by another compiler than the rest.
+ifneq ($(filter fuzz,$(MAKECMDGOALS)),)
+  UNITY := 0
+endif
 ifdef NEEDS_FEATURES
   include $(BUILD)/features.mk
 endif

@@ -52,8 +52,10 @@ link = echo "  link  $@" && $(MPICXX) $(CXXFLAGS) $(LDFLAGS) -o $@ $^ $(1)
 
 all: $(BUILD)/choir
 
+# What it was made from stands beside it, for tests that link the same.
 $(BUILD)/choir: $(BUILD)/obj/src/app/main.o $(OBJECTS)
 	@$(call link,$(LDLIBS))
+	@printf '%s\n' $^ > $(BUILD)/objects.txt
 
 # Device code for the chosen GPUs, and PTX of sm_80 for all others. fmt's compile-time checks are beyond nvcc; constexpr
 # functions (std::array's) are device functions too. The host compiler is MPI's, as everywhere, and warnings are of

@@ -15,7 +15,7 @@ cuda=$(setting CUDA)
 has_feature() { grep -q "CHOIR_HAVE_$1 1" "$build/choir_features.hpp"; }
 
 objects=$work/objects.a
-find "$build/obj/src" "$build/obj/kernels" -name '*.o' ! -path '*/app/*' ! -name '*cuda_absent.o' -print0 | xargs -0 ar rcs "$objects"
+(cd "$root" && grep -v '/app/' "$build/objects.txt" | xargs ar rcs "$objects")
 # compile OUT SOURCE... : with what the build compiles with, linked with its objects.
 compile() {
   local out=$1
