@@ -111,7 +111,7 @@ gtest() {  # gtest NAME RANKS PROGRAM OPTION...: on N ranks, killed with them
     failed=$((failed + 1))
     return
   fi
-  part "$name" 300 "$here/../jobs/launch.sh" "$ranks" "$program" "$@"
+  part "$name" 600 "$here/../jobs/launch.sh" "$ranks" "$program" "$@"
 }
 # Programs of one rank, spread over the cores; one thread each.
 shards() {  # shards NAME PROGRAM OPTION...
