@@ -5,6 +5,7 @@
 set -eu
 folder=$1 most=$2
 shift 2
+[ $# -gt 0 ] || exit 0
 printf '%s\n' "$@" | sed 's|/[^/]*$||' | sort -u | sed "s|^|$folder/|" | xargs mkdir -p
 stat -c '%s %n' "$@" | awk -v folder="$folder" -v most="$most" '
   function finish(   name, file, line, was) {
