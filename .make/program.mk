@@ -19,9 +19,10 @@ KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 # sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
 # compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
 UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,48000)
-# What other programs replace, or a build often makes again, stays by itself.
+# What other programs replace, or a build often makes again, stays by itself; and kernels, for what is fused and inlined
+# in them decides about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
-ALONE  := src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
+ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
 # objects SOURCES: what they become.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
   $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
@@ -34,12 +35,9 @@ ABSENT       := $(filter %cuda_absent.cpp,$(SOURCES) $(KERNELS))
 CUDA_SOURCES := $(filter-out $(ABSENT),$(call in_folders,cuda cudnn nccl,$(SOURCES) $(KERNELS)))
 CUDA_KERNELS := $(sort $(shell find kernels -name '*.cu'))
 COMMON       := $(filter-out $(CUDA_SOURCES) $(ABSENT),$(SOURCES) $(KERNELS))
-# Kernels stay as they are: what is fused and inlined in them decides about bits.
-COMMON_OBJECTS := $(call objects,$(filter src/%,$(COMMON))) \
-  $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter kernels/%,$(COMMON)))
+COMMON_OBJECTS := $(call objects,$(COMMON))
 ifneq ($(CUDA),)
-  CUDA_OBJECTS := $(call objects,$(filter src/%,$(CUDA_SOURCES))) \
-    $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter kernels/%,$(CUDA_SOURCES))) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
+  CUDA_OBJECTS := $(call objects,$(CUDA_SOURCES)) $(CUDA_KERNELS:%.cu=$(BUILD)/obj/%.cu.o)
   CUDA_LIBS    := -L$(CUDA)/lib64 -lcudart_static -ldl -lrt -lpthread
 else
   CUDA_OBJECTS := $(ABSENT:%.cpp=$(BUILD)/obj/%.o)

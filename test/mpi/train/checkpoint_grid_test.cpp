@@ -260,19 +260,6 @@ TEST(CheckpointLayouts, OneRankWritesAllRead) {
   }
 }
 
-double validation_over(test::EngineRun& run) {
-  const EngineOptions& options = run.engine().options();
-  DataConfig config;
-  config.synthetic = true;
-  config.seed = 5;
-  config.block_size = options.model.as<GptConfig>().block_size;
-  config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.as<GptConfig>().vocab_size;
-  config.eval_windows = 13;  // seven micro-batches, the last half full
-  const auto data = Dataset::open(run.mesh().along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, run.mesh());
-}
-
 // Evaluation and text in the middle of training, which then goes on as if nothing had been.
 TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
   test::Meshes meshes;
@@ -285,14 +272,15 @@ TEST(CheckpointLayouts, EvaluationAndTextBetweenSteps) {
     test::SingleRank single;
     test::EngineRun one(options, *single.mesh, std::size_t{1} << 20);
     one.losses(2);
-    const double value = validation_over(one);
+    const double value = test::loss_of_validation(one);
     const std::vector<std::int32_t> text = text_of(one);
     const double loss = one.step().loss;
     for (const GridLayout& layout : checkpoint_grids()) {
       test::EngineRun run(test::laid_out(options, layout, batch), meshes.of(layout),
                           std::size_t{1} << 20);
       run.losses(2);
-      EXPECT_ALL_RANKS(std::abs(validation_over(run) - value) <= 1e-12) << layout.to_string();
+      EXPECT_ALL_RANKS(std::abs(test::loss_of_validation(run) - value) <= 1e-12)
+          << layout.to_string();
       EXPECT_ALL_RANKS(text_of(run) == text) << layout.to_string();
       EXPECT_ALL_RANKS(std::abs(run.step().loss - loss) <= 1e-12) << layout.to_string();
     }

@@ -52,17 +52,7 @@ TEST(TrainCheckpoint, SavedByManyLoadedByOne) {
 }
 
 double gpt_loss_over(Mesh& mesh) {
-  const EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
-  test::EngineRun run(options, mesh);
-  DataConfig config;
-  config.synthetic = true;
-  config.seed = 5;
-  config.block_size = options.model.as<GptConfig>().block_size;
-  config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.as<GptConfig>().vocab_size;
-  config.eval_windows = 13;  // seven micro-batches, the last half full
-  const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh);
+  return test::loss_of_validation(test::engine_options(test::tiny_gpt(), "fp32", 1), mesh);
 }
 
 TEST(ValidationLoss, SameBitsOnAnyNumberOfRanks) {

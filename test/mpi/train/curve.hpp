@@ -74,8 +74,9 @@ inline Curve train_one_replica(const EngineOptions& options, std::int64_t micro_
   return train_replicas(options, *single.mesh, micro_batches, steps);
 }
 
-inline double loss_of_validation(const EngineOptions& options, Mesh& mesh) {
-  EngineRun run(options, mesh);
+inline double loss_of_validation(EngineRun& run) {
+  const EngineOptions& options = run.engine().options();
+  Mesh& mesh = run.mesh();
   DataConfig config;
   config.synthetic = true;
   config.seed = 5;
@@ -86,6 +87,11 @@ inline double loss_of_validation(const EngineOptions& options, Mesh& mesh) {
   config.peers = &mesh.along(Axis::tensor);
   const auto data = Dataset::open(mesh.along(Axis::data), config);
   return validation_loss(run.engine().instance(), *data, mesh);
+}
+
+inline double loss_of_validation(const EngineOptions& options, Mesh& mesh) {
+  EngineRun run(options, mesh);
+  return loss_of_validation(run);
 }
 
 inline void expect_equal(const Curve& one, const Curve& many, const std::string& what) {

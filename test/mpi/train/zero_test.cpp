@@ -199,16 +199,7 @@ TEST(Zero, PlanEqualsRealityToTheByte) {
 double sharded_loss_over(Mesh& mesh, const ZeroOptions& zero) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
   options.zero = zero;
-  test::EngineRun run(options, mesh);
-  DataConfig config;
-  config.synthetic = true;
-  config.seed = 5;
-  config.block_size = options.model.as<GptConfig>().block_size;
-  config.rows = options.micro_batch_size;
-  config.vocab_size = options.model.as<GptConfig>().vocab_size;
-  config.eval_windows = 13;  // seven micro-batches: some ranks have none in the last call
-  const auto data = Dataset::open(mesh.along(Axis::data), config);
-  return validation_loss(run.engine().instance(), *data, mesh);
+  return test::loss_of_validation(options, mesh);
 }
 
 TEST(Zero, EvaluationAndGenerationDoNotSeeIt) {
