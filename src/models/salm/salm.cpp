@@ -25,8 +25,8 @@ std::int64_t all_frame_rows(const Pass& pass) {
 
 /// So that what comes behind it in memory is aligned.
 std::size_t decoder_tables_begin(const EncoderTower& encoder, const Precision& precision) {
-  return static_cast<std::size_t>(round_up(
-      static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
+  return static_cast<std::size_t>(
+      round_up(static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
 }
 
 SalmConfig with_parts(SalmConfig config) {
@@ -74,8 +74,8 @@ std::size_t Salm::table_bytes(const Precision& precision) const {
 void Salm::prepare(Pass& pass, void* memory) {
   trained_.find(*parameters_);
   encoder_.prepare(pass, memory);
-  decoder_.prepare(pass, static_cast<std::byte*>(memory) +
-                             decoder_tables_begin(encoder_, pass.precision()));
+  decoder_.prepare(
+      pass, static_cast<std::byte*>(memory) + decoder_tables_begin(encoder_, pass.precision()));
 }
 
 Sequence Salm::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
@@ -132,11 +132,9 @@ Tensor Salm::junction(Pass& pass, const Tensor& frames, const ModelBatch& batch,
   const bool adds = pass.shares_rows() || pass.tensor().rank() == 0;
   return decoder_.embed(pass, index, reached, hooks, [&](const Tensor& terms) {
     if (!adds) return;
-    ops::splice_forward(pass.stream(), {.index = index,
-                                        .audio = audio,
-                                        .out = terms,
-                                        .first_audio = first,
-                                        .all_audio = all});
+    ops::splice_forward(
+        pass.stream(),
+        {.index = index, .audio = audio, .out = terms, .first_audio = first, .all_audio = all});
   });
 }
 

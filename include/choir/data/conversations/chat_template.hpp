@@ -54,6 +54,21 @@ struct OpenedTokenizer {
 };
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat);
 
+/// How conversations became ids: what stands beside them, and what a checkpoint keeps so that
+/// prompts are written alike.
+struct ChatForm {
+  std::string chat_template;  ///< its name; "" where it is not known
+  std::string system;         ///< ChatOptions::system
+  std::string tokenizer;      ///< the text of its file; "" for none
+
+  /// Vocabulary::from_json reads the tokenizer out of it.
+  std::string to_json() const;
+  /// Of a text that to_json() did not write: a tokenizer without a template. Throws DataError.
+  static ChatForm from_json(const std::string& json, const std::string& source);
+};
+/// As above, from texts. Throws DataError: no tokenizer, a damaged one.
+OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source);
+
 /// In ids, where a clip stands. It is no id of any vocabulary, so it reaches no embedding.
 inline constexpr std::int32_t kAudioPlaceholder = -1;
 
