@@ -198,9 +198,10 @@ bool deck::is_key(const std::string& key) {
 }
 
 bool deck::has_adapters(const Deck& deck) {
-  const Key* rank = fixed_table().find("model.lora.rank");
   Deck copy = deck;  // keys are bound to what can be changed
-  return rank != nullptr && std::get<std::int64_t>(rank->get(*rank, &copy)) > 0;
+  return std::ranges::any_of(fixed_table().keys(), [&](const Key& key) {
+    return key.path.ends_with(".lora.rank") && std::get<std::int64_t>(key.get(key, &copy)) > 0;
+  });
 }
 
 std::string deck_digest(const Deck& deck) {

@@ -1,5 +1,7 @@
 #include "choir/deck/pipeline_options.hpp"
 
+#include <algorithm>
+
 #include "choir/models/family.hpp"
 #include "choir/parallel/pipeline/layer_partition.hpp"
 #include "choir/parallel/pipeline/pipeline_executor.hpp"
@@ -15,6 +17,16 @@ ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int st
   for (int chunk = 0; chunk < options.virtual_stages; ++chunk)
     cut.pieces.push_back(ranges[static_cast<std::size_t>(chunk * stages + stage)]);
   return cut;
+}
+
+int stage_of_unit(const ModelConfig& model, const PipelineOptions& options, int stages, int unit) {
+  const auto has = [&](int stage) {
+    const ModelCut cut = cut_of(model, options, stages, stage, false);
+    return std::ranges::any_of(cut.pieces, [&](const UnitRange& r) { return r.contains(unit); });
+  };
+  int stage = 0;
+  while (stage + 1 < stages && !has(stage)) ++stage;
+  return stage;
 }
 
 Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,

@@ -89,8 +89,7 @@ std::unique_ptr<Pass> ModelInstance::make_pass() {
 }
 
 Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
-  pass_.begin(mode, model_->sequence_of(host, context()), host.first_sample,
-              host.first_sample_on_device);
+  model_->begin(pass_, mode, host);
   ModelBatch batch = host;
   std::array<Tensor, ModelBatch::kMostFields> held;
   std::size_t count = 0;
@@ -102,8 +101,7 @@ Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
     field.view = there;
   }
   // What the sequence points at is now where the model can read it.
-  pass_.begin(mode, model_->sequence_of(batch, context()), host.first_sample,
-              host.first_sample_on_device);
+  model_->begin(pass_, mode, batch);
   return forward_through_stages(*model_, pass_, batch, hooks(), stages());
 }
 

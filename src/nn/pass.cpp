@@ -79,7 +79,7 @@ int Pass::add_sequence(const Sequence& sequence) {
               "streams go on in generation alone");
   sequences_.push_back(sequence);
   const int number = static_cast<int>(sequences_.size()) - 1;
-  if (!shares_positions()) return number;
+  if (!shares_positions(sequence)) return number;
   const std::int64_t n = sequence.tokens, ranks = context_.size();
   CHOIR_CHECK(sequence.whole_tokens > 0 && n * ranks >= sequence.whole_tokens &&
                   sequence.first_position == context_.rank() * n,

@@ -168,6 +168,7 @@ class TwoTermsBatches final : public SyntheticBatches {
                            const TensorView& sound) {
     ModelBatch batch;
     batch.samples = kRows;
+    batch.tokens = here.count() / kRows;
     batch.add({.name = "here", .view = here, .by_position = true});
     batch.add({.name = "text", .view = text, .by_position = true, .padding = -1});
     batch.add({.name = "sound", .view = sound, .by_position = true, .padding = -1});

@@ -113,7 +113,7 @@ class ToyModel final : public Model {
   }
 
   std::string describe() const override {
-    return parameter_table(*parameters_, "layers", config_.n_layer, 24);
+    return parameter_table(*parameters_, {{"layers", config_.n_layer}}, 24);
   }
   double flops(const BatchShape& shape) const override {
     return 6.0 * static_cast<double>(parameters_->count() * shape.samples * shape.tokens);
@@ -163,6 +163,7 @@ class ToyModel final : public Model {
 ModelBatch toy_fields(std::int64_t rows, const TensorView& here, const TensorView& next) {
   ModelBatch batch;
   batch.samples = rows;
+  batch.tokens = here.count() / rows;
   batch.add({.name = "here", .view = here, .by_position = true});
   batch.add({.name = "next", .view = next, .by_position = true, .padding = -1});
   return batch;

@@ -217,6 +217,23 @@ class KeyTable : public KeySet {
     return {*this, "", [](T& object) -> T& { return object; }};
   }
 
+  /// All keys of `part`'s table, in a section of this one.
+  template <class Part>
+  void include(const KeyTable<Part>& keys, const std::string& section,
+               std::function<Part&(T&)> part) {
+    for (Key key : keys.keys()) {
+      const auto inside = [part](void* object) { return &part(*static_cast<T*>(object)); };
+      key.path = section + "." + key.path;
+      key.get = [get = key.get, inside](const Key& self, void* object) {
+        return get(self, inside(object));
+      };
+      key.set = [set = key.set, inside](const Key& self, void* object, const KeyValue& value) {
+        set(self, inside(object), value);
+      };
+      append(std::move(key));
+    }
+  }
+
   /// Complaints are appended, never thrown; values that are in order are set.
   /// `defaults_of` makes the defaults for an object that was just read.
   template <class DefaultsOf>

@@ -18,6 +18,9 @@ struct PipelineOptions {
 ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
                 bool separate_tied);
 
+/// The stage that has this unit of the model.
+int stage_of_unit(const ModelConfig& model, const PipelineOptions& options, int stages, int unit);
+
 /// What the stages do in a training step of `micro_batches`; on one stage every micro-batch goes
 /// forward and at once backward.
 Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,

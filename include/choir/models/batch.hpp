@@ -25,6 +25,7 @@ class ModelBatch {
   static constexpr std::size_t kMostFields = 12;
 
   std::int64_t samples = 0;       ///< B: sequences or utterances; all share one padded length
+  std::int64_t tokens = 0;        ///< T of whole sequences, where ranks can share positions
   std::int64_t first_sample = 0;  ///< global index of the first, where they are consecutive
   /// Device scalar added to first_sample; nullptr: 0.
   const std::int64_t* first_sample_on_device = nullptr;
@@ -58,6 +59,7 @@ struct BatchShape {
   std::int64_t tokens = 0;         ///< T, of sequences of tokens
   std::int64_t audio_samples = 0;  ///< S, of audio
   std::int64_t labels = 0;         ///< U, of transcripts
+  std::int64_t clips = 0;          ///< N, of audio among tokens
 };
 
 /// Bytes of one field of a batch with the gap behind it: each begins at a multiple of 64.

@@ -53,6 +53,7 @@ class SettingsOf final : public FamilySettings {
 /// Two names of one parameter where it is tied: `alias` may or may not exist beside `name`.
 struct TiedNames {
   std::string name, alias;
+  int unit = 0;  ///< of the model, that has it by `name`
 };
 
 /// What its users call the things that a family counts.

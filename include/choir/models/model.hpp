@@ -35,6 +35,13 @@ class Model {
   /// What a pass over the batch is begun with: sizes from the shapes of its views, on every stage
   /// the same.
   virtual Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const = 0;
+  /// The other sequences of a pass that has begun, by Pass::add_sequence.
+  virtual void add_sequences(Pass&, const ModelBatch&) const {}
+  void begin(Pass& pass, Mode mode, const ModelBatch& batch) const {
+    pass.begin(mode, sequence_of(batch, pass.context()), batch.first_sample,
+               batch.first_sample_on_device);
+    add_sequences(pass, batch);
+  }
   /// What `unit` hands to the next, in the compute type, in a pass that has begun: [rows, C] of
   /// the residual stream, this rank's share of the rows under sequence parallelism.
   virtual Shape boundary_shape(const Pass& pass, int unit) const = 0;

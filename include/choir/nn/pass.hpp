@@ -61,6 +61,7 @@ struct Sequence {
   /// keep of them is here (choir/nn/stream_state.hpp).
   StreamState* state = nullptr;
   std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
+  bool repeated = false;          ///< every rank of the context axis has all positions
   // Speech has sequences of different lengths; both are in device memory, and nullptr means that
   // all positions count and samples are consecutive.
   const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
@@ -116,6 +117,9 @@ class Pass {
   Mode mode() const { return mode_; }
   bool training() const { return mode_ == Mode::train; }
   const Sequence& sequence() const { return sequences_[current_]; }
+  const Sequence& sequence(int number) const {
+    return sequences_[static_cast<std::size_t>(number)];
+  }
   std::int64_t first_sample() const { return first_sample_; }
   const std::int64_t* first_sample_on_device() const { return first_sample_on_device_; }
   std::uint64_t seed() const { return seed_; }
@@ -129,7 +133,7 @@ class Pass {
   const ContextAxis& context() const { return context_; }
   /// Other ranks have the other positions of these sequences. Not in generation: there every rank
   /// of the context axis has them all, and does what the others do.
-  bool shares_positions() const { return context_.size() > 1 && mode_ != Mode::generate; }
+  bool shares_positions() const { return shares_positions(sequence()); }
 
   const TensorAxis& tensor() const { return tensor_; }
   /// Norms, dropout and the residual stream hold share_rows() of the rows, from
@@ -137,8 +141,9 @@ class Pass {
   bool shares_rows() const {
     return tensor_.sequence && tensor_.size() > 1 && mode_ != Mode::generate;
   }
-  std::int64_t share_rows() const {
-    const std::int64_t rows = sequence().rows();
+  std::int64_t share_rows() const { return share_rows(sequence()); }
+  std::int64_t share_rows(const Sequence& sequence) const {
+    const std::int64_t rows = sequence.rows();
     return shares_rows() ? (rows + tensor_.size() - 1) / tensor_.size() : rows;
   }
   std::int64_t first_share_row() const { return shares_rows() ? tensor_.rank() * share_rows() : 0; }
@@ -147,6 +152,9 @@ class Pass {
   Tensor allocate(const Shape& shape, const char* tag);
   Tensor allocate_statistic(const Shape& shape, const char* tag);
   Tensor scratch(std::int64_t bytes, const char* tag);
+  /// Passes of several shapes share a plan (Arena::begin_sequence): what they ask for, and how long
+  /// it lives, must not depend on their shape.
+  bool mixes_shapes() const { return arena_->in_sequence(); }
 
   /// What forward leaves for backward, last in first out. save() keeps nothing unless training, and
   /// nothing while an Unsaved lives.
@@ -193,6 +201,9 @@ class Pass {
     int sequence = 0;  ///< that the work is about
   };
   void turn_to(int sequence);
+  bool shares_positions(const Sequence& sequence) const {
+    return context_.size() > 1 && mode_ != Mode::generate && !sequence.repeated;
+  }
   void postpone(Postponed entry);
 
   Stream stream_;

@@ -122,7 +122,7 @@ std::int64_t FastConformer::encoder_parameters() const {
 }
 
 std::string FastConformer::describe() const {
-  return parameter_table(*parameters_, "encoder.blocks", config().n_layer, 44);
+  return parameter_table(*parameters_, {{"encoder.blocks", config().n_layer}}, 44);
 }
 
 }  // namespace choir

@@ -16,11 +16,11 @@ constexpr double kMostWidth = 1 << 20;
 constexpr double kMostSymbols = 1 << 30;
 constexpr double kMostFrames = 1 << 20;
 
-using Table = KeyTable<FastConformerSettings>;
+using EncoderTable = KeyTable<FastConformerConfig>;
 
-void add_encoder_keys(Table& table) {
+void add_encoder_keys(EncoderTable& table) {
   using Part = FastConformerConfig;
-  auto model = table.section("model", &FastConformerSettings::model);
+  auto model = table.top();
   model.add("n_layer", &Part::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
   model.add("n_head", &Part::n_head, "", "Attention heads. Divides n_embd.")
       .at_least(1)
@@ -28,11 +28,6 @@ void add_encoder_keys(Table& table) {
   model.add("n_embd", &Part::n_embd, "", "Width of the residual stream.")
       .at_least(1)
       .at_most(kMostWidth);
-  model
-      .add("vocab_size", &Part::vocab_size, "symbols",
-           "Size of the vocabulary, without the blank. 0: that of the data.")
-      .at_least(0)
-      .at_most(kMostSymbols);
   model.add("ffn_width", &Part::ffn_width, "", "Width of the feed-forward layers. 0: 4 n_embd.")
       .at_least(0)
       .at_most(16 * kMostWidth);
@@ -80,10 +75,9 @@ void add_encoder_keys(Table& table) {
             "Speech: features to mean 0 and deviation 1 per utterance and bin.");
 }
 
-void add_feature_keys(Table& table) {
+void add_feature_keys(EncoderTable& table) {
   using Mel = ops::MelOptions;
-  using Settings = FastConformerSettings;
-  auto mel = table.section<Mel>("model", [](Settings& all) -> Mel& { return all.model.mel; });
+  auto mel = table.section("", &FastConformerConfig::mel);
   mel.add("mels", &Mel::mels, "bins", "Speech: of the log-mel features.").at_least(1).at_most(1024);
   mel.add("sample_rate", &Mel::sample_rate, "Hz", "Speech: of the audio.")
       .at_least(1000)
@@ -104,8 +98,7 @@ void add_feature_keys(Table& table) {
       .at_least(0);
 
   using Augment = ops::SpecAugment;
-  auto augment =
-      table.section<Augment>("model", [](Settings& all) -> Augment& { return all.model.augment; });
+  auto augment = table.section("", &FastConformerConfig::augment);
   augment.add("freq_masks", &Augment::frequency_masks, "", "Speech: SpecAugment, of frequency.")
       .at_least(0)
       .at_most(1000);
@@ -121,9 +114,10 @@ void add_feature_keys(Table& table) {
       .at_least(0);
 }
 
-class SpeechChecks {
+class EncoderChecks {
  public:
-  explicit SpeechChecks(const Deck& deck) : deck_(deck), speech_(speech_of(deck)) {}
+  EncoderChecks(const Deck& deck, const FastConformerConfig& config, const std::string& section)
+      : deck_(deck), speech_(config), section_(section) {}
 
   void shape() {
     const FastConformerConfig& c = speech_;
@@ -140,10 +134,6 @@ class SpeechChecks {
     if (c.subsampling != 2 && c.subsampling != 4 && c.subsampling != 8)
       add({"model.subsampling"},
           fmt::format("model.subsampling = {}; legal: 2, 4 or 8", c.subsampling));
-    if (deck_.train.micro_batches == 0)
-      add({"train.micro_batches"},
-          "train.micro_batches is not given: say how many micro-batches a step has on all ranks "
-          "together");
   }
 
   void features() {
@@ -166,7 +156,7 @@ class SpeechChecks {
       add({"model.freq_width", "model.mels"},
           fmt::format("model.freq_width = {}{} is more than model.mels = {} has; nearest legal: "
                       "{}, or model.freq_masks = 0",
-                      width, deck_.given("model.freq_width") ? "" : " (the default)", mels, mels));
+                      width, deck_.given(section_ + ".freq_width") ? "" : " (the default)", mels, mels));
     const std::int64_t masks = augment.time_masks + augment.frequency_masks;
     if (masks > kMostMasks)
       add({"model.time_masks", "model.freq_masks"},
@@ -190,13 +180,8 @@ class SpeechChecks {
                       c.left_context, chunk, multiples_around(c.left_context, chunk)));
   }
 
-  void parallel() {
+  void tensor() {
     const ParallelSection& p = deck_.parallel;
-    if (p.context > 1)
-      add({"parallel.context", "model.type"},
-          fmt::format("parallel.context = {} shares tokens of a sequence, which model.type = "
-                      "\"fastconformer\" does not have; legal: 1",
-                      p.context));
     const auto divides = [&](const char* key, std::int64_t value) {
       if (value % p.tensor == 0) return;
       add({std::string("model.") + key, "parallel.tensor"},
@@ -218,16 +203,50 @@ class SpeechChecks {
   }
   const Deck& deck_;
   const FastConformerConfig& speech_;
+  const std::string& section_;
   std::vector<KeyProblem> problems_;
 };
 
 }  // namespace
 
-const KeySet& FastConformerFamily::keys() const {
-  static const Table kTable = [] {
-    Table table;
+const KeyTable<FastConformerConfig>& encoder_keys() {
+  static const EncoderTable kTable = [] {
+    EncoderTable table;
     add_encoder_keys(table);
     add_feature_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfig& config,
+                                      const std::string& section) {
+  EncoderChecks checks(deck, config, section);
+  checks.shape();
+  checks.features();
+  checks.augmentation();
+  checks.context();
+  checks.tensor();
+  return checks.take();
+}
+
+KeyProblem micro_batches_problem() {
+  return {{"train.micro_batches"},
+          "train.micro_batches is not given: say how many micro-batches a step has on all ranks "
+          "together"};
+}
+
+const KeySet& FastConformerFamily::keys() const {
+  using Settings = FastConformerSettings;
+  static const KeyTable<Settings> kTable = [] {
+    KeyTable<Settings> table;
+    table.include<FastConformerConfig>(
+        encoder_keys(), "model", [](Settings& all) -> FastConformerConfig& { return all.model; });
+    table.section("model", &Settings::model)
+        .add("vocab_size", &FastConformerConfig::vocab_size, "symbols",
+             "Size of the vocabulary, without the blank. 0: that of the data.")
+        .at_least(0)
+        .at_most(kMostSymbols);
     add_speech_data_keys(table);
     return table;
   }();
@@ -238,11 +257,14 @@ std::unique_ptr<FamilySettings> FastConformerFamily::settings() const {
   return std::make_unique<SettingsOf<FastConformerSettings>>();
 }
 
+void derive_encoder(Deck& deck, FastConformerConfig& config, const std::string& section) {
+  if (config.ffn_width > 0) return;
+  config.ffn_width = config.hidden();
+  deck.mark_derived(section + ".ffn_width");
+}
+
 void FastConformerFamily::derive(Deck& deck) const {
-  FastConformerConfig& model = deck.families.of<FastConformerSettings>().model;
-  if (model.ffn_width > 0) return;
-  model.ffn_width = model.hidden();
-  deck.mark_derived("model.ffn_width");
+  derive_encoder(deck, deck.families.of<FastConformerSettings>().model, "model");
 }
 
 ModelConfig FastConformerFamily::model(const Deck& deck) const {
@@ -254,13 +276,13 @@ std::int64_t& FastConformerFamily::vocab_size(Deck& deck) const {
 }
 
 std::vector<KeyProblem> FastConformerFamily::check(const Deck& deck) const {
-  SpeechChecks checks(deck);
-  checks.shape();
-  checks.features();
-  checks.augmentation();
-  checks.context();
-  checks.parallel();
-  std::vector<KeyProblem> problems = checks.take();
+  std::vector<KeyProblem> problems = check_encoder(deck, speech_of(deck), "model");
+  if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
+  if (deck.parallel.context > 1)
+    problems.push_back({{"parallel.context", "model.type"},
+                        fmt::format("parallel.context = {} shares tokens of a sequence, which "
+                                    "model.type = \"fastconformer\" does not have; legal: 1",
+                                    deck.parallel.context)});
   for (KeyProblem& problem : check_speech_data(deck)) problems.push_back(std::move(problem));
   return problems;
 }

@@ -46,7 +46,8 @@ void DecoderTower::prepare(Pass& pass, void* memory) {
     ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
 }
 
-Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks) {
+Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks,
+                           const AddRows& add_rows) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
   const Pass::Unsaved below(pass, !trained);
@@ -63,7 +64,9 @@ Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, Buck
                           .out = terms,
                           .first_id = first_id(),
                           .vocabulary = config_.vocab_size,
-                          .position_end = sequence.position_end()});
+                          .position_end = sequence.position_end(),
+                          .spliced = options_.spliced});
+  if (add_rows) add_rows(terms);
   if (positions_) hooks.release(positions_->bucket);
   if (!keeps_shared_weight()) hooks.release(tokens_->bucket);
   Tensor x = RowSum(pass, std::move(terms)).wait();
@@ -140,21 +143,23 @@ Tensor DecoderTower::head_backward(Pass& pass, BucketHooks& hooks) {
   return d_stream;
 }
 
-void DecoderTower::embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+Tensor DecoderTower::embedding_rows_backward(Pass& pass, const Tensor& d_stream) const {
+  return gather_rows(pass, embedding_dropout_.backward(pass, d_stream));
+}
+
+void DecoderTower::embedding_backward(Pass& pass, const Tensor& d_rows, const TensorView& ids,
                                       BucketHooks& hooks) {
-  const Tensor d_embedding = gather_rows(pass, embedding_dropout_.backward(pass, d_stream));
+  if (!tokens_->trainable && !(positions_ && positions_->trainable)) return;
   if (!options_.shares_weight) pass.begin_gradients(hooks, tokens_->bucket);
   if (positions_) pass.begin_gradients(hooks, positions_->bucket);
   // Behind the shared head's, which overwrites what is in the gradient.
-  if (tokens_->trainable || (positions_ && positions_->trainable))
-    pass.weight_gradient(
-        {&DecoderTower::embedding_gradient, this, Tensor().view(ids), d_embedding});
+  pass.weight_gradient({&DecoderTower::embedding_gradient, this, Tensor().view(ids), d_rows});
   if (positions_) pass.gradients_ready(hooks, positions_->bucket);
   pass.gradients_ready(hooks, tokens_->bucket);
 }
 
 void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
-                                      const Tensor& d_embedding) {
+                                      const Tensor& d_rows) {
   const auto& model = *static_cast<DecoderTower*>(self);
   const Parameter& tokens = *model.tokens_;
   const std::int64_t table = tokens.trainable ? tokens.local.rows() : 1;
@@ -163,7 +168,7 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
       "embedding gradient");
   ops::embedding_backward(
       pass.stream(), {.ids = ids,
-                      .d_out = d_embedding,
+                      .d_out = d_rows,
                       .d_table = tokens.gradient,
                       .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
                       .tokens = pass.sequence().tokens,
@@ -171,7 +176,8 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
                       .vocabulary = model.config_.vocab_size,
                       .workspace = workspace,
                       .first_position = pass.sequence().first_position,
-                      .position_end = pass.sequence().position_end()});
+                      .position_end = pass.sequence().position_end(),
+                      .spliced = model.options_.spliced});
 }
 
 void DecoderTower::remember(Pass& pass, StreamState& state) const {

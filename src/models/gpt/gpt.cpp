@@ -27,11 +27,8 @@ void Gpt::prepare(Pass& pass, void* memory) {
   decoder_.prepare(pass, memory);
 }
 
-// A part does not tell how long the whole is.
 Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
-  return share_of_sequences(
-      batch.samples,
-      context.size() > 1 ? config().block_size : batch["inputs"].count() / batch.samples, context);
+  return share_of_sequences(batch.samples, batch.tokens, context);
 }
 
 Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
@@ -51,7 +48,9 @@ Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& b
   const Tensor d_stream =
       decoder_.backward_blocks(pass, here, trained_, std::move(d_output), hooks);
   if (!here.input) return d_stream;
-  if (trained_.reach(0)) decoder_.embedding_backward(pass, d_stream, batch["inputs"], hooks);
+  if (trained_.reach(0))
+    decoder_.embedding_backward(pass, decoder_.embedding_rows_backward(pass, d_stream),
+                                batch["inputs"], hooks);
   return {};
 }
 
@@ -130,7 +129,7 @@ UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
 
 std::string Gpt::describe() const {
   return parameter_table(
-      *parameters_, "blocks", config().n_layer, 32, [this](const Parameter& parameter) {
+      *parameters_, {{"blocks", config().n_layer}}, 32, [this](const Parameter& parameter) {
         std::string note =
             config().tied && &parameter == &decoder_.tokens() ? ", tied to the head" : "";
         if (parameter.shard.tiles > 1)

@@ -186,34 +186,6 @@ class Checks {
                       data.readers_every, data.reader));
   }
 
-  void context() {
-    const std::int64_t ranks = deck_.parallel.context;
-    const GptConfig& gpt = gpt_of(deck_);
-    if (ranks == 1) return;
-    const std::int64_t t = deck_.parallel.tensor;
-    if (gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
-      add({"parallel.context", "model.n_head", "parallel.tensor"},
-          fmt::format("parallel.context = {} does not divide the {} heads that each of "
-                      "parallel.tensor = {} ranks has of model.n_head = {}; legal: context = {}",
-                      ranks, gpt.n_head / t, t, gpt.n_head,
-                      listed(legal_context_sizes(gpt.n_head / t))));
-    if (ranks > gpt.block_size)
-      add({"parallel.context", "model.block_size"},
-          fmt::format("parallel.context = {} ranks share sequences of model.block_size = {}; "
-                      "nearest legal: context = {}",
-                      ranks, gpt.block_size, gpt.block_size));
-    if (deck_.train.reproducible)
-      add({"parallel.context", "train.reproducible"},
-          fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
-                      "parallel.context = {} divides; nearest legal: context = 1",
-                      ranks));
-    if (deck_.parallel.zero_group != "all")
-      add({"parallel.context", "parallel.zero_group"},
-          fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
-                      "{}; legal: \"all\"",
-                      deck_.parallel.zero_group, ranks));
-  }
-
   void pass() {
     constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
     const std::int64_t rows = deck_.train.micro_batch_size, block = gpt_of(deck_).block_size;
@@ -303,11 +275,43 @@ std::vector<KeyProblem> check_tensor_size(const GptConfig& gpt, std::int64_t t) 
   return problems;
 }
 
+std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
+  std::vector<KeyProblem> problems;
+  const auto add = [&](std::vector<std::string> keys, std::string text) {
+    problems.push_back({std::move(keys), std::move(text)});
+  };
+    const std::int64_t ranks = deck.parallel.context;
+    if (ranks == 1) return problems;
+    const std::int64_t t = deck.parallel.tensor;
+    if (gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
+      add({"parallel.context", "model.n_head", "parallel.tensor"},
+          fmt::format("parallel.context = {} does not divide the {} heads that each of "
+                      "parallel.tensor = {} ranks has of model.n_head = {}; legal: context = {}",
+                      ranks, gpt.n_head / t, t, gpt.n_head,
+                      listed(legal_context_sizes(gpt.n_head / t))));
+    if (ranks > gpt.block_size)
+      add({"parallel.context", "model.block_size"},
+          fmt::format("parallel.context = {} ranks share sequences of model.block_size = {}; "
+                      "nearest legal: context = {}",
+                      ranks, gpt.block_size, gpt.block_size));
+    if (deck.train.reproducible)
+      add({"parallel.context", "train.reproducible"},
+          fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
+                      "parallel.context = {} divides; nearest legal: context = 1",
+                      ranks));
+    if (deck.parallel.zero_group != "all")
+      add({"parallel.context", "parallel.zero_group"},
+          fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
+                      "{}; legal: \"all\"",
+                      deck.parallel.zero_group, ranks));
+  return problems;
+}
+
 std::vector<KeyProblem> GptFamily::check(const Deck& deck) const {
   Checks checks(deck);
   checks.add(check_model(gpt_of(deck)));
   checks.add(choir::check_tensor_size(gpt_of(deck), deck.parallel.tensor));
-  checks.context();
+  checks.add(check_context(deck, gpt_of(deck)));
   checks.pass();
   checks.data();
   return checks.take();

@@ -15,6 +15,7 @@ ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const Ten
                        std::int64_t first_sample) {
   ModelBatch batch;
   batch.samples = samples;
+  batch.tokens = inputs.count() / samples;
   batch.first_sample = first_sample;
   batch.add({.name = "inputs", .view = inputs, .by_position = true, .padding = 0});
   if (targets.shape.rank() > 0)

@@ -15,12 +15,11 @@ constexpr double kMostWidth = 1 << 20;
 constexpr double kMostRank = 1 << 16;
 constexpr double kMostTokens = 1 << 30;  // BLAS counts rows and columns with 32 bits
 
-using Table = KeyTable<GptSettings>;
+using DecoderTable = KeyTable<GptConfig>;
 
-void add_rope_keys(Table& table) {
+void add_rope_keys(DecoderTable& table) {
   using ops::RopeScaling;
-  auto rope = table.section<RopeScaling>(
-      "model", [](GptSettings& settings) -> RopeScaling& { return settings.model.rope_scaling; });
+  auto rope = table.section("", &GptConfig::rope_scaling);
   rope.add("rope_scaling", &RopeScaling::kind, "",
            "Lower rotary frequencies for sequences longer than those of the first training: linear "
            "divides all by rope_factor, llama3 and yarn those of long waves.")
@@ -49,8 +48,8 @@ void add_rope_keys(Table& table) {
       .at_least(0);
 }
 
-void add_model_keys(Table& table) {
-  auto gpt = table.section("model", &GptSettings::model);
+void add_model_keys(DecoderTable& table) {
+  auto gpt = table.top();
   gpt.add("n_layer", &GptConfig::n_layer, "", "Blocks.").at_least(1).at_most(kMostLayers);
   gpt.add("n_head", &GptConfig::n_head, "", "Attention heads. Divides n_embd.")
       .at_least(1)
@@ -145,9 +144,8 @@ std::string wrong_target(const std::vector<std::string>& targets) {
   return {};
 }
 
-void add_lora_keys(Table& table) {
-  auto lora = table.section<Lora>(
-      "model", [](GptSettings& settings) -> Lora& { return settings.model.lora; });
+void add_lora_keys(DecoderTable& table) {
+  auto lora = table.section("", &GptConfig::lora);
   lora.add("lora.rank", &Lora::rank, "",
            "Low-rank adapters (Hu et al. 2021): beside each target W a product B A of this inner "
            "width is trained, and all else is frozen, but for train.unfreeze. 0: none.")
@@ -168,7 +166,7 @@ void add_lora_keys(Table& table) {
       });
 }
 
-void add_run_keys(Table& table) {
+void add_run_keys(KeyTable<GptSettings>& table) {
   const auto itself = [](GptSettings& settings) -> GptSettings& { return settings; };
   auto data = table.section<GptSettings>("data", itself);
   data.add("tokenizer", &GptSettings::tokenizer, "", "For text: one token a character, or a byte.")
@@ -210,12 +208,22 @@ void add_run_keys(Table& table) {
 
 }  // namespace
 
-const KeySet& GptFamily::keys() const {
-  static const Table kTable = [] {
-    Table table;
+const KeyTable<GptConfig>& decoder_keys() {
+  static const DecoderTable kTable = [] {
+    DecoderTable table;
     add_model_keys(table);
     add_rope_keys(table);
     add_lora_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+const KeySet& GptFamily::keys() const {
+  static const KeyTable<GptSettings> kTable = [] {
+    KeyTable<GptSettings> table;
+    table.include<GptConfig>(decoder_keys(), "model",
+                             [](GptSettings& all) -> GptConfig& { return all.model; });
     add_run_keys(table);
     return table;
   }();
@@ -226,16 +234,19 @@ std::unique_ptr<FamilySettings> GptFamily::settings() const {
   return std::make_unique<SettingsOf<GptSettings>>();
 }
 
-void GptFamily::derive(Deck& deck) const {
-  GptConfig& gpt = deck.families.of<GptSettings>().model;
+void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section) {
   if (gpt.n_kv_head == 0) {
     gpt.n_kv_head = gpt.n_head;
-    deck.mark_derived("model.n_kv_head");
+    deck.mark_derived(section + ".n_kv_head");
   }
   if (gpt.ffn_width == 0) {
     gpt.ffn_width = default_ffn_width(gpt);
-    deck.mark_derived("model.ffn_width");
+    deck.mark_derived(section + ".ffn_width");
   }
+}
+
+void GptFamily::derive(Deck& deck) const {
+  derive_decoder(deck, deck.families.of<GptSettings>().model, "model");
 }
 
 ModelConfig GptFamily::model(const Deck& deck) const {

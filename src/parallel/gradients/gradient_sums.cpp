@@ -213,8 +213,9 @@ void GradientReducer::add_to(MemoryPlan& plan) const {
   if (bytes > 0) plan.add("gradients, reproducible tree", bytes);
 }
 
-TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages)
-    : storage_(&storage), stages_(&stages) {
+TiedGradients::TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages,
+                             int embedding)
+    : storage_(&storage), stages_(&stages), embedding_(embedding) {
   std::size_t largest = 0;
   for (const Parameter* copy : storage.parameters().copies())
     if (copy->trainable && copy->resident() != copy->tied_to->resident())
@@ -226,7 +227,6 @@ TensorView TiedGradients::slice(const Parameter& place) const {
   return storage_->gradients(storage_->bucket_of(place));
 }
 
-// The embedding is on the first stage, the head on the last.
 void TiedGradients::join(const Stream& stream) {
   for (const Parameter* copy : storage_->parameters().copies()) {
     const Parameter& original = *copy->tied_to;
@@ -237,7 +237,7 @@ void TiedGradients::join(const Stream& stream) {
     } else if (original.resident()) {
       exchange(stream, original, stages_->size() - 1);
     } else if (copy->resident()) {
-      exchange(stream, *copy, 0);
+      exchange(stream, *copy, embedding_);
     }
   }
 }
@@ -266,7 +266,7 @@ GradientPath::GradientPath(ParameterStorage& storage, ParameterGatherer& gathere
       reducer_(storage, gatherer, device, options.micro_batches, options.reproducible),
       partial_(storage.parameters(), device, storage.precision().gradient, tensor,
                options.reproducible ? Summation::tree : Summation::fast, reducer_),
-      tied_(storage, device, stages) {
+      tied_(storage, device, stages, options.embedding_stage) {
   if (options.before_sums) reducer_.before_sums(options.before_sums);
 }
 

@@ -40,6 +40,12 @@ Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& de
                            static_cast<int>(options.micro_batches), device.plans_for());
 }
 
+/// The stage with the embedding that a tied head shares.
+int embedding_stage(const EngineOptions& options, int stages) {
+  const std::vector<TiedNames> tied = options.model.family().tied(options.model);
+  return tied.empty() ? 0 : stage_of_unit(options.model, options.pipeline, stages, tied.front().unit);
+}
+
 /// Aborts all communication unless its own end comes first.
 class Patience {
  public:
@@ -111,6 +117,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,
       GradientPath::Options{.micro_batches = options.micro_batches,
                             .reproducible = options.reproducible,
+                            .embedding_stage = embedding_stage(options, stages.size()),
                             .before_sums = options.spoil_gradients});
   work_ = std::make_unique<TrainingWork>(
       instance_, *gradients_,
@@ -143,14 +150,12 @@ StepSlot::Options Engine::slot_options() const {
   const ContextAxis& context = instance_.context();
   StepSlot::Options slot{.micro_batches = options_.micro_batches,
                          .marks = staged_ ? 2 * actions.size() + 5 : 0,
-                         .fixed = fixed_shape(options_)};
+                         .fixed = fixed_shape(options_),
+                         .context = context};
   if (!keeps_) return slot;
   for (BatchShape shape : shapes_of(options_)) {
-    if (context.size() > 1) {
-      slot.whole_tokens = shape.tokens;
-      slot.share = position_share(shape.tokens, context.rank(), context.size());
-      shape.tokens = slot.share.tokens;
-    }
+    if (context.size() > 1)
+      shape.tokens = position_share(shape.tokens, context.rank(), context.size()).tokens;
     slot.batch_bytes = std::max(
         slot.batch_bytes, bytes_of_fields(options_.model.family().fields(options_.model, shape)));
   }

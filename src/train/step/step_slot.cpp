@@ -57,10 +57,8 @@ std::byte* StepSlot::at(const void* base, std::int64_t j) const {
   return static_cast<std::byte*>(const_cast<void*>(base)) + static_cast<std::size_t>(j) * stride_;
 }
 
-TensorView StepSlot::share_of(const TensorView& field) const {
-  TensorView mine = field;
-  mine.shape = {field.count() / options_.whole_tokens * options_.share.tokens};
-  return mine;
+PositionShare StepSlot::share_of(const ModelBatch& batch) const {
+  return position_share(batch.tokens, options_.context.rank(), options_.context.size());
 }
 
 void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& batch) {
@@ -75,15 +73,15 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
   for (BatchField& field : there.fields()) {
     const TensorView from = field.view;
     if (from.empty()) continue;
-    const bool shared = field.by_position && options_.whole_tokens > 0;
+    const bool shared = field.by_position && options_.context.size() > 1;
     TensorView& to = field.view;
-    if (shared) to = share_of(from);
+    if (shared) to.shape = {batch.samples * share_of(batch).tokens};
     CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
                 bytes_of_fields(batch), options_.batch_bytes);
     if (shared)
       cut_positions(
-          {from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, options_.whole_tokens,
-          options_.share, field.padding,
+          {from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
+          share_of(batch), field.padding,
           {reinterpret_cast<std::int32_t*>(host + used), static_cast<std::size_t>(to.count())});
     else
       std::memcpy(host + used, from.data, from.bytes());

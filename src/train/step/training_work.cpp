@@ -20,7 +20,7 @@ TrainingWork::TrainingWork(ModelInstance& instance, GradientPath& gradients, con
 }
 
 Tensor TrainingWork::receive_buffer(int micro_batch, int chunk, bool gradient) {
-  received_->begin(Mode::train, sequence_of(step_.batch_of(micro_batch)), 0);
+  instance_.model().begin(*received_, Mode::train, step_.batch_of(micro_batch));
   const ModelPieces::Piece& piece = instance_.model().piece(chunk);
   const int unit = gradient ? piece.last_unit : piece.first_unit - 1;
   return received_->allocate(instance_.model().boundary_shape(*received_, unit),
@@ -35,7 +35,7 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
   }
   step_.enter(Phase::forward);
   Pass& pass = take_pass(micro_batch, chunk);
-  pass.begin(Mode::train, sequence_of(batch), batch.first_sample, batch.first_sample_on_device);
+  instance_.model().begin(pass, Mode::train, batch);
   pass.record_in(micro_batch);
   Tensor output =
       instance_.model().forward(pass, chunk, std::move(input), batch, gradients_.hooks());

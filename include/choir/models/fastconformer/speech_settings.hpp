@@ -41,6 +41,15 @@ inline const FastConformerConfig& speech_of(const Deck& deck) {
   return speech_settings(deck).model;
 }
 
+/// The keys of an encoder, without their section ("model" of a FastConformer); what its zeros stand
+/// for; and every complaint about it, in the words of a FastConformer. `section`: where it is.
+const KeyTable<FastConformerConfig>& encoder_keys();
+void derive_encoder(Deck& deck, FastConformerConfig& config, const std::string& section);
+std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfig& config,
+                                      const std::string& section);
+/// For families whose steps are counted in micro-batches, where nobody said how many.
+KeyProblem micro_batches_problem();
+
 /// A value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S]
 /// [max_duration=S] [tag.NAME=VALUE]". In place of the folders may stand a JSON list as in
 /// data.input_cfg, without weights: so each folder has tags of its own. Throws DeckError.

@@ -2,6 +2,7 @@
 // The decoder that language models share: embedding of tokens, blocks with their table of rotary
 // angles and their cache, final norm and head. What stands before its blocks and around them is for
 // the model to say. All of it is collective over the tensor and context axes as modules are.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ class DecoderTower {
     std::string prefix;          ///< of the names of parameters and buckets
     bool shares_weight = false;  ///< head and embedding use the same memory
     bool one_piece = false;      ///< all of the model is one piece: backward follows forward
+    bool spliced = false;        ///< ids below 0 stand for rows that come from elsewhere
   };
   /// Registers nothing. Then add_embedding(), add_blocks() and add_head() in this order, of the
   /// whole decoder on every rank; only add_blocks() begins units.
@@ -36,9 +38,15 @@ class DecoderTower {
   std::size_t table_bytes(const Precision& precision) const;
   void prepare(Pass& pass, void* memory);
 
-  /// ids [B*T] -> the residual stream. Not `trained`: backward does not reach it.
-  Tensor embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks);
-  void embedding_backward(Pass& pass, const Tensor& d_stream, const TensorView& ids,
+  /// ids [B*T] -> the residual stream. Not `trained`: backward does not reach it. `add_rows`, which
+  /// may be empty, adds this rank's terms of rows that come from elsewhere.
+  using AddRows = std::function<void(const Tensor& terms)>;
+  Tensor embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks,
+               const AddRows& add_rows = {});
+  /// The gradient of the stream -> that of all rows of the embedding [B*T, C], for the gradients of
+  /// its tables.
+  Tensor embedding_rows_backward(Pass& pass, const Tensor& d_stream) const;
+  void embedding_backward(Pass& pass, const Tensor& d_rows, const TensorView& ids,
                           BucketHooks& hooks);
 
   /// The blocks of a piece, and where it has the head that too, which reads the targets of
@@ -73,7 +81,7 @@ class DecoderTower {
   void release_head(BucketHooks& hooks) const;
   Tensor head_backward(Pass& pass, BucketHooks& hooks);
   static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
-                                 const Tensor& d_embedding);
+                                 const Tensor& d_rows);
 
   GptConfig config_;
   Options options_;

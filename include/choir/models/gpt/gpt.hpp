@@ -29,7 +29,6 @@ class Gpt final : public Model {
   }
   void prepare(Pass& pass, void* memory) override;
 
-  /// Where ranks share sequences the batch is of the block size; it may be this rank's part.
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
     return {pass.share_rows(), config().n_embd};

@@ -37,6 +37,12 @@ inline const GptConfig& gpt_of(const Deck& deck) {
   return gpt_settings(deck).model;
 }
 
+/// The keys of a decoder, without their section ("model" of a Gpt); what its zeros stand for; and
+/// every complaint about how ranks of the context axis share its sequences, in the words of a Gpt.
+const KeyTable<GptConfig>& decoder_keys();
+void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section);
+std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt);
+
 /// F where none is given: 4 C, for swiglu 8/3 C rounded up to a multiple of 64.
 std::int64_t default_ffn_width(const GptConfig& gpt);
 

@@ -140,8 +140,9 @@ class GradientReducer final : public BucketHooks {
 /// bytes of gradient and ZeRO over d ranks, G / d there and back.
 class TiedGradients {
  public:
-  /// Local. `stages`: the pipeline axis.
-  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages);
+  /// Local. `stages`: the pipeline axis, of which `embedding` has the embedding and the last one
+  /// the head.
+  TiedGradients(ParameterStorage& storage, Device& device, Communicator& stages, int embedding);
 
   /// Collective over the stages that hold a place of use, after all reductions over data ranks.
   void join(const Stream& stream);
@@ -155,6 +156,7 @@ class TiedGradients {
 
   ParameterStorage* storage_;
   Communicator* stages_;
+  int embedding_;
   Buffer memory_;  ///< for the slice of the other stage
 };
 
@@ -164,6 +166,7 @@ class GradientPath {
   struct Options {
     std::int64_t micro_batches = 1;  ///< per rank and step
     bool reproducible = false;
+    int embedding_stage = 0;  ///< that has the embedding whose weight the head shares
     /// See GradientReducer::before_sums; may be empty.
     std::function<void(const Stream&, const Bucket&)> before_sums{};
   };

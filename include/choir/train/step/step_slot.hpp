@@ -37,9 +37,8 @@ class StepSlot {
     /// kept.
     std::size_t batch_bytes = 0;
     bool fixed = false;  ///< every micro-batch is as large
-    /// Of the positions of sequences of tokens, where ranks share them: what this rank keeps.
-    std::int64_t whole_tokens = 0;  ///< 0: all
-    PositionShare share{};
+    /// The ranks that share the positions of sequences of tokens.
+    ContextAxis context{};
   };
   StepSlot(Device& device, const Options& options);
   ~StepSlot();
@@ -71,7 +70,7 @@ class StepSlot {
 
  private:
   std::byte* at(const void* base, std::int64_t j) const;
-  TensorView share_of(const TensorView& field) const;
+  PositionShare share_of(const ModelBatch& batch) const;
 
   Device* device_;
   Options options_;

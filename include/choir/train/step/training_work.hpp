@@ -46,9 +46,6 @@ class TrainingWork final : public StageWork {
   std::size_t place(int micro_batch, int chunk) const {
     return static_cast<std::size_t>(chunk * options_.micro_batches + micro_batch);
   }
-  Sequence sequence_of(const ModelBatch& batch) const {
-    return instance_.model().sequence_of(batch, instance_.context());
-  }
   Pass& take_pass(int micro_batch, int chunk);
   Pass& pass_of(int micro_batch, int chunk) const;
   void free_pass(int micro_batch, int chunk);

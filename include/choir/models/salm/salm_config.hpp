@@ -1,0 +1,44 @@
+#pragma once
+// A language model that hears (SALM, Chen et al. 2023, arXiv 2310.09424): a FastConformer encodes
+// clips of audio, a projector turns its frames into rows of the width of a decoder, and they stand
+// in a conversation where it has a placeholder for the clip.
+#include <cstdint>
+
+#include "choir/models/batch.hpp"
+#include "choir/models/fastconformer/fastconformer_config.hpp"
+#include "choir/models/gpt/gpt_config.hpp"
+#include "choir/models/model_config.hpp"
+
+namespace choir {
+
+struct SalmConfig {
+  FastConformerConfig encoder;  ///< its vocabulary means nothing: there is no CTC head
+  GptConfig lm;
+
+  // Of the whole, as ModelConfig asks for them.
+  std::int64_t n_layer = 0;  ///< encoder's, the junction, decoder's: complete() counts
+  std::int64_t n_embd = 0, vocab_size = 0;  ///< of the decoder
+  Recompute recompute = Recompute::none;    ///< in the blocks of both
+
+  /// Sets what follows from the parts.
+  void complete() {
+    n_layer = encoder.n_layer + 1 + lm.n_layer;
+    n_embd = lm.n_embd;
+    vocab_size = lm.vocab_size;
+  }
+  /// The unit that projects frames, embeds tokens, and puts the one among the other.
+  int junction() const { return static_cast<int>(encoder.n_layer) + 1; }
+};
+
+const ModelFamily& family_of(const SalmConfig& config);
+
+/// The fields of a micro-batch of conversations [B, T] with clips [N, S]: what an encoder reads
+/// (speech_fields), without labels, and
+///   "index"        [B*T] i32: the id of a token, or -1-r for row r of the frames [N*T'] of all
+///   clips; each row at most once; padding 0
+///   "targets"      [B*T] i32: the next token where it counts, else -1
+///   "conversation_ids" [B] i64, what random numbers of a row are functions of, beside the seed
+/// Without memory.
+ModelBatch salm_fields(int stages, const BatchShape& shape);
+
+}  // namespace choir

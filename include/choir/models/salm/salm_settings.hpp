@@ -1,0 +1,39 @@
+#pragma once
+// What a deck says to language models that hear: the keys that only they have.
+#include <string>
+
+#include "choir/deck/deck.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
+#include "choir/models/salm/salm_config.hpp"
+
+namespace choir {
+
+inline SalmConfig undetermined_salm() {
+  SalmConfig config;
+  config.lm = undetermined_gpt();
+  return config;
+}
+
+/// What data.* and eval.* say of conversations with clips alone.
+struct SalmSection {
+  std::string input_cfg;               ///< JSON instead of data.train: folders with weights
+  TextMap validation;                  ///< beside data.val: "FOLDER[,FOLDER...]" by name
+  std::int64_t batch_tokens = 2048;    ///< rows of a micro-batch, padding included
+  std::int64_t max_tokens = 0;         ///< longer conversations are left out; 0: block_size
+  std::int64_t max_conversations = 0;  ///< of a micro-batch; 0: any number
+  std::int64_t buckets = 8;
+  std::int64_t window = 4096;         ///< conversations
+  std::int64_t answers = 0;           ///< of each set that are generated and scored; 0: all, -1: none
+  std::int64_t answer_tokens = 64;    ///< of an answer at most
+};
+
+struct SalmSettings {
+  SalmConfig model = undetermined_salm();
+  SalmSection data;
+};
+
+inline const SalmSettings& salm_settings(const Deck& deck) {
+  return deck.families.of<SalmSettings>();
+}
+
+}  // namespace choir

@@ -1,0 +1,127 @@
+// SalmFamily: the model, its micro-batches and its runs.
+#include <algorithm>
+
+#include "choir/infer/model_instance.hpp"
+#include "choir/train/step/synthetic_data.hpp"
+#include "src/models/salm/salm.hpp"
+#include "src/models/salm/salm_family.hpp"
+#include "src/models/salm/synthetic_conversations.hpp"
+
+namespace choir {
+
+ModelBatch salm_fields(int stages, const BatchShape& shape) {
+  ModelBatch batch;
+  batch.samples = shape.samples;
+  batch.tokens = shape.tokens;
+  const auto add = [&](std::string_view name, DType type, const Shape& extents) {
+    batch.add({.name = name, .view = {nullptr, type, extents}});
+  };
+  add("audio", DType::u16, {shape.clips, shape.audio_samples});  // 16 bits, signed
+  add("audio_lengths", DType::i32, {shape.clips});
+  add("frame_lengths", DType::i32, {stages + 1, shape.clips});
+  add("sample_ids", DType::i64, {shape.clips});
+  add("conversation_ids", DType::i64, {shape.samples});
+  const TensorView cells{nullptr, DType::i32, {shape.samples * shape.tokens}};
+  batch.add({.name = "index", .view = cells, .by_position = true, .padding = 0});
+  batch.add({.name = "targets", .view = cells, .by_position = true, .padding = -1});
+  return batch;
+}
+
+const ModelFamily& salm_family() {
+  static const SalmFamily kFamily;
+  return kFamily;
+}
+
+const ModelFamily& family_of(const SalmConfig&) {
+  return salm_family();
+}
+
+std::unique_ptr<Model> SalmFamily::make(const ModelConfig& config, ParameterSet& parameters,
+                                        const ModelCut& cut) const {
+  return std::make_unique<Salm>(config.as<SalmConfig>(), parameters, cut);
+}
+
+UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {
+  constexpr std::int64_t kSeconds = 10, kTokens = 64;
+  const auto& c = config.as<SalmConfig>();
+  const std::int64_t samples = kSeconds * c.encoder.mel.sample_rate;
+  return Salm::unit_costs(c, {.samples = 1,
+                              .tokens = c.encoder.frames(samples) + kTokens,
+                              .audio_samples = samples,
+                              .clips = 1});
+}
+
+std::vector<TiedNames> SalmFamily::tied(const ModelConfig& config) const {
+  const auto& c = config.as<SalmConfig>();
+  if (!c.lm.tied) return {};
+  return {
+      {.name = "lm.embedding.tokens.weight", .alias = "lm.head.weight", .unit = c.junction()}};
+}
+
+std::string SalmFamily::describe(const ModelConfig& config) const {
+  const auto& c = config.as<SalmConfig>();
+  return fmt::format(
+      "encoder: {} blocks of {}, {} heads, subsampling {}; language model: {} layers of {}, {} "
+      "heads ({} of keys and values), vocabulary {}, blocks of {}, {}",
+      c.encoder.n_layer, c.encoder.n_embd, c.encoder.n_head, c.encoder.subsampling, c.lm.n_layer,
+      c.lm.n_embd, c.lm.n_head, c.lm.n_kv_head, c.lm.vocab_size, c.lm.block_size,
+      c.lm.tied ? "tied" : "not tied");
+}
+
+ModelBatch SalmFamily::fields(const ModelConfig& config, const BatchShape& shape) const {
+  return salm_fields(config.as<SalmConfig>().encoder.stages(), shape);
+}
+
+namespace {
+
+void fill_integers(const TensorView& view, std::int64_t value) {
+  std::fill_n(view.as<std::int32_t>(), view.count(), static_cast<std::int32_t>(value));
+}
+
+}  // namespace
+
+// Rows begin with as many frames as there are.
+void SalmFamily::fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const {
+  const FastConformerConfig& encoder = config.as<SalmConfig>().encoder;
+  fill_integers(batch["audio_lengths"], shape.audio_samples);
+  for (int stage = 0; stage <= encoder.stages(); ++stage)
+    fill_integers(batch["frame_lengths"].slice(stage, 1),
+                  encoder.lengths_after(stage, shape.audio_samples));
+  for (std::int64_t clip = 0; clip < shape.clips; ++clip)
+    batch["sample_ids"].as<std::int64_t>()[clip] = clip;
+  for (std::int64_t row = 0; row < shape.samples; ++row)
+    batch["conversation_ids"].as<std::int64_t>()[row] = row;
+  const std::int64_t cells = shape.samples * shape.tokens;
+  const std::int64_t frames = shape.clips * encoder.frames(shape.audio_samples);
+  for (std::int64_t at = 0; at < std::min(cells, frames); ++at)
+    batch["index"].as<std::int32_t>()[at] = static_cast<std::int32_t>(-1 - at);
+}
+
+void SalmFamily::clear(ModelBatch& batch) const {
+  for (const char* lengths : {"audio_lengths", "frame_lengths", "index"})
+    fill_integers(batch[lengths], 0);
+  fill_integers(batch["targets"], -1);
+}
+
+std::unique_ptr<TrainingData> SalmFamily::open_data(const Deck& deck, const BatchSizes& batch,
+                                                    Mesh&, Logger&) const {
+  const SalmConfig config = model(deck).as<SalmConfig>();
+  return std::make_unique<SyntheticData>(
+      std::make_unique<SyntheticConversations>(static_cast<std::uint64_t>(deck.run.seed), config),
+      config, batch,
+      fmt::format("random conversations about noise with a vocabulary of {}, nothing is read; {} "
+                  "micro-batches a step",
+                  config.vocab_size, deck.train.micro_batches));
+}
+
+std::unique_ptr<SyntheticBatches> SalmFamily::synthetic_batches(const ModelConfig& config,
+                                                                std::uint64_t seed,
+                                                                std::int64_t) const {
+  return std::make_unique<SyntheticConversations>(seed, config.as<SalmConfig>());
+}
+
+void SalmFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
+  instance.loss_sum(batch);
+}
+
+}  // namespace choir

@@ -1,0 +1,149 @@
+// SalmFamily: the keys that the deck has for it, and what is wrong with their values together.
+#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/salm/salm_family.hpp"
+
+namespace choir {
+namespace {
+
+constexpr const char *kEncoder = "model.encoder", *kDecoder = "model.lm";
+
+using Table = KeyTable<SalmSettings>;
+
+void add_data_keys(Table& table) {
+  using Part = SalmSection;
+  auto data = table.section("data", &SalmSettings::data);
+  data.add("input_cfg", &Part::input_cfg, "",
+           "Conversations, instead of data.train: a JSON list of folders and groups with weights, "
+           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
+      .when_resumed(OnResume::same_contents);
+  data.add("validation", &Part::validation, "",
+           "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
+           "of data.val, which are called as their folders.")
+      .when_resumed(OnResume::same_contents);
+  data.add("batch_tokens", &Part::batch_tokens, "tokens",
+           "Conversations with audio: rows of a micro-batch, tokens and frames, padding included.")
+      .at_least(1)
+      .at_most(1 << 30);
+  data.add("max_tokens", &Part::max_tokens, "tokens",
+           "Conversations with audio: longer ones are left out, and counted. 0: those longer than "
+           "model.lm.block_size.")
+      .at_least(0)
+      .at_most(1 << 30);
+  data.add("max_conversations", &Part::max_conversations, "conversations",
+           "Of a micro-batch. 0: any number.")
+      .at_least(0);
+  data.add("buckets", &Part::buckets, "",
+           "Kinds of length that micro-batches are made of, by an equal share of the rows.")
+      .at_least(1)
+      .at_most(1024);
+  data.add("window", &Part::window, "conversations",
+           "Drawn together and sorted into buckets; the order of the data depends on it.")
+      .at_least(1)
+      .at_most(1 << 24);
+  table.section<GptConfig>("train", [](SalmSettings& all) -> GptConfig& { return all.model.lm; })
+      .add("label_smoothing", &GptConfig::label_smoothing, "",
+           "Share of each target given to all symbols of the vocabulary alike (Szegedy et al. "
+           "2016). The training loss has it; the validation loss is the plain cross-entropy.")
+      .at_least(0)
+      .below(1);
+  auto eval = table.section("eval", &SalmSettings::data);
+  eval.add("answers", &Part::answers, "conversations",
+           "Of each validation set, that are answered by generation and scored. 0: all; -1: none.")
+      .at_least(-1);
+  eval.add("answer_tokens", &Part::answer_tokens, "tokens", "Of an answer at most.")
+      .at_least(1)
+      .at_most(1 << 20);
+}
+
+/// What a part says of itself, in the words of the section it is in.
+std::vector<KeyProblem> within(const std::string& section, std::vector<KeyProblem> problems) {
+  const auto moved = [&](std::string& text) {
+    const std::string from = "model.";
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+         at += section.size() + 1)
+      text.replace(at, from.size(), section + ".");
+  };
+  for (KeyProblem& problem : problems) {
+    for (std::string& key : problem.keys) moved(key);
+    moved(problem.text);
+  }
+  return problems;
+}
+
+void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
+  const DataSection& data = deck.data;
+  const SalmSettings& settings = salm_settings(deck);
+  const bool synthetic = data.format == "synthetic", mixed = !settings.data.input_cfg.empty();
+  if (data.format != "auto" && !synthetic)
+    problems.push_back({{"data.format"},
+                        fmt::format("data.format = \"{}\" is of text; legal for conversations with "
+                                    "audio: auto, synthetic",
+                                    data.format)});
+  if (mixed && !data.train.empty())
+    problems.push_back({{"data.train", "data.input_cfg"},
+                        "data.train and data.input_cfg both say what to train on; remove one"});
+  if (synthetic && settings.model.lm.vocab_size == 0)
+    problems.push_back({{"model.lm.vocab_size", "data.format"},
+                        "data.format = \"synthetic\" needs model.lm.vocab_size, for example 1024"});
+  const std::int64_t most = settings.data.max_tokens, block = settings.model.lm.block_size;
+  if (most > block)
+    problems.push_back({{"data.max_tokens", "model.lm.block_size"},
+                        fmt::format("data.max_tokens = {} is more than model.lm.block_size = {}; "
+                                    "nearest legal: {}",
+                                    most, block, block)});
+}
+
+}  // namespace
+
+const KeySet& SalmFamily::keys() const {
+  static const Table kTable = [] {
+    Table table;
+    table.include<FastConformerConfig>(
+        encoder_keys(), kEncoder,
+        [](SalmSettings& all) -> FastConformerConfig& { return all.model.encoder; });
+    table.include<GptConfig>(decoder_keys(), kDecoder,
+                             [](SalmSettings& all) -> GptConfig& { return all.model.lm; });
+    add_data_keys(table);
+    return table;
+  }();
+  return kTable;
+}
+
+std::unique_ptr<FamilySettings> SalmFamily::settings() const {
+  return std::make_unique<SettingsOf<SalmSettings>>();
+}
+
+void SalmFamily::derive(Deck& deck) const {
+  SalmConfig& model = deck.families.of<SalmSettings>().model;
+  derive_encoder(deck, model.encoder, kEncoder);
+  derive_decoder(deck, model.lm, kDecoder);
+}
+
+ModelConfig SalmFamily::model(const Deck& deck) const {
+  SalmConfig config = salm_settings(deck).model;
+  config.complete();
+  return config;
+}
+
+std::int64_t& SalmFamily::vocab_size(Deck& deck) const {
+  return deck.families.of<SalmSettings>().model.lm.vocab_size;
+}
+
+std::vector<KeyProblem> SalmFamily::check_tensor_size(const ModelConfig& config,
+                                                      std::int64_t ranks) const {
+  return within(kDecoder, choir::check_tensor_size(config.as<SalmConfig>().lm, ranks));
+}
+
+std::vector<KeyProblem> SalmFamily::check(const Deck& deck) const {
+  const SalmConfig& model = salm_settings(deck).model;
+  std::vector<KeyProblem> problems = within(kEncoder, check_encoder(deck, model.encoder, kEncoder));
+  for (auto found : {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
+                     check_context(deck, model.lm)})
+    for (KeyProblem& problem : within(kDecoder, std::move(found)))
+      problems.push_back(std::move(problem));
+  if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
+  check_data(deck, problems);
+  return problems;
+}
+
+}  // namespace choir

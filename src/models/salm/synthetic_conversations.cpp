@@ -1,0 +1,163 @@
+#include "src/models/salm/synthetic_conversations.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "choir/data/conversations/splice.hpp"
+
+namespace choir {
+namespace {
+
+/// Conversations, their clips in all, frames of the longest of them, and tokens between two clips
+/// and at the ends of a row at most.
+struct Kind {
+  std::int64_t rows, clips, frames, tokens;
+};
+constexpr std::array<Kind, 3> kKinds{{{3, 4, 4, 4}, {2, 2, 6, 6}, {1, 1, 9, 5}}};
+constexpr std::int32_t kPlaceholder = -1;
+
+/// Clips of row `row` of `rows`: as many as it takes to have all of them in the first rows.
+std::int64_t clips_of_row(const Kind& kind, std::int64_t row) {
+  return row + 1 < kind.rows ? std::min<std::int64_t>(2, kind.clips - 2 * row)
+                             : std::max<std::int64_t>(0, kind.clips - 2 * row);
+}
+
+}  // namespace
+
+SyntheticConversations::SyntheticConversations(std::uint64_t seed, const SalmConfig& config)
+    : row_key_(philox_key(seed, "verify conversations")),
+      audio_key_(philox_key(seed, "verify clips")),
+      config_(config) {
+  for (const BatchShape& shape : shapes())
+    batches_.push_back(std::make_unique<HostBatch>(config, shape));
+  padding_ = std::make_unique<HostBatch>(
+      config, BatchShape{.samples = 1,
+                         .tokens = 1,
+                         .audio_samples = config.encoder.mel.hop * config.encoder.subsampling,
+                         .clips = 1});
+  padding_->clear();
+}
+
+BatchShape SyntheticConversations::shape_of_kind(std::size_t number) const {
+  const Kind& kind = kKinds[number];
+  const std::int64_t samples =
+      kind.frames * config_.encoder.mel.hop * config_.encoder.subsampling;
+  // Two clips in the longest row, three runs of tokens, and a token more that is only a target.
+  const std::int64_t clips = std::min<std::int64_t>(2, kind.clips);
+  return {.samples = kind.rows,
+          .tokens = clips * config_.encoder.frames(samples) + (clips + 1) * kind.tokens,
+          .audio_samples = samples,
+          .clips = kind.clips};
+}
+
+std::vector<BatchShape> SyntheticConversations::shapes() const {
+  std::vector<BatchShape> list;
+  for (std::size_t kind = 0; kind < kKinds.size(); ++kind) list.push_back(shape_of_kind(kind));
+  return list;
+}
+
+BatchShape SyntheticConversations::shape(std::int64_t index) const {
+  return shape_of_kind(kind(index));
+}
+
+std::size_t SyntheticConversations::kind(std::int64_t index) const {
+  return philox_at(row_key_, static_cast<std::uint64_t>(index), kMostRows)[0] % kKinds.size();
+}
+
+std::vector<SyntheticConversations::Row> SyntheticConversations::rows(std::int64_t index) const {
+  const std::size_t number = kind(index);
+  const Kind& kind = kKinds[number];
+  const BatchShape shape = shape_of_kind(number);
+  std::vector<Row> list;
+  for (std::int64_t at = 0; at < kind.rows; ++at) {
+    std::uint64_t drawn = 0;
+    const auto below = [&](std::int64_t n) {
+      const auto id = static_cast<std::uint64_t>(index * kMostRows + at);
+      return static_cast<std::int64_t>(philox_at(row_key_, id, 1000 + drawn++)[0] %
+                                       static_cast<std::uint64_t>(n));
+    };
+    Row row;
+    const auto add_tokens = [&](bool counted) {
+      const std::int64_t count = 1 + below(kind.tokens);
+      for (std::int64_t i = 0; i < count; ++i) {
+        row.ids.push_back(static_cast<std::int32_t>(below(config_.vocab_size)));
+        row.counted.push_back(counted ? 1 : 0);
+      }
+    };
+    add_tokens(false);
+    for (std::int64_t clip = 0; clip < clips_of_row(kind, at); ++clip) {
+      row.ids.push_back(kPlaceholder);
+      row.counted.push_back(0);
+      // The first fills the shape.
+      row.clip_samples.push_back(at == 0 && clip == 0
+                                     ? shape.audio_samples
+                                     : shape.audio_samples / 3 + below(shape.audio_samples / 2));
+      add_tokens(clip % 2 == 0);
+    }
+    list.push_back(std::move(row));
+  }
+  return list;
+}
+
+void SyntheticConversations::fill_audio(ModelBatch& batch, std::int64_t clip, std::int64_t id,
+                                        std::int64_t samples) const {
+  const std::int64_t clips = batch["audio"].shape[0], length = batch["audio"].shape[1];
+  auto* audio = static_cast<std::int16_t*>(batch["audio"].data) + clip * length;
+  const double loud = 400.0 * static_cast<double>(1 + id % 7);
+  for (std::int64_t i = 0; i < length; ++i) {
+    const double noise =
+        normal_at(audio_key_, static_cast<std::uint64_t>(id * (std::int64_t{1} << 32) + i));
+    audio[i] = i < samples ? static_cast<std::int16_t>(std::clamp(loud * noise, -32768.0, 32767.0))
+                           : std::int16_t{0};
+  }
+  batch["audio_lengths"].as<std::int32_t>()[clip] = static_cast<std::int32_t>(samples);
+  for (int stage = 0; stage <= config_.encoder.stages(); ++stage)
+    batch["frame_lengths"].as<std::int32_t>()[stage * clips + clip] =
+        static_cast<std::int32_t>(config_.encoder.lengths_after(stage, samples));
+  batch["sample_ids"].as<std::int64_t>()[clip] = id;
+}
+
+ModelBatch SyntheticConversations::micro_batch(std::int64_t index) {
+  ModelBatch& batch = batches_[kind(index)]->batch;
+  const BatchShape shape = this->shape(index);
+  const std::vector<Row> rows = this->rows(index);
+  std::vector<SpliceRow> views;
+  std::int64_t clip = 0;
+  for (std::size_t at = 0; at < rows.size(); ++at) {
+    const std::int64_t id = index * kMostRows + static_cast<std::int64_t>(at);
+    batch["conversation_ids"].as<std::int64_t>()[at] = id;
+    views.push_back({rows[at].ids, rows[at].counted, rows[at].clip_samples});
+    for (const std::int64_t samples : rows[at].clip_samples) {
+      fill_audio(batch, clip, 2 * id + clip % 2, samples);
+      ++clip;
+    }
+  }
+  const Splice splice =
+      make_splice(views, {.frames = config_.encoder.speech_frames(),
+                          .placeholder = kPlaceholder,
+                          .padded_frames = config_.encoder.frames(shape.audio_samples),
+                          .row_tokens = shape.tokens});
+  std::ranges::copy(splice.splice, batch["index"].as<std::int32_t>());
+  std::ranges::copy(splice.targets, batch["targets"].as<std::int32_t>());
+  return batch;
+}
+
+ModelBatch SyntheticConversations::padding() {
+  return padding_->batch;
+}
+
+ByTerm SyntheticConversations::targets(std::int64_t first, std::int64_t count) const {
+  std::int64_t sum = 0;
+  for (std::int64_t index = first; index < first + count; ++index)
+    for (const Row& row : rows(index)) sum += std::ranges::count(row.counted, 1);
+  return static_cast<double>(sum);
+}
+
+double SyntheticConversations::audio_seconds(std::int64_t index) const {
+  std::int64_t sum = 0;
+  for (const Row& row : rows(index))
+    for (const std::int64_t samples : row.clip_samples) sum += samples;
+  return static_cast<double>(sum) / static_cast<double>(config_.encoder.mel.sample_rate);
+}
+
+}  // namespace choir
