@@ -1,4 +1,4 @@
-#include "src/train/loop/core_shortage.hpp"
+#include "choir/train/loop/core_shortage.hpp"
 
 #include <fmt/core.h>
 #include <omp.h>

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "choir/train/step/phase_clock.hpp"
-#include "src/train/loop/core_shortage.hpp"
+#include "choir/train/loop/core_shortage.hpp"
 
 namespace choir {
 
