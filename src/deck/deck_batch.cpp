@@ -12,6 +12,8 @@
 namespace choir {
 namespace {
 
+constexpr std::int64_t kUsualMicroBatch = 8;  // sequences, where a deck gives none
+
 std::vector<std::int64_t> divisors(std::int64_t n) {
   std::vector<std::int64_t> low, high;
   for (std::int64_t d = 1; d * d <= n; ++d) {
@@ -105,11 +107,10 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
                                int data_parallel) {
   CHOIR_CHECK(micro >= 0 && accum >= 0 && global >= 0 && data_parallel >= 1,
               "batch {} {} {} on {} ranks", micro, accum, global, data_parallel);
+  // Who says less than two means one pass a step, and of no particular size.
+  if (micro == 0 && global == 0) micro = kUsualMicroBatch;
+  if ((micro > 0) + (global > 0) == 1 && accum == 0) accum = 1;
   BatchSizes batch{micro, accum, global, data_parallel};
-  if ((micro > 0) + (accum > 0) + (global > 0) < 2)
-    throw DeckError(
-        "the batch is not determined",
-        "give two of train.micro_batch_size, train.global_batch_size, train.grad_accum");
   if (global == 0) {
     batch.global = micro * accum * data_parallel;
   } else if (accum == 0) {

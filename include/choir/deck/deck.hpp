@@ -245,8 +245,8 @@ struct BatchSizes {
   std::int64_t micro_batches() const { return accum * data_parallel; }
 };
 
-/// Give two of micro, accum, global (0: not given) and the third follows; three must agree. Throws
-/// DeckError with the nearest legal values.
+/// Two of micro, accum, global (0: not given) give the third; three must agree. Of what is missing
+/// for two, accum is 1 and micro 8. Throws DeckError with the nearest legal values.
 BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
                                int data_parallel);
 /// The same on a deck, for a known data-parallel size: fills the members and marks the derived one;
