@@ -66,6 +66,29 @@ TEST(Zero, AnyStageTrainsTheSameInFp64) {
     }
 }
 
+TEST(Zero, RatesByPatternAreThoseOfOneRank) {
+  EngineOptions options = test::engine_options(deeper_and_wider(test::tiny_gpt()), "fp64", 1);
+  const Curve plain = train_one_replica(options, 12, 5);
+  options.rate_scales = {{"embedding.*", 0.1}, {"blocks.1.*", 0.25}, {"blocks.2.*.bias", 4}};
+  const Curve one = train_one_replica(options, 12, 5);
+  EXPECT_ALL_RANKS(test::distance(plain.state, one.state) > 1e-6) << "the comparison can fail";
+  const auto mesh = world_mesh();
+  std::vector<ZeroOptions> stages = all_options();
+  stages.push_back({});
+  for (const ZeroOptions& zero : stages) {
+    options.zero = zero;
+    test::expect_equal(one, train_replicas(options, *mesh, 12, 5), name_of_zero(zero));
+  }
+  options.zero = {};
+  options.micro_batches = 12;
+  for (const Layout& layout :
+       {Layout(test::world_size(), 1, 1, 1), Layout(1, 1, 1, test::world_size())}) {
+    if (test::world_size() > 2) break;  // of three layers, four heads
+    const auto other = Mesh::over_world(layout, Transport::automatic);
+    test::expect_equal(one, test::train(options, *other, 5), layout.to_string());
+  }
+}
+
 TEST(Zero, SameBitsInReproducibleMode) {
   if ((test::world_size() & (test::world_size() - 1)) != 0) GTEST_SKIP() << "powers of two only";
   GptConfig dropped = deeper_and_wider(test::tiny_llama());
