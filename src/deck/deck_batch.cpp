@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
@@ -186,6 +188,21 @@ StepRange profile_range(const std::string& text) {
   throw DeckError(
       fmt::format("train.profile = \"{}\": expected \"k:l\" with steps 1 <= k <= l", text),
       "for example train.profile=3:5");
+}
+
+std::map<std::string, double> rate_factors(const TextMap& scale) {
+  std::map<std::string, double> factors;
+  for (const auto& [pattern, text] : scale) {
+    double factor = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, factor);
+    if (error != std::errc() || stop != end || !std::isfinite(factor) || factor <= 0)
+      throw DeckError(fmt::format("the factor of '{}' is {}, not a number above 0", pattern,
+                                  text.empty() ? "empty" : text),
+                      "train.freeze names what is not to learn at all");
+    factors[pattern] = factor;
+  }
+  return factors;
 }
 
 }  // namespace choir

@@ -26,6 +26,18 @@ void add_optimizer_keys(Table& table) {
       .add("scale_lr", &Part::scale_lr, "",
            "Multiplies the learning rates by the data-parallel size or its square root.")
       .one_of({"none", "sqrt", "linear"});
+  optimizer
+      .add("scale", &Part::scale, "factors",
+           "Multiplies the learning rate of some parameters, by patterns of their names: "
+           "{\"encoder.*\": 0.1}. Their weight decay goes with it.")
+      .checked("{PATTERN: FACTOR}, FACTOR > 0", [](const KeyValue& value) -> std::string {
+        try {
+          rate_factors(std::get<TextMap>(value));
+        } catch (const DeckError& error) {
+          return error.what();
+        }
+        return {};
+      });
 }
 
 void add_train_keys(Table& table) {

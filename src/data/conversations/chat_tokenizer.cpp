@@ -122,4 +122,24 @@ OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& 
   return opened;
 }
 
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source) {
+  OpenedTokenizer opened;
+  if (is_tokenizer_json(json)) {
+    opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(json, source));
+    opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
+    return opened;
+  }
+  opened.chat = chat.empty() ? ChatTemplate::plain : chat_template_of(chat);
+  opened.tokenizer = chat_tokenizer(Vocabulary::from_json(json, source), opened.chat);
+  if (opened.tokenizer->vocab_size() != model_ids)
+    throw DataError(
+        fmt::format("{}: the model has {} ids, its vocabulary with the control tokens of template "
+                    "'{}' has {}",
+                    source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
+        "was it trained on conversations? name the template that they were prepared with: plain, "
+        "llama2, llama3, chatml or mistral");
+  return opened;
+}
+
 }  // namespace choir

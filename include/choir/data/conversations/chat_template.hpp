@@ -54,6 +54,12 @@ struct OpenedTokenizer {
 };
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat);
 
+/// Local. The same of a vocabulary that a checkpoint has (TrainingData::vocabulary_json) for a
+/// model of `model_ids` ids; `source` names it. DataError also where the control tokens of the
+/// template are not what the model has behind the entries of its vocabulary.
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source);
+
 /// In ids, where a clip stands. It is no id of any vocabulary, so it reaches no embedding.
 inline constexpr std::int32_t kAudioPlaceholder = -1;
 
