@@ -19,6 +19,7 @@ void adamw(const Stream& stream, const AdamW& args) {
   CHOIR_CHECK(args.control != nullptr, "adamw without a step control");
   CHOIR_CHECK(args.beta1 >= 0 && args.beta1 < 1 && args.beta2 >= 0 && args.beta2 < 1, "betas {} {}",
               args.beta1, args.beta2);
+  CHOIR_CHECK(args.scale > 0, "a learning rate times {}", args.scale);
   const ElementNumbers& e = args.elements;
   CHOIR_CHECK(e.first >= 0 && e.column >= 0 && e.width >= 0 &&
                   (e.width == 0 || (e.column < e.width && e.stride >= e.width)),

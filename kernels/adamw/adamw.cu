@@ -24,8 +24,8 @@ void run(const Stream& stream, const ops::AdamW& args) {
                                      (sizeof(Master) > 2 || has_packs(args.elements)) &&
                                          can_pack<float>(0, args.master.data, args.gradient.data,
                                                          args.m.data, args.v.data, args.copy.data)};
-  const AdamWConstants constants{args.beta1,   args.beta2,    args.epsilon, args.decay,
-                                 args.control, args.rounding, args.elements};
+  const AdamWConstants constants{args.beta1, args.beta2,   args.epsilon,  args.decay,
+                                 args.scale, args.control, args.rounding, args.elements};
   launch(stream, "adamw", adamw_kernel<Master, Copy>,
          {elementwise_blocks(blocks_for(at.n, kAdamWWide)), kAdamWThreads}, at, constants);
 }

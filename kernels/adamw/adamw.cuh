@@ -31,7 +31,7 @@ struct AdamWMemory {
 };
 
 struct AdamWConstants {
-  double beta1, beta2, epsilon, decay;
+  double beta1, beta2, epsilon, decay, scale;
   const ops::StepControl* control;
   PhiloxKey rounding;
   ops::ElementNumbers elements;
@@ -39,15 +39,16 @@ struct AdamWConstants {
 
 __device__ inline AdamWStep adamw_step(const AdamWConstants& c) {
   const ops::StepControl& now = *c.control;
+  const double learning_rate = now.learning_rate * c.scale;
   return {.scale = static_cast<float>(now.gradient_factor),
           .beta1 = static_cast<float>(c.beta1),
           .beta2 = static_cast<float>(c.beta2),
           .rest1 = static_cast<float>(1 - c.beta1),
           .rest2 = static_cast<float>(1 - c.beta2),
-          .rate = static_cast<float>(now.learning_rate / now.correction1),
+          .rate = static_cast<float>(learning_rate / now.correction1),
           .root_correction = static_cast<float>(1 / sqrt(now.correction2)),
           .epsilon = static_cast<float>(c.epsilon),
-          .keep = static_cast<float>(1 - now.learning_rate * c.decay),
+          .keep = static_cast<float>(1 - learning_rate * c.decay),
           .apply = now.apply != 0,
           .update = static_cast<std::uint64_t>(now.updates)};
 }

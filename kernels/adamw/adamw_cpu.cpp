@@ -92,15 +92,16 @@ void update(std::int64_t first, std::int64_t last, const Step<A>& s,
 template <class A, class Master, class Copy>
 void adamw(const ops::AdamW& args) {
   const ops::StepControl& c = *args.control;
+  const double learning_rate = c.learning_rate * args.scale;
   const Step<A> step{static_cast<A>(c.gradient_factor),
                      static_cast<A>(args.beta1),
                      static_cast<A>(args.beta2),
                      static_cast<A>(1 - args.beta1),
                      static_cast<A>(1 - args.beta2),
-                     static_cast<A>(c.learning_rate / c.correction1),
+                     static_cast<A>(learning_rate / c.correction1),
                      static_cast<A>(1 / std::sqrt(c.correction2)),
                      static_cast<A>(args.epsilon),
-                     static_cast<A>(1 - c.learning_rate * args.decay)};
+                     static_cast<A>(1 - learning_rate * args.decay)};
   const Memory<A, Master, Copy> at{static_cast<Master*>(args.master.data),
                                    static_cast<const A*>(args.gradient.data),
                                    static_cast<A*>(args.m.data), static_cast<A*>(args.v.data),

@@ -27,7 +27,8 @@ void adamw(const ops::AdamW& args) {
     m = args.beta1 * m + (1 - args.beta1) * g;
     v = args.beta2 * v + (1 - args.beta2) * g * g;
     const double m_hat = m / c.correction1, v_hat = v / c.correction2;
-    w -= c.learning_rate * (m_hat / (std::sqrt(v_hat) + args.epsilon) + args.decay * w);
+    w -=
+        c.learning_rate * args.scale * (m_hat / (std::sqrt(v_hat) + args.epsilon) + args.decay * w);
     if (random)
       args.master.as<bf16>()[i] =
           round_at_random(w, args.rounding, static_cast<std::uint64_t>(args.elements.at(i)),

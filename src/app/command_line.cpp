@@ -15,6 +15,7 @@
 #include "choir/core/failure.hpp"
 #include "choir/core/text.hpp"
 #include "choir/core/utf8_text.hpp"
+#include "choir/deck/foreign_names.hpp"
 #include "choir/device/cpu_device.hpp"
 
 namespace choir {
@@ -180,6 +181,26 @@ void CommandLine::callback(std::function<void()> action) {
   app_->callback(std::move(action));
 }
 
+namespace {
+
+/// What to do about arguments that the command does not have. Who writes `--batch_size=12` means a
+/// key of the deck.
+std::string hint_on_arguments(const std::string& command, const Arguments& arguments) {
+  for (const std::string& word : arguments) {
+    if (!word.starts_with("--") || word.size() < 4) continue;
+    const std::size_t equals = word.find('=');
+    const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+    const std::string advice = foreign_advice(name);
+    if (advice.empty()) continue;
+    if (advice.find(' ') != std::string::npos) return fmt::format("{}: {}", name, advice);
+    return fmt::format("keys of the deck follow it without dashes: {}={}", advice,
+                       equals == std::string::npos ? "VALUE" : word.substr(equals + 1));
+  }
+  return fmt::format("`{} --help` lists the arguments", command);
+}
+
+}  // namespace
+
 std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
   Arguments reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants them
   try {
@@ -187,8 +208,9 @@ std::optional<int> parse(CommandLine& app, const Arguments& arguments) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.app_->exit(error);  // --help
     return without_mpi([&]() -> int {
+      const Arguments left = app.app_->remaining();
       throw DeckError(fmt::format("{}: {}", app.app_->get_name(), error.what()),
-                      fmt::format("`{} --help` lists the arguments", app.app_->get_name()));
+                      hint_on_arguments(app.app_->get_name(), left));
     });
   }
   return std::nullopt;

@@ -2,15 +2,25 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <iostream>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/capped_text.hpp"
+#include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/conversations/chat_template.hpp"
+#include "choir/data/conversations/prompts.hpp"
 #include "choir/data/vocabulary/utf8_stream.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/models/gpt/foreign/logit_check.hpp"
 #include "choir/models/gpt/generator.hpp"
 #include "choir/models/gpt/gpt.hpp"
+#include "choir/train/step/run_setup.hpp"
 #include "src/app/generate_from_audio.hpp"
 #include "src/app/session.hpp"
 
@@ -19,13 +29,17 @@ namespace {
 
 struct GenerateRequest {
   std::string checkpoint, prompt = "\n", precision, device = "auto";
-  std::string ids;     ///< instead of a text
+  std::string ids;      ///< instead of a text
+  std::string prompts;  ///< instead, a file of them, or "-"
+  std::string chat_template, system;
+  bool chat = false, json = false;
+  bool talks = false;  ///< turns of a conversation come on the standard input
+  std::int64_t samples = 1;
   std::string logits;  ///< the file that gets those of the prompt
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
   int tensor = 1;
   std::string audio;  ///< sound files, comma-separated: a model that hears answers
-  bool json = false;
 };
 
 HearRequest heard(const GenerateRequest& r) {
@@ -40,31 +54,129 @@ HearRequest heard(const GenerateRequest& r) {
           .json = r.json};
 }
 
-/// Text, and it comes out as it is chosen.
-void write_text(const LoadedModel& loaded, const GenerateRequest& request, bool writes) {
-  if (loaded.vocabulary.empty())
-    throw DataError(
-        "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
-        "text can be generated only from models with a tokenizer; --ids takes token ids");
-  const Vocabulary vocabulary = Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
-  auto prompt = vocabulary.text_start();
-  const auto text = vocabulary.encode(request.prompt, "--prompt");
-  prompt.insert(prompt.end(), text.begin(), text.end());
-  if (prompt.empty()) throw DataError("the prompt is empty", "give at least one character");
-  if (writes) fmt::print("{}", request.prompt);
-  TokenChoice choice = request.choice;
-  choice.stop = vocabulary.end_of_text().value_or(-1);
-  Utf8Stream characters;
-  const auto show = [](const std::string& whole) {
-    std::fwrite(whole.data(), 1, whole.size(), stdout);
+/// What a model is asked, in its tokens.
+struct Question {
+  Prompt prompt;
+  std::vector<std::int32_t> ids;
+};
+
+/// Writes what a model says to texts and conversations; all ranks that run the model go through the
+/// same, and one of them writes. What is said to a prompt depends on it, on its sample and on the
+/// seed alone, not on the others.
+class TextWriter {
+ public:
+  TextWriter(const LoadedModel& loaded, const GenerateRequest& request, bool writes)
+      : loaded_(loaded), request_(request), writes_(writes), vocabulary_(vocabulary_of(loaded)) {
+    choice_ = request.choice;
+    if (const auto end = vocabulary_.end_of_text()) choice_.stop.push_back(*end);
+    if (!request.chat) return;
+    chat_ = chat_tokenizer_of(loaded.vocabulary, request.chat_template,
+                              model_of(loaded.deck).vocab_size(), loaded.checkpoint.path);
+    choice_.stop.push_back(end_of_turn(chat_.chat, *chat_.tokenizer));
+  }
+
+  /// Every prompt, with all its samples. Nothing is written where one of them cannot be read.
+  void write_all(const std::vector<Prompt>& prompts) {
+    std::vector<Question> questions;
+    for (const Prompt& prompt : prompts) questions.push_back({prompt, encode(prompt)});
+    const bool several = prompts.size() * static_cast<std::size_t>(request_.samples) > 1;
+    for (std::size_t i = 0; i < questions.size(); ++i)
+      for (std::int64_t sample = 0; sample < request_.samples; ++sample) {
+        if (several && !request_.json)
+          show(fmt::format("--- prompt {}, sample {} ---\n", i + 1, sample + 1));
+        if (!request_.chat && !request_.json) show(questions[i].prompt.text);
+        answer(questions[i], static_cast<std::int64_t>(i) + 1, sample);
+      }
+  }
+
+  /// One more turn of a person, and the answer to it.
+  void converse(const std::string& line) {
+    if (said_.turns.empty() && !request_.system.empty())
+      said_.turns.push_back({.role = "system", .text = request_.system});
+    said_.turns.push_back({.role = "user", .text = line});
+    said_.place = "standard input";
+    said_.turns.push_back({.role = "assistant", .text = answer({said_, encode(said_)}, turn_, 0)});
+    ++turn_;
+  }
+
+ private:
+  static Vocabulary vocabulary_of(const LoadedModel& loaded) {
+    if (loaded.vocabulary.empty())
+      throw DataError(
+          "the checkpoint has no vocabulary: it was trained on token files without vocab.json",
+          "text can be generated only from models with a tokenizer; --ids takes token ids");
+    return Vocabulary::from_json(loaded.vocabulary, loaded.checkpoint.path);
+  }
+
+  std::vector<std::int32_t> encode(const Prompt& prompt) {
+    if (request_.chat) {
+      Conversation asked{.place = prompt.place, .id = "", .turns = prompt.turns};
+      if (asked.turns.empty()) asked.turns.push_back({.role = "user", .text = prompt.text});
+      return encode_conversation(asked, {.chat = chat_.chat, .system = request_.system},
+                                 *chat_.tokenizer)
+          .ids;
+    }
+    if (!prompt.turns.empty())
+      throw DataError(prompt.place + ": a conversation", "--chat answers conversations");
+    std::vector<std::int32_t> ids = vocabulary_.text_start();
+    const auto text = vocabulary_.encode(prompt.text, prompt.place);
+    ids.insert(ids.end(), text.begin(), text.end());
+    if (ids.empty()) throw DataError("the prompt is empty", "give at least one character");
+    return ids;
+  }
+
+  /// Returns what was said. Characters come out when they are whole, JSON when all is said.
+  std::string answer(const Question& question, std::int64_t number, std::int64_t sample) {
+    TokenChoice choice = choice_;
+    choice.seed += static_cast<std::uint64_t>(sample);
+    Utf8Stream characters;
+    std::string text;
+    const auto add = [&](const std::string& whole) {
+      text += whole;
+      if (!request_.json) show(whole);
+    };
+    const auto ids = Generator(*loaded_.instance)
+                         .generate(question.ids, request_.tokens, choice, [&](std::int32_t token) {
+                           // A table of embeddings may have more rows than there are tokens.
+                           if (vocabulary_.has(token))
+                             add(characters.push(vocabulary_.piece(token)));
+                         });
+    add(characters.finish());
+    if (!request_.json) show("\n");
+    if (request_.json) show(json_line(question, number, sample, text, ids));
+    return text;
+  }
+
+  std::string json_line(const Question& question, std::int64_t number, std::int64_t sample,
+                        const std::string& text, const std::vector<std::int32_t>& ids) const {
+    nlohmann::ordered_json line;
+    line["prompt"] = number;
+    if (!question.prompt.id.empty()) line["id"] = question.prompt.id;
+    line["sample"] = sample + 1;
+    line["text"] = text;
+    const auto begin = ids.begin() + std::ssize(question.ids);
+    const bool stopped = std::count(choice_.stop.begin(), choice_.stop.end(), ids.back()) > 0;
+    line["ids"] = std::vector<std::int32_t>(begin, ids.end() - (stopped ? 1 : 0));
+    line["prompt_tokens"] = question.ids.size();
+    line["finish"] = stopped ? "stop" : "length";
+    return dumped(line) + "\n";
+  }
+
+  void show(const std::string& text) const {
+    if (!writes_) return;
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-  };
-  Generator(*loaded.instance).generate(prompt, request.tokens, choice, [&](std::int32_t token) {
-    // A table of embeddings may have more rows than there are tokens.
-    if (writes && vocabulary.has(token)) show(characters.push(vocabulary.piece(token)));
-  });
-  if (writes) show(characters.finish() + "\n");
-}
+  }
+
+  const LoadedModel& loaded_;
+  const GenerateRequest& request_;
+  bool writes_;
+  Vocabulary vocabulary_;
+  TokenChoice choice_;
+  OpenedTokenizer chat_;
+  Prompt said_;
+  std::int64_t turn_ = 1;
+};
 
 /// Ids of tokens, on one line; or the logits of the prompt, into a file.
 void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool writes) {
@@ -82,20 +194,71 @@ void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool w
   if (writes) fmt::print("{}\n", fmt::join(tokens, ","));
 }
 
+/// Collective. What --prompt or --prompts says.
+std::vector<Prompt> prompts_of(const GenerateRequest& request, Communicator& world) {
+  if (request.prompts.empty())
+    return {{.place = "--prompt", .id = "", .text = request.prompt, .turns = {}}};
+  constexpr std::size_t kMostMib = 256;
+  const bool piped = request.prompts == "-";
+  const std::string source = piped ? "the standard input" : request.prompts;
+  std::string text;
+  together(world, [&] {
+    if (world.rank() != 0) return;
+    std::ifstream file;
+    if (!piped) file.open(request.prompts, std::ios::binary);
+    CappedText read = read_capped(piped ? std::cin : file, kMostMib);
+    if (!read.fault.empty() || (!piped && !file.is_open()))
+      throw DataError(fmt::format("--prompts: {} {}", source,
+                                  file.is_open() || piped ? read.fault : "cannot be read"),
+                      "a file of prompts, one a line; - is the standard input");
+    text = std::move(read.text);
+  });
+  broadcast_text(world, text);
+  std::vector<Prompt> prompts;
+  together(world, [&] { prompts = read_prompts(text, source); });
+  return prompts;
+}
+
+/// Collective. Lines of the standard input are turns of a person until it ends.
+void talk(const LoadedModel& loaded, const GenerateRequest& request, Communicator& world,
+          bool writes) {
+  std::optional<TextWriter> writer;
+  together(world, [&] { writer.emplace(loaded, request, writes); });
+  for (;;) {
+    std::string line;  // with a mark in front; empty: there is no further one
+    if (world.rank() == 0) {
+      if (isatty(STDIN_FILENO) != 0) fmt::print(stderr, "> ");
+      if (std::getline(std::cin, line)) line.insert(line.begin(), '>');
+    }
+    broadcast_text(world, line);
+    if (line.empty()) return;
+    if (trim(line.substr(1)).empty()) continue;
+    together(world, [&] { writer->converse(line.substr(1)); });
+  }
+}
+
 int generate(MpiSession& session, const GenerateRequest& request) {
   Workplace place;
   place.mesh = inference_mesh(session, request.tensor);
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
+  const std::vector<Prompt> prompts = prompts_of(request, world);
   const LoadedModel loaded =
       load_generator(request.checkpoint, request.precision, place, {"device=" + request.device});
+  const bool writes = session.rank() == 0;
+  if (request.talks) {
+    talk(loaded, request, world, writes);
+    return 0;
+  }
   // Ranks other than those of the first layers helped to verify the checkpoint; text is written by
   // one. Where parameters are sharded, all walk through the model with it and fail alike.
   const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   together(world, [&] {
     if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
-    const auto write = request.ids.empty() ? write_text : write_ids;
-    write(loaded, request, session.rank() == 0);
+    if (request.ids.empty())
+      TextWriter(loaded, request, writes).write_all(prompts);
+    else
+      write_ids(loaded, request, writes);
   });
   return 0;
 }
@@ -113,15 +276,40 @@ int generate_command(const Arguments& arguments) {
       app.add_option("--ids", request.ids,
                      "token ids to continue, 3,17,5, of models without a tokenizer too")
           .excludes(prompt);
+  const auto prompts =
+      app.add_option("--prompts", request.prompts,
+                     "a file of prompts, one a line or JSON lines with prompt or messages; - is "
+                     "the standard input")
+          .excludes(prompt)
+          .excludes(ids);
+  const auto samples =
+      app.add_option("--samples", request.samples,
+                     "continuations of each prompt; the first has the seed --seed, each further "
+                     "one the next")
+          .within(1, 1 << 20)
+          .excludes(ids);
+  app.add_flag("--json", request.json, "one JSON object a line for each sample").excludes(ids);
+  const auto chat =
+      app.add_flag("--chat", request.chat,
+                   "answer as the assistant of a conversation, in the template of the model; "
+                   "without a prompt to lines of the standard input, turn by turn")
+          .excludes(ids);
+  app.add_option("--template", request.chat_template,
+                 "plain, llama2, llama3, chatml or mistral; default: what the tokenizer says, or "
+                 "plain")
+      .needs(chat);
+  app.add_option("--system", request.system, "what the system says before a conversation")
+      .needs(chat);
   app.add_option("--logits", request.logits,
                  "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
       .needs(ids);
   const auto audio = app.add_option("--audio", request.audio,
                                     "sound files, a.wav,b.flac: models that hear answer; --prompt "
                                     "has <|audio|> where each is heard, or they come first")
-                         .excludes(ids);
-  app.add_flag("--json", request.json, "with --audio: prompt, audio and answer as a line of JSON")
-      .needs(audio);
+                         .excludes(ids)
+                         .excludes(prompts)
+                         .excludes(samples)
+                         .excludes(chat);
   app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
   const auto temperature =
       app.add_option("--temperature", request.choice.temperature,
@@ -139,7 +327,14 @@ int generate_command(const Arguments& arguments) {
   if (const auto code = parse(app, arguments)) return *code;
   if (!prompt.given() && audio.given()) request.prompt.clear();
   if (!temperature.given() && audio.given()) request.choice.temperature = 0;
+  request.talks = request.chat && !prompt.given() && !prompts.given();
   return with_mpi([&](MpiSession& session) {
+    if (request.talks && samples.given()) {
+      DeckError error("--samples is for prompts, but a conversation goes on with one answer",
+                      "give --prompt or --prompts");
+      error.set_agreed_ranks(session.size());
+      throw error;
+    }
     return audio.given() ? generate_from_audio(session, heard(request))
                          : generate(session, request);
   });

@@ -1,11 +1,18 @@
-// choir plan DECK.json [key.path=value ...] [--ranks N] [--gpus-per-node G] [--memory GiB]
+// choir plan DECK.json|MODEL [key.path=value ...] [--ranks N | --nodes N] [--gpus G] [--memory GiB]
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <filesystem>
 #include <optional>
+#include <string_view>
 
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
 #include "choir/lab/plan/plan_report.hpp"
+#include "choir/lab/plan/presets.hpp"
 #include "choir/models/family.hpp"
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/train/step/training_data.hpp"
@@ -16,9 +23,9 @@ namespace {
 
 struct PlanRequest {
   Arguments words;
-  std::optional<int> ranks, ranks_per_node;
+  std::optional<int> ranks, nodes, ranks_per_node;
   std::optional<double> memory_gib;
-  std::string target;
+  std::string target, gpus;
   BenchFiles files;
 };
 
@@ -32,6 +39,57 @@ PlanTarget target_of(const PlanRequest& request, const Deck& deck) {
   target.memory = *request.memory_gib * kGiB;
   target.node_memory = false;
   return target;
+}
+
+/// --gpus is how many a node has, or which card.
+void take_gpus(PlanRequest& request) {
+  if (request.gpus.empty()) return;
+  int number = 0;
+  const char* const end = request.gpus.data() + request.gpus.size();
+  const auto [stop, error] = std::from_chars(request.gpus.data(), end, number);
+  if (error == std::errc() && stop == end)
+    request.ranks_per_node = number;
+  else
+    request.target = request.gpus;
+}
+
+/// --nodes, each of them full; or --ranks.
+int ranks_of(const PlanRequest& request, const Deck& deck, const PlanTarget& target) {
+  if (!request.nodes) return ranks_asked(request.ranks, deck);
+  const std::int64_t ranks =
+      std::int64_t{*request.nodes} * request.ranks_per_node.value_or(target.ranks_per_node);
+  return ranks_asked(static_cast<int>(std::min<std::int64_t>(ranks, 1 << 30)), deck);
+}
+
+/// The text of the deck, or of a model that is known by its name.
+std::string deck_text(const std::string& deck) {
+  const std::string preset = preset_deck(deck);
+  std::error_code ignored;
+  if (!preset.empty() && !std::filesystem::exists(deck, ignored)) return preset;
+  try {
+    return read_deck_text(deck);
+  } catch (const DeckError& error) {
+    if (std::filesystem::exists(deck, ignored)) throw;
+    throw DeckError(error.what(), error.hint() + "; known by name: " + join(preset_names(), ", "));
+  }
+}
+
+/// As one would type them; for a model that is known by its name a deck has to be written first.
+std::string typed(const Arguments& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain = std::ranges::all_of(word, [](unsigned char c) {
+      return std::isalnum(c) != 0 ||
+             std::string_view("-_.,:=/+%@").find(c) != std::string_view::npos;
+    });
+    const bool preset = word.find('=') == std::string::npos && !preset_deck(word).empty();
+    text += (text.empty() ? "" : " ") + (preset ? "DECK" : plain ? word : "'" + word + "'");
+  }
+  return text;
+}
+
+Deck parse_words(const BenchWords& words) {
+  return parse_deck(deck_text(words.deck), words.deck, words.overrides);
 }
 
 /// What train would take from the data.
@@ -105,13 +163,13 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   const BenchWords words = sort_words(request.words);
   Arguments overrides = words.overrides;
   if (!words.device.empty()) overrides.push_back("device=" + words.device);
-  const DeckVariants variants(read_deck_text(words.deck), words.deck, overrides, data.vocabulary);
+  const DeckVariants variants(deck_text(words.deck), words.deck, overrides, data.vocabulary);
   request.files.require_writable();
   PlanCase wanted{.deck = variants.with({})};
   wanted.shapes = data.shapes;
   wanted.evaluation_shapes = data.evaluation_shapes;
-  wanted.ranks = ranks_asked(request.ranks, wanted.deck);
   wanted.target = target_of(request, wanted.deck);
+  wanted.ranks = ranks_of(request, wanted.deck, wanted.target);
   wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
   take_threads_of(wanted);
   const bool searching = wanted.deck.parallel.data == 0;
@@ -119,24 +177,28 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
 
   std::string obstacle;
   std::optional<LayoutPlan> plan = own_plan(wanted, searching, obstacle);
-  if (plan && speaks) fmt::print("{}", to_string(*plan, wanted.target));
+  std::string details = plan ? to_string(*plan, wanted.target) : "";
+  const std::optional<LayoutPlan> written = plan;
   std::optional<LayoutSearch> search;
   if (searching) {
     search = search_layouts(wanted, variants);
     if (!search->fitting.empty() && !obstacle.empty())
       obstacle += "  laid out otherwise it does:\n";
-    if (speaks) fmt::print("{}\n{}", obstacle, to_string(*search, wanted));
+    details += fmt::format("{}\n{}", obstacle, to_string(*search, wanted));
     if (!(plan && plan->fits())) {
       // The table is an outline: what it offers first is planned rank by rank.
       for (const LayoutChoice& choice : search->fitting) {
         plan = planned(wanted, choice, variants);
         if (plan->fits()) break;
       }
-      if (speaks && !search->fitting.empty())
-        fmt::print("\nthe simplest of them: {}", to_string(*plan, wanted.target));
+      if (!search->fitting.empty())
+        details += fmt::format("\nthe simplest of them: {}", to_string(*plan, wanted.target));
     }
   }
   const LayoutSearch* found = search ? &*search : nullptr;
+  if (speaks)
+    fmt::print("{}{}", answer(written ? &*written : nullptr, found, wanted, typed(request.words)),
+               details);
   request.files.write("", plan_json(plan ? &*plan : nullptr, found, wanted));
   std::fflush(stdout);
   require_fit(plan, found, wanted);
@@ -148,7 +210,7 @@ bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
   if (words.deck.empty())
     throw DeckError("no deck given", "choir plan inputs/bench_d.json --ranks 8 --target h200");
-  Deck deck = read_deck(words.deck, words.overrides);
+  Deck deck = parse_words(words);
   const ModelFamily& family = deck.family();
   return !family.fixed_shape() || family.vocab_size(deck) == 0;
 }
@@ -161,20 +223,28 @@ int plan_command(const Arguments& arguments) {
       "With parallel.data = \"auto\" also lists the layouts that fit.",
       "choir plan");
   PlanRequest request;
-  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
-  app.add_option("--ranks", request.ranks, "of the job; without: the product of the deck's sizes");
+  app.add_option("words", request.words,
+                 "the deck, or a model by its name (" + join(preset_names(), ", ") +
+                     "), and key.path=value, as many as needed");
+  const CommandOption ranks = app.add_option(
+      "--ranks", request.ranks, "of the job; without: the product of the deck's sizes");
+  app.add_option("--nodes", request.nodes, "of the job, each with all its GPUs; instead of --ranks")
+      .excludes(ranks);
   app.add_option("--gpus-per-node", request.ranks_per_node, "ranks of one node");
+  app.add_option("--gpus", request.gpus,
+                 "a number: as --gpus-per-node; a card: as --target, also written A100-40GB");
   app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
   app.add_option("--target", request.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, arguments)) return *code;
+  take_gpus(request);
   bool asks = false;
   if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
   if (!asks) return without_mpi([&] { return run_plan(request, {}); });
   return with_mpi([&](MpiSession& session) {
     const BenchWords words = sort_words(request.words);
-    return run_plan(request, facts_of(read_deck(words.deck, words.overrides), session));
+    return run_plan(request, facts_of(parse_words(words), session));
   });
 }
 

@@ -122,8 +122,16 @@ class KeySet::Reader {
   /// data.hints.cb_nodes=4: one entry of a map.
   bool override_entry(const std::string& path, const std::string& raw) {
     for (const Key& key : keys_.keys()) {
-      if (key.type != KeyType::text_map || !path.starts_with(key.path + ".")) continue;
-      auto map = std::get<TextMap>(key.get(key, object_));
+      const bool maps = key.type == KeyType::text_map || key.type == KeyType::text_or_map;
+      if (!maps || !path.starts_with(key.path + ".")) continue;
+      const KeyValue held = key.get(key, object_);
+      const auto* text = std::get_if<std::string>(&held);
+      if (text != nullptr && !text->empty())
+        return complain(path, kCommandLine,
+                        fmt::format("{} is one text, \"{}\", which has no entries; give it whole",
+                                    key.path, *text)),
+               true;
+      TextMap map = text != nullptr ? TextMap() : std::get<TextMap>(held);
       map[path.substr(key.path.size() + 1)] = raw;
       return assign(key, json(map), kCommandLine, KeySource::command), true;
     }

@@ -120,6 +120,8 @@ std::string Key::type_name() const {
       return word.empty() ? "a list of texts" : "a list of texts or " + word;
     case KeyType::text_map:
       return "an object of texts";
+    case KeyType::text_or_map:
+      return "text or an object of texts";
     case KeyType::duration:
       return "seconds or \"HH:MM:SS\"";
   }
@@ -189,6 +191,10 @@ json KeySet::leaf_schema(const Key& key, const void* defaults) const {
     }
     case KeyType::text_map:
       leaf["type"] = "object";
+      leaf["additionalProperties"] = {{"type", json::array({"string", "number", "boolean"})}};
+      break;
+    case KeyType::text_or_map:
+      leaf["type"] = json::array({"string", "object"});
       leaf["additionalProperties"] = {{"type", json::array({"string", "number", "boolean"})}};
       break;
     case KeyType::duration:

@@ -102,6 +102,9 @@ std::optional<KeyValue> convert(const Key& key, const json& value) {
       }
       return list;
     }
+    case KeyType::text_or_map:
+      if (value.is_string()) return value.get<std::string>();
+      [[fallthrough]];
     case KeyType::text_map: {
       if (!value.is_object()) break;
       TextMap map;
@@ -149,7 +152,8 @@ std::string illegal(const Key& key, const json& given, const KeyValue& value) {
 json from_command(const Key& key, const std::string& raw) {
   const bool quoted = raw.size() >= 2 && raw.front() == '"' && raw.back() == '"';
   const bool text = key.type == KeyType::text || key.type == KeyType::choice;
-  if (text && !quoted) return raw;
+  const bool map = key.type == KeyType::text_or_map && raw.starts_with('{');
+  if ((text || (key.type == KeyType::text_or_map && !map)) && !quoted) return raw;
   json value = json_excess(raw).empty() ? json_unless_broken(raw) : json(json::value_t::discarded);
   if (key.type == KeyType::text_list && (value.is_discarded() || !value.is_array()))
     return split(raw, ',');

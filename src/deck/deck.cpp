@@ -8,6 +8,7 @@
 
 #include "choir/core/json.hpp"
 #include "choir/core/utf8_text.hpp"
+#include "choir/deck/foreign_names.hpp"
 #include "deck_tables.hpp"
 
 namespace choir {
@@ -130,6 +131,7 @@ Deck read_deck(const std::string& path, const std::vector<std::string>& override
 
 Deck parse_deck(const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides) {
+  refuse_foreign_file(text, source);
   const JsonDocument document = parse_json(text, source);
   const deck::Table table = make_table();
   Deck result;
@@ -197,10 +199,26 @@ bool deck::is_key(const std::string& key) {
   return fixed_table().find(key) != nullptr;
 }
 
+std::string deck::key_by_last_name(const std::string& last) {
+  // The dropout of a model is meant before that of its adapters: the shortest path.
+  std::string found;
+  std::ptrdiff_t depth = 0, alike = 0;
+  for (const Key& key : fixed_table().keys()) {
+    if (key.path.substr(key.path.rfind('.') + 1) != last) continue;
+    const std::ptrdiff_t dots = std::ranges::count(key.path, '.');
+    if (found.empty() || dots < depth)
+      found = key.path, depth = dots, alike = 1;
+    else
+      alike += dots == depth;
+  }
+  return alike == 1 ? found : "";
+}
+
 bool deck::has_adapters(const Deck& deck) {
-  const Key* rank = fixed_table().find("model.lora.rank");
   Deck copy = deck;  // keys are bound to what can be changed
-  return rank != nullptr && std::get<std::int64_t>(rank->get(*rank, &copy)) > 0;
+  return std::ranges::any_of(fixed_table().keys(), [&](const Key& key) {
+    return key.path.ends_with(".lora.rank") && std::get<std::int64_t>(key.get(key, &copy)) > 0;
+  });
 }
 
 std::string deck_digest(const Deck& deck) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cctype>
+#include <charconv>
+#include <cmath>
 
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
@@ -11,6 +13,8 @@
 
 namespace choir {
 namespace {
+
+constexpr std::int64_t kUsualMicroBatch = 8;  // sequences, where a deck gives none
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
   std::vector<std::int64_t> low, high;
@@ -105,11 +109,10 @@ BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int6
                                int data_parallel) {
   CHOIR_CHECK(micro >= 0 && accum >= 0 && global >= 0 && data_parallel >= 1,
               "batch {} {} {} on {} ranks", micro, accum, global, data_parallel);
+  // Who says less than two means one pass a step, and of no particular size.
+  if (micro == 0 && global == 0) micro = kUsualMicroBatch;
+  if ((micro > 0) + (global > 0) == 1 && accum == 0) accum = 1;
   BatchSizes batch{micro, accum, global, data_parallel};
-  if ((micro > 0) + (accum > 0) + (global > 0) < 2)
-    throw DeckError(
-        "the batch is not determined",
-        "give two of train.micro_batch_size, train.global_batch_size, train.grad_accum");
   if (global == 0) {
     batch.global = micro * accum * data_parallel;
   } else if (accum == 0) {
@@ -185,6 +188,21 @@ StepRange profile_range(const std::string& text) {
   throw DeckError(
       fmt::format("train.profile = \"{}\": expected \"k:l\" with steps 1 <= k <= l", text),
       "for example train.profile=3:5");
+}
+
+std::map<std::string, double> rate_factors(const TextMap& scale) {
+  std::map<std::string, double> factors;
+  for (const auto& [pattern, text] : scale) {
+    double factor = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, factor);
+    if (error != std::errc() || stop != end || !std::isfinite(factor) || factor <= 0)
+      throw DeckError(fmt::format("the factor of '{}' is {}, not a number above 0", pattern,
+                                  text.empty() ? "empty" : text),
+                      "train.freeze names what is not to learn at all");
+    factors[pattern] = factor;
+  }
+  return factors;
 }
 
 }  // namespace choir

@@ -71,7 +71,11 @@ class Checks {
 
   void warm_start() {
     const CheckpointSection& checkpoint = deck_.checkpoint;
-    if (!checkpoint.init_from.empty()) return;
+    if (!checkpoint.init_map().empty() && !checkpoint.init_take.empty())
+      add({"checkpoint.init_take", "checkpoint.init_from"},
+          "checkpoint.init_take chooses from one checkpoint.init_from; of several its patterns "
+          "choose, and checkpoint.init_skip");
+    if (!checkpoint.init_map().empty() || !checkpoint.init_run().empty()) return;
     for (const auto& [key, patterns] : {std::pair("init_take", &checkpoint.init_take),
                                         std::pair("init_skip", &checkpoint.init_skip)})
       if (!patterns->empty())

@@ -8,6 +8,9 @@ std::vector<ForeignKey> foreign_keys() {
   const char* const nemo = "NeMo";
   const char* const mega = "Megatron";
   const char* const hf = "Hugging Face";
+  const char* const torch = "torchrun";
+  const char* const titan = "torchtitan";
+  const char* const speed = "DeepSpeed";
   return {
       {"max_iters", "train.max_steps", nano},
       {"gradient_accumulation_steps", "train.grad_accum", nano},
@@ -18,6 +21,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"warmup_iters", "optimizer.warmup_steps", nano},
       {"decay_lr", "optimizer.schedule is \"constant\" for false, \"cosine\" for true", nano},
       {"eval_iters", "eval.batches", nano},
+      {"device", "device (auto, cpu, cuda)", nano},
       {"eval_interval", "eval.interval", nano},
       {"log_interval", "log.interval", nano},
       {"eval_only", "use `choir eval CHECKPOINT`", nano},
@@ -114,6 +118,36 @@ std::vector<ForeignKey> foreign_keys() {
       {"resume_from_checkpoint", "checkpoint.resume", hf},
       {"gradient_checkpointing", "train.recompute", hf},
       {"label_smoothing_factor", "train.label_smoothing", hf},
+      {"architectures", "of a model with its weights: use `choir import FOLDER`", hf},
+      {"model_type", "of a model with its weights: use `choir import FOLDER`", hf},
+      {"warmup_ratio", "give steps in optimizer.warmup_steps", hf},
+      {"dataloader_num_workers", "not needed; data.prefetch is how many batches are read ahead",
+       hf},
+      {"torch_dtype", "train.precision (fp64, fp32, bf16-mixed)", hf},
+      {"eval_strategy", "eval.interval in steps", hf},
+      {"report_to", "not needed, every number is in metrics.jsonl (log.tensorboard)", hf},
+      {"nproc_per_node", "ranks are the launcher's: jobs/launch -n RANKS -r RANKS_PER_NODE", torch},
+      {"nnodes", "ranks are the launcher's: jobs/launch takes all nodes of the job", torch},
+      {"nodes", "ranks are the launcher's: jobs/launch takes all nodes of the job", torch},
+      {"ngpus", "ranks are the launcher's: jobs/launch -n RANKS", "ezpz"},
+      {"gpus", "ranks are the launcher's: jobs/launch -n RANKS, one a GPU", nemo},
+      {"world_size", "ranks are the launcher's: jobs/launch -n RANKS", torch},
+      {"master_addr", "not needed, MPI connects the ranks", torch},
+      {"master_port", "not needed, MPI connects the ranks", torch},
+      {"local_batch_size", "train.micro_batch_size", titan},
+      {"seq_len", "model.block_size", titan},
+      {"steps", "train.max_steps", titan},
+      {"max_norm", "optimizer.grad_clip", titan},
+      {"tensor_parallel_degree", "parallel.tensor", titan},
+      {"pipeline_parallel_degree", "parallel.pipeline", titan},
+      {"context_parallel_degree", "parallel.context", titan},
+      {"data_parallel_shard_degree", "parallel.zero is 3 then", titan},
+      {"train_micro_batch_size_per_gpu", "train.micro_batch_size", speed},
+      {"train_batch_size", "train.global_batch_size", speed},
+      {"gradient_clipping", "optimizer.grad_clip", speed},
+      {"zero_optimization", "parallel.zero", speed},
+      {"offload_optimizer", "parallel.offload", speed},
+      {"stage", "parallel.zero", speed},
   };
 }
 

@@ -34,8 +34,10 @@ void add_model_keys(Table& table) {
 
 void add_data_keys(Table& table) {
   auto data = table.section("data", &Deck::data);
-  data.add("train", &DataSection::train, "paths",
-           "Files or folders of training data; a text file is tokenised on first use.")
+  data.add(
+          "train", &DataSection::train, "paths",
+          "Files or folders of training data; on first use a text file is tokenised, a manifest of "
+          "speech packed.")
       .when_resumed(OnResume::same_contents);
   data.add("val", &DataSection::val, "paths",
            "The same for validation. Empty: the validation part made when a text is prepared.")

@@ -1,6 +1,24 @@
 #include "deck_tables.hpp"
 
 namespace choir::deck {
+namespace {
+
+/// "" for a value of checkpoint.init_from, else what is wrong with it.
+std::string legal_start(const KeyValue& value) {
+  const auto* map = std::get_if<TextMap>(&value);
+  if (map == nullptr)
+    return std::get<std::string>(value).starts_with('{')
+               ? "not valid JSON; expected a path, or {PATTERN: PATH}"
+               : "";
+  if (map->empty()) return "an object without patterns; expected a path, or {PATTERN: PATH}";
+  for (const auto& [pattern, path] : *map) {
+    if (pattern.empty()) return "an empty pattern, which matches no parameter";
+    if (path.empty()) return fmt::format("no path for '{}'", pattern);
+  }
+  return {};
+}
+
+}  // namespace
 
 void add_eval_keys(Table& table) {
   auto eval = table.section("eval", &Deck::eval);
@@ -44,12 +62,16 @@ void add_service_keys(Table& table) {
       .checked("auto | none | PATH", [](const KeyValue& value) -> std::string {
         return std::get<std::string>(value).empty() ? "expected auto, none or a path" : "";
       });
-  checkpoint.add(
-      "init_from", &CheckpointSection::init_from, "path",
-      "A run that does not resume begins with parameters of this checkpoint, by name and "
-      "equal shape. Empty: with random ones.");
+  checkpoint
+      .add("init_from", &CheckpointSection::init_from, "path",
+           "A run that does not resume begins with parameters of this checkpoint, by name and "
+           "equal shape. Empty: with random ones. Or an object of checkpoints by patterns of names "
+           "of parameters, {\"encoder.*\": \"runs/asr\", \"lm.*\": \"runs/lm\"}: all that a "
+           "pattern matches must be there, under the same name or without what the pattern has "
+           "before its first wildcard.")
+      .checked("PATH, or {PATTERN: PATH}", legal_start);
   checkpoint.add("init_take", &CheckpointSection::init_take, "patterns",
-                 "With init_from: names of the parameters to take, with * and ?. Empty: all.");
+                 "With one init_from: names of the parameters to take, with * and ?. Empty: all.");
   checkpoint.add("init_skip", &CheckpointSection::init_skip, "patterns",
                  "With init_from: names of parameters to leave out.");
   checkpoint

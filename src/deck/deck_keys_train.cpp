@@ -26,6 +26,18 @@ void add_optimizer_keys(Table& table) {
       .add("scale_lr", &Part::scale_lr, "",
            "Multiplies the learning rates by the data-parallel size or its square root.")
       .one_of({"none", "sqrt", "linear"});
+  optimizer
+      .add("scale", &Part::scale, "factors",
+           "Multiplies the learning rate of some parameters, by patterns of their names: "
+           "{\"encoder.*\": 0.1}. Their weight decay goes with it.")
+      .checked("{PATTERN: FACTOR}, FACTOR > 0", [](const KeyValue& value) -> std::string {
+        try {
+          rate_factors(std::get<TextMap>(value));
+        } catch (const DeckError& error) {
+          return error.what();
+        }
+        return {};
+      });
 }
 
 void add_train_keys(Table& table) {
@@ -58,18 +70,17 @@ void add_train_keys(Table& table) {
   train
       .add("micro_batch_size", &Part::micro_batch_size, "sequences",
            "Per rank and pass. Never changed silently: on n ranks pass a train.micro_batch_size "
-           "that "
-           "divides global_batch_size / n. 0: from the other two.")
+           "that divides global_batch_size / n. 0: from the other two; 8 where no global batch is "
+           "given.")
       .at_least(0);
   train
       .add("global_batch_size", &Part::global_batch_size, "sequences",
            "Per step over all ranks = micro_batch_size x grad_accum x data-parallel size. 0: from "
-           "the "
-           "other two.")
+           "the other two.")
       .at_least(0);
   train
       .add("grad_accum", &Part::grad_accum, "micro-batches",
-           "Passes of each rank per step. 0: from the other two.")
+           "Passes of each rank per step. 0: from the other two; 1 where one of them is missing.")
       .at_least(0);
   train
       .add("micro_batches", &Part::micro_batches, "micro-batches",

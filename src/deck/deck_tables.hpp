@@ -22,6 +22,8 @@ std::vector<ForeignKey> foreign_keys();
 std::vector<KeyProblem> check(const Deck& deck);
 /// Whether the table has it.
 bool is_key(const std::string& key);
+/// The path of the key that ends so, as "optimizer.learning_rate"; "" for none and for several.
+std::string key_by_last_name(const std::string& last);
 /// Whether adapters are trained, and all else is frozen.
 bool has_adapters(const Deck& deck);
 /// Whether runs of this family look at the key.

@@ -68,9 +68,11 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
                                std::uint64_t seed)
     : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
   const bool rounds = storage.precision().master == DType::bf16;
-  for (const Bucket& bucket : storage.parameters().buckets())
+  for (const Bucket& bucket : storage.parameters().buckets()) {
+    scales_.push_back(scaled_ranges(bucket));
     spans_.push_back(rounds ? element_spans(bucket)
                             : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
+  }
   if (const OffloadedState* outside = storage.offloaded()) {
     moments_ = {outside->of(OffloadedState::first_moment),
                 outside->of(OffloadedState::second_moment)};
@@ -103,8 +105,22 @@ TensorView AdamWOptimizer::moment(std::int64_t which, const Bucket& bucket) cons
   return storage_->slice_of(moments_[static_cast<std::size_t>(which)], bucket);
 }
 
-const std::vector<ElementSpan>& AdamWOptimizer::spans_of(const Bucket& bucket) const {
-  return spans_[static_cast<std::size_t>(&bucket - storage_->parameters().buckets().data())];
+// Gaps between parameters, where everything is zero, go with what is before them.
+std::vector<AdamWOptimizer::ScaledRange> AdamWOptimizer::scaled_ranges(const Bucket& bucket) const {
+  std::vector<ScaledRange> ranges{{{0, bucket.size}, 1}};
+  if (!options_.scale) return ranges;
+  for (const Parameter* p : bucket.parameters) {
+    const double scale = options_.scale(*p);
+    if (p->offset == 0) ranges.back().scale = scale;
+    if (ranges.back().scale == scale) continue;
+    ranges.back().local.count = p->offset - ranges.back().local.first;
+    ranges.push_back({{p->offset, bucket.size - p->offset}, scale});
+  }
+  return ranges;
+}
+
+std::size_t AdamWOptimizer::index_of(const Bucket& bucket) const {
+  return static_cast<std::size_t>(&bucket - storage_->parameters().buckets().data());
 }
 
 void AdamWOptimizer::add_to(MemoryPlan& plan) const {
@@ -163,8 +179,9 @@ void AdamWOptimizer::update(const Stream& stream, const ops::StepControl* contro
   const Bucket& bucket = *part.bucket;
   const Range mine{storage_->sharding().slice(bucket).first + part.first, part.count};
   const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
-  const auto range = [&](const ElementSpan& span, const Range& half, double decay) {
-    const auto [from, count] = overlap(span.local, overlap(half, mine));
+  const auto range = [&](const ElementSpan& span, const ScaledRange& scaled, const Range& half,
+                         double decay) {
+    const auto [from, count] = overlap(overlap(span.local, scaled.local), overlap(half, mine));
     if (count == 0) return;
     const std::int64_t first = from - mine.first;
     ops::adamw(stream, {.master = part.master.slice(first, count),
@@ -176,14 +193,16 @@ void AdamWOptimizer::update(const Stream& stream, const ops::StepControl* contro
                         .beta2 = options_.beta2,
                         .epsilon = options_.epsilon,
                         .decay = decay,
+                        .scale = scaled.scale,
                         .control = control,
                         .rounding = rounding_,
                         .elements = span.elements.behind(from - span.local.first)});
   };
-  for (const ElementSpan& span : spans_of(bucket)) {
-    range(span, {0, bucket.decayed}, options_.weight_decay);
-    range(span, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
-  }
+  for (const ScaledRange& scaled : scales_[index_of(bucket)])
+    for (const ElementSpan& span : spans_[index_of(bucket)]) {
+      range(span, scaled, {0, bucket.decayed}, options_.weight_decay);
+      range(span, scaled, {bucket.decayed, bucket.size - bucket.decayed}, 0.0);
+    }
 }
 
 }  // namespace choir

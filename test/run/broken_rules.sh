@@ -51,6 +51,11 @@ breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
 breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"
 
+hears=$root/inputs/verify_salm.json
+breaks always frames-everywhere "$hears" "tp=2" "tp=2 sequence=true"
+breaks sometimes frames-misplaced "$hears" "tp=2 sequence=true" "tp=2"
+breaks sometimes projector-unsummed "$hears" "tp=2 sequence=true" "tp=2"
+
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"
 breaks sometimes mean-of-means "$speech" "dp=4" "tp=4"

@@ -46,6 +46,40 @@ expect "a run that goes on" 0 "step=12"
 check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)"
 run 2 eval one
 expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="
+
+# What was trained answers: alone, among others, over tensor ranks, and turn by turn.
+cat >ask.jsonl <<'D'
+{"id": "first", "prompt": "say 1"}
+{"id": 2, "messages": [{"role": "user", "content": "say 2"}, {"role": "assistant", "content": "<2>"}, {"role": "user", "content": "say 3"}]}
+D
+sed -n 2p ask.jsonl >second.jsonl
+answers() { grep -o '"id":"2".*' "$1"; }
+run 0 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json
+cp stdout all.jsonl
+expect "answers as JSON" 0 '{"prompt":1,"id":"first","sample":1,"text":' '{"prompt":2,"id":"2","sample":2,"text":'
+check "... a line for each sample" test "$(wc -l <all.jsonl)" = 4
+run 0 generate one --chat --prompts second.jsonl --samples 2 --tokens 6 --seed 5 --json
+check "... the same where nothing else is asked" same "answers all.jsonl" "answers stdout"
+run 0 generate one --chat --prompts second.jsonl --tokens 6 --seed 6 --json
+check "... a further sample has the next seed" test "$(grep -o '"ids".*' stdout)" = "$(tail -n 1 all.jsonl | grep -o '"ids".*')"
+run 2 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --tensor 2
+check "... the same over tensor ranks" same "cat all.jsonl" "cat stdout"
+printf 'say 1\n\nsay 2\n' | LAUNCH_LIMIT=60 launch 2 "$choir" generate one --chat --system be --tokens 4 --temperature 0 --json >out 2>&1
+code=$?
+expect "turn by turn" 0 '{"prompt":1,"sample":1,' '{"prompt":2,"sample":1,'
+run 2 generate one --prompts ask.jsonl
+expect "a conversation that nobody asked for" 3 "ask.jsonl:2: a conversation" "--chat answers"
+echo '{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]}' >bad.jsonl
+run 2 generate one --chat --prompts bad.jsonl
+expect "nothing is asked" 3 "bad.jsonl:1: the last turn is the assistant's"
+run 0 generate one --chat --prompt q --template chatml
+expect "a template that the model does not have" 3 "the model has 257 ids" "'chatml' has 258"
+run 2 generate one --prompts no.jsonl
+expect "prompts that are not there" 3 "--prompts: no.jsonl cannot be read"
+run 0 generate one --chat --samples 2
+expect "samples of a conversation" 2 "--samples is for prompts"
+run 0 generate one --template plain
+expect "a template without --chat" 2 "--template requires --chat"
 run 1 train deck.json run.dir=x data.input_cfg= "data.train=[\"chat/train\",\"train.jsonl\"]"
 expect "conversations and text in one list" 3 "mixed"
 run 1 train deck.json run.dir=x model.block_size=4

@@ -41,6 +41,16 @@ expect "1024 cards" 0 "layouts of 1,024 ranks, 8 a node, that fit into 136.2 GiB
 check "... within 10 seconds" test $((SECONDS - start_time)) -le $((10 * patience))
 check "... as JSON" has plan.json '"choices"'
 check "... in which something fits" matches plan.json '"fits": true'
+check "... the answer first" eval 'head -n 1 stdout | grep -qE "^FITS: gpt, [0-9,]+ parameters, on 1,024 ranks \(128 nodes of 8\), H200"'
+run 0 plan llama3-8b --nodes 1 --gpus A100-80GB
+expect "a model by its name, nodes and cards as people say them" 0 "FITS: gpt, 8,030,261,248 parameters, on 8 ranks (1 node of 8), A100" \
+  "type        jobs/launch -n 8 build/choir train DECK "
+run 0 plan gpt2 --nodes 2 --gpus 3 --target h100
+expect "... and cards by their number" 0 "on 6 ranks (2 nodes of 3), H100"
+run 0 plan gpt2 --nodes 0
+expect "no nodes" 2 "below 1"
+run 0 plan gpt2 --nodes 2 --ranks 3
+expect "nodes and ranks" 2 "--nodes"
 run 0 plan "${large[@]}" --ranks 1024 --target h200 parallel.tensor=8 parallel.data=128
 expect "a fixed layout" 0 "layout: dp=128 tp=8" "FITS: "
 check "... and no others" lacks stdout "layouts of"

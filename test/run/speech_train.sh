@@ -48,6 +48,16 @@ check "the loss falls" bash -c "awk 'BEGIN { exit !($(losses straight | tail -n 
 train_speech 2 two
 expect "on 2 ranks" 0 "summary:"
 check "the losses agree to 1e-4" close_losses straight two 1e-4
+manifests=('data.train=["digits/train.json"]' 'data.val=["digits/val.json"]')
+train_speech 2 manifests "${manifests[@]}"
+expect "from manifests, with nothing prepared" 0 "packing 'digits/train.json' for its first use" "labels.char.bin" \
+  "validation 'val': loss" "summary:"
+check "... to the same numbers" same "losses two" "losses manifests"
+train_speech 1 again "${manifests[@]}" train.max_steps=1
+expect "... which is done once" 0 "summary:"
+check "... only" lacks stdout "packing"
+train_speech 1 unknown "${manifests[@]}" data.labels=mine
+expect "units that nobody knows" 2 "no folder to train on has tokenizer.mine.json" "bpe_256"
 for axis in tensor pipeline; do
   train_speech 2 $axis parallel.$axis=2
   expect "on a $axis axis of 2" 0 "validation 'val': loss" "hypothesis  "

@@ -19,6 +19,11 @@ run 2 train "$toy" run.dir=moved parallel.pipeline=2 parallel.schedule=zb-h1
 expect "... resumed on a pipeline" 0 "resumed from moved/checkpoints/step_00000020" "40 (20 now)"
 check "... with the losses of one rank" close_losses alone moved 1e-12
 
+run 2 train "$toy" run.dir=begun 'checkpoint.init_from={"*": "alone"}' train.max_steps=1
+expect "its parts begin with those of another run" 0 "warm start from 1 run" "of alone/checkpoints/step_00000040"
+run 2 train "$toy" run.dir=long 'checkpoint.init_from={"*": "alone"}' model.length=8
+expect "... which the family can refuse" 2 "learnt from sequences of" ", not 8"
+
 run 4 verify "$toy" --layouts quick --steps 3
 expect "every layout trains as one rank does" 0 "VALID"
 run 0 plan "$toy" --ranks 4 --target cpu

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# checkpoint.init_from: a run begins with parameters of another one, whatever layout wrote them.
+# checkpoint.init_from: a run begins with parameters of another one, or of several, whatever layout wrote them.
 . "$(dirname "$0")/lib/common.sh"
 
 train 2 first train.max_steps=10 optimizer.decay_steps=20
@@ -40,3 +40,38 @@ train 1 alone 'checkpoint.init_take=["*"]'
 expect "patterns without a checkpoint" 2 "checkpoint.init_take chooses from checkpoint.init_from"
 train 1 missing checkpoint.init_from=no/such/run
 expect "a checkpoint that is not there" 6 "no/such/run"
+
+# Several runs: patterns of the new model's parameters, each from its own.
+train 1 second run.seed=7 train.max_steps=1
+expect "another run" 0 "1 (1 now)"
+from='checkpoint.init_from={"embedding.*": "first", "blocks.0.*": "first", "blocks.1.*": "second"}'
+both=("$from" 'train.freeze=["embedding.*", "blocks.*"]' 'optimizer.scale={"final_norm.*": 0.5}')
+train 2 both "${both[@]}" train.max_steps=1 parallel.tensor=2
+expect "parts of two runs" 0 "warm start from 2 runs" "blocks.1.*: " "of second/checkpoints/step_00000001" \
+  "begin anew: 2 tensors, 64 parameters: final_norm" "not used: "
+started "... with learning rates by patterns" both "learning rate x 0.5"
+parts() { tensors "$1" | grep -E "^parameters/$2"; }
+same_parts() { diff <(parts "$1" "$3") <(parts "$2" "$3") && [ -n "$(parts "$1" "$3")" ]; }
+check "... to the bit, of the one" same_parts both first '(embedding|blocks\.0)\.'
+check "... and of the other" same_parts both second 'blocks\.1\.'
+check "... which are not the same" eval '! same_parts first second "blocks\.1\."'
+train 1 both "${both[@]}" train.max_steps=2
+expect "a run that resumes takes nothing of them" 0 "resumed from both" "2 (1 now)"
+check "... and says so by its silence" lacks out "warm start"
+run 0 train --check "$debug" "${small[@]}" run.dir=checked "$from"
+expect "a check names them" 0 "blocks.1.* of the model begins with the weights of second"
+
+train 2 wide "$from" model.ffn_width=192
+expect "other shapes in a part" 2 "that 'blocks.0.*' matches cannot be taken from first" "there, f32 [" "checkpoint.init_skip=["
+train 1 twice 'checkpoint.init_from={"blocks.*": "first", "*.1.*": "second"}'
+expect "two patterns of one parameter" 2 "'*.1.*' and 'blocks.*' both match blocks.1."
+train 1 deeper 'checkpoint.init_from={"blocks.*": "first"}' model.n_layer=3
+expect "a part that the run does not have" 2 "blocks.2.attention" "not there"
+train 1 alone "$from" 'checkpoint.init_take=["*"]'
+expect "patterns twice" 2 "checkpoint.init_take chooses from one checkpoint.init_from"
+train 2 gone 'checkpoint.init_from={"blocks.*": "first", "embedding.*": "no/such/run"}'
+expect "one of several is not there" 6 "no/such/run"
+train 1 none 'optimizer.scale={"block.*": 0.1}'
+expect "a rate of nothing" 2 "optimizer.scale: 'block.*' matches no parameter" "the nearest are"
+train 1 none optimizer.scale.blocks.*=0
+expect "a rate of zero" 2 "the factor of 'blocks.*' is 0, not a number above 0"

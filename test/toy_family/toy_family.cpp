@@ -4,6 +4,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/infer/model_instance.hpp"
+#include "choir/models/starting_point.hpp"
 #include "choir/models/synthetic_batches.hpp"
 #include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
@@ -247,6 +248,16 @@ class ToyFamily final : public ModelFamily {
     return deck.families.of<ToySettings>().model.vocab_size;
   }
   bool fixed_shape() const override { return true; }
+  /// Parameters do not show how long sequences are.
+  void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
+                   const std::string&) const override {
+    for (const StartingPoint& point : points)
+      if (const Deck other = parse_deck(point.deck, point.checkpoint, {});
+          toy_of(other).length != toy_of(deck).length)
+        throw DeckError(fmt::format("{} learnt from sequences of {}, not {}", point.checkpoint,
+                                    toy_of(other).length, toy_of(deck).length),
+                        "choose another run");
+  }
 
   std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
                               const ModelCut& cut) const override {

@@ -21,9 +21,21 @@ namespace choir {
 
 class JsonDocument;
 
-enum class KeyType { boolean, integer, real, text, choice, text_list, text_map, duration };
+enum class KeyType {
+  boolean,
+  integer,
+  real,
+  text,
+  choice,
+  text_list,
+  text_map,
+  text_or_map,
+  duration
+};
 
 using TextMap = std::map<std::string, std::string>;
+/// One text for all, or a text for each of several names.
+using TextOrMap = std::variant<std::string, TextMap>;
 /// What a key holds, in the order of use: durations are seconds (double), choices are text.
 using KeyValue =
     std::variant<bool, std::int64_t, double, std::string, std::vector<std::string>, TextMap>;
@@ -165,6 +177,8 @@ Key make_key(std::string path, std::string unit, std::string about) {
     key.type = KeyType::text_list;
   else if constexpr (std::is_same_v<Member, TextMap>)
     key.type = KeyType::text_map;
+  else if constexpr (std::is_same_v<Member, TextOrMap>)
+    key.type = KeyType::text_or_map;
   else
     static_assert(!sizeof(Member), "no key type for this member");
   if constexpr (std::integral<Member> && !std::is_same_v<Member, bool>) {
@@ -295,6 +309,8 @@ class KeyTable : public KeySet {
       return static_cast<std::int64_t>(member);
     else if constexpr (std::floating_point<Member>)
       return static_cast<double>(member);
+    else if constexpr (std::is_same_v<Member, TextOrMap>)
+      return std::visit([](const auto& held) { return KeyValue(held); }, member);
     else
       return member;
   }
@@ -310,6 +326,11 @@ class KeyTable : public KeySet {
       member = static_cast<Member>(std::get<std::int64_t>(value));
     } else if constexpr (std::floating_point<Member>) {
       member = static_cast<Member>(std::get<double>(value));
+    } else if constexpr (std::is_same_v<Member, TextOrMap>) {
+      if (const auto* map = std::get_if<TextMap>(&value))
+        member = *map;
+      else
+        member = std::get<std::string>(value);
     } else {
       member = std::get<Member>(value);
     }

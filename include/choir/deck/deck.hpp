@@ -67,6 +67,7 @@ struct OptimizerSection {
   double weight_decay = 0.1;
   double grad_clip = 1.0;         ///< 0: no clipping
   std::string scale_lr = "none";  ///< none | sqrt | linear
+  TextMap scale;                  ///< factors on the learning rate, by patterns of parameters
 };
 
 inline constexpr int kMostTensorRanks = 8;
@@ -101,11 +102,21 @@ struct CheckpointSection {
   std::int64_t keep_every = 0;
   bool best = true;
   std::string resume = "auto";  ///< auto | none | a path
-  std::string init_from;        ///< "" or a path
+  TextOrMap init_from;          ///< "" or a path; or paths by patterns of parameters
   std::vector<std::string> init_take, init_skip;
   std::vector<std::string> allow_changes;  ///< keys, or kAllowAll alone
   static constexpr const char* kAllowAll = "true";
   bool on_the_way() const { return interval != 0; }  ///< saves before the end, and there
+  /// The one path of init_from, or "".
+  std::string init_run() const {
+    const auto* path = std::get_if<std::string>(&init_from);
+    return path != nullptr ? *path : "";
+  }
+  /// The paths of init_from by patterns; empty where it is one path or none.
+  TextMap init_map() const {
+    const auto* map = std::get_if<TextMap>(&init_from);
+    return map != nullptr ? *map : TextMap();
+  }
 };
 
 struct LogSection {
@@ -245,8 +256,8 @@ struct BatchSizes {
   std::int64_t micro_batches() const { return accum * data_parallel; }
 };
 
-/// Give two of micro, accum, global (0: not given) and the third follows; three must agree. Throws
-/// DeckError with the nearest legal values.
+/// Two of micro, accum, global (0: not given) give the third; three must agree. Of what is missing
+/// for two, accum is 1 and micro 8. Throws DeckError with the nearest legal values.
 BatchSizes resolve_batch_sizes(std::int64_t micro, std::int64_t accum, std::int64_t global,
                                int data_parallel);
 /// The same on a deck, for a known data-parallel size: fills the members and marks the derived one;
@@ -262,5 +273,8 @@ struct StepRange {
   std::int64_t first = 0, last = 0;
 };
 StepRange profile_range(const std::string& text);
+
+/// optimizer.scale as numbers, finite and above 0. Throws DeckError.
+std::map<std::string, double> rate_factors(const TextMap& scale);
 
 }  // namespace choir

@@ -59,6 +59,7 @@ class Arena {
   /// each.
   void begin_sequence() { request_ = 0; }
   void end_sequence();
+  bool in_sequence() const { return request_ != kNoSequence; }
   const std::vector<std::size_t>& requests() const { return requests_; }
   /// From the plan.
   void set_requests(std::vector<std::size_t> requests) { requests_ = std::move(requests); }

@@ -12,7 +12,7 @@ struct TokenChoice {
   int top_k = 0;             ///< keep the k most likely; 0: all
   double top_p = 1.0;        ///< keep the smallest set of probability >= p
   std::uint64_t seed = 0;
-  std::int32_t stop = -1;  ///< nothing follows this token; -1: there is none
+  std::vector<std::int32_t> stop;  ///< nothing follows one of these tokens
 };
 
 class TokenChooser {

@@ -24,6 +24,7 @@ class EvaluationData;
 struct BenchAudio;
 struct BatchSizes;
 struct Deck;
+struct StartingPoint;
 class Logger;
 class Mesh;
 class ModelInstance;
@@ -153,6 +154,13 @@ class ModelFamily {
                                                       const BenchAudio& audio) const;
   /// The size of the vocabulary that a bench takes where neither deck nor data say it; 0: none.
   virtual std::int64_t usual_vocab_size() const { return 0; }
+  /// Local. Refuses runs whose parameters the model is to begin with (the map of
+  /// checkpoint.init_from) for what names and shapes do not show, as another vocabulary.
+  /// `vocabulary`: of the training data, as StartingPoint has that of a run.
+  virtual void check_start(const Deck&, const std::vector<StartingPoint>&,
+                           const std::string& vocabulary) const {
+    (void)vocabulary;
+  }
 
   /// As validation does with each of its batches, in a plan on the null device.
   virtual void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const = 0;

@@ -152,6 +152,9 @@ class Pass {
   Tensor allocate(const Shape& shape, const char* tag);
   Tensor allocate_statistic(const Shape& shape, const char* tag);
   Tensor scratch(std::int64_t bytes, const char* tag);
+  /// Passes of several shapes share a plan (Arena::begin_sequence): what they ask for, and how long
+  /// it lives, must not depend on their shape.
+  bool mixes_shapes() const { return arena_->in_sequence(); }
 
   /// What forward leaves for backward, last in first out. save() keeps nothing unless training, and
   /// nothing while an Unsaved lives.

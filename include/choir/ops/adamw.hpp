@@ -28,8 +28,9 @@ struct ElementNumbers {
 };
 
 /// With what `control` holds after end_step(): g = gradient * gradient_factor; m = b1 m + (1-b1) g;
-/// v = b2 v + (1-b2) g^2; w -= learning_rate * (m / correction1 / (sqrt(v / correction2) + eps) +
-/// decay * w); copy = w in the compute dtype. Nothing is written when the step is not applied.
+/// v = b2 v + (1-b2) g^2; w -= learning_rate * scale * (m / correction1 / (sqrt(v / correction2) +
+/// eps) + decay * w); copy = w in the compute dtype. Nothing is written when the step is not
+/// applied.
 ///
 /// bf16 masters are rounded to one of their two neighbours at random, so that the mean is w itself:
 /// rounding to nearest would lose every update below half a bf16 step (2^-9 to 2^-8 of w). Element
@@ -41,6 +42,7 @@ struct AdamW {
   TensorView m, v;      ///< [n] as the gradient
   TensorView copy;      ///< [n] bf16 or f16; empty when the master is what the model computes with
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, decay = 0;
+  double scale = 1;                      ///< multiplies the learning rate of the control
   const StepControl* control = nullptr;  ///< device memory
   PhiloxKey rounding{};                  ///< bf16 masters only
   ElementNumbers elements{};             ///< likewise

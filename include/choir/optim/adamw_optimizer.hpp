@@ -49,6 +49,9 @@ class AdamWOptimizer {
  public:
   struct Options {
     double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1;
+    /// What the learning rate is multiplied with for a parameter, the same for all tiles and copies
+    /// of one; empty: 1 for all.
+    std::function<double(const Parameter&)> scale{};
   };
   /// `seed`: of the random rounding of bf16 masters.
   AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
@@ -77,14 +80,21 @@ class AdamWOptimizer {
   void update(const Stream& stream, const ops::StepControl* control, const Part& part);
   void update_outside(const Stream& stream, const ops::StepControl* control, const Bucket& bucket,
                       const Range& chunk);
-  const std::vector<ElementSpan>& spans_of(const Bucket& bucket) const;
+  /// Parameters of a bucket with one factor on the learning rate.
+  struct ScaledRange {
+    Range local;
+    double scale = 1;
+  };
+  std::vector<ScaledRange> scaled_ranges(const Bucket& bucket) const;
+  std::size_t index_of(const Bucket& bucket) const;
   TensorView moment(std::int64_t which, const Parameter& parameter) const;
   TensorView moment(std::int64_t which, const Bucket& bucket) const;
 
   ParameterStorage* storage_;
   Options options_;
   PhiloxKey rounding_;
-  std::vector<std::vector<ElementSpan>> spans_;  // of each bucket
+  std::vector<std::vector<ElementSpan>> spans_;   // of each bucket
+  std::vector<std::vector<ScaledRange>> scales_;  // likewise; without gaps
   Buffer memory_;
   std::array<TensorView, 2> moments_;  // [slices of all buckets] each
   std::unique_ptr<StateStream> state_;

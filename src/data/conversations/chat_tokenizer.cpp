@@ -165,4 +165,18 @@ ChatForm ChatForm::from_json(const std::string& json, const std::string& source)
   return form;
 }
 
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source) {
+  if (is_tokenizer_json(json)) return opened_json(json, source, chat);
+  OpenedTokenizer opened = opened_vocabulary(Vocabulary::from_json(json, source), chat);
+  if (opened.tokenizer->vocab_size() != model_ids)
+    throw DataError(
+        fmt::format("{}: the model has {} ids, its vocabulary with the control tokens of template "
+                    "'{}' has {}",
+                    source, model_ids, name_of(opened.chat), opened.tokenizer->vocab_size()),
+        "was it trained on conversations? name the template that they were prepared with: plain, "
+        "llama2, llama3, chatml or mistral");
+  return opened;
+}
+
 }  // namespace choir

@@ -214,6 +214,25 @@ std::string fault_of(const std::vector<Turn>& turns) {
   return answered ? "" : "no answer";
 }
 
+ManifestJson parsed_line(const std::string& line) {
+  if (line.size() > kMostLineBytes) refuse("the line is longer than 64 MiB");
+  ManifestJson json = ManifestJson::parse(line, nullptr, false);
+  if (json.is_discarded()) refuse("it is no JSON", "one object a line (JSON lines)");
+  return json;
+}
+
+/// What is wrong is said with its place.
+template <class Action>
+void at_place(const std::string& place, const Action& action) {
+  try {
+    action();
+  } catch (const Error& error) {
+    throw DataError(fmt::format("{}: {}", place, error.what()), error.hint());
+  } catch (const nlohmann::json::exception& error) {
+    throw DataError(fmt::format("{}: {}", place, error.what()), kForms);
+  }
+}
+
 void read_file(const std::string& path, const std::string& context, ConversationList& list) {
   LineReader lines(path);
   ManifestPlace place;
@@ -221,24 +240,15 @@ void read_file(const std::string& path, const std::string& context, Conversation
   for (std::string line; lines.next(line);) {
     if (trim(line).empty()) continue;
     place.place = lines.place();
-    try {
-      if (line.size() > kMostLineBytes) refuse("the line is longer than 64 MiB");
-      const ManifestJson json = ManifestJson::parse(line, nullptr, false);
-      if (json.is_discarded()) refuse("it is no JSON", "one object a line (JSON lines)");
-      if (json.is_object() && skipped(json)) {
-        list.drop("_skipme", place.place);
-        continue;
-      }
+    at_place(place.place, [&] {
+      const ManifestJson json = parsed_line(line);
+      if (json.is_object() && skipped(json)) return list.drop("_skipme", place.place);
       std::vector<Turn> turns = turns_of(json, place, context);
       if (const std::string fault = fault_of(turns); !fault.empty())
         list.drop(fault, place.place);
       else
         list.conversations.push_back({place.place, custom_text(json, "id"), std::move(turns)});
-    } catch (const Error& error) {
-      throw DataError(fmt::format("{}: {}", place.place, error.what()), error.hint());
-    } catch (const nlohmann::json::exception& error) {
-      throw DataError(fmt::format("{}: {}", place.place, error.what()), kForms);
-    }
+    });
   }
 }
 
@@ -257,6 +267,12 @@ std::string ConversationList::dropped_text() const {
     parts.push_back(fmt::format("{} {} (first {})", reason, counts.count, counts.first));
   }
   return total == 0 ? "" : fmt::format("{} left out: {}", total, join(parts, ", "));
+}
+
+std::vector<Turn> read_turns(const std::string& line, const std::string& place) {
+  std::vector<Turn> turns;
+  at_place(place, [&] { turns = turns_of(parsed_line(line), {}, ""); });
+  return turns;
 }
 
 ConversationList read_conversations(const std::vector<std::string>& paths,

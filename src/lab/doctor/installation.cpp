@@ -46,8 +46,8 @@ Finding examine_blas() {
   // By name: another CBLAS has no such functions.
   const auto parallel = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_parallel"));
   const auto config = reinterpret_cast<char* (*)()>(dlsym(RTLD_DEFAULT, "openblas_get_config"));
-  if (!parallel || !config) return judge_blas(std::nullopt, "");
-  return judge_blas(parallel(), config());
+  if (!parallel || !config) return judge_blas(std::nullopt, "", false);
+  return judge_blas(parallel(), config(), cpu_features().avx2);
 }
 
 Finding examine_hdf5() {
@@ -173,8 +173,8 @@ Finding examine_batch_system() {
 std::vector<Finding> examine_processor() {
   const CpuFeatures& cpu = cpu_features();
   const std::string name = cpu_model().name;
-  std::string text = fmt::format("{}{}{}{}", CpuDevice().description(), name.empty() ? "" : ", ",
-                                 name, topology());
+  const std::string text = fmt::format("{}{}{}{}", CpuDevice().description(),
+                                       name.empty() ? "" : ", ", name, topology());
 #ifdef __AVX512F__
   constexpr bool kWide = true;
 #else
@@ -184,7 +184,6 @@ std::vector<Finding> examine_processor() {
     return {{Health::warning, "processor",
              fmt::format("{}; built for -march={} without AVX-512", text, CHOIR_BUILD_MARCH),
              "`make clean && make MARCH=native` on this machine"}};
-  if (!cpu.amx_bf16) text += "; no AMX: bf16-mixed will not be faster than fp32";
   return {{Health::ok, "processor", text, ""}};
 }
 

@@ -17,7 +17,8 @@ namespace choir {
 namespace {
 
 const char* word(Health health) {
-  return health == Health::ok ? "OK" : health == Health::warning ? "WARNING" : "ERROR";
+  constexpr const char* kWords[]{"OK", "INFO", "WARNING", "ERROR"};
+  return kWords[static_cast<int>(health)];
 }
 
 std::map<int, std::vector<const RankFacts*>> by_node(const std::vector<RankFacts>& ranks) {
@@ -150,11 +151,20 @@ Finding judge_mpi(const std::string& compiled, const std::string& running) {
           "make`"};
 }
 
-Finding judge_blas(std::optional<int> flavour, const std::string& config) {
+Finding judge_blas(std::optional<int> flavour, const std::string& config, bool avx2) {
   if (!flavour) return {Health::ok, "BLAS", "not OpenBLAS", ""};
   constexpr const char* kNames[]{"serial", "pthread", "OpenMP"};
   const std::string text =
       fmt::format("{}, {} flavour", config, kNames[std::clamp(*flavour, 0, 2)]);
+  // What OpenBLAS takes for a processor that it does not know.
+  for (const char* old : {"Prescott", "Core2", "Nehalem", "Sandybridge", "Generic"})
+    if (avx2 && *flavour != 1 && config.find(old) != std::string::npos)
+      return {
+          Health::warning, "BLAS",
+          fmt::format("{}: computes as on a {}, which has no AVX2; fp64 is several times slower",
+                      text, old),
+          "OPENBLAS_CORETYPE=SkylakeX (AVX-512), Zen or Haswell (AVX2) in the environment, or a "
+          "newer OpenBLAS"};
   if (*flavour != 1) return {Health::ok, "BLAS", text, ""};
   return {Health::warning, "BLAS",
           text + ": its threads fight those of OpenMP (3 to 17 times slower)",

@@ -1,6 +1,8 @@
 // What the doctor tries out: speed, clocks, the file system.
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <omp.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -9,26 +11,75 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/median.hpp"
 #include "choir/core/philox.hpp"
+#include "choir/device/cpu_device.hpp"
 #include "choir/lab/bench/bench_collectives.hpp"
 #include "choir/lab/doctor/doctor.hpp"
 #include "choir/ops/ceiling.hpp"
 #include "choir/ops/gemm.hpp"
+#include "choir/train/loop/core_shortage.hpp"
 
 namespace choir {
 namespace {
 
 constexpr std::size_t kReduceBytes = std::size_t{16} << 20;
 
-Finding examine_all_reduce(Mesh& mesh) {
+/// Bytes/s of the fastest network of this node; 0 where the system does not tell.
+double link_rate() {
+  namespace fs = std::filesystem;
+  double bits = 0;
+  std::error_code ignored;
+  for (const auto& card : fs::directory_iterator("/sys/class/infiniband", ignored))
+    for (const auto& port : fs::directory_iterator(card.path() / "ports", ignored)) {
+      double gbit = 0;  // "100 Gb/sec (4X EDR)"
+      if (std::ifstream(port.path() / "rate") >> gbit) bits = std::max(bits, 1e9 * gbit);
+    }
+  for (const auto& card : fs::directory_iterator("/sys/class/net", ignored)) {
+    double mbit = 0;  // -1: not known
+    if (fs::exists(card.path() / "device", ignored) && std::ifstream(card.path() / "speed") >> mbit)
+      bits = std::max(bits, 1e6 * mbit);
+  }
+  return bits / 8;
+}
+
+/// Hz of the fastest core now; 0 where the system does not tell.
+double clock_rate() {
+  double fastest = 0;
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("cpu MHz"))
+      fastest = std::max(fastest, 1e6 * std::strtod(line.c_str() + line.find(':') + 1, nullptr));
+  return fastest;
+}
+
+/// Cores with arithmetic units of their own that the threads of this rank can be at work on.
+int cores_at_work() {
+  std::set<std::string> groups;
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof own, &own) != 0) return omp_get_max_threads();
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &own)) continue;
+    std::string siblings = std::to_string(core);
+    std::ifstream file(
+        fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", core));
+    std::getline(file, siblings);
+    groups.insert(siblings);
+  }
+  return std::max(1, std::min(omp_get_max_threads(), static_cast<int>(groups.size())));
+}
+
+Finding examine_all_reduce(Mesh& mesh, double copy, double busy) {
   Communicator& world = mesh.world();
   if (world.size() == 1) return {Health::ok, "all-reduce", "one rank: nothing to reduce", ""};
   const auto buffer = world.allocate(kReduceBytes);
@@ -49,18 +100,19 @@ Finding examine_all_reduce(Mesh& mesh) {
   }
   const double ranks = world.size();
   const double rate =
-      2 * (ranks - 1) / ranks * static_cast<double>(kReduceBytes) / median_of(times) / 1e9;
-  std::string text =
-      fmt::format("{:.2f} GB/s bus bandwidth, 16 MiB over MPI, all {} ranks", rate, world.size());
+      2 * (ranks - 1) / ranks * static_cast<double>(kReduceBytes) / median_of(times);
+  int nodes = mesh.node().rank() == 0 ? 1 : 0;
+  world.all_reduce(&nodes, 1, DType::i32, ReduceOp::sum);
+  Finding finding = judge_all_reduce(rate, world.size(), nodes, copy, link_rate(), busy);
   if (mesh.node().size() > 1) {
     const CollectiveBench bench = bench_collectives(
         mesh, {.min_bytes = kReduceBytes, .max_bytes = kReduceBytes, .repeats = 3});
     for (const CollectiveRow& row : bench.rows)
       if (row.name == "all_reduce" && row.transport == "node")
-        text += fmt::format("; {:.2f} GB/s in node-shared windows, {} ranks of a node",
-                            row.bus_gb_per_s, bench.ranks);
+        finding.text += fmt::format("; {:.2f} GB/s in node-shared windows, {} ranks of a node",
+                                    row.bus_gb_per_s, bench.ranks);
   }
-  return {Health::ok, "all-reduce", text, ""};
+  return finding;
 }
 
 std::string file_system_name(long type) {
@@ -150,21 +202,29 @@ std::vector<Finding> examine_speed(Mesh& mesh) {
   const auto device = make_device(DeviceKind::cpu);
   const Stream stream(*device);
   Communicator& world = mesh.world();
-  std::string text;
-  for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+  CoreWatch watch(computing_threads());
+  SpeedFacts facts;
+  int library = 0;
+  for (const auto& [type, rate] :
+       {std::pair{DType::f64, &facts.f64}, {DType::f32, &facts.f32}, {DType::bf16, &facts.bf16}}) {
     world.barrier();
-    double rate = ops::measure_gemm(stream, type);
-    world.all_reduce(&rate, 1, DType::f64, ReduceOp::sum);
-    text += fmt::format("{}{} {:.3f} TFLOP/s ({})", text.empty() ? "" : ", ", name_of(type),
-                        rate / 1e12, ops::gemm_library(type));
+    *rate = ops::measure_gemm(stream, type);
+    facts.clock = std::max(facts.clock, clock_rate());
+    facts.libraries[library++] = ops::gemm_library(type);
   }
   world.barrier();
-  double copy = ops::measure_copy(stream);
-  world.all_reduce(&copy, 1, DType::f64, ReduceOp::sum);
-  return {{Health::ok, "products", text + ", of 1024^3, all ranks together", ""},
-          {Health::ok, "memory",
-           fmt::format("{:.1f} GB/s copy (read + written), all ranks together", copy / 1e9), ""},
-          examine_all_reduce(mesh)};
+  facts.copy = ops::measure_copy(stream);
+  facts.busy = watch.look().share();
+  facts.cores = cores_at_work();
+  facts.avx2 = cpu_features().avx2;
+  for (double* sum : {&facts.f64, &facts.f32, &facts.bf16, &facts.copy, &facts.clock})
+    world.all_reduce(sum, 1, DType::f64, ReduceOp::sum);
+  facts.clock /= world.size();
+  world.all_reduce(&facts.cores, 1, DType::i32, ReduceOp::sum);
+  world.all_reduce(&facts.busy, 1, DType::f64, ReduceOp::max);
+  std::vector<Finding> findings = judge_speed(facts);
+  findings.push_back(examine_all_reduce(mesh, facts.copy, facts.busy));
+  return findings;
 }
 
 Finding examine_clocks(Communicator& world) {

@@ -7,6 +7,8 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
+#include "choir/models/family.hpp"
+#include "choir/models/model.hpp"
 #include "choir/train/loop/layout_report.hpp"
 #include "role_groups.hpp"
 
@@ -94,7 +96,49 @@ std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
       join(search.closest->changes, " "));
 }
 
+/// "dp=8 tp=1 pp=1 cp=1, zero 1, recompute selective, 12 x 4 sequences: 60.0 GiB of 77.5 GiB, 77
+/// %".
+std::string short_text(const LayoutPlan& plan) {
+  const Deck& deck = plan.deck;
+  std::string text = fmt::format("{}, zero {}", plan.layout.to_string(), deck.parallel.zero);
+  if (deck.train.recompute != "none") text += ", recompute " + deck.train.recompute;
+  if (deck.family().fixed_shape())
+    text += fmt::format(", {} x {} sequences a rank", plan.batch.micro, plan.batch.accum);
+  return fmt::format("{}: {}", text, share_text(plan));
+}
+
+std::int64_t parameters_of(const Deck& deck) {
+  const ModelFamily& family = deck.family();
+  const ModelConfig config = family.model(deck);
+  ParameterSet parameters;
+  family.make(config, parameters, {});
+  return parameters.count();
+}
+
 }  // namespace
+
+std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
+                   const std::string& command) {
+  const LayoutChoice* simplest =
+      search != nullptr && !search->fitting.empty() ? &search->fitting.front() : nullptr;
+  const bool own = plan != nullptr && plan->fits();
+  const int on_node = std::min(request.ranks, request.ranks_per_node);
+  std::string text = fmt::format(
+      "{}: {}, {} parameters, on {} ({} of {}), {}\n",
+      own || simplest != nullptr ? "FITS" : "DOES NOT FIT", request.deck.family().name(),
+      format_count(parameters_of(request.deck)), counted(request.ranks, "rank"),
+      counted((request.ranks + on_node - 1) / on_node, "node"), on_node, request.target.name);
+  if (plan != nullptr) text += fmt::format("  as written  {}\n", short_text(*plan));
+  if (simplest != nullptr) text += fmt::format("  simplest    {}\n", short_text(simplest->plan));
+  if (!own && simplest == nullptr && search != nullptr && search->closest)
+    text += fmt::format("  closest     {}\n", short_text(search->closest->plan));
+  if (!own && simplest == nullptr) return text + "\n";
+  std::string changes;
+  if (simplest != nullptr)
+    for (const std::string& change : simplest->changes) changes += " " + change;
+  return text + fmt::format("  type        jobs/launch -n {} build/choir train {}{}\n\n",
+                            request.ranks, command, changes);
+}
 
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
   std::string text = fmt::format("plan for {}: {}\n{}\n", target.name, batch_text(plan),

@@ -80,13 +80,29 @@ std::vector<std::string> target_keys() {
   return keys;
 }
 
-PlanTarget find_target(const std::string& key, const Deck& deck) {
+namespace {
+
+/// As people write cards: "A100-40GB", "H100_80GB", "nvidia-h200".
+std::string card_key(const std::string& written) {
+  std::string key = fold_name(written);
+  std::replace(key.begin(), key.end(), '_', '-');
+  if (key.starts_with("nvidia-")) key.erase(0, 7);
+  if (key.ends_with("gb")) key.resize(key.size() - 2);
+  for (const char* usual : {"a100-80", "h100-80", "h200-141"})
+    if (key == usual) key.resize(4);
+  return key;
+}
+
+}  // namespace
+
+PlanTarget find_target(const std::string& written, const Deck& deck) {
+  const std::string key = card_key(written);
   if (key.empty() || key == "here") return here(deck);
   if (key == "cpu") return processor();
   const auto* card =
       std::find_if(kCards.begin(), kCards.end(), [&](const auto& c) { return c.key == key; });
   if (card == kCards.end())
-    throw DeckError(fmt::format("--target {} is not known", key),
+    throw DeckError(fmt::format("--target {} is not known", written),
                     "legal: " + join(target_keys(), ", "));
   if (deck.train.precision == "fp64")
     throw DeckError(fmt::format("--target {} does not compute in train.precision = \"fp64\"", key),

@@ -4,6 +4,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
+#include "choir/data/corpora/packed_on_first_use.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
 
 namespace choir {
@@ -29,6 +30,29 @@ Vocabulary vocabulary_of(const SpeechDataConfig& config, Mesh& mesh, std::uint64
   return Vocabulary::from_json(text, path);
 }
 
+/// The folders of a mix, wherever they stand in it.
+void add_folders(std::vector<SpeechInput>& inputs, std::vector<std::string*>& all) {
+  for (SpeechInput& input : inputs) {
+    if (!input.folder.empty()) all.push_back(&input.folder);
+    add_folders(input.group, all);
+  }
+}
+
+/// Manifests stand for what is packed of them on first use.
+void pack_manifests(const Deck& deck, SpeechDataConfig& config, Mesh& mesh) {
+  std::vector<std::string*> paths;
+  add_folders(config.train.inputs, paths);
+  const std::size_t training = paths.size();
+  for (SpeechEvalSet& set : config.eval)
+    for (std::string& folder : set.folders) paths.push_back(&folder);
+  Logger log(mesh.rank() == 0);
+  log.to_stdout();
+  pack_on_first_use(mesh.world(), log, paths, training,
+                    {.labels = config.labels,
+                     .sample_rate = config.sample_rate,
+                     .on_bad = on_bad_of(speech_settings(deck).data.on_bad, "data.on_bad")});
+}
+
 }  // namespace
 
 SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training, std::uint64_t tokenizer_hash) {
@@ -52,6 +76,7 @@ SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training, std::uint64_
       throw DataError("there is no validation data",
                       "name folders of packed speech in data.val, or sets in data.validation");
   });
+  pack_manifests(deck, config, mesh);
   config.tokenizer_hash = tokenizer_hash;
   config.peers = &mesh.host_peers();
   auto set = SpeechDataset::open(mesh.host_along(Axis::data), config);

@@ -125,6 +125,9 @@ std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck) {
     SpeechEvalSet set;
     const std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
     set.name = (path.has_filename() ? path : path.parent_path()).filename().string();
+    // Of a manifest: "val.json", "cuts.jsonl.gz".
+    if (const std::size_t at = set.name.find(".json"); at != std::string::npos && at > 0)
+      set.name.resize(at);
     set.folders = {folder};
     sets.push_back(std::move(set));
   }

@@ -30,7 +30,8 @@ std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, 
              [&](const TensorView& row) { to_floats(row, logits); });
     tokens.push_back(agreed(chooses ? chooser.choose(logits, i) : 0));
     fresh = 1;
-    if (tokens.back() == choice.stop) break;
+    if (std::find(choice.stop.begin(), choice.stop.end(), tokens.back()) != choice.stop.end())
+      break;
     if (on_token) on_token(tokens.back());
   }
   return tokens;

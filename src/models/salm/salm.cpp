@@ -29,6 +29,13 @@ std::size_t decoder_tables_begin(const EncoderTower& encoder, const Precision& p
       round_up(static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
 }
 
+/// Backward comes from the head to the embedding before another micro-batch comes between.
+bool ends_meet(const ModelPieces& pieces, int junction) {
+  for (int i = 0; i < pieces.count(); ++i)
+    if (pieces[i].contains(junction) && pieces[i].head) return true;
+  return pieces.whole();
+}
+
 SalmConfig with_parts(SalmConfig config) {
   config.encoder.recompute = config.lm.recompute = config.recompute;
   return config;
@@ -40,12 +47,12 @@ Salm::Salm(const SalmConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : Model(parameters, cut, c.n_layer),
       config_(with_parts(c)),
       encoder_(config_.encoder, parameters),
-      decoder_(config_.lm, parameters,
-               {.prefix = "lm.",
-                .shares_weight = c.lm.tied && !cut.separate_tied &&
-                                 pieces_.resident(c.junction()) && pieces_.has_head(),
-                .one_piece = pieces_.whole() && pieces() == 1,
-                .spliced = true}) {
+      decoder_(
+          config_.lm, parameters,
+          {.prefix = "lm.",
+           .shares_weight = c.lm.tied && !cut.separate_tied && ends_meet(pieces_, c.junction()),
+           .one_piece = pieces_.whole() && pieces() == 1,
+           .spliced = true}) {
   encoder_.add(0, pieces_, trained_);
   trained_.begin_unit(parameters);
   add_projector(pieces_.resident(c.junction()));

@@ -79,7 +79,7 @@ std::string HeardPrompt::answer(ModelInstance& instance, std::int64_t tokens,
                                 const std::function<void(const std::string&)>& on_piece) const {
   SalmPrompt prompt{.ids = ids_, .clips = {clips_.begin(), clips_.end()}};
   TokenChoice chosen = choice;
-  chosen.stop = end_;
+  chosen.stop = {end_};
   // Pieces of words join differently at the front of a text, so a piece is what the text grew by.
   std::vector<std::int32_t> so_far;
   std::string shown;

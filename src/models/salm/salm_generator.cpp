@@ -91,6 +91,11 @@ class PromptBatch {
   Splice splice_;
 };
 
+/// Not of clips.
+bool is_of_rows(const BatchField& field) {
+  return field.name == "index" || field.name == "targets" || field.name == "conversation_ids";
+}
+
 }  // namespace
 
 SalmGenerator::SalmGenerator(ModelInstance& instance)
@@ -174,7 +179,7 @@ void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::
       stages.broadcast(tokens.data(), tokens.size() * sizeof tokens.front(), stages.size() - 1);
     bool all_done = true;
     for (std::size_t b = 0; b < group.size(); ++b) {
-      if (tokens[b] == choice.stop) done[b] = 1;
+      if (std::ranges::count(choice.stop, tokens[b]) > 0) done[b] = 1;
       if (done[b] != 0) continue;
       answers[b]->push_back(tokens[b]);
       if (on_token && group.size() == 1) on_token(tokens[b]);
@@ -208,7 +213,7 @@ void SalmGenerator::walk_along(bool with_audio) {
     ModelBatch text;
     text.samples = batch.samples, text.tokens = batch.tokens;
     for (const BatchField& field : batch.fields())
-      if (field.by_position || field.name == "conversation_ids") text.add(field);
+      if (is_of_rows(field)) text.add(field);
     batch = text;
   }
   instance_.forward(Mode::evaluate, batch);
@@ -220,13 +225,12 @@ ModelBatch SalmGenerator::token_batch(std::span<const std::int32_t> tokens) {
   ModelBatch batch;
   if (instance_.stages().size() > 1)
     for (const BatchField& field : silence_->batch.fields())
-      if (!field.by_position && field.name != "conversation_ids") batch.add(field);
+      if (!is_of_rows(field)) batch.add(field);
   batch.samples = std::ssize(tokens);
   batch.tokens = 1;
   batch.add({.name = "conversation_ids", .view = {ids_.data(), DType::i64, {std::ssize(ids_)}}});
   batch.add({.name = "index",
-             .view = {const_cast<std::int32_t*>(tokens.data()), DType::i32, {std::ssize(tokens)}},
-             .by_position = true});
+             .view = {const_cast<std::int32_t*>(tokens.data()), DType::i32, {std::ssize(tokens)}}});
   return batch;
 }
 

@@ -28,7 +28,7 @@ class SalmGenerator {
 
   /// Rows of the model that a prompt has: tokens and frames.
   std::int64_t rows(const SalmPrompt& prompt) const;
-  /// At most `count` tokens each, fewer where `choice.stop` (not among them) comes first or the
+  /// At most `count` tokens each, fewer where a token of `choice.stop` (not among them) comes first or the
   /// model has no more positions. Prompts of equal rows go through the model together, at most
   /// `together` of them; an answer depends on its prompt alone, but for rounding. Every prompt has
   /// a row, its clips a frame, and it fits into the model. `on_token` sees the tokens of a

@@ -111,7 +111,7 @@ class ConversationScoring {
         }
       clip += std::ssize(corpus.set(item.leaf).clips(item.utterance));
     }
-    const TokenChoice greedy{.temperature = 0, .stop = corpus.end_of_turn()};
+    const TokenChoice greedy{.temperature = 0, .stop = {corpus.end_of_turn()}};
     const auto made = generator_.answer(prompts, options_.tokens, greedy,
                                         generator_.together(batch.rows, batch.tokens));
     if (!counts_here(mesh_)) return;

@@ -82,7 +82,7 @@ void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows 
 }
 
 Tensor HeadExchange::reordered(Tensor blocks, std::int64_t outer, std::int64_t inner) const {
-  if (outer == 1 || inner == 1) return blocks;
+  if ((outer == 1 || inner == 1) && !pass_->mixes_shapes()) return blocks;
   const Tensor to = pass_->allocate(blocks.shape, "sequences of heads");
   const std::int64_t block = blocks.count() / (outer * inner);
   ops::copy_blocks(

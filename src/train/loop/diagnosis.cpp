@@ -3,8 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "choir/core/clock.hpp"
+#include "choir/core/plural.hpp"
 #include "choir/train/loop/rank_times.hpp"
 
 namespace choir {
@@ -15,36 +18,82 @@ constexpr double kSlowNetwork = 0.25;  // of a step
 constexpr double kSlowBetween = 0.15;  // of the wall time
 constexpr double kWorthNaming = 0.10;  // of a step: what a slow rank costs the others
 
-/// How many times the median of the others the slowest rank takes; 1 for a single rank.
+constexpr double kBusyCores = 0.10;  // of the time
+// Steps, the first aside, below which a mean says nothing of one rank; and how many standard errors
+// apart two means must be: with ten steps each chance does that once in 2,000 (Student's t).
+constexpr std::int64_t kEnoughSteps = 10;
+constexpr double kStandardErrors = 4;
+
+/// What the slowest rank takes beyond the median of the others. Ratio 1: a single rank.
 struct SlowestRank {
   std::size_t rank = 0;
   double ratio = 1, excess = 0;
+  double errors = 0;  ///< the excess in standard errors
 };
 
-SlowestRank slowest_of(const std::vector<double>& own) {
+SlowestRank slowest_of(const std::vector<double>& own, const std::vector<double>& deviation,
+                       std::int64_t steps) {
   if (own.size() < 2) return {};
   const auto most = std::max_element(own.begin(), own.end());
+  const auto rank = static_cast<std::size_t>(most - own.begin());
   std::vector<double> others(own.begin(), most);
   others.insert(others.end(), most + 1, own.end());
   const double median = percentile(std::move(others), 0.5);
-  return {.rank = static_cast<std::size_t>(most - own.begin()),
+  double spread = 0;  // the widest of the others
+  for (std::size_t r = 0; r < deviation.size(); ++r)
+    if (r != rank) spread = std::max(spread, deviation[r]);
+  const double excess = *most - median;
+  const double error = std::hypot(spread, deviation.empty() ? 0.0 : deviation[rank]) /
+                       std::sqrt(static_cast<double>(std::max<std::int64_t>(1, steps)));
+  return {.rank = rank,
           .ratio = median > 0 ? *most / median : 1,
-          .excess = *most - median};
+          .excess = excess,
+          .errors = error > 0 ? excess / error : std::numeric_limits<double>::infinity()};
+}
+
+/// Without what each rank waited for a core: that is the fault of others.
+std::vector<double> with_all_cores(const RunTimes& times) {
+  std::vector<double> own = times.own;
+  for (std::size_t r = 0; r < own.size() && r < times.cores.size(); ++r)
+    own[r] *= 1 - times.cores[r].share();
+  return own;
 }
 
 }  // namespace
 
+std::string busy_cores(const std::vector<CoreShortage>& cores,
+                       const std::vector<std::string>& hosts) {
+  const auto least = [](const CoreShortage& a, const CoreShortage& b) {
+    return a.share() < b.share();
+  };
+  const auto worst = std::max_element(cores.begin(), cores.end(), least);
+  if (worst == cores.end() || worst->share() < kBusyCores) return {};
+  const auto rank = static_cast<std::size_t>(worst - cores.begin());
+  const auto percent = [&](double seconds) { return 100 * seconds / worst->seconds; };
+  return fmt::format(
+      "threads of rank {} on {} waited {:.0f} % of the time for a core ({:.0f} involuntary "
+      "switches), and a hypervisor took {:.0f} %: other programs run there, or more threads than "
+      "cores",
+      rank, hosts[rank], percent(worst->waiting), worst->switches, percent(worst->stolen));
+}
+
 std::string diagnosis(const RunTimes& times) {
   const double step = times.phases.mean();
   if (step <= 0) return {};
+  if (times.phases.steps < kEnoughSteps)
+    return fmt::format("{} are too few to tell what is slow", counted(times.phases.steps, "step"));
   const auto share = [&](Phase phase) { return times.phases.mean(phase) / step; };
-  const SlowestRank slowest = slowest_of(times.own);
-  if (slowest.ratio > RankTimes::kSlow && slowest.excess > kWorthNaming * step)
+  const SlowestRank slowest =
+      slowest_of(with_all_cores(times), times.deviation, times.phases.steps - 1);
+  if (slowest.ratio > RankTimes::kSlow && slowest.excess > kWorthNaming * step &&
+      slowest.errors > kStandardErrors)
     return fmt::format(
         "slow rank: rank {} on {} takes {:.2f} times as long as the others ({} more a step, {} of "
         "its time outside forward and backward), and they wait for it",
         slowest.rank, times.hosts[slowest.rank], slowest.ratio, format_duration(slowest.excess),
         format_duration(times.outside[slowest.rank]));
+  if (const std::string busy = busy_cores(times.cores, times.hosts); !busy.empty())
+    return "busy cores: " + busy;
   if (share(Phase::data) > kSlowData)
     return fmt::format(
         "slow data: a step waits {:.0f} % of its time for data; try data.prefetch, data.reader and "

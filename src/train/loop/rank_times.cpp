@@ -19,13 +19,29 @@ void RankTimes::span(Phase ended, double start, double end) {
   inside_ = inside;
   // Readers agree on every block of data, so who waits for data may wait for a slow rank.
   if (ended == Phase::comm || ended == Phase::data) return;
-  now_.all += own;
-  if (ended != Phase::forward && ended != Phase::backward) now_.outside += own;
+  step_.all += own;
+  if (ended != Phase::forward && ended != Phase::backward) step_.outside += own;
+}
+
+void RankTimes::end_step() {
+  now_.all += step_.all, now_.outside += step_.outside;
+  if (all_steps_ == 0) {
+    first_ = step_;
+  } else {
+    rest_.all += step_.all, rest_.outside += step_.outside;
+    squares_ += step_.all * step_.all;
+  }
+  step_ = {};
+  ++steps_;
+  ++all_steps_;
 }
 
 RankTimes::Own RankTimes::whole_run() const {
-  const auto steps = static_cast<double>(std::max<std::int64_t>(1, all_steps_));
-  return {(before_.all + now_.all) / steps, (before_.outside + now_.outside) / steps};
+  if (all_steps_ < 2) return {first_.all, first_.outside, 0};
+  const auto steps = static_cast<double>(all_steps_ - 1);
+  const double mean = rest_.all / steps;
+  const double variance = steps > 1 ? (squares_ - steps * mean * mean) / (steps - 1) : 0;
+  return {mean, rest_.outside / steps, std::sqrt(std::max(0.0, variance))};
 }
 
 double percentile(std::vector<double> values, double part) {
@@ -60,8 +76,6 @@ RankTimesReport RankTimes::report(Mesh& mesh) {
   in_a_row_ = !slow ? 0 : suspect_ == report.slowest_rank ? in_a_row_ + 1 : 1;
   suspect_ = slow ? report.slowest_rank : -1;
   report.steady = in_a_row_ >= kSteady;
-  before_.all += now_.all;
-  before_.outside += now_.outside;
   now_ = {};
   steps_ = 0;
   return report;

@@ -1,6 +1,7 @@
 #include "src/train/loop/run_log.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "choir/comm/agreement.hpp"
@@ -11,6 +12,7 @@ namespace choir {
 namespace {
 
 constexpr double kProgressInterval = 60;  // seconds between two progress lines in a log
+constexpr double kSlowLine = 1.2;         // times the fastest line so far
 
 std::string loss_text(double loss) {
   return std::isfinite(loss) && loss > 0 ? fmt::format("{:.4f}", loss) : "not measured";
@@ -31,6 +33,23 @@ std::string shares(const PhaseTotals& phases) {
                         100 * phases.of(phase) / phases.total());
   }
   return text;
+}
+
+/// Collective: of each rank.
+std::vector<CoreShortage> gather_shortages(Communicator& world, const CoreShortage& own) {
+  constexpr std::size_t kNumbers = 4;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  std::vector<double> numbers(kNumbers * ranks);
+  const std::array<double, kNumbers> mine{own.seconds, own.waiting, own.stolen, own.switches};
+  std::copy(mine.begin(), mine.end(),
+            numbers.begin() + static_cast<std::ptrdiff_t>(kNumbers) * world.rank());
+  world.all_gather(numbers.data(), kNumbers, DType::f64);
+  std::vector<CoreShortage> all(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const double* of = &numbers[kNumbers * r];
+    all[r] = {.seconds = of[0], .waiting = of[1], .stolen = of[2], .switches = of[3]};
+  }
+  return all;
 }
 
 }  // namespace
@@ -60,6 +79,10 @@ void RunLog::start_training(std::int64_t step) {
   ready_ = now_seconds();
   log_.info("ready after {}", format_duration(ready_ - started_));
   progress_line_.restart();
+  hosts_ = gather_texts(mesh_.world(), host_name());
+  hosts_.resize(static_cast<std::size_t>(mesh_.world().size()));
+  cores_.emplace(computing_threads());
+  cores_since_line_ = cores_;
 }
 
 void RunLog::add(const StepResult& result, const StepContent& content, const PhaseClock& step) {
@@ -119,6 +142,7 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
                 .scaled = deck_.train.precision == "fp16-mixed"};
   since_line_ = {};
   content_since_line_ = {};
+  report_cores(m.dt);
   for (const std::string& line : data.take_warnings()) log_.warn("data: {}", line);
   watch.report_ranks(mesh_, step, log_, metrics_file_);
   if (mesh_.rank() != 0) return;
@@ -126,6 +150,19 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());
+}
+
+void RunLog::report_cores(double dt) {
+  const std::vector<CoreShortage> cores =
+      gather_shortages(mesh_.world(), cores_since_line_->look());
+  if (fastest_ == 0 || dt < fastest_) fastest_ = dt;
+  if (dt < kSlowLine * fastest_ || now_seconds() - cores_said_ < kProgressInterval) return;
+  // dt and clocks differ from rank to rank: only what stands above is for all of them.
+  const std::string busy = busy_cores(cores, hosts_);
+  if (busy.empty() || mesh_.rank() != 0) return;
+  cores_said_ = now_seconds();
+  log_.warn("steps take {:.2f} times the {} of the fastest line: {}", dt / fastest_,
+            format_duration(fastest_), busy);
 }
 
 void RunLog::say_progress(std::int64_t step) {
@@ -143,14 +180,16 @@ RunTimes RunLog::times_of_ranks(RankTimes::Own own, double between_steps) {
   RunTimes times{.phases = all_steps_,
                  .own = std::vector<double>(ranks),
                  .outside = std::vector<double>(ranks),
-                 .hosts = gather_texts(world, host_name()),
+                 .deviation = std::vector<double>(ranks),
+                 .cores = gather_shortages(world, cores_->look()),
+                 .hosts = hosts_,
                  .between_steps = between_steps};
   const auto here = static_cast<std::size_t>(world.rank());
   times.own[here] = own.all;
   times.outside[here] = own.outside;
-  world.all_gather(times.own.data(), 1, DType::f64);
-  world.all_gather(times.outside.data(), 1, DType::f64);
-  times.hosts.resize(ranks);
+  times.deviation[here] = own.deviation;
+  for (std::vector<double>* each : {&times.own, &times.outside, &times.deviation})
+    world.all_gather(each->data(), 1, DType::f64);
   return times;
 }
 

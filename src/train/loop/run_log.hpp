@@ -2,6 +2,7 @@
 // What a run says of itself while it trains: the lines of its log, metrics.jsonl, TensorBoard, the
 // progress line of a terminal, and the summary at its end.
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,7 +32,7 @@ class RunLog {
     peak_flops_ = flops;
     measure_again_ = std::move(again);
   }
-  /// Local. Steps begin after `step`: time runs for the progress line.
+  /// Collective over the world. Steps begin after `step`: time runs for the progress line.
   void start_training(std::int64_t step);
 
   /// Local. One step is done.
@@ -55,6 +56,8 @@ class RunLog {
  private:
   /// Collective over the world.
   double mfu(double flops_per_second);
+  /// Collective over the world: says so where steps became slow and cores are short.
+  void report_cores(double dt);
   RunTimes times_of_ranks(RankTimes::Own own, double between_steps);
 
   const Deck& deck_;
@@ -74,6 +77,10 @@ class RunLog {
   std::int64_t first_step_ = 0;  // the step that this process began after
   std::int64_t lost_lines_ = 0;  // of metrics.jsonl, that could not be written
   bool first_line_ = true;
+  std::vector<std::string> hosts_;  // of each rank; names on rank 0
+  std::optional<CoreWatch> cores_, cores_since_line_;
+  double fastest_ = 0;     // mean step of the fastest line so far
+  double cores_said_ = -1e9;  // now_seconds() when cores were last said to be short
 };
 
 }  // namespace choir

@@ -40,9 +40,16 @@ void check_start(Deck deck, Mesh& mesh, Logger& log) {
   log.plain(data->to_string());
   if (const auto found = checkpoint_to_resume(deck, directory, mesh.world())) {
     log.plain(fmt::format("the run continues from {}", found->path));
-  } else if (const std::string& from = deck.checkpoint.init_from; !from.empty()) {
+    return;
+  }
+  if (const std::string from = deck.checkpoint.init_run(); !from.empty()) {
     const Checkpoint checkpoint = open_checkpoint(from, mesh.world(), Verify::sizes);
     log.plain(fmt::format("the run begins with the weights of {}", checkpoint.path));
+  }
+  for (const auto& [pattern, path] : deck.checkpoint.init_map()) {
+    const Checkpoint checkpoint = open_checkpoint(path, mesh.world(), Verify::sizes);
+    log.plain(
+        fmt::format("{} of the model begins with the weights of {}", pattern, checkpoint.path));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "choir/core/plural.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/text.hpp"
+#include "choir/deck/name_patterns.hpp"
 #include "choir/device/cuda.hpp"
 #include "choir/models/family.hpp"
 #include "choir/ops/gemm.hpp"
@@ -135,6 +136,22 @@ std::string frozen_report(const ParameterSet& parameters) {
                      count > kNamed ? ", ..." : "");
 }
 
+/// Of a model of which parts have learning rates of their own.
+std::string rates_report(const ParameterSet& parameters, const std::vector<RateScale>& scales) {
+  std::string text;
+  for (const RateScale& scale : scales) {
+    std::int64_t tensors = 0, elements = 0;
+    for (const Parameter* p : parameters.all()) {
+      if (!p->trainable || !matches_pattern(scale.pattern, p->name)) continue;
+      ++tensors, elements += p->count();
+    }
+    text += fmt::format("  {:<26} {:>16} in {} tensors: {}\n",
+                        fmt::format("learning rate x {}", scale.factor), format_count(elements),
+                        tensors, scale.pattern);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string model_report(Engine& engine) {
@@ -158,7 +175,7 @@ std::string model_report(Engine& engine) {
       "  parameters                 {:>16}\n{}"
       "  decayed                    {:>16} in {} tensors\n"
       "  not decayed                {:>16} in {} tensors\n"
-      "{}"
+      "{}{}"
       "  tensor axis                {:>16}\n"
       "{}"
       "  GEMM                       {:>16}\n"
@@ -167,8 +184,8 @@ std::string model_report(Engine& engine) {
       model.describe(), format_count(parameters.count()), counts,
       format_count(parameters.count_decayed()), decayed_tensors,
       format_count(parameters.count() - parameters.count_decayed()), tensors - decayed_tensors,
-      frozen_report(parameters), divided, batch_report(engine, ranks),
-      ops::gemm_library(o.precision.compute),
+      frozen_report(parameters), rates_report(parameters, o.rate_scales), divided,
+      batch_report(engine, ranks), ops::gemm_library(o.precision.compute),
       engine.lag() == 0 ? "every step" : fmt::format("{} step(s) later", engine.lag()),
       engine.graph_use());
 }

@@ -11,6 +11,7 @@
 #include "choir/train/step/step_planner.hpp"
 #include "src/train/loop/resume.hpp"
 #include "src/train/loop/start_screen.hpp"
+#include "src/train/loop/starting_points.hpp"
 #include "src/train/loop/startup_report.hpp"
 #include "src/train/loop/training_loop.hpp"
 #include "src/train/loop/warm_start.hpp"
@@ -141,11 +142,11 @@ void find_peak(Engine& engine, Device& device, StartScreen& start, RunLog& run_l
       fmt::format("peak {:.3f} TFLOP/s: {}, on all {} ranks", peak / 1e12, source, world.size())));
 }
 
-/// Collective. The weights of a checkpoint, of another run, or fresh ones. Returns what is to be
+/// Collective. The weights of a checkpoint, of other runs, or fresh ones. Returns what is to be
 /// said of it.
 std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkpointer,
                     Engine& engine, const Deck& deck, const Progress& progress,
-                    const BatchSizes& batch, Logger& log) {
+                    const BatchSizes& batch, const std::string& vocabulary, Logger& log) {
   std::string report;
   if (from) {
     checkpointer.restore(from->checkpoint, from->meta);
@@ -155,7 +156,10 @@ std::string restore(const std::optional<ResumePoint>& from, Checkpointer& checkp
     if (!report.empty()) log.info("{}", report);
   } else {
     engine.instance().initialise(engine.options().seed);
-    if (!deck.checkpoint.init_from.empty()) {
+    if (!deck.checkpoint.init_map().empty()) {
+      report = begin_with_parts(engine.instance(), deck, vocabulary);
+      log.info("{}", report);
+    } else if (!deck.checkpoint.init_run().empty()) {
       report = warm_start(engine.instance(), deck.checkpoint).to_string();
       log.info("{}", report.substr(0, report.find('\n')));
     }
@@ -228,7 +232,8 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   find_peak(engine, device, start, run_log);
 
   observers.watch.start("resume");
-  start.add(restore(from, checkpointer, engine, deck, progress, batch, log));
+  start.add(
+      restore(from, checkpointer, engine, deck, progress, batch, data->vocabulary_json(), log));
   const std::int64_t last = deck.train.max_steps;
   if (from && progress.step >= last) {
     log.info("already complete ({}/{}): raise train.max_steps", progress.step, last);

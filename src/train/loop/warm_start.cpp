@@ -12,14 +12,22 @@
 #include "choir/train/step/train_checkpoint.hpp"
 
 namespace choir {
-namespace {
 
-/// What a checkpoint's tensor is called in the model; "": nothing that belongs to a model.
 std::string name_in_model(const std::string& stored) {
   for (const std::string_view kind : {std::string_view("parameters/"), kRunningStatistics})
     if (stored.starts_with(kind)) return stored.substr(kind.size());
   return {};
 }
+
+std::string line_list(const std::vector<std::string>& lines) {
+  constexpr std::size_t kMost = 20;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i) text += "\n    " + lines[i];
+  if (lines.size() > kMost) text += fmt::format("\n    and {} more", lines.size() - kMost);
+  return text;
+}
+
+namespace {
 
 /// Why this tensor is not taken; "" if it is.
 std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
@@ -33,14 +41,6 @@ std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
   if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
   return fmt::format("stored as {} {}, wanted as {} {}", name_of(record->dtype),
                      to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
-}
-
-std::string line_list(const std::vector<std::string>& lines) {
-  constexpr std::size_t kMost = 20;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(lines.size(), kMost); ++i) text += "\n    " + lines[i];
-  if (lines.size() > kMost) text += fmt::format("\n    and {} more", lines.size() - kMost);
-  return text;
 }
 
 /// Adapters are trained on top of something: of the rest of the model all that is asked for must
@@ -67,7 +67,7 @@ std::string WarmStart::to_string() const {
 
 WarmStart warm_start(ModelInstance& instance, const CheckpointSection& wish) {
   Communicator& world = instance.mesh().world();
-  const Checkpoint checkpoint = open_checkpoint(wish.init_from, world);
+  const Checkpoint checkpoint = open_checkpoint(wish.init_run(), world);
   const std::vector<StoredTensor> all = parameters_to_load(instance);
   WarmStart result{.path = checkpoint.path, .taken = {}, .fresh = {}, .unused = {}};
   std::vector<StoredTensor> wanted;

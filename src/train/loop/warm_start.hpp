@@ -1,5 +1,5 @@
 #pragma once
-// Beginning with parameters of another run: checkpoint.init_from.
+// Beginning with parameters of another run: checkpoint.init_from as one path.
 #include <string>
 #include <vector>
 
@@ -7,6 +7,11 @@
 #include "choir/infer/model_instance.hpp"
 
 namespace choir {
+
+/// What a checkpoint's tensor is called in the model; "": nothing that belongs to a model.
+std::string name_in_model(const std::string& stored);
+/// Lines of a message, indented; of many the first.
+std::string line_list(const std::vector<std::string>& lines);
 
 struct WarmStart {
   std::string path;                 ///< of the checkpoint

@@ -111,7 +111,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   instance_.arena().set_requests(options.arena_requests);
   ParameterStorage& storage = instance_.storage();
   instance_.statistics().record(storage.sharding(), options.micro_batches);
-  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, options.adamw, options.seed);
+  AdamWOptimizer::Options adamw = options.adamw;
+  adamw.scale = rate_scales(storage.parameters(), options.rate_scales);
+  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, adamw, options.seed);
   Communicator& stages = instance_.stages();
   gradients_ = std::make_unique<GradientPath>(
       storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,

@@ -98,6 +98,8 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.micro_batches = batch.accum;
   options.adamw = {
       .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = o.epsilon, .weight_decay = o.weight_decay};
+  for (const auto& [pattern, factor] : rate_factors(o.scale))
+    options.rate_scales.push_back({pattern, factor});
   options.schedule = schedule_of(deck, batch.data_parallel);
   options.grad_clip = o.grad_clip;
   options.loss_scaling = loss_scaling_of(deck);

@@ -66,6 +66,32 @@ TEST(Zero, AnyStageTrainsTheSameInFp64) {
     }
 }
 
+TEST(Zero, RatesByPatternAreThoseOfOneRank) {
+  EngineOptions options = test::engine_options(deeper_and_wider(test::tiny_gpt()), "fp64", 1);
+  const Curve plain = train_one_replica(options, 12, 5);
+  options.rate_scales = {{"embedding.*", 0.1}, {"blocks.1.*", 0.25}, {"blocks.2.*.bias", 4}};
+  const Curve one = train_one_replica(options, 12, 5);
+  EXPECT_ALL_RANKS(test::distance(plain.state, one.state) > 1e-6) << "the comparison can fail";
+  const auto mesh = world_mesh();
+  std::vector<ZeroOptions> every = all_options();
+  every.push_back({});
+  for (const ZeroOptions& zero : every) {
+    options.zero = zero;
+    test::expect_equal(one, train_replicas(options, *mesh, 12, 5), name_of_zero(zero));
+  }
+  options.zero = {};
+  options.micro_batches = 12;
+  if (test::world_size() > 3) return;  // stages of three layers
+  const int ranks = test::world_size();
+  const auto stages = Mesh::over_world(Layout(1, 1, 1, ranks), Transport::automatic);
+  const Curve parts = test::train(options, *stages, 5);
+  EXPECT_ALL_RANKS(test::distance(one.losses, parts.losses) <= 1e-12) << "of a pipeline";
+  EXPECT_ALL_RANKS(test::distance(one.norms, parts.norms) <= 1e-12) << "of a pipeline";
+  if (ranks == 3) return;  // of four heads
+  const auto tensor = Mesh::over_world(Layout(ranks, 1, 1, 1), Transport::automatic);
+  test::expect_equal(one, test::train(options, *tensor, 5), "tensor axis");
+}
+
 TEST(Zero, SameBitsInReproducibleMode) {
   if ((test::world_size() & (test::world_size() - 1)) != 0) GTEST_SKIP() << "powers of two only";
   GptConfig dropped = deeper_and_wider(test::tiny_llama());

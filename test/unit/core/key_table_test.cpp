@@ -17,6 +17,7 @@ struct Part {
   std::string text = "x";
   std::vector<std::string> list;
   TextMap map;
+  TextOrMap either;
   Colour colour = Colour::green;
   double time = 0;
   std::int64_t ranks = 0;
@@ -36,6 +37,7 @@ KeyTable<Thing> make_table() {
   part.add("text", &Part::text, "", "A text.");
   part.add("list", &Part::list, "", "A list.");
   part.add("map", &Part::map, "", "A map.");
+  part.add("either", &Part::either, "", "One text or several.");
   part.add("colour", &Part::colour, "", "A colour.").one_of({"red", "green"}, {"blue"});
   part.add("time", &Part::time, "seconds", "A time.").in_seconds().at_least(0);
   part.add("ranks", &Part::ranks, "", "Ranks.").or_word("auto").at_least(0);
@@ -124,6 +126,30 @@ TEST(KeyTable, WrongTypesAreNamed) {
             "t.json:1: part.ranks = \"all\": expected an integer or \"auto\", not text");
   EXPECT_EQ(complaint_of_table(R"({"part": 3})"),
             "t.json:1: 'part' is a section: expected an object, not an integer");
+}
+
+TEST(KeyTable, OneTextOrSeveral) {
+  const auto table = make_table();
+  const TextOrMap one = "runs/a", several = TextMap{{"x.*", "runs/a"}, {"y.*", "runs/b"}};
+  EXPECT_EQ(read(R"({"part": {"either": "runs/a"}})").thing.part.either, one);
+  EXPECT_EQ(read("{}", {"part.either=runs/a"}).thing.part.either, one);
+  EXPECT_EQ(read("{}", {"part.either=\"runs/a\""}).thing.part.either, one);
+  const std::string file = R"({"part": {"either": {"x.*": "runs/a", "y.*": "runs/b"}}})";
+  for (const Result& r :
+       {read(file), read("{}", {R"(part.either={"x.*":"runs/a","y.*":"runs/b"})"}),
+        read("{}", {"part.either.x.*=runs/a", "part.either.y.*=runs/b"})}) {
+    ASSERT_TRUE(r.problems.empty()) << r.problems.front().text;
+    EXPECT_EQ(r.thing.part.either, several);
+    const Result again = read(table.resolved(r.thing, r.origins));
+    EXPECT_TRUE(again.problems.empty());
+    EXPECT_EQ(again.thing.part.either, several);
+  }
+  EXPECT_EQ(nlohmann::json::parse(table.resolved(Thing(), {}))["part"]["either"], "");
+  EXPECT_EQ(complaint_of_table(R"({"part": {"either": ["a"]}})"),
+            "t.json:1: part.either = [\"a\"]: expected text or an object of texts, not a list");
+  EXPECT_EQ(complaint_of_table(R"({"part": {"either": "runs/a"}})", {"part.either.x.*=runs/b"}),
+            "command line: part.either is one text, \"runs/a\", which has no entries; give it "
+            "whole");
 }
 
 TEST(KeyTable, RangesAndNames) {
@@ -242,7 +268,7 @@ TEST(KeyTable, DescribesItselfAndItsSchema) {
   EXPECT_EQ(part["properties"]["count"]["minimum"], 1);
   EXPECT_EQ(part["properties"]["rate"]["exclusiveMaximum"], 1.0);
   EXPECT_EQ(part["properties"]["colour"]["enum"], (nlohmann::json{"red", "green"}));
-  EXPECT_EQ(part["properties"].size(), 10u);
+  EXPECT_EQ(part["properties"].size(), 11u);
 }
 
 TEST(KeyTable, Durations) {

@@ -29,9 +29,19 @@ TEST(DeckBatch, AnyTwoGiveTheThird) {
       }
 }
 
-TEST(DeckBatch, OneAloneIsNotEnough) {
-  EXPECT_NE(complaint_of_batch(4, 0, 0, 2).find("give two of"), std::string::npos);
-  EXPECT_NE(complaint_of_batch(0, 0, 0, 1), "");
+TEST(DeckBatch, WhoSaysLessThanTwoHasOnePassAStep) {
+  const auto expect = [](const BatchSizes& batch, std::int64_t micro, std::int64_t accum,
+                         std::int64_t global) {
+    EXPECT_EQ(batch.micro, micro);
+    EXPECT_EQ(batch.accum, accum);
+    EXPECT_EQ(batch.global, global);
+  };
+  expect(resolve_batch_sizes(0, 0, 0, 2), 8, 1, 16);
+  expect(resolve_batch_sizes(4, 0, 0, 3), 4, 1, 12);
+  expect(resolve_batch_sizes(0, 0, 48, 4), 12, 1, 48);
+  expect(resolve_batch_sizes(0, 5, 0, 2), 8, 5, 80);
+  EXPECT_NE(complaint_of_batch(0, 0, 5, 2).find("number of ranks that divides 5"),
+            std::string::npos);
 }
 
 TEST(DeckBatch, ContradictionsNameTheNearestLegalValues) {

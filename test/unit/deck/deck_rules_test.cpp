@@ -59,6 +59,35 @@ TEST(DeckRules, UnfreezeTakesBackFromFreeze) {
             std::string::npos);
 }
 
+TEST(DeckRules, FactorsOfLearningRatesAreNumbersAboveZero) {
+  const Deck deck = small_deck({R"(optimizer.scale={"blocks.*":0.1})", "optimizer.scale.head.*=2"});
+  EXPECT_EQ(rate_factors(deck.optimizer.scale),
+            (std::map<std::string, double>{{"blocks.*", 0.1}, {"head.*", 2}}));
+  for (const char* wrong : {"0", "-1", "fast", "", "1e999", "0.1x"})
+    EXPECT_NE(complaint({fmt::format("optimizer.scale.head.*={}", wrong)})
+                  .find("the factor of 'head.*' is"),
+              std::string::npos)
+        << wrong;
+}
+
+TEST(DeckRules, ARunBeginsWithOneOtherOrSeveral) {
+  EXPECT_EQ(small_deck({}).checkpoint.init_run(), "");
+  EXPECT_EQ(small_deck({"checkpoint.init_from=runs/a"}).checkpoint.init_run(), "runs/a");
+  const std::string map = R"(checkpoint.init_from={"blocks.*":"runs/a"})";
+  EXPECT_EQ(small_deck({map}).checkpoint.init_map(), (TextMap{{"blocks.*", "runs/a"}}));
+  EXPECT_EQ(small_deck({map}).checkpoint.init_run(), "");
+  EXPECT_EQ(complaint({map, "checkpoint.init_skip=[\"blocks.0.*\"]"}), "");
+  const auto refused = [](const std::vector<std::string>& overrides, const char* words) {
+    EXPECT_NE(complaint(overrides).find(words), std::string::npos) << complaint(overrides);
+  };
+  refused({map, "checkpoint.init_take=[\"head.*\"]"}, "chooses from one checkpoint.init_from");
+  refused({"checkpoint.init_take=[\"head.*\"]"}, "which is not given");
+  refused({"checkpoint.init_from={}"}, "without patterns");
+  refused({R"(checkpoint.init_from={"":"runs/a"})"}, "an empty pattern");
+  refused({R"(checkpoint.init_from={"x":""})"}, "no path for 'x'");
+  refused({"checkpoint.init_from={blocks.*:runs/a}"}, "not valid JSON");
+}
+
 TEST(DeckRules, OffloadRules) {
   for (const char* place : {"none", "optimizer", "file"})
     EXPECT_EQ(complaint({std::string("parallel.offload=") + place}), "") << place;

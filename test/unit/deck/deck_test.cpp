@@ -142,10 +142,7 @@ TEST(Deck, WhatIsMissingIsSaid) {
   };
   const std::string empty = said("{}");
   EXPECT_NE(empty.find("data.train is not given"), std::string::npos) << empty;
-  EXPECT_NE(
-      empty.find("give two of train.micro_batch_size, train.global_batch_size, train.grad_accum"),
-      std::string::npos)
-      << empty;
+  EXPECT_EQ(empty.find("batch"), std::string::npos) << "one pass of 8 sequences: " << empty;
   EXPECT_EQ(said("[]").rfind("m.json:1: a deck is an object", 0), 0u);
   // A refused value does not cause complaints about what rests on it.
   const std::string one = said(
@@ -174,12 +171,47 @@ TEST(Deck, NamesOfOtherProgramsGetAHint) {
       {"tensor_model_parallel_size", "parallel.tensor"},
       {"per_device_train_batch_size", "train.micro_batch_size"},
       {"num_hidden_layers", "model.n_layer"},
-      {"num_key_value_heads", "model.n_kv_head"}};
+      {"num_key_value_heads", "model.n_kv_head"},
+      {"architectures", "choir import"},
+      {"nproc_per_node", "jobs/launch"},
+      {"master_addr", "MPI"},
+      {"train_micro_batch_size_per_gpu", "train.micro_batch_size"},
+      {"training.local_batch_size", "train.micro_batch_size"},
+      {"parallelism.tensor_parallel_degree", "parallel.tensor"}};
   for (const auto& [theirs, ours] : kPairs) {
     const std::string said = complaint({std::string(theirs) + "=1"});
     EXPECT_NE(said.find(fmt::format("unknown key '{}'", theirs)), std::string::npos) << said;
     EXPECT_NE(said.find(ours), std::string::npos) << theirs << ": " << said;
   }
+}
+
+TEST(Deck, FilesOfOtherProgramsAreKnownAndTranslated) {
+  const auto said = [](const std::string& text, const std::string& source) -> std::string {
+    try {
+      parse_deck(text, source, {});
+    } catch (const DeckError& error) {
+      return std::string(error.what()) + "\n" + error.hint();
+    }
+    return {};
+  };
+  const auto expect = [](const std::string& text, std::initializer_list<const char*> words) {
+    for (const char* word : words) EXPECT_NE(text.find(word), std::string::npos) << text;
+  };
+  expect(said("# of nanoGPT\nbatch_size = 64 # sequences\ndropout = 0.2\nout_dir = 'out'\nmystery "
+              "= 1\n",
+              "config/train_char.py"),
+         {"is Python, and a deck is JSON", "batch_size = 64", "train.micro_batch_size=64",
+          " model.dropout=0.2", " run.dir=out"});
+  EXPECT_EQ(said("mystery = 1\n", "a.py").find("mystery"), std::string::npos);
+  expect(said("trainer:\n  max_steps: 3\noptim:\n  name: adam\n  lr: 2e-4\n", "conf.yaml"),
+         {"is YAML", "train.max_steps=3", "optimizer.learning_rate=2e-4"});
+  EXPECT_EQ(said("optim:\n  name: adam\n", "conf.yaml").find("=adam"), std::string::npos)
+      << "run.name or optimizer.name";
+  expect(said("torchrun --nproc_per_node 8 a.py \\\n  --num-layers 24 \\\n --lr=1e-4\n", "run.sh"),
+         {"a shell script", "model.n_layer=24", "optimizer.learning_rate=1e-4"});
+  // The text decides, not the name alone.
+  EXPECT_EQ(said("// a deck\n{\"data\": {\"train\": \"a\"}}", "deck.py"), "");
+  expect(said("batch_size = 64\n", "deck.json"), {"not valid JSON"});
 }
 
 TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {

@@ -77,6 +77,23 @@ TEST(AdamW, FirstStepMovesByTheLearningRate) {
   }
 }
 
+TEST(AdamW, AScaleIsPartOfTheLearningRate) {
+  CpuBench cpu;
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    State a(dtype, 1000, true), b = a;
+    ops::AdamW args = a.args(1, 1);
+    args.scale = 0.25;  // exact
+    ops::adamw(cpu.stream, args);
+    args = b.args(1, 1);
+    b.control.learning_rate *= 0.25;
+    ops::adamw(cpu.stream, args);
+    EXPECT_TRUE(a.master.same_bits(b.master) && a.copy.same_bits(b.copy) && a.v.same_bits(b.v));
+    State whole(dtype, 1000, true);
+    ops::adamw(cpu.stream, whole.args(1, 1));
+    EXPECT_FALSE(a.master.same_bits(whole.master)) << "the comparison can fail";
+  }
+}
+
 TEST(AdamW, ControlIsReadThroughThePointer) {
   CpuBench cpu;
   State a(DType::f32, 100, false), b = a;

@@ -14,11 +14,11 @@ constexpr double kRate = 1e-2, kDecay = 0.2, kBeta1 = 0.8, kBeta2 = 0.9, kEps = 
 
 struct Textbook {
   std::vector<double> w, m, v;
-  void update(double g, std::size_t i, int t, bool decay) {
+  void update(double g, std::size_t i, int t, bool decay, double rate) {
     m[i] = kBeta1 * m[i] + (1 - kBeta1) * g;
     v[i] = kBeta2 * v[i] + (1 - kBeta2) * g * g;
     const double mean = m[i] / (1 - std::pow(kBeta1, t)), square = v[i] / (1 - std::pow(kBeta2, t));
-    w[i] -= kRate * ((decay ? kDecay * w[i] : 0) + mean / (std::sqrt(square) + kEps));
+    w[i] -= rate * ((decay ? kDecay * w[i] : 0) + mean / (std::sqrt(square) + kEps));
   }
 };
 
@@ -26,8 +26,18 @@ double read(const TensorView& x, std::int64_t i) {
   return ref::load(x.data, x.dtype, i);
 }
 
-void check(const char* precision, double tolerance) {
+/// What three patterns make of the learning rate, written out by hand.
+double rate_of(const std::string& name) {
+  if (name.starts_with("blocks.0.")) return 0.25 * kRate;
+  if (name.ends_with("qkv.bias")) return 3 * kRate;
+  return name == "embedding.tokens.weight" ? 0.5 * kRate : kRate;
+}
+const std::vector<RateScale> kScales{
+    {"blocks.0.*", 0.25}, {"blocks.1.*qkv.bias", 3}, {"embedding.tokens.weight", 0.5}};
+
+void check(const char* precision, double tolerance, bool scaled = false) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
+  if (scaled) options.rate_scales = kScales;
   options.adamw = {kBeta1, kBeta2, kEps, kDecay};
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
@@ -49,7 +59,8 @@ void check(const char* precision, double tolerance) {
           p.gradient.as<double>()[i] = g;
         else
           p.gradient.as<float>()[i] = static_cast<float>(g);
-        books[p.name].update(scale * read(p.gradient, i), static_cast<std::size_t>(i), t, p.decay);
+        books[p.name].update(scale * read(p.gradient, i), static_cast<std::size_t>(i), t, p.decay,
+                             scaled ? rate_of(p.name) : kRate);
       }
     const ops::StepControl control = test::applied(t, kRate, scale, kBeta1, kBeta2);
     adamw.step(instance.stream(), &control);
@@ -80,12 +91,19 @@ TEST(AdamWOptimizer, EqualsTheTextbook) {
   check("fp16-mixed", 5 * 10 * 4 * 0x1p-24);
 }
 
+TEST(AdamWOptimizer, EqualsTheTextbookWithRatesByPattern) {
+  check("fp64", 1e-14, true);
+  check("fp32", 5 * 10 * 4 * 0x1p-24, true);
+  check("bf16-mixed", 5 * 10 * 4 * 0x1p-24, true);
+}
+
 /// Logical masters after five updates by gradients that are functions of the logical element, as
 /// one rank of a layout has them; NaN where it has nothing.
 std::map<std::string, std::vector<double>> rounded_masters(const GptConfig& model,
                                                            const Layout& layout, int rank,
                                                            int stage) {
   EngineOptions options = test::engine_options(model, "bf16-true", 1);
+  options.rate_scales = {{"*.1.*qkv*", 0.25}, {"*norm*t", 2}};
   options.zero = {.stage = stage};
   const auto mesh = Mesh::planned(layout, rank, layout.ranks());
   test::EngineRun run(options, *mesh);

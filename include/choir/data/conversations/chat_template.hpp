@@ -68,6 +68,11 @@ struct ChatForm {
 };
 /// As above, from texts. Throws DataError: no tokenizer, a damaged one.
 OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source);
+/// Local. The same of a vocabulary that a checkpoint has (TrainingData::vocabulary_json) for a
+/// model of `model_ids` ids; `source` names it. DataError also where the control tokens of the
+/// template are not what the model has behind the entries of its vocabulary.
+OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
+                                  std::int64_t model_ids, const std::string& source);
 
 /// In ids, where a clip stands. It is no id of any vocabulary, so it reaches no embedding.
 inline constexpr std::int32_t kAudioPlaceholder = -1;

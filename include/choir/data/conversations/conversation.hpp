@@ -60,5 +60,8 @@ struct ConversationList {
 /// DataError with file:line for what is none of these, and for a file without any conversation.
 ConversationList read_conversations(const std::vector<std::string>& paths,
                                     const std::string& context = "");
+/// The turns of one such line, answered or not; audio relative to the working directory. DataError
+/// that begins with `place`.
+std::vector<Turn> read_turns(const std::string& line, const std::string& place);
 
 }  // namespace choir

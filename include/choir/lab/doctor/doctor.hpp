@@ -11,13 +11,14 @@
 
 namespace choir {
 
-enum class Health { ok, warning, error };
+/// `info`: below what it should be, and nothing that its user has to mend.
+enum class Health { ok, info, warning, error };
 
 struct Finding {
   Health health = Health::ok;
   std::string name;    ///< "binding", "MPI", "all-reduce" ...
   std::string text;    ///< what is so
-  std::string remedy;  ///< what to do; only ok may have none
+  std::string remedy;  ///< what to do; only ok and info may have none
 };
 
 /// One rank, as the operating system sees it.
@@ -40,7 +41,27 @@ Finding judge_ranks(const std::vector<RankFacts>& ranks);
 /// patch number aside.
 Finding judge_mpi(const std::string& compiled, const std::string& running);
 /// openblas_get_parallel: 0 serial, 1 pthread, 2 OpenMP; nothing where the library is another one.
-Finding judge_blas(std::optional<int> flavour, const std::string& config);
+/// `avx2`: the processor has it, so kernels for older ones (named in `config`) are a mistake.
+Finding judge_blas(std::optional<int> flavour, const std::string& config, bool avx2);
+
+/// What was measured on all ranks together, and on what.
+struct SpeedFacts {
+  double f64 = 0, f32 = 0, bf16 = 0;  ///< FLOP/s of products
+  std::string libraries[3];           ///< that computed them
+  double copy = 0;                    ///< bytes/s read and written
+  int cores = 1;                      ///< with arithmetic units of their own, at work
+  double clock = 0;                   ///< Hz under this load, the mean of ranks; 0: not known
+  bool avx2 = true;                   ///< or AVX-512
+  double busy = 0;                    ///< share of the time that cores were missing
+};
+/// "products" and "memory", as a ratio of what such cores should do at least: 16 FLOP a cycle in
+/// f64 and 32 in f32 (a unit of 512 bits or two of 256 that multiply and add; without AVX2 4 and
+/// 8), and 2 bytes a cycle copied by each of at most 8 cores. Half of it is the least that is well.
+std::vector<Finding> judge_speed(const SpeedFacts& facts);
+/// "all-reduce": bus bandwidth in bytes/s over MPI against a third of what each rank copies (two
+/// reads and a write) within a node, against the network's rate (`link`, bytes/s; 0: not known)
+/// between nodes. A quarter is the least that is well. `busy` as in SpeedFacts.
+Finding judge_all_reduce(double bus, int ranks, int nodes, double copy, double link, double busy);
 /// A library that is opened when the program runs.
 struct GpuLibrary {
   std::string name;

@@ -11,6 +11,11 @@ namespace choir {
 /// of train, totals, bytes of each axis, FLOPs, bubble, and whether it fits. An exact plan.
 std::string to_string(const LayoutPlan& plan, const PlanTarget& target);
 
+/// What was asked: whether it fits, the deck's own layout and the simplest that fits, and what to
+/// type. `command`: the deck and the overrides that were given. Nothing: see plan_json().
+std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
+                   const std::string& command);
+
 /// The table of layouts that fit, or what comes closest.
 std::string to_string(const LayoutSearch& search, const PlanCase& request);
 

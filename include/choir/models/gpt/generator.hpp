@@ -15,7 +15,7 @@ class Generator {
  public:
   explicit Generator(ModelInstance& instance);
 
-  /// Appends `count` tokens, or fewer where `choice.stop` comes first (unseen by `on_token`), to
+  /// Appends `count` tokens, or fewer where one of `choice.stop` comes first (unseen by `on_token`), to
   /// `prompt` (not empty) and returns prompt and continuation. `on_token` sees each new token as it
   /// is chosen; may be empty. A context longer than the block keeps its newest half: the model has
   /// no positions beyond.

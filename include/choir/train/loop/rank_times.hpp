@@ -34,10 +34,7 @@ class RankTimes {
   /// communication does not count.
   void span(Phase ended, double start, double end);
   /// Local: a step is over.
-  void end_step() {
-    ++steps_;
-    ++all_steps_;
-  }
+  void end_step();
   std::int64_t steps() const { return steps_; }
   /// Collective over the world. Begins anew.
   RankTimesReport report(Mesh& mesh);
@@ -47,12 +44,20 @@ class RankTimes {
   /// Seconds a step of one rank: all of its own time, and the part outside forward and backward.
   struct Own {
     double all = 0, outside = 0;
+    double deviation = 0;  ///< of `all` from step to step: the standard deviation
   };
-  /// Local. In all steps so far.
+  /// Local. In all steps so far but for the first, which warms up, where there are more.
   Own whole_run() const;
 
  private:
-  Own now_, before_;  // seconds since the last report, and before it
+  struct Seconds {
+    double all = 0, outside = 0;
+  };
+  Seconds now_;         // since the last report
+  Seconds step_;        // of the step under way
+  Seconds first_;       // of the first step
+  Seconds rest_;        // of the others
+  double squares_ = 0;  // of their `all`
   double inside_ = 0;
   std::int64_t steps_ = 0, all_steps_ = 0;
   std::vector<double> all_;

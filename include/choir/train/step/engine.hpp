@@ -20,6 +20,7 @@
 #include "choir/parallel/gradients/gradient_sums.hpp"
 #include "choir/parallel/pipeline/pipeline_executor.hpp"
 #include "choir/train/step/phase_clock.hpp"
+#include "choir/train/step/rate_scales.hpp"
 #include "choir/train/step/step_slot.hpp"
 #include "choir/train/step/training_work.hpp"
 
@@ -34,7 +35,8 @@ struct EngineOptions : ModelInstance::Options {
   std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
   std::vector<std::size_t> arena_requests;    ///< as planned: see StepPlan and Arena::requests
   std::int64_t micro_batches = 1;             ///< per rank and step
-  AdamWOptimizer::Options adamw;
+  AdamWOptimizer::Options adamw;              ///< its `scale` is set by the engine
+  std::vector<RateScale> rate_scales;
   LrSchedule schedule;
   double grad_clip = 1.0;
   ops::LossScaling loss_scaling{};

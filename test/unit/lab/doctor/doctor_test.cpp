@@ -88,10 +88,87 @@ TEST(Doctor, AnotherMpiThanCompiledIsAnError) {
 }
 
 TEST(Doctor, ThePthreadFlavourOfOpenBlasIsAWarning) {
-  EXPECT_EQ(judge_blas(0, "OpenBLAS 0.3.21").health, Health::ok);
-  EXPECT_EQ(judge_blas(1, "OpenBLAS 0.3.21").health, Health::warning);
-  EXPECT_EQ(judge_blas(2, "OpenBLAS 0.3.21").health, Health::ok);
-  EXPECT_EQ(judge_blas(std::nullopt, "").health, Health::ok);
+  EXPECT_EQ(judge_blas(0, "OpenBLAS 0.3.21", true).health, Health::ok);
+  EXPECT_EQ(judge_blas(1, "OpenBLAS 0.3.21", true).health, Health::warning);
+  EXPECT_EQ(judge_blas(2, "OpenBLAS 0.3.21", true).health, Health::ok);
+  EXPECT_EQ(judge_blas(std::nullopt, "", true).health, Health::ok);
+}
+
+TEST(Doctor, KernelsOfOpenBlasForOldProcessorsAreAWarningOnNewOnes) {
+  const std::string config = "OpenBLAS 0.3.21 DYNAMIC_ARCH USE_OPENMP Prescott MAX_THREADS=64";
+  const Finding old = judge_blas(2, config, true);
+  EXPECT_EQ(old.health, Health::warning);
+  EXPECT_NE(old.remedy.find("OPENBLAS_CORETYPE"), std::string::npos);
+  EXPECT_EQ(judge_blas(2, config, false).health, Health::ok) << "an old processor";
+  EXPECT_EQ(judge_blas(2, "OpenBLAS 0.3.21 SkylakeX", true).health, Health::ok);
+}
+
+/// Two cores at 2.5 GHz: 0.08 TFLOP/s in f64, 0.16 in f32 and 10 GB/s are 100 %.
+SpeedFacts usual_speed() {
+  return {.f64 = 0.08e12,
+          .f32 = 0.16e12,
+          .bf16 = 0.32e12,
+          .libraries = {"BLAS", "oneDNN", "oneDNN"},
+          .copy = 10e9,
+          .cores = 2,
+          .clock = 2.5e9};
+}
+
+TEST(Doctor, SpeedIsJudgedByWhatSuchCoresShouldDo) {
+  const auto products = [](const SpeedFacts& facts) { return judge_speed(facts).at(0); };
+  const auto memory = [](const SpeedFacts& facts) { return judge_speed(facts).at(1); };
+  const SpeedFacts usual = usual_speed();
+  EXPECT_EQ(products(usual).health, Health::ok);
+  EXPECT_NE(products(usual).text.find("f32 0.160 TFLOP/s (oneDNN, 100 %), bf16 0.320 TFLOP/s "
+                                      "(oneDNN, 2.00 x f32)"),
+            std::string::npos)
+      << products(usual).text;
+  EXPECT_EQ(memory(usual).health, Health::ok);
+  EXPECT_NE(memory(usual).text.find("10.0 GB/s copy (read + written, 100 %)"), std::string::npos)
+      << memory(usual).text;
+
+  SpeedFacts slow = usual;
+  slow.f64 = 0.03e12;
+  EXPECT_EQ(products(slow).health, Health::warning);
+  EXPECT_NE(products(slow).remedy.find("OPENBLAS_CORETYPE"), std::string::npos);
+  slow.f32 = 0.06e12;
+  EXPECT_NE(products(slow).text.find("f32 is slow"), std::string::npos);
+  slow.busy = 0.4;
+  EXPECT_EQ(products(slow).health, Health::info) << "others computed meanwhile";
+  slow.clock = 0;
+  EXPECT_EQ(products(slow).health, Health::ok) << "without a clock there is no judgement";
+  slow = usual;
+  slow.avx2 = false;
+  slow.f64 = 0.02e12;
+  EXPECT_EQ(products(slow).health, Health::ok) << "an old processor does no more";
+
+  // What no user can mend.
+  SpeedFacts small = usual;
+  small.bf16 = 0.1e12;
+  EXPECT_EQ(products(small).health, Health::info);
+  EXPECT_NE(products(small).text.find("train in fp32 here"), std::string::npos);
+  small.copy = 4e9;
+  EXPECT_EQ(memory(small).health, Health::info);
+  EXPECT_NE(to_text(judge_speed(small)).find("INFO     products"), std::string::npos);
+  EXPECT_FALSE(has_error(judge_speed(small)));
+  small.cores = 64;
+  small.copy = 50e9;
+  EXPECT_EQ(memory(small).health, Health::ok) << "8 cores copy as much as 64";
+}
+
+TEST(Doctor, ReductionsAreJudgedByMemoryOrNetwork) {
+  const Finding node = judge_all_reduce(10e9, 2, 1, 60e9, 0, 0);
+  EXPECT_EQ(node.health, Health::ok);
+  EXPECT_NE(node.text.find("10.00 GB/s bus bandwidth (100 % of what memory allows)"),
+            std::string::npos)
+      << node.text;
+  EXPECT_EQ(judge_all_reduce(2e9, 2, 1, 60e9, 0, 0).health, Health::warning);
+  EXPECT_EQ(judge_all_reduce(2e9, 2, 1, 60e9, 0, 0.5).health, Health::info) << "others compute";
+  EXPECT_EQ(judge_all_reduce(10e9, 8, 2, 60e9, 12.5e9, 0).health, Health::ok);
+  const Finding slow = judge_all_reduce(1e9, 8, 2, 60e9, 12.5e9, 0);
+  EXPECT_EQ(slow.health, Health::warning);
+  EXPECT_NE(slow.text.find("8 % of the network"), std::string::npos) << slow.text;
+  EXPECT_EQ(judge_all_reduce(1e9, 8, 2, 60e9, 0, 0).health, Health::ok) << "its rate is not known";
 }
 
 TEST(Doctor, StorageThatIsFullSlowOrVolatileIsAWarning) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "choir/lab/plan/presets.hpp"
 #include "test/unit/lab/plan/plan_case.hpp"
 
 namespace choir {
@@ -68,6 +69,46 @@ TEST(PlanReport, TableOfLayouts) {
   PlanCase odd = request;
   odd.ranks = odd.ranks_per_node = 5;
   EXPECT_EQ(to_string(search_layouts(odd, decks), odd), "no layout of 5 ranks is legal\n");
+}
+
+TEST(PlanReport, TheAnswerComesFirst) {
+  const DeckVariants decks = variants();
+  const PlanCase request = plan_case(decks, 16, 4, kGiB, {"parallel.tensor=2"});
+  const LayoutPlan plan = plan_layout(request);
+  const LayoutSearch search = search_layouts(request, decks);
+  const std::string text = answer(&plan, &search, request, "deck.json");
+  EXPECT_EQ(text.rfind("FITS: gpt, ", 0), 0u) << text;
+  expect_contains(text, " parameters, on 16 ranks (4 nodes of 4), a test\n");
+  expect_contains(text, "  as written  dp=8 tp=2 pp=1 cp=1, zero 0, 2 x 12 sequences a rank: ");
+  expect_contains(text, "  simplest    dp=");
+  expect_contains(text, "  type        jobs/launch -n 16 build/choir train deck.json");
+  expect_narrow(text);
+  PlanCase small = request;
+  small.target.memory = 1000;
+  const LayoutPlan large = plan_layout(small);
+  const LayoutSearch nothing = search_layouts(small, decks);
+  const std::string no = answer(&large, &nothing, small, "deck.json");
+  EXPECT_EQ(no.rfind("DOES NOT FIT: ", 0), 0u) << no;
+  expect_contains(no, "  closest     dp=");
+  EXPECT_EQ(no.find("jobs/launch"), std::string::npos);
+}
+
+// Parameters as their makers count them.
+TEST(PlanReport, ModelsKnownByName) {
+  const std::pair<const char*, const char*> kCounts[] = {
+      {"gpt2", "124,439,808"},         {"gpt2-xl", "1,557,611,200"},
+      {"llama2-7b", "6,738,415,616"},  {"llama2-70b", "68,976,648,192"},
+      {"llama3-8b", "8,030,261,248"},  {"llama3-70b", "70,553,706,496"},
+      {"llama3.2-1b", "1,235,814,400"}};
+  for (const auto& [name, count] : kCounts) {
+    PlanCase request;
+    request.deck = parse_deck(preset_deck(name), name, {});
+    expect_contains(answer(nullptr, nullptr, request, ""),
+                    fmt::format("gpt, {} parameters", count));
+  }
+  EXPECT_EQ(preset_deck("llama9"), "");
+  for (const std::string& name : preset_names())
+    EXPECT_NO_THROW(parse_deck(preset_deck(name), name, {})) << name;
 }
 
 TEST(PlanReport, Json) {

@@ -15,6 +15,8 @@ TEST(PlanTarget, CardsByTheirKey) {
   EXPECT_NEAR(h200.memory_of_rank(8) / (1 << 30), 0.97 * 140.4, 0.1);
   EXPECT_NEAR(find_target("h100", deck).memory_of_rank(1) / (1 << 30), 0.97 * 79.2, 0.1);
   EXPECT_NEAR(find_target("a100-40", deck).memory_of_rank(1) / (1 << 30), 0.97 * 39.4, 0.1);
+  EXPECT_EQ(find_target("A100-40GB", deck).name, find_target("a100-40", deck).name);
+  EXPECT_EQ(find_target("NVIDIA_H100_80GB", deck).name, find_target("h100", deck).name);
   for (const std::string& key : target_keys())
     EXPECT_GT(find_target(key, deck).memory_of_rank(1), 0) << key;
 }

@@ -93,6 +93,24 @@ TEST(Generation, CacheEqualsTheFullContext) {
     }
 }
 
+TEST(Generation, EndsWithAnyOfTheStops) {
+  Speaker speaker(test::tiny_gpt(), "fp32");
+  const std::vector<std::int32_t> prompt{3, 1, 4};
+  TokenChoice choice{.temperature = 1, .seed = 7};
+  const auto all = Generator(speaker.instance()).generate(prompt, 12, choice);
+  ASSERT_EQ(all.size(), prompt.size() + 12);
+  const auto first = all.begin() + std::ssize(prompt), third = first + 2;
+  choice.stop = {-5, *third};
+  const auto end = std::find(first, all.end(), *third) + 1;
+  std::vector<std::int32_t> seen;
+  const auto ended =
+      Generator(speaker.instance()).generate(prompt, 12, choice, [&](std::int32_t token) {
+        seen.push_back(token);
+      });
+  EXPECT_EQ(ended, std::vector<std::int32_t>(all.begin(), end));
+  EXPECT_EQ(seen, std::vector<std::int32_t>(first, end - 1)) << "the stop is not seen";
+}
+
 TEST(Generation, StreamsGoOnTogether) {
   const std::vector<std::int32_t> one{3, 1, 4, 1, 5, 9}, other{2, 7, 1, 8, 2, 8};
   for (const GptConfig& config : shapes()) {

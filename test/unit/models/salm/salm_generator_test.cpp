@@ -88,7 +88,7 @@ TEST_F(SalmGeneratorTest, AnswersAreTheBestOfTheFullContext) {
 TEST_F(SalmGeneratorTest, AnswersEnd) {
   const auto whole = generator_.answer(prompts_, 6, {.temperature = 0}, 8);
   const std::int32_t stop = whole[0][2];
-  const auto cut = generator_.answer(prompts_, 6, {.temperature = 0, .stop = stop}, 8);
+  const auto cut = generator_.answer(prompts_, 6, {.temperature = 0, .stop = {stop}}, 8);
   for (std::size_t i = 0; i < whole.size(); ++i)
     EXPECT_EQ(cut[i], std::vector<std::int32_t>(whole[i].begin(),
                                                 std::find(whole[i].begin(), whole[i].end(), stop)));

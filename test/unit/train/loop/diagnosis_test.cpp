@@ -1,6 +1,11 @@
 #include "src/train/loop/diagnosis.hpp"
 
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "test/support/has.hpp"
 
@@ -47,6 +52,74 @@ TEST(Diagnosis, ASlowRankIsNoSlowNetwork) {
   // One that is hardly slower is not to blame.
   times.own = {0.2, 0.23};
   EXPECT_TRUE(has(diagnosis(times), "slow network"));
+}
+
+// Ten steps that take half as long again on one rank show nothing where they differ as much among
+// themselves: sqrt(2 x 0.3^2 / 9) = 0.14 s is the error of a difference of means.
+TEST(Diagnosis, ARankIsSlowByMoreThanTheSpreadOfItsSteps) {
+  RunTimes times = steps(0.01, 0.3, 0.6, 0.05);
+  times.own = {0.8, 1.2};
+  times.deviation = {0.3, 0.3};
+  EXPECT_TRUE(has(diagnosis(times), "kernels: "));
+  times.deviation = {0.05, 0.05};
+  EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b"));
+  times.phases.steps = 6;
+  EXPECT_EQ(diagnosis(times), "6 steps are too few to tell what is slow");
+}
+
+TEST(Diagnosis, CoresThatOthersUse) {
+  RunTimes times = steps(0.01, 0.3, 0.6, 0.05);
+  times.own = {0.5, 0.95};
+  times.cores = {{.seconds = 10, .waiting = 0.1, .stolen = 0.1, .switches = 3},
+                 {.seconds = 10, .waiting = 4, .stolen = 0.5, .switches = 812}};
+  EXPECT_EQ(
+      diagnosis(times),
+      "busy cores: threads of rank 1 on b waited 40 % of the time for a core (812 involuntary "
+      "switches), and a hypervisor took 5 %: other programs run there, or more threads than "
+      "cores");
+  // A rank that is slow also without that is slow.
+  times.own = {0.2, 0.95};
+  EXPECT_TRUE(has(diagnosis(times), "slow rank: rank 1 on b takes 2.67 times"));
+  times.cores[1].waiting = 0;
+  times.own = {0.9, 0.95};
+  EXPECT_TRUE(has(diagnosis(times), "kernels: "));
+  EXPECT_EQ(busy_cores({}, {}), "");
+}
+
+TEST(CoreWatch, ReadsWhatTheSystemTells) {
+  namespace fs = std::filesystem;
+  const fs::path tasks = fs::path(testing::TempDir()) / "choir_core_watch";
+  fs::create_directories(tasks / "7");
+  fs::create_directories(tasks / "8");
+  const auto write = [](const fs::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+  };
+  // Threads wait 1 s and 3 s more; every core loses 50 ticks more to the hypervisor.
+  const auto cores = [&](int ticks) {
+    std::string text = "cpu  0 0 0 0 0 0 0 0\n";
+    for (int core = 0; core < 1024; ++core)
+      text += "cpu" + std::to_string(core) + " 1 2 3 4 5 6 7 " + std::to_string(ticks) + " 0 0\n";
+    write(tasks / "stat", text + "intr 1\n");
+  };
+  write(tasks / "7" / "schedstat", "5 1000000000 9\n");
+  write(tasks / "8" / "schedstat", "5 2000000000 9\n");
+  cores(10);
+  const std::string tasks_path = tasks.string(), cores_path = (tasks / "stat").string();
+  CoreWatch watch({7, 8}, tasks_path.c_str(), cores_path.c_str());
+  write(tasks / "7" / "schedstat", "5 2000000000 9\n");
+  write(tasks / "8" / "schedstat", "5 5000000000 9\n");
+  cores(60);
+  const CoreShortage found = watch.look();
+  EXPECT_DOUBLE_EQ(found.waiting, 3);
+  EXPECT_DOUBLE_EQ(found.stolen, 50.0 / static_cast<double>(sysconf(_SC_CLK_TCK)));
+  EXPECT_GE(found.switches, 0);
+  EXPECT_GT(found.seconds, 0);
+  EXPECT_EQ(watch.look().waiting, 0);
+  fs::remove_all(tasks);
+  // Where nothing is told, nothing is short.
+  CoreWatch blind({7}, tasks_path.c_str(), cores_path.c_str());
+  EXPECT_EQ(blind.look().share(), 0);
+  EXPECT_EQ(computing_threads().size(), static_cast<std::size_t>(omp_get_max_threads()));
 }
 
 TEST(Diagnosis, OfASingleRank) {

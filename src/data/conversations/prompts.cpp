@@ -1,0 +1,69 @@
+#include "choir/data/conversations/prompts.hpp"
+
+#include "choir/core/error.hpp"
+#include "choir/core/json_extent.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+#include "choir/core/utf8_text.hpp"
+
+namespace choir {
+namespace {
+
+constexpr const char* kPromptForms =
+    "a line is {\"prompt\": \"...\"} or {\"messages\": [{\"role\": \"user\", \"content\": "
+    "\"...\"}]}";
+
+Prompt prompt_of_json(const std::string& line, const std::string& place) {
+  if (const std::string excess = json_excess(line); !excess.empty())
+    throw DataError(place + ": " + excess, kPromptForms);
+  const nlohmann::json json = json_unless_broken(line);
+  if (!json.is_object()) throw DataError(place + ": it is no JSON object", kPromptForms);
+  Prompt prompt{.place = place, .id = "", .text = "", .turns = {}};
+  if (const auto id = json.find("id"); id != json.end())
+    prompt.id = id->is_string() ? id->get<std::string>() : dumped(*id);
+  if (json.contains("prompt")) {
+    if (!json["prompt"].is_string() || json["prompt"].get<std::string>().empty())
+      throw DataError(place + ": \"prompt\" is no text, or an empty one", kPromptForms);
+    prompt.text = json["prompt"].get<std::string>();
+    return prompt;
+  }
+  if (!json.contains("messages") && !json.contains("conversations"))
+    throw DataError(place + ": it has neither \"prompt\" nor \"messages\"", kPromptForms);
+  prompt.turns = read_turns(line, place);
+  for (const Turn& turn : prompt.turns)
+    if (!turn.clips.empty())
+      throw DataError(place + ": a turn has audio, which this model does not hear", kPromptForms);
+  if (prompt.turns.empty() || prompt.turns.back().role == "assistant")
+    throw DataError(place + ": the last turn is the assistant's, so nothing is asked",
+                    "leave out the answer that is to be made");
+  return prompt;
+}
+
+}  // namespace
+
+std::vector<Prompt> read_prompts(std::string_view text, const std::string& source) {
+  constexpr std::size_t kMostPrompts = 1'000'000;
+  if (!is_utf8(std::string(text)))
+    throw DataError(source + " is not UTF-8, the encoding of all text here", "convert it");
+  std::vector<Prompt> prompts;
+  bool json = false;
+  std::int64_t number = 0;
+  for (std::string line : split(text, '\n')) {
+    ++number;
+    if (line.ends_with('\r')) line.pop_back();
+    if (trim(line).empty()) continue;
+    if (prompts.empty()) json = trim(line).starts_with('{');
+    if (prompts.size() == kMostPrompts)
+      throw DataError(fmt::format("{} has more than {} prompts", source, kMostPrompts),
+                      "divide it into several files");
+    const std::string place = fmt::format("{}:{}", source, number);
+    if (json)
+      prompts.push_back(prompt_of_json(line, place));
+    else
+      prompts.push_back({.place = place, .id = "", .text = std::move(line), .turns = {}});
+  }
+  if (prompts.empty()) throw DataError(source + " has no prompt", kPromptForms);
+  return prompts;
+}
+
+}  // namespace choir
