@@ -137,8 +137,9 @@ std::vector<KeyProblem> SalmFamily::check_tensor_size(const ModelConfig& config,
 std::vector<KeyProblem> SalmFamily::check(const Deck& deck) const {
   const SalmConfig& model = salm_settings(deck).model;
   std::vector<KeyProblem> problems = within(kEncoder, check_encoder(deck, model.encoder, kEncoder));
-  for (auto found : {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
-                     check_context(deck, model.lm)})
+  for (auto found :
+       {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
+        check_context(deck, model.lm)})
     for (KeyProblem& problem : within(kDecoder, std::move(found)))
       problems.push_back(std::move(problem));
   if (deck.parallel.context > 1 && model.encoder.conv_norm == ConvNorm::batchnorm)
