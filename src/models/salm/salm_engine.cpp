@@ -15,17 +15,17 @@ ModelBatch salm_fields(int stages, const BatchShape& shape) {
   ModelBatch batch;
   batch.samples = shape.samples;
   batch.tokens = shape.tokens;
-  const auto add = [&](std::string_view name, DType type, const Shape& extents) {
-    batch.add({.name = name, .view = {nullptr, type, extents}});
+  const auto add = [&](std::string_view name, DType type, const Shape& extents, Shared shared) {
+    batch.add({.name = name, .view = {nullptr, type, extents}, .shared = shared});
   };
-  add("audio", DType::u16, {shape.clips, shape.audio_samples});  // 16 bits, signed
-  add("audio_lengths", DType::i32, {shape.clips});
-  add("frame_lengths", DType::i32, {stages + 1, shape.clips});
-  add("sample_ids", DType::i64, {shape.clips});
-  add("conversation_ids", DType::i64, {shape.samples});
+  add("audio", DType::u16, {shape.clips, shape.audio_samples}, Shared::rows);  // 16 bits, signed
+  add("audio_lengths", DType::i32, {shape.clips}, Shared::rows);
+  add("frame_lengths", DType::i32, {stages + 1, shape.clips}, Shared::columns);
+  add("sample_ids", DType::i64, {shape.clips}, Shared::rows);
+  add("conversation_ids", DType::i64, {shape.samples}, Shared::nothing);
   const TensorView cells{nullptr, DType::i32, {shape.samples * shape.tokens}};
-  batch.add({.name = "index", .view = cells, .by_position = true, .padding = 0});
-  batch.add({.name = "targets", .view = cells, .by_position = true, .padding = -1});
+  batch.add({.name = "index", .view = cells, .shared = Shared::positions, .padding = 0});
+  batch.add({.name = "targets", .view = cells, .shared = Shared::positions, .padding = -1});
   return batch;
 }
 
