@@ -21,6 +21,7 @@
 #include "choir/models/gpt/generator.hpp"
 #include "choir/models/gpt/gpt.hpp"
 #include "choir/train/step/run_setup.hpp"
+#include "src/app/generate_from_audio.hpp"
 #include "src/app/session.hpp"
 
 namespace choir {
@@ -38,7 +39,20 @@ struct GenerateRequest {
   std::int64_t tokens = 200;
   TokenChoice choice{.temperature = 0.8};
   int tensor = 1;
+  std::string audio;  ///< sound files, comma-separated: a model that hears answers
 };
+
+HearRequest heard(const GenerateRequest& r) {
+  return {.checkpoint = r.checkpoint,
+          .prompt = r.prompt,
+          .precision = r.precision,
+          .device = r.device,
+          .clips = split(r.audio, ','),
+          .tokens = r.tokens,
+          .choice = r.choice,
+          .tensor = r.tensor,
+          .json = r.json};
+}
 
 /// What a model is asked, in its tokens.
 struct Question {
@@ -289,9 +303,18 @@ int generate_command(const Arguments& arguments) {
   app.add_option("--logits", request.logits,
                  "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
       .needs(ids);
+  const auto audio = app.add_option("--audio", request.audio,
+                                    "sound files, a.wav,b.flac: models that hear answer; --prompt "
+                                    "has <|audio|> where each is heard, or they come first")
+                         .excludes(ids)
+                         .excludes(prompts)
+                         .excludes(samples)
+                         .excludes(chat);
   app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
-  app.add_option("--temperature", request.choice.temperature, "0: always the most likely token")
-      .within(0.0, 100.0);
+  const auto temperature =
+      app.add_option("--temperature", request.choice.temperature,
+                     "0: always the most likely token, as answers to --audio are without it")
+          .within(0.0, 100.0);
   app.add_option("--top-k", request.choice.top_k, "sample from the top k tokens; 0: from all")
       .within(0, 1 << 30);
   app.add_option("--top-p", request.choice.top_p, "nucleus sampling: total probability p")
@@ -302,6 +325,8 @@ int generate_command(const Arguments& arguments) {
                  "fp32, bf16-mixed, fp16-mixed; default: as trained");
   add_tensor_option(app, request.tensor);
   if (const auto code = parse(app, arguments)) return *code;
+  if (!prompt.given() && audio.given()) request.prompt.clear();
+  if (!temperature.given() && audio.given()) request.choice.temperature = 0;
   request.talks = request.chat && !prompt.given() && !prompts.given();
   return with_mpi([&](MpiSession& session) {
     if (request.talks && samples.given()) {
@@ -310,7 +335,8 @@ int generate_command(const Arguments& arguments) {
       error.set_agreed_ranks(session.size());
       throw error;
     }
-    return generate(session, request);
+    return audio.given() ? generate_from_audio(session, heard(request))
+                         : generate(session, request);
   });
 }
 

@@ -98,6 +98,9 @@ void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, b
 LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
                            const Arguments& overrides) {
   LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
+  if (loaded.deck.family().hears())
+    throw DeckError(loaded.checkpoint.path + " holds a model that answers what it hears",
+                    "name sound files with --audio");
   if (!loaded.deck.family().generates())
     throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
                     "use a checkpoint of model.type = \"gpt\"");

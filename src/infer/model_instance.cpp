@@ -96,7 +96,7 @@ Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
   for (BatchField& field : batch.fields()) {
     if (field.view.empty()) continue;
     Tensor& there = held[count++];
-    there = pass_.shares_positions() && field.by_position ? share_on_device(field)
+    there = pass_.shares_positions() && field.shared != Shared::nothing ? share_on_device(host, field)
                                                           : on_device(field.view);
     field.view = there;
   }
@@ -123,17 +123,13 @@ double ModelInstance::loss_sum(const ModelBatch& batch) {
   return loss_sums(batch).first();
 }
 
-Tensor ModelInstance::share_on_device(const BatchField& field) {
-  const TensorView& host = field.view;
-  TensorView mine = host;
-  const std::int64_t whole = pass_.sequence().whole_tokens;
-  mine.shape = {pass_.sequence().rows()};
-  cut_.resize(static_cast<std::size_t>(mine.count()));
-  cut_positions({host.as<std::int32_t>(), static_cast<std::size_t>(host.count())}, whole,
-                position_share(whole, context().rank(), context().size()), field.padding, cut_);
-  mine.data = cut_.data();
+Tensor ModelInstance::share_on_device(const ModelBatch& batch, const BatchField& field) {
+  TensorView mine = field.view;
+  mine.shape = share_shape(batch, field, context().size());
+  share_.resize(mine.bytes());
+  copy_share(batch, field, context().rank(), context().size(), share_.data());
   Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
-  device_->copy_from_host(there.data, mine.data, mine.bytes());
+  device_->copy_from_host(there.data, share_.data(), mine.bytes());
   return there;
 }
 

@@ -1,6 +1,10 @@
 #include "choir/models/batch.hpp"
 
+#include <algorithm>
+#include <cstring>
+
 #include "choir/core/error.hpp"
+#include "choir/nn/pass.hpp"
 
 namespace choir {
 
@@ -20,6 +24,40 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
   const TensorView* const view = find(name);
   CHOIR_CHECK(view != nullptr, "this micro-batch has no field '{}'", name);
   return *view;
+}
+
+Shape share_shape(const ModelBatch& batch, const BatchField& field, int ranks) {
+  const auto share = [ranks](std::int64_t n) { return (n + ranks - 1) / ranks; };
+  Shape shape = field.view.shape;
+  if (field.shared == Shared::positions) return {batch.samples * share(batch.tokens)};
+  if (field.shared == Shared::rows) shape[0] = share(shape[0]);
+  if (field.shared == Shared::columns) shape[shape.rank() - 1] = share(shape.back());
+  return shape;
+}
+
+void copy_share(const ModelBatch& batch, const BatchField& field, int rank, int ranks, void* to) {
+  const Shape shape = share_shape(batch, field, ranks);
+  const TensorView& from = field.view;
+  if (field.shared == Shared::positions) {
+    cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
+                  position_share(batch.tokens, rank, ranks), field.padding,
+                  {static_cast<std::int32_t*>(to), static_cast<std::size_t>(shape.count())});
+    return;
+  }
+  // Runs of a row, or of all rows together.
+  const bool columns = field.shared == Shared::columns;
+  const std::int64_t runs = columns ? from.shape.rows() : 1;
+  const std::int64_t whole = from.count() / runs, part = shape.count() / runs;
+  const std::int64_t first = std::min(rank * part, whole);
+  const std::size_t size = size_of(from.dtype);
+  const auto bytes = [size](std::int64_t n) { return static_cast<std::size_t>(n) * size; };
+  const std::size_t here = bytes(std::min(part, whole - first));
+  for (std::int64_t run = 0; run < runs; ++run) {
+    auto* const target = static_cast<std::byte*>(to) + bytes(run * part);
+    std::memcpy(target, static_cast<const std::byte*>(from.data) + bytes(run * whole + first),
+                here);
+    std::memset(target + here, 0, bytes(part) - here);
+  }
 }
 
 std::size_t padded_field_bytes(const TensorView& field) {

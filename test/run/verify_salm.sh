@@ -15,8 +15,10 @@ run 4 verify "$deck" --steps 20 --layouts \
   "pp=4 schedule=gpipe,pp=4 schedule=zb-h1 recompute=full,pp=2 schedule=interleaved virtual_stages=2 dp=2,dp=3 zero=3,tp=2 cp=2 sequence=true"
 expect "... after 20 steps too" 0 "VALID: 5 layouts"
 run 4 verify "$deck" model.lm.tied=false model.lm.position=learned model.encoder.conv_norm=batchnorm --layouts \
-  "pp=2 cp=2,tp=2 sequence=true dp=2 zero=2,tp=4,dp=2 zero=3"
+  "pp=2 dp=2,tp=2 sequence=true dp=2 zero=2,tp=4,dp=2 zero=3"
 expect "learned positions, a head of its own, statistics of clips" 0 "VALID: 4 layouts"
+run 2 verify "$deck" model.encoder.conv_norm=batchnorm --layouts "cp=2"
+expect "... which ranks that share the clips do not have" 2 'legal: "layernorm"'
 # What is frozen has no gradient, and costs no backward.
 frozen='train.freeze=["encoder.*","lm.*"]'
 run 4 verify "$deck" "$frozen" --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,pp=2 cp=2 recompute=full"

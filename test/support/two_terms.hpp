@@ -169,9 +169,9 @@ class TwoTermsBatches final : public SyntheticBatches {
     ModelBatch batch;
     batch.samples = kRows;
     batch.tokens = here.count() / kRows;
-    batch.add({.name = "here", .view = here, .by_position = true});
-    batch.add({.name = "text", .view = text, .by_position = true, .padding = -1});
-    batch.add({.name = "sound", .view = sound, .by_position = true, .padding = -1});
+    batch.add({.name = "here", .view = here, .shared = Shared::positions});
+    batch.add({.name = "text", .view = text, .shared = Shared::positions, .padding = -1});
+    batch.add({.name = "sound", .view = sound, .shared = Shared::positions, .padding = -1});
     return batch;
   }
   BatchShape shape(std::int64_t) const override {

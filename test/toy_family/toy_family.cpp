@@ -165,8 +165,8 @@ ModelBatch toy_fields(std::int64_t rows, const TensorView& here, const TensorVie
   ModelBatch batch;
   batch.samples = rows;
   batch.tokens = here.count() / rows;
-  batch.add({.name = "here", .view = here, .by_position = true});
-  batch.add({.name = "next", .view = next, .by_position = true, .padding = -1});
+  batch.add({.name = "here", .view = here, .shared = Shared::positions});
+  batch.add({.name = "next", .view = next, .shared = Shared::positions, .padding = -1});
   return batch;
 }
 

@@ -87,8 +87,8 @@ class ModelInstance {
  private:
   /// A field of a batch in host memory: itself where the device sees it, else a copy.
   Tensor on_device(const TensorView& host);
-  /// This rank's share of a field by position, likewise.
-  Tensor share_on_device(const BatchField& host);
+  /// This rank's share of a field, likewise.
+  Tensor share_on_device(const ModelBatch& batch, const BatchField& host);
 
   Options options_;
   Device* device_;
@@ -104,7 +104,7 @@ class ModelInstance {
   Pass pass_;
   std::vector<LossTerm> loss_terms_;
   Buffer tables_, sums_;
-  std::vector<std::int32_t> cut_;  // a share of an evaluation batch
+  std::vector<std::byte> share_;  // of an evaluation batch
 };
 
 }  // namespace choir

@@ -10,13 +10,16 @@
 
 namespace choir {
 
+/// What of a field ranks of the context axis share. Positions are those of sequences, an i32 for
+/// each, [B*T]; rows and columns are those of the field itself.
+enum class Shared { nothing, positions, rows, columns };
+
 struct BatchField {
   std::string_view name;  ///< a literal
   TensorView view;
-  /// Whether it has one i32 for each position of a sequence, [B*T]: such fields are cut where ranks
-  /// of the context axis share sequences, and `padding` stands behind the end of a sequence that
-  /// they do not share evenly.
-  bool by_position = false;
+  Shared shared = Shared::nothing;
+  /// Stands behind the end of a sequence whose positions are not shared evenly; behind rows and
+  /// columns stand zeros.
   std::int32_t padding = 0;
 };
 
@@ -52,6 +55,10 @@ class ModelBatch {
   std::array<BatchField, kMostFields> fields_{};
   std::size_t count_ = 0;
 };
+
+/// The shape of a rank's share of a field, and the share itself, from host memory into host memory.
+Shape share_shape(const ModelBatch& batch, const BatchField& field, int ranks);
+void copy_share(const ModelBatch& batch, const BatchField& field, int rank, int ranks, void* to);
 
 /// How large a micro-batch is at most, by the extents that families have: memory is planned for it.
 struct BatchShape {

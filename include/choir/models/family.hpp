@@ -119,6 +119,8 @@ class ModelFamily {
   /// transcribe` writes down what it hears.
   virtual bool generates() const { return false; }
   virtual bool transcribes() const { return false; }
+  /// `choir generate` answers prompts with clips of audio.
+  virtual bool hears() const { return false; }
 
   /// The shape of micro-batches of so many samples, with fixed_shape().
   virtual BatchShape shape(const ModelConfig& config, std::int64_t samples) const;

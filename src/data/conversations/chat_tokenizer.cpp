@@ -101,19 +101,20 @@ std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplat
   return std::make_unique<VocabularyChat>(std::move(vocabulary), controls_of(chat));
 }
 
-OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
+namespace {
+
+OpenedTokenizer opened_json(const std::string& json, const std::string& source,
+                            const std::string& chat) {
   OpenedTokenizer opened;
-  if (name != "byte") {
-    std::string text = read_whole_file(name);
-    if (is_tokenizer_json(text)) {
-      opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(text, name));
-      opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
-      opened.json = std::move(text);
-      opened.file_name = "tokenizer.json";
-      return opened;
-    }
-  }
-  Vocabulary vocabulary = name == "byte" ? Vocabulary::bytes() : Vocabulary::load(name);
+  opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(json, source));
+  opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
+  opened.json = json;
+  opened.file_name = "tokenizer.json";
+  return opened;
+}
+
+OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat) {
+  OpenedTokenizer opened;
   opened.chat = chat.empty() ? ChatTemplate::plain : chat_template_of(chat);
   opened.json = vocabulary.to_json();
   opened.file_name =
@@ -122,16 +123,52 @@ OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& 
   return opened;
 }
 
+}  // namespace
+
+OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat) {
+  if (name == "byte") return opened_vocabulary(Vocabulary::bytes(), chat);
+  const std::string text = read_whole_file(name);
+  if (is_tokenizer_json(text)) return opened_json(text, name, chat);
+  return opened_vocabulary(Vocabulary::load(name), chat);
+}
+
+OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source) {
+  if (form.tokenizer.empty())
+    throw DataError(source + " has no tokenizer", "prepare its data with 'choir prepare chat'");
+  if (is_tokenizer_json(form.tokenizer))
+    return opened_json(form.tokenizer, source, form.chat_template);
+  return opened_vocabulary(Vocabulary::from_json(form.tokenizer, source), form.chat_template);
+}
+
+std::string ChatForm::to_json() const {
+  nlohmann::ordered_json json;
+  json["chat_template"] = chat_template;
+  json["system"] = system;
+  json["tokenizer"] = tokenizer;
+  return dumped(json);
+}
+
+ChatForm ChatForm::from_json(const std::string& json, const std::string& source) {
+  ChatForm form;
+  const nlohmann::json parsed = json_unless_broken(json);
+  if (!parsed.is_object() || !parsed.contains("chat_template")) {
+    form.tokenizer = json;
+    return form;
+  }
+  for (const auto& [key, to] : {std::pair("chat_template", &form.chat_template),
+                                {"system", &form.system},
+                                {"tokenizer", &form.tokenizer}}) {
+    if (!parsed.contains(key) || !parsed[key].is_string())
+      throw DataError(fmt::format("the tokenizer of {} is damaged: no '{}'", source, key));
+    *to = parsed[key].get<std::string>();
+  }
+  return form;
+}
+
 OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
                                   std::int64_t model_ids, const std::string& source) {
-  OpenedTokenizer opened;
-  if (is_tokenizer_json(json)) {
-    opened.tokenizer = chat_tokenizer(BpeTokenizer::from_json(json, source));
-    opened.chat = chat.empty() ? guess_template(*opened.tokenizer) : chat_template_of(chat);
-    return opened;
-  }
-  opened.chat = chat.empty() ? ChatTemplate::plain : chat_template_of(chat);
-  opened.tokenizer = chat_tokenizer(Vocabulary::from_json(json, source), opened.chat);
+  if (is_tokenizer_json(json)) return opened_json(json, source, chat);
+  OpenedTokenizer opened = opened_vocabulary(Vocabulary::from_json(json, source), chat);
   if (opened.tokenizer->vocab_size() != model_ids)
     throw DataError(
         fmt::format("{}: the model has {} ids, its vocabulary with the control tokens of template "

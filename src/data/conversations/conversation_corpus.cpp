@@ -5,6 +5,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
 
@@ -17,11 +18,18 @@ std::string folder_of(const std::string& path) {
   return fs::is_directory(path) ? path : fs::path(path).parent_path().string();
 }
 
-std::string tokenizer_beside(const std::string& path) {
-  for (const char* name : {"/tokenizer.json", "/vocab.json"})
+ChatForm form_beside(const std::string& path) {
+  ChatForm form;
+  for (const char* name : {"/vocab.json", "/tokenizer.json"})
     if (const std::string file = folder_of(path) + name; fs::exists(file))
-      return read_whole_file(file);
-  return {};
+      form.tokenizer = read_whole_file(file);
+  const std::string meta = folder_of(path) + "/meta.json";
+  if (!fs::exists(meta)) return form;
+  const nlohmann::json json = json_unless_broken(read_whole_file(meta));
+  if (!json.is_object()) throw DataError(fmt::format("'{}' is damaged", meta));
+  form.chat_template = json.value("template", "");
+  form.system = json.value("system", "");
+  return form;
 }
 
 }  // namespace
@@ -39,7 +47,7 @@ ConversationCorpus ConversationCorpus::load(Communicator& world,
       bytes = set.serialise();
       if (set.clips() > 0)
         catalog = AudioCatalog::open(folder_of(leaf.folder) + "/audio").serialise();
-      if (corpus.folders_.empty()) corpus.tokenizer_ = tokenizer_beside(leaf.folder);
+      if (corpus.folders_.empty()) corpus.form_ = form_beside(leaf.folder);
     });
     broadcast_text(world, bytes);
     broadcast_text(world, catalog);
@@ -48,7 +56,9 @@ ConversationCorpus ConversationCorpus::load(Communicator& world,
     folder.set = ConversationSet::deserialise(bytes, leaf.folder);
     if (!catalog.empty()) folder.catalog = AudioCatalog::deserialise(catalog);
   }
-  broadcast_text(world, corpus.tokenizer_);
+  ChatForm& form = corpus.form_;
+  for (std::string* text : {&form.chat_template, &form.system, &form.tokenizer})
+    broadcast_text(world, *text);
   together(world, [&] { corpus.choose(options); });
   return corpus;
 }

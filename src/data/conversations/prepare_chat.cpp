@@ -109,7 +109,8 @@ void encode_all(const std::vector<std::string>& files, const PrepareChatOptions&
         "allow longer ones with --max-tokens");
 }
 
-void write_folder(const std::string& folder, Work& work, const PrepareChatSummary& summary) {
+void write_folder(const std::string& folder, const std::string& system, Work& work,
+                  const PrepareChatSummary& summary) {
   const ChatTokenizer& tokenizer = *work.opened.tokenizer;
   ConversationSet set(tokenizer.vocab_size(), tokenizer.hash(),
                       end_of_turn(work.opened.chat, tokenizer));
@@ -133,6 +134,7 @@ void write_folder(const std::string& folder, Work& work, const PrepareChatSummar
   meta["format"] = "choir-chat";
   meta["version"] = 1;
   meta["template"] = summary.chat_template;
+  meta["system"] = system;
   meta["conversations"] = summary.conversations;
   meta["tokens"] = summary.tokens;
   meta["targets"] = summary.counted;
@@ -179,7 +181,7 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
     prepare_audio(world, log, {folder + kClips}, folder + "/audio", audio);
   }
   together(world, [&] {
-    if (world.rank() == 0) write_folder(folder, work, summary);
+    if (world.rank() == 0) write_folder(folder, options.system, work, summary);
   });
   return summary;
 }

@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/conversations/conversation_sources.hpp"
 #include "choir/models/gpt/generator.hpp"
 #include "choir/models/gpt/token_data.hpp"
 
@@ -16,28 +15,7 @@ namespace choir {
 namespace {
 
 SpeechMix mix_of(const Deck& deck) {
-  const std::string& text = gpt_settings(deck).input_cfg;
-  if (text.empty()) return SpeechMix::of_folders(deck.data.train);
-  const nlohmann::json json = json_unless_broken(text);
-  if (json.is_discarded())
-    throw DeckError("data.input_cfg is no JSON", "a list of {\"folder\": ..., \"weight\": ...}");
-  return SpeechMix::of_json(json, {}, "data.input_cfg");
-}
-
-std::vector<std::pair<std::string, std::vector<std::string>>> named_sets(const Deck& deck) {
-  std::vector<std::pair<std::string, std::vector<std::string>>> sets;
-  for (const std::string& path : deck.data.val) {
-    const auto normal = std::filesystem::path(path).lexically_normal();
-    sets.push_back({(normal.has_filename() ? normal : normal.parent_path()).filename(), {path}});
-  }
-  for (const auto& [name, folders] : gpt_settings(deck).validation)
-    sets.push_back({name, split(folders, ',')});
-  for (std::size_t i = 0; i < sets.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (sets[i].first == sets[j].first)
-        throw DeckError(fmt::format("two validation sets are called '{}'", sets[i].first),
-                        "name them in data.validation, as {\"clean\": \"data/a/val\"}");
-  return sets;
+  return conversation_mix(gpt_settings(deck).input_cfg, deck.data.train);
 }
 
 ConversationCorpusOptions corpus_options(const Deck& deck, std::uint64_t vocab_hash,
@@ -131,7 +109,8 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
     : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size) {
   const std::int64_t most =
       gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
-  for (const auto& [name, folders] : named_sets(deck)) {
+  for (const auto& [name, folders] :
+       named_conversation_sets(deck.data.val, gpt_settings(deck).validation)) {
     ChatEvalSet& set = sets_.emplace_back();
     set.name = name;
     set.corpus = ConversationCorpus::load(

@@ -17,9 +17,9 @@ ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const Ten
   batch.samples = samples;
   batch.tokens = inputs.count() / samples;
   batch.first_sample = first_sample;
-  batch.add({.name = "inputs", .view = inputs, .by_position = true, .padding = 0});
+  batch.add({.name = "inputs", .view = inputs, .shared = Shared::positions, .padding = 0});
   if (targets.shape.rank() > 0)
-    batch.add({.name = "targets", .view = targets, .by_position = true, .padding = kIgnoredTarget});
+    batch.add({.name = "targets", .view = targets, .shared = Shared::positions, .padding = kIgnoredTarget});
   return batch;
 }
 

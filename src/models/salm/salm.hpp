@@ -18,7 +18,8 @@ namespace choir {
 ///
 /// Over the tensor axis both towers are divided as they are alone, and the projector is whole: with
 /// sequence parallelism each rank projects its share of the frames, otherwise all of them. Ranks of
-/// the context axis share the rows of conversations, and each hears all clips.
+/// the context axis share the rows of conversations, and the clips: each encodes some of them, and
+/// gets the projected frames of the others.
 class Salm final : public Model {
  public:
   /// Parameters "encoder.*" (as of a FastConformer), "projector.*" and "lm.*" (as of a Gpt, behind
@@ -54,6 +55,9 @@ class Salm final : public Model {
  private:
   void add_projector(bool resident);
   Tensor junction(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks);
+  /// [rows, C] of the decoder: this rank's frames, or those of all ranks of the context axis.
+  Tensor projected(Pass& pass, const Tensor& frames, BucketHooks& hooks);
+  Tensor frames_backward(Pass& pass, const TensorView& index, const Tensor& d_rows);
   /// The gradient of the frames.
   Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                            BucketHooks& hooks);

@@ -4,7 +4,9 @@
 #include "choir/infer/model_instance.hpp"
 #include "choir/train/step/synthetic_data.hpp"
 #include "src/models/salm/salm.hpp"
+#include "src/models/salm/salm_data.hpp"
 #include "src/models/salm/salm_family.hpp"
+#include "src/models/salm/salm_generator.hpp"
 #include "src/models/salm/synthetic_conversations.hpp"
 
 namespace choir {
@@ -13,17 +15,17 @@ ModelBatch salm_fields(int stages, const BatchShape& shape) {
   ModelBatch batch;
   batch.samples = shape.samples;
   batch.tokens = shape.tokens;
-  const auto add = [&](std::string_view name, DType type, const Shape& extents) {
-    batch.add({.name = name, .view = {nullptr, type, extents}});
+  const auto add = [&](std::string_view name, DType type, const Shape& extents, Shared shared) {
+    batch.add({.name = name, .view = {nullptr, type, extents}, .shared = shared});
   };
-  add("audio", DType::u16, {shape.clips, shape.audio_samples});  // 16 bits, signed
-  add("audio_lengths", DType::i32, {shape.clips});
-  add("frame_lengths", DType::i32, {stages + 1, shape.clips});
-  add("sample_ids", DType::i64, {shape.clips});
-  add("conversation_ids", DType::i64, {shape.samples});
+  add("audio", DType::u16, {shape.clips, shape.audio_samples}, Shared::rows);  // 16 bits, signed
+  add("audio_lengths", DType::i32, {shape.clips}, Shared::rows);
+  add("frame_lengths", DType::i32, {stages + 1, shape.clips}, Shared::columns);
+  add("sample_ids", DType::i64, {shape.clips}, Shared::rows);
+  add("conversation_ids", DType::i64, {shape.samples}, Shared::nothing);
   const TensorView cells{nullptr, DType::i32, {shape.samples * shape.tokens}};
-  batch.add({.name = "index", .view = cells, .by_position = true, .padding = 0});
-  batch.add({.name = "targets", .view = cells, .by_position = true, .padding = -1});
+  batch.add({.name = "index", .view = cells, .shared = Shared::positions, .padding = 0});
+  batch.add({.name = "targets", .view = cells, .shared = Shared::positions, .padding = -1});
   return batch;
 }
 
@@ -54,8 +56,7 @@ UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {
 std::vector<TiedNames> SalmFamily::tied(const ModelConfig& config) const {
   const auto& c = config.as<SalmConfig>();
   if (!c.lm.tied) return {};
-  return {
-      {.name = "lm.embedding.tokens.weight", .alias = "lm.head.weight", .unit = c.junction()}};
+  return {{.name = "lm.embedding.tokens.weight", .alias = "lm.head.weight", .unit = c.junction()}};
 }
 
 std::string SalmFamily::describe(const ModelConfig& config) const {
@@ -104,7 +105,9 @@ void SalmFamily::clear(ModelBatch& batch) const {
 }
 
 std::unique_ptr<TrainingData> SalmFamily::open_data(const Deck& deck, const BatchSizes& batch,
-                                                    Mesh&, Logger&) const {
+                                                    Mesh& mesh, Logger& log) const {
+  if (deck.data.format != "synthetic")
+    return std::make_unique<SalmTrainingData>(deck, batch, mesh, log);
   const SalmConfig config = model(deck).as<SalmConfig>();
   return std::make_unique<SyntheticData>(
       std::make_unique<SyntheticConversations>(static_cast<std::uint64_t>(deck.run.seed), config),
@@ -112,6 +115,14 @@ std::unique_ptr<TrainingData> SalmFamily::open_data(const Deck& deck, const Batc
       fmt::format("random conversations about noise with a vocabulary of {}, nothing is read; {} "
                   "micro-batches a step",
                   config.vocab_size, deck.train.micro_batches));
+}
+
+std::unique_ptr<EvaluationData> SalmFamily::open_evaluation(const Deck& deck,
+                                                            const std::string& vocabulary,
+                                                            Mesh& mesh, Logger& log) const {
+  if (deck.data.format != "synthetic")
+    return std::make_unique<SalmEvaluationData>(deck, vocabulary, mesh);
+  return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
 }
 
 std::unique_ptr<SyntheticBatches> SalmFamily::synthetic_batches(const ModelConfig& config,
@@ -122,6 +133,7 @@ std::unique_ptr<SyntheticBatches> SalmFamily::synthetic_batches(const ModelConfi
 
 void SalmFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
   instance.loss_sum(batch);
+  SalmGenerator(instance).rehearse(batch);
 }
 
 }  // namespace choir

@@ -137,10 +137,17 @@ std::vector<KeyProblem> SalmFamily::check_tensor_size(const ModelConfig& config,
 std::vector<KeyProblem> SalmFamily::check(const Deck& deck) const {
   const SalmConfig& model = salm_settings(deck).model;
   std::vector<KeyProblem> problems = within(kEncoder, check_encoder(deck, model.encoder, kEncoder));
-  for (auto found : {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
-                     check_context(deck, model.lm)})
+  for (auto found :
+       {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
+        check_context(deck, model.lm)})
     for (KeyProblem& problem : within(kDecoder, std::move(found)))
       problems.push_back(std::move(problem));
+  if (deck.parallel.context > 1 && model.encoder.conv_norm == ConvNorm::batchnorm)
+    problems.push_back({{"parallel.context", "model.encoder.conv_norm"},
+                        fmt::format("parallel.context = {} ranks share the clips of a micro-batch, "
+                                    "of which model.encoder.conv_norm = \"batchnorm\" takes "
+                                    "statistics; legal: \"layernorm\"",
+                                    deck.parallel.context)});
   if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
   check_data(deck, problems);
   return problems;

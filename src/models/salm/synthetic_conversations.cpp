@@ -40,8 +40,7 @@ SyntheticConversations::SyntheticConversations(std::uint64_t seed, const SalmCon
 
 BatchShape SyntheticConversations::shape_of_kind(std::size_t number) const {
   const Kind& kind = kKinds[number];
-  const std::int64_t samples =
-      kind.frames * config_.encoder.mel.hop * config_.encoder.subsampling;
+  const std::int64_t samples = kind.frames * config_.encoder.mel.hop * config_.encoder.subsampling;
   // Two clips in the longest row, three runs of tokens, and a token more that is only a target.
   const std::int64_t clips = std::min<std::int64_t>(2, kind.clips);
   return {.samples = kind.rows,

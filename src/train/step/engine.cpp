@@ -155,11 +155,13 @@ StepSlot::Options Engine::slot_options() const {
                          .fixed = fixed_shape(options_),
                          .context = context};
   if (!keeps_) return slot;
-  for (BatchShape shape : shapes_of(options_)) {
+  for (const BatchShape& shape : shapes_of(options_)) {
+    const ModelBatch whole = options_.model.family().fields(options_.model, shape);
+    ModelBatch share = whole;
     if (context.size() > 1)
-      shape.tokens = position_share(shape.tokens, context.rank(), context.size()).tokens;
-    slot.batch_bytes = std::max(
-        slot.batch_bytes, bytes_of_fields(options_.model.family().fields(options_.model, shape)));
+      for (BatchField& field : share.fields())
+        field.view.shape = share_shape(whole, field, context.size());
+    slot.batch_bytes = std::max(slot.batch_bytes, bytes_of_fields(share));
   }
   return slot;
 }

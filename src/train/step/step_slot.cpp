@@ -57,10 +57,6 @@ std::byte* StepSlot::at(const void* base, std::int64_t j) const {
   return static_cast<std::byte*>(const_cast<void*>(base)) + static_cast<std::size_t>(j) * stride_;
 }
 
-PositionShare StepSlot::share_of(const ModelBatch& batch) const {
-  return position_share(batch.tokens, options_.context.rank(), options_.context.size());
-}
-
 void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& batch) {
   std::byte* const host = at(host_batches_.data(), j);
   std::byte* const device = at(batches_.data(), j);
@@ -73,16 +69,14 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
   for (BatchField& field : there.fields()) {
     const TensorView from = field.view;
     if (from.empty()) continue;
-    const bool shared = field.by_position && options_.context.size() > 1;
+    const bool shared = field.shared != Shared::nothing && options_.context.size() > 1;
+    const BatchField whole = field;
     TensorView& to = field.view;
-    if (shared) to.shape = {batch.samples * share_of(batch).tokens};
+    if (shared) to.shape = share_shape(batch, whole, options_.context.size());
     CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
                 bytes_of_fields(batch), options_.batch_bytes);
     if (shared)
-      cut_positions(
-          {from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
-          share_of(batch), field.padding,
-          {reinterpret_cast<std::int32_t*>(host + used), static_cast<std::size_t>(to.count())});
+      copy_share(batch, whole, options_.context.rank(), options_.context.size(), host + used);
     else
       std::memcpy(host + used, from.data, from.bytes());
     to.data = device + used;

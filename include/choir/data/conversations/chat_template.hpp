@@ -54,6 +54,20 @@ struct OpenedTokenizer {
 };
 OpenedTokenizer open_chat_tokenizer(const std::string& name, const std::string& chat);
 
+/// How conversations became ids: what stands beside them, and what a checkpoint keeps so that
+/// prompts are written alike.
+struct ChatForm {
+  std::string chat_template;  ///< its name; "" where it is not known
+  std::string system;         ///< ChatOptions::system
+  std::string tokenizer;      ///< the text of its file; "" for none
+
+  /// Vocabulary::from_json reads the tokenizer out of it.
+  std::string to_json() const;
+  /// Of a text that to_json() did not write: a tokenizer without a template. Throws DataError.
+  static ChatForm from_json(const std::string& json, const std::string& source);
+};
+/// As above, from texts. Throws DataError: no tokenizer, a damaged one.
+OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source);
 /// Local. The same of a vocabulary that a checkpoint has (TrainingData::vocabulary_json) for a
 /// model of `model_ids` ids; `source` names it. DataError also where the control tokens of the
 /// template are not what the model has behind the entries of its vocabulary.

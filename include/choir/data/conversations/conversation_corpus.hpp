@@ -7,6 +7,7 @@
 
 #include "choir/comm/communicator.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
+#include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/conversations/conversation_file.hpp"
 #include "choir/data/speech/speech_blend.hpp"
 #include "choir/data/speech/speech_buckets.hpp"
@@ -46,8 +47,9 @@ class ConversationCorpus {
   std::int64_t vocab_size() const { return folders_.front().set.vocab_size(); }
   std::uint64_t vocab_hash() const { return folders_.front().set.vocab_hash(); }
   std::int32_t end_of_turn() const { return folders_.front().set.end_of_turn(); }
-  /// The tokenizer's file beside the first folder; "" for none.
-  const std::string& tokenizer() const { return tokenizer_; }
+  /// What conversations.chat of the first folder was written with, as far as files beside it say.
+  const ChatForm& form() const { return form_; }
+  const std::string& tokenizer() const { return form_.tokenizer; }
   std::uint64_t hash() const;
   /// "3 of 120 conversations left out: longer than 128 tokens 3"; "" for none.
   const std::string& left_out() const { return left_out_; }
@@ -66,7 +68,8 @@ class ConversationCorpus {
 
   std::vector<Folder> folders_;
   int sample_rate_ = 0;
-  std::string tokenizer_, left_out_;
+  ChatForm form_;
+  std::string left_out_;
 };
 
 }  // namespace choir

@@ -22,9 +22,9 @@ struct SalmSection {
   std::int64_t max_tokens = 0;         ///< longer conversations are left out; 0: block_size
   std::int64_t max_conversations = 0;  ///< of a micro-batch; 0: any number
   std::int64_t buckets = 8;
-  std::int64_t window = 4096;         ///< conversations
-  std::int64_t answers = 0;           ///< of each set that are generated and scored; 0: all, -1: none
-  std::int64_t answer_tokens = 64;    ///< of an answer at most
+  std::int64_t window = 4096;       ///< conversations
+  std::int64_t answers = 0;         ///< of each set that are generated and scored; 0: all, -1: none
+  std::int64_t answer_tokens = 64;  ///< of an answer at most
 };
 
 struct SalmSettings {

@@ -37,7 +37,7 @@ class StepSlot {
     /// kept.
     std::size_t batch_bytes = 0;
     bool fixed = false;  ///< every micro-batch is as large
-    /// The ranks that share the positions of sequences of tokens.
+    /// The ranks that share what fields say that they can.
     ContextAxis context{};
   };
   StepSlot(Device& device, const Options& options);
@@ -70,7 +70,6 @@ class StepSlot {
 
  private:
   std::byte* at(const void* base, std::int64_t j) const;
-  PositionShare share_of(const ModelBatch& batch) const;
 
   Device* device_;
   Options options_;

@@ -1,0 +1,89 @@
+#include "src/app/generate_from_audio.hpp"
+
+#include <fmt/core.h>
+
+#include <cstdio>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/data/vocabulary/utf8_stream.hpp"
+#include "choir/models/salm/salm_answers.hpp"
+#include "choir/train/step/run_setup.hpp"
+
+namespace choir {
+namespace {
+
+void require_hearing(const LoadedModel& loaded) {
+  if (loaded.deck.family().hears()) return;
+  throw DeckError(
+      loaded.checkpoint.path + " holds a model that cannot hear and answer",
+      "use a checkpoint of model.type = \"salm\"; `choir transcribe` writes down speech");
+}
+
+/// The prompt as a user's turn with a tag for each clip.
+std::string tagged_prompt(const HearRequest& request) {
+  const std::string_view tag = kAudioTag;
+  std::int64_t tags = 0;
+  for (auto at = request.prompt.find(tag); at != std::string::npos;
+       at = request.prompt.find(tag, at + tag.size()))
+    ++tags;
+  const std::int64_t clips = std::ssize(request.clips);
+  if (tags == clips) return request.prompt;
+  if (tags > 0)
+    throw DeckError(
+        fmt::format("--prompt has {}, --audio {}", counted(tags, "tag"), counted(clips, "file")),
+        fmt::format("write {} where each clip is heard, or nowhere", tag));
+  std::string text;
+  for (std::int64_t i = 0; i < clips; ++i) text += fmt::format("{} ", tag);
+  return text + request.prompt;
+}
+
+void show(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int generate_from_audio(MpiSession& session, const HearRequest& request) {
+  Workplace place;
+  place.mesh = inference_mesh(session, request.tensor);
+  Communicator& world = place.mesh->world();
+  choose_threads(place.mesh->node());
+  LoadedModel loaded =
+      open_model(request.checkpoint, request.precision, *place.mesh, {"device=" + request.device});
+  HeardPrompt prompt;
+  together(world, [&] {
+    require_hearing(loaded);
+    prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
+                         tagged_prompt(request), request.clips);
+  });
+  load_instance(loaded, {prompt.shape()}, false, place);
+  const bool writes = session.rank() == 0, streams = writes && !request.json;
+  const bool all_walk = loaded.instance->storage().sharding().values_sharded();
+  Utf8Stream characters;
+  std::string answer;
+  const auto work = [&] {
+    if (place.mesh->coordinates()[Axis::data] != 0 && !all_walk) return;
+    answer = prompt.answer(*loaded.instance, request.tokens, request.choice,
+                           [&](const std::string& piece) {
+                             if (streams) show(characters.push(piece));
+                           });
+  };
+  if (all_walk)
+    work();  // ranks walk together, and agree on the way
+  else
+    together(world, work);
+  if (streams) show(characters.finish() + "\n");
+  if (writes && request.json) {
+    nlohmann::ordered_json json;
+    json["prompt"] = request.prompt;
+    json["audio"] = request.clips;
+    json["answer"] = answer;
+    fmt::print("{}\n", dumped_safely(json));
+  }
+  return 0;
+}
+
+}  // namespace choir

@@ -1,0 +1,24 @@
+#pragma once
+// choir generate RUN --audio FILE,... --prompt TEXT: what a model that hears answers.
+#include <string>
+
+#include "choir/infer/token_choice.hpp"
+#include "src/app/session.hpp"
+
+namespace choir {
+
+struct HearRequest {
+  std::string checkpoint, prompt, precision, device = "auto";
+  Arguments clips;  ///< sound files, in the order of their tags
+  std::int64_t tokens = 200;
+  TokenChoice choice;
+  int tensor = 1;
+  bool json = false;
+};
+
+/// Collective. DeckError for a checkpoint that does not hear, and for clips that do not fit the
+/// tags <|audio|> of the prompt; a prompt without tags gets them in front. DataError for files that
+/// are no audio.
+int generate_from_audio(MpiSession& session, const HearRequest& request);
+
+}  // namespace choir

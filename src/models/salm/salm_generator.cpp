@@ -1,0 +1,305 @@
+#include "src/models/salm/salm_generator.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "choir/data/conversations/chat_template.hpp"
+#include "choir/data/conversations/splice.hpp"
+#include "src/infer/host_scores.hpp"
+#include "src/infer/stage_chain.hpp"
+#include "src/models/salm/salm.hpp"
+
+namespace choir {
+namespace {
+
+/// Prompts of equal rows in host memory, as the model reads them.
+class PromptBatch {
+ public:
+  PromptBatch(std::span<const SalmPrompt* const> prompts, const FastConformerConfig& encoder) {
+    const SpeechFrames frames = encoder.speech_frames();
+    std::vector<std::vector<std::int64_t>> samples;
+    std::int64_t longest = 0;
+    for (const SalmPrompt* prompt : prompts) {
+      samples.emplace_back();
+      for (const auto& clip : prompt->clips) {
+        samples.back().push_back(std::ssize(clip));
+        longest = std::max(longest, std::ssize(clip));
+        clips_.push_back(clip);
+      }
+    }
+    const std::int64_t width = frames.padded(longest);
+    const std::int64_t clips = std::max<std::int64_t>(std::ssize(clips_), 1);
+    lay_out_audio(frames, clips, width);
+    lay_out_rows(prompts, samples, frames, frames.frames(width));
+    conversation_ids_.assign(prompts.size(), 0);
+    batch = salm_fields(frames.stages, {.samples = std::ssize(prompts),
+                                        .tokens = splice_.tokens,
+                                        .audio_samples = width,
+                                        .clips = clips});
+    batch["audio"].data = audio_.data();
+    batch["audio_lengths"].data = audio_lengths_.data();
+    batch["frame_lengths"].data = frame_lengths_.data();
+    batch["sample_ids"].data = clip_ids_.data();
+    batch["conversation_ids"].data = conversation_ids_.data();
+    batch["index"].data = splice_.splice.data();
+    batch["targets"] = {};
+  }
+  PromptBatch(const PromptBatch&) = delete;
+  PromptBatch& operator=(const PromptBatch&) = delete;
+
+  ModelBatch batch;
+
+ private:
+  void lay_out_audio(const SpeechFrames& frames, std::int64_t clips, std::int64_t width) {
+    const auto n = static_cast<std::size_t>(clips);
+    audio_.assign(n * static_cast<std::size_t>(width), 0);
+    audio_lengths_.assign(n, 0);
+    frame_lengths_.assign(static_cast<std::size_t>(frames.stages + 1) * n, 0);
+    clip_ids_.assign(n, 0);
+    for (std::size_t c = 0; c < clips_.size(); ++c) {
+      std::ranges::copy(clips_[c], audio_.begin() + static_cast<std::ptrdiff_t>(c) *
+                                                        static_cast<std::ptrdiff_t>(width));
+      audio_lengths_[c] = static_cast<std::int32_t>(clips_[c].size());
+      for (int stage = 0; stage <= frames.stages; ++stage)
+        frame_lengths_[static_cast<std::size_t>(stage) * n + c] =
+            static_cast<std::int32_t>(frames.after(stage, std::ssize(clips_[c])));
+    }
+  }
+
+  /// A splice ends one before the last token of a row, which here has to be read, too.
+  void lay_out_rows(std::span<const SalmPrompt* const> prompts,
+                    const std::vector<std::vector<std::int64_t>>& samples,
+                    const SpeechFrames& frames, std::int64_t padded_frames) {
+    std::vector<std::vector<std::int32_t>> ids;
+    std::vector<std::vector<std::uint8_t>> counted;
+    std::vector<SpliceRow> rows;
+    for (const SalmPrompt* prompt : prompts) {
+      ids.push_back(prompt->ids);
+      ids.back().push_back(0);
+      counted.emplace_back(ids.back().size(), 0);
+    }
+    for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], counted[i], samples[i]});
+    make_splice(
+        rows, {.frames = frames, .placeholder = kAudioPlaceholder, .padded_frames = padded_frames},
+        splice_);
+  }
+
+  std::vector<std::span<const std::uint16_t>> clips_;
+  std::vector<std::uint16_t> audio_;
+  std::vector<std::int32_t> audio_lengths_, frame_lengths_;
+  std::vector<std::int64_t> clip_ids_, conversation_ids_;
+  Splice splice_;
+};
+
+/// Not of clips.
+bool is_of_rows(const BatchField& field) {
+  return field.name == "index" || field.name == "targets" || field.name == "conversation_ids";
+}
+
+}  // namespace
+
+SalmGenerator::SalmGenerator(ModelInstance& instance)
+    : instance_(instance), all_walk_(instance.storage().sharding().values_sharded()) {
+  const FastConformerConfig& encoder = instance.as<Salm>().config().encoder;
+  silence_.emplace(instance.options().model,
+                   BatchShape{.samples = 1,
+                              .tokens = 1,
+                              .audio_samples = encoder.speech_frames().multiple(),
+                              .clips = 1});
+  silence_->clear();
+}
+
+std::int64_t SalmGenerator::rows(const SalmPrompt& prompt) const {
+  const SpeechFrames frames = instance_.as<Salm>().config().encoder.speech_frames();
+  std::int64_t rows = std::ssize(prompt.ids) - std::ssize(prompt.clips);
+  for (const auto& clip : prompt.clips) rows += frames.frames(std::ssize(clip));
+  return rows;
+}
+
+std::int64_t SalmGenerator::together(std::int64_t rows, std::int64_t tokens) const {
+  const std::int64_t block = instance_.as<Salm>().config().lm.block_size;
+  return std::clamp<std::int64_t>(rows * tokens / block, 1, std::max<std::int64_t>(rows, 1));
+}
+
+std::vector<std::vector<std::int32_t>> SalmGenerator::answer(
+    std::span<const SalmPrompt> prompts, std::int64_t count, const TokenChoice& choice,
+    std::int64_t together, const std::function<void(std::int32_t)>& on_token) {
+  std::map<std::int64_t, std::vector<std::size_t>> by_rows;
+  for (std::size_t i = 0; i < prompts.size(); ++i) by_rows[rows(prompts[i])].push_back(i);
+  std::vector<std::vector<std::int32_t>> answers(prompts.size());
+  for (const auto& [length, members] : by_rows)
+    for (std::size_t first = 0; first < members.size();) {
+      const std::size_t end = std::min(
+          members.size(), first + static_cast<std::size_t>(std::max<std::int64_t>(together, 1)));
+      std::vector<const SalmPrompt*> group;
+      std::vector<std::vector<std::int32_t>*> made;
+      for (; first < end; ++first) {
+        group.push_back(&prompts[members[first]]);
+        made.push_back(&answers[members[first]]);
+      }
+      answer_group(group, count, choice, made, on_token);
+    }
+  while (take_turn(Turn::none, {})) {
+  }
+  return answers;
+}
+
+StreamState SalmGenerator::state_of(std::int64_t streams) {
+  StreamState state = instance_.model().make_state(instance_.pass(), instance_.hooks(), streams);
+  state.begin(instance_.stream());
+  return state;
+}
+
+void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::int64_t count,
+                                 const TokenChoice& choice,
+                                 std::span<std::vector<std::int32_t>* const> answers,
+                                 const std::function<void(std::int32_t)>& on_token) {
+  const GptConfig& lm = instance_.as<Salm>().config().lm;
+  const std::int64_t length = rows(*group.front());
+  CHOIR_CHECK(length >= 1 && length <= lm.block_size, "a prompt of {} rows for a model of {}",
+              length, lm.block_size);
+  count = std::min(count, lm.block_size - length + 1);
+  const PromptBatch prompt(group, instance_.as<Salm>().config().encoder);
+  TokenChooser chooser(choice, lm.vocab_size);
+  StreamState state = state_of(std::ssize(group));
+  std::vector<std::int32_t> tokens(group.size(), 0);
+  std::vector<std::uint8_t> done(group.size(), 0);
+  std::vector<float> scores_of_all;
+  const auto width = static_cast<std::size_t>(lm.vocab_size);
+  Communicator& stages = instance_.mesh().host_along(Axis::pipeline);
+  for (std::int64_t i = 0; i < count; ++i) {
+    take_turn(i == 0 ? Turn::prompt : Turn::token, [&] {
+      const Tensor logits = feed(state, i == 0 ? prompt.batch : token_batch(tokens));
+      if (!scores(logits, scores_of_all)) return;
+      for (std::size_t b = 0; b < group.size(); ++b)
+        tokens[b] = chooser.choose(std::span(scores_of_all).subspan(b * width, width), i);
+    });
+    // The last stage has chosen.
+    if (stages.size() > 1)
+      stages.broadcast(tokens.data(), tokens.size() * sizeof tokens.front(), stages.size() - 1);
+    bool all_done = true;
+    for (std::size_t b = 0; b < group.size(); ++b) {
+      if (std::ranges::count(choice.stop, tokens[b]) > 0) done[b] = 1;
+      if (done[b] != 0) continue;
+      answers[b]->push_back(tokens[b]);
+      if (on_token && group.size() == 1) on_token(tokens[b]);
+      all_done = false;
+    }
+    if (all_done) return;
+  }
+}
+
+bool SalmGenerator::take_turn(Turn turn, const std::function<void()>& pass) {
+  if (!all_walk_) {
+    if (turn != Turn::none) pass();
+    return false;
+  }
+  std::int64_t wanted[2] = {turn == Turn::prompt, turn == Turn::token};
+  instance_.mesh().world().all_reduce(wanted, 2, DType::i64, ReduceOp::max);
+  for (const bool prompts : {true, false}) {
+    if (wanted[prompts ? 0 : 1] == 0) continue;
+    if (turn == (prompts ? Turn::prompt : Turn::token))
+      pass();
+    else
+      walk_along(prompts);
+  }
+  return wanted[0] + wanted[1] > 0;
+}
+
+// Through the same layers as a pass of the kind.
+void SalmGenerator::walk_along(bool with_audio) {
+  ModelBatch batch = silence_->batch;
+  if (!with_audio && instance_.stages().size() == 1) {
+    ModelBatch text;
+    text.samples = batch.samples, text.tokens = batch.tokens;
+    for (const BatchField& field : batch.fields())
+      if (is_of_rows(field)) text.add(field);
+    batch = text;
+  }
+  instance_.forward(Mode::evaluate, batch);
+}
+
+// Where stages share the encoder something has to come out of each of them.
+ModelBatch SalmGenerator::token_batch(std::span<const std::int32_t> tokens) {
+  ids_.assign(tokens.size(), 0);
+  ModelBatch batch;
+  if (instance_.stages().size() > 1)
+    for (const BatchField& field : silence_->batch.fields())
+      if (!is_of_rows(field)) batch.add(field);
+  batch.samples = std::ssize(tokens);
+  batch.tokens = 1;
+  batch.add({.name = "conversation_ids", .view = {ids_.data(), DType::i64, {std::ssize(ids_)}}});
+  batch.add({.name = "index",
+             .view = {const_cast<std::int32_t*>(tokens.data()), DType::i32, {std::ssize(tokens)}}});
+  return batch;
+}
+
+Tensor SalmGenerator::feed(StreamState& state, const ModelBatch& host) {
+  Pass& pass = instance_.pass();
+  Device& device = instance_.device();
+  ModelBatch batch = host;
+  std::vector<Tensor> held;
+  for (BatchField& field : batch.fields()) {
+    if (field.view.empty() || device.host_visible()) continue;
+    held.push_back(instance_.arena().allocate(field.view.dtype, field.view.shape, "prompt"));
+    device.copy_from_host(held.back().data, field.view.data, field.view.bytes());
+    field.view = held.back();
+  }
+  Sequence sequence = state.next(batch.tokens);
+  sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
+  pass.begin(Mode::generate, sequence, 0);
+  instance_.model().add_sequences(pass, batch);
+  Tensor logits =
+      forward_through_stages(instance_.model(), pass, batch, instance_.hooks(), instance_.stages());
+  state.advance(batch.tokens);
+  return logits;
+}
+
+template <class T>
+bool SalmGenerator::scores(const Tensor& logits, std::vector<T>& to) const {
+  Device& device = instance_.device();
+  if (logits.empty() || device.kind() == DeviceKind::null) return false;
+  to.resize(static_cast<std::size_t>(logits.count()));
+  std::vector<std::byte> memory;
+  TensorView host = logits;
+  if (!device.host_visible()) {
+    memory.resize(logits.bytes());
+    device.copy_to_host(memory.data(), logits.data, memory.size());
+    host.data = memory.data();
+  }
+  if constexpr (std::is_same_v<T, float>)
+    to_floats(host, to);
+  else
+    to_doubles(host, to);
+  return true;
+}
+
+std::vector<double> SalmGenerator::logits(std::span<const SalmPrompt> prompts) {
+  std::vector<const SalmPrompt*> group;
+  for (const SalmPrompt& prompt : prompts) group.push_back(&prompt);
+  const PromptBatch prompt(group, instance_.as<Salm>().config().encoder);
+  StreamState state = state_of(std::ssize(group));
+  std::vector<double> all;
+  take_turn(Turn::prompt, [&] { scores(feed(state, prompt.batch), all); });
+  return all;
+}
+
+void SalmGenerator::rehearse(const ModelBatch& batch) {
+  const std::int64_t streams = together(batch.samples, batch.tokens);
+  const std::int64_t length = std::min(batch.tokens, instance_.as<Salm>().config().lm.block_size);
+  const std::vector<std::int32_t> cells(static_cast<std::size_t>(streams * length), 0);
+  ids_.assign(static_cast<std::size_t>(streams), 0);
+  ModelBatch prompt = batch;
+  prompt.samples = streams, prompt.tokens = length;
+  prompt["conversation_ids"] = {ids_.data(), DType::i64, {streams}};
+  prompt["index"] = {const_cast<std::int32_t*>(cells.data()), DType::i32, {std::ssize(cells)}};
+  prompt["targets"] = {};
+  if (all_walk_) walk_along(true), walk_along(false);
+  StreamState state = state_of(streams);
+  feed(state, prompt);
+  if (length == instance_.as<Salm>().config().lm.block_size) return;
+  feed(state, token_batch(std::span(cells).first(static_cast<std::size_t>(streams))));
+  if (all_walk_) walk_along(true), walk_along(false);  // while keys and values are kept
+}
+
+}  // namespace choir

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A language model that hears, from a corpus of spoken tasks: trains, answers its validation data, resumes bit by bit
+# in another layout, says the same on any number of ranks, and answers about sound files.
+. "$(dirname "$0")/lib/common.sh"
+
+run 1 prepare corpus spoken-tasks --out tasks --hours 0.02
+expect "spoken tasks" 0 "conversations in tasks/conversations"
+for part in train val; do run 2 prepare chat tasks/conversations/$part.jsonl --out $part --template chatml --system "be brief"; done
+expect "packed" 0 "template      chatml" "clips"
+
+cat >deck.json <<'D'
+{ "model": { "type": "salm",
+    "encoder": {"n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8, "mels": 20, "freq_width": 6},
+    "lm": {"n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 192, "position": "rope"} },
+  "data": {"train": ["train"], "validation": {"held": "val", "seen": "train"}, "batch_tokens": 1024, "buckets": 2, "window": 64},
+  "train": {"precision": "fp64", "micro_batches": 2, "max_steps": 8, "reproducible": true},
+  "optimizer": {"learning_rate": 0.01, "warmup_steps": 2, "decay_steps": 8},
+  "eval": {"interval": 4, "answers": 5, "answer_tokens": 6}, "checkpoint": {"interval": 2}, "log": {"interval": 1} }
+D
+validated() { grep -o '"val_[^"]*":[^,}]*' "$1/metrics.jsonl"; }
+run 1 train deck.json run.dir=one
+expect "trains" 0 "x real time" "validation 'held': loss" "exact match" "(0 of 5)" "WER" "BLEU" "validation all: loss" \
+  "val_bleu/seen=" "reference  " "answer     "
+started "what there is of data" one "conversations, " "padding" "validation 'held'"
+check "samples are answers" test "$(grep -c '^answer' one/samples/step_00000008.txt)" = 3
+check "the loss falls" awk '{l[NR] = $2} END {exit !(l[NR] < l[1] - 0.3)}' <(losses one)
+run 2 train deck.json run.dir=two
+expect "on 2 ranks" 0 "summary:"
+check "the same losses, bit by bit" same_losses one two
+check "the same validation" same "validated one" "validated two"
+run 2 train deck.json run.dir=killed parallel.zero=3 checkpoint.async=false fault.enable=true fault.kill_rank=1 fault.kill_step=7
+expect_killed "killed, with sharded parameters"
+run 2 train deck.json run.dir=killed parallel.pipeline=2
+expect "continues on two stages" 0 "resumed from killed/checkpoints/step_00000006" "8 (2 now)"
+check "the losses of straight through, bit by bit" same_losses one killed
+check "every tensor, bit by bit" same_tensors one killed
+check "the same validation" same "validated one" "validated killed"
+
+result() { grep -o ' val_[a-z_/]*=[0-9.]*' stdout; }
+run 1 eval one eval.answers=0
+expect "eval of all" 0 "'held': loss" "all: loss" "reference  " "val_wer/seen="
+result >alone
+run 3 eval one eval.answers=0
+result >three
+check "... the same on 3 ranks" cmp alone three
+
+espeak-ng -v en-us -w a.wav "three seven"
+espeak-ng -v en-gb -w b.wav "nine"
+run 1 generate one --audio a.wav,b.wav --prompt "Repeat: <|audio|> and <|audio|>" --tokens 5 --json
+expect "an answer" 0 '{"prompt":"Repeat: <|audio|> and <|audio|>","audio":["a.wav","b.wav"],"answer":"'
+cp stdout answer
+run 2 generate one --tensor 2 --audio a.wav,b.wav --prompt "Repeat: <|audio|> and <|audio|>" --tokens 5 --json
+check "... the same of two ranks" cmp stdout answer
+run 2 generate killed --audio a.wav --tokens 5
+expect "a clip alone" 0
+run 1 generate one --audio a.wav,b.wav --prompt "Add <|audio|>"
+expect "more clips than tags" 2 "1 tag" "2 files"
+echo no sound >c.wav
+run 2 generate one --audio c.wav --prompt "Repeat:"
+expect "a file that is no audio" 3 "c.wav"
+espeak-ng -w d.wav -s 80 "$(seq -s ' ' 1 40)"
+run 1 generate one --audio d.wav
+expect "a clip longer than the model" 2 "positions" "d.wav"
+run 1 generate one --prompt "Repeat:"
+expect "text alone" 2 "--audio"
+run 1 train "$debug" run.dir=text train.max_steps=1
+run 1 generate text --audio a.wav
+expect "a model of text" 2 "cannot hear" "salm"
+run 1 train deck.json run.dir=x "data.train=[]"
+expect "nothing to train on" 2 "data.train is not given"
+run 2 train deck.json run.dir=x "data.train=[\"tasks\"]"
+expect "a folder without conversations" 3 "tasks" "prepare chat"
+run 1 train deck.json run.dir=x data.batch_tokens=20
+expect "micro-batches too small for any conversation" 3 "longer than 20 rows"
