@@ -95,9 +95,9 @@ include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 
 .PHONY: run-test run-test-long run-quickstart run-quickstart-speech test-programs
 # TESTS=program: what can differ in a program built without CUDA.
-test-programs: $(BUILD)/choir $(BUILD)/choir_toy $(BUILD)/choir_mutants $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda) \
-  $(if $(filter program,$(TESTS)),,$(BUILD)/test_host_cuda_plain $(BUILD)/test_host_cuda_address \
-  $(BUILD)/test_host_cuda_thread $(BUILD)/test_host_cuda_mpi) $(BUILD)/choir_host_cuda
+test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
+  $(if $(filter program,$(TESTS)),,choir_toy choir_mutants test_host_cuda_plain test_host_cuda_address \
+  test_host_cuda_thread test_host_cuda_mpi))
 .PHONY: bundle-programs
 bundle-programs: $(BUILD)/choir $(BUILD)/test_unit $(BUILD)/test_mpi $(if $(CUDA),$(BUILD)/test_cuda)
 run-test: layers style test-programs

@@ -12,7 +12,8 @@ $(BUILD)/test_cuda: $(CUDA_TEST_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJ
 	@$(call link,$(TEST_LIBS) $(LDLIBS))
 
 # HOST_VARIANT: plain, address (ASan and UBSan) or thread (TSan). Only device code, its launchers and
-# what executes them are instrumented; for threads the scheduler itself must not be.
+# what executes them are instrumented; for threads the scheduler itself must not be, and the switching of threads,
+# which touches no memory of the kernels, never is.
 HOST_FLAGS_plain   := -O2
 HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
 HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
@@ -24,7 +25,7 @@ HOST_OBJECTS_$(1) := $(HOST_CUDA_SOURCES:%.cpp=$(BUILD)/host_$(1)/%.o) $(CUDA_KE
 $(BUILD)/host_$(1)/test/host_cuda/%.o: test/host_cuda/%.cpp
 	@mkdir -p $$(@D)
 	@echo "  host  $$< ($(1))"
-	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $$(filter-out -fsanitize=thread,$(HOST_FLAGS_$(1))) -MMD -MP -c -o $$@ $$<
+	@$(MPICXX) -Itest/host_cuda/include $$(CPPFLAGS) -std=c++20 $$(HOST_WARNINGS) $$(if $$(filter block,$$*),-O2 $(filter -D%,$(HOST_FLAGS_$(1))),$$(filter-out -fsanitize=thread,$(HOST_FLAGS_$(1)))) -MMD -MP -c -o $$@ $$<
 $(BUILD)/host_$(1)/%.cu.o: %.cu
 	@mkdir -p $$(@D)
 	@echo "  host  $$< ($(1))"

@@ -7,8 +7,10 @@
 set -u
 build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
-emulated=yes rank_counts=(1 2 3 4)
+emulated=yes rank_counts=(2 3 4)
 if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
+# Grids of trainings: every entry with each precision and model (test/support/exhaustive.hpp).
+[ "$long" != --long ] || export TEST_EXHAUSTIVE=1
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=../jobs/launch.sh
 . "$here/../jobs/launch.sh"
@@ -119,21 +121,29 @@ shards() {  # shards NAME PROGRAM OPTION...
   shift
   part "$name" 600 "$here/run_shards.sh" "$@"
 }
-# The suites of a folder of tests as a filter of GoogleTest, those with parameters too.
-suites_of() {
-  sed -nE 's/^(TEST|TEST_F|TEST_P|TYPED_TEST)\(([A-Za-z0-9_]+),.*/\2/p' "$here/$1"/*.cpp | sort -u |
-    awk '{ printf "%s%s.*:*/%s.*:%s/*", (NR > 1 ? ":" : ""), $1, $1, $1 }'
+# The suites of folders of tests as a filter of GoogleTest, those with parameters too.
+suites_of() {  # suites_of FOLDER...
+  find "${@/#/$here/}" -name '*.cpp' -exec sed -nE 's/^(TEST|TEST_F|TEST_P|TYPED_TEST)\(([A-Za-z0-9_]+),.*/\2/p' {} + |
+    sort -u | awk '{ printf "%s%s.*:*/%s.*:%s/*", (NR > 1 ? ":" : ""), $1, $1, $1 }'
 }
 
 [ -x "$build/choir" ] || { echo "$build/choir is missing"; failed=$((failed + 1)); }
 # One thread a test, where the test sets up no team of its own; and the operators on a team of all cores, as the tests
 # of one rank below train whole models on it.
-shards "unit" "$build/test_unit"
+# Without CUDA: what chooses devices, transports and launchers, and who tells of it. The rest are the same objects.
+if [ -n "$emulated" ]; then shards "unit" "$build/test_unit"
+else shards "unit" "$build/test_unit" --gtest_filter="$(suites_of unit/{device,comm,deck,infer,lab,ops,train})"; fi
 if [ -z "$emulated" ]; then :  # the same objects
 elif [ -d "$here/unit/ops" ]; then gtest "unit, ops on all cores" 1 "$build/test_unit" --gtest_filter="$(suites_of unit/ops)"
 else echo "unit, ops on all cores: not run, its sources are not here"; fi
-# A single rank would get a team of threads, which wait for each other longer than these small models compute.
-for ranks in "${rank_counts[@]}"; do OMP_NUM_THREADS=1 gtest "mpi, $ranks rank(s)" "$ranks" "$build/test_mpi"; done
+# A single rank would get a team of threads, which wait for each other longer than these small models compute. Several
+# ranks without CUDA: transports, and one training of every kind in the scripts below.
+filter="*"
+if [ -n "$emulated" ]; then shards "mpi, 1 rank" "$build/test_mpi"
+else filter=$(suites_of mpi/comm); fi
+for ranks in "${rank_counts[@]}"; do
+  OMP_NUM_THREADS=1 gtest "mpi, $ranks ranks" "$ranks" "$build/test_mpi" --gtest_filter="$filter"
+done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
 for ranks in ${emulated:+2 3 4}; do
   HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
@@ -154,13 +164,14 @@ else echo "kernels, on a GPU: not run, there is none here"; fi
 # Without CUDA the program has other objects in device/, comm/ and ops/, and the same ones everywhere else: one script of
 # every kind of user tells whether they work together.
 scripts=("$here"/run/*.sh)
-[ -n "$emulated" ] || scripts=("$here"/run/{train,resume,precision,devices,decks,plan,tools,speech_train,transcribe}.sh)
+[ -n "$emulated" ] || scripts=("$here"/run/{train,devices,decks,plan,tools,speech_train,transcribe}.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 # Scripts in which nothing must happen within a time or at a moment: they look at words, codes and bits, which another
 # script beside them does not change. The longest first. One that is not named here runs alone.
-beside_others=" transcribe verify_asr stream speech_train verify prepare_audio kernel_mutations prepare_speech pipeline
-  host_cuda storage reproducible decks data train precision zero cudnn_plans bundle tensor vendor freeze warm_start
-  recompute lora chat tokenizers import devices layouts offload tools gpu_report kernel_resources install "
+beside_others=" pipeline kernel_mutations prepare_audio transcribe verify_asr data cudnn_plans stream verify reproducible
+  host_cuda train speech_train prepare_speech storage resume bundle lora tensor zero precision recompute toy_family devices
+  chat warm_start layouts tokenizers import gpu_report kernel_resources decks vendor freeze offload tools install links
+  cuda_flags kernel_instructions "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name

@@ -5,7 +5,7 @@ set -u
 program=$1
 shift
 cores=$(env -u OMP_NUM_THREADS nproc)
-shards=$((4 * cores))  # so that no core waits long for the last one
+shards=$((16 * cores))  # so that no core waits long for the last one
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 if [ ! -x "$program" ]; then

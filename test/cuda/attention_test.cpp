@@ -4,31 +4,35 @@
 namespace choir::test {
 namespace {
 
+constexpr std::int64_t kGridWidths[] = {4, 20, 32, 40, 64, 80, 128};
+
 /// Every head width with every pair of lengths; types, heads and features take turns so that each
-
 /// meets each.
+class CudaAttentionGrid : public CudaAttention, public testing::WithParamInterface<std::size_t> {};
 
-TEST_F(CudaAttention, Grid) {
+TEST_P(CudaAttentionGrid, EveryPairOfLengths) {
   const std::int64_t lengths[] = {1, 17, 64, 65, 130};
-  std::size_t turn = 0;
-  for (const std::int64_t d : {4, 20, 32, 40, 64, 80, 128})
-    for (const std::int64_t queries : lengths)
-      for (const std::int64_t keys : lengths) {
-        AttentionCase c{.batch = 2,
-                        .heads = 2,
-                        .kv_heads = 1 + static_cast<std::int64_t>(turn % 2),
-                        .width = d,
-                        .queries = queries,
-                        .keys = keys,
-                        .causal = keys >= queries && turn % 5 < 3,
-                        .dtype = kAttentionTypes[turn % 3],
-                        .bias = static_cast<BiasKind>(turn % 4)};
-        if (turn % 7 < 3)
-          c.lengths = {static_cast<std::int32_t>(keys), static_cast<std::int32_t>(keys / 2)};
-        compare(c);
-        ++turn;
-      }
+  std::size_t turn = GetParam() * std::size(lengths) * std::size(lengths);
+  for (const std::int64_t queries : lengths)
+    for (const std::int64_t keys : lengths) {
+      AttentionCase c{.batch = 2,
+                      .heads = 2,
+                      .kv_heads = 1 + static_cast<std::int64_t>(turn % 2),
+                      .width = kGridWidths[GetParam()],
+                      .queries = queries,
+                      .keys = keys,
+                      .causal = keys >= queries && turn % 5 < 3,
+                      .dtype = kAttentionTypes[turn % 3],
+                      .bias = static_cast<BiasKind>(turn % 4)};
+      if (turn % 7 < 3)
+        c.lengths = {static_cast<std::int32_t>(keys), static_cast<std::int32_t>(keys / 2)};
+      compare(c);
+      ++turn;
+    }
 }
+
+INSTANTIATE_TEST_SUITE_P(Widths, CudaAttentionGrid,
+                         testing::Range(std::size_t{0}, std::size(kGridWidths)));
 
 TEST_F(CudaAttention, WithoutStatistics) {
   for (const DType type : kAttentionTypes) {

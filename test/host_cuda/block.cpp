@@ -18,7 +18,11 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kWarp = 32;
 
-enum class Waits { nothing, block, warp };
+enum class Waits : std::uint8_t { nothing, block, warp };
+
+// Operations of a warp, told apart by where their names stand.
+constexpr char kBarrier[] = "__syncwarp", kShuffle[] = "a warp shuffle or vote",
+               kMatrix[] = "a warp matrix operation";
 
 struct alignas(64) Slots {
   std::byte inputs[kWarp * kExchangeBytes];
@@ -26,20 +30,25 @@ struct alignas(64) Slots {
   unsigned readers = 0;  // lanes that have not reached their next operation
 };
 
-struct Thread {
+// What its warp and the scheduler look at again and again: one line of the cache.
+struct alignas(64) Thread {
   Index3 index;
-  std::unique_ptr<Fiber> fiber;
-  Waits waits = Waits::nothing;
   std::uint32_t mask = 0;
+  std::unique_ptr<Fiber> fiber;
   const char* operation = "";
   Where where;
   Slots* result = nullptr;  // of its last exchange
-  std::deque<QueuedCopy> copies;
-  std::deque<std::size_t> groups;  // sizes of committed groups, oldest first
-  std::size_t open_group = 0;
+  std::uint32_t open_group = 0;
+  Waits waits = Waits::nothing;
   // ThreadSanitizer: what this thread may see when it goes on. One address each: through a common
   // one a slow thread would also see what a fast one did after the barrier.
   char resumed = 0;
+};
+static_assert(sizeof(Thread) == 64);
+
+struct Copies {
+  std::deque<QueuedCopy> copies;
+  std::deque<std::uint32_t> groups;  // sizes of committed groups, oldest first
 };
 
 struct Warp {
@@ -59,6 +68,7 @@ struct Scheduler {
   Grid grid;
   Index3 block;
   std::vector<Thread> threads;
+  std::vector<Copies> copies;  // of each thread
   std::vector<Warp> warps;
   std::vector<Static> statics;
   char allocated = 0;  // its address orders their allocation for ThreadSanitizer
@@ -91,6 +101,12 @@ Thread& self() {
   Scheduler& s = the();
   if (!s.running) defect("device code called outside a kernel");
   return s.threads[s.current];
+}
+
+Copies& own_copies() {
+  Scheduler& s = the();
+  if (!s.running) defect("device code called outside a kernel");
+  return s.copies[s.current];
 }
 
 std::byte* aligned_block(std::unique_ptr<std::byte[]>& memory, std::size_t bytes) {
@@ -137,8 +153,8 @@ void wait(Waits what) {
 bool lane_ready(Scheduler& s, unsigned first, unsigned l, const Thread& like) {
   if (first + l >= s.count) return true;
   const Thread& t = s.threads[first + l];
-  return t.fiber->finished() || (t.waits == Waits::warp && t.mask == like.mask &&
-                                 std::strcmp(t.operation, like.operation) == 0);
+  if (t.waits == Waits::warp) return t.mask == like.mask && t.operation == like.operation;
+  return t.fiber->finished();
 }
 
 /// Arrives at a warp operation; the last of the mask runs `last` and lets the others go.
@@ -155,9 +171,11 @@ void meet(std::uint32_t mask, const char* operation, Where where, const Last& la
   me.waits = Waits::warp;
   Warp& warp = s.warps[s.current / kWarp];
   tsan_release(&warp.arrivals);
-  bool complete = true;
-  for (unsigned l = 0; l < kWarp && complete; ++l)
+  bool complete = true;  // the lanes behind this one are most likely not here yet
+  for (unsigned i = 1; i < kWarp && complete; ++i) {
+    const unsigned l = (mine + i) % kWarp;
     if (mask >> l & 1) complete = lane_ready(s, first, l, me);
+  }
   if (complete) {
     tsan_acquire(&warp.arrivals);
     last(warp, first);
@@ -203,7 +221,7 @@ void prepare(Scheduler& s, const Grid& grid) {
            grid.blocks.z);
   if (grid.shared_bytes > kMaxSharedBytes)
     defect("%s launched with %zu bytes of shared memory", grid.kernel, grid.shared_bytes);
-  if (s.threads.size() < s.count) s.threads.resize(s.count);
+  if (s.threads.size() < s.count) s.threads.resize(s.count), s.copies.resize(s.count);
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
     if (!t.fiber) t.fiber = std::make_unique<Fiber>(kStackBytes);
@@ -226,14 +244,14 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
   const std::function<void()> ordered = [&] {
     tsan_acquire(&the().begin);
     body();
-    if (!self().copies.empty())
+    if (!own_copies().copies.empty())
       defect("%s ends with cp.async copies nobody waited for", s.grid.kernel);
     tsan_release(&the().end);
   };
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
     t.waits = Waits::nothing, t.result = nullptr, t.open_group = 0;
-    t.copies.clear(), t.groups.clear();
+    s.copies[i].copies.clear(), s.copies[i].groups.clear();
     t.fiber->start(ordered);
   }
   while (s.live > 0) {
@@ -348,13 +366,13 @@ void synchronize_block(Where where) {
 }
 
 void synchronize_warp(std::uint32_t mask, Where where) {
-  meet(mask, "__syncwarp", where, [](Warp&, unsigned) {});
+  meet(mask, kBarrier, where, [](Warp&, unsigned) {});
 }
 
 const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where) {
   Scheduler& s = the();
   std::memcpy(s.warps[s.current / kWarp].arriving + lane() * kExchangeBytes, value, bytes);
-  meet(mask, "a warp shuffle or vote", where,
+  meet(mask, kShuffle, where,
        [&](Warp& warp, unsigned first) { hand_out(s, warp, first, mask); });
   return self().result->inputs;
 }
@@ -363,7 +381,7 @@ const std::byte* combine(std::uint32_t mask, const void* value, std::size_t byte
                          Where where) {
   Scheduler& s = the();
   std::memcpy(s.warps[s.current / kWarp].arriving + lane() * kExchangeBytes, value, bytes);
-  meet(mask, "a warp matrix operation", where, [&](Warp& warp, unsigned first) {
+  meet(mask, kMatrix, where, [&](Warp& warp, unsigned first) {
     Slots& slots = hand_out(s, warp, first, mask);
     combine(slots.inputs, slots.outputs);
   });
@@ -371,24 +389,23 @@ const std::byte* combine(std::uint32_t mask, const void* value, std::size_t byte
 }
 
 void queue_copy(const QueuedCopy& copy) {
-  Thread& me = self();
-  me.copies.push_back(copy);
-  ++me.open_group;
+  own_copies().copies.push_back(copy);
+  ++self().open_group;
 }
 
 void commit_copies() {
   Thread& me = self();
-  me.groups.push_back(me.open_group);
+  own_copies().groups.push_back(me.open_group);
   me.open_group = 0;
 }
 
 bool next_copy(unsigned pending, QueuedCopy& copy) {
-  Thread& me = self();
-  while (me.groups.size() > pending && me.groups.front() == 0) me.groups.pop_front();
-  if (me.groups.size() <= pending) return false;
-  --me.groups.front();
-  copy = me.copies.front();
-  me.copies.pop_front();
+  Copies& mine = own_copies();
+  while (mine.groups.size() > pending && mine.groups.front() == 0) mine.groups.pop_front();
+  if (mine.groups.size() <= pending) return false;
+  --mine.groups.front();
+  copy = mine.copies.front();
+  mine.copies.pop_front();
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -59,7 +60,15 @@ static void first_instruction() {
   fiber_entry(g_starting);
 }
 
-Fiber::Fiber(std::size_t stack_bytes) : bytes_(stack_bytes) {
+// Stacks begin at pages; were all of them to be used from the same place of a page, a warp would
+// meet in a few sets of the cache.
+static std::size_t next_skew() {
+  static std::atomic<std::size_t> made{0};
+  constexpr std::size_t kStep = 320, kPage = 4096;
+  return made++ * kStep % kPage;
+}
+
+Fiber::Fiber(std::size_t stack_bytes) : bytes_(stack_bytes), skew_(next_skew()) {
   void* memory = mmap(nullptr, bytes_ + kGuard, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -83,7 +92,7 @@ void Fiber::start(const std::function<void()>& body) {
   fake_stack_ = nullptr;
   // As if first_instruction() had been called: six registers to pop, the address to return to, and
   // a stack aligned as after a call.
-  auto** top = reinterpret_cast<void**>(stack_ + bytes_) - 2;
+  auto** top = reinterpret_cast<void**>(stack_ + bytes_ - skew_) - 2;
   *top = reinterpret_cast<void*>(&first_instruction);
   pointer_ = top - 6;
 }
@@ -127,16 +136,14 @@ void Fiber::entry(Fiber* self) {
   std::abort();  // a finished fiber is never resumed
 }
 
-void tsan_acquire([[maybe_unused]] void* address) {
 #if defined(HOST_CUDA_TSAN)
+void tsan_acquire(void* address) {
   __tsan_acquire(address);
-#endif
 }
 
-void tsan_release([[maybe_unused]] void* address) {
-#if defined(HOST_CUDA_TSAN)
+void tsan_release(void* address) {
   __tsan_release(address);
-#endif
 }
+#endif
 
 }  // namespace host_cuda

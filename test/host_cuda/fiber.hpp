@@ -29,7 +29,7 @@ class Fiber {
 
   const std::function<void()>* body_ = nullptr;
   char* stack_ = nullptr;
-  std::size_t bytes_;
+  std::size_t bytes_, skew_;
   void* pointer_ = nullptr;  // saved stack pointer of the fiber
   void* caller_ = nullptr;   // ... and of the scheduler
   bool finished_ = true;
@@ -44,7 +44,12 @@ class Fiber {
 
 /// Ordering for ThreadSanitizer: what happened before release() is seen after acquire() of the same
 /// address. Nothing in other builds.
+#if defined(HOST_CUDA_TSAN)
 void tsan_acquire(void* address);
 void tsan_release(void* address);
+#else
+inline void tsan_acquire(void*) {}
+inline void tsan_release(void*) {}
+#endif
 
 }  // namespace host_cuda

@@ -54,6 +54,7 @@ breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "d
 hears=$root/inputs/verify_salm.json
 breaks always frames-everywhere "$hears" "tp=2" "tp=2 sequence=true"
 breaks sometimes frames-misplaced "$hears" "tp=2 sequence=true" "tp=2"
+breaks always clips-misplaced "$hears" "cp=2" "dp=2"
 breaks sometimes projector-unsummed "$hears" "tp=2 sequence=true" "tp=2"
 
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"

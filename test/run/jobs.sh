@@ -55,6 +55,15 @@ site SITE=generic LAUNCHER=srun SRUN_MPI=pmi2 SLURM_JOB_ID=1
 words "... others do not" 0 " --kill-on-bad-exit=1 --mpi=pmi2 "
 site MPIEXEC=mpiexec
 words "a laptop" 0 "\$ mpiexec -n "
+# A terminal of its own: what the launcher adds to an exit code of ours is left out, what it alone knows is not.
+if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
+  on_terminal() { try script -qefc "SITE=local jobs/launch -n 2 $*" /dev/null; }
+  on_terminal "$choir" train inputs/debug.json batch_size=3
+  words "a refused deck on a terminal" 2 "unknown key 'batch_size'"
+  look "... without the launcher's notices" lacks "$out" "Exit code"
+  on_terminal "sh -c 'exit 9'"
+  words "an exit code that is not ours is told" 9 "Exit code:    9"
+fi
 site SITE=moon
 words "a site that is not there" 2 "SITE is 'moon'" "polaris.sh"
 site SITE=generic LAUNCHER=prun

@@ -17,6 +17,7 @@
 #include "test/mpi/comm/kinds.hpp"
 #include "test/mpi/parallel/deaf_communicator.hpp"
 #include "test/support/count_allocations.hpp"
+#include "test/support/exhaustive.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/support/pipeline_case.hpp"
 
@@ -120,6 +121,7 @@ TEST_F(Pipeline, TakesTheTimeThatTheSimulatorSays) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "what would be timed is ThreadSanitizer";
 #endif
+  if (size != 2 && size != 4 && !test::exhaustive()) GTEST_SKIP() << "of 2 and 4 stages";
   struct Case {
     ScheduleKind kind;
     int chunks;

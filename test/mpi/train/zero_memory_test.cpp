@@ -6,6 +6,7 @@
 #include <fstream>
 #include <string>
 
+#include "test/support/exhaustive.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/train/engine_case.hpp"
 
@@ -96,6 +97,7 @@ Held held_in_training(Mesh& mesh, const EngineOptions& options) {
 
 TEST(ZeroMemory, StageThreeHoldsItsShareAndTheLiveBuckets) {
   const int ranks = test::world_size();
+  if (ranks != 2 && ranks != 4 && !test::exhaustive()) GTEST_SKIP() << "of 2 and 4 ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   held_in_training(*mesh, sharded(3));  // libraries and MPI take what they keep
   const Held held = held_in_training(*mesh, sharded(3));
@@ -113,6 +115,7 @@ TEST(ZeroMemory, StageThreeHoldsItsShareAndTheLiveBuckets) {
 TEST(ZeroMemory, StageTwoDoesNotPass) {
   const int ranks = test::world_size();
   if (ranks == 1) return;
+  if (ranks != 2 && !test::exhaustive()) GTEST_SKIP() << "of 2 ranks";
   const auto mesh = Mesh::over_world(Layout(1, 1, ranks, 1), Transport::automatic);
   held_in_training(*mesh, sharded(2));
   const Held held = held_in_training(*mesh, sharded(2));

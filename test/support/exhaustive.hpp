@@ -1,0 +1,36 @@
+#pragma once
+// Grids of trainings: `make test` takes every entry of a grid with some of the precisions and models
+// there are, and `make test-long`, which sets TEST_EXHAUSTIVE, every entry with each of them.
+#include <cstddef>
+#include <cstdlib>
+#include <vector>
+
+namespace choir::test {
+
+inline bool exhaustive() {
+  static const bool asked = std::getenv("TEST_EXHAUSTIVE") != nullptr;
+  return asked;
+}
+
+/// What pass number `pass` over `list` takes, if `passes` in a row take everything once: as all are
+/// taken more often than that, each entry meets several passes. Short lists are taken whole.
+template <class T>
+std::vector<T> dealt(const std::vector<T>& list, std::size_t pass, std::size_t passes = 3) {
+  if (exhaustive() || list.size() < 2 * passes) return list;
+  std::vector<T> taken;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    if ((i + pass) % passes == 0) taken.push_back(list[i]);
+  return taken;
+}
+
+/// The same where nested loops stand for the list.
+class Deal {
+ public:
+  explicit Deal(std::size_t pass = 0, std::size_t passes = 3) : turn_(pass), passes_(passes) {}
+  bool takes() { return turn_++ % passes_ == 0 || exhaustive(); }
+
+ private:
+  std::size_t turn_, passes_;
+};
+
+}  // namespace choir::test
