@@ -152,7 +152,10 @@ class ConversationScoring {
     for (const AnswerPair& pair : result_.pairs)
       mine.push_back({pair.key, pair.reference, pair.answer});
     result_.pairs.clear();
-    for (const std::string& text : gather_texts(mesh_.world(), dumped_safely(mine)))
+    // What is no UTF-8 is written as such, on one rank, too.
+    std::vector<std::string> texts{dumped_safely(mine)};
+    if (mesh_.world().size() > 1) texts = gather_texts(mesh_.world(), texts.front());
+    for (const std::string& text : texts)
       for (const auto& pair : parsed_json(text))
         result_.pairs.push_back(
             {pair[0].get<std::uint64_t>(), pair[1].get<std::string>(), pair[2].get<std::string>()});
