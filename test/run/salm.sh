@@ -17,6 +17,7 @@ cat >deck.json <<'D'
   "optimizer": {"learning_rate": 0.01, "warmup_steps": 2, "decay_steps": 8},
   "eval": {"interval": 4, "answers": 5, "answer_tokens": 6}, "checkpoint": {"interval": 2}, "log": {"interval": 1} }
 D
+parameters_of() { tensors "$1" | sed -n "s|^parameters/$2||p"; }  # parameters_of RUN PREFIX, without the prefix
 validated() { grep -o '"val_[^"]*":[^,}]*' "$1/metrics.jsonl"; }
 run 1 train deck.json run.dir=one
 expect "trains" 0 "x real time" "validation 'held': loss" "exact match" "(0 of 5)" "WER" "BLEU" "validation all: loss" \
@@ -72,3 +73,29 @@ run 2 train deck.json run.dir=x "data.train=[\"tasks\"]"
 expect "a folder without conversations" 3 "tasks" "prepare chat"
 run 1 train deck.json run.dir=x data.batch_tokens=20
 expect "micro-batches too small for any conversation" 3 "longer than 20 rows"
+
+# Towers of other runs: parameters of a recogniser have their names, those of a language model stand behind "lm.".
+cat >asr.json <<'D'
+{ "model": { "type": "fastconformer", "n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8,
+    "mels": 20, "freq_width": 6, "vocab_size": 9 },
+  "data": {"format": "synthetic"}, "train": {"precision": "fp64", "micro_batches": 2, "max_steps": 2} }
+D
+symbols=$(grep -oE 'vocabulary [0-9]+' one/log.txt one/start.txt | head -n 1 | grep -oE '[0-9]+$')
+cat >lm.json <<D
+{ "model": { "type": "gpt", "n_layer": 1, "n_embd": 32, "n_head": 2, "block_size": 192, "position": "rope",
+    "vocab_size": $symbols },
+  "data": {"format": "synthetic"}, "train": {"precision": "fp64", "max_steps": 2} }
+D
+run 1 train asr.json run.dir=asr
+expect "a recogniser" 0 "summary:"
+run 2 train lm.json run.dir=lm parallel.tensor=2
+expect "a language model" 0 "summary:"
+starts='checkpoint.init_from={"encoder.*": "asr", "lm.*": "lm"}'
+run 2 train deck.json run.dir=begun "$starts" 'train.freeze=["encoder.*", "lm.*"]' parallel.pipeline=2
+expect "begins with two runs" 0 "summary:"
+check "the encoder is the recogniser's" cmp <(parameters_of asr encoder.) <(parameters_of begun encoder.)
+check "the language model is the other run's" cmp <(parameters_of lm "") <(parameters_of begun lm.)
+check "... nothing is compared with nothing" test "$(parameters_of begun lm. | wc -l)" -gt 9
+run 1 train "$debug" run.dir=letters train.max_steps=1 train.precision=fp64
+run 1 train deck.json run.dir=x 'checkpoint.init_from={"lm.final_norm.*": "letters"}'
+expect "a language model of other words" 2 "another vocabulary" "letters"

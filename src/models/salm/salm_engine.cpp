@@ -1,7 +1,9 @@
 // SalmFamily: the model, its micro-batches and its runs.
 #include <algorithm>
 
+#include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/model_instance.hpp"
+#include "choir/models/starting_point.hpp"
 #include "choir/train/step/synthetic_data.hpp"
 #include "src/models/salm/salm.hpp"
 #include "src/models/salm/salm_data.hpp"
@@ -129,6 +131,20 @@ std::unique_ptr<SyntheticBatches> SalmFamily::synthetic_batches(const ModelConfi
                                                                 std::uint64_t seed,
                                                                 std::int64_t) const {
   return std::make_unique<SyntheticConversations>(seed, config.as<SalmConfig>());
+}
+
+void SalmFamily::check_start(const Deck&, const std::vector<StartingPoint>& points,
+                             const std::string& vocabulary) const {
+  if (vocabulary.empty()) return;
+  const std::uint64_t ours = Vocabulary::from_json(vocabulary, "the conversations").hash();
+  for (const StartingPoint& point : points)
+    if (point.pattern.starts_with("lm.") && !point.vocabulary.empty() &&
+        Vocabulary::from_json(point.vocabulary, point.checkpoint).hash() != ours)
+      throw DeckError(
+          fmt::format("checkpoint.init_from: {} has another vocabulary than the conversations, and "
+                      "its ids would mean other words",
+                      point.checkpoint),
+          "write the conversations in its own: `choir prepare chat --tokenizer FILE`");
 }
 
 void SalmFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {

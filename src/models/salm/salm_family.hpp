@@ -41,6 +41,9 @@ class SalmFamily final : public ModelFamily {
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
                                                       std::int64_t samples) const override;
   std::int64_t usual_vocab_size() const override { return 32000; }
+  /// A language model keeps its vocabulary.
+  void check_start(const Deck& deck, const std::vector<StartingPoint>& points,
+                   const std::string& vocabulary) const override;
   void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
 };
 
