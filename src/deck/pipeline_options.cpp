@@ -12,8 +12,11 @@ ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int st
                 bool separate_tied) {
   ModelCut cut{.pieces = {}, .separate_tied = separate_tied};
   if (stages == 1 && options.virtual_stages == 1) return cut;
-  const std::vector<UnitRange> ranges =
-      partition_layers(model.family().unit_costs(model), stages, options.virtual_stages);
+  UnitCosts costs = model.family().unit_costs(model);
+  for (std::size_t unit = 0; unit < costs.size(); ++unit)
+    if (std::ssize(costs) > options.forward_only && static_cast<int>(unit) < options.forward_only)
+      costs[unit] /= 3;
+  const std::vector<UnitRange> ranges = partition_layers(costs, stages, options.virtual_stages);
   for (int chunk = 0; chunk < options.virtual_stages; ++chunk)
     cut.pieces.push_back(ranges[static_cast<std::size_t>(chunk * stages + stage)]);
   return cut;

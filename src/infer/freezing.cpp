@@ -58,4 +58,11 @@ void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
   parameters.freeze([&](const Parameter& p) { return frozen.contains(p.name); });
 }
 
+int units_without_backward(const Freezing& freezing, const ModelConfig& model) {
+  ParameterSet parameters{TensorSplit{}};
+  const std::unique_ptr<Model> described = model.family().make(model, parameters, {});
+  freeze_parameters(parameters, freezing, model);
+  return described->lowest_trained_unit();
+}
+
 }  // namespace choir

@@ -57,7 +57,8 @@ site MPIEXEC=mpiexec
 words "a laptop" 0 "\$ mpiexec -n "
 # A terminal of its own: what the launcher adds to an exit code of ours is left out, what it alone knows is not.
 if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRTE"; then
-  on_terminal() { try script -qefc "SITE=local jobs/launch -n 2 $*" /dev/null; }
+  # A terminal outlives what runs on it.
+  on_terminal() { try script -qefc "SITE=local jobs/launch -n 2 $*; code=\$?; sleep 1; exit \$code" /dev/null; }
   on_terminal "$choir" train inputs/debug.json batch_size=3
   words "a refused deck on a terminal" 2 "unknown key 'batch_size'"
   look "... without the launcher's notices" lacks "$out" "Exit code"

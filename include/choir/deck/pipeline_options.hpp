@@ -11,9 +11,11 @@ namespace choir {
 struct PipelineOptions {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int virtual_stages = 1;  ///< pieces of the model on each stage
+  int forward_only = 0;    ///< so many units at the start have nothing to train, and no backward
 };
 
-/// The pieces of `stage`: balanced by FLOPs, where input layer and head count as what they are.
+/// The pieces of `stage`: balanced by FLOPs, where input layer and head count as what they are, and
+/// units without backward for a third.
 /// `separate_tied`: see ModelCut. DeckError if there are more pieces than layers.
 ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int stages, int stage,
                 bool separate_tied);

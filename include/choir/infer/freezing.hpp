@@ -20,4 +20,7 @@ struct Freezing {
 void freeze_parameters(ParameterSet& parameters, const Freezing& freezing,
                        const ModelConfig& model);
 
+/// Local. How many units at the start of the model backward does not reach then.
+int units_without_backward(const Freezing& freezing, const ModelConfig& model);
+
 }  // namespace choir

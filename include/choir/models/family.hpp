@@ -87,8 +87,9 @@ class ModelFamily {
   virtual std::vector<KeyProblem> check(const Deck& deck) const = 0;
   /// The model that the deck describes, with train.recompute.
   virtual ModelConfig model(const Deck& deck) const = 0;
-  /// model.vocab_size, where 0 stands for that of the data.
+  /// The size of the vocabulary, where 0 stands for that of the data, and its key.
   virtual std::int64_t& vocab_size(Deck& deck) const = 0;
+  virtual std::string vocab_size_key() const { return "model.vocab_size"; }
 
   /// All micro-batches have one shape, so that a step is counted in samples (train.micro_batch_size
   /// and its kin). Otherwise their shapes differ, and a step is counted in micro-batches

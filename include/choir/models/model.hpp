@@ -61,6 +61,11 @@ class Model {
   /// Whether backward of the piece has anything to do: something in it or below is trained. If not
   /// forward keeps nothing of it, and backward gives back the gradient it got, unused.
   bool trains(int index) const { return trained_.reach(pieces_[index].last_unit); }
+  /// Of the whole model, once its parameters are frozen: the lowest that backward reaches.
+  int lowest_trained_unit() {
+    trained_.find(*parameters_);
+    return trained_.lowest();
+  }
   /// What backward of the piece has postponed; pieces in the order of their backward. Until then
   /// the batch must live, and hooks hear nothing of gradients. Values are not needed.
   void weight_gradients(Pass& pass, int piece, BucketHooks& hooks) {

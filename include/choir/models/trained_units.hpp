@@ -16,6 +16,7 @@ class TrainedUnits {
   void find(const ParameterSet& parameters);
   /// Backward passes through this unit.
   bool reach(int unit) const { return unit >= lowest_; }
+  int lowest() const { return lowest_; }
 
  private:
   std::vector<std::size_t> begins_;  // of each unit, in ParameterSet::all()

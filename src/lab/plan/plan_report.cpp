@@ -172,7 +172,8 @@ std::string to_string(const LayoutSearch& search, const PlanCase& request) {
     text += row_text(i + 1, search.fitting[i]);
   text += fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
                       search.too_large);
-  return text + "  use: " + join(search.fitting.front().changes, " ") + "\n";
+  const std::vector<std::string>& changes = search.fitting.front().changes;
+  return text + "  use: " + (changes.empty() ? "the deck as it is" : join(changes, " ")) + "\n";
 }
 
 }  // namespace choir

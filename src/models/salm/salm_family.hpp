@@ -20,6 +20,7 @@ class SalmFamily final : public ModelFamily {
   std::vector<KeyProblem> check(const Deck& deck) const override;
   ModelConfig model(const Deck& deck) const override;
   std::int64_t& vocab_size(Deck& deck) const override;
+  std::string vocab_size_key() const override { return "model.lm.vocab_size"; }
   bool fixed_shape() const override { return false; }
   bool hears() const override { return true; }
 

@@ -94,6 +94,8 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.pipeline = pipeline_of(deck);
   options.offload = offload_of(deck);
   options.freezing = {.freeze = deck.train.freeze, .unfreeze = deck.train.unfreeze};
+  if (deck.parallel.pipeline > 1)
+    options.pipeline.forward_only = units_without_backward(options.freezing, options.model);
   options.micro_batch_size = batch.micro;
   options.micro_batches = batch.accum;
   options.adamw = {
@@ -110,17 +112,18 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
 
 void resolve_vocabulary(Deck& deck, std::int64_t data_vocabulary, const std::string& data_name) {
   std::int64_t& size = deck.family().vocab_size(deck);
+  const std::string key = deck.family().vocab_size_key();
   if (size == 0 && data_vocabulary == 0)
-    throw DeckError("model.vocab_size is 0 and the data do not say how large their vocabulary is",
-                    "set model.vocab_size (GPT-2: 50257)");
+    throw DeckError(key + " is 0 and the data do not say how large their vocabulary is",
+                    fmt::format("set {} (GPT-2: 50257)", key));
   if (size == 0) {
     size = data_vocabulary;
-    deck.mark_derived("model.vocab_size");
+    deck.mark_derived(key);
   }
   if (data_vocabulary > size)
-    throw DataError(fmt::format("model.vocab_size is {}, but {} has {} symbols", size, data_name,
-                                data_vocabulary),
-                    "leave model.vocab_size out to take it from the data");
+    throw DataError(
+        fmt::format("{} is {}, but {} has {} symbols", key, size, data_name, data_vocabulary),
+        fmt::format("leave {} out to take it from the data", key));
 }
 
 }  // namespace choir

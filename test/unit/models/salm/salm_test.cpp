@@ -13,6 +13,8 @@
 #include "choir/core/philox.hpp"
 #include "choir/data/conversations/splice.hpp"
 #include "choir/device/cpu_device.hpp"
+#include "choir/deck/pipeline_options.hpp"
+#include "choir/infer/freezing.hpp"
 #include "choir/infer/model_instance.hpp"
 #include "choir/models/gpt/gpt_config.hpp"
 #include "choir/models/salm/salm_config.hpp"
@@ -250,6 +252,21 @@ TEST(Salm, AConversationDoesNotDependOnItsCompany) {
         EXPECT_NEAR(in_company[i], i < alone.size() ? alone[i] : 0, 1e-12) << row << " " << i;
   }
   EXPECT_GT(sum_of(of_row(all, 0, 0, 0, 1)), 1);  // there are targets
+}
+
+// A frozen encoder costs a third of a trained one, so a stage has more of it.
+TEST(Salm, StagesAreCutByWhatTheyTrain) {
+  SalmConfig config = small_salm();
+  config.encoder.n_layer = 8;
+  config.complete();
+  const Freezing freezing{.freeze = {"encoder.*"}, .unfreeze = {}};
+  EXPECT_EQ(units_without_backward({}, config), 0);
+  EXPECT_EQ(units_without_backward(freezing, config), config.junction());
+  const auto units_of_first = [&](int forward_only) {
+    return cut_of(config, {.forward_only = forward_only}, 2, 0, false).pieces.front().count;
+  };
+  EXPECT_LT(units_of_first(0), units_of_first(config.junction()));
+  EXPECT_EQ(stage_of_unit(config, {}, 2, config.junction()), 1);
 }
 
 }  // namespace
