@@ -257,7 +257,7 @@ TEST(Salm, AConversationDoesNotDependOnItsCompany) {
 // A frozen encoder costs a third of a trained one, so a stage has more of it.
 TEST(Salm, StagesAreCutByWhatTheyTrain) {
   SalmConfig config = small_salm();
-  config.encoder.n_layer = 8;
+  config.encoder.n_layer = config.lm.n_layer = 8;
   config.complete();
   const Freezing freezing{.freeze = {"encoder.*"}, .unfreeze = {}};
   EXPECT_EQ(units_without_backward({}, config), 0);
