@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# make quickstart-salm for real: the time on two cores, answers about what was never trained on, and the control that hears
+# another recording. About twelve minutes.
+. "$(dirname "$0")/../lib/common.sh"
+if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
+  pass "quickstart-salm: no espeak-ng here, or a build without SentencePiece"
+  exit
+fi
+unset OMP_NUM_THREADS  # as a user runs it
+ln -s "$root/inputs" inputs
+command=quickstart_salm.sh
+begin=$SECONDS
+"$root/.make/quickstart_salm.sh" "$build" >out 2>&1 </dev/null
+code=$?
+expect "the whole quickstart" 0 "== Done in"
+check "within thirteen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-780}"
+rate() { sed -nE "s/^$1 +([0-9.]+) %$/\1/p" out; }
+is() { awk -v v="${1:-none}" -v bound="$3" -v above="$2" 'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'; }
+check "new words: at least 90 % are right to the letter" is "$(rate 'new words')" above 90
+check "... of new voices, too" is "$(rate 'new words of new voices')" above 90
+check "hearing another recording is of no use" is "$(rate 'control: the clip of another one')" below 15
