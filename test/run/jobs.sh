@@ -63,8 +63,14 @@ if command -v script >/dev/null && mpiexec --version | grep -q "Open MPI\|OpenRT
   words "a refused deck on a terminal" 2 "unknown key 'batch_size'"
   look "... without the launcher's notices" lacks "$out" "Exit code"
   on_terminal "sh -c 'exit 9'"
-  words "an exit code that is not ours is told" 9 "Exit code:    9"
+  words "an exit code that is not ours is that of the launcher" 9
 fi
+# What Open MPI says of a code (it does not every time) is read from a pipe.
+dashes=$(printf '%.0s-' {1..74})
+notice() { printf '%s\n' "before" "$dashes" "mpiexec detected that one or more processes exited" "" "  Exit code:    $1" "$dashes" "behind"; }
+for code_told in 9 2; do notice $code_told | jobs/lib/own_exit_codes.sh >"$work/told_$code_told"; done
+look "an exit code that is not ours is told" cmp "$work/told_9" <(notice 9)
+look "... one of ours is not" cmp "$work/told_2" <(printf '%s\n' before behind)
 site SITE=moon
 words "a site that is not there" 2 "SITE is 'moon'" "polaris.sh"
 site SITE=generic LAUNCHER=prun
