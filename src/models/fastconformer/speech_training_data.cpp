@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
 
@@ -62,72 +61,23 @@ std::string SpeechTrainingData::contents() const {
   return text;
 }
 
-// A position is that of the data it was made for: with other utterances, buckets or seeds it means
-// nothing.
-SpeechCursor SpeechTrainingData::cursor_of(const Position& from) const {
-  const SpeechSampler& sampler = data_.set->sampler();
-  if (from.step == 0) return sampler.begin();
-  if (!from.more.empty()) {
-    const auto json = parsed_json(from.more);
-    if (json.at("order") == fmt::format("{:016x}", sampler.hash()))
-      return SpeechCursor::of_integers(json.at("cursor").get<std::vector<std::int64_t>>(),
-                                       sampler.blend().pools());
-  }
-  if (mesh_.rank() == 0)
-    log_.warn(
-        "the data are not those of the checkpoint (utterances, blend, buckets or seed "
-        "differ): their order begins anew");
-  return sampler.begin();
-}
-
 void SpeechTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
                                         const Position& from) {
-  together(mesh_.world(), [&] {
-    begin_ = cursor_of(from);
-    steps_.emplace(data_.set->sampler(), begin_, batch_.global);
-  });
-  first_step_ = next_step_ = from.step;
-  data_.set->start_training({.from = begin_,
-                             .micro_batches = batch_.global,
-                             .first = sharding.first_micro_batch(per_rank),
-                             .places = per_rank,
-                             .stride = sharding.micro_batch_stride()});
-}
-
-std::string SpeechTrainingData::position(std::int64_t step) const {
-  const SpeechCursor* cursor = &begin_;
-  if (step > first_step_) {
-    const PlannedStep& last = place(step - 1);
-    CHOIR_CHECK(last.step == step - 1, "the position after step {} is forgotten", step);
-    cursor = &last.after;
-  }
-  nlohmann::ordered_json json;
-  json["order"] = fmt::format("{:016x}", data_.set->sampler().hash());
-  json["cursor"] = cursor->to_integers();
-  return dumped(json);
+  steps_.begin(data_.set->sampler(), from, batch_.global, "utterances", mesh_, log_);
+  data_.set->start_training(steps_.order(sharding, per_rank));
 }
 
 StepContent SpeechTrainingData::content(std::int64_t step, const Model& model) {
-  for (; next_step_ <= step; ++next_step_) {
-    steps_->next(step_);
-    PlannedStep& to = place(next_step_);
-    to.step = next_step_;
-    to.after = step_.after;
-    to.content = {.samples = static_cast<double>(step_.rows.size()),
-                  .targets = static_cast<double>(step_.targets)};
+  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
     std::int64_t samples = 0;
-    for (const SpeechRow& row : step_.rows) {
+    for (const SpeechRow& row : planned.rows) {
       samples += row.item.samples;
       ++drawn_[static_cast<std::size_t>(row.item.leaf)];
-      to.content.flops +=
+      to.flops +=
           model.flops({.samples = 1, .audio_samples = row.item.samples, .labels = row.item.labels});
     }
-    to.content.audio_seconds =
-        static_cast<double>(samples) / static_cast<double>(data_.set->sample_rate());
-  }
-  const PlannedStep& found = place(step);
-  CHOIR_CHECK(found.step == step, "the content of step {} is forgotten", step);
-  return found.content;
+    to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_.set->sample_rate());
+  });
 }
 
 std::vector<std::string> SpeechTrainingData::take_warnings() {

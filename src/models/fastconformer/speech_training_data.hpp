@@ -1,8 +1,6 @@
 #pragma once
 // Packed speech for models that hear.
-#include <array>
-#include <optional>
-
+#include "choir/models/fastconformer/planned_steps.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/models/fastconformer/speech_scores.hpp"
 
@@ -27,7 +25,7 @@ class SpeechTrainingData final : public TrainingData {
   void require_resumable(std::int64_t) const override {}
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
-  std::string position(std::int64_t step) const override;
+  std::string position(std::int64_t step) const override { return steps_.position(step); }
   ModelBatch next() override { return speech_batch(data_.set->next()); }
   StepContent content(std::int64_t step, const Model& model) override;
   std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
@@ -37,32 +35,11 @@ class SpeechTrainingData final : public TrainingData {
   std::string sample(ModelInstance& instance) override;
 
  private:
-  struct PlannedStep {
-    std::int64_t step = -1;
-    StepContent content;
-    SpeechCursor after;
-  };
-  /// Further than any engine queues.
-  static constexpr std::size_t kSteps = 32;
-
-  SpeechCursor cursor_of(const Position& from) const;
-  PlannedStep& place(std::int64_t step) {
-    return planned_[static_cast<std::size_t>(step) % kSteps];
-  }
-  const PlannedStep& place(std::int64_t step) const {
-    return planned_[static_cast<std::size_t>(step) % kSteps];
-  }
-
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
   SpeechData data_;
-  // What the steps hold is planned here once more, ahead of what is read.
-  std::optional<SpeechSteps> steps_;
-  std::int64_t first_step_ = 0, next_step_ = 0;
-  SpeechCursor begin_;
-  SpeechStep step_;
-  std::array<PlannedStep, kSteps> planned_;
+  PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // utterances of each source
   std::vector<HeardPair> pairs_;
 };

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/data/conversations/conversation_sources.hpp"
 
 namespace choir {
@@ -107,49 +106,10 @@ std::string SalmTrainingData::contents() const {
   return text;
 }
 
-// A position is that of the data it was made for: with other conversations, buckets or seeds it
-// means nothing.
-SpeechCursor SalmTrainingData::cursor_of(const Position& from) const {
-  const SpeechSampler& sampler = data_.batches->sampler();
-  if (from.step == 0) return sampler.begin();
-  if (!from.more.empty()) {
-    const auto json = parsed_json(from.more);
-    if (json.at("order") == fmt::format("{:016x}", sampler.hash()))
-      return SpeechCursor::of_integers(json.at("cursor").get<std::vector<std::int64_t>>(),
-                                       sampler.blend().pools());
-  }
-  if (mesh_.rank() == 0)
-    log_.warn(
-        "the data are not those of the checkpoint (conversations, blend, buckets or seed "
-        "differ): their order begins anew");
-  return sampler.begin();
-}
-
 void SalmTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
                                       const Position& from) {
-  together(mesh_.world(), [&] {
-    begin_ = cursor_of(from);
-    steps_.emplace(data_.batches->sampler(), begin_, batch_.global);
-  });
-  first_step_ = next_step_ = from.step;
-  data_.batches->start_training({.from = begin_,
-                                 .micro_batches = batch_.global,
-                                 .first = sharding.first_micro_batch(per_rank),
-                                 .places = per_rank,
-                                 .stride = sharding.micro_batch_stride()});
-}
-
-std::string SalmTrainingData::position(std::int64_t step) const {
-  const SpeechCursor* cursor = &begin_;
-  if (step > first_step_) {
-    const PlannedStep& last = place(step - 1);
-    CHOIR_CHECK(last.step == step - 1, "the position after step {} is forgotten", step);
-    cursor = &last.after;
-  }
-  nlohmann::ordered_json json;
-  json["order"] = fmt::format("{:016x}", data_.batches->sampler().hash());
-  json["cursor"] = cursor->to_integers();
-  return dumped(json);
+  steps_.begin(data_.batches->sampler(), from, batch_.global, "conversations", mesh_, log_);
+  data_.batches->start_training(steps_.order(sharding, per_rank));
 }
 
 void SalmTrainingData::add(const SpeechItem& item, const Model& model, StepContent& to) {
@@ -167,18 +127,9 @@ void SalmTrainingData::add(const SpeechItem& item, const Model& model, StepConte
 }
 
 StepContent SalmTrainingData::content(std::int64_t step, const Model& model) {
-  for (; next_step_ <= step; ++next_step_) {
-    steps_->next(step_);
-    PlannedStep& to = place(next_step_);
-    to.step = next_step_;
-    to.after = step_.after;
-    to.content = {.samples = static_cast<double>(step_.rows.size()),
-                  .targets = static_cast<double>(step_.targets)};
-    for (const SpeechRow& row : step_.rows) add(row.item, model, to.content);
-  }
-  const PlannedStep& found = place(step);
-  CHOIR_CHECK(found.step == step, "the content of step {} is forgotten", step);
-  return found.content;
+  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
+    for (const SpeechRow& row : planned.rows) add(row.item, model, to);
+  });
 }
 
 std::string SalmTrainingData::drawn() const {

@@ -1,12 +1,11 @@
 #pragma once
 // Conversations with clips of audio for models that hear.
-#include <array>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "choir/data/conversations/conversation_batches.hpp"
+#include "choir/models/fastconformer/planned_steps.hpp"
 #include "choir/models/salm/salm_settings.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/models/salm/salm_scores.hpp"
@@ -45,7 +44,7 @@ class SalmTrainingData final : public TrainingData {
   void require_resumable(std::int64_t) const override {}
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
-  std::string position(std::int64_t step) const override;
+  std::string position(std::int64_t step) const override { return steps_.position(step); }
   ModelBatch next() override { return salm_batch(data_.batches->next()); }
   StepContent content(std::int64_t step, const Model& model) override;
   std::string drawn() const override;
@@ -55,36 +54,16 @@ class SalmTrainingData final : public TrainingData {
   std::string sample(ModelInstance&) override { return choir::to_string(pairs_); }
 
  private:
-  struct PlannedStep {
-    std::int64_t step = -1;
-    StepContent content;
-    SpeechCursor after;
-  };
-  /// Further than any engine queues.
-  static constexpr std::size_t kSteps = 32;
-
   const ConversationCorpus& corpus() const { return data_.batches->corpus(); }
-  SpeechCursor cursor_of(const Position& from) const;
   /// Adds what one conversation is.
   void add(const SpeechItem& item, const Model& model, StepContent& to);
-  PlannedStep& place(std::int64_t step) {
-    return planned_[static_cast<std::size_t>(step) % kSteps];
-  }
-  const PlannedStep& place(std::int64_t step) const {
-    return planned_[static_cast<std::size_t>(step) % kSteps];
-  }
 
   SalmSection settings_;
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
   SalmData data_;
-  // What the steps hold is planned here once more, ahead of what is read.
-  std::optional<SpeechSteps> steps_;
-  std::int64_t first_step_ = 0, next_step_ = 0;
-  SpeechCursor begin_;
-  SpeechStep step_;
-  std::array<PlannedStep, kSteps> planned_;
+  PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // conversations of each folder
   std::vector<AnswerPair> pairs_;
 };
