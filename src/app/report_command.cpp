@@ -1,4 +1,4 @@
-// choir report RUN_DIR|FILE.csv ... [--out FILE.html]
+// choir report RUN_DIR|FILE.csv|FILE.jsonl ... [--out FILE.html]
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -45,17 +45,20 @@ void write_page(const std::string& path, const std::string& page, bool chosen) {
 struct Subjects {
   std::vector<report::ReportedRun> runs;
   std::vector<report::ScalingTable> tables;
+  std::vector<report::SpokenDialogue> dialogues;
 };
 
 Subjects read_subjects(const std::vector<std::string>& paths) {
   Subjects subjects;
   for (const std::string& path : paths) {
-    if (fs::is_regular_file(path))
+    if (fs::path(path).extension() == ".jsonl")
+      subjects.dialogues.push_back(report::read_dialogue(path));
+    else if (fs::is_regular_file(path))
       subjects.tables.push_back(report::read_scaling(path));
     else
       subjects.runs.push_back(report::read_run(path));
   }
-  bool any = !subjects.tables.empty();
+  bool any = !subjects.tables.empty() || !subjects.dialogues.empty();
   for (const report::ReportedRun& run : subjects.runs) {
     any = any || !run.empty();
     if (!run.state.empty())
@@ -72,11 +75,11 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
 int report_on(const std::vector<std::string>& paths, std::string out) {
   const Subjects subjects = read_subjects(paths);
   const bool chosen = !out.empty();
-  if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty())
+  if (!chosen && subjects.runs.size() == 1 && subjects.tables.empty() && subjects.dialogues.empty())
     out = subjects.runs[0].path + "/report.html";
   else if (!chosen)
     out = "report.html";
-  const std::string page = report::report_page(subjects.runs, subjects.tables);
+  const std::string page = report::report_page(subjects.runs, subjects.tables, subjects.dialogues);
   write_page(out, page, chosen);
   for (const std::string& caution : report::comparison_cautions(subjects.runs))
     fmt::print("{}\n", caution);
@@ -91,11 +94,15 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
 int report_command(const Arguments& arguments) {
   CommandLine app(
       "Curves, phases, memory, layout, events, samples and provenance of runs side by side, and "
-      "tables of benchmarks: one HTML page that needs nothing else.",
+      "tables of benchmarks, and dialogues with their sound: one HTML page that needs nothing "
+      "else.",
       "choir report");
   std::vector<std::string> paths;
   std::string out;
-  app.add_option("paths", paths, "run directories, and CSV files of benchmarks").required();
+  app.add_option("paths", paths,
+                 "run directories, CSV files of benchmarks, and JSON lines of dialogues (`choir "
+                 "talk --json`)")
+      .required();
   app.add_option("--out", out,
                  "the page; default: report.html in the run directory, of several paths in the "
                  "current one");

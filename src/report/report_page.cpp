@@ -146,10 +146,12 @@ std::string section(const std::string& title, const std::string& body) {
 }
 
 std::string report_page(const std::vector<ReportedRun>& given,
-                        const std::vector<ScalingTable>& tables) {
+                        const std::vector<ScalingTable>& tables,
+                        const std::vector<SpokenDialogue>& dialogues) {
   const std::vector<ReportedRun> runs = with_distinct_names(given);
   const bool one = runs.size() == 1;
-  std::string title = runs.empty() ? "Benchmarks" : runs[0].name;
+  std::string title = tables.empty() ? "Dialogues" : "Benchmarks";
+  if (one) title = runs[0].name;
   if (runs.size() > 1) title = fmt::format("{} runs", runs.size());
   std::string overview, body;
   if (one) {
@@ -166,6 +168,7 @@ std::string report_page(const std::vector<ReportedRun>& given,
     body += curves_section(runs) + phases_section(runs) + memory_section(runs) +
             (one ? "<div class=pair>" + where + "</div>" : where) + samples_section(runs);
   }
+  for (std::size_t i = 0; i < dialogues.size(); ++i) body += dialogue_section(dialogues[i], i);
   for (const ScalingTable& table : tables) body += scaling_section(table);
   if (!runs.empty()) body += deck_section(runs) + provenance_section(runs);
   return fmt::format(

@@ -3,14 +3,16 @@
 #include <string>
 #include <vector>
 
+#include "choir/report/dialogue.hpp"
 #include "choir/report/run_record.hpp"
 #include "choir/report/scaling_table.hpp"
 
 namespace choir::report {
 
-/// Runs and benchmark tables; either may be missing.
+/// Runs, benchmark tables and dialogues; any may be missing.
 std::string report_page(const std::vector<ReportedRun>& runs,
-                        const std::vector<ScalingTable>& tables);
+                        const std::vector<ScalingTable>& tables,
+                        const std::vector<SpokenDialogue>& dialogues = {});
 
 // Its parts.
 std::string page_style();

@@ -1,0 +1,48 @@
+#pragma once
+// A dialogue as `choir talk --json` writes it, and its page: both voices on one time line with what
+// the agent says above them, and players. Local; no MPI, no model.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace choir::report {
+
+/// What the agent does in one frame of the clock.
+struct DialogueFrame {
+  std::int64_t frame = 0;
+  std::string text;       ///< said to begin in it: one piece of text, or none
+  bool speaking = false;  ///< a turn of the agent holds it
+  double user_db = 0;     ///< loudness of the user, 0 for full scale
+  double ms = 0;          ///< that the frame took to compute
+};
+
+struct SpokenDialogue {
+  std::string path;         ///< of the lines
+  std::string user, agent;  ///< sound files
+  int sample_rate = 0;
+  std::int64_t frame_samples = 0;  ///< of a frame at that rate
+  std::vector<DialogueFrame> frames;
+
+  double seconds_per_frame() const {
+    return static_cast<double>(frame_samples) / static_cast<double>(sample_rate);
+  }
+};
+
+/// The first line, and one for each frame; without an end.
+std::string dialogue_head_line(const SpokenDialogue& dialogue);
+std::string dialogue_frame_line(const SpokenDialogue& dialogue, const DialogueFrame& frame);
+/// Sound files are found from where the lines are. DataError for anything else than such lines.
+SpokenDialogue read_dialogue(const std::string& path);
+
+/// A turn of the agent: frames [first, end).
+struct AgentTurn {
+  std::int64_t first = 0, end = 0;
+  std::string text;
+};
+std::vector<AgentTurn> agent_turns(const SpokenDialogue& dialogue);
+
+/// Reads both sound files: AudioError where one is missing. The page holds their sound. `index`:
+/// among the dialogues of the page.
+std::string dialogue_section(const SpokenDialogue& dialogue, std::size_t index);
+
+}  // namespace choir::report

@@ -1,0 +1,198 @@
+// The time line of a dialogue: two waveforms, the turns of the agent, and players that move a line
+// over them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <span>
+
+#include "choir/core/clock.hpp"
+#include "choir/data/audio/recording.hpp"
+#include "choir/report/dialogue.hpp"
+#include "choir/report/report_page.hpp"
+#include "src/data/audio/waveform.hpp"
+#include "src/report/svg_chart.hpp"
+
+namespace choir::report {
+namespace {
+
+/// The page holds the sound itself, four bytes of text for three: 10 minutes of two voices are
+/// 50 MB, which a browser still opens at once.
+constexpr double kMostSeconds = 600;
+
+constexpr double kWidth = 1160, kLeft = 54, kLane = 76, kTurns = 40, kTime = 22;
+constexpr int kWaveColumns = 1000;
+
+using Samples = std::vector<std::int16_t>;
+
+Samples read_all(const std::string& path, int rate) {
+  Recording recording = Recording::open({.path = path, .channel = {ChannelChoice::kAverage}}, rate);
+  return recording.read(0, recording.samples());
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  out.reserve((bytes.size() + 2) / 3 * 4);
+  for (std::size_t i = 0; i < bytes.size(); i += 3) {
+    const std::size_t count = std::min<std::size_t>(3, bytes.size() - i);
+    std::uint32_t bits = 0;
+    for (std::size_t k = 0; k < 3; ++k)
+      bits = bits << 8 | (k < count ? static_cast<unsigned char>(bytes[i + k]) : 0u);
+    for (std::size_t k = 0; k < 4; ++k)
+      out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63u] : '=';
+  }
+  return out;
+}
+
+std::string sound_of(const Samples& samples, int rate) {
+  std::string bytes = wav_header(rate, std::ssize(samples));
+  for (const std::int16_t sample : samples) {
+    const auto bits = static_cast<std::uint16_t>(sample);
+    bytes += static_cast<char>(bits & 0xffu);
+    bytes += static_cast<char>(bits >> 8);
+  }
+  return "data:audio/wav;base64," + base64(bytes);
+}
+
+/// From the quietest to the loudest sample of each column, as one area around the middle.
+std::string waveform(const Samples& samples, double from, double to, double middle, int colour) {
+  const double height = 0.46 * kLane / 32768;
+  std::string above, below;
+  const auto all = static_cast<double>(samples.size());
+  for (int column = 0; column < kWaveColumns; ++column) {
+    const auto first = static_cast<std::ptrdiff_t>(all * column / kWaveColumns);
+    const auto end = static_cast<std::ptrdiff_t>(all * (column + 1) / kWaveColumns);
+    if (first >= end) continue;
+    const auto [low, high] = std::minmax_element(samples.begin() + first, samples.begin() + end);
+    const double x = from + (to - from) * (column + 0.5) / kWaveColumns;
+    above += fmt::format("{}{:.1f} {:.1f}", above.empty() ? 'M' : 'L', x, middle - height * *high);
+    below.insert(0, fmt::format("L{:.1f} {:.1f}", x, middle - height * *low));
+  }
+  return fmt::format("<path class=f{} d=\"{}{}Z\"/>", colour, above, below);
+}
+
+/// Where a time is in the picture.
+struct TimeLine {
+  double seconds = 0;
+  double at(double time) const { return kLeft + (kWidth - kLeft) * time / seconds; }
+};
+
+std::string turn_marks(const SpokenDialogue& dialogue, const TimeLine& line) {
+  std::string out;
+  const double frame = dialogue.seconds_per_frame();
+  for (const AgentTurn& turn : agent_turns(dialogue)) {
+    const double from = line.at(static_cast<double>(turn.first) * frame);
+    const double to = line.at(static_cast<double>(turn.end) * frame);
+    const std::string text = escape_html(turn.text);
+    out += fmt::format(
+        "<g data-time={:.3f} style=cursor:pointer><title>{}</title>"
+        "<rect class=f1 fill-opacity=.16 x={:.1f} y={} width={:.1f} height={} rx=3 />"
+        "<text x={:.1f} y={} style=fill:var(--ink)>{}</text></g>",
+        static_cast<double>(turn.first) * frame, text, from, kLane, std::max(2.0, to - from),
+        kTurns + kLane, from + 4, kLane + 18, text);
+  }
+  return out;
+}
+
+std::string picture(const SpokenDialogue& dialogue, std::size_t index, const Samples& user,
+                    const Samples& agent) {
+  const auto rate = static_cast<double>(dialogue.sample_rate);
+  const TimeLine line{static_cast<double>(std::max(user.size(), agent.size())) / rate};
+  const auto end_of = [&](const Samples& s) {
+    return line.at(static_cast<double>(s.size()) / rate);
+  };
+  const double height = 2 * kLane + kTurns + kTime;
+  std::string out = fmt::format(
+      "<svg id=timeline{} class=chart viewBox=\"0 0 {} {}\" role=img aria-label=dialogue "
+      "data-seconds={:.4f} data-left={} data-width={}>",
+      index, kWidth, height, line.seconds, kLeft, kWidth);
+  const double of_agent = kLane + kTurns + kLane / 2;
+  for (const double tick : round_ticks(0, line.seconds, 12))
+    out += fmt::format(
+        "<path class=g d=\"M{0:.1f} 0V{1}\"/><text x={0:.1f} y={2} class=m>{3} s</text>",
+        line.at(tick), height - kTime, height - 6, tick_text(tick, line.seconds / 12));
+  out += turn_marks(dialogue, line);
+  out += fmt::format("<text x={0} y={1} class=e>user</text><text x={0} y={2} class=e>agent</text>",
+                     kLeft - 8, kLane / 2 + 4, of_agent + 4);
+  out += waveform(user, kLeft, end_of(user), kLane / 2, 0);
+  out += waveform(agent, kLeft, end_of(agent), of_agent, 1);
+  return out + fmt::format("<path id=playhead{} class=a stroke-width=1.5 d=\"M{} 0V{}\"/></svg>",
+                           index, kLeft, height - kTime);
+}
+
+std::string players(const SpokenDialogue& dialogue, std::size_t index, const Samples& user,
+                    const Samples& agent) {
+  if (static_cast<double>(std::max(user.size(), agent.size())) >
+      kMostSeconds * static_cast<double>(dialogue.sample_rate))
+    return fmt::format(
+        "<p class=note>More than {:.0f} minutes: the page does not hold the sound. {} and {} "
+        "are the files.</p>",
+        kMostSeconds / 60, escape_html(dialogue.user), escape_html(dialogue.agent));
+  const auto player = [&](const char* id, const Samples& samples) {
+    return fmt::format(
+        "<label style=\"display:inline-flex;align-items:center;gap:8px\">{0}<audio id={0}{1} "
+        "controls "
+        "preload=auto src=\"{2}\"></audio></label> ",
+        id, index, sound_of(samples, dialogue.sample_rate));
+  };
+  // Both play from one button, and the line follows whichever plays.
+  constexpr const char* kScript = R"js(<script>
+(n=>{const $=id=>document.getElementById(id+n),voices=[$("user"),$("agent")],line=$("timeline"),
+head=$("playhead"),{seconds,left,width}=line.dataset,place=t=>head.setAttribute("transform",
+`translate(${(width-left)*t/seconds} 0)`);
+const seek=t=>{for(const v of voices)v.currentTime=Math.min(t,v.duration||t);place(t)};
+const follow=()=>{const v=voices.find(v=>!v.paused);if(!v)return;place(v.currentTime);
+requestAnimationFrame(follow)};
+for(const v of voices){v.onplay=follow;v.onseeked=()=>place(v.currentTime)}
+$("both").onclick=()=>{const on=voices.some(v=>!v.paused);
+if(!on&&voices.every(v=>v.ended||v.currentTime===0))seek(0);
+for(const v of voices)on?v.pause():v.play()};
+line.onclick=e=>{const g=e.target.closest("[data-time]"),box=line.getBoundingClientRect();
+seek(g?+g.dataset.time:Math.max(0,((e.clientX-box.left)/box.width*width-left)/(width-left)*seconds))}
+}))js";
+  return "<p style=\"display:flex;flex-wrap:wrap;align-items:center;gap:10px 18px\">" +
+         fmt::format("<button id=both{}>play both, or pause</button> ", index) +
+         player("user", user) + player("agent", agent) + "</p>" +
+         fmt::format("{}({})</script>", kScript, index);
+}
+
+std::string turns_table(const SpokenDialogue& dialogue) {
+  std::string rows;
+  const double frame = dialogue.seconds_per_frame();
+  for (const AgentTurn& turn : agent_turns(dialogue))
+    rows += fmt::format("<tr><td class=n>{:.2f}</td><td class=n>{:.2f}</td><td>{}</td></tr>",
+                        static_cast<double>(turn.first) * frame,
+                        static_cast<double>(turn.end) * frame, escape_html(turn.text));
+  if (rows.empty()) return "<p class=note>The agent says nothing.</p>";
+  return "<div class=wide><table><tr><th class=n>from, s</th><th class=n>to, s</th><th>the agent "
+         "says</th></tr>" +
+         rows + "</table></div>";
+}
+
+std::string speed_note(const SpokenDialogue& dialogue) {
+  std::vector<double> times;
+  for (const DialogueFrame& frame : dialogue.frames) times.push_back(frame.ms);
+  const auto middle = times.begin() + std::ssize(times) / 2;
+  std::nth_element(times.begin(), middle, times.end());
+  return fmt::format(
+      "<p class=note>{} frames of {:.0f} ms; a frame took {:.1f} ms (median), at most {:.1f} "
+      "ms</p>",
+      times.size(), 1e3 * dialogue.seconds_per_frame(), *middle,
+      *std::max_element(times.begin(), times.end()));
+}
+
+}  // namespace
+
+std::string dialogue_section(const SpokenDialogue& dialogue, std::size_t index) {
+  const Samples user = read_all(dialogue.user, dialogue.sample_rate);
+  const Samples agent = read_all(dialogue.agent, dialogue.sample_rate);
+  const std::string name = std::filesystem::path(dialogue.path).filename().string();
+  return section("Dialogue " + name, "<div class=card>" + picture(dialogue, index, user, agent) +
+                                         players(dialogue, index, user, agent) +
+                                         turns_table(dialogue) + speed_note(dialogue) + "</div>");
+}
+
+}  // namespace choir::report
