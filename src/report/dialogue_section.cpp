@@ -57,9 +57,15 @@ std::string sound_of(const Samples& samples, int rate) {
   return "data:audio/wav;base64," + base64(bytes);
 }
 
+int loudest(const Samples& samples) {
+  int most = 1;
+  for (const std::int16_t sample : samples) most = std::max(most, std::abs(int{sample}));
+  return most;
+}
+
 /// From the quietest to the loudest sample of each column, as one area around the middle.
-std::string waveform(const Samples& samples, double from, double to, double middle, int colour) {
-  const double height = 0.46 * kLane / 32768;
+std::string waveform(const Samples& samples, double from, double to, double middle, double height,
+                     int colour) {
   std::string above, below;
   const auto all = static_cast<double>(samples.size());
   for (int column = 0; column < kWaveColumns; ++column) {
@@ -117,8 +123,9 @@ std::string picture(const SpokenDialogue& dialogue, std::size_t index, const Sam
   out += turn_marks(dialogue, line);
   out += fmt::format("<text x={0} y={1} class=e>user</text><text x={0} y={2} class=e>agent</text>",
                      kLeft - 8, kLane / 2 + 4, of_agent + 4);
-  out += waveform(user, kLeft, end_of(user), kLane / 2, 0);
-  out += waveform(agent, kLeft, end_of(agent), of_agent, 1);
+  const double scale = 0.46 * kLane / std::max(loudest(user), loudest(agent));
+  out += waveform(user, kLeft, end_of(user), kLane / 2, scale, 0);
+  out += waveform(agent, kLeft, end_of(agent), of_agent, scale, 1);
   return out + fmt::format("<path id=playhead{} class=a stroke-width=1.5 d=\"M{} 0V{}\"/></svg>",
                            index, kLeft, height - kTime);
 }
@@ -167,7 +174,8 @@ std::string turns_table(const SpokenDialogue& dialogue) {
                         static_cast<double>(turn.first) * frame,
                         static_cast<double>(turn.end) * frame, escape_html(turn.text));
   if (rows.empty()) return "<p class=note>The agent says nothing.</p>";
-  return "<div class=wide><table><tr><th class=n>from, s</th><th class=n>to, s</th><th>the agent "
+  return "<div class=wide><table style=width:auto><tr><th class=n>from, s</th><th class=n>to, "
+         "s</th><th>the agent "
          "says</th></tr>" +
          rows + "</table></div>";
 }

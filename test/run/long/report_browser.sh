@@ -46,3 +46,26 @@ f.onload = () => { const d = f.contentDocument.documentElement; said.textContent
 END
 browse 1200 1 --allow-file-access-from-files --virtual-time-budget=3000 --dump-dom "file://$work/measure.html" >dom
 check "nothing is wider than 400 pixels" has dom "wide 400 of 400"
+
+# A dialogue: both players hold their sound, play from one button, and the line moves with them.
+espeak-ng -v en-us -w user.wav "what is three plus four"
+espeak-ng -v en-us+f3 -w agent.wav "the answer is seven, as it always was"
+{
+  echo '{"dialogue":{"user":"user.wav","agent":"agent.wav","sample_rate":16000,"frame_samples":1280}}'
+  for i in {0..30}; do
+    echo "{\"frame\":$i,\"text\":\"\",\"speaking\":$([ "$i" -gt 9 ] && echo true || echo false),\"user_db\":-20,\"ms\":1}"
+  done
+} >talk.jsonl
+run 0 report talk.jsonl --out talk.html
+expect "the page of a dialogue" 0 "talk.html"
+cat >play.html <<'END'
+<!doctype html><body><iframe id=f src=talk.html style="border:0;width:1200px;height:900px"></iframe><p id=said></p><script>
+f.onload = () => { const d = f.contentDocument; d.getElementById("both0").click(); setTimeout(() => {
+  const at = ["user0", "agent0"].map(id => d.getElementById(id).currentTime)
+  const moved = d.getElementById("playhead0").getAttribute("transform")
+  said.textContent = "both " + at.every(t => t > 0) + " line " + !!moved }, 1500) }
+</script>
+END
+browse 1200 1 --allow-file-access-from-files --autoplay-policy=no-user-gesture-required --virtual-time-budget=4000 --dump-dom \
+  "file://$work/play.html" >dom
+check "both voices play, and the line moves" has dom "both true line true"
