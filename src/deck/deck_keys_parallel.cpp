@@ -16,9 +16,18 @@ void add_parallel_keys(Table& table) {
       .at_least(1);
   parallel
       .add("context", &Part::context, "ranks",
-           "Ranks that share each sequence: positions are divided, in attention heads are "
-           "(Ulysses).")
+           "Ranks that share each sequence: positions are divided; for attention see "
+           "parallel.context_mode.")
       .at_least(1);
+  parallel
+      .add(
+          "context_mode", &Part::context_mode, "",
+          "How attention sees sequences that context ranks share. ulysses: heads are exchanged for "
+          "positions, so that parallel.context divides the query heads of a tensor rank; gather: "
+          "every rank gathers the keys and values of all positions, for any number of ranks, with "
+          "positions dealt out in a zig-zag that levels causal work. auto: ulysses where heads "
+          "can be divided, else gather. Ignored on one rank.")
+      .one_of({"auto", "ulysses", "gather"});
   parallel
       .add("data", &Part::data, "ranks",
            "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")

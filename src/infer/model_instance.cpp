@@ -69,7 +69,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
-            {.communicator = &mesh.along(Axis::context)}),
+            {.communicator = &mesh.along(Axis::context), .mode = options.context_mode}),
       loss_terms_(loss_terms_of(options.model)),
       sums_(device, loss_terms_.size() * sizeof(double)) {
   const std::size_t bytes = model_->table_bytes(options.precision);
@@ -125,9 +125,9 @@ double ModelInstance::loss_sum(const ModelBatch& batch) {
 
 Tensor ModelInstance::share_on_device(const ModelBatch& batch, const BatchField& field) {
   TensorView mine = field.view;
-  mine.shape = share_shape(batch, field, context().size());
+  mine.shape = share_shape(batch, field, context());
   share_.resize(mine.bytes());
-  copy_share(batch, field, context().rank(), context().size(), share_.data());
+  copy_share(batch, field, context(), share_.data());
   Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
   device_->copy_from_host(there.data, share_.data(), mine.bytes());
   return there;

@@ -26,29 +26,33 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
   return *view;
 }
 
-Shape share_shape(const ModelBatch& batch, const BatchField& field, int ranks) {
-  const auto share = [ranks](std::int64_t n) { return (n + ranks - 1) / ranks; };
+Shape share_shape(const ModelBatch& batch, const BatchField& field, const ContextAxis& context) {
+  const auto share = [&](std::int64_t n) { return (n + context.size() - 1) / context.size(); };
   Shape shape = field.view.shape;
-  if (field.shared == Shared::positions) return {batch.samples * share(batch.tokens)};
+  if (field.shared == Shared::positions)
+    return {share_of_sequences(batch.samples, batch.tokens, context).rows()};
   if (field.shared == Shared::rows) shape[0] = share(shape[0]);
   if (field.shared == Shared::columns) shape[shape.rank() - 1] = share(shape.back());
   return shape;
 }
 
-void copy_share(const ModelBatch& batch, const BatchField& field, int rank, int ranks, void* to) {
-  const Shape shape = share_shape(batch, field, ranks);
+void copy_share(const ModelBatch& batch, const BatchField& field, const ContextAxis& context,
+                void* to) {
+  const Shape shape = share_shape(batch, field, context);
   const TensorView& from = field.view;
   if (field.shared == Shared::positions) {
-    cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
-                  position_share(batch.tokens, rank, ranks), field.padding,
-                  {static_cast<std::int32_t*>(to), static_cast<std::size_t>(shape.count())});
+    const std::int64_t rows = shape.count() / context.runs();
+    for (int run = 0; run < context.runs(); ++run)
+      cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
+                    context.share(batch.tokens, context.rank(), run), field.padding,
+                    {static_cast<std::int32_t*>(to) + run * rows, static_cast<std::size_t>(rows)});
     return;
   }
   // Runs of a row, or of all rows together.
   const bool columns = field.shared == Shared::columns;
   const std::int64_t runs = columns ? from.shape.rows() : 1;
   const std::int64_t whole = from.count() / runs, part = shape.count() / runs;
-  const std::int64_t first = std::min(rank * part, whole);
+  const std::int64_t first = std::min(context.rank() * part, whole);
   const std::size_t size = size_of(from.dtype);
   const auto bytes = [size](std::int64_t n) { return static_cast<std::size_t>(n) * size; };
   const std::size_t here = bytes(std::min(part, whole - first));

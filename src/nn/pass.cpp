@@ -15,10 +15,10 @@ constexpr std::size_t kMaxSequences = 8;
 
 }  // namespace
 
-PositionShare position_share(std::int64_t whole_tokens, int rank, int ranks) {
-  CHOIR_CHECK(whole_tokens >= 1 && rank >= 0 && rank < ranks, "rank {} of {} for {} positions",
-              rank, ranks, whole_tokens);
-  const std::int64_t tokens = (whole_tokens + ranks - 1) / ranks, first = rank * tokens;
+PositionShare position_share(std::int64_t whole_tokens, int share, int shares) {
+  CHOIR_CHECK(whole_tokens >= 1 && share >= 0 && share < shares, "share {} of {} of {} positions",
+              share, shares, whole_tokens);
+  const std::int64_t tokens = (whole_tokens + shares - 1) / shares, first = share * tokens;
   return {tokens, first, std::clamp<std::int64_t>(whole_tokens - first, 0, tokens)};
 }
 
@@ -37,11 +37,13 @@ void cut_positions(std::span<const std::int32_t> whole, std::int64_t whole_token
 }
 
 Sequence share_of_sequences(std::int64_t batch, std::int64_t tokens, const ContextAxis& context) {
-  const PositionShare share = position_share(tokens, context.rank(), context.size());
+  const int runs = context.runs(), rank = context.rank();
+  const PositionShare share = context.share(tokens, rank, 0);
   return {.batch = batch,
-          .tokens = share.tokens,
+          .tokens = runs * share.tokens,
           .first_position = share.first,
-          .whole_tokens = tokens};
+          .whole_tokens = tokens,
+          .second_position = runs > 1 ? context.share(tokens, rank, 1).first : 0};
 }
 
 Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_t seed,
@@ -80,11 +82,14 @@ int Pass::add_sequence(const Sequence& sequence) {
   sequences_.push_back(sequence);
   const int number = static_cast<int>(sequences_.size()) - 1;
   if (!shares_positions(sequence)) return number;
-  const std::int64_t n = sequence.tokens, ranks = context_.size();
-  CHOIR_CHECK(sequence.whole_tokens > 0 && n * ranks >= sequence.whole_tokens &&
-                  sequence.first_position == context_.rank() * n,
-              "{} positions from {} of {} on rank {} of {}: not a share of sequences", n,
-              sequence.first_position, sequence.whole_tokens, context_.rank(), ranks);
+  const Sequence right = share_of_sequences(
+      sequence.batch, std::max<std::int64_t>(1, sequence.whole_tokens), context_);
+  CHOIR_CHECK(sequence.whole_tokens > 0 && sequence.tokens == right.tokens &&
+                  sequence.first_position == right.first_position &&
+                  sequence.second_position == right.second_position,
+              "{} positions from {} (and {}) of {} on rank {} of {}: not a share of sequences",
+              sequence.tokens, sequence.first_position, sequence.second_position,
+              sequence.whole_tokens, context_.rank(), context_.size());
   return number;
 }
 

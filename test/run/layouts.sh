@@ -28,8 +28,9 @@ refused "virtual stages of another schedule" 2 "parallel.pipeline=2 parallel.vir
   "parallel.virtual_stages = 2 is for parallel.schedule = \"interleaved\"" "nearest legal: virtual_stages = 1"
 refused "virtual stages of one stage" 2 "parallel.schedule=interleaved parallel.virtual_stages=2" "parallel.virtual_stages = 2 shares layers"
 refused "an unknown schedule" 2 "parallel.pipeline=2 parallel.schedule=dualpipe" "parallel.schedule" "interleaved" "zb-h1"
-refused "context ranks and heads" 2 "parallel.context=2 model.n_head=1" "parallel.context = 2 does not divide the 1 heads" "legal: context = 1"
-refused "context ranks and tensor ranks" 4 "parallel.context=2 parallel.tensor=2" "parallel.context = 2 does not divide the 1 heads that each of parallel.tensor = 2 ranks has"
+refused "context ranks and heads" 2 "parallel.context=2 parallel.context_mode=ulysses model.n_head=1" \
+  "parallel.context = 2 does not divide the 1 heads" "legal: context = 1, or context_mode = \"gather\""
+refused "context ranks and tensor ranks" 4 "parallel.context=2 parallel.tensor=2 parallel.context_mode=ulysses" "parallel.context = 2 does not divide the 1 heads that each of parallel.tensor = 2 ranks has"
 refused "groups that do not divide the ranks" 2 "parallel.zero=1 parallel.zero_group=3" "parallel.zero_group = 3 does not divide the 2 data-parallel ranks"
 refused "groups of context ranks" 4 "parallel.zero=1 parallel.zero_group=2 parallel.context=2" "parallel.zero_group = \"2\" is not yet supported with parallel.context = 2"
 refused "sequence parallelism of one rank" 2 "parallel.sequence=true" "parallel.tensor = 1; nearest legal: sequence = false, or tensor = 2"

@@ -23,7 +23,8 @@ inline double value_at(const char* what, std::int64_t index) {
 /// Parameters, arena and pass of a rank.
 class RankOfContext {
  public:
-  RankOfContext(Device& device, Mesh& mesh, const char* precision, bool sequence)
+  RankOfContext(Device& device, Mesh& mesh, const char* precision, bool sequence,
+                ContextMode mode = ContextMode::ulysses)
       : device_(&device),
         mesh_(&mesh),
         precision_(precision_of(precision)),
@@ -34,7 +35,7 @@ class RankOfContext {
                      .sequence = sequence && mesh.along(Axis::tensor).size() > 1}),
         pass_(Stream(device), arena_, precision_, kSeed,
               {.communicator = &mesh.along(Axis::tensor), .sequence = sequence},
-              {.communicator = &mesh.along(Axis::context)}) {}
+              {.communicator = &mesh.along(Axis::context), .mode = mode}) {}
 
   /// After the modules registered theirs: values away from the symmetric start, gradients zero.
   void place() {
@@ -130,6 +131,7 @@ struct AttentionContextCase {
   const char* precision = "fp64";
   bool sequence = false;
   bool over_replicas = true;  ///< false breaks the rule
+  ContextMode mode = ContextMode::ulysses;
 
   ContextResult run(Device& device, Mesh& mesh) const { return on_rank(device, mesh, nullptr); }
   /// Bytes of activations at their most.
@@ -146,8 +148,11 @@ struct AttentionContextCase {
     const Sequence& held = pass.sequence();
     for (std::int64_t i = 0; i < pass.share_rows(); ++i) {
       const std::int64_t row = pass.first_share_row() + i;
-      const std::int64_t position = held.first_position + row % held.tokens;
-      if (row < held.rows() && position < tokens) f(i, row / held.tokens * tokens + position);
+      if (row >= held.rows()) continue;
+      const Sequence::Run run = held.run(row < held.run(0).rows ? 0 : 1);
+      const std::int64_t inside = row - run.first_row;
+      const std::int64_t position = run.first_position + inside % run.tokens;
+      if (position < tokens) f(i, inside / run.tokens * tokens + position);
     }
   }
   /// Rows of this rank; what is padding holds `padding`.
@@ -176,7 +181,7 @@ struct AttentionContextCase {
   }
 
   ContextResult on_rank(Device& device, Mesh& mesh, std::size_t* peak) const {
-    RankOfContext rank(device, mesh, precision, sequence);
+    RankOfContext rank(device, mesh, precision, sequence, mode);
     rank.parameters().begin_bucket("attention");
     SelfAttention attention(rank.parameters(), "attention", options);
     rank.place();

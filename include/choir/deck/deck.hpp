@@ -74,7 +74,8 @@ inline constexpr int kMostTensorRanks = 8;
 
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
-  int data = 0;  ///< 0 is written "auto": the ranks that remain
+  std::string context_mode = "auto";  ///< auto | ulysses | gather
+  int data = 0;                       ///< 0 is written "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;
   std::string zero_group = "all";  ///< all | node | a number of consecutive data-parallel ranks

@@ -56,9 +56,13 @@ class ModelBatch {
   std::size_t count_ = 0;
 };
 
+struct ContextAxis;
+
 /// The shape of a rank's share of a field, and the share itself, from host memory into host memory.
-Shape share_shape(const ModelBatch& batch, const BatchField& field, int ranks);
-void copy_share(const ModelBatch& batch, const BatchField& field, int rank, int ranks, void* to);
+/// Positions lie in the order of rows of share_of_sequences().
+Shape share_shape(const ModelBatch& batch, const BatchField& field, const ContextAxis& context);
+void copy_share(const ModelBatch& batch, const BatchField& field, const ContextAxis& context,
+                void* to);
 
 /// How large a micro-batch is at most, by the extents that families have: memory is planned for it.
 struct BatchShape {

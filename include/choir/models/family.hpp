@@ -110,6 +110,9 @@ class ModelFamily {
   virtual std::vector<TiedNames> tied(const ModelConfig&) const { return {}; }
   /// Whether ranks of the context axis can share the positions of a sequence.
   virtual bool shares_positions() const { return true; }
+  /// Query heads of the attention in which shared positions meet (parallel.context_mode); 0: there
+  /// is none.
+  virtual std::int64_t query_heads(const ModelConfig&) const { return 0; }
   /// Every complaint about a model that so many ranks of the tensor axis are to divide.
   virtual std::vector<KeyProblem> check_tensor_size(const ModelConfig&, std::int64_t) const {
     return {};

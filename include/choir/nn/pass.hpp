@@ -24,23 +24,37 @@ struct TensorAxis {
   int rank() const { return communicator ? communicator->rank() : 0; }
 };
 
-/// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
-struct ContextAxis {
-  Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
-
-  int size() const { return communicator ? communicator->size() : 1; }
-  int rank() const { return communicator ? communicator->rank() : 0; }
-};
+/// How attention sees whole sequences of which each rank has some positions: see
+/// choir/nn/axes/context_axis.hpp.
+enum class ContextMode : std::uint8_t { ulysses, gather, ring };
 
 /// Positions [first, first + tokens) of a sequence, of which the first `real` exist. Those at or
 /// beyond its end are padding (id 0, no target): they come last, so the causal mask hides them from
 /// every real query, and nothing flows back from a loss without target. They stand in rows of
-/// activations, cost at most one position less than there are ranks, and have no row in tables of
+/// activations, cost at most one position less than there are shares, and have no row in tables of
 /// positions.
 struct PositionShare {
   std::int64_t tokens = 0, first = 0, real = 0;
 };
-PositionShare position_share(std::int64_t whole_tokens, int rank, int ranks);
+/// The share with number `share` of so many equal ones.
+PositionShare position_share(std::int64_t whole_tokens, int share, int shares);
+
+/// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
+struct ContextAxis {
+  Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
+  ContextMode mode = ContextMode::ulysses;
+
+  int size() const { return communicator ? communicator->size() : 1; }
+  int rank() const { return communicator ? communicator->rank() : 0; }
+  /// Shares of a sequence that each rank has. Two are the zig-zag: of 2 C shares rank c has number
+  /// c and number 2 C - 1 - c, so that under a causal mask all ranks have as much to attend to.
+  int runs() const { return size() > 1 && mode != ContextMode::ulysses ? 2 : 1; }
+  /// The positions of run 0 or 1 of a rank.
+  PositionShare share(std::int64_t whole_tokens, int of_rank, int run) const {
+    return position_share(whole_tokens, run == 0 ? of_rank : 2 * size() - 1 - of_rank,
+                          runs() * size());
+  }
+};
 
 /// Ids or targets of whole sequences [B, T] -> those of a share [B, tokens]. `padding`: 0 for ids,
 /// a target that counts nowhere (-1) for targets.
@@ -61,13 +75,25 @@ struct Sequence {
   /// keep of them is here (choir/nn/stream_state.hpp).
   StreamState* state = nullptr;
   std::int64_t whole_tokens = 0;  ///< on all ranks of the context axis; 0: `tokens`
-  bool repeated = false;          ///< every rank of the context axis has all positions
+  /// Not 0: the positions are two runs of tokens / 2, from first_position and from here on, and the
+  /// rows are [2, batch, tokens / 2] instead of [batch, tokens].
+  std::int64_t second_position = 0;
+  bool repeated = false;  ///< every rank of the context axis has all positions
   // Speech has sequences of different lengths; both are in device memory, and nullptr means that
   // all positions count and samples are consecutive.
   const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
   const std::int64_t* sample_ids = nullptr;  ///< [batch] what random numbers are functions of
 
   std::int64_t rows() const { return batch * tokens; }
+  /// Rows [batch, tokens] of consecutive positions, from row `first_row` on.
+  struct Run {
+    std::int64_t first_row, rows, tokens, first_position;
+  };
+  int runs() const { return second_position > 0 ? 2 : 1; }
+  Run run(int i) const {
+    return {i * rows() / runs(), rows() / runs(), tokens / runs(),
+            i == 0 ? first_position : second_position};
+  }
   /// Positions from here on are padding.
   std::int64_t position_end() const {
     return whole_tokens > 0 ? whole_tokens : ops::kNoPositionEnd;

@@ -12,6 +12,7 @@ constexpr std::array<LayoutAxisName, kLayoutAxes> kNames{{
     {"tp", "parallel.tensor", "1"},
     {"pp", "parallel.pipeline", "1"},
     {"cp", "parallel.context", "1"},
+    {"context_mode", "parallel.context_mode", "auto"},
     {"sequence", "parallel.sequence", "false"},
     {"zero", "parallel.zero", "0"},
     {"zero_group", "parallel.zero_group", "all"},

@@ -14,6 +14,8 @@ namespace {
 /// Values of the axes that do not divide ranks, plain ones first. Micro-batches are added.
 std::vector<std::string> candidates(LayoutAxis axis) {
   switch (axis) {
+    case LayoutAxis::context_mode:
+      return {"auto", "gather"};
     case LayoutAxis::sequence:
       return {"false", "true"};
     case LayoutAxis::zero:
@@ -64,6 +66,8 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
   const auto plain = [&](LayoutAxis of) { return layout[of] == name_of(of).plain; };
   if (plain(axis)) return true;
   switch (axis) {
+    case LayoutAxis::context_mode:
+      return layout.size(LayoutAxis::context) > 1;
     case LayoutAxis::sequence:
       return layout.size(LayoutAxis::tensor) > 1;
     case LayoutAxis::zero:

@@ -55,17 +55,21 @@ Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, Buck
   hooks.acquire(tokens_->bucket);
   if (positions_) hooks.acquire(positions_->bucket);
   Tensor terms = allocate_terms(pass, config_.n_embd, "embedding");
-  ops::embedding_forward(pass.stream(),
-                         {.ids = ids,
-                          .table = tokens_->value,
-                          .positions = adds_positions ? positions_->value : TensorView{},
-                          .tokens = sequence.tokens,
-                          .first_position = sequence.first_position,
-                          .out = terms,
-                          .first_id = first_id(),
-                          .vocabulary = config_.vocab_size,
-                          .position_end = sequence.position_end(),
-                          .spliced = options_.spliced});
+  const TensorView all_ids = ids.reshaped({sequence.rows()});
+  for (int i = 0; i < sequence.runs(); ++i) {
+    const Sequence::Run run = sequence.run(i);
+    ops::embedding_forward(pass.stream(),
+                           {.ids = all_ids.slice(run.first_row, run.rows),
+                            .table = tokens_->value,
+                            .positions = adds_positions ? positions_->value : TensorView{},
+                            .tokens = run.tokens,
+                            .first_position = run.first_position,
+                            .out = terms.slice(run.first_row, run.rows),
+                            .first_id = first_id(),
+                            .vocabulary = config_.vocab_size,
+                            .position_end = sequence.position_end(),
+                            .spliced = options_.spliced});
+  }
   if (add_rows) add_rows(terms);
   if (positions_) hooks.release(positions_->bucket);
   if (!keeps_shared_weight()) hooks.release(tokens_->bucket);
@@ -166,18 +170,22 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
   const Tensor workspace = pass.scratch(
       ops::embedding_workspace(pass.stream(), pass.sequence().rows(), table, model.config_.n_embd),
       "embedding gradient");
-  ops::embedding_backward(
-      pass.stream(), {.ids = ids,
-                      .d_out = d_rows,
-                      .d_table = tokens.gradient,
-                      .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
-                      .tokens = pass.sequence().tokens,
-                      .first_id = model.first_id(),
-                      .vocabulary = model.config_.vocab_size,
-                      .workspace = workspace,
-                      .first_position = pass.sequence().first_position,
-                      .position_end = pass.sequence().position_end(),
-                      .spliced = model.options_.spliced});
+  const TensorView all_ids = ids.reshaped({pass.sequence().rows()});
+  for (int i = 0; i < pass.sequence().runs(); ++i) {
+    const Sequence::Run run = pass.sequence().run(i);
+    ops::embedding_backward(
+        pass.stream(), {.ids = all_ids.slice(run.first_row, run.rows),
+                        .d_out = d_rows.slice(run.first_row, run.rows),
+                        .d_table = tokens.gradient,
+                        .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
+                        .tokens = run.tokens,
+                        .first_id = model.first_id(),
+                        .vocabulary = model.config_.vocab_size,
+                        .workspace = workspace,
+                        .first_position = run.first_position,
+                        .position_end = pass.sequence().position_end(),
+                        .spliced = model.options_.spliced});
+  }
 }
 
 void DecoderTower::remember(Pass& pass, StreamState& state) const {

@@ -283,10 +283,13 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
     const std::int64_t ranks = deck.parallel.context;
     if (ranks == 1) return problems;
     const std::int64_t t = deck.parallel.tensor;
-    if (gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
-      add({"parallel.context", "model.n_head", "parallel.tensor"},
+    if (deck.parallel.context_mode == "ulysses" && gpt.n_head % t == 0 &&
+        gpt.n_head / t % ranks != 0)
+      add({"parallel.context", "parallel.context_mode", "model.n_head", "parallel.tensor"},
           fmt::format("parallel.context = {} does not divide the {} heads that each of "
-                      "parallel.tensor = {} ranks has of model.n_head = {}; legal: context = {}",
+                      "parallel.tensor = {} ranks has of model.n_head = {}, as "
+                      "parallel.context_mode = \"ulysses\" wants; legal: context = {}, or "
+                      "context_mode = \"gather\"",
                       ranks, gpt.n_head / t, t, gpt.n_head,
                       listed(legal_context_sizes(gpt.n_head / t))));
     if (ranks > gpt.block_size)

@@ -52,6 +52,10 @@ std::vector<KeyProblem> GptFamily::check_tensor_size(const ModelConfig& config,
   return choir::check_tensor_size(config.as<GptConfig>(), ranks);
 }
 
+std::int64_t GptFamily::query_heads(const ModelConfig& config) const {
+  return config.as<GptConfig>().n_head;
+}
+
 std::string GptFamily::describe(const ModelConfig& config) const {
   const auto& gpt = config.as<GptConfig>();
   return fmt::format(

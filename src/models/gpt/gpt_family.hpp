@@ -22,6 +22,7 @@ class GptFamily final : public ModelFamily {
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
                                             std::int64_t ranks) const override;
+  std::int64_t query_heads(const ModelConfig& config) const override;
   std::string describe(const ModelConfig& config) const override;
   bool generates() const override { return true; }
   BatchShape shape(const ModelConfig& config, std::int64_t samples) const override;

@@ -134,6 +134,10 @@ std::vector<KeyProblem> SalmFamily::check_tensor_size(const ModelConfig& config,
   return within(kDecoder, choir::check_tensor_size(config.as<SalmConfig>().lm, ranks));
 }
 
+std::int64_t SalmFamily::query_heads(const ModelConfig& config) const {
+  return config.as<SalmConfig>().lm.n_head;
+}
+
 std::vector<KeyProblem> SalmFamily::check(const Deck& deck) const {
   const SalmConfig& model = salm_settings(deck).model;
   std::vector<KeyProblem> problems = within(kEncoder, check_encoder(deck, model.encoder, kEncoder));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "choir/ops/copy_blocks.hpp"
+#include "choir/ops/reduce.hpp"
 
 namespace choir {
 
@@ -23,6 +24,13 @@ std::vector<std::int64_t> legal_context_sizes(std::int64_t heads) {
   for (std::int64_t n = 1; n <= heads; ++n)
     if (heads % n == 0) sizes.push_back(n);
   return sizes;
+}
+
+ContextMode context_mode_of(std::string_view word, std::int64_t heads, std::int64_t ranks) {
+  if (heads == 0) return ContextMode::ulysses;
+  if (word == "gather") return ContextMode::gather;
+  if (word == "ulysses" || heads % ranks == 0) return ContextMode::ulysses;
+  return ContextMode::gather;
 }
 
 HeadExchange::HeadExchange(Pass& pass, std::int64_t heads, std::int64_t kv_heads,
@@ -127,6 +135,78 @@ Tensor HeadExchange::to_positions(Tensor heads, Rows kind) const {
   Tensor positions = pass_->allocate({pass_->sequence().rows(), width_of_all(kind)}, "positions");
   copy_sections(positions, blocks, kind, true);
   return positions;
+}
+
+KeyGather::KeyGather(Pass& pass, std::int64_t width)
+    : pass_(&pass), width_(width), ranks_(pass.context().size()) {
+  CHOIR_CHECK(pass.sequence().runs() == 2, "keys gathered for positions in one run");
+}
+
+void KeyGather::reorder(const Tensor& by_ranks, const Tensor& by_positions, bool back) const {
+  const Sequence& sequence = pass_->sequence();
+  const std::int64_t block = sequence.run(0).tokens * width_, batch = sequence.batch;
+  const std::int64_t sequence_of_all = 2 * ranks_ * block, terms = back ? 2 : 1;
+  const auto at = [](const Tensor& x, std::int64_t element) -> void* {
+    return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
+  };
+  for (const std::int64_t run : {0, 1}) {
+    // Second runs stand in the order of ranks from the last position back.
+    const std::int64_t first = run == 0 ? 0 : 2 * ranks_ - 1;
+    const ops::BlockPlace ranks{.data = at(by_ranks, run * batch * block),
+                                .row_stride = 2 * batch * block,
+                                .group_stride = block};
+    const ops::BlockPlace positions{.data = at(by_positions, first * block),
+                                    .row_stride = run == 0 ? block : -block,
+                                    .stride = batch * sequence_of_all,
+                                    .group = terms,
+                                    .group_stride = sequence_of_all};
+    ops::copy_blocks(pass_->stream(), {.dtype = by_ranks.dtype,
+                                       .rows = ranks_,
+                                       .blocks = batch,
+                                       .width = block,
+                                       .terms = terms,
+                                       .from = back ? positions : ranks,
+                                       .to = back ? ranks : positions});
+  }
+}
+
+Tensor KeyGather::gather(const ops::RowBlock& own) const {
+  const Sequence& sequence = pass_->sequence();
+  const std::int64_t rows = sequence.rows();
+  Communicator& ranks = *pass_->context().communicator;
+  Tensor gathered = pass_->allocate({ranks_ * rows, width_}, "gathered keys");
+  const TensorView mine = gathered.slice(ranks.rank() * rows, rows);
+  ops::copy_rows(pass_->stream(), gathered.dtype, rows, width_, own, {mine.data, width_});
+  ranks.all_gather(gathered.data, static_cast<std::size_t>(mine.count()), gathered.dtype);
+  Tensor keys = pass_->allocate({sequence.batch, tokens(), width_}, "keys of all positions");
+  reorder(gathered, keys, false);
+  return keys;
+}
+
+ops::AttentionOperand KeyGather::operand(const TensorView& rows, std::int64_t first) const {
+  return {.data = static_cast<std::byte*>(rows.data) +
+                  static_cast<std::size_t>(first) * size_of(rows.dtype),
+          .batch_stride = tokens() * width_,
+          .position_stride = width_};
+}
+
+Tensor KeyGather::gradients() const {
+  Tensor parts =
+      pass_->allocate({2, pass_->sequence().batch, tokens(), width_}, "gradients of all keys");
+  ops::zero(pass_->stream(), parts);
+  return parts;
+}
+
+void KeyGather::scatter(Tensor gradients, const ops::RowBlock& own) const {
+  const std::int64_t rows = pass_->sequence().rows();
+  Communicator& ranks = *pass_->context().communicator;
+  const Tensor sums = pass_->allocate({ranks_ * rows, width_}, "gradients of keys");
+  reorder(sums, gradients, true);
+  gradients.reset();
+  const TensorView mine = sums.slice(ranks.rank() * rows, rows);
+  ranks.reduce_scatter(sums.data, static_cast<std::size_t>(mine.count()), sums.dtype, ReduceOp::sum,
+                       pass_->tensor().order);
+  ops::copy_rows(pass_->stream(), sums.dtype, rows, width_, {mine.data, width_}, own);
 }
 
 }  // namespace choir

@@ -19,26 +19,29 @@ void zero_padding(Pass& pass, const Tensor& x) {
 
 void Dropout::run(Pass& pass, const PhiloxKey& key, const Tensor& in, const Tensor& out) const {
   const Sequence& sequence = pass.sequence();
-  const std::int64_t tokens = sequence.tokens, first = pass.first_share_row();
+  const std::int64_t first = pass.first_share_row();
   const std::int64_t last = std::min(first + pass.share_rows(), sequence.rows());
   for (std::int64_t row = first; row < last;) {
     // The end of a sequence that begins elsewhere, whole sequences, the beginning of one: the op
     // counts samples from the first row.
-    const std::int64_t inside = row % tokens;
-    const std::int64_t whole = (last - row) / tokens * tokens;
+    const Sequence::Run run = sequence.run(row < sequence.run(0).rows ? 0 : 1);
+    const std::int64_t tokens = run.tokens, there = row - run.first_row, inside = there % tokens;
+    const std::int64_t end = std::min(last, run.first_row + run.rows);
+    const std::int64_t whole = (end - row) / tokens * tokens;
     const std::int64_t count =
-        inside > 0 || whole == 0 ? std::min(tokens - inside, last - row) : whole;
+        inside > 0 || whole == 0 ? std::min(tokens - inside, end - row) : whole;
+    const std::int64_t sample = there / tokens;
     ops::dropout(pass.stream(),
                  {.in = in.slice(row - first, count),
                   .out = out.slice(row - first, count),
                   .probability = probability(pass),
                   .factor = factor_,
                   .key = key,
-                  .first_sample = pass.first_sample() + row / tokens,
+                  .first_sample = pass.first_sample() + sample,
                   .first_sample_on_device = pass.first_sample_on_device(),
-                  .sample_ids = sequence.sample_ids ? sequence.sample_ids + row / tokens : nullptr,
+                  .sample_ids = sequence.sample_ids ? sequence.sample_ids + sample : nullptr,
                   .tokens = tokens,
-                  .first_position = sequence.first_position + inside});
+                  .first_position = run.first_position + inside});
     row += count;
   }
 }

@@ -234,16 +234,21 @@ Tensor Linear::dropped(Pass& pass, const Pair& pair, const TensorView& rows) con
     ops::copy_rows(pass.stream(), rows.dtype, n, inputs_, {rows.data, inputs_},
                    {static_cast<std::byte*>(place.data) + gap, width});
   }
-  ops::dropout(pass.stream(), {.in = before > 0 ? TensorView(place) : rows,
-                               .out = before > 0 ? place : out,
-                               .probability = adapter_dropout_,
-                               .key = philox_key(pass.seed(), pair.dropout),
-                               .first_sample = pass.first_sample(),
-                               .first_sample_on_device = pass.first_sample_on_device(),
-                               .sample_ids = sequence.sample_ids,
-                               .tokens = sequence.tokens,
-                               .first_position = sequence.first_position,
-                               .first_column = first_input_ - before});
+  const TensorView in = before > 0 ? TensorView(place) : rows;
+  const TensorView kept = before > 0 ? place : out;
+  for (int i = 0; i < sequence.runs(); ++i) {
+    const Sequence::Run run = sequence.run(i);
+    ops::dropout(pass.stream(), {.in = in.slice(run.first_row, run.rows),
+                                 .out = kept.slice(run.first_row, run.rows),
+                                 .probability = adapter_dropout_,
+                                 .key = philox_key(pass.seed(), pair.dropout),
+                                 .first_sample = pass.first_sample(),
+                                 .first_sample_on_device = pass.first_sample_on_device(),
+                                 .sample_ids = sequence.sample_ids,
+                                 .tokens = run.tokens,
+                                 .first_position = run.first_position,
+                                 .first_column = first_input_ - before});
+  }
   if (before > 0)
     ops::copy_rows(pass.stream(), rows.dtype, n, inputs_,
                    {static_cast<std::byte*>(place.data) + gap, width}, {out.data, inputs_});

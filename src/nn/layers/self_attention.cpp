@@ -54,23 +54,31 @@ std::int64_t SelfAttention::heads_of_rank(std::int64_t heads, const TensorSplit&
   return heads < split.ranks ? 1 : heads / split.ranks;
 }
 
-ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
-  const Sequence& sequence = pass.sequence();
-  const int ranks = pass.shares_positions() ? pass.context().size() : 1;
-  const ContextHeads here = context_heads(options_.heads, options_.kv_heads, ranks);
-  // Padding behind the last position of all ranks is seen by padding only.
-  const std::int64_t tokens = ranks * sequence.tokens;
-  return {.batch = sequence.batch,
-          .heads = here.heads,
-          .kv_heads = here.kv_heads,
+ops::AttentionProblem SelfAttention::problem(const Pass& pass, const ContextHeads& heads,
+                                             std::int64_t queries, std::int64_t keys) const {
+  return {.batch = pass.sequence().batch,
+          .heads = heads.heads,
+          .kv_heads = heads.kv_heads,
           .head_width = head_width_,
-          .queries = tokens,
-          .keys = tokens,
+          .queries = queries,
+          .keys = keys,
           .causal = true,
           .window = options_.window,
           .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
           .dtype = pass.precision().compute,
           .implementation = options_.implementation};
+}
+
+ops::AttentionProblem SelfAttention::problem(const Pass& pass) const {
+  const int ranks = pass.shares_positions() ? pass.context().size() : 1;
+  // Padding behind the last position of all ranks is seen by padding only.
+  const std::int64_t tokens = ranks * pass.sequence().tokens;
+  return problem(pass, context_heads(options_.heads, options_.kv_heads, ranks), tokens, tokens);
+}
+
+ops::AttentionProblem SelfAttention::problem(const Pass& pass, const Sequence::Run& run) const {
+  return problem(pass, context_heads(options_.heads, options_.kv_heads, 1), run.tokens,
+                 run.first_position + run.tokens);
 }
 
 ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t first_head,
@@ -80,6 +88,16 @@ ops::AttentionOperand SelfAttention::packed(const Tensor& qkv, std::int64_t firs
                static_cast<std::size_t>(first_head * head_width_) * size_of(qkv.dtype);
   const std::int64_t tokens = qkv.shape.rows() / pass.sequence().batch;
   return {.data = data, .batch_stride = tokens * row, .position_stride = row};
+}
+
+ops::AttentionOperand SelfAttention::packed(const Tensor& rows, std::int64_t first_head,
+                                            const Sequence::Run& run) const {
+  const std::int64_t row = rows.shape.back(),
+                     first = run.first_row * row + first_head * head_width_;
+  return {.data = static_cast<std::byte*>(rows.data) +
+                  static_cast<std::size_t>(first) * size_of(rows.dtype),
+          .batch_stride = run.tokens * row,
+          .position_stride = row};
 }
 
 Tensor SelfAttention::heads_alone(Pass& pass, const Tensor& qkv, std::int64_t first,
@@ -113,14 +131,17 @@ void SelfAttention::normalise_back(Pass& pass, ResidualNorm& norm, const Tensor&
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
                            bool inverse) const {
   if (!options_.rope) return;
-  ops::rope(pass.stream(), {.x = qkv,
-                            .heads = options_.heads + options_.kv_heads,
-                            .head_width = head_width_,
-                            .tokens = pass.sequence().tokens,
-                            .first_position = pass.sequence().first_position,
-                            .position_end = pass.sequence().position_end(),
-                            .table = table,
-                            .inverse = inverse});
+  for (int i = 0; i < pass.sequence().runs(); ++i) {
+    const Sequence::Run run = pass.sequence().run(i);
+    ops::rope(pass.stream(), {.x = qkv.slice(run.first_row, run.rows),
+                              .heads = options_.heads + options_.kv_heads,
+                              .head_width = head_width_,
+                              .tokens = run.tokens,
+                              .first_position = run.first_position,
+                              .position_end = pass.sequence().position_end(),
+                              .table = table,
+                              .inverse = inverse});
+  }
 }
 
 void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
@@ -140,6 +161,8 @@ void SelfAttention::read_streams(Pass& pass, ops::AttentionForward& call) const 
 }
 
 Tensor SelfAttention::attend(Pass& pass, Tensor qkv) const {
+  if (pass.shares_positions() && pass.sequence().runs() > 1)
+    return attend_to_all(pass, std::move(qkv));
   const ops::AttentionProblem shape = problem(pass);
   const bool shared = pass.shares_positions();
   if (shared) qkv = exchange(pass).to_heads(std::move(qkv), HeadExchange::Rows::qkv);
@@ -171,6 +194,8 @@ Tensor SelfAttention::attend(Pass& pass, Tensor qkv) const {
 }
 
 Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
+  if (pass.shares_positions() && pass.sequence().runs() > 1)
+    return attend_to_all_backward(pass, std::move(d_out));
   const ops::AttentionProblem shape = problem(pass);
   const bool shared = pass.shares_positions();
   if (shared) d_out = exchange(pass).to_heads(std::move(d_out), HeadExchange::Rows::queries);
@@ -197,6 +222,68 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
   if (!shared) return d_qkv;
   qkv.reset();
   return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
+}
+
+Tensor SelfAttention::attend_to_all(Pass& pass, Tensor qkv) const {
+  const Sequence& sequence = pass.sequence();
+  const KeyGather all = gather(pass);
+  const std::int64_t kv_width = options_.kv_heads * head_width_;
+  const Tensor keys = all.gather({packed(qkv, options_.heads, pass).data, qkv.shape.back()});
+  Tensor out = pass.allocate({sequence.rows(), options_.heads * head_width_}, "attention output");
+  const std::int64_t of_run = sequence.run(0).rows * options_.heads;
+  Tensor lse = pass.training() ? pass.allocate_statistic({2, of_run}, "attention lse") : Tensor();
+  for (int i = 0; i < sequence.runs(); ++i) {
+    const Sequence::Run run = sequence.run(i);
+    const ops::AttentionProblem shape = problem(pass, run);
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, false), "attention workspace");
+    ops::attention_forward(pass.stream(),
+                           {.problem = shape,
+                            .q = packed(qkv, 0, run),
+                            .k = all.operand(keys, 0),
+                            .v = all.operand(keys, kv_width),
+                            .out = packed(out, 0, run),
+                            .log_sum_exp = lse.empty() ? TensorView{} : lse.slice(i, 1),
+                            .workspace = workspace});
+  }
+  pass.save(qkv);
+  pass.save(out);
+  if (pass.training()) pass.save(lse);
+  return out;
+}
+
+Tensor SelfAttention::attend_to_all_backward(Pass& pass, Tensor d_out) const {
+  const Sequence& sequence = pass.sequence();
+  const Tensor lse = pass.pop();
+  const Tensor out = pass.pop();
+  const Tensor qkv = pass.pop();
+  const KeyGather all = gather(pass);
+  const std::int64_t kv_width = options_.kv_heads * head_width_;
+  Tensor keys = all.gather({packed(qkv, options_.heads, pass).data, qkv.shape.back()});
+  Tensor d_qkv = pass.allocate(qkv.shape, "qkv gradient");
+  Tensor d_keys = all.gradients();
+  for (int i = 0; i < sequence.runs(); ++i) {
+    const Sequence::Run run = sequence.run(i);
+    const ops::AttentionProblem shape = problem(pass, run);
+    const TensorView of_run = d_keys.slice(i, 1);
+    const Tensor workspace =
+        pass.scratch(ops::attention_workspace(pass.stream(), shape, true), "attention workspace");
+    ops::attention_backward(pass.stream(), {.problem = shape,
+                                            .q = packed(qkv, 0, run),
+                                            .k = all.operand(keys, 0),
+                                            .v = all.operand(keys, kv_width),
+                                            .out = packed(out, 0, run),
+                                            .d_out = packed(d_out, 0, run),
+                                            .log_sum_exp = lse.slice(i, 1),
+                                            .d_q = packed(d_qkv, 0, run),
+                                            .d_k = all.operand(of_run, 0),
+                                            .d_v = all.operand(of_run, kv_width),
+                                            .workspace = workspace});
+  }
+  keys.reset();
+  d_out.reset();
+  all.scatter(std::move(d_keys), {packed(d_qkv, options_.heads, pass).data, d_qkv.shape.back()});
+  return d_qkv;
 }
 
 Tensor SelfAttention::forward(Pass& pass, const Tensor& x, const TensorView& rope_table,

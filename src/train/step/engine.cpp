@@ -160,7 +160,7 @@ StepSlot::Options Engine::slot_options() const {
     ModelBatch share = whole;
     if (context.size() > 1)
       for (BatchField& field : share.fields())
-        field.view.shape = share_shape(whole, field, context.size());
+        field.view.shape = share_shape(whole, field, context);
     slot.batch_bytes = std::max(slot.batch_bytes, bytes_of_fields(share));
   }
   return slot;

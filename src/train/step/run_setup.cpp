@@ -6,6 +6,7 @@
 #include <string>
 
 #include "choir/models/family.hpp"
+#include "choir/nn/axes/context_axis.hpp"
 
 namespace choir {
 
@@ -82,6 +83,12 @@ ModelConfig model_of(const Deck& deck) {
   return model;
 }
 
+ContextMode context_mode_of(const Deck& deck) {
+  const ParallelSection& p = deck.parallel;
+  return context_mode_of(
+      p.context_mode, deck.family().query_heads(deck.family().model(deck)) / p.tensor, p.context);
+}
+
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
   EngineOptions options;
@@ -89,6 +96,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.precision = precision_of(deck.train.precision);
   options.seed = static_cast<std::uint64_t>(deck.run.seed);
   options.sequence = deck.parallel.sequence;
+  options.context_mode = context_mode_of(deck);
   options.reproducible = deck.train.reproducible;
   options.zero = zero_of(deck);
   options.pipeline = pipeline_of(deck);

@@ -72,11 +72,11 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
     const bool shared = field.shared != Shared::nothing && options_.context.size() > 1;
     const BatchField whole = field;
     TensorView& to = field.view;
-    if (shared) to.shape = share_shape(batch, whole, options_.context.size());
+    if (shared) to.shape = share_shape(batch, whole, options_.context);
     CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
                 bytes_of_fields(batch), options_.batch_bytes);
     if (shared)
-      copy_share(batch, whole, options_.context.rank(), options_.context.size(), host + used);
+      copy_share(batch, whole, options_.context, host + used);
     else
       std::memcpy(host + used, from.data, from.bytes());
     to.data = device + used;

@@ -25,9 +25,9 @@ std::vector<Layout> layouts() {
 struct Names {
   std::string text;
   explicit Names(const test::AttentionContextCase& c, const Layout& layout)
-      : text(fmt::format("{}: T {} kv {} rope {} dropout {} sequence {}", layout.to_string(),
-                         c.tokens, c.options.kv_heads, c.options.rope, c.options.dropout,
-                         c.sequence)) {}
+      : text(fmt::format("{}: mode {} T {} kv {} rope {} dropout {} window {} sequence {}",
+                         layout.to_string(), static_cast<int>(c.mode), c.tokens, c.options.kv_heads,
+                         c.options.rope, c.options.dropout, c.options.window, c.sequence)) {}
 };
 
 double distance(const test::ContextResult& a, const test::ContextResult& b) {
@@ -43,23 +43,31 @@ test::ContextResult on_one_rank(test::AttentionContextCase c) {
   return c.run(device, *single.mesh);
 }
 
+constexpr ContextMode kModes[] = {ContextMode::ulysses, ContextMode::gather};
+
 void expect_equal(test::AttentionContextCase c) {
   const test::ContextResult one = on_one_rank(c);
   for (const Layout& layout : layouts())
-    for (const bool sequence : {false, true}) {
-      c.sequence = sequence;
-      const int tensor = layout.size(Axis::tensor);
-      if (sequence && tensor == 1) continue;
-      // The tensor axis divides K/V heads or copies them; a context axis takes any.
-      if (c.options.kv_heads % tensor != 0 && c.options.kv_heads != 1) continue;
-      CpuDevice device;
-      const auto mesh = Mesh::over_world(layout, Transport::automatic);
-      const test::ContextResult many = c.run(device, *mesh);
-      EXPECT_ALL_RANKS(distance(one, many) <= kTolerance)
-          << Names(c, layout).text << ": outputs " << test::distance(one.outputs, many.outputs)
-          << " input gradients " << test::distance(one.input_gradients, many.input_gradients)
-          << " gradients " << test::distance(one.gradients, many.gradients);
-    }
+    for (const bool sequence : {false, true})
+      for (const ContextMode mode : kModes) {
+        c.mode = mode;
+        const std::int64_t context = layout.size(Axis::context);
+        if (mode == ContextMode::ulysses &&
+            c.options.heads / layout.size(Axis::tensor) % context != 0)
+          continue;
+        c.sequence = sequence;
+        const int tensor = layout.size(Axis::tensor);
+        if ((sequence && tensor == 1) || c.options.heads % tensor != 0) continue;
+        // The tensor axis divides K/V heads or copies them; a context axis takes any.
+        if (c.options.kv_heads % tensor != 0 && c.options.kv_heads != 1) continue;
+        CpuDevice device;
+        const auto mesh = Mesh::over_world(layout, Transport::automatic);
+        const test::ContextResult many = c.run(device, *mesh);
+        EXPECT_ALL_RANKS(distance(one, many) <= kTolerance)
+            << Names(c, layout).text << ": outputs " << test::distance(one.outputs, many.outputs)
+            << " input gradients " << test::distance(one.input_gradients, many.input_gradients)
+            << " gradients " << test::distance(one.gradients, many.gradients);
+      }
 }
 
 // 12 query heads: with 3 ranks and 2 K/V heads a rank reads parts of two groups.
@@ -77,6 +85,21 @@ TEST(ContextAttention, EqualsOneRankForAnyLength) {
   expect_equal({.batch = 1, .options = {.width = 48, .heads = 12, .kv_heads = 12}});
 }
 
+// More ranks than heads, or a number of ranks that does not divide them.
+TEST(ContextAttention, EqualsOneRankForAnyNumberOfHeads) {
+  for (const std::int64_t heads : {1, 2, 3})
+    for (const std::int64_t tokens : {3, 7, 17})
+      expect_equal({.tokens = tokens,
+                    .options = {.width = 48, .heads = heads, .kv_heads = 1, .rope = true}});
+}
+
+TEST(ContextAttention, EqualsOneRankUnderAWindow) {
+  for (const std::int64_t window : {1, 3, 6, 40})
+    expect_equal(
+        {.tokens = 17,
+         .options = {.width = 48, .heads = 12, .kv_heads = 4, .window = window, .rope = true}});
+}
+
 TEST(ContextAttention, DropsTheSameFeatures) {
   for (const bool bias : {false, true})
     expect_equal(
@@ -85,20 +108,24 @@ TEST(ContextAttention, DropsTheSameFeatures) {
 }
 
 TEST(ContextAttention, ThePlanIsExact) {
-  for (const Layout& layout : layouts()) {
-    const test::AttentionContextCase c{.options = {.width = 48, .heads = 12, .kv_heads = 2}};
-    CpuDevice device;
-    NullDevice null;
-    const auto mesh = Mesh::over_world(layout, Transport::automatic);
-    const auto planned = Mesh::planned(layout, mesh->rank(), 1);
-    const std::size_t used = c.peak(device, *mesh), plan = c.peak(null, *planned);
-    EXPECT_ALL_RANKS(used == plan) << used << " bytes used, " << plan << " planned";
-    const CommTraffic &sent = mesh->along(Axis::context).traffic(),
-                      &counted = planned->along(Axis::context).traffic();
-    EXPECT_ALL_RANKS(sent.calls == counted.calls && sent.bytes == counted.bytes)
-        << sent.bytes << " bytes sent, " << counted.bytes << " planned";
-    EXPECT_EQ(sent.calls, layout.size(Axis::context) > 1 ? 4 : 0) << "one message a direction";
-  }
+  for (const Layout& layout : layouts())
+    for (const ContextMode mode : kModes) {
+      const test::AttentionContextCase c{.options = {.width = 48, .heads = 12, .kv_heads = 2},
+                                         .mode = mode};
+      CpuDevice device;
+      NullDevice null;
+      const auto mesh = Mesh::over_world(layout, Transport::automatic);
+      const auto planned = Mesh::planned(layout, mesh->rank(), 1);
+      const std::size_t used = c.peak(device, *mesh), plan = c.peak(null, *planned);
+      EXPECT_ALL_RANKS(used == plan) << used << " bytes used, " << plan << " planned";
+      const CommTraffic &sent = mesh->along(Axis::context).traffic(),
+                        &counted = planned->along(Axis::context).traffic();
+      EXPECT_ALL_RANKS(sent.calls == counted.calls && sent.bytes == counted.bytes)
+          << sent.bytes << " bytes sent, " << counted.bytes << " planned";
+      const int calls = mode == ContextMode::ulysses ? 4 : 3;
+      EXPECT_EQ(sent.calls, layout.size(Axis::context) > 1 ? calls : 0)
+          << "one message a direction; two gathers and a sum of gradients";
+    }
 }
 
 // --- negative controls: a broken rule is seen
@@ -176,9 +203,9 @@ std::int32_t id_at(std::int64_t sample, std::int64_t position) {
 /// Sum of losses over all tokens and its gradient; the data axis cuts the batch. `padding`: the
 /// target of positions that are not there.
 GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode = Mode::train,
-                   std::int32_t padding = -1) {
+                   std::int32_t padding = -1, ContextMode context_mode = ContextMode::ulysses) {
   CpuDevice device;
-  test::RankOfContext rank(device, mesh, "fp64", sequence);
+  test::RankOfContext rank(device, mesh, "fp64", sequence, context_mode);
   Gpt model(config, rank.parameters());
   rank.place();
   Pass& pass = rank.pass();
@@ -193,24 +220,32 @@ GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode
       whole_ids.push_back(id_at(first + b, t));
       whole_targets.push_back(t == 2 ? -1 : id_at(first + b, t + 1));  // one that does not count
     }
-  const PositionShare share = position_share(kTokens, pass.context().rank(), pass.context().size());
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(batch * share.tokens)),
-      targets(ids.size());
-  cut_positions(whole_ids, kTokens, share, 0, ids);
-  cut_positions(whole_targets, kTokens, share, padding, targets);
-  const Shape shape{batch * share.tokens};
+  const Sequence held = share_of_sequences(batch, kTokens, pass.context());
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(held.rows())), targets(ids.size());
+  for (int i = 0; i < held.runs(); ++i) {
+    const Sequence::Run run = held.run(i);
+    const PositionShare share = pass.context().share(kTokens, pass.context().rank(), i);
+    const auto first_row = static_cast<std::size_t>(run.first_row);
+    const auto rows = static_cast<std::size_t>(run.rows);
+    cut_positions(whole_ids, kTokens, share, 0, std::span(ids).subspan(first_row, rows));
+    cut_positions(whole_targets, kTokens, share, padding,
+                  std::span(targets).subspan(first_row, rows));
+  }
+  const Shape shape{held.rows()};
   const TensorView id_view{ids.data(), DType::i32, shape};
 
-  pass.begin(mode, share_of_sequences(batch, kTokens, pass.context()), first);
+  pass.begin(mode, held, first);
   BucketHooks hooks;
   const Tensor losses = model.loss(pass, id_view, {targets.data(), DType::i32, shape}, 0.25, hooks);
   GptResult result;
   result.losses.assign(static_cast<std::size_t>(kBatch * kTokens), 0.0);
   for (std::int64_t i = 0; i < shape.count(); ++i) {
-    const std::int64_t position = share.first + i % share.tokens;
+    const Sequence::Run run = held.run(i < held.run(0).rows ? 0 : 1);
+    const std::int64_t inside = i - run.first_row;
+    const std::int64_t position = run.first_position + inside % run.tokens;
     result.loss += losses.as<double>()[i];
     if (position < kTokens)
-      result.losses[static_cast<std::size_t>((first + i / share.tokens) * kTokens + position)] =
+      result.losses[static_cast<std::size_t>((first + inside / run.tokens) * kTokens + position)] =
           losses.as<double>()[i];
   }
   mesh.host_replicas().all_reduce(&result.loss, 1, DType::f64, ReduceOp::sum);
@@ -254,18 +289,19 @@ TEST(ContextGpt, EqualsOneRank) {
     const double evaluated = train_on(config, *single.mesh, false, Mode::evaluate).loss;
     ASSERT_ALL_RANKS(std::abs(one.loss - evaluated) > 1e-3) << "dropout is at work";
     for (const Layout& layout : all)
-      for (const bool sequence : {false, true}) {
-        if (sequence && layout.size(Axis::tensor) == 1) continue;
-        const auto mesh = Mesh::over_world(layout, Transport::automatic);
-        const GptResult many = train_on(config, *mesh, sequence);
-        EXPECT_ALL_RANKS(std::abs(one.loss - many.loss) <= kTolerance * one.loss);
-        EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= kTolerance);
-        EXPECT_ALL_RANKS(test::distance(one.gradients, many.gradients) <= kTolerance)
-            << layout.to_string() << " kv " << config.n_kv_head << ": "
-            << test::distance(one.gradients, many.gradients);
-        const double loss = train_on(config, *mesh, sequence, Mode::evaluate).loss;
-        EXPECT_ALL_RANKS(std::abs(loss - evaluated) <= kTolerance * evaluated);
-      }
+      for (const bool sequence : {false, true})
+        for (const ContextMode context : kModes) {
+          if (sequence && layout.size(Axis::tensor) == 1) continue;
+          const auto mesh = Mesh::over_world(layout, Transport::automatic);
+          const GptResult many = train_on(config, *mesh, sequence, Mode::train, -1, context);
+          EXPECT_ALL_RANKS(std::abs(one.loss - many.loss) <= kTolerance * one.loss);
+          EXPECT_ALL_RANKS(test::distance(one.losses, many.losses) <= kTolerance);
+          EXPECT_ALL_RANKS(test::distance(one.gradients, many.gradients) <= kTolerance)
+              << layout.to_string() << " kv " << config.n_kv_head << ": "
+              << test::distance(one.gradients, many.gradients);
+          const double loss = train_on(config, *mesh, sequence, Mode::evaluate, -1, context).loss;
+          EXPECT_ALL_RANKS(std::abs(loss - evaluated) <= kTolerance * evaluated);
+        }
   }
 }
 

@@ -267,6 +267,7 @@ TEST(Deck, DescribeAndSchemaNameEveryKeyOfTheContract) {
                           "parallel.tensor",
                           "parallel.pipeline",
                           "parallel.context",
+                          "parallel.context_mode",
                           "parallel.data",
                           "parallel.sequence",
                           "parallel.zero",

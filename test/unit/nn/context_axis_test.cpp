@@ -50,6 +50,41 @@ TEST(PositionShare, CutsEverySequence) {
   EXPECT_THROW(cut_positions(whole, 4, position_share(4, 0, 2), -1, wrong), Error);
 }
 
+// Of 2 C shares rank c has number c and number 2 C - 1 - c: together as many pairs of queries and
+// keys under the causal mask on every rank.
+TEST(PositionShare, ZigZagLevelsCausalWork) {
+  NullCommunicator ranks("context", 2, 3);
+  const ContextAxis zigzag{&ranks, ContextMode::gather}, straight{&ranks, ContextMode::ulysses};
+  ASSERT_EQ(zigzag.runs(), 2);
+  EXPECT_EQ(straight.runs(), 1);
+  const Sequence part = share_of_sequences(4, 30, zigzag);
+  EXPECT_EQ(part.tokens, 10);
+  EXPECT_EQ(part.rows(), 40);
+  EXPECT_EQ(part.runs(), 2);
+  EXPECT_EQ(part.run(0).first_position, 10);
+  EXPECT_EQ(part.run(1).first_position, 15);
+  EXPECT_EQ(part.run(1).first_row, 20);
+  std::vector<int> owners(30, 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    std::int64_t seen = 0;
+    for (const int run : {0, 1}) {
+      const PositionShare share = zigzag.share(30, rank, run);
+      for (std::int64_t t = share.first; t < share.first + share.real; ++t)
+        ++owners[static_cast<std::size_t>(t)], seen += t;
+    }
+    EXPECT_EQ(seen, 145) << "the sum of positions";
+  }
+  EXPECT_EQ(owners, std::vector<int>(30, 1));
+}
+
+TEST(ContextMode, IsUlyssesWhereTheRanksDivideTheHeads) {
+  EXPECT_EQ(context_mode_of("auto", 12, 4), ContextMode::ulysses);
+  EXPECT_EQ(context_mode_of("auto", 12, 5), ContextMode::gather);
+  EXPECT_EQ(context_mode_of("auto", 2, 4), ContextMode::gather);
+  EXPECT_EQ(context_mode_of("gather", 12, 4), ContextMode::gather);
+  EXPECT_EQ(context_mode_of("gather", 0, 4), ContextMode::ulysses) << "nobody attends";
+}
+
 // What attention wants: query head j of a rank reads its K/V head j / (heads / kv_heads), which
 // must be the one that the query head reads among all.
 TEST(ContextHeads, EveryQueryFindsItsKeys) {

@@ -16,6 +16,7 @@ enum class LayoutAxis {
   tensor,
   pipeline,
   context,
+  context_mode,
   sequence,
   zero,
   zero_group,
@@ -27,7 +28,7 @@ enum class LayoutAxis {
   order,
   tile
 };
-inline constexpr int kLayoutAxes = 14;
+inline constexpr int kLayoutAxes = 15;
 
 /// How users write an axis ("dp"), which key of the deck it is, and the value that means "not".
 /// The size of a micro-batch has none: it is a property of the deck.

@@ -1,20 +1,27 @@
 #pragma once
-// How attention sees whole sequences whose positions ranks share: rank c of C holds the positions
-// [c n, (c+1) n) of each, n = ceil(T / C). What works token by token just sees fewer rows.
+// How attention sees whole sequences whose positions ranks share (ContextAxis::share). What works
+// token by token just sees fewer rows.
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "choir/nn/pass.hpp"
+#include "choir/ops/attention.hpp"
+#include "choir/ops/copy_rows.hpp"
 
 namespace choir {
 
-// Only attention mixes positions. It is done for whole sequences with a part of the heads (Ulysses,
-// Jacobs et al. 2023): one message carries q, k and v from "my positions, all heads" to "all
-// positions, my heads", one carries the output back; backward is the mirror. Where the K/V heads
-// are fewer than the ranks, or a rank's query heads read other ones than its share, copies are
-// sent, and the gradients of the copies are summed where the head came from. A ring of K/V blocks
-// would take the place of HeadExchange and leave everything else as it is.
+// Only attention mixes positions. There are these ways:
+//   ulysses  Whole sequences with a part of the heads (Jacobs et al. 2023). Rank c of C holds the
+//            positions [c n, (c+1) n), n = ceil(T / C): one message carries q, k and v from "my
+//            positions, all heads" to "all positions, my heads", one carries the output back;
+//            backward is the mirror. Where the K/V heads are fewer than the ranks, or a rank's
+//            query heads read other ones than its share, copies are sent, and the gradients of the
+//            copies are summed where the head came from. The ranks divide the heads.
+//   gather   My queries with the keys and values of all positions, which are gathered, in backward
+//            again, where their gradients are then reduce-scattered. Any number of ranks; cheap
+//            where K/V heads are few. Positions zig-zag (ContextAxis::runs).
 //
 // Each rank has the gradient of its own tokens: every parameter's gradient is a sum over data and
 // context (Mesh::replicas()).
@@ -29,8 +36,13 @@ struct ContextHeads {
 ContextHeads context_heads(std::int64_t heads, std::int64_t kv_heads, int ranks);
 
 /// The sizes, ascending, that a context axis may have with this many query heads (of a rank of the
-/// tensor axis): the divisors.
+/// tensor axis) under ContextMode::ulysses: the divisors.
 std::vector<std::int64_t> legal_context_sizes(std::int64_t heads);
+
+/// What parallel.context_mode says for a model of which each rank of the tensor axis has so many
+/// query heads; 0: a model without attention across shared positions. "auto" is ulysses where the
+/// ranks divide the heads, else gather.
+ContextMode context_mode_of(std::string_view word, std::int64_t heads, std::int64_t ranks);
 
 /// Rows q | k | v, or rows of one width per query head, between positions and heads. Collective
 /// over the context axis; the memory comes from the arena of the pass.
@@ -66,6 +78,33 @@ class HeadExchange {
   std::int64_t head_width_;
   ContextHeads here_;
   Section sections_[3];
+};
+
+/// Rows k | v of all positions, for the queries of this rank (ContextMode::gather). Collective over
+/// the context axis; the memory comes from the arena of the pass.
+class KeyGather {
+ public:
+  /// Rows of so many elements.
+  KeyGather(Pass& pass, std::int64_t width);
+
+  /// Of whole sequences, with the padding of the shares.
+  std::int64_t tokens() const { return ranks_ * pass_->sequence().tokens; }
+  /// Rows of this rank -> [B, tokens(), width] in the order of positions.
+  Tensor gather(const ops::RowBlock& own) const;
+  /// Rows of such a tensor from element `first` on, as attention reads them.
+  ops::AttentionOperand operand(const TensorView& rows, std::int64_t first) const;
+  /// Zeros [2, B, tokens(), width]: for the gradients from the queries of each of the two runs.
+  Tensor gradients() const;
+  /// Their sum over runs and ranks, for the rows of this rank.
+  void scatter(Tensor gradients, const ops::RowBlock& own) const;
+
+ private:
+  /// [C, 2, B, n, width] by ranks -> [B, 2 C n, width] by positions; back from two such tensors,
+  /// which are summed.
+  void reorder(const Tensor& by_ranks, const Tensor& by_positions, bool back) const;
+
+  Pass* pass_;
+  std::int64_t width_, ranks_;
 };
 
 }  // namespace choir

@@ -54,7 +54,15 @@ class SelfAttention {
   /// what the latter needs. Collective over the context axis.
   Tensor attend(Pass& pass, Tensor qkv) const;
   Tensor attend_backward(Pass& pass, Tensor d_out) const;
+  /// The same by my queries and the keys of all positions.
+  Tensor attend_to_all(Pass& pass, Tensor qkv) const;
+  Tensor attend_to_all_backward(Pass& pass, Tensor d_out) const;
+  /// Of `queries` positions over `keys`, the last ones of which are those.
+  ops::AttentionProblem problem(const Pass& pass, const ContextHeads& heads, std::int64_t queries,
+                                std::int64_t keys) const;
   ops::AttentionProblem problem(const Pass& pass) const;
+  /// Of the queries of one run over keys from the first position on.
+  ops::AttentionProblem problem(const Pass& pass, const Sequence::Run& run) const;
   /// Heads first .. first + count of rows of qkv, normalised in place; and back, gradients of what
   /// came out to gradients of what went in. Local.
   void normalise(Pass& pass, ResidualNorm& norm, const Tensor& qkv, std::int64_t first,
@@ -68,6 +76,11 @@ class SelfAttention {
   void rotate(Pass& pass, const Tensor& qkv, const TensorView& table, bool inverse) const;
   /// Query, key and value inside packed rows [B, T, (H + 2 Hkv) * D].
   ops::AttentionOperand packed(const Tensor& qkv, std::int64_t first_head, const Pass& pass) const;
+  /// The same of the rows of a run.
+  ops::AttentionOperand packed(const Tensor& rows, std::int64_t first_head,
+                               const Sequence::Run& run) const;
+  /// Keys and values of all positions; keys come first in a row, values behind them.
+  KeyGather gather(Pass& pass) const { return {pass, 2 * options_.kv_heads * head_width_}; }
   HeadExchange exchange(Pass& pass) const {
     return {pass, options_.heads, options_.kv_heads, head_width_};
   }

@@ -23,6 +23,9 @@ ops::LossScaling loss_scaling_of(const Deck& deck);
 /// The model that the deck describes, with train.recompute.
 ModelConfig model_of(const Deck& deck);
 
+/// How the attention of the deck's model sees sequences that ranks share.
+ContextMode context_mode_of(const Deck& deck);
+
 /// The deck's model must know its vocabulary (model.vocab_size > 0) and the batch must be resolved.
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);
 
