@@ -29,8 +29,11 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
 Shape share_shape(const ModelBatch& batch, const BatchField& field, const ContextAxis& context) {
   const auto share = [&](std::int64_t n) { return (n + context.size() - 1) / context.size(); };
   Shape shape = field.view.shape;
-  if (field.shared == Shared::positions)
-    return {share_of_sequences(batch.samples, batch.tokens, context).rows()};
+  if (field.shared == Shared::positions) {
+    const std::int64_t rows = share_of_sequences(batch.samples, batch.tokens, context).rows();
+    shape[0] = shape[0] / (batch.samples * batch.tokens) * rows;
+    return shape;
+  }
   if (field.shared == Shared::rows) shape[0] = share(shape[0]);
   if (field.shared == Shared::columns) shape[shape.rank() - 1] = share(shape.back());
   return shape;
@@ -41,11 +44,18 @@ void copy_share(const ModelBatch& batch, const BatchField& field, const ContextA
   const Shape shape = share_shape(batch, field, context);
   const TensorView& from = field.view;
   if (field.shared == Shared::positions) {
+    CHOIR_CHECK(size_of(from.dtype) == sizeof(std::int32_t), "positions of type {}",
+                name_of(from.dtype));
+    const std::int64_t each = from.count() / (batch.samples * batch.tokens);
     const std::int64_t rows = shape.count() / context.runs();
-    for (int run = 0; run < context.runs(); ++run)
-      cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
-                    context.share(batch.tokens, context.rank(), run), field.padding,
-                    {static_cast<std::int32_t*>(to) + run * rows, static_cast<std::size_t>(rows)});
+    for (int run = 0; run < context.runs(); ++run) {
+      PositionShare share = context.share(batch.tokens, context.rank(), run);
+      share.tokens *= each, share.first *= each, share.real *= each;
+      cut_positions(
+          {static_cast<const std::int32_t*>(from.data), static_cast<std::size_t>(from.count())},
+          each * batch.tokens, share, field.padding,
+          {static_cast<std::int32_t*>(to) + run * rows, static_cast<std::size_t>(rows)});
+    }
     return;
   }
   // Runs of a row, or of all rows together.
