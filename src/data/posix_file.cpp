@@ -49,6 +49,12 @@ PosixFile PosixFile::for_writing(const std::string& path) {
   return {path, descriptor};
 }
 
+PosixFile PosixFile::for_updating(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) refuse_storage("open", path);
+  return {path, descriptor};
+}
+
 PosixFile::PosixFile(PosixFile&& other) noexcept
     : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 

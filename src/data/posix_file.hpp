@@ -14,6 +14,8 @@ class PosixFile {
   static PosixFile for_reading(const std::string& path);
   /// Creates or truncates. Throws StorageError.
   static PosixFile for_writing(const std::string& path);
+  /// One that is there, for a rank's part of it. Throws StorageError.
+  static PosixFile for_updating(const std::string& path);
   ~PosixFile();
   PosixFile(PosixFile&& other) noexcept;
   PosixFile& operator=(PosixFile&&) = delete;

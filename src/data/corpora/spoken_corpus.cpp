@@ -22,7 +22,12 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::array kSplits{CorpusSplit::train, CorpusSplit::val, CorpusSplit::val_voices};
+constexpr std::array kSplits{CorpusSplit::train, CorpusSplit::val, CorpusSplit::val_voices,
+                             CorpusSplit::val_barge_in};
+constexpr std::array kNames{"train", "val", "val_voices", "val_barge_in"};
+static_assert(kSplits.size() == kCorpusSplits && kNames.size() == kCorpusSplits);
+/// What else a corpus of ours may hold.
+constexpr std::array kFolders{"audio", "corpus.json", "conversations", "dialogues", "agent"};
 constexpr const char* kReport = "/corpus.json";
 
 CorpusReport::Part& part_of(CorpusReport& report, CorpusSplit split) {
@@ -66,7 +71,7 @@ bool read_report(const std::string& folder, const std::string& request, CorpusRe
 }  // namespace
 
 std::string name_of(CorpusSplit split) {
-  return split == CorpusSplit::train ? "train" : split == CorpusSplit::val ? "val" : "val_voices";
+  return kNames[static_cast<std::size_t>(split)];
 }
 
 bool find_corpus(const std::string& folder, const std::string& request, CorpusReport& report) {
@@ -77,7 +82,7 @@ bool find_corpus(const std::string& folder, const std::string& request, CorpusRe
   std::vector<fs::path> old;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool ours = name == "audio" || name == "corpus.json" || name == "conversations" ||
+    const bool ours = std::find(kFolders.begin(), kFolders.end(), name) != kFolders.end() ||
                       std::any_of(kSplits.begin(), kSplits.end(), [&](CorpusSplit split) {
                         return name == name_of(split) + ".json";
                       });
@@ -115,6 +120,7 @@ CorpusReport finish_corpus(const std::string& folder, const std::string& request
     const std::string& manifest = manifests[static_cast<std::size_t>(split)];
     if (!manifest.empty()) write_whole_file(manifest_path(folder, split), manifest);
     part.seconds = std::round(part.seconds * 1000) / 1000;  // no dust of the sum
+    if (split == CorpusSplit::val_barge_in && part.utterances == 0) continue;
     json[name_of(split)] = {{"utterances", part.utterances}, {"seconds", part.seconds}};
   }
   write_whole_file(folder + kReport, dumped(json, 1) + "\n");

@@ -95,6 +95,10 @@ std::string cut_line(const std::string& id, const nlohmann::ordered_json& said,
 
 }  // namespace
 
+std::span<const char* const> common_words() {
+  return kWords;
+}
+
 std::vector<SpokenTask> spoken_tasks_of(std::string_view text) {
   const std::vector<std::string> words = split(text, ' ');
   if (words.empty()) return {};

@@ -16,7 +16,6 @@ namespace {
 constexpr const char* kProgram = "espeak-ng";
 constexpr const char* kPackage = "espeak-ng";
 constexpr float kLoudest = 0.5f;  // of full scale: leaves room for the noise
-constexpr std::size_t kMillisecond = kSpokenRate / 1000;
 
 /// Four normals for four indices (Box-Muller, both of each pair).
 std::array<float, 4> normals(PhiloxKey key, std::uint64_t index, std::uint64_t lane) {
@@ -33,16 +32,17 @@ std::array<float, 4> normals(PhiloxKey key, std::uint64_t index, std::uint64_t l
 }
 
 std::vector<float> clean(const SpokenLine& line) {
-  const std::vector<std::string> argv{kProgram,
-                                      "-v",
-                                      line.voice,
-                                      "-s",
-                                      std::to_string(line.words_per_minute),
-                                      "-p",
-                                      std::to_string(line.pitch),
-                                      "--stdout",
-                                      "--",
-                                      line.text};
+  std::vector<std::string> argv{kProgram,
+                                "-v",
+                                line.voice,
+                                "-s",
+                                std::to_string(line.words_per_minute),
+                                "-p",
+                                std::to_string(line.pitch),
+                                "--stdout"};
+  if (!line.final_pause) argv.push_back("-z");
+  argv.push_back("--");
+  argv.push_back(line.text);
   const Wav wav = parse_wav(run_program(argv, kPackage), "what espeak-ng wrote");
   if (wav.samples.empty())
     throw DataError(
@@ -59,14 +59,15 @@ std::string espeak_version() {
 
 std::vector<std::int16_t> speak(const SpokenLine& line, std::uint64_t seed) {
   std::vector<float> speech = clean(line);
-  speech.resize((speech.size() + kMillisecond - 1) / kMillisecond * kMillisecond, 0.0f);
+  const auto frame = static_cast<std::size_t>(line.frame);
+  speech.resize((speech.size() + frame - 1) / frame * frame, 0.0f);
   float loudest = 1;
   double power = 0;
   for (const float x : speech) {
     loudest = std::max(loudest, std::abs(x));
     power += static_cast<double>(x) * x;
   }
-  const float gain = kLoudest * 32767 / loudest;
+  const float gain = line.gain > 0 ? static_cast<float>(line.gain) : kLoudest * 32767 / loudest;
   const auto rms = static_cast<float>(std::sqrt(power / static_cast<double>(speech.size())));
   const float noise = gain * rms * static_cast<float>(std::pow(10.0, -line.snr_db / 20));
   const PhiloxKey key = philox_key(seed, "spoken noise");

@@ -79,6 +79,7 @@ bool SpeechSift::judge(const AudioCatalog& catalog, const LabelFile& labels, std
     return out(LeftOut::few_labels, fmt::format(", {:.2f} a second", rate));
   if (filter_.max_labels_per_second > 0 && rate > filter_.max_labels_per_second)
     return out(LeftOut::many_labels, fmt::format(", {:.2f} a second", rate));
+  if (!filter_.ctc) return true;
   const std::int64_t needed = ctc_frames(ids);
   for (int stages = 1; stages < std::ssize(impossible_); ++stages)
     impossible_[static_cast<std::size_t>(stages)] += needed > frames_.after(stages, samples);

@@ -2,6 +2,7 @@
 // Tasks about what is heard: digits and common words spoken, and questions whose answers need both
 // the words and the question, as conversations of NeMo's and cuts of Lhotse's. Pure but for the
 // files.
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,9 @@ struct SpokenTask {
   std::string prompt, answer;
   friend bool operator==(const SpokenTask&, const SpokenTask&) = default;
 };
+
+/// Sixty words that everybody knows, in order.
+std::span<const char* const> common_words();
 
 /// All that can be asked of these words: repeat, reverse, last word, how many, spell the first word
 /// and, where all are digits, add.

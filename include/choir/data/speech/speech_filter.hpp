@@ -20,6 +20,7 @@ namespace choir {
 struct SpeechFilter {
   double min_duration = 0, max_duration = 0;                    ///< seconds
   double min_labels_per_second = 0, max_labels_per_second = 0;  ///< labels are tokens, not letters
+  bool ctc = true;  ///< false: labels are no targets of CTC, and need not fit the frames
 };
 
 enum class LeftOut {
