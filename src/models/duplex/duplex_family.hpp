@@ -28,6 +28,7 @@ class DuplexFamily final : public ModelFamily {
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
                                             std::int64_t ranks) const override;
+  std::int64_t query_heads(const ModelConfig& config) const override;
   std::string describe(const ModelConfig& config) const override;
   ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
   void fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const override;

@@ -139,6 +139,10 @@ std::vector<KeyProblem> DuplexFamily::check_tensor_size(const ModelConfig& confi
   return problems;
 }
 
+std::int64_t DuplexFamily::query_heads(const ModelConfig& config) const {
+  return config.as<DuplexConfig>().lm.n_head;
+}
+
 std::vector<KeyProblem> DuplexFamily::check(const Deck& deck) const {
   const DuplexConfig& model = duplex_settings(deck).model;
   std::vector<KeyProblem> problems;

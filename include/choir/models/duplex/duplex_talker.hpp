@@ -3,13 +3,12 @@
 // the agent out, as soon as the encoder has the chunk that holds the frame. A function of the audio
 // alone, however it comes in pieces.
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "choir/data/dialogues/dialogue_channels.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/fastconformer/speech_stream.hpp"
+#include "choir/models/duplex/duplex_stream.hpp"
 
 namespace choir {
 
@@ -28,34 +27,31 @@ class DuplexTalker {
   DuplexTalker(ModelInstance& instance, const DialogueControls& controls);
 
   /// Frames that a dialogue has at most: the positions of the decoder.
-  std::int64_t most_frames() const;
-  const SpeechChunks& chunks() const { return hearing_.chunks(); }
+  std::int64_t most_frames() const { return stream_.most(); }
+  const DuplexConfig& config() const { return stream_.config(); }
+  const SpeechChunks& chunks() { return stream_.audio().chunks(); }
 
   /// Local: another dialogue begins.
   void begin();
   /// As of SpeechStream.
-  std::int64_t room() const { return hearing_.room(); }
-  void push(std::span<const std::int16_t> audio) { hearing_.push(audio); }
-  void end() { hearing_.end(); }
-  bool ready() const { return hearing_.ready(); }
+  std::int64_t room() { return stream_.audio().room(); }
+  void push(std::span<const std::int16_t> audio) { stream_.audio().push(audio); }
+  void end() { stream_.audio().end(); }
+  bool ready() { return stream_.audio().ready(); }
   /// Collective as ModelInstance::forward(). The frames of the next chunk, in order. DeckError when
   /// the dialogue has more than most_frames().
   std::vector<AgentFrame> next();
 
  private:
-  /// The next token of text and the codes of this frame, by the row `heard` [C_e] of the encoder.
-  void step(const TensorView& heard);
+  /// The token of the next frame and the codes of this one, those that score best.
   void choose(const TensorView& logits);
 
   ModelInstance& instance_;
   DialogueControls controls_;
-  SpeechStream hearing_;
-  StreamState said_;
-  std::int64_t frame_ = 0;
+  DuplexStream stream_;
   std::int32_t text_ = 0;
   std::vector<std::int32_t> codes_;
   bool speaking_ = false;
-  std::vector<std::byte> heard_;
   std::vector<float> scores_;
 };
 
