@@ -16,7 +16,7 @@ refused "more ranks than there are" 2 "parallel.pipeline=2 parallel.tensor=2" "2
   "parallel.tensor=2 parallel.context=1 parallel.pipeline=1 (parallel.data 1)" \
   "parallel.tensor=1 parallel.context=1 parallel.pipeline=2 (parallel.data 1)"
 refused "a data axis of another size" 4 "parallel.data=3 parallel.pipeline=2 model.n_layer=4" "parallel.data is 3, but 4 ranks leave 2" \
-  "legal on 4 ranks (the nearest of 7):" "parallel.pipeline=2 (parallel.data 2)"
+  "legal on 4 ranks (the nearest of 9):" "parallel.pipeline=2 (parallel.data 2)"
 refused "heads that cannot be divided" 2 "parallel.tensor=2 model.n_head=3 model.n_embd=48" \
   "model.n_head = 3 cannot be divided among parallel.tensor = 2 ranks" "n_head = 2 or 4, or tensor = 1 or 3"
 refused "a width that cannot be divided" 3 "parallel.tensor=3 model.n_head=3 model.n_embd=48 model.ffn_width=128" \

@@ -17,16 +17,16 @@ run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,tp=4,dp=4 zero=1,dp=4 ze
 expect "after 20 steps too" 0 "VALID: 7 layouts"
 run 4 verify "$root/inputs/verify_modern.json" --layouts "dp=2 tp=2 sequence=true zero=3,tp=4 recompute=full,pp=4,cp=4,cp=2 tp=2 recompute=selective,cp=3,cp=2 tp=2 context_mode=gather sequence=true"
 expect "what models of today add" 0 "VALID: 7 layouts"
-run 4 verify "$deck" model.n_head=2 --layouts "cp=4,cp=3,cp=2 pp=2 context_mode=gather recompute=full,dp=2 cp=2 context_mode=gather zero=3"
-expect "more context ranks than heads" 0 "VALID: 4 layouts"
+run 4 verify "$deck" model.n_head=2 --layouts "cp=4,cp=3,cp=2 pp=2 context_mode=gather recompute=full,dp=2 cp=2 context_mode=ring zero=3,cp=3 context_mode=ring"
+expect "more context ranks than heads" 0 "VALID: 5 layouts"
 run 0 verify --help
 expect "help" 0 "--layouts" "--precision" "exhaustive"
 
-few="dp=2 zero=3,tp=2 sequence=true,pp=2 recompute=full,cp=2 dp=2,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
+few="dp=2 zero=3,tp=2 sequence=true,pp=2 recompute=full,cp=2 dp=2,cp=3,cp=2 context_mode=ring,dp=2 tp=2 zero=1,tp=2 pp=2 schedule=zb-h1"
 run 4 verify "$deck" --layouts "$few" --precision fp32
-expect "fp32, by the rounding of one rank" 0 "4 x the distance of one rank in fp32" "VALID: 6 layouts"
+expect "fp32, by the rounding of one rank" 0 "4 x the distance of one rank in fp32" "VALID: 8 layouts"
 run 4 verify "$deck" --layouts "$few" --precision bf16-mixed
-expect "bf16" 0 "VALID: 6 layouts"
+expect "bf16" 0 "VALID: 8 layouts"
 
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
 expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"

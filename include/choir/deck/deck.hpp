@@ -74,7 +74,7 @@ inline constexpr int kMostTensorRanks = 8;
 
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
-  std::string context_mode = "auto";  ///< auto | ulysses | gather
+  std::string context_mode = "auto";  ///< auto | ulysses | gather | ring
   int data = 0;                       ///< 0 is written "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;

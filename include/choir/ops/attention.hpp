@@ -68,10 +68,12 @@ struct AttentionForward {
 struct AttentionBackward {
   AttentionProblem problem;
   AttentionOperand q, k, v, out, d_out;  ///< inputs
-  TensorView log_sum_exp;                ///< as written by forward
-  AttentionOperand d_q, d_k, d_v;        ///< overwritten
-  TensorView workspace;                  ///< u8, at least attention_workspace(problem, true)
-  AttentionBias bias;                    ///< the one of forward
+  /// As written by forward; or this and `out` as merged over more keys
+  /// (choir/ops/attention_merge.hpp), of which these are some.
+  TensorView log_sum_exp;
+  AttentionOperand d_q, d_k, d_v;  ///< overwritten
+  TensorView workspace;            ///< u8, at least attention_workspace(problem, true)
+  AttentionBias bias;              ///< the one of forward
   /// [B, H, Tq, Tk] of the problem's dtype, overwritten (0 for pairs that do not see each other):
   /// the gradient before any sum over what the bias broadcasts. Empty when not wanted.
   TensorView d_bias;

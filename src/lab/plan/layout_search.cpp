@@ -11,9 +11,22 @@
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/train/loop/layout_report.hpp"
+#include "choir/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {
+
+/// How positions of different ranks meet in attention.
+const char* meeting(const Deck& deck) {
+  switch (context_mode_of(deck)) {
+    case ContextMode::gather:
+      return "gather keys and values";
+    case ContextMode::ring:
+      return "hand keys and values round";
+    default:
+      return "exchange heads";
+  }
+}
 
 std::string division(const LayoutPlan& plan) {
   const Layout& layout = plan.layout;
@@ -26,7 +39,8 @@ std::string division(const LayoutPlan& plan) {
                                     : "of one node, which talk in every layer"));
   }
   if (const int c = layout.size(Axis::context); c > 1)
-    parts.push_back(fmt::format("sequences divided among {} ranks", c));
+    parts.push_back(
+        fmt::format("sequences divided among {} ranks, which {}", c, meeting(plan.deck)));
   if (const int p = layout.size(Axis::pipeline); p > 1)
     parts.push_back(
         fmt::format("layers in {} stages, idle {:.1f} % of the time", p, 100 * plan.bubble));

@@ -15,7 +15,7 @@ namespace {
 std::vector<std::string> candidates(LayoutAxis axis) {
   switch (axis) {
     case LayoutAxis::context_mode:
-      return {"auto", "gather"};
+      return {"auto", "gather", "ring"};
     case LayoutAxis::sequence:
       return {"false", "true"};
     case LayoutAxis::zero:

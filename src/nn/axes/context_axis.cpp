@@ -29,6 +29,7 @@ std::vector<std::int64_t> legal_context_sizes(std::int64_t heads) {
 ContextMode context_mode_of(std::string_view word, std::int64_t heads, std::int64_t ranks) {
   if (heads == 0) return ContextMode::ulysses;
   if (word == "gather") return ContextMode::gather;
+  if (word == "ring") return ContextMode::ring;
   if (word == "ulysses" || heads % ranks == 0) return ContextMode::ulysses;
   return ContextMode::gather;
 }

@@ -6,6 +6,7 @@
 #include "choir/nn/stream_state.hpp"
 #include "choir/ops/copy_rows.hpp"
 #include "choir/ops/rope.hpp"
+#include "src/nn/axes/ring_attention.hpp"
 
 namespace choir {
 namespace {
@@ -224,7 +225,29 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
   return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
 }
 
+// Whether it is a property of the layer, so that passes of any shape ask for the same memory.
+bool SelfAttention::goes_round(const Pass& pass) const {
+  return pass.context().mode == ContextMode::ring && options_.window == 0;
+}
+
+ops::AttentionProblem SelfAttention::problem_of_run(const Pass& pass) const {
+  const std::int64_t tokens = pass.sequence().run(0).tokens;
+  return problem(pass, context_heads(options_.heads, options_.kv_heads, 1), tokens, tokens);
+}
+
+Tensor SelfAttention::attend_round(Pass& pass, const Tensor& qkv) const {
+  const ops::AttentionProblem shape = problem_of_run(pass);
+  const Tensor lse =
+      pass.allocate_statistic({2, shape.batch * shape.heads * shape.queries}, "attention lse");
+  Tensor out = RingAttention(pass, shape).forward(qkv, lse);
+  pass.save(qkv);
+  pass.save(out);
+  if (pass.training()) pass.save(lse);
+  return out;
+}
+
 Tensor SelfAttention::attend_to_all(Pass& pass, Tensor qkv) const {
+  if (goes_round(pass)) return attend_round(pass, qkv);
   const Sequence& sequence = pass.sequence();
   const KeyGather all = gather(pass);
   const std::int64_t kv_width = options_.kv_heads * head_width_;
@@ -257,6 +280,8 @@ Tensor SelfAttention::attend_to_all_backward(Pass& pass, Tensor d_out) const {
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
   const Tensor qkv = pass.pop();
+  if (goes_round(pass))
+    return RingAttention(pass, problem_of_run(pass)).backward(qkv, out, d_out, lse);
   const KeyGather all = gather(pass);
   const std::int64_t kv_width = options_.kv_heads * head_width_;
   Tensor keys = all.gather({packed(qkv, options_.heads, pass).data, qkv.shape.back()});

@@ -57,18 +57,19 @@ TEST(DeckLayout, StagesAndLayers) {
 
 TEST(DeckLayout, ContextAndHeads) {
   const char* const ulysses = "parallel.context_mode=ulysses";
-  EXPECT_EQ(complaint_of_layout({"parallel.context=5", ulysses}),
-            "command line: parallel.context = 5 does not divide the 12 heads that each of "
-            "parallel.tensor = 1 ranks has of model.n_head = 12, as parallel.context_mode = "
-            "\"ulysses\" wants; legal: context = 1, 2, 3, 4, 6 or 12, or context_mode = \"gather\"");
+  EXPECT_EQ(
+      complaint_of_layout({"parallel.context=5", ulysses}),
+      "command line: parallel.context = 5 does not divide the 12 heads that each of "
+      "parallel.tensor = 1 ranks has of model.n_head = 12, as parallel.context_mode = "
+      "\"ulysses\" wants; legal: context = 1, 2, 3, 4, 6 or 12, or context_mode = \"gather\"");
   EXPECT_EQ(complaint_of_layout({"parallel.context=4", "parallel.tensor=2", ulysses}),
             "command line: parallel.context = 4 does not divide the 6 heads that each of "
             "parallel.tensor = 2 ranks has of model.n_head = 12, as parallel.context_mode = "
             "\"ulysses\" wants; legal: context = 1, 2, 3 or 6, or context_mode = \"gather\"");
   for (const char* const mode : {"auto", "gather"})
-    EXPECT_EQ(complaint_of_layout(
-                  {"parallel.context=5", std::string("parallel.context_mode=") + mode}),
-              "");
+    EXPECT_EQ(
+        complaint_of_layout({"parallel.context=5", std::string("parallel.context_mode=") + mode}),
+        "");
   EXPECT_EQ(complaint_of_layout({"parallel.context=2", "train.reproducible=true"}),
             "command line: train.reproducible = true sums gradients over whole micro-batches, "
             "which parallel.context = 2 divides; nearest legal: context = 1");
@@ -97,7 +98,7 @@ TEST(DeckLayout, RanksThatDoNotComeOut) {
             "start a multiple of 2 ranks; legal on 3 ranks:\n"
             "  parallel.tensor=3 parallel.context=1 parallel.pipeline=1 (parallel.data 1)");
   // A model that no axis can divide among seven, and a batch that no seven ranks share.
-  EXPECT_EQ(refusal(7, {"parallel.pipeline=2", "model.n_layer=2"}),
+  EXPECT_EQ(refusal(7, {"parallel.pipeline=2", "model.n_layer=2", "parallel.context_mode=ulysses"}),
             "7 ranks cannot be divided by parallel.tensor 1 x parallel.context 1 x "
             "parallel.pipeline 2 = 2\n"
             "start a multiple of 2 ranks");

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/nn/layers/dropout.hpp"
@@ -53,16 +54,17 @@ TEST(PositionShare, CutsEverySequence) {
 // Of 2 C shares rank c has number c and number 2 C - 1 - c: together as many pairs of queries and
 // keys under the causal mask on every rank.
 TEST(PositionShare, ZigZagLevelsCausalWork) {
-  NullCommunicator ranks("context", 2, 3);
-  const ContextAxis zigzag{&ranks, ContextMode::gather}, straight{&ranks, ContextMode::ulysses};
+  const auto mesh = Mesh::planned(Layout(1, 3, 1, 1), 1, 1);
+  Communicator* const ranks = &mesh->along(Axis::context);
+  const ContextAxis zigzag{ranks, ContextMode::gather}, straight{ranks};
   ASSERT_EQ(zigzag.runs(), 2);
   EXPECT_EQ(straight.runs(), 1);
   const Sequence part = share_of_sequences(4, 30, zigzag);
   EXPECT_EQ(part.tokens, 10);
   EXPECT_EQ(part.rows(), 40);
   EXPECT_EQ(part.runs(), 2);
-  EXPECT_EQ(part.run(0).first_position, 10);
-  EXPECT_EQ(part.run(1).first_position, 15);
+  EXPECT_EQ(part.run(0).first_position, 5);
+  EXPECT_EQ(part.run(1).first_position, 20);
   EXPECT_EQ(part.run(1).first_row, 20);
   std::vector<int> owners(30, 0);
   for (int rank = 0; rank < 3; ++rank) {

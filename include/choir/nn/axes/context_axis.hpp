@@ -22,6 +22,8 @@ namespace choir {
 //   gather   My queries with the keys and values of all positions, which are gathered, in backward
 //            again, where their gradients are then reduce-scattered. Any number of ranks; cheap
 //            where K/V heads are few. Positions zig-zag (ContextAxis::runs).
+//   ring     The same shares, but keys and values go round the ranks, so that none has more than
+//            those of two (src/nn/axes/ring_attention.hpp). Layers with a window gather.
 //
 // Each rank has the gradient of its own tokens: every parameter's gradient is a sum over data and
 // context (Mesh::replicas()).

@@ -57,6 +57,11 @@ class SelfAttention {
   /// The same by my queries and the keys of all positions.
   Tensor attend_to_all(Pass& pass, Tensor qkv) const;
   Tensor attend_to_all_backward(Pass& pass, Tensor d_out) const;
+  /// ... or, if the layer does so, that go round the ranks.
+  bool goes_round(const Pass& pass) const;
+  Tensor attend_round(Pass& pass, const Tensor& qkv) const;
+  /// Of one run of positions with itself.
+  ops::AttentionProblem problem_of_run(const Pass& pass) const;
   /// Of `queries` positions over `keys`, the last ones of which are those.
   ops::AttentionProblem problem(const Pass& pass, const ContextHeads& heads, std::int64_t queries,
                                 std::int64_t keys) const;

@@ -172,7 +172,7 @@ TEST(LayoutSearch, CountsWhatTheTableHasNoRoomFor) {
 }
 
 TEST(LayoutSearch, NothingIsLegal) {
-  const DeckVariants decks = variants();  // 192 sequences
+  const DeckVariants decks = variants({"parallel.context_mode=ulysses"});  // 192 sequences
   const LayoutSearch search = search_layouts(plan_case(decks, 5, 5, kPlenty), decks);
   EXPECT_TRUE(search.fitting.empty());
   EXPECT_EQ(search.too_large, 0);

@@ -66,9 +66,9 @@ TEST(PlanReport, TableOfLayouts) {
   PlanCase small = request;
   small.target.memory = 1000;
   expect_contains(to_string(search_layouts(small, decks), small), "no layout of 16 ranks fits: ");
-  PlanCase odd = request;
-  odd.ranks = odd.ranks_per_node = 5;
-  EXPECT_EQ(to_string(search_layouts(odd, decks), odd), "no layout of 5 ranks is legal\n");
+  const DeckVariants few = variants({"parallel.context_mode=ulysses"});
+  const PlanCase odd = plan_case(few, 5, 5, kGiB);
+  EXPECT_EQ(to_string(search_layouts(odd, few), odd), "no layout of 5 ranks is legal\n");
 }
 
 TEST(PlanReport, TheAnswerComesFirst) {

@@ -77,7 +77,8 @@ TEST(VerifyLayout, IsPrintedAndReadBack) {
 TEST(VerifyLayout, WordsNobodyKnowsAreRefusedWithTheLegalOnes) {
   for (const char* wrong : {"dp=2 speed=9", "dq=2", "dp"}) {
     const std::string message = message_of(wrong);
-    EXPECT_NE(message.find("legal words: dp=, tp=, pp=, cp=, sequence="), std::string::npos)
+    EXPECT_NE(message.find("legal words: dp=, tp=, pp=, cp=, context_mode=, sequence="),
+              std::string::npos)
         << wrong << ": " << message;
   }
   EXPECT_NE(message_of("dp=two").find("'two' is no number of ranks"), std::string::npos);
@@ -124,15 +125,16 @@ std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
   return count;
 }
 
-/// The layouts of the deck above by the rules in words: 8 heads are divided among tensor and
-/// context ranks, 4 layers among stages, 24 sequences among data ranks and micro-batches.
+/// The layouts of the deck above by the rules in words: 8 heads are divided among tensor ranks, 4
+/// layers among stages, 24 sequences among data ranks and micro-batches; positions among any number
+/// of context ranks, in three ways.
 std::int64_t legal_by_hand(int ranks) {
   std::int64_t sum = 0;
   for (const int tp : {1, 2, 4, 8})
-    for (const int cp : {1, 2, 4, 8})
+    for (int cp = 1; cp <= 8; ++cp)
       for (int pp = 1; pp <= 4; ++pp)
         for (const int dp : {1, 2, 3, 4, 6, 8}) {
-          if (tp * cp > 8 || tp * cp * pp * dp > ranks) continue;
+          if (tp * cp * pp * dp > ranks) continue;
           std::int64_t micro = 0;
           for (const int size : {1, 2, 3, 4}) micro += 24 % (dp * size) == 0 ? 1 : 0;
           const int sequence = tp > 1 ? 2 : 1;
@@ -140,12 +142,12 @@ std::int64_t legal_by_hand(int ranks) {
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
           // Four schedules, interleaved also with two pieces a stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
-          const int recompute = 3;
+          const int recompute = 3, mode = cp > 1 ? 3 : 1;
           // Two axes can be put in two orders. Of three, with tp-cp-dp-pp, pp-dp-cp-tp and
           // dp-tp-cp-pp, three are different unless dp is missing.
           const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);
           const int order = axes < 2 ? 1 : axes == 2 || dp == 1 ? 2 : 3;
-          sum += micro * sequence * zero * schedule * recompute * order;
+          sum += micro * sequence * zero * schedule * recompute * mode * order;
         }
   return sum * accepted("parallel.offload", {"file"}) * accepted("model.tile", {"4"});
 }
