@@ -55,6 +55,16 @@ TEST_F(CudaCrossEntropy, SmoothsLabels) {
       for (const double smoothing : {0.1, 0.9}) check(dtype, 4, vocabulary, 3, 2, smoothing);
 }
 
+TEST_F(CudaCrossEntropy, RowsHaveWeights) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t vocabulary : {2, 65, 3001})
+      for (const double smoothing : {0.0, 0.2}) {
+        const CrossEntropyCase c(dtype, 6, vocabulary, 3, 2, smoothing, true);
+        c.check(device(), CrossEntropyErrors::cuda(vocabulary));
+        c.check_parallel(device(), 2, CrossEntropyErrors::cuda(vocabulary));
+      }
+}
+
 TEST_F(CudaCrossEntropy, BlockTsan) {
   check(DType::bf16, 2, 2100, 3, 2, 0.1);
 }

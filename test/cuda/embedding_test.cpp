@@ -41,6 +41,16 @@ TEST_F(CudaEmbedding, SegmentsTilesAndPasses) {
   EmbeddingCase{DType::bf16, 200, 10, 50, 300, true}.check(device());   // two blocks of columns
 }
 
+TEST_F(CudaEmbedding, AddsToWhatIsThere) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t width : {1, 17, 128})
+      for (const bool positions : {false, true}) {
+        EmbeddingCase c{dtype, 42, 6, 5, width, positions};
+        c.accumulate = true;
+        c.check(device());
+      }
+}
+
 TEST_F(CudaEmbedding, AnyAlignment) {
   for (const DType dtype : kGpuTypes) {
     EmbeddingCase c{dtype, 70, 7, 9, 16, true};

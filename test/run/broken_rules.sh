@@ -61,6 +61,15 @@ breaks sometimes frames-misplaced "$hears" "tp=2 sequence=true" "tp=2"
 breaks always clips-misplaced "$hears" "cp=2" "dp=2"
 breaks sometimes projector-unsummed "$hears" "tp=2 sequence=true" "tp=2"
 
+speaks=$root/inputs/verify_duplex.json
+breaks always padding-speaks "$speaks" "dp=3" "dp=2"
+breaks sometimes mean-of-means "$speaks" "dp=4" "tp=4"
+breaks sometimes frames-everywhere "$speaks" "tp=2" "tp=2 sequence=true"
+breaks sometimes projector-unsummed "$speaks" "tp=2 sequence=true" "tp=2"
+breaks sometimes codes-unsummed "$speaks" "tp=2" "dp=2"
+breaks sometimes codes-everywhere "$speaks" "tp=4" "tp=2" model.codebooks=2
+breaks always copies-whole "$speaks" "tp=4" "tp=2" model.codebooks=2
+
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"
 breaks sometimes mean-of-means "$speech" "dp=4" "tp=4"

@@ -27,16 +27,20 @@ class CrossEntropyCase {
  public:
   static constexpr double kScale = 0.25;
   HostTensor logits, targets;  ///< padding columns hold NaN and 1e30: nobody may look
+  HostTensor weights;          ///< of the rows; some are 0
   std::int64_t vocabulary;
   double spread, smoothing;
+  bool weighted;
 
   CrossEntropyCase(DType dtype, std::int64_t rows, std::int64_t counted, std::int64_t padding,
-                   double deviation, double label_smoothing = 0)
+                   double deviation, double label_smoothing = 0, bool with_weights = false)
       : logits(HostTensor::normal(dtype, {rows, counted + padding}, 1, deviation)),
         targets(HostTensor::integers({rows}, 2, counted)),
+        weights(DType::f32, {rows}),
         vocabulary(counted),
         spread(deviation),
         smoothing(label_smoothing),
+        weighted(with_weights),
         exact_(DType::f64, {rows, counted + padding}),
         exact_losses_(DType::f64, {rows}) {
     for (std::int64_t r = 0; r < rows; ++r)
@@ -46,8 +50,10 @@ class CrossEntropyCase {
     targets.set(0, static_cast<double>(counted - 1));
     exact_ = logits.to(DType::f64);
     ops::CrossEntropy c;
+    for (std::int64_t r = 0; r < rows; ++r) weights.set(r, 0.5 * static_cast<double>((r + 1) % 4));
     c.logits = exact_, c.targets = targets, c.losses = exact_losses_;
     fill(c);
+    if (weighted) c.weights = weights;
     ref::cross_entropy(c);
   }
   std::int64_t rows() const { return logits.shape()[0]; }
@@ -59,15 +65,18 @@ class CrossEntropyCase {
   }
 
   /// Gradient and losses against the reference. z - max lies within 10 deviations and is rounded
-  /// once; the sum of exponentials, and so a probability, has the relative errors named above, the
+  /// once; weights are at most 1.5, a rounding more; the sum of exponentials, and so a probability,
+  /// has the relative errors named above, the
   /// probability two exponentials. Label smoothing adds the mean logit, a sum of numbers within 5
   /// deviations, and takes smooth from every probability.
   void expect(const HostTensor& gradient, const HostTensor& losses,
               const CrossEntropyErrors& e) const {
     const double u = unit_roundoff(sums()), range = 10 * spread;
-    const double relative = (range + range * e.exp_per_unit + 2 * e.exp + e.additions + 4) * u;
-    expect_close(losses, exact_losses_, 4 * u, relative + smoothing * range * (e.additions + 4) * u,
-                 "losses");
+    const double most = weighted ? 1.5 : 1;
+    const double relative =
+        most * (range + range * e.exp_per_unit + 2 * e.exp + e.additions + (weighted ? 6 : 4)) * u;
+    expect_close(losses, exact_losses_, 4 * u,
+                 relative + most * smoothing * range * (e.additions + 4) * u, "losses");
     const double store = unit_roundoff(logits.dtype());
     const double tiny = std::max(0x1p-126, underflow_roundoff(logits.dtype()));
     HostTensor actual = gradient, wanted = exact_;
@@ -91,6 +100,7 @@ class CrossEntropyCase {
     ops::CrossEntropy c;
     c.logits = mirror.io(gradient, skew), c.targets = mirror.in(targets);
     c.losses = mirror.io(only_losses), fill(c);
+    if (weighted) c.weights = mirror.in(weights);
     c.write_gradient = false;
     ops::cross_entropy(Stream(device), c);
     c.losses = mirror.io(losses), c.write_gradient = true;
@@ -115,6 +125,7 @@ class CrossEntropyCase {
         ops::ParallelCrossEntropy c;
         fill(c);
         c.first_column = p.first_column;
+        if (weighted) c.weights = mirror.in(weights);
         c.logits = mirror.io(p.logits), c.targets = mirror.in(targets);
         c.losses = mirror.io(p.losses), c.local_maxima = mirror.io(p.local_maxima);
         c.maxima = mirror.io(p.maxima), c.sums = mirror.io(p.sums);

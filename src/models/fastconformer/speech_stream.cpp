@@ -25,11 +25,16 @@ BatchShape largest(const SpeechChunks& chunks) {
 }  // namespace
 
 SpeechStream::SpeechStream(ModelInstance& instance)
+    : SpeechStream(instance, instance.options().model.as<FastConformerConfig>(),
+                   instance.model().make_state(instance.pass(), instance.hooks(), 1)) {}
+
+SpeechStream::SpeechStream(ModelInstance& instance, const FastConformerConfig& encoder,
+                           StreamState state)
     : instance_(&instance),
-      config_(instance.options().model.as<FastConformerConfig>()),
+      config_(encoder),
       chunks_(config_),
       host_(config_, largest(chunks_)),
-      state_(instance.model().make_state(instance.pass(), instance.hooks(), 1)),
+      state_(std::move(state)),
       audio_(size(host_.batch["audio"].shape[1])) {}
 
 void SpeechStream::begin() {

@@ -213,6 +213,41 @@ TEST(CrossEntropy, UniformLogitsGiveLogOfTheVocabulary) {
   for (int i = 0; i < 3 * 65; ++i) ASSERT_EQ(logits[i], 0.5);
 }
 
+TEST(CrossEntropy, RowsHaveWeights) {
+  CpuBench cpu;
+  CpuDevice device;
+  HostTensor logits(DType::f64, {4, 4}), losses(DType::f64, {4}), targets(DType::i32, {4});
+  HostTensor weights(DType::f32, {4});
+  const double rows[4][4] = {{0, 1, 2, 3}, {1, 0, 0, -1}, {2, 2, 2, 2}, {0, 0, 5, 0}};
+  const double of[4] = {0.3, 1, 1, 0};
+  const std::int32_t ids[4] = {3, 0, 1, 2};
+  for (int r = 0; r < 4; ++r) {
+    for (int c = 0; c < 4; ++c) logits.set(4 * r + c, rows[r][c]);
+    weights.set(r, of[r]), targets.set(r, ids[r]);
+  }
+  logits.set(15, NAN);  // of a row that weighs nothing
+  auto args = make(logits, targets, losses, 4, 1);
+  args.weights = weights;
+  ops::cross_entropy(cpu.stream, args);
+  const double u = 0x1p-24;  // of a weight
+  EXPECT_NEAR(losses[0], 0.3 * 0.4401897, 1e-8);
+  EXPECT_NEAR(losses[1], 0.62652338, 1e-8);
+  EXPECT_NEAR(losses[0] + losses[1] + losses[2] + losses[3], 2.1448746457, 0.45 * u + 1e-10);
+  EXPECT_EQ(losses[3], 0);
+  const double gradient[4] = {.00961758, .0261433, .07106485, -.10682572};
+  for (int c = 0; c < 4; ++c) {
+    EXPECT_NEAR(logits[c], gradient[c], 2e-8);
+    EXPECT_EQ(logits[12 + c], 0);
+  }
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t vocabulary : {2, 65, 3001})
+      for (const double smoothing : {0.0, 0.2}) {
+        const test::CrossEntropyCase c(dtype, 6, vocabulary, 3, 2, smoothing, true);
+        c.check(device, test::CrossEntropyErrors::cpu(vocabulary));
+        c.check_parallel(device, 2, test::CrossEntropyErrors::cpu(vocabulary));
+      }
+}
+
 TEST(CrossEntropy, RowsWithoutTargetGiveZeroWhateverTheyHold) {
   CpuBench cpu;
   HostTensor logits(DType::f32, {2, 40}), losses(DType::f32, {2});  // NaN everywhere

@@ -30,6 +30,17 @@ TEST(Embedding, PaddingNeedsNoPosition) {
   }
 }
 
+TEST(Embedding, AddsToWhatIsThere) {
+  CpuDevice cpu;
+  for (const DType dtype : kElementTypes)
+    for (const std::int64_t width : {1, 17, 128})
+      for (const bool positions : {false, true}) {
+        test::EmbeddingCase c{dtype, 42, 6, 5, width, positions};
+        c.accumulate = true;
+        c.check(cpu);
+      }
+}
+
 TEST(Embedding, WorkspaceIsThatOfTheDeviceThatIsPlannedFor) {
   CpuDevice cpu;
   NullDevice like_cpu, like_cuda(DeviceKind::cuda);

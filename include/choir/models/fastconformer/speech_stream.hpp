@@ -17,6 +17,9 @@ class SpeechStream {
   /// Collective over the ranks that share parameters. `instance` of a whole model that can be
   /// streamed, its parameters final, its arena of the size planned.
   explicit SpeechStream(ModelInstance& instance);
+  /// Of a model of another family that has such an encoder, and the state of it: next() gives what
+  /// the model makes of a batch of audio alone (Model::forward).
+  SpeechStream(ModelInstance& instance, const FastConformerConfig& encoder, StreamState state);
 
   const SpeechChunks& chunks() const { return chunks_; }
 
@@ -29,7 +32,8 @@ class SpeechStream {
   void end() { ended_ = true; }
   /// A chunk is complete, or after end() there is a last one.
   bool ready() const { return next_frames() > 0; }
-  /// Collective as ModelInstance::forward(). Logits [frames, V + 1] of the next chunk.
+  /// Collective as ModelInstance::forward(). Logits [frames, V + 1] of the next chunk, of a
+  /// FastConformer.
   Tensor next();
 
  private:

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# choir verify, plan, bench and reproducible training of a duplex model: every layout trains as one rank does, with
+# dialogues of unequal length, two heads, and codebooks that ranks divide or share.
+. "$(dirname "$0")/lib/common.sh"
+deck=$root/inputs/verify_duplex.json
+limit=120
+
+run 4 verify "$deck" --json rows.jsonl --layouts \
+  "pp=4 schedule=zb-h1 recompute=full,pp=2 schedule=interleaved virtual_stages=2 dp=2,dp=3 zero=3,tp=4,tp=2 cp=2 sequence=true"
+expect "stages, slices, codebooks and positions" 0 "VALID: 5 layouts"
+check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
+run 4 verify "$deck" model.codebooks=2 model.lm.tied=false model.lm.position=learned --layouts "tp=4,tp=4 sequence=true,pp=2 tp=2"
+expect "ranks that share a codebook, learned positions, a head of its own" 0 "VALID: 3 layouts"
+run 4 verify "$deck" 'train.freeze=["encoder.*","lm.*"]' --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,cp=2"
+expect "the projector and the codes alone" 0 "VALID: 3 layouts"
+run 2 verify "$deck" --layouts "tp=2 sequence=true,pp=2" --precision bf16-mixed
+expect "bf16-mixed, by the rounding of one rank" 0 "VALID: 2 layouts"
+
+refused() {  # refused WHAT TEXT ARGUMENT...
+  local what=$1 text=$2
+  shift 2
+  run 1 plan "$deck" "$@"
+  expect "$what" 2 "$text"
+}
+refused "codebooks that ranks do not divide" "model.codebooks = 3 cannot be divided among parallel.tensor = 2" \
+  --ranks 2 parallel.tensor=2 model.codebooks=3
+refused "no codebook" "model.codebooks" model.codebooks=0
+refused "more codes than 16 bits name" "65533" model.codes=65534
+refused "an encoder that waits for the end" "model.encoder.normalise = true" model.encoder.normalise=true
+refused "... and one that hears the future" "model.encoder.causal = false" model.encoder.causal=false
+refused "statistics over a micro-batch" 'model.encoder.conv_norm = "batchnorm"' model.encoder.conv_norm=batchnorm
+refused "nothing to learn" "leave nothing to learn" model.loss.text=0 model.loss.audio=0
+refused "a vocabulary without words" "legal: 4 or more" model.lm.vocab_size=3
+refused "dialogues without data" "legal for model.type" data.format=auto
+refused "a dialogue longer than the model" "model.lm.block_size = 8" model.lm.block_size=8
+
+# The plan is what training allocates; train.reproducible gives the same bits.
+train_duplex() {  # train_duplex RANKS NAME OVERRIDE...
+  local ranks=$1 name=$2
+  shift 2
+  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval=3 \
+    log.interval=1 "$@"
+}
+memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
+train_duplex 2 planned_run parallel.tensor=2 parallel.sequence=true
+expect "trains divided" 0 "summary:"
+check "... and says what each term is" grep -q '"codes_loss":' planned_run/metrics.jsonl
+memory_lines planned_run/start.txt >trained
+run 0 plan "$deck" train.precision=fp32 --ranks 2 --gpus-per-node 2 parallel.tensor=2 parallel.sequence=true
+expect "... is planned" 0 "FITS: "
+memory_lines stdout >planned
+check "... the plan is what train printed" diff trained planned
+same=(train.reproducible=true train.micro_batches=5)
+train_duplex 1 repro.1 "${same[@]}"
+train_duplex 4 repro.4 "${same[@]}" parallel.pipeline=2 parallel.zero=2
+expect "reproducible on four ranks" 0 "summary:"
+check "... the losses of one rank, bit by bit" same_losses repro.1 repro.4
+check "... the weights of one rank, bit by bit" same_weights repro.1 repro.4
+
+# Parts of it from other runs, by a map.
+run 1 train "$deck" train.precision=fp32 run.dir=mapped train.max_steps=1 eval.interval=0 run.seed=2 \
+  'checkpoint.init_from={"encoder.*":"repro.1","lm.*":"repro.1"}'
+expect "begins with the encoder and the language model of another run" 0 "summary:"
+run 2 bench step "$deck" train.precision=fp32 --steps 2 --warmup 1
+expect "bench step" 0 "x real time"

@@ -1,0 +1,118 @@
+// A dialogue frame by frame is the dialogue as a whole.
+#include "choir/models/duplex/duplex_stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "test/unit/models/duplex/duplex_case.hpp"
+
+namespace choir::test {
+namespace {
+
+constexpr std::int64_t kFrames = 11;
+
+std::vector<double> numbers(const TensorView& tensor) {
+  return {tensor.as<double>(), tensor.as<double>() + tensor.count()};
+}
+
+double difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double most = 0, largest = 1;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(a[i] - b[i]));
+    largest = std::max(largest, std::abs(a[i]));
+  }
+  return most / largest;
+}
+
+/// Fields of the first `frames` frames of a dialogue, without what is to be learnt.
+ModelBatch first_frames(ModelBatch batch, std::int64_t frames) {
+  batch.tokens = frames;
+  for (const char* name : {"frames", "text", "codes"}) batch[name].shape[0] = frames;
+  for (const char* name : {"text_targets", "text_weights", "code_targets"}) batch[name] = {};
+  return batch;
+}
+
+std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece) {
+  const DuplexConfig& c = model.config();
+  const ModelBatch batch = model.batch({{.id = 3, .frames = kFrames}});
+  DuplexStream stream(model.instance());
+  std::vector<std::vector<double>> logits;
+  std::vector<double> frames;
+  std::span<const std::int16_t> audio(static_cast<const std::int16_t*>(batch["audio"].data),
+                                      static_cast<std::size_t>(batch["audio"].shape[1]));
+  const auto take = [&] {
+    while (stream.audio().ready()) {
+      const std::vector<double> chunk = numbers(stream.audio().next());
+      frames.insert(frames.end(), chunk.begin(), chunk.end());
+    }
+  };
+  while (!audio.empty()) {
+    const auto count =
+        std::min({audio.size(), piece, static_cast<std::size_t>(stream.audio().room())});
+    stream.audio().push(audio.first(count));
+    audio = audio.subspan(count);
+    take();
+  }
+  stream.audio().end();
+  take();
+  EXPECT_EQ(std::ssize(frames), (kFrames + 1) * c.encoder.n_embd);
+  for (std::int64_t t = 0; t < kFrames; ++t) {
+    const TensorView heard{frames.data() + t * c.encoder.n_embd, DType::f64, {c.encoder.n_embd}};
+    const std::int32_t* codes = batch["codes"].as<std::int32_t>() + t * c.codebooks;
+    logits.push_back(numbers(stream.step(heard, batch["text"].as<std::int32_t>()[t],
+                                         {codes, static_cast<std::size_t>(c.codebooks)})));
+  }
+  EXPECT_EQ(stream.seen(), kFrames);
+  return logits;
+}
+
+// The encoder comes in chunks, the rest row by row with keys and values kept.
+TEST(DuplexStream, FrameByFrameIsTheWhole) {
+  Talking model(small_duplex());
+  const DuplexConfig& c = model.config();
+  const auto by_frames = streamed(model, 1000);
+  ASSERT_EQ(std::ssize(by_frames.front()), c.lm.vocab_size + c.codebooks * c.code_ids());
+  const ModelBatch batch = model.batch({{.id = 3, .frames = kFrames}});
+  double seen = 0;
+  for (std::int64_t t = 0; t < kFrames; ++t) {
+    const std::vector<double> whole =
+        numbers(model.instance().forward(Mode::generate, first_frames(batch, t + 1)));
+    const std::vector<double>& row = by_frames[static_cast<std::size_t>(t)];
+    EXPECT_LT(difference(whole, row), 1e-12) << t;
+    if (t > 0) seen = std::max(seen, difference(by_frames[0], row));
+  }
+  EXPECT_GT(seen, 0.01) << "rows differ";
+  EXPECT_EQ(streamed(model, 77), by_frames) << "however the audio comes";
+}
+
+// What the heads say of a row in training is what generation reads.
+TEST(DuplexStream, LogitsAreThoseThatLossesAreMadeOf) {
+  Talking model(small_duplex());
+  const DuplexConfig& c = model.config();
+  const auto by_frames = streamed(model, 1000);
+  const ModelBatch batch = model.batch({{.id = 3, .frames = kFrames}});
+  std::fill_n(batch["text_weights"].as<float>(), kFrames, 1.0F);
+  const std::vector<double> losses = model.losses(Mode::evaluate, batch);
+  const auto loss_of = [](const double* logits, std::int64_t n, std::int32_t target) {
+    double sum = 0;
+    for (std::int64_t i = 0; i < n; ++i) sum += std::exp(logits[i]);
+    return std::log(sum) - logits[target];
+  };
+  for (std::int64_t t = 0; t < kFrames; ++t) {
+    const double* row = by_frames[static_cast<std::size_t>(t)].data();
+    EXPECT_NEAR(losses[static_cast<std::size_t>(t)],
+                loss_of(row, c.lm.vocab_size, batch["text_targets"].as<std::int32_t>()[t]), 1e-11);
+    for (std::int64_t k = 0; k < c.codebooks; ++k) {
+      const std::int64_t at = t * c.codebooks + k;
+      EXPECT_NEAR(losses[static_cast<std::size_t>(kFrames * c.codebooks + at)],
+                  loss_of(row + c.lm.vocab_size + k * c.code_ids(), c.code_ids(),
+                          batch["code_targets"].as<std::int32_t>()[at]),
+                  1e-11);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace choir::test
