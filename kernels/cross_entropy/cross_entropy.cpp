@@ -14,6 +14,7 @@ void check_rows(const Args& args) {
   check_tensor(args.logits, dtype, rows * args.logits.shape.back(), "logits");
   check_tensor(args.targets, DType::i32, rows, "targets");
   check_tensor(args.losses, sum_dtype_of(dtype), rows, "losses");
+  if (!args.weights.empty()) check_tensor(args.weights, DType::f32, rows, "weights");
   CHOIR_CHECK(args.label_smoothing >= 0 && args.label_smoothing < 1, "label smoothing of {}",
               args.label_smoothing);
 }

@@ -45,6 +45,7 @@ LogitRows<T> rows_of(const Args& args, std::int64_t first_column) {
               "cross-entropy of {} rows of {}", rows, columns);
   return {args.logits.template as<T>(),
           args.targets.template as<std::int32_t>(),
+          args.weights.empty() ? nullptr : args.weights.template as<float>(),
           rows,
           static_cast<int>(columns),
           static_cast<int>(left < 0         ? 0
@@ -96,6 +97,7 @@ void cross_entropy_sums(const Stream& stream, const ops::ParallelCrossEntropy& a
   // No logit is read: one instance serves all types.
   LogitRows<float> rows{};
   rows.targets = args.targets.as<std::int32_t>();
+  rows.weights = args.weights.empty() ? nullptr : args.weights.as<float>();
   with_element(args.logits.dtype, [&](auto t) {
     const auto typed = rows_of<decltype(t)>(args, args.first_column);
     rows.rows = typed.rows, rows.columns = typed.columns, rows.counted = typed.counted;

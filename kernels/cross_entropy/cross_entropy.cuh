@@ -182,6 +182,7 @@ template <class T>
 struct LogitRows {
   T* logits;
   const std::int32_t* targets;
+  const float* weights;  ///< of the rows; nullptr: 1 each
   std::int64_t rows;
   int columns, counted;
   std::int64_t first_column, vocabulary;
@@ -189,6 +190,9 @@ struct LogitRows {
   __device__ LogitRow<T> row(std::int64_t r) const {
     return {logits + r * columns, columns, counted};
   }
+  __device__ float weight(std::int64_t r) const { return weights == nullptr ? 1.0f : weights[r]; }
+  /// Negative too where the row weighs nothing.
+  __device__ std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
   /// The target's column here; negative if it lies elsewhere.
   __device__ int local(std::int32_t target) const {
     const std::int64_t c = target - first_column;
@@ -233,7 +237,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
-  const std::int32_t target = all.targets[team.row];
+  const std::int32_t target = all.target(team.row);
   const LogitRow<T> row = all.row(team.row);
   if (target < 0) {
     if (team.thread == 0) losses[team.row] = 0;
@@ -250,12 +254,13 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   sum_rest<kThreads>(row, team.thread, kept, own);
   const OnlineSum sum = join<kThreads>(own, terms.smoothing > 0, scratch);
   const auto vocabulary = static_cast<float>(all.vocabulary);
+  const float weight = all.weight(team.row);
   if (owner)
-    losses[team.row] =
-        loss_of(sum.exps, at_target - sum.max, sum.logits / vocabulary - sum.max, terms.smoothing);
+    losses[team.row] = weight * loss_of(sum.exps, at_target - sum.max,
+                                        sum.logits / vocabulary - sum.max, terms.smoothing);
   if (local < 0 && team.thread == 0) losses[team.row] = NAN;  // no such column
   if (!terms.write_gradient) return;
-  const float scale = terms.factor();
+  const float scale = terms.factor() * weight;
   write_gradient<T, kThreads>(row, team.thread, kept, shared,
                               {.max = sum.max,
                                .factor = scale / sum.exps,
@@ -273,7 +278,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
   CHOIR_SHARED_ARRAY(float, scratch, kWarp);
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
-  const std::int32_t target = all.targets[team.row];
+  const std::int32_t target = all.target(team.row);
   OnlineSum sum;
   if (target >= 0) {
     sum_rest<kThreads>(all.row(team.row), team.thread, 0, sum);
@@ -296,7 +301,7 @@ __global__ void __launch_bounds__(kElementwiseThreads)
     cross_entropy_sums_kernel(LogitRows<T> all, int sums_per_row, const float* local_maxima,
                               const float* maxima, float* sums) {
   const std::int64_t r = global_thread();
-  if (r >= all.rows || all.targets[r] < 0) return;
+  if (r >= all.rows || all.target(r) < 0) return;
   float* row = sums + r * sums_per_row;
   if (local_maxima[r] != -INFINITY) row[0] *= exp_approx(local_maxima[r] - maxima[r]);
   if (all.local(all.targets[r]) >= 0) row[1] -= maxima[r];
@@ -310,7 +315,7 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
                                 const float* maxima, const float* sums) {
   const Team<kThreads> team;
   if (team.row >= all.rows) return;
-  const std::int32_t target = all.targets[team.row];
+  const std::int32_t target = all.target(team.row);
   const LogitRow<T> row = all.row(team.row);
   if (target < 0) {
     if (team.thread == 0) losses[team.row] = 0;
@@ -318,14 +323,15 @@ __global__ void __launch_bounds__(kRowBlock<kThreads>, kThreads > 256 ? 2 : 4)
     return;
   }
   const float* sum = sums + team.row * sums_per_row;
+  const float weight = all.weight(team.row);
   const auto vocabulary = static_cast<float>(all.vocabulary);
   if (team.thread == 0) {
     const float mean = sums_per_row > 2 ? sum[2] / vocabulary : 0.0f;
     losses[team.row] =
-        target < all.vocabulary ? loss_of(sum[0], sum[1], mean, terms.smoothing) : NAN;
+        target < all.vocabulary ? weight * loss_of(sum[0], sum[1], mean, terms.smoothing) : NAN;
   }
   if (!terms.write_gradient) return;
-  const float scale = terms.factor();
+  const float scale = terms.factor() * weight;
   write_gradient<T, kThreads>(row, team.thread, 0, nullptr,
                               {.max = maxima[team.row],
                                .factor = scale / sum[0],

@@ -21,6 +21,24 @@ struct Terms {
     const double loss = std::log(exps) - (1 - smoothing) * target;
     return smoothing > 0 ? loss - smoothing * mean : loss;
   }
+  /// Those of a row that weighs so much.
+  Terms times(double weight) const {
+    Terms terms = *this;
+    terms.scale *= weight;
+    return terms;
+  }
+};
+
+/// The rows' targets, where rows of no weight have none, and what the rows weigh.
+struct RowTargets {
+  const std::int32_t* targets;
+  const float* weights;  ///< nullptr: 1 each
+  template <class Args>
+  explicit RowTargets(const Args& args)
+      : targets(static_cast<const std::int32_t*>(args.targets.data)),
+        weights(static_cast<const float*>(args.weights.data)) {}
+  double weight(std::int64_t r) const { return weights == nullptr ? 1 : weights[r]; }
+  std::int32_t target(std::int64_t r) const { return weight(r) == 0 ? -1 : targets[r]; }
 };
 
 /// The gradient over `counted` of `columns` logits; `target` is one of them or negative.
@@ -45,8 +63,8 @@ void write_row(const Terms& terms, T* z, std::int64_t columns, std::int64_t coun
 }
 
 template <class T>
-Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, T* z, std::int64_t columns,
-                  std::int32_t target) {
+Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, double weight, T* z,
+                  std::int64_t columns, std::int32_t target) {
   if (target < 0) {
     if (args.write_gradient) clear(z, 0, columns);
     return 0;
@@ -54,8 +72,10 @@ Sum<T> finish_row(const ops::CrossEntropy& args, const Terms& terms, T* z, std::
   const RowSum<T> row = sum_row(z, args.vocabulary, terms.smoothing > 0);
   const auto max = static_cast<double>(row.max);
   const double shifted = static_cast<double>(static_cast<Sum<T>>(z[target])) - max;
-  if (args.write_gradient) write_row(terms, z, columns, args.vocabulary, target, row.max, row.exps);
-  return static_cast<Sum<T>>(terms.loss(row.exps, shifted, row.logits / terms.vocabulary - max));
+  if (args.write_gradient)
+    write_row(terms.times(weight), z, columns, args.vocabulary, target, row.max, row.exps);
+  return static_cast<Sum<T>>(weight *
+                             terms.loss(row.exps, shifted, row.logits / terms.vocabulary - max));
 }
 
 /// One rank's part of the vocabulary.
@@ -76,9 +96,9 @@ struct Columns {
 /// f(row, target) for all rows, shared among threads.
 template <class F>
 void for_rows(const ops::ParallelCrossEntropy& args, std::int64_t work, const F& f) {
-  const auto* targets = static_cast<const std::int32_t*>(args.targets.data);
+  const RowTargets rows(args);
   parallel_ranges(args.logits.shape.rows(), work, [&](std::int64_t first, std::int64_t last) {
-    for (std::int64_t r = first; r < last; ++r) f(r, targets[r]);
+    for (std::int64_t r = first; r < last; ++r) f(r, rows.target(r));
   });
 }
 
@@ -88,12 +108,13 @@ template <class T>
 void cross_entropy(const ops::CrossEntropy& args) {
   const Terms terms(args);
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
-  const auto* targets = static_cast<const std::int32_t*>(args.targets.data);
+  const RowTargets of_rows(args);
   auto* losses = static_cast<Sum<T>*>(args.losses.data);
   parallel_ranges(rows, columns * 4, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r)
-      losses[r] = finish_row(args, terms, static_cast<T*>(args.logits.data) + r * columns, columns,
-                             targets[r]);
+      losses[r] = finish_row(args, terms, of_rows.weight(r),
+                             static_cast<T*>(args.logits.data) + r * columns, columns,
+                             of_rows.target(r));
   });
 }
 
@@ -140,6 +161,7 @@ template <class T>
 void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
   const Columns columns(args);
   const Terms terms(args);
+  const RowTargets of_rows(args);
   const std::int64_t per_row = args.sums_per_row();
   const auto* maxima = static_cast<const Sum<T>*>(args.maxima.data);
   auto* losses = static_cast<Sum<T>*>(args.losses.data);
@@ -153,9 +175,10 @@ void cross_entropy_finish(const ops::ParallelCrossEntropy& args) {
     const Sum<T>* sums = static_cast<const Sum<T>*>(args.sums.data) + r * per_row;
     const auto exps = static_cast<double>(sums[0]);
     const double mean = per_row > 2 ? static_cast<double>(sums[2]) / terms.vocabulary : 0;
-    losses[r] = static_cast<Sum<T>>(terms.loss(exps, static_cast<double>(sums[1]), mean));
+    const double weight = of_rows.weight(r);
+    losses[r] = static_cast<Sum<T>>(weight * terms.loss(exps, static_cast<double>(sums[1]), mean));
     if (args.write_gradient)
-      write_row(terms, z, columns.all, columns.counted, columns.local(target), maxima[r], exps);
+      write_row(terms.times(weight), z, columns.all, columns.counted, columns.local(target), maxima[r], exps);
   });
 }
 

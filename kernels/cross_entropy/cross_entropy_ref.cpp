@@ -10,7 +10,8 @@ void cross_entropy(const ops::CrossEntropy& args) {
   const std::int64_t rows = args.logits.shape.rows(), columns = args.logits.shape.back();
   for (std::int64_t r = 0; r < rows; ++r) {
     double* z = args.logits.as<double>() + r * columns;
-    const std::int32_t target = args.targets.as<std::int32_t>()[r];
+    const double weight = args.weights.empty() ? 1.0 : args.weights.as<float>()[r];
+    const std::int32_t target = weight == 0 ? -1 : args.targets.as<std::int32_t>()[r];
     args.losses.as<double>()[r] = 0;
     if (target < 0) {
       if (args.write_gradient) std::fill(z, z + columns, 0.0);
@@ -24,9 +25,9 @@ void cross_entropy(const ops::CrossEntropy& args) {
     for (std::int64_t c = 0; c < args.vocabulary; ++c) {
       const double q = (c == target ? 1 - e : 0) + e / v;
       if (q > 0) loss += q * (std::log(sum) + max - z[c]);
-      if (args.write_gradient) z[c] = (std::exp(z[c] - max) / sum - q) * scale;
+      if (args.write_gradient) z[c] = (std::exp(z[c] - max) / sum - q) * scale * weight;
     }
-    args.losses.as<double>()[r] = loss;
+    args.losses.as<double>()[r] = weight * loss;
     if (args.write_gradient) std::fill(z + args.vocabulary, z + columns, 0.0);
   }
 }

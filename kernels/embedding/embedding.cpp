@@ -50,9 +50,9 @@ void embedding_forward(const Stream& stream, const EmbeddingForward& args) {
                 "positions are {}: {} rows of {} needed", to_string(args.positions.shape), needed,
                 width);
   }
-  const bool adds = !args.positions.empty();
-  stream.count(adds ? static_cast<double>(rows * width) : 0.0,
-               (adds ? 3.0 : 2.0) * as_bytes(args.out) + as_bytes(args.ids));
+  const double terms = (args.positions.empty() ? 1 : 2) + (args.accumulate ? 1 : 0);
+  stream.count((terms - 1) * static_cast<double>(rows * width),
+               (terms + 1) * as_bytes(args.out) + as_bytes(args.ids));
   if (on_cuda(stream)) return cuda::embedding_forward(stream, args);
   if (!computes(stream)) return;
   check_ids(args.ids, args.table.shape.rows(), args.vocabulary, args.spliced);

@@ -102,7 +102,8 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
       launch(stream, "embedding", embedding_kernel<T, kPacked>,
              {static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), threads}, rows,
              width, args.table.shape.rows(), args.first_id, args.ids.as<std::int32_t>(),
-             args.table.as<T>(), positions, last, Divisor(args.tokens), args.out.as<T>());
+             args.table.as<T>(), positions, last, Divisor(args.tokens), args.accumulate,
+            args.out.as<T>());
     });
   });
 }

@@ -25,7 +25,8 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
-                     const T* positions, std::uint32_t last_position, Divisor tokens, T* out) {
+                     const T* positions, std::uint32_t last_position, Divisor tokens,
+                     bool accumulate, T* out) {
   using Wide = Access<T, kPacked>;
   constexpr int kRows = 4;  // in flight
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.y;
@@ -56,6 +57,13 @@ __global__ void __launch_bounds__(kRowThreads)
         if (positions != nullptr) {
           float x[Wide::kWide], y[Wide::kWide];
           Wide::unpack(token[k], x), Wide::unpack(position[k], y);
+#pragma unroll
+          for (int i = 0; i < Wide::kWide; ++i) x[i] += y[i];
+          token[k] = Wide::pack(x);
+        }
+        if (accumulate) {
+          float x[Wide::kWide], y[Wide::kWide];
+          Wide::unpack(token[k], x), Wide::unpack(Wide::read(out + r * width + c), y);
 #pragma unroll
           for (int i = 0; i < Wide::kWide; ++i) x[i] += y[i];
           token[k] = Wide::pack(x);

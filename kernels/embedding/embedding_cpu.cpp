@@ -15,6 +15,19 @@ IdRange id_range(const TensorView& ids) {
   return {lowest, highest};
 }
 
+namespace {
+
+/// y += x, where there is one.
+template <class T>
+void add_row(const T* x, std::int64_t width, T* y) {
+  if (x == nullptr) return;
+  for_vectors<T>(0, width, [&](std::int64_t c, auto access) {
+    access.store(y + c, access.load(y + c) + access.load(x + c));
+  });
+}
+
+}  // namespace
+
 template <class T>
 void embedding_forward(const ops::EmbeddingForward& args) {
   const std::int64_t width = args.table.shape.back(), table_rows = args.table.shape.rows();
@@ -31,11 +44,16 @@ void embedding_forward(const ops::EmbeddingForward& args) {
       const std::int64_t row =
           ops::table_row(args.first_position + r % args.tokens, args.position_end);
       const T* position = positions == nullptr ? nullptr : positions + row * width;
+      const T* token = mine ? table + id * width : nullptr;
+      if (args.accumulate) {
+        add_row(token, width, y);
+        add_row(position, width, y);
+        continue;
+      }
       if (!mine && position == nullptr) {
         std::memset(static_cast<void*>(y), 0, bytes);
         continue;
       }
-      const T* token = mine ? table + id * width : nullptr;
       if (token == nullptr || position == nullptr) {
         std::memcpy(static_cast<void*>(y), token == nullptr ? position : token, bytes);
         continue;

@@ -12,7 +12,8 @@ void embedding_forward(const ops::EmbeddingForward& args) {
       std::int64_t position = args.first_position + r % args.tokens;
       if (position >= args.position_end) position = args.position_end - 1;
       if (!args.positions.empty()) value += args.positions.as<double>()[position * width + c];
-      args.out.as<double>()[r * width + c] = value;
+      double& out = args.out.as<double>()[r * width + c];
+      out = args.accumulate ? out + value : value;
     }
 }
 

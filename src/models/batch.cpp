@@ -29,7 +29,10 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
 Shape share_shape(const ModelBatch& batch, const BatchField& field, int ranks) {
   const auto share = [ranks](std::int64_t n) { return (n + ranks - 1) / ranks; };
   Shape shape = field.view.shape;
-  if (field.shared == Shared::positions) return {batch.samples * share(batch.tokens)};
+  if (field.shared == Shared::positions) {
+    shape[0] = shape[0] / (batch.samples * batch.tokens) * batch.samples * share(batch.tokens);
+    return shape;
+  }
   if (field.shared == Shared::rows) shape[0] = share(shape[0]);
   if (field.shared == Shared::columns) shape[shape.rank() - 1] = share(shape.back());
   return shape;
@@ -39,9 +42,15 @@ void copy_share(const ModelBatch& batch, const BatchField& field, int rank, int 
   const Shape shape = share_shape(batch, field, ranks);
   const TensorView& from = field.view;
   if (field.shared == Shared::positions) {
-    cut_positions({from.as<std::int32_t>(), static_cast<std::size_t>(from.count())}, batch.tokens,
-                  position_share(batch.tokens, rank, ranks), field.padding,
-                  {static_cast<std::int32_t*>(to), static_cast<std::size_t>(shape.count())});
+    CHOIR_CHECK(size_of(from.dtype) == sizeof(std::int32_t), "positions of type {}",
+                name_of(from.dtype));
+    const std::int64_t each = from.count() / (batch.samples * batch.tokens);
+    PositionShare share = position_share(batch.tokens, rank, ranks);
+    share.tokens *= each, share.first *= each, share.real *= each;
+    cut_positions(
+        {static_cast<const std::int32_t*>(from.data), static_cast<std::size_t>(from.count())},
+        each * batch.tokens, share, field.padding,
+        {static_cast<std::int32_t*>(to), static_cast<std::size_t>(shape.count())});
     return;
   }
   // Runs of a row, or of all rows together.

@@ -36,7 +36,8 @@ void token_losses(Pass& pass, const ops::CrossEntropy& call, std::int64_t first_
                                 .scale = call.scale,
                                 .device_scale = call.device_scale,
                                 .write_gradient = call.write_gradient,
-                                .label_smoothing = call.label_smoothing});
+                                .label_smoothing = call.label_smoothing,
+                                .weights = call.weights});
 }
 
 Tensor gather_columns(Pass& pass, const Tensor& part) {

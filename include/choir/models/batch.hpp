@@ -10,8 +10,8 @@
 
 namespace choir {
 
-/// What of a field ranks of the context axis share. Positions are those of sequences, an i32 for
-/// each, [B*T]; rows and columns are those of the field itself.
+/// What of a field ranks of the context axis share. Positions are those of sequences, K values of 32
+/// bits for each, [B*T] or [B*T, K] or [B*T*K]; rows and columns are those of the field itself.
 enum class Shared { nothing, positions, rows, columns };
 
 struct BatchField {
@@ -20,7 +20,7 @@ struct BatchField {
   Shared shared = Shared::nothing;
   /// Stands behind the end of a sequence whose positions are not shared evenly; behind rows and
   /// columns stand zeros.
-  std::int32_t padding = 0;
+  std::int32_t padding = 0;  ///< the bits of it
 };
 
 class ModelBatch {

@@ -11,8 +11,9 @@ namespace choir::ops {
 /// V the vocabulary (Szegedy et al. 2016, "Rethinking the Inception architecture"; PyTorch. To give
 /// the target 1 - e in all, as Megatron-LM does, smooth by e V / (V - 1)). With s = logit - max:
 ///   loss = log(sum exp s) - (1 - e) s[target] - e mean(s).
-/// With `write_gradient` the logits are overwritten by d(scale * sum of losses)/d logits =
-/// scale (softmax - q).
+/// With `weights` w all of a row is multiplied by w[r]; a row of weight 0 is ignored as one without
+/// target. With `write_gradient` the logits are overwritten by d(scale * sum of losses)/d logits =
+/// scale w (softmax - q).
 struct CrossEntropy {
   TensorView logits;   ///< [N, V']; columns at or beyond `vocabulary` are padding: never counted,
                        ///< their gradient is 0
@@ -24,6 +25,7 @@ struct CrossEntropy {
   const double* device_scale = nullptr;  ///< device scalar that multiplies `scale`; nullptr: 1
   bool write_gradient = true;
   double label_smoothing = 0;  ///< in [0, 1)
+  TensorView weights{};        ///< [N] f32; empty: 1 for each row
 };
 
 void cross_entropy(const Stream& stream, const CrossEntropy& args);
@@ -49,6 +51,7 @@ struct ParallelCrossEntropy {
   TensorView local_maxima;  ///< [N] as losses: this rank's, kept from the first call to the second
   TensorView maxima;        ///< [N]
   TensorView sums;          ///< [N, sums_per_row()]: of exp s, s of the target, of s
+  TensorView weights{};     ///< [N] f32, on every rank the same; empty: 1 for each row
   /// What is reduced over the ranks for a row: 2 numbers, 3 with label smoothing.
   std::int64_t sums_per_row() const { return label_smoothing > 0 ? 3 : 2; }
 };

@@ -6,7 +6,7 @@
 
 namespace choir::ops {
 
-/// out[r] = table[ids[r]] (+ positions[first_position + r % tokens]). An id outside the table is
+/// out[r] (+)= table[ids[r]] (+ positions[first_position + r % tokens]). An id outside the table is
 /// refused where the host can see it; elsewhere it stands for a row of zeros.
 struct EmbeddingForward {
   TensorView ids;        ///< [N] i32 in [0, V)
@@ -22,6 +22,7 @@ struct EmbeddingForward {
   std::int64_t position_end = kNoPositionEnd;
   /// Ids below 0 stand for rows that come from elsewhere (choir/ops/splice.hpp): zeros, too.
   bool spliced = false;
+  bool accumulate = false;  ///< added to what is in `out`
 };
 
 /// d_table[ids[r]] += d_out[r]; d_positions[first_position + t] += sum over samples. Deterministic:

@@ -94,22 +94,28 @@ Tensor DecoderTower::head(Pass& pass, ResidualStream stream, const ModelBatch& b
   stream = {};
   const ProfileRange range(pass.stream(), "head and loss");
   const bool generates = pass.mode() == Mode::generate;
-  const Tensor logits = head_->forward(pass, generates ? last_positions(pass, normed) : normed);
+  const Tensor rows = generates ? last_positions(pass, normed) : normed;
+  const auto finish = [&](const Tensor& of_tokens) {
+    return beside_ ? beside_->forward(pass, rows, of_tokens, batch, hooks) : of_tokens;
+  };
+  const Tensor logits = head_->forward(pass, rows);
   if (!keeps_head(pass)) release_head(hooks);
-  if (generates) return without_padding(pass, gather_columns(pass, logits), config_.vocab_size);
+  if (generates)
+    return finish(without_padding(pass, gather_columns(pass, logits), config_.vocab_size));
   Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
   token_losses(pass,
                {.logits = logits,
-                .targets = batch["targets"],
+                .targets = batch[options_.targets],
                 .losses = losses,
                 .vocabulary = config_.vocab_size,
                 .scale = batch.scale,
                 .device_scale = batch.device_scale(),
                 .write_gradient = pass.training(),
-                .label_smoothing = pass.training() ? config_.label_smoothing : 0},
+                .label_smoothing = pass.training() ? config_.label_smoothing : 0,
+                .weights = options_.weights.empty() ? TensorView{} : batch[options_.weights]},
                first_id());
   pass.save(logits);  // now their gradient
-  return losses;
+  return finish(losses);
 }
 
 void DecoderTower::release_head(BucketHooks& hooks) const {
@@ -129,12 +135,14 @@ Tensor DecoderTower::backward_blocks(Pass& pass, const ModelPieces::Piece& here,
 
 Tensor DecoderTower::head_backward(Pass& pass, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head backward");
+  const Tensor d_beside = beside_ ? beside_->backward(pass, hooks) : Tensor();
   if (!keeps_head(pass)) {
     hooks.acquire(head_bucket_);
     hooks.acquire(final_norm_bucket_);
   }
   pass.begin_gradients(hooks, head_bucket_);
   const Tensor d_normed = head_->backward(pass, pass.pop());
+  if (!d_beside.empty()) ops::add(pass.stream(), d_normed, d_beside, d_normed);
   if (!options_.shares_weight) pass.gradients_ready(hooks, head_bucket_);
   pass.begin_gradients(hooks, final_norm_bucket_);
   Tensor d_stream = final_norm_->backward(pass, d_normed, Tensor());

@@ -1,16 +1,11 @@
 #include "src/models/salm/salm.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
-#include "choir/device/arena.hpp"
 #include "choir/device/profile_range.hpp"
 #include "choir/models/gpt/gpt.hpp"
-#include "choir/nn/axes/tensor_axis.hpp"
-#include "choir/ops/reduce.hpp"
-#include "choir/ops/splice.hpp"
+#include "choir/models/salm/two_towers.hpp"
 #include "src/models/parameter_table.hpp"
 #include "src/models/piece_walk.hpp"
 
@@ -19,36 +14,6 @@ namespace {
 
 /// The number of a pass's second sequence: the frames of clips.
 constexpr int kFrames = 1;
-
-/// Where the frames of this tensor rank are among those of all clips, on each rank of the context
-/// axis, which share the clips: `rows` of them from first(c) on.
-struct FramePlaces {
-  explicit FramePlaces(const Pass& pass)
-      : clips(pass.mode() == Mode::generate ? 1 : pass.context().size()),
-        of_clips(pass.sequence().rows()),
-        share(pass.share_rows()),
-        begin(pass.first_share_row()),
-        rows(std::clamp<std::int64_t>(of_clips - begin, 0, share)) {}
-  std::int64_t first(std::int64_t rank) const { return rank * of_clips + begin; }
-  std::int64_t all() const { return clips * of_clips; }
-
-  std::int64_t clips;            ///< ranks of the context axis
-  std::int64_t of_clips;         ///< frames of a rank's clips
-  std::int64_t share, begin, rows;  ///< of them on this tensor rank; those that are
-};
-
-/// So that what comes behind it in memory is aligned.
-std::size_t decoder_tables_begin(const EncoderTower& encoder, const Precision& precision) {
-  return static_cast<std::size_t>(round_up(
-      static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
-}
-
-/// Backward comes from the head to the embedding before another micro-batch comes between.
-bool ends_meet(const ModelPieces& pieces, int junction) {
-  for (int i = 0; i < pieces.count(); ++i)
-    if (pieces[i].contains(junction) && pieces[i].head) return true;
-  return pieces.whole();
-}
 
 SalmConfig with_parts(SalmConfig config) {
   config.encoder.recompute = config.lm.recompute = config.recompute;
@@ -61,41 +26,31 @@ Salm::Salm(const SalmConfig& c, ParameterSet& parameters, const ModelCut& cut)
     : Model(parameters, cut, c.n_layer),
       config_(with_parts(c)),
       encoder_(config_.encoder, parameters),
-      decoder_(config_.lm, parameters,
-               {.prefix = "lm.",
-                .shares_weight = c.lm.tied && !cut.separate_tied && ends_meet(pieces_, c.junction()),
-                .one_piece = pieces_.whole() && pieces() == 1,
-                .spliced = true}) {
+      decoder_(
+          config_.lm, parameters,
+          {.prefix = "lm.",
+           .shares_weight = c.lm.tied && !cut.separate_tied && ends_meet(pieces_, c.junction()),
+           .one_piece = pieces_.whole() && pieces() == 1,
+           .spliced = true}) {
   encoder_.add(0, pieces_, trained_);
   trained_.begin_unit(parameters);
-  add_projector(pieces_.resident(c.junction()));
+  projector_ = std::make_unique<FrameProjector>(parameters, c.encoder.n_embd, c.lm.n_embd,
+                                                pieces_.resident(c.junction()));
   decoder_.add_embedding(pieces_.resident(c.junction()));
   decoder_.add_blocks(c.junction() + 1, pieces_, trained_);
   trained_.begin_unit(parameters);
   decoder_.add_head(pieces_.has_head());
 }
 
-void Salm::add_projector(bool resident) {
-  parameters_->begin_bucket("projector", resident);
-  if (resident) projector_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
-  ShardSpec shard;
-  if (parameters_->tensor().sequence) shard.partial = {Axis::tensor};
-  projector_ = std::make_unique<Linear>(
-      *parameters_, "projector", config_.encoder.n_embd, config_.lm.n_embd,
-      Linear::Options{.init_std = 1 / std::sqrt(3.0 * static_cast<double>(config_.encoder.n_embd)),
-                      .weight_shard = shard,
-                      .bias_shard = shard});
-}
-
 std::size_t Salm::table_bytes(const Precision& precision) const {
-  return decoder_tables_begin(encoder_, precision) + decoder_.table_bytes(precision);
+  return tables_behind(encoder_, precision) + decoder_.table_bytes(precision);
 }
 
 void Salm::prepare(Pass& pass, void* memory) {
   trained_.find(*parameters_);
   encoder_.prepare(pass, memory);
-  decoder_.prepare(pass, static_cast<std::byte*>(memory) +
-                             decoder_tables_begin(encoder_, pass.precision()));
+  decoder_.prepare(
+      pass, static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
 }
 
 Sequence Salm::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
@@ -139,35 +94,12 @@ Tensor Salm::junction(Pass& pass, const Tensor& frames, const ModelBatch& batch,
   const Pass::Unsaved below(pass, !reached);
   const TensorView& index = batch["index"];
   if (frames.empty()) return decoder_.embed(pass, index, reached, hooks);
-  const Pass::On on_frames(pass, kFrames);
-  const FramePlaces places(pass);
-  const Tensor audio = projected(pass, frames, hooks);
-  const Pass::On on_rows(pass, 0);
-  // Where every tensor rank has all frames, one of them adds them to the sum over ranks.
-  const bool adds = pass.shares_rows() || pass.tensor().rank() == 0;
-  return decoder_.embed(pass, index, reached, hooks, [&](const Tensor& terms) {
-    if (!adds || places.rows == 0) return;
-    for (std::int64_t rank = 0; rank < places.clips; ++rank)
-      ops::splice_forward(pass.stream(), {.index = index,
-                                          .audio = audio.slice(rank * places.share, places.rows),
-                                          .out = terms,
-                                          .first_audio = places.first(rank),
-                                          .all_audio = places.all()});
-  });
-}
-
-Tensor Salm::projected(Pass& pass, const Tensor& frames, BucketHooks& hooks) {
-  hooks.acquire(projector_bucket_);
-  const Tensor rows = projector_->forward(pass, frames);
-  hooks.release(projector_bucket_);
-  const FramePlaces places(pass);
-  if (places.clips == 1) return rows;
-  const Tensor all =
-      pass.allocate({places.clips * places.share, rows.shape.back()}, "frames of all clips");
-  Communicator& ranks = *pass.context().communicator;
-  ops::copy(pass.stream(), rows, all.slice(ranks.rank() * places.share, places.share));
-  ranks.all_gather(all.data, static_cast<std::size_t>(rows.count()), all.dtype);
-  return all;
+  const auto heard = [&] {
+    const Pass::On on_frames(pass, kFrames);
+    return projector_->forward(pass, frames, hooks);
+  }();
+  return decoder_.embed(pass, index, reached, hooks,
+                        [&](const Tensor& terms) { heard.add(pass, index, terms); });
 }
 
 Tensor Salm::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
@@ -194,38 +126,7 @@ Tensor Salm::junction_backward(Pass& pass, const Tensor& d_stream, const ModelBa
   const Tensor d_rows = decoder_.embedding_rows_backward(pass, d_stream);
   decoder_.embedding_backward(pass, d_rows, index, hooks);
   const Pass::On frames(pass, kFrames);
-  const Tensor d_audio = frames_backward(pass, index, d_rows);
-  hooks.acquire(projector_bucket_);
-  pass.begin_gradients(hooks, projector_bucket_);
-  Tensor d_frames = projector_->backward(pass, d_audio);
-  pass.gradients_ready(hooks, projector_bucket_);
-  hooks.release(projector_bucket_);
-  return d_frames;
-}
-
-// Every row of the index is on one rank of the context axis: the sums have one term each.
-Tensor Salm::frames_backward(Pass& pass, const TensorView& index, const Tensor& d_rows) {
-  const FramePlaces places(pass);
-  const Tensor all =
-      pass.allocate({places.clips * places.share, config_.lm.n_embd}, "gradient of frames");
-  for (std::int64_t rank = 0; rank < places.clips; ++rank) {
-    const TensorView part = all.slice(rank * places.share, places.share);
-    if (places.rows > 0)
-      ops::splice_backward(pass.stream(), {.index = index,
-                                           .d_out = d_rows,
-                                           .d_audio = part.slice(0, places.rows),
-                                           .first_audio = places.first(rank),
-                                           .all_audio = places.all()});
-    if (places.rows < places.share)
-      ops::zero(pass.stream(), part.slice(places.rows, places.share - places.rows));
-  }
-  if (places.clips == 1) return all;
-  Communicator& ranks = *pass.context().communicator;
-  const Tensor mine = pass.allocate({places.share, config_.lm.n_embd}, "gradient of frames");
-  ranks.reduce_scatter(all.data, static_cast<std::size_t>(mine.count()), all.dtype, ReduceOp::sum,
-                       pass.tensor().order);
-  ops::copy(pass.stream(), all.slice(ranks.rank() * places.share, places.share), mine);
-  return mine;
+  return projector_->backward(pass, index, d_rows, hooks);
 }
 
 StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {

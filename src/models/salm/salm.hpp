@@ -8,8 +8,8 @@
 #include "choir/models/fastconformer/encoder_tower.hpp"
 #include "choir/models/gpt/decoder_tower.hpp"
 #include "choir/models/model.hpp"
+#include "choir/models/salm/frame_projector.hpp"
 #include "choir/models/salm/salm_config.hpp"
-#include "choir/nn/layers/linear.hpp"
 
 namespace choir {
 
@@ -53,11 +53,7 @@ class Salm final : public Model {
   static UnitCosts unit_costs(const SalmConfig& config, const BatchShape& shape);
 
  private:
-  void add_projector(bool resident);
   Tensor junction(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks);
-  /// [rows, C] of the decoder: this rank's frames, or those of all ranks of the context axis.
-  Tensor projected(Pass& pass, const Tensor& frames, BucketHooks& hooks);
-  Tensor frames_backward(Pass& pass, const TensorView& index, const Tensor& d_rows);
   /// The gradient of the frames.
   Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                            BucketHooks& hooks);
@@ -66,8 +62,7 @@ class Salm final : public Model {
   SalmConfig config_;
   EncoderTower encoder_;
   DecoderTower decoder_;
-  std::unique_ptr<Linear> projector_;
-  int projector_bucket_ = -1;
+  std::unique_ptr<FrameProjector> projector_;
 };
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 // SalmFamily: the keys that the deck has for it, and what is wrong with their values together.
 #include "choir/models/fastconformer/speech_settings.hpp"
+#include "choir/models/salm/two_towers.hpp"
 #include "src/models/salm/salm_family.hpp"
 
 namespace choir {
@@ -55,21 +56,6 @@ void add_data_keys(Table& table) {
       .at_most(1 << 20);
 }
 
-/// What a part says of itself, in the words of the section it is in.
-std::vector<KeyProblem> within(const std::string& section, std::vector<KeyProblem> problems) {
-  const auto moved = [&](std::string& text) {
-    const std::string from = "model.";
-    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos;
-         at += section.size() + 1)
-      text.replace(at, from.size(), section + ".");
-  };
-  for (KeyProblem& problem : problems) {
-    for (std::string& key : problem.keys) moved(key);
-    moved(problem.text);
-  }
-  return problems;
-}
-
 void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   const SalmSettings& settings = salm_settings(deck);
@@ -94,6 +80,20 @@ void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
 }
 
 }  // namespace
+
+std::vector<KeyProblem> within(const std::string& section, std::vector<KeyProblem> problems) {
+  const auto moved = [&](std::string& text) {
+    const std::string from = "model.";
+    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+         at += section.size() + 1)
+      text.replace(at, from.size(), section + ".");
+  };
+  for (KeyProblem& problem : problems) {
+    for (std::string& key : problem.keys) moved(key);
+    moved(problem.text);
+  }
+  return problems;
+}
 
 const KeySet& SalmFamily::keys() const {
   static const Table kTable = [] {

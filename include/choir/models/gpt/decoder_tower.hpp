@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "choir/models/gpt/gpt_config.hpp"
@@ -15,6 +16,19 @@
 
 namespace choir {
 
+/// A head of the model's own on the rows that the head of tokens reads, which it comes behind. It
+/// is on the same rank.
+class HeadBeside {
+ public:
+  virtual ~HeadBeside() = default;
+  /// `normed` as column layers take rows, of the last positions when generating; `of_tokens`: the
+  /// losses of the tokens [B*T], or their logits [B, V]. What the model returns (Model::forward).
+  virtual Tensor forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
+                         const ModelBatch& batch, BucketHooks& hooks) = 0;
+  /// The gradient of `normed`, which is the caller's.
+  virtual Tensor backward(Pass& pass, BucketHooks& hooks) = 0;
+};
+
 class DecoderTower {
  public:
   struct Options {
@@ -22,6 +36,8 @@ class DecoderTower {
     bool shares_weight = false;  ///< head and embedding use the same memory
     bool one_piece = false;      ///< all of the model is one piece: backward follows forward
     bool spliced = false;        ///< ids below 0 stand for rows that come from elsewhere
+    std::string_view targets = "targets";  ///< the field of the batch
+    std::string_view weights{};            ///< ... of weights of the losses, f32; "": none
   };
   /// Registers nothing. Then add_embedding(), add_blocks() and add_head() in this order, of the
   /// whole decoder on every rank; only add_blocks() begins units.
@@ -30,6 +46,8 @@ class DecoderTower {
   /// The first block is `first_unit` of the model.
   void add_blocks(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
   void add_head(bool resident);
+  /// The other head lives as long as this.
+  void put_beside(HeadBeside& head) { beside_ = &head; }
 
   const GptConfig& config() const { return config_; }
   const Parameter& tokens() const { return *tokens_; }
@@ -80,8 +98,7 @@ class DecoderTower {
   Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
   void release_head(BucketHooks& hooks) const;
   Tensor head_backward(Pass& pass, BucketHooks& hooks);
-  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids,
-                                 const Tensor& d_rows);
+  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_rows);
 
   GptConfig config_;
   Options options_;
@@ -93,6 +110,7 @@ class DecoderTower {
   std::vector<Block> blocks_;
   std::unique_ptr<ResidualNorm> final_norm_;
   std::unique_ptr<Linear> head_;
+  HeadBeside* beside_ = nullptr;
   int final_norm_bucket_ = -1, head_bucket_ = -1;
 };
 

@@ -1,0 +1,77 @@
+#include "choir/models/duplex/duplex_batch.hpp"
+
+#include <algorithm>
+
+namespace choir {
+
+ModelBatch duplex_fields(const DuplexConfig& config, const BatchShape& shape) {
+  ModelBatch batch;
+  batch.samples = shape.samples;
+  batch.tokens = shape.tokens;
+  const std::int64_t b = shape.samples, cells = b * shape.tokens;
+  const auto add = [&](std::string_view name, DType type, const Shape& extents, Shared shared,
+                       std::int32_t padding = 0) {
+    batch.add(
+        {.name = name, .view = {nullptr, type, extents}, .shared = shared, .padding = padding});
+  };
+  add("audio", DType::u16, {b, shape.audio_samples}, Shared::rows);  // 16 bits, signed
+  add("audio_lengths", DType::i32, {b}, Shared::rows);
+  add("frame_lengths", DType::i32, {config.encoder.stages() + 1, b}, Shared::columns);
+  add("sample_ids", DType::i64, {b}, Shared::rows);
+  add("dialogue_ids", DType::i64, {b}, Shared::nothing);
+  add("frames", DType::i32, {cells}, Shared::positions);
+  add("text", DType::i32, {cells}, Shared::positions);
+  add("text_targets", DType::i32, {cells}, Shared::positions, -1);
+  add("text_weights", DType::f32, {cells}, Shared::positions);
+  add("codes", DType::i32, {cells, config.codebooks}, Shared::positions);
+  add("code_targets", DType::i32, {cells * config.codebooks}, Shared::positions, -1);
+  return batch;
+}
+
+void hear_frames(const DuplexConfig& config, ModelBatch& batch) {
+  const std::int64_t all = config.encoder.frames(batch["audio"].shape[1]);
+  auto* at = batch["frames"].as<std::int32_t>();
+  for (std::int64_t row = 0; row < batch.samples; ++row)
+    for (std::int64_t t = 0; t < batch.tokens; ++t)
+      *at++ = t < all ? static_cast<std::int32_t>(-1 - (row * all + t)) : 0;
+}
+
+void check_controls(const TextControls& controls, std::int64_t vocabulary) {
+  const auto [pad, bos, eos] = controls;
+  if (pad == bos || pad == eos || bos == eos)
+    throw DeckError(
+        fmt::format("the text of an agent has pad = {}, bos = {}, eos = {}: two of them are one "
+                    "token, and a frame of silence could not be told from the end of a turn",
+                    pad, bos, eos),
+        "choose three tokens of the vocabulary");
+  for (const std::int32_t id : {pad, bos, eos})
+    if (id < 0 || id >= vocabulary)
+      throw DeckError(fmt::format("the text of an agent has pad = {}, bos = {}, eos = {}, and a "
+                                  "vocabulary of {}",
+                                  pad, bos, eos, vocabulary),
+                      "choose three tokens of the vocabulary");
+}
+
+void weigh_text(const DuplexLoss& loss, const TextControls& controls,
+                std::span<const std::int32_t> targets, std::span<float> weights) {
+  CHOIR_CHECK(targets.size() == weights.size(), "{} weights of {} targets", weights.size(),
+              targets.size());
+  std::ranges::transform(targets, weights.begin(), [&](std::int32_t target) {
+    const double weight = target < 0               ? 0
+                          : target == controls.pad ? loss.pad
+                          : target == controls.bos ? loss.bos
+                          : target == controls.eos ? loss.eos
+                                                   : 1;
+    return static_cast<float>(weight);
+  });
+}
+
+void check_dialogue_length(const DuplexConfig& config, std::int64_t frames) {
+  if (frames <= config.lm.block_size) return;
+  throw DeckError(fmt::format("a dialogue of {} frames, and the language model has positions for "
+                              "model.lm.block_size = {}",
+                              frames, config.lm.block_size),
+                  "cut dialogues, or raise model.lm.block_size");
+}
+
+}  // namespace choir

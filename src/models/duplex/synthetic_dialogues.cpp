@@ -1,0 +1,175 @@
+#include "src/models/duplex/synthetic_dialogues.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace choir {
+namespace {
+
+/// Dialogues, and frames of the longest of them.
+struct DialogueKind {
+  std::int64_t rows, frames;
+};
+constexpr std::array<DialogueKind, 3> kDialogueKinds{{{3, 6}, {2, 9}, {1, 14}}};
+/// Of the random numbers of a dialogue: those of codes come behind those of the text.
+constexpr std::int64_t kOfCodes = 1 << 20;
+
+}  // namespace
+
+SyntheticDialogues::SyntheticDialogues(std::uint64_t seed, const DuplexConfig& config)
+    : row_key_(philox_key(seed, "verify dialogues")),
+      audio_key_(philox_key(seed, "verify users")),
+      config_(config) {
+  check_controls(controls(), config.lm.vocab_size);
+  for (const BatchShape& shape : shapes()) {
+    check_dialogue_length(config, shape.tokens);
+    batches_.push_back(std::make_unique<HostBatch>(config, shape));
+  }
+  padding_ = std::make_unique<HostBatch>(
+      config,
+      BatchShape{
+          .samples = 1, .tokens = 1, .audio_samples = config.encoder.speech_frames().multiple()});
+  padding_->clear();
+}
+
+TextControls SyntheticDialogues::controls() const {
+  const auto last = static_cast<std::int32_t>(config_.lm.vocab_size - 1);
+  return {.pad = last, .bos = last - 1, .eos = last - 2};
+}
+
+BatchShape SyntheticDialogues::shape_of_kind(std::size_t number) const {
+  const DialogueKind& kind = kDialogueKinds[number];
+  return {.samples = kind.rows,
+          .tokens = kind.frames,
+          .audio_samples = kind.frames * config_.encoder.speech_frames().multiple()};
+}
+
+std::vector<BatchShape> SyntheticDialogues::shapes() const {
+  std::vector<BatchShape> list;
+  for (std::size_t kind = 0; kind < kDialogueKinds.size(); ++kind)
+    list.push_back(shape_of_kind(kind));
+  return list;
+}
+
+BatchShape SyntheticDialogues::shape(std::int64_t index) const {
+  return shape_of_kind(kind(index));
+}
+
+std::size_t SyntheticDialogues::kind(std::int64_t index) const {
+  return philox_at(row_key_, static_cast<std::uint64_t>(index), kMostRows)[0] %
+         kDialogueKinds.size();
+}
+
+std::int64_t SyntheticDialogues::drawn(std::int64_t id, std::int64_t place,
+                                       std::int64_t below) const {
+  return static_cast<std::int64_t>(philox_at(row_key_, static_cast<std::uint64_t>(id),
+                                             static_cast<std::uint64_t>(1000 + place))[0] %
+                                   static_cast<std::uint64_t>(below));
+}
+
+std::vector<std::int64_t> SyntheticDialogues::lengths(std::int64_t index) const {
+  const BatchShape shape = this->shape(index);
+  std::vector<std::int64_t> list{shape.tokens};
+  while (std::ssize(list) < shape.samples)
+    list.push_back(1 + drawn(index * kMostRows + std::ssize(list), 0, shape.tokens));
+  return list;
+}
+
+std::vector<std::int32_t> SyntheticDialogues::text_of(std::int64_t id, std::int64_t frames) const {
+  const TextControls c = controls();
+  const std::array<std::int32_t, 3> ends{c.pad, c.bos, c.eos};
+  std::vector<std::int32_t> text;
+  for (std::int64_t t = 0; t <= frames; ++t) {
+    const std::int64_t what = drawn(id, 2 * t + 1, 6);
+    text.push_back(what < std::ssize(ends)
+                       ? ends[static_cast<std::size_t>(what)]
+                       : static_cast<std::int32_t>(
+                             drawn(id, 2 * t + 2, config_.lm.vocab_size - std::ssize(ends))));
+  }
+  return text;
+}
+
+// The codes of frame t are those of noise but where the text says that a turn begins or ends; row t
+// reads those of frame t - 1 and learns those of frame t.
+void SyntheticDialogues::fill_agent(ModelBatch& batch, std::int64_t row, std::int64_t id,
+                                    std::int64_t frames) const {
+  const std::int64_t books = config_.codebooks, first = row * batch.tokens;
+  const TextControls control = controls();
+  const std::vector<std::int32_t> text = text_of(id, frames);
+  const auto code = [&](std::int64_t t, std::int64_t k) {
+    if (t < 0) return static_cast<std::int32_t>(config_.delay_code());
+    const std::int32_t said = text[static_cast<std::size_t>(t)];
+    return static_cast<std::int32_t>(said == control.bos ? config_.bos_code()
+                                     : said == control.eos
+                                         ? config_.eos_code()
+                                         : drawn(id, kOfCodes + t * books + k, config_.codes));
+  };
+  for (std::int64_t t = 0; t < batch.tokens; ++t) {
+    const std::int64_t at = first + t;
+    const bool real = t < frames;
+    batch["text"].as<std::int32_t>()[at] = real ? text[static_cast<std::size_t>(t)] : 0;
+    batch["text_targets"].as<std::int32_t>()[at] =
+        real ? text[static_cast<std::size_t>(t) + 1] : -1;
+    for (std::int64_t k = 0; k < books; ++k) {
+      batch["codes"].as<std::int32_t>()[at * books + k] = real ? code(t - 1, k) : 0;
+      batch["code_targets"].as<std::int32_t>()[at * books + k] = real ? code(t, k) : -1;
+    }
+  }
+}
+
+void SyntheticDialogues::fill_user(ModelBatch& batch, std::int64_t row, std::int64_t id,
+                                   std::int64_t frames) const {
+  const std::int64_t rows = batch.samples, width = batch["audio"].shape[1];
+  const std::int64_t samples = frames * config_.encoder.speech_frames().multiple();
+  auto* audio = static_cast<std::int16_t*>(batch["audio"].data) + row * width;
+  const double loud = 400.0 * static_cast<double>(1 + id % 7);
+  for (std::int64_t i = 0; i < width; ++i) {
+    const double noise =
+        normal_at(audio_key_, static_cast<std::uint64_t>(id * (std::int64_t{1} << 32) + i));
+    audio[i] = i < samples ? static_cast<std::int16_t>(std::clamp(loud * noise, -32768.0, 32767.0))
+                           : std::int16_t{0};
+  }
+  batch["audio_lengths"].as<std::int32_t>()[row] = static_cast<std::int32_t>(samples);
+  for (int stage = 0; stage <= config_.encoder.stages(); ++stage)
+    batch["frame_lengths"].as<std::int32_t>()[stage * rows + row] =
+        static_cast<std::int32_t>(config_.encoder.lengths_after(stage, samples));
+  batch["sample_ids"].as<std::int64_t>()[row] = id;
+  batch["dialogue_ids"].as<std::int64_t>()[row] = id;
+}
+
+ModelBatch SyntheticDialogues::micro_batch(std::int64_t index) {
+  ModelBatch& batch = batches_[kind(index)]->batch;
+  const std::vector<std::int64_t> frames = lengths(index);
+  for (std::int64_t row = 0; row < batch.samples; ++row) {
+    const std::int64_t id = index * kMostRows + row, n = frames[static_cast<std::size_t>(row)];
+    fill_agent(batch, row, id, n);
+    fill_user(batch, row, id, n);
+  }
+  hear_frames(config_, batch);
+  const TensorView &targets = batch["text_targets"], &weights = batch["text_weights"];
+  const auto cells = static_cast<std::size_t>(targets.count());
+  weigh_text(config_.loss, controls(), {targets.as<std::int32_t>(), cells},
+             {weights.as<float>(), cells});
+  return batch;
+}
+
+ModelBatch SyntheticDialogues::padding() {
+  return padding_->batch;
+}
+
+ByTerm SyntheticDialogues::targets(std::int64_t first, std::int64_t count) const {
+  std::int64_t frames = 0;
+  for (std::int64_t index = first; index < first + count; ++index)
+    for (const std::int64_t n : lengths(index)) frames += n;
+  ByTerm counted(2, static_cast<double>(frames));
+  counted[1] *= static_cast<double>(config_.codebooks);
+  return counted;
+}
+
+double SyntheticDialogues::audio_seconds(std::int64_t index) const {
+  double frames = 0;
+  for (const std::int64_t n : lengths(index)) frames += static_cast<double>(n);
+  return frames * config_.encoder.seconds_per_frame();
+}
+
+}  // namespace choir

@@ -1,0 +1,46 @@
+#pragma once
+// Dialogues that nobody held, about noise: for `choir verify`.
+#include <memory>
+#include <vector>
+
+#include "choir/core/philox.hpp"
+#include "choir/models/duplex/duplex_batch.hpp"
+#include "choir/models/family.hpp"
+#include "choir/models/synthetic_batches.hpp"
+
+namespace choir {
+
+/// Micro-batches of three shapes as functions of their index: dialogues of different length and
+/// loudness, with random turns of text and the codes of noise, delayed by a frame.
+class SyntheticDialogues final : public SyntheticBatches {
+ public:
+  /// DeckError for a decoder with fewer positions than the longest dialogue has frames.
+  SyntheticDialogues(std::uint64_t seed, const DuplexConfig& config);
+
+  ModelBatch micro_batch(std::int64_t index) override;
+  ByTerm targets(std::int64_t first, std::int64_t count) const override;
+  ModelBatch padding() override;
+  std::vector<BatchShape> shapes() const override;
+  BatchShape shape(std::int64_t index) const override;
+  double audio_seconds(std::int64_t index) const override;
+
+ private:
+  /// The last three ids of the vocabulary.
+  TextControls controls() const;
+  BatchShape shape_of_kind(std::size_t number) const;
+  std::size_t kind(std::int64_t index) const;
+  /// Frames of each dialogue.
+  std::vector<std::int64_t> lengths(std::int64_t index) const;
+  std::int64_t drawn(std::int64_t id, std::int64_t place, std::int64_t below) const;
+  /// What the agent says in each frame and in the one behind the last.
+  std::vector<std::int32_t> text_of(std::int64_t id, std::int64_t frames) const;
+  void fill_agent(ModelBatch& batch, std::int64_t row, std::int64_t id, std::int64_t frames) const;
+  void fill_user(ModelBatch& batch, std::int64_t row, std::int64_t id, std::int64_t frames) const;
+
+  PhiloxKey row_key_, audio_key_;
+  DuplexConfig config_;
+  std::vector<std::unique_ptr<HostBatch>> batches_;
+  std::unique_ptr<HostBatch> padding_;
+};
+
+}  // namespace choir
