@@ -207,8 +207,8 @@ const DialogueForm& DialogueBatches::form() const {
 const CodecDescription& DialogueBatches::codec() const {
   return state_->first().codes.codec();
 }
-const std::string& DialogueBatches::vocabulary_json() const {
-  return state_->vocabulary;
+DialogueMeaning DialogueBatches::meaning() const {
+  return {form(), state_->vocabulary, codec()};
 }
 
 std::string DialogueBatches::to_string() const {

@@ -270,15 +270,9 @@ void write_text_channels(const std::string& folder, const DialogueWork& work,
 
 void write_form(const std::string& folder, const DialogueWork& work,
                 const PrepareDialoguesSummary& summary) {
-  nlohmann::ordered_json json;
+  nlohmann::ordered_json json = work.form.json();
   json["format"] = "choir-dialogues";
   json["version"] = 1;
-  json["units"] = work.form.units;
-  json["vocab_size"] = work.form.vocab_size;
-  json["vocabulary"] = fmt::format("{:016x}", work.form.vocab_hash);
-  json["pad"] = work.form.controls.pad;
-  json["bos"] = work.form.controls.bos;
-  json["eos"] = work.form.controls.eos;
   json["dialogues"] = summary.dialogues;
   json["turns"] = summary.turns;
   json["frames"] = summary.frames;

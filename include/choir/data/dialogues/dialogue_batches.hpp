@@ -54,8 +54,7 @@ class DialogueBatches {
   const SpeechDataset& user() const;
   const DialogueForm& form() const;
   const CodecDescription& codec() const;
-  /// Of the units, without the controls: Vocabulary::to_json().
-  const std::string& vocabulary_json() const;
+  DialogueMeaning meaning() const;
   std::string to_string() const;
 
   /// Collective as those of SpeechDataset; hold until the next call of either.
