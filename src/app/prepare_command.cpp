@@ -1,10 +1,9 @@
-// choir prepare text|chat|audio|tokenizer|tokens|corpus ...
+// choir prepare text|chat|audio|dialogues|tokenizer|tokens|corpus ...
 #include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <memory>
 
 #include "choir/comm/agreement.hpp"
@@ -18,17 +17,11 @@
 #include "choir/data/corpora/spoken_tasks.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/app/prepare_command.hpp"
 #include "src/app/session.hpp"
 
 namespace choir {
 namespace {
-
-/// What the subcommand that was given on the command line does.
-using PrepareAction = std::function<int()>;
-
-void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction& action) {
-  app.callback([&chosen, action] { chosen = action; });
-}
 
 struct TextRequest {
   Arguments paths;
@@ -407,6 +400,7 @@ int prepare_command(const Arguments& arguments) {
   add_prepare_text(app, chosen);
   add_prepare_chat(app, chosen);
   add_prepare_audio(app, chosen);
+  add_prepare_dialogues(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);
   add_prepare_corpus(app, chosen);

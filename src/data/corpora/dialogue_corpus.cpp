@@ -132,7 +132,8 @@ QuestionSamples write_dialogue(const std::string& folder, std::uint64_t seed, st
     SpokenLine line = dialogue.user;
     line.snr_db = std::numeric_limits<double>::infinity();  // one noise for all of it comes later
     line.text = exchange.question;
-    samples[questions.size()] = std::ssize(questions.emplace_back(speak(line, seed)));
+    questions.push_back(speak(line, seed));
+    samples[questions.size() - 1] = std::ssize(questions.back());
   }
   const DialogueScore score = score_of(dialogue, samples, words);
   write_sound(folder + "/" + file_of(number, "user"), user_sound(dialogue, questions, score, seed));

@@ -132,7 +132,7 @@ std::string CorpusReport::to_string(const std::string& folder) const {
   for (const CorpusSplit split : kSplits) {
     const Part& part = part_of(*this, split);
     if (part.utterances > 0)
-      text += fmt::format("{:<12}{}, {:.2f} minutes: {}\n", name_of(split),
+      text += fmt::format("{:<13}{}, {:.2f} minutes: {}\n", name_of(split),
                           counted(part.utterances, "utterance"), part.seconds / 60,
                           manifest_path(folder, split));
   }

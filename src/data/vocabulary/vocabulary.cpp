@@ -107,9 +107,10 @@ Vocabulary Vocabulary::from_json(const std::string& json, const std::string& sou
   if (const std::string excess = json_excess(json); !excess.empty()) refuse(excess);
   const auto parsed = json_unless_broken(json);
   if (!parsed.is_object()) refuse("not valid JSON");
-  // With a template of conversations around it.
-  if (parsed.contains("chat_template") && parsed.contains("tokenizer") &&
-      parsed["tokenizer"].is_string() && !parsed["tokenizer"].get_ref<const std::string&>().empty())
+  // With a template of conversations, or what dialogues mean, around it.
+  if ((parsed.contains("chat_template") || parsed.contains("dialogues")) &&
+      parsed.contains("tokenizer") && parsed["tokenizer"].is_string() &&
+      !parsed["tokenizer"].get_ref<const std::string&>().empty())
     return from_json(parsed["tokenizer"].get<std::string>(), source);
   if (parsed.contains("kind") && parsed["kind"] == name_of(VocabularyKind::sentencepiece))
     return Vocabulary(sentencepiece_from_json(parsed, source));

@@ -4,6 +4,7 @@
 #include "choir/infer/model_instance.hpp"
 #include "choir/train/step/synthetic_data.hpp"
 #include "src/models/duplex/duplex.hpp"
+#include "src/models/duplex/duplex_data.hpp"
 #include "src/models/duplex/duplex_family.hpp"
 #include "src/models/duplex/synthetic_dialogues.hpp"
 
@@ -89,7 +90,9 @@ void DuplexFamily::clear(ModelBatch& batch) const {
 }
 
 std::unique_ptr<TrainingData> DuplexFamily::open_data(const Deck& deck, const BatchSizes& batch,
-                                                      Mesh&, Logger&) const {
+                                                      Mesh& mesh, Logger& log) const {
+  if (deck.data.format != "synthetic")
+    return std::make_unique<DuplexTrainingData>(deck, batch, mesh, log);
   const DuplexConfig config = model(deck).as<DuplexConfig>();
   return std::make_unique<SyntheticData>(
       std::make_unique<SyntheticDialogues>(static_cast<std::uint64_t>(deck.run.seed), config),

@@ -78,13 +78,49 @@ std::vector<KeyProblem> check_streaming(const DuplexConfig& config) {
                   "\"layernorm\""}};
 }
 
-void check_synthetic(const Deck& deck, std::vector<KeyProblem>& problems) {
+void add_dialogue_keys(DuplexTable& table) {
+  using Part = DuplexSection;
+  auto data = table.section("data", &DuplexSettings::data);
+  data.add("input_cfg", &Part::input_cfg, "",
+           "Dialogues, instead of data.train: a JSON list of folders and groups with weights, "
+           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
+      .when_resumed(OnResume::same_contents);
+  data.add("validation", &Part::validation, "",
+           "Dialogues: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those of "
+           "data.val, which are called as their folders.")
+      .when_resumed(OnResume::same_contents);
+  data.add("codes", &Part::codes, "",
+           "Dialogues: NAME of the codes of the agent, agent/codes.NAME.bin of `choir prepare "
+           "codes`.");
+  data.add("batch_duration", &Part::batch_duration, "s",
+           "Dialogues: duration of a micro-batch, padding included.")
+      .above(0);
+  data.add("max_dialogues", &Part::max_dialogues, "dialogues", "Of a micro-batch. 0: any number.")
+      .at_least(0);
+  data.add("buckets", &Part::buckets, "",
+           "Kinds of length that micro-batches are made of, by an equal share of the duration.")
+      .at_least(1)
+      .at_most(1024);
+  data.add("window", &Part::window, "dialogues",
+           "Drawn together and sorted into buckets; the order of the data depends on it.")
+      .at_least(1)
+      .at_most(1 << 24);
+  data.add("on_bad", &Part::on_bad, "",
+           "Dialogues whose audio is damaged: stop, or skip up to 1 % of them.")
+      .one_of({"stop", "skip"});
+}
+
+void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
   constexpr std::int64_t kFewest = 4;  // the controls, and a word
-  if (deck.data.format != "synthetic")
+  const DataSection& data = deck.data;
+  if (data.format != "auto" && data.format != "synthetic")
     problems.push_back({{"data.format"},
                         fmt::format("data.format = \"{}\" is not of dialogues; legal for "
-                                    "model.type = \"duplex\": synthetic",
-                                    deck.data.format)});
+                                    "model.type = \"duplex\": auto, synthetic",
+                                    data.format)});
+  if (!duplex_settings(deck).data.input_cfg.empty() && !data.train.empty())
+    problems.push_back({{"data.train", "data.input_cfg"},
+                        "data.train and data.input_cfg both say what to train on; remove one"});
   const std::int64_t vocabulary = duplex_settings(deck).model.lm.vocab_size;
   if (deck.data.format == "synthetic" && vocabulary < kFewest)
     problems.push_back({{"model.lm.vocab_size", "data.format"},
@@ -105,6 +141,7 @@ const KeySet& DuplexFamily::keys() const {
                              [](DuplexSettings& all) -> GptConfig& { return all.model.lm; });
     add_code_keys(table);
     add_loss_keys(table);
+    add_dialogue_keys(table);
     return table;
   }();
   return kTable;
@@ -160,7 +197,7 @@ std::vector<KeyProblem> DuplexFamily::check(const Deck& deck) const {
                         "model.loss.text = 0 and model.loss.audio = 0 leave nothing to learn; "
                         "legal: one of them above 0"});
   if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
-  check_synthetic(deck, problems);
+  check_dialogues(deck, problems);
   return problems;
 }
 

@@ -21,8 +21,8 @@ struct SpokenLine {
   int pitch = 50;        ///< 0 to 99
   double snr_db = 25;    ///< power of the speech over that of the white noise
   std::uint64_t id = 0;  ///< which noise
-  /// Of another agent than people: no pause at the end, one gain for all lines (0: the largest
-  /// sample of each becomes half of full scale), and a length in whole frames of so many samples.
+  /// Of an agent: no pause at the end, one gain for all lines (0: the largest sample of each
+  /// becomes half of full scale), and a length in whole frames of so many samples.
   bool final_pause = true;
   double gain = 0;
   std::int64_t frame = kSpokenRate / 1000;
@@ -34,13 +34,13 @@ std::string espeak_version();
 
 /// Local; may be called by several threads. espeak-ng's 22,050 Hz resampled to 16 kHz, its largest
 /// sample brought to half of full scale, Gaussian noise by Philox(seed, "spoken noise", id) added
-/// (none with an infinite snr_db). The length is a whole number of milliseconds. The same bits whenever and wherever it is called
-/// with the same espeak-ng. Throws DataError.
+/// (none with an infinite snr_db). The length is a whole number of milliseconds. The same bits
+/// whenever and wherever it is called with the same espeak-ng. Throws DataError.
 std::vector<std::int16_t> speak(const SpokenLine& line, std::uint64_t seed);
 
 /// train.json; val.json: texts that are not in training; val_voices.json: these by voices that are
-/// not in training either.
-/// val_barge_in.json: dialogues in which the user breaks into what the agent says.
+/// not in training either; val_barge_in.json: dialogues in which the user breaks into what the
+/// agent says.
 enum class CorpusSplit { train, val, val_voices, val_barge_in };
 inline constexpr int kCorpusSplits = 4;
 /// "train", "val", "val_voices", "val_barge_in".

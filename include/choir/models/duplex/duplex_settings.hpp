@@ -17,8 +17,21 @@ inline DuplexConfig undetermined_duplex() {
   return config;
 }
 
+/// What data.* says of dialogues alone.
+struct DuplexSection {
+  std::string input_cfg;           ///< JSON instead of data.train: folders with weights
+  TextMap validation;              ///< beside data.val: "FOLDER[,FOLDER...]" by name
+  std::string codes = "codec";     ///< NAME of agent/codes.NAME.bin
+  double batch_duration = 60;      ///< seconds of a micro-batch
+  std::int64_t max_dialogues = 0;  ///< of a micro-batch; 0: any number
+  std::int64_t buckets = 8;
+  std::int64_t window = 4096;   ///< dialogues
+  std::string on_bad = "stop";  ///< stop | skip
+};
+
 struct DuplexSettings {
   DuplexConfig model = undetermined_duplex();
+  DuplexSection data;
 };
 
 inline const DuplexSettings& duplex_settings(const Deck& deck) {

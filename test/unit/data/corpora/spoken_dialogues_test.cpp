@@ -1,7 +1,7 @@
 #include "choir/data/corpora/spoken_dialogues.hpp"
 
 #include <gtest/gtest.h>
-
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -107,7 +107,9 @@ TEST(SpokenDialogues, TheScoreIsInWholeFrames) {
         ASSERT_TRUE(stops >= 4 && stops <= 6) << stops;
         ASSERT_LT(agent.end, agent.begin + 1 + frames[e]) << "it is cut short";
       }
-      if (e + 1 < score.agent.size()) ASSERT_LT(agent.end, score.agent[e + 1].begin);
+      if (e + 1 < score.agent.size()) {
+        ASSERT_LT(agent.end, score.agent[e + 1].begin);
+      }
     }
     ASSERT_GE(score.frames, score.agent.back().end + 3);
   }

@@ -1,0 +1,326 @@
+#include "choir/data/dialogues/dialogue_manifest.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "choir/core/json_extent.hpp"
+#include "choir/core/text.hpp"
+#include "src/data/audio/archive_reader.hpp"
+#include "src/data/audio/manifest_lines.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Without stamps of time, which stand between words as "<|123|>", and with single blanks.
+std::string tidy_text(const std::string& text) {
+  std::string kept;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.compare(at, 2, "<|") == 0) {
+      const std::size_t end = text.find("|>", at);
+      const std::string stamp = end == std::string::npos ? "" : text.substr(at + 2, end - at - 2);
+      if (!stamp.empty() && std::all_of(stamp.begin(), stamp.end(),
+                                        [](unsigned char c) { return std::isdigit(c) != 0; })) {
+        kept += ' ';
+        at = end + 1;
+        continue;
+      }
+    }
+    kept += text[at];
+  }
+  std::vector<std::string> words;
+  for (char& c : kept)
+    if (std::isspace(static_cast<unsigned char>(c)) != 0) c = ' ';
+  for (const std::string& word : split(kept, ' '))
+    if (!word.empty()) words.push_back(word);
+  return join(words, " ");
+}
+
+/// A recording whose sources lie where they lie, seen from anywhere.
+ManifestJson placed_recording(const ManifestJson& recording, const std::string& folder) {
+  if (!recording.is_object()) bad_line("a recording that is not an object");
+  ManifestJson placed = recording;
+  const auto sources = placed.find("sources");
+  if (sources == placed.end() || !sources->is_array() || sources->empty())
+    bad_line("a recording has no \"sources\"");
+  for (auto& source : *sources) {
+    if (!source.is_object()) bad_line("a source of a recording is not an object");
+    if (string_of(source, "type") == "file")
+      source["source"] =
+          fs::absolute(resolve_audio_path(folder, string_of(source, "source"))).string();
+  }
+  return placed;
+}
+
+ManifestJson recording_of_file(const std::string& folder, const std::string& file, int channels) {
+  ManifestJson source;
+  source["type"] = "file";
+  source["channels"] = channels == 2 ? ManifestJson{0, 1} : ManifestJson::array({0});
+  source["source"] = fs::absolute(resolve_audio_path(folder, file)).string();
+  ManifestJson recording;
+  recording["id"] = file;
+  recording["sources"] = ManifestJson::array({source});
+  return recording;
+}
+
+/// Recordings of both sides, and the channel of each.
+struct Sides {
+  ManifestJson user, agent;
+  int user_channel = 0, agent_channel = 0;
+};
+
+const ManifestJson& member_of(const ManifestJson& json, const char* key, const char* what) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) bad_line(fmt::format("it has no {}", what));
+  return *found;
+}
+
+Sides sides_of_mono(const ManifestJson& cut, const std::string& folder) {
+  const auto custom = cut.find("custom");
+  const bool inside =
+      custom != cut.end() && custom->is_object() && custom->contains("target_audio");
+  Sides sides;
+  sides.user = placed_recording(member_of(cut, "recording", "\"recording\""), folder);
+  sides.agent = placed_recording(
+      member_of(inside ? *custom : cut, "target_audio", "\"target_audio\" of the agent"), folder);
+  sides.user_channel = small_of(cut, "channel", 0);
+  return sides;
+}
+
+/// In one recording of two channels. `turns`: with their channels.
+Sides sides_of_multi(const ManifestJson& cut, const std::string& folder, const DialogueRoles& roles,
+                     const std::string& place) {
+  const auto channels = cut.find("channel");
+  if (channels == cut.end() || !channels->is_array() || channels->size() != 2 ||
+      !(*channels)[0].is_number_integer() || !(*channels)[1].is_number_integer())
+    bad_line("a dialogue in one recording has two channels, \"channel\": [0, 1]");
+  Sides sides;
+  sides.user = sides.agent = placed_recording(member_of(cut, "recording", "\"recording\""), folder);
+  sides.user_channel = (*channels)[0].get<int>();
+  sides.agent_channel = (*channels)[1].get<int>();
+  bool swapped = false, said = false;
+  for (const auto& supervision : cut.value("supervisions", ManifestJson::array())) {
+    const int channel = supervision.is_object() && supervision.contains("channel") &&
+                                supervision["channel"].is_number_integer()
+                            ? supervision["channel"].get<int>()
+                            : -1;
+    if (channel != sides.user_channel && channel != sides.agent_channel) continue;
+    const bool agent = roles.is_agent(string_of(supervision, "speaker"), place);
+    const bool other = agent == (channel == sides.user_channel);
+    if (said && other != swapped) bad_line("a channel on which user and agent speak");
+    swapped = other;
+    said = true;
+  }
+  if (swapped) std::swap(sides.user_channel, sides.agent_channel);
+  return sides;
+}
+
+Sides sides_of(const ManifestJson& line, const std::string& folder, const DialogueRoles& roles,
+               const std::string& place) {
+  if (line.contains("audio_filepath")) {
+    const std::string file = string_of(line, "audio_filepath");
+    const std::string other = string_of(line, "target_audio_filepath");
+    Sides sides;
+    sides.user = recording_of_file(folder, file, other.empty() ? 2 : 1);
+    sides.agent = other.empty() ? sides.user : recording_of_file(folder, other, 1);
+    sides.agent_channel = other.empty() ? 1 : 0;
+    return sides;
+  }
+  const std::string type = string_of(line, "type");
+  if (type == "MultiCut") return sides_of_multi(line, folder, roles, place);
+  if (!type.empty() && type != "MonoCut")
+    throw AudioError(AudioFault::refused,
+                     fmt::format("it is a {}; dialogues are MonoCuts with \"target_audio\", or "
+                                 "MultiCuts of two channels",
+                                 type));
+  return sides_of_mono(line, folder);
+}
+
+std::vector<DialogueTurn> sorted(std::vector<DialogueTurn> turns) {
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const DialogueTurn& a, const DialogueTurn& b) { return a.start < b.start; });
+  return turns;
+}
+
+std::vector<DialogueTurn> supervised_turns(const ManifestJson& line, const DialogueRoles& roles,
+                                           const std::string& place, double duration) {
+  const auto list = line.find("supervisions");
+  if (list == line.end() || !list->is_array() || list->empty())
+    bad_line("it has no \"supervisions\" to say who speaks when");
+  std::vector<DialogueTurn> turns;
+  for (const auto& supervision : *list) {
+    if (!supervision.is_object()) bad_line("a supervision is not an object");
+    DialogueTurn turn;
+    turn.agent = roles.is_agent(string_of(supervision, "speaker"), place);
+    turn.start = number_of(supervision, "start", -1);
+    turn.duration = number_of(supervision, "duration", -1);
+    if (!supervision.contains("start") || !std::isfinite(turn.start) ||
+        !(turn.duration > 0 && std::isfinite(turn.duration)))
+      bad_line("a supervision without \"start\", or without a \"duration\" above 0");
+    if (turn.start >= duration || turn.start + turn.duration <= 0)
+      bad_line(fmt::format("a supervision at {} s, outside of {} s", turn.start, duration));
+    turn.duration += std::min(0.0, turn.start);
+    turn.start = std::max(0.0, turn.start);
+    turn.text = tidy_text(string_of(supervision, "text"));
+    turns.push_back(std::move(turn));
+  }
+  return sorted(std::move(turns));
+}
+
+ManifestJson json_of(const DialogueTurn& turn) {
+  ManifestJson json;
+  json["agent"] = turn.agent;
+  json["start"] = turn.start;
+  json["duration"] = turn.duration;
+  json["text"] = turn.text;
+  return json;
+}
+
+/// A cut of one side, with what that side says as its text.
+std::string cut_of_side(const DialogueEntry& entry, const ManifestJson& recording, int channel,
+                        double start, bool agent) {
+  const double end = number_of(recording, "duration", start + entry.duration);
+  ManifestJson cut;
+  cut["id"] = entry.id;
+  cut["start"] = start;
+  cut["duration"] = std::min(entry.duration, end - start);
+  cut["channel"] = channel;
+  std::vector<std::string> texts;
+  for (const DialogueTurn& turn : entry.turns)
+    if (turn.agent == agent && !turn.text.empty()) texts.push_back(turn.text);
+  cut["supervisions"] = ManifestJson::array({{{"text", join(texts, " ")}}});
+  cut["recording"] = recording;
+  cut["type"] = "MonoCut";
+  if (!agent) {
+    cut["turns"] = ManifestJson::array();
+    for (const DialogueTurn& turn : entry.turns) cut["turns"].push_back(json_of(turn));
+  }
+  return dumped(cut);
+}
+
+class DialogueReader {
+ public:
+  DialogueReader(const DialogueRoles& roles, DialogueManifest& manifest)
+      : roles_(roles), manifest_(manifest) {}
+
+  void read(const std::string& path) {
+    LineReader lines(path);
+    const std::string folder = fs::path(path).parent_path().string();
+    const std::size_t before = manifest_.entries.size() + manifest_.left_out.size();
+    for (std::string line; lines.next(line);)
+      if (!trim(line).empty()) read_line(line, lines.place(), folder);
+    if (manifest_.entries.size() + manifest_.left_out.size() == before)
+      throw DataError(fmt::format("manifest '{}' is empty", path), "it needs a line a dialogue");
+  }
+
+ private:
+  void read_line(const std::string& line, const std::string& place, const std::string& folder) {
+    DialogueEntry entry;
+    entry.place = place;
+    try {
+      if (const std::string excess = json_excess(line); !excess.empty())
+        throw AudioError(AudioFault::bad_line, excess);
+      const ManifestJson json = ManifestJson::parse(line, nullptr, false);
+      if (!json.is_object()) throw AudioError(AudioFault::not_json, "not a JSON object");
+      read_entry(json, folder, entry);
+      manifest_.entries.push_back(std::move(entry));
+    } catch (const AudioError& error) {
+      manifest_.left_out.push_back({.place = place,
+                                    .id = entry.id,
+                                    .reason = std::string(name_of(error.fault())),
+                                    .detail = error.what(),
+                                    .hint = error.hint(),
+                                    .duration = entry.duration});
+    }
+  }
+
+  void read_entry(const ManifestJson& json, const std::string& folder, DialogueEntry& entry) {
+    entry.id = string_of(json, "id");
+    if (entry.id.empty()) entry.id = string_of(json, "audio_filepath");
+    if (entry.id.empty()) bad_line("it has no \"id\"");
+    if (!ids_.insert(entry.id).second)
+      bad_line(fmt::format("another dialogue is called '{}', too", entry.id));
+    const double start = number_of(json, json.contains("audio_filepath") ? "offset" : "start", 0);
+    const double duration = number_of(json, "duration", -1);
+    check_times(start, duration);
+    entry.duration = duration;
+    const Sides sides = sides_of(json, folder, roles_, entry.place);
+    entry.turns = supervised_turns(json, roles_, entry.place, duration);
+    entry.user = cut_of_side(entry, sides.user, sides.user_channel, start, false);
+    entry.agent = cut_of_side(entry, sides.agent, sides.agent_channel, start, true);
+  }
+
+  const DialogueRoles& roles_;
+  DialogueManifest& manifest_;
+  std::set<std::string> ids_;
+};
+
+constexpr const char* kRoleForm = "\"user=NAME,agent=NAME\"; several names of one as NAME|NAME";
+
+}  // namespace
+
+DialogueRoles DialogueRoles::parse(const std::string& text) {
+  DialogueRoles roles;
+  roles.user.clear();
+  roles.agent.clear();
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    const std::string role(trim(part.substr(0, equals)));
+    if (equals == std::string::npos || (role != "user" && role != "agent"))
+      throw DeckError(fmt::format("'{}' is no role", part), kRoleForm);
+    auto& names = role == "user" ? roles.user : roles.agent;
+    for (const std::string& name : split(part.substr(equals + 1), '|'))
+      if (const std::string tidy(trim(name)); !tidy.empty()) names.push_back(tidy);
+  }
+  if (roles.user.empty() || roles.agent.empty())
+    throw DeckError(fmt::format("'{}' does not say who user and agent are", text), kRoleForm);
+  for (const std::string& name : roles.user)
+    if (contains(roles.agent, name))
+      throw DeckError(fmt::format("'{}' cannot be both user and agent", name), kRoleForm);
+  return roles;
+}
+
+bool DialogueRoles::is_agent(const std::string& speaker, const std::string& place) const {
+  if (contains(agent, speaker)) return true;
+  if (contains(user, speaker)) return false;
+  throw DataError(fmt::format("{}: speaker '{}' is neither user ({}) nor agent ({})", place,
+                              speaker, join(user, ", "), join(agent, ", ")),
+                  fmt::format("say who it is: --roles {}", kRoleForm));
+}
+
+DialogueManifest read_dialogues(const std::vector<std::string>& paths, const DialogueRoles& roles) {
+  DialogueManifest manifest;
+  DialogueReader reader(roles, manifest);
+  for (const std::string& path : paths) reader.read(path);
+  return manifest;
+}
+
+std::vector<DialogueTurn> turns_of_line(const std::string& line, const std::string& place) {
+  const auto json = json_unless_broken(line);
+  const auto broken = [&]() -> DataError {
+    return DataError(fmt::format("{}: no turns of a dialogue", place),
+                     "pack it again with `choir prepare dialogues`");
+  };
+  if (!json.is_object() || !json.contains("turns") || !json["turns"].is_array()) throw broken();
+  std::vector<DialogueTurn> turns;
+  try {
+    for (const auto& turn : json["turns"])
+      turns.push_back({.agent = turn.at("agent").get<bool>(),
+                       .start = turn.at("start").get<double>(),
+                       .duration = turn.at("duration").get<double>(),
+                       .text = turn.at("text").get<std::string>()});
+  } catch (const nlohmann::json::exception&) {
+    throw broken();
+  }
+  return turns;
+}
+
+}  // namespace choir
