@@ -1,4 +1,4 @@
-// choir prepare text|chat|audio|dialogues|tokenizer|tokens|corpus ...
+// choir prepare text|chat|audio|dialogues|tokenizer|tokens|codes|corpus ...
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -10,6 +10,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/audio/prepare_audio.hpp"
+#include "choir/data/codes/prepare_codes.hpp"
 #include "choir/data/conversations/prepare_chat.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
@@ -17,6 +18,8 @@
 #include "choir/data/corpora/spoken_tasks.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/models/codec/codec_voice.hpp"
+#include "src/app/codec_run.hpp"
 #include "src/app/prepare_command.hpp"
 #include "src/app/session.hpp"
 
@@ -297,6 +300,40 @@ void add_prepare_tokens(CommandLine& prepare, PrepareAction& chosen) {
   });
 }
 
+struct CodesRequest {
+  CodecRunRequest run;
+  Arguments folders;
+  std::string name = "codec";
+};
+
+int make_codes(MpiSession& session, const CodesRequest& request) {
+  CodecRun run(session, request.run);
+  CodecDescription codec;
+  together(run.world(), [&] { codec = describe(run.coder()); });
+  Logger log(session.rank() == 0);
+  log.to_stdout();
+  for (const std::string& folder : request.folders) {
+    const auto summary = prepare_codes(run.world(), log, folder, request.name, codec,
+                                       [&](std::span<const std::int16_t> audio) {
+                                         return stored_codes(run.coder().encode(audio));
+                                       });
+    if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
+  }
+  return 0;
+}
+
+void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen) {
+  const auto request = std::make_shared<CodesRequest>();
+  CommandLine app = prepare.add_subcommand(
+      "codes", "codes of packed audio by a codec, for models that speak; ranks share the work");
+  add_codec_run(app, request->run);
+  app.add_option("folders", request->folders, "what `choir prepare audio` wrote").required();
+  app.add_option("--name", request->name, "of the codes, codes.NAME.bin").shows_default();
+  choose(app, chosen, [request] {
+    return with_mpi([&](MpiSession& session) { return make_codes(session, *request); });
+  });
+}
+
 constexpr double kBookHours = 4, kVoiceHours = 1, kDigitsHours = 1.0 / 6, kTasksHours = 0.5,
                  kDialogueHours = 2;
 
@@ -403,6 +440,7 @@ int prepare_command(const Arguments& arguments) {
   add_prepare_dialogues(app, chosen);
   add_prepare_tokenizer(app, chosen);
   add_prepare_tokens(app, chosen);
+  add_prepare_codes(app, chosen);
   add_prepare_corpus(app, chosen);
   if (const auto code = parse(app, arguments)) return *code;
   return chosen();
