@@ -15,7 +15,7 @@
 namespace choir {
 namespace {
 
-enum CodecUnit : int { kEncoder, kCodes, kDecoder };
+enum CodecUnit : int { kEncoder, kRounding, kCodes, kDecoder };
 
 const std::int32_t* integers(const TensorView& x) {
   return static_cast<const std::int32_t*>(x.data);
@@ -45,6 +45,7 @@ Codec::Codec(const CodecConfig& c, ParameterSet& parameters, const ModelCut& cut
                                                             .hidden = c.encoder_width,
                                                             .outputs = c.numbers(),
                                                             .recompute = c.recompute});
+  trained_.begin_unit(parameters);  // rounding has no parameters
   codes_bucket_ = begin("codes", kCodes);
   ShardSpec whole;
   if (parameters.tensor().sequence) whole.partial = {Axis::tensor};
@@ -82,7 +83,7 @@ Sequence Codec::sequence_of(const ModelBatch& batch, const ContextAxis& context)
 
 // Coding ends before the decoder: codes go through it as they are.
 Shape Codec::boundary_shape(const Pass& pass, int unit) const {
-  const bool narrow = unit == kEncoder || is_coding(pass);
+  const bool narrow = unit < kCodes || is_coding(pass);
   return {pass.share_rows(), narrow ? config_.numbers() : config_.decoder_width};
 }
 
@@ -109,26 +110,36 @@ Tensor Codec::encode(Pass& pass, const Tensor& features, BucketHooks& hooks) {
     ops::cast(pass.stream(), features, x);
   }
   hooks.acquire(encoder_bucket_);
-  const Tensor numbers = encoder_->forward(pass, own_rows(pass, x));
+  Tensor numbers = encoder_->forward(pass, own_rows(pass, x));
   hooks.release(encoder_bucket_);
+  return numbers;
+}
+
+void Codec::encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks) {
+  if (!trained_.reach(kEncoder)) return;
+  const ProfileRange range(pass.stream(), "encoder backward");
+  hooks.acquire(encoder_bucket_);
+  pass.begin_gradients(hooks, encoder_bucket_);
+  encoder_->backward(pass, d_numbers);
+  pass.gradients_ready(hooks, encoder_bucket_);
+  hooks.release(encoder_bucket_);
+}
+
+Tensor Codec::round(Pass& pass, const Tensor& numbers) {
+  const Pass::Unsaved below(pass, !trained_.reach(kRounding));
   pass.save(numbers);
   Tensor codes = pass.allocate(numbers.shape, "codes");
   ops::fsq_forward(pass.stream(), {.levels = levels_, .in = numbers, .codes = codes});
   return codes;
 }
 
-void Codec::encode_backward(Pass& pass, const Tensor& d_codes, BucketHooks& hooks) {
-  if (!trained_.reach(kEncoder)) return;
-  const ProfileRange range(pass.stream(), "encoder backward");
+Tensor Codec::round_backward(Pass& pass, const Tensor& d_codes) {
+  if (!trained_.reach(kRounding)) return d_codes;
   const Tensor numbers = pass.pop();
-  const Tensor d_numbers = pass.allocate(numbers.shape, "gradient of codes");
+  Tensor d_numbers = pass.allocate(numbers.shape, "gradient of numbers");
   ops::fsq_backward(pass.stream(),
                     {.levels = levels_, .in = numbers, .d_codes = d_codes, .d_in = d_numbers});
-  hooks.acquire(encoder_bucket_);
-  pass.begin_gradients(hooks, encoder_bucket_);
-  encoder_->backward(pass, d_numbers);
-  pass.gradients_ready(hooks, encoder_bucket_);
-  hooks.release(encoder_bucket_);
+  return d_numbers;
 }
 
 Tensor Codec::codes(Pass& pass, const ModelBatch& batch) const {
@@ -208,6 +219,7 @@ Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& ba
   Tensor heard;
   if (!decoding && (here.input || loses)) heard = features(pass, batch);
   if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard, hooks);
+  if (here.contains(kRounding) && !decoding) stream = round(pass, stream);
   if (is_coding(pass) && !decoding) {
     if (!here.head) return stream;
     Tensor indices = pass.scratch(pass.sequence().rows() * config_.codebooks *
@@ -229,6 +241,7 @@ Tensor Codec::backward(Pass& pass, int index, Tensor d_output, const ModelBatch&
   begin_backward(pass, index, here, d_output);
   Tensor d_stream = here.head ? decode_backward(pass, hooks) : std::move(d_output);
   if (here.contains(kCodes)) d_stream = widen_backward(pass, std::move(d_stream), hooks);
+  if (here.contains(kRounding)) d_stream = round_backward(pass, d_stream);
   if (!here.input) return d_stream;
   encode_backward(pass, d_stream, hooks);
   return {};
@@ -240,6 +253,7 @@ UnitCosts Codec::unit_costs(const CodecConfig& c, const BatchShape& shape) {
   };
   const auto frames = static_cast<double>(shape.samples * c.frames(shape.audio_samples));
   return {frames * (product(c.features(), c.encoder_width) + product(c.encoder_width, c.numbers())),
+          20 * frames * static_cast<double>(c.numbers()),
           frames * product(c.numbers(), c.decoder_width),
           frames *
               (product(c.decoder_width, c.decoder_width) + product(c.decoder_width, c.features()))};

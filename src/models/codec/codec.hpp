@@ -1,6 +1,6 @@
 #pragma once
-// The codec of speech (src/models/codec/codec_config.hpp). Units: 0 features, encoder and rounding;
-// 1 the codes become rows of the decoder; 2 the decoder and the loss.
+// The codec of speech (src/models/codec/codec_config.hpp). Units: 0 features and encoder; 1
+// rounding; 2 the codes become rows of the decoder; 3 the decoder and the loss.
 #include <memory>
 #include <string>
 
@@ -50,7 +50,9 @@ class Codec final : public Model {
   /// Standardised, [B*T, rows * mels], whole on every rank.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
   Tensor encode(Pass& pass, const Tensor& features, BucketHooks& hooks);
-  void encode_backward(Pass& pass, const Tensor& d_codes, BucketHooks& hooks);
+  void encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks);
+  Tensor round(Pass& pass, const Tensor& numbers);
+  Tensor round_backward(Pass& pass, const Tensor& d_codes);
   /// Of indices, [B*T, numbers].
   Tensor codes(Pass& pass, const ModelBatch& batch) const;
   Tensor widen(Pass& pass, const Tensor& codes, BucketHooks& hooks);

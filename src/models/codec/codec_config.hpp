@@ -25,7 +25,7 @@ struct CodecConfig {
   ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
 
   // Of the whole, as ModelConfig asks for them: complete() sets what follows.
-  std::int64_t n_layer = 1;
+  std::int64_t n_layer = 2;  ///< between the encoder and the decoder: rounding, rows of codes
   std::int64_t n_embd = 384;
   std::int64_t vocab_size = 1000;
   Recompute recompute = Recompute::none;
