@@ -20,10 +20,16 @@ class DeviceContext : public testing::Test {
 };
 
 TEST_F(DeviceContext, AttentionIsThatOfOneRank) {
-  for (const std::int64_t kv_heads : {12, 2, 1}) {
+  using Meeting =
+      std::pair<std::int64_t, ContextMode>;  // heads of keys and values, and how they meet
+  for (const auto& [kv_heads, mode] :
+       {Meeting{12, ContextMode::ulysses}, Meeting{2, ContextMode::ulysses},
+        Meeting{1, ContextMode::ulysses}, Meeting{2, ContextMode::gather},
+        Meeting{2, ContextMode::ring}}) {
     const AttentionContextCase c{
         .options = {.width = 96, .heads = 12, .kv_heads = kv_heads, .rope = true, .dropout = 0.2},
-        .precision = "fp32"};
+        .precision = "fp32",
+        .mode = mode};
     CpuDevice cpu;
     SingleRank single;
     AttentionContextCase exact = c;
