@@ -12,6 +12,7 @@ const std::vector<Command>& commands() {
       {"export", "a model for another program from a checkpoint", export_command},
       {"transcribe", "text of sound files by a speech checkpoint", transcribe_command},
       {"speak", "what a codec makes of sound files, or of codes", speak_command},
+      {"talk", "a dialogue with a duplex checkpoint: text and sound while it listens", talk_command},
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},

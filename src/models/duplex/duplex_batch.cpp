@@ -36,23 +36,7 @@ void hear_frames(const DuplexConfig& config, ModelBatch& batch) {
       *at++ = t < all ? static_cast<std::int32_t>(-1 - (row * all + t)) : 0;
 }
 
-void check_controls(const TextControls& controls, std::int64_t vocabulary) {
-  const auto [pad, bos, eos] = controls;
-  if (pad == bos || pad == eos || bos == eos)
-    throw DeckError(
-        fmt::format("the text of an agent has pad = {}, bos = {}, eos = {}: two of them are one "
-                    "token, and a frame of silence could not be told from the end of a turn",
-                    pad, bos, eos),
-        "choose three tokens of the vocabulary");
-  for (const std::int32_t id : {pad, bos, eos})
-    if (id < 0 || id >= vocabulary)
-      throw DeckError(fmt::format("the text of an agent has pad = {}, bos = {}, eos = {}, and a "
-                                  "vocabulary of {}",
-                                  pad, bos, eos, vocabulary),
-                      "choose three tokens of the vocabulary");
-}
-
-void weigh_text(const DuplexLoss& loss, const TextControls& controls,
+void weigh_text(const DuplexLoss& loss, const DialogueControls& controls,
                 std::span<const std::int32_t> targets, std::span<float> weights) {
   CHOIR_CHECK(targets.size() == weights.size(), "{} weights of {} targets", weights.size(),
               targets.size());

@@ -126,7 +126,7 @@ std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bo
 }
 
 DuplexBatches::DuplexBatches(const DuplexConfig& config, const DialogueControls& controls)
-    : config_(config), controls_{controls.pad, controls.bos, controls.eos} {}
+    : config_(config), controls_(controls) {}
 
 ModelBatch DuplexBatches::of(const DialogueBatch& batch) {
   const SpeechBatch& user = *batch.user;

@@ -27,7 +27,7 @@ class DuplexBatches {
 
  private:
   DuplexConfig config_;
-  TextControls controls_;
+  DialogueControls controls_;
   std::vector<std::int32_t> frames_;
   std::vector<float> weights_;
 };

@@ -20,7 +20,7 @@ SyntheticDialogues::SyntheticDialogues(std::uint64_t seed, const DuplexConfig& c
     : row_key_(philox_key(seed, "verify dialogues")),
       audio_key_(philox_key(seed, "verify users")),
       config_(config) {
-  check_controls(controls(), config.lm.vocab_size);
+  controls().check(config.lm.vocab_size);
   for (const BatchShape& shape : shapes()) {
     check_dialogue_length(config, shape.tokens);
     batches_.push_back(std::make_unique<HostBatch>(config, shape));
@@ -32,7 +32,7 @@ SyntheticDialogues::SyntheticDialogues(std::uint64_t seed, const DuplexConfig& c
   padding_->clear();
 }
 
-TextControls SyntheticDialogues::controls() const {
+DialogueControls SyntheticDialogues::controls() const {
   const auto last = static_cast<std::int32_t>(config_.lm.vocab_size - 1);
   return {.pad = last, .bos = last - 1, .eos = last - 2};
 }
@@ -76,7 +76,7 @@ std::vector<std::int64_t> SyntheticDialogues::lengths(std::int64_t index) const 
 }
 
 std::vector<std::int32_t> SyntheticDialogues::text_of(std::int64_t id, std::int64_t frames) const {
-  const TextControls c = controls();
+  const DialogueControls c = controls();
   const std::array<std::int32_t, 3> ends{c.pad, c.bos, c.eos};
   std::vector<std::int32_t> text;
   for (std::int64_t t = 0; t <= frames; ++t) {
@@ -94,7 +94,7 @@ std::vector<std::int32_t> SyntheticDialogues::text_of(std::int64_t id, std::int6
 void SyntheticDialogues::fill_agent(ModelBatch& batch, std::int64_t row, std::int64_t id,
                                     std::int64_t frames) const {
   const std::int64_t books = config_.codebooks, first = row * batch.tokens;
-  const TextControls control = controls();
+  const DialogueControls control = controls();
   const std::vector<std::int32_t> text = text_of(id, frames);
   const auto code = [&](std::int64_t t, std::int64_t k) {
     if (t < 0) return static_cast<std::int32_t>(config_.delay_code());

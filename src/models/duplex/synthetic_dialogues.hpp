@@ -26,7 +26,7 @@ class SyntheticDialogues final : public SyntheticBatches {
 
  private:
   /// The last three ids of the vocabulary.
-  TextControls controls() const;
+  DialogueControls controls() const;
   BatchShape shape_of_kind(std::size_t number) const;
   std::size_t kind(std::int64_t index) const;
   /// Frames of each dialogue.

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "choir/data/dialogues/dialogue_channels.hpp"
 #include "choir/models/duplex/duplex_config.hpp"
 
 namespace choir {
@@ -27,16 +28,8 @@ ModelBatch duplex_fields(const DuplexConfig& config, const BatchShape& shape);
 /// as there are any.
 void hear_frames(const DuplexConfig& config, ModelBatch& batch);
 
-/// Tokens of text that are no words: no turn or a pause in it, and the ends of a turn.
-struct TextControls {
-  std::int32_t pad = 0, bos = 1, eos = 2;
-};
-/// DeckError where two of them are one, or one is not below `vocabulary`: every frame of silence
-/// would end or begin a turn.
-void check_controls(const TextControls& controls, std::int64_t vocabulary);
-
 /// The weight of each target: that of its class, 1 of words, 0 of targets below 0.
-void weigh_text(const DuplexLoss& loss, const TextControls& controls,
+void weigh_text(const DuplexLoss& loss, const DialogueControls& controls,
                 std::span<const std::int32_t> targets, std::span<float> weights);
 
 /// DeckError where dialogues of so many frames have more rows than the decoder has positions.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/nn/axes/context_axis.hpp"
 #include "src/models/duplex/codebooks.hpp"
 #include "test/unit/models/duplex/duplex_case.hpp"
 
@@ -190,16 +192,18 @@ TEST(DuplexBatch, RanksShareAllCodesOfAPosition) {
   for (std::int32_t i = 0; i < 12; ++i) codes[i] = i;
   const auto field = std::ranges::find(host.batch.fields(), "codes", &BatchField::name);
   std::vector<std::int32_t> part(8);
-  EXPECT_EQ(share_shape(host.batch, *field, 2), (Shape{4, 2}));
-  copy_share(host.batch, *field, 1, 2, part.data());
+  const auto mesh = Mesh::planned(Layout(1, 2, 1, 1), 1, 1);
+  Communicator* const ranks = &mesh->along(Axis::context);
+  const ContextAxis straight{ranks}, zigzag{ranks, ContextMode::gather};
+  EXPECT_EQ(share_shape(host.batch, *field, straight), (Shape{4, 2}));
+  copy_share(host.batch, *field, straight, part.data());
   EXPECT_EQ(part, (std::vector<std::int32_t>{4, 5, 0, 0, 10, 11, 0, 0}));
+  EXPECT_EQ(share_shape(host.batch, *field, zigzag), (Shape{4, 2}));
+  copy_share(host.batch, *field, zigzag, part.data());
+  EXPECT_EQ(part, (std::vector<std::int32_t>{2, 3, 8, 9, 4, 5, 10, 11}));
 }
 
-TEST(DuplexBatch, RefusesWhatCannotBeToldApart) {
-  EXPECT_NO_THROW(check_controls({.pad = 29, .bos = 30, .eos = 31}, 32));
-  EXPECT_THROW(check_controls({.pad = 2, .bos = 1, .eos = 2}, 32), DeckError);
-  EXPECT_THROW(check_controls({.pad = 1, .bos = 1, .eos = 2}, 32), DeckError);
-  EXPECT_THROW(check_controls({.pad = 30, .bos = 31, .eos = 32}, 32), DeckError);
+TEST(DuplexBatch, RefusesWhatDoesNotFit) {
   EXPECT_NO_THROW(check_dialogue_length(small_duplex(), 24));
   EXPECT_THROW(check_dialogue_length(small_duplex(), 25), DeckError);
 }

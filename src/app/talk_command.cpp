@@ -1,0 +1,258 @@
+// choir talk RUN FILE --codec RUN --out FILE.wav
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/data/audio/recording.hpp"
+#include "choir/data/audio/wav_writer.hpp"
+#include "choir/data/dialogues/dialogue_form.hpp"
+#include "choir/data/vocabulary/utf8_stream.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/models/codec/codec_voice.hpp"
+#include "choir/models/duplex/duplex_talker.hpp"
+#include "choir/report/dialogue.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/codec_run.hpp"
+
+namespace choir {
+namespace {
+
+struct TalkRequest {
+  std::string checkpoint, file, out, codec, channel, precision, device = "auto";
+  double memory_gib = 0;
+  bool json = false, stream = false;
+};
+
+/// The agent's codes as sound in a file, frame by frame. Frames of control codes are silent.
+class AgentSound {
+ public:
+  AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path)
+      : codec_(codec), speaker_(coder), file_(path, coder.sample_rate()) {}
+
+  void add(std::vector<std::int32_t> codes) {
+    for (std::size_t k = 0; k < codes.size(); ++k)
+      if (codes[k] >= codec_.codes_per_book) codes[k] = codec_.silence[k];
+    file_.append(speaker_.push(codes, 1));
+  }
+  void finish() {
+    file_.append(speaker_.finish());
+    file_.finish();
+  }
+
+ private:
+  const CodecDescription& codec_;
+  CodeSpeaker speaker_;
+  WavWriter file_;
+};
+
+/// What the tokens of the agent add to the text of its turn.
+class AgentText {
+ public:
+  AgentText(const DialogueMeaning& meaning, const Vocabulary& units)
+      : controls_(meaning.form.controls), units_(units) {}
+
+  std::string add(std::int32_t token) {
+    if (token == controls_.bos) first_ = true;
+    if (token == controls_.pad || token == controls_.bos || token == controls_.eos) return {};
+    std::string piece = units_.piece(token);
+    if (first_ && piece.starts_with(' ')) piece.erase(0, 1);
+    first_ = false;
+    return characters_.push(piece);
+  }
+
+ private:
+  DialogueControls controls_;
+  const Vocabulary& units_;
+  Utf8Stream characters_;
+  bool first_ = true;
+};
+
+/// Of full scale; silence is -120.
+double decibels(std::span<const std::int16_t> samples) {
+  double sum = 0;
+  for (const std::int16_t sample : samples) sum += static_cast<double>(sample) * sample;
+  const double power = samples.empty() ? 0 : sum / static_cast<double>(samples.size());
+  return std::max(-120.0, 10 * std::log10(power / (32768.0 * 32768.0) + 1e-12));
+}
+
+/// A turn, or with --stream every frame, as it comes; with --json lines for `choir report`.
+class TalkPrinter {
+ public:
+  TalkPrinter(const TalkRequest& request, const report::SpokenDialogue& dialogue)
+      : request_(request), dialogue_(dialogue) {
+    if (request.json) fmt::print("{}\n", report::dialogue_head_line(dialogue));
+  }
+
+  void show(const report::DialogueFrame& frame) {
+    times_.push_back(frame.ms);
+    if (request_.json)
+      fmt::print("{}\n", report::dialogue_frame_line(dialogue_, frame));
+    else if (request_.stream)
+      fmt::print("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}\n", at(frame.frame),
+                 frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text);
+    else
+      show_turn(frame);
+    if (request_.json || request_.stream) std::fflush(stdout);
+  }
+
+  void finish() {
+    if (begun_) fmt::print("\n");
+    std::FILE* const to = request_.json ? stderr : stdout;
+    const double frame_ms = 1e3 * dialogue_.seconds_per_frame();
+    const auto middle = times_.begin() + std::ssize(times_) / 2;
+    std::nth_element(times_.begin(), middle, times_.end());
+    const double most = *std::max_element(times_.begin(), times_.end());
+    fmt::print(to, "{} frames of {:.0f} ms: {:.1f} ms each (median), {:.1f} ms at most; {}\n",
+               times_.size(), frame_ms, *middle, most, request_.out);
+  }
+
+ private:
+  double at(std::int64_t frame) const {
+    return static_cast<double>(frame) * dialogue_.seconds_per_frame();
+  }
+  void show_turn(const report::DialogueFrame& frame) {
+    if (frame.speaking && !begun_) fmt::print("{:8.2f} s  ", at(frame.frame));
+    if (!frame.speaking && begun_) fmt::print("  (until {:.2f} s)\n", at(frame.frame));
+    begun_ = frame.speaking;
+    fmt::print("{}", frame.text);
+    std::fflush(stdout);
+  }
+
+  const TalkRequest& request_;
+  const report::SpokenDialogue& dialogue_;
+  std::vector<double> times_;
+  bool begun_ = false;
+};
+
+void require_talking(const LoadedModel& loaded) {
+  if (loaded.deck.family().name() != "duplex")
+    throw DeckError(
+        loaded.checkpoint.path + " holds no model that talks while it listens",
+        "use a checkpoint of model.type = \"duplex\"; `choir generate --audio` answers questions");
+}
+
+/// One recording through the model, frame by frame.
+void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
+                   CodecCoder& coder, Recording& recording) {
+  const report::SpokenDialogue dialogue{.path = {},
+                                        .user = request.file,
+                                        .agent = request.out,
+                                        .sample_rate = coder.sample_rate(),
+                                        .frame_samples = coder.frame_samples(),
+                                        .frames = {}};
+  const Vocabulary units = Vocabulary::from_json(meaning.tokenizer, request.checkpoint);
+  AgentSound sound(coder, meaning.codec, request.out);
+  AgentText text(meaning, units);
+  TalkPrinter printer(request, dialogue);
+  const std::int64_t hop = coder.frame_samples();
+  const std::int64_t frames = (recording.samples() + hop - 1) / hop;
+  std::vector<std::int16_t> in_frame;
+  std::vector<double> loudness;  // of frames that were heard and not answered yet
+  std::int64_t heard = 0, answered = 0;
+  while (answered < frames) {
+    const std::int64_t part =
+        std::min({hop - heard % hop, talker.room(), recording.samples() - heard});
+    const std::vector<std::int16_t> samples = recording.read(heard, part);
+    talker.push(samples);
+    heard += part;
+    in_frame.insert(in_frame.end(), samples.begin(), samples.end());
+    if (heard % hop == 0 || heard == recording.samples()) {
+      loudness.push_back(decibels(in_frame));
+      in_frame.clear();
+    }
+    if (heard == recording.samples()) talker.end();
+    while (answered < frames && talker.ready()) {
+      const double begin = now_seconds();
+      std::vector<AgentFrame> chunk = talker.next();
+      // The encoder of causal chunks makes one frame more than there are of the clock.
+      chunk.resize(
+          std::min<std::size_t>(chunk.size(), static_cast<std::size_t>(frames - answered)));
+      for (const AgentFrame& frame : chunk) sound.add(frame.codes);
+      const double ms = 1e3 * (now_seconds() - begin) / static_cast<double>(chunk.size());
+      for (const AgentFrame& frame : chunk)
+        printer.show({.frame = frame.frame,
+                      .text = text.add(frame.text),
+                      .speaking = frame.speaking,
+                      .user_db = loudness.at(static_cast<std::size_t>(frame.frame)),
+                      .ms = ms});
+      answered += std::ssize(chunk);
+    }
+  }
+  sound.finish();
+  printer.finish();
+}
+
+int talk(MpiSession& session, const TalkRequest& request) {
+  Workplace place;
+  place.mesh = inference_mesh(session, 1);
+  Mesh& mesh = *place.mesh;
+  choose_threads(mesh.node());
+  LoadedModel loaded =
+      open_model(request.checkpoint, request.precision, mesh,
+                 {"device=" + request.device, "parallel.tensor=1", "parallel.pipeline=1",
+                  "parallel.virtual_stages=1", "parallel.schedule=1f1b", "parallel.data=auto",
+                  "parallel.sequence=false", "parallel.context=1", "parallel.zero=0"});
+  DialogueMeaning meaning;
+  together(mesh.world(), [&] {
+    require_talking(loaded);
+    meaning = DialogueMeaning::from_json(loaded.vocabulary, loaded.checkpoint.path);
+  });
+  CodecRun codec(session,
+                 {.checkpoint = request.codec, .precision = "fp32", .device = request.device});
+  CodecCoder& coder = codec.coder();
+  StreamPlan plan;
+  together(mesh.world(), [&] {
+    if (coder.hash() != meaning.codec.hash)
+      throw DataError(
+          fmt::format("{} learned the codes of codec {:016x}; {} is codec {:016x}",
+                      loaded.checkpoint.path, meaning.codec.hash, request.codec, coder.hash()),
+          "name the run whose codes `choir prepare codes` made for its training");
+    plan = plan_talk(inference_options(loaded), mesh.layout(), mesh.rank(),
+                     request.memory_gib > 0 ? request.memory_gib * (1 << 30) : HUGE_VAL, nullptr);
+  });
+  open_device(place, loaded.deck);
+  make_instance(loaded, plan.arena_bytes, place);
+  loaded.instance->arena().set_requests(plan.requests);
+  DuplexTalker talker(*loaded.instance, meaning.form.controls);
+  together(mesh.world(), [&] {
+    if (session.rank() != 0) return;
+    Recording recording = Recording::open(
+        {.path = request.file, .channel = channel_choice_of(request.channel)}, coder.sample_rate());
+    if (recording.samples() == 0)
+      throw DataError(request.file + " has no sound", "record at least one frame");
+    hold_dialogue(request, talker, meaning, coder, recording);
+  });
+  return 0;
+}
+
+}  // namespace
+
+int talk_command(const Arguments& arguments) {
+  CommandLine app(
+      "A dialogue with a duplex checkpoint: it hears a recording frame by frame, in constant "
+      "memory, and answers with text and sound while it listens.",
+      "choir talk");
+  TalkRequest request;
+  app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
+  app.add_option("file", request.file, "the user: WAV, FLAC, OGG, of any rate").required();
+  app.add_option("--out", request.out, "the agent: a WAV file, in step with the user's").required();
+  app.add_option("--codec", request.codec, "run of the codec whose codes it was trained on")
+      .required();
+  app.add_flag("--stream", request.stream,
+               "a line a frame as soon as it is known, instead of one a turn");
+  app.add_flag("--json", request.json, "a JSON line a frame: `choir report` makes a page of them");
+  app.add_option("--channel", request.channel, "of several: average, or a number from 0");
+  app.add_option("--memory", request.memory_gib, "GiB that it may take; default: what it needs")
+      .positive();
+  app.add_option("--device", request.device, "auto, cpu or cuda").shows_default();
+  app.add_option("--precision", request.precision,
+                 "fp32, bf16-mixed, fp16-mixed; default: as trained");
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) { return talk(session, request); });
+}
+
+}  // namespace choir
