@@ -168,9 +168,10 @@ scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 # Scripts in which nothing must happen within a time or at a moment: they look at words, codes and bits, which another
 # script beside them does not change. The longest first. One that is not named here runs alone.
-beside_others=" pipeline kernel_mutations prepare_audio transcribe verify_asr data cudnn_plans stream verify reproducible
-  host_cuda train speech_train prepare_speech storage resume bundle lora tensor zero precision recompute toy_family devices
-  chat warm_start layouts tokenizers import gpu_report kernel_resources decks vendor freeze offload tools install links
+beside_others=" pipeline kernel_mutations prepare_audio transcribe verify_asr verify_salm verify_duplex data
+  cudnn_plans stream verify reproducible host_cuda train speech_train prepare_speech storage speak dialogues
+  verify_codec resume bundle lora tensor zero precision recompute toy_family devices chat warm_start salm
+  layouts tokenizers import gpu_report kernel_resources decks vendor freeze offload tools install links
   cuda_flags kernel_instructions "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {

@@ -45,7 +45,7 @@ void write_page(const std::string& path, const std::string& page, bool chosen) {
 struct Subjects {
   std::vector<report::ReportedRun> runs;
   std::vector<report::ScalingTable> tables;
-  std::vector<report::SpokenDialogue> dialogues;
+  std::vector<report::RecordedDialogue> dialogues;
 };
 
 Subjects read_subjects(const std::vector<std::string>& paths) {

@@ -82,7 +82,7 @@ double decibels(std::span<const std::int16_t> samples) {
 /// A turn, or with --stream every frame, as it comes; with --json lines for `choir report`.
 class TalkPrinter {
  public:
-  TalkPrinter(const TalkRequest& request, const report::SpokenDialogue& dialogue)
+  TalkPrinter(const TalkRequest& request, const report::RecordedDialogue& dialogue)
       : request_(request), dialogue_(dialogue) {
     if (request.json) fmt::print("{}\n", report::dialogue_head_line(dialogue));
   }
@@ -123,7 +123,7 @@ class TalkPrinter {
   }
 
   const TalkRequest& request_;
-  const report::SpokenDialogue& dialogue_;
+  const report::RecordedDialogue& dialogue_;
   std::vector<double> times_;
   bool begun_ = false;
 };
@@ -138,12 +138,12 @@ void require_talking(const LoadedModel& loaded) {
 /// One recording through the model, frame by frame.
 void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
                    CodecCoder& coder, Recording& recording) {
-  const report::SpokenDialogue dialogue{.path = {},
-                                        .user = request.file,
-                                        .agent = request.out,
-                                        .sample_rate = coder.sample_rate(),
-                                        .frame_samples = coder.frame_samples(),
-                                        .frames = {}};
+  const report::RecordedDialogue dialogue{.path = {},
+                                          .user = request.file,
+                                          .agent = request.out,
+                                          .sample_rate = coder.sample_rate(),
+                                          .frame_samples = coder.frame_samples(),
+                                          .frames = {}};
   const Vocabulary units = Vocabulary::from_json(meaning.tokenizer, request.checkpoint);
   AgentSound sound(coder, meaning.codec, request.out);
   AgentText text(meaning, units);

@@ -23,7 +23,7 @@ std::string found_from(const std::string& path, const std::string& lines) {
   return fs::exists(beside) ? beside.string() : path;
 }
 
-void read_head(const nlohmann::json& head, SpokenDialogue& dialogue) {
+void read_head(const nlohmann::json& head, RecordedDialogue& dialogue) {
   dialogue.user = found_from(head.at("user").get<std::string>(), dialogue.path);
   dialogue.agent = found_from(head.at("agent").get<std::string>(), dialogue.path);
   dialogue.sample_rate = head.at("sample_rate").get<int>();
@@ -32,7 +32,7 @@ void read_head(const nlohmann::json& head, SpokenDialogue& dialogue) {
     throw DataError("a clock that stands still");
 }
 
-void read_frame(const nlohmann::json& line, SpokenDialogue& dialogue) {
+void read_frame(const nlohmann::json& line, RecordedDialogue& dialogue) {
   DialogueFrame& frame = dialogue.frames.emplace_back();
   frame.frame = line.at("frame").get<std::int64_t>();
   frame.text = line.at("text").get<std::string>();
@@ -47,7 +47,7 @@ void read_frame(const nlohmann::json& line, SpokenDialogue& dialogue) {
 
 }  // namespace
 
-std::string dialogue_head_line(const SpokenDialogue& dialogue) {
+std::string dialogue_head_line(const RecordedDialogue& dialogue) {
   nlohmann::ordered_json head;
   head["user"] = dialogue.user;
   head["agent"] = dialogue.agent;
@@ -56,7 +56,7 @@ std::string dialogue_head_line(const SpokenDialogue& dialogue) {
   return dumped_safely(nlohmann::ordered_json{{"dialogue", head}});
 }
 
-std::string dialogue_frame_line(const SpokenDialogue& dialogue, const DialogueFrame& frame) {
+std::string dialogue_frame_line(const RecordedDialogue& dialogue, const DialogueFrame& frame) {
   nlohmann::ordered_json line;
   line["frame"] = frame.frame;
   line["seconds"] = static_cast<double>(frame.frame) * dialogue.seconds_per_frame();
@@ -67,8 +67,8 @@ std::string dialogue_frame_line(const SpokenDialogue& dialogue, const DialogueFr
   return dumped_safely(line);
 }
 
-SpokenDialogue read_dialogue(const std::string& path) {
-  SpokenDialogue dialogue;
+RecordedDialogue read_dialogue(const std::string& path) {
+  RecordedDialogue dialogue;
   dialogue.path = path;
   std::ifstream file(path, std::ios::binary);
   if (!file) throw DataError("cannot read '" + path + "'", "is it there?");
@@ -93,7 +93,7 @@ SpokenDialogue read_dialogue(const std::string& path) {
   return dialogue;
 }
 
-std::vector<AgentTurn> agent_turns(const SpokenDialogue& dialogue) {
+std::vector<AgentTurn> agent_turns(const RecordedDialogue& dialogue) {
   std::vector<AgentTurn> turns;
   bool speaking = false;
   for (const DialogueFrame& frame : dialogue.frames) {

@@ -86,7 +86,7 @@ struct TimeLine {
   double at(double time) const { return kLeft + (kWidth - kLeft) * time / seconds; }
 };
 
-std::string turn_marks(const SpokenDialogue& dialogue, const TimeLine& line) {
+std::string turn_marks(const RecordedDialogue& dialogue, const TimeLine& line) {
   std::string out;
   const double frame = dialogue.seconds_per_frame();
   for (const AgentTurn& turn : agent_turns(dialogue)) {
@@ -103,7 +103,7 @@ std::string turn_marks(const SpokenDialogue& dialogue, const TimeLine& line) {
   return out;
 }
 
-std::string picture(const SpokenDialogue& dialogue, std::size_t index, const Samples& user,
+std::string picture(const RecordedDialogue& dialogue, std::size_t index, const Samples& user,
                     const Samples& agent) {
   const auto rate = static_cast<double>(dialogue.sample_rate);
   const TimeLine line{static_cast<double>(std::max(user.size(), agent.size())) / rate};
@@ -130,7 +130,7 @@ std::string picture(const SpokenDialogue& dialogue, std::size_t index, const Sam
                            index, kLeft, height - kTime);
 }
 
-std::string players(const SpokenDialogue& dialogue, std::size_t index, const Samples& user,
+std::string players(const RecordedDialogue& dialogue, std::size_t index, const Samples& user,
                     const Samples& agent) {
   if (static_cast<double>(std::max(user.size(), agent.size())) >
       kMostSeconds * static_cast<double>(dialogue.sample_rate))
@@ -166,7 +166,7 @@ seek(g?+g.dataset.time:Math.max(0,((e.clientX-box.left)/box.width*width-left)/(w
          fmt::format("{}({})</script>", kScript, index);
 }
 
-std::string turns_table(const SpokenDialogue& dialogue) {
+std::string turns_table(const RecordedDialogue& dialogue) {
   std::string rows;
   const double frame = dialogue.seconds_per_frame();
   for (const AgentTurn& turn : agent_turns(dialogue))
@@ -180,7 +180,7 @@ std::string turns_table(const SpokenDialogue& dialogue) {
          rows + "</table></div>";
 }
 
-std::string speed_note(const SpokenDialogue& dialogue) {
+std::string speed_note(const RecordedDialogue& dialogue) {
   std::vector<double> times;
   for (const DialogueFrame& frame : dialogue.frames) times.push_back(frame.ms);
   const auto middle = times.begin() + std::ssize(times) / 2;
@@ -194,7 +194,7 @@ std::string speed_note(const SpokenDialogue& dialogue) {
 
 }  // namespace
 
-std::string dialogue_section(const SpokenDialogue& dialogue, std::size_t index) {
+std::string dialogue_section(const RecordedDialogue& dialogue, std::size_t index) {
   const Samples user = read_all(dialogue.user, dialogue.sample_rate);
   const Samples agent = read_all(dialogue.agent, dialogue.sample_rate);
   const std::string name = std::filesystem::path(dialogue.path).filename().string();

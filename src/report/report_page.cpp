@@ -147,7 +147,7 @@ std::string section(const std::string& title, const std::string& body) {
 
 std::string report_page(const std::vector<ReportedRun>& given,
                         const std::vector<ScalingTable>& tables,
-                        const std::vector<SpokenDialogue>& dialogues) {
+                        const std::vector<RecordedDialogue>& dialogues) {
   const std::vector<ReportedRun> runs = with_distinct_names(given);
   const bool one = runs.size() == 1;
   std::string title = tables.empty() ? "Dialogues" : "Benchmarks";

@@ -16,7 +16,7 @@ struct DialogueFrame {
   double ms = 0;          ///< that the frame took to compute
 };
 
-struct SpokenDialogue {
+struct RecordedDialogue {
   std::string path;         ///< of the lines
   std::string user, agent;  ///< sound files
   int sample_rate = 0;
@@ -29,20 +29,20 @@ struct SpokenDialogue {
 };
 
 /// The first line, and one for each frame; without an end.
-std::string dialogue_head_line(const SpokenDialogue& dialogue);
-std::string dialogue_frame_line(const SpokenDialogue& dialogue, const DialogueFrame& frame);
+std::string dialogue_head_line(const RecordedDialogue& dialogue);
+std::string dialogue_frame_line(const RecordedDialogue& dialogue, const DialogueFrame& frame);
 /// Sound files are found from where the lines are. DataError for anything else than such lines.
-SpokenDialogue read_dialogue(const std::string& path);
+RecordedDialogue read_dialogue(const std::string& path);
 
 /// A turn of the agent: frames [first, end).
 struct AgentTurn {
   std::int64_t first = 0, end = 0;
   std::string text;
 };
-std::vector<AgentTurn> agent_turns(const SpokenDialogue& dialogue);
+std::vector<AgentTurn> agent_turns(const RecordedDialogue& dialogue);
 
 /// Reads both sound files: AudioError where one is missing. The page holds their sound. `index`:
 /// among the dialogues of the page.
-std::string dialogue_section(const SpokenDialogue& dialogue, std::size_t index);
+std::string dialogue_section(const RecordedDialogue& dialogue, std::size_t index);
 
 }  // namespace choir::report

@@ -12,7 +12,7 @@ namespace choir::report {
 /// Runs, benchmark tables and dialogues; any may be missing.
 std::string report_page(const std::vector<ReportedRun>& runs,
                         const std::vector<ScalingTable>& tables,
-                        const std::vector<SpokenDialogue>& dialogues = {});
+                        const std::vector<RecordedDialogue>& dialogues = {});
 
 // Its parts.
 std::string page_style();

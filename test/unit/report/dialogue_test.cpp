@@ -28,13 +28,13 @@ class DialoguePage : public ::testing::Test {
 };
 
 /// Ten frames, in which the agent says two things.
-report::SpokenDialogue small_dialogue(const std::string& folder) {
-  report::SpokenDialogue dialogue{.path = folder + "/talk.jsonl",
-                                  .user = "user.wav",
-                                  .agent = "agent.wav",
-                                  .sample_rate = 16000,
-                                  .frame_samples = 1280,
-                                  .frames = {}};
+report::RecordedDialogue small_dialogue(const std::string& folder) {
+  report::RecordedDialogue dialogue{.path = folder + "/talk.jsonl",
+                                    .user = "user.wav",
+                                    .agent = "agent.wav",
+                                    .sample_rate = 16000,
+                                    .frame_samples = 1280,
+                                    .frames = {}};
   for (int i = 0; i < 10; ++i)
     dialogue.frames.push_back({.frame = i,
                                .text = i == 2   ? "sev"
@@ -47,7 +47,7 @@ report::SpokenDialogue small_dialogue(const std::string& folder) {
   return dialogue;
 }
 
-void write_lines(const report::SpokenDialogue& dialogue) {
+void write_lines(const report::RecordedDialogue& dialogue) {
   std::ofstream file(dialogue.path);
   file << report::dialogue_head_line(dialogue) << '\n';
   for (const report::DialogueFrame& frame : dialogue.frames)
@@ -55,9 +55,9 @@ void write_lines(const report::SpokenDialogue& dialogue) {
 }
 
 TEST_F(DialoguePage, LinesComeBackAsTheyWere) {
-  const report::SpokenDialogue written = small_dialogue(folder());
+  const report::RecordedDialogue written = small_dialogue(folder());
   write_lines(written);
-  const report::SpokenDialogue read = report::read_dialogue(written.path);
+  const report::RecordedDialogue read = report::read_dialogue(written.path);
   EXPECT_DOUBLE_EQ(read.seconds_per_frame(), 0.08);
   ASSERT_EQ(read.frames.size(), written.frames.size());
   EXPECT_EQ(read.frames[3].text, "en <b>");
@@ -77,7 +77,7 @@ TEST_F(DialoguePage, RefusesOtherLines) {
     std::ofstream(path) << text;
     EXPECT_THROW(report::read_dialogue(path), DataError) << text;
   };
-  const report::SpokenDialogue dialogue = small_dialogue(folder());
+  const report::RecordedDialogue dialogue = small_dialogue(folder());
   const std::string head = report::dialogue_head_line(dialogue) + "\n";
   refused("");
   refused("{\"step\":1}\n");
@@ -89,7 +89,7 @@ TEST_F(DialoguePage, RefusesOtherLines) {
 }
 
 TEST_F(DialoguePage, PageHoldsBothVoicesAndEscapesWhatIsSaid) {
-  report::SpokenDialogue dialogue = small_dialogue(folder());
+  report::RecordedDialogue dialogue = small_dialogue(folder());
   for (const char* voice : {"/user.wav", "/agent.wav"})
     test::write_wav(folder() + voice, 16000, 1, {1, 2, 3, 4});
   write_lines(dialogue);
