@@ -65,6 +65,9 @@ void check(const MelOptions& o) {
          "at most half the sample rate; 0 is just that");
   refuse(std::isfinite(o.preemphasis), "preemphasis", o.preemphasis, "0.97 is usual, 0 is none");
   refuse(std::isfinite(o.dither) && o.dither >= 0, "dither", o.dither, "1e-5 is usual, 0 is none");
+  refuse(std::isfinite(o.guard) && o.guard > 0, "guard", o.guard, "2^-24 is usual");
+  refuse(std::isfinite(o.mean), "mean", o.mean, "0 takes nothing away");
+  refuse(std::isfinite(o.deviation) && o.deviation > 0, "deviation", o.deviation, "1 is none");
 }
 
 std::int64_t mel_table_bytes(const MelOptions& options) {

@@ -43,6 +43,9 @@ void log_mel(const Stream& stream, const ops::LogMel& args) {
                           static_cast<int>(at.weights),
                           o.preemphasis,
                           o.dither,
+                          o.guard,
+                          static_cast<float>(o.mean),
+                          static_cast<float>(1 / o.deviation),
                           args.dither_key};
   switch (o.fft) {
     case 256:

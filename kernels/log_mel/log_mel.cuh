@@ -34,7 +34,8 @@ struct LogMelArguments {
   unsigned groups;  ///< blocks of an utterance
   int hop, mels, lead;
   int window, bands, weights;  ///< of MelTableLayout; the roots follow the window
-  double preemphasis, dither;
+  double preemphasis, dither, guard;
+  float mean, part;  ///< of deviation: its inverse
   PhiloxKey key;
 };
 
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(kMelThreads<kFft>) log_mel_kernel(LogMelArgume
     const int bins = static_cast<int>(__ldg(band + 1));
     double sum = 0;
     for (int k = 0; k < bins; ++k) sum += __ldg(weights + k) * powers[k];
-    out[m] = logf(static_cast<float>(sum * 0.25 + kMelGuard));
+    out[m] = (logf(static_cast<float>(sum * 0.25 + a.guard)) - a.mean) * a.part;
   }
 }
 

@@ -19,8 +19,6 @@ namespace choir {
 /// Sizes of transforms there are kernels for, and what bounds their buffers.
 inline constexpr std::int64_t kMelTransforms[] = {256, 512, 1024};
 inline constexpr int kMostMelTransform = 1024;
-/// Added before the logarithm.
-inline constexpr double kMelGuard = 0x1p-24;
 
 namespace cpu {
 /// T, of the features: float or double.

@@ -154,13 +154,15 @@ class FrameGroups {
         const int bins = static_cast<int>(band[1]);
         Doubles sum{};
         for (int k = 0; k < bins; ++k) sum += weights[k] * powers[slot[k]];
-        rows[m] = sum * 0.25 + kMelGuard;
+        rows[m] = sum * 0.25 + args_->options.guard;
       }
       transpose<double>(rows);
       for (std::int64_t t = 0; t < valid; ++t) store_rounded(out + t * mels + first, rows[t], here);
     }
+    const auto mean = static_cast<T>(args_->options.mean);
+    const auto part = static_cast<T>(1 / args_->options.deviation);
     for_vectors<T>(0, valid * mels, [&](std::int64_t i, auto access) {
-      access.store(out + i, log(access.load(out + i)));
+      access.store(out + i, (log(access.load(out + i)) - mean) * part);
     });
   }
 

@@ -119,7 +119,7 @@ void log_mel(const ops::LogMel& args) {
         Wide sum = 0;
         for (std::size_t k = 0; k < p.size(); ++k)
           sum += filters[static_cast<std::size_t>(m) * p.size() + k] * p[k];
-        row[m] = static_cast<double>(std::log(sum + kMelGuard));
+        row[m] = static_cast<double>((std::log(sum + o.guard) - o.mean) / o.deviation);
       }
     }
   }

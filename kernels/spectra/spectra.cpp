@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "kernels/log_mel/frame_lanes.hpp"
-#include "kernels/log_mel/log_mel.hpp"
 #include "kernels/log_mel/mel_tables.hpp"
 
 namespace choir {
@@ -174,10 +173,6 @@ std::vector<MelBand> mel_bands(const MelOptions& options) {
                      {weights, weights + static_cast<std::int64_t>(band[1])}});
   }
   return bands;
-}
-
-double mel_guard() {
-  return kMelGuard;
 }
 
 }  // namespace ops

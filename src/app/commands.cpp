@@ -11,6 +11,7 @@ const std::vector<Command>& commands() {
        import_command},
       {"export", "a model for another program from a checkpoint", export_command},
       {"transcribe", "text of sound files by a speech checkpoint", transcribe_command},
+      {"speak", "what a codec makes of sound files, or of codes", speak_command},
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},

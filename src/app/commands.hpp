@@ -13,6 +13,7 @@ int generate_command(const Arguments& arguments);
 int import_command(const Arguments& arguments);
 int export_command(const Arguments& arguments);
 int transcribe_command(const Arguments& arguments);
+int speak_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);

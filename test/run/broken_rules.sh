@@ -57,6 +57,13 @@ breaks sometimes frames-misplaced "$hears" "tp=2 sequence=true" "tp=2"
 breaks always clips-misplaced "$hears" "cp=2" "dp=2"
 breaks sometimes projector-unsummed "$hears" "tp=2 sequence=true" "tp=2"
 
+codec=$root/inputs/verify_codec.json
+breaks sometimes mean-of-means "$codec" "dp=4" "tp=4"
+breaks sometimes codes-unsummed "$codec" "tp=2 sequence=true" "tp=2"
+broken+="padding-compared "
+run_broken padding-compared 2 verify "$codec" --steps 2 --layouts "dp=1,tp=2"
+expect "padding-compared is seen in every layout" 4 "INVALID: 2 of 2 layouts"
+
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"
 breaks sometimes mean-of-means "$speech" "dp=4" "tp=4"

@@ -206,13 +206,19 @@ class LogMelBound {
       const double f = filters_[static_cast<std::size_t>(m * bins + k)];
       highest = std::max(highest, f), used += f > 0;
     }
-    const double e = std::max(0.0, std::exp(exact) - kMelGuard);
+    const double logarithm = exact * o_.deviation + o_.mean;
+    const double e = std::max(0.0, std::exp(logarithm) - o_.guard);
     const double moved = 2 * far_ * std::sqrt(e * highest) + far_ * far_ * highest +
                          (used + 8) * u_.spectra * e + edges_;
-    const double relative = moved / (e + kMelGuard);
+    const double relative = moved / (e + o_.guard);
     if (relative >= 1) return INFINITY;
     const double of_power = -std::log1p(-relative) + u_.result;
-    return of_power + 4 * u_.result * (std::fabs(exact) + of_power);
+    const double of_logarithm = of_power + 4 * u_.result * (std::fabs(logarithm) + of_power);
+    // The difference and the product, whose factor is rounded too.
+    const bool as_it_is = o_.mean == 0 && o_.deviation == 1;
+    const double of_standard =
+        as_it_is ? 0 : 4 * u_.result * (std::fabs(logarithm) + std::fabs(o_.mean));
+    return (of_logarithm + of_standard) / o_.deviation;
   }
 
  private:

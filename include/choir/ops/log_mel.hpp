@@ -18,7 +18,9 @@ struct MelOptions {
   std::int64_t mels = 80;     ///< F; Slaney scale and area norm, 0 Hz ... high
   double high = 0;            ///< Hz; 0: sample_rate / 2
   double preemphasis = 0.97;
-  double dither = 0;  ///< standard deviation, of audio in [-1, 1); training only
+  double dither = 0;               ///< standard deviation, of audio in [-1, 1); training only
+  double guard = 0x1p-24;          ///< added to powers before the logarithm
+  double mean = 0, deviation = 1;  ///< taken from logarithms, and divided by
 };
 
 /// Frames that count of so many samples: samples / hop.
@@ -26,8 +28,9 @@ constexpr std::int64_t mel_frames(const MelOptions& options, std::int64_t sample
   return samples / options.hop;
 }
 
-/// out[b, t, m] = ln(2^-24 + sum over k of filter[m, k] |X[t, k]|^2), X the transform of the frame
-/// centred at sample t hop (zeros outside the utterance); 0 at frames >= lengths[b].
+/// out[b, t, m] = (ln(guard + sum over k of filter[m, k] |X[t, k]|^2) - mean) / deviation, X the
+/// transform of the frame centred at sample t hop (zeros outside the utterance); 0 at frames >=
+/// lengths[b].
 /// audio / 32768, plus dither(sample id, sample index) n(0,1), then y[0] = x[0], y[n] = x[n] - p
 /// x[n - 1]. Normal numbers 4i ... 4i + 3 of a sample are those of Box and Muller from the words of
 /// philox(key, {i, 0, sample id}): sqrt(-2 ln((w0 + 1) / 2^32)) times cosine and sine of 2 pi w1 /

@@ -39,7 +39,5 @@ struct MelBand {
 std::vector<double> mel_window(const MelOptions& options);
 std::int64_t mel_window_lead(const MelOptions& options);
 std::vector<MelBand> mel_bands(const MelOptions& options);
-/// Added to the powers before the logarithm: 2^-24.
-double mel_guard();
 
 }  // namespace choir::ops

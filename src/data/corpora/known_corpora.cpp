@@ -1,6 +1,7 @@
 #include "choir/data/corpora/known_corpora.hpp"
 
 #include <filesystem>
+#include <limits>
 #include <memory>
 
 #include "choir/core/error.hpp"
@@ -64,12 +65,48 @@ const std::vector<std::string>& unseen_voices() {
   return voices;
 }
 
-SpokenPlan spoken_book_plan(std::string_view book, const SpokenOptions& options) {
-  const auto clauses =
+namespace {
+
+using Clauses = std::shared_ptr<const std::vector<std::string>>;
+
+Clauses clauses_of(std::string_view book) {
+  auto clauses =
       std::make_shared<const std::vector<std::string>>(spoken_clauses(book, ClauseRule{}));
   if (clauses->empty())
     throw DataError("the book has no clauses of 15 to 60 letters of common words",
                     "is it English text?");
+  return clauses;
+}
+
+}  // namespace
+
+SpokenPlan spoken_voice_plan(std::string_view book, const SpokenOptions& options) {
+  const Clauses clauses = clauses_of(book);
+  const PhiloxKey key = philox_key(options.seed, "spoken voice");
+  const PhiloxKey held_out = philox_key(options.seed, "spoken voice held out");
+  SpokenPlan plan;
+  plan.hours = options.hours;
+  plan.seed = options.seed;
+  plan.request = request_of("spoken-voice", options);
+  plan.line = [clauses, key, held_out](std::int64_t i) {
+    const auto n = clauses->size();
+    const auto at = static_cast<std::uint64_t>(i);
+    const std::uint64_t clause = Permutation(n, key, at / n)(at % n);
+    SpokenPlan::Line line;
+    line.spoken.text = (*clauses)[clause];
+    line.spoken.voice = spoken_voices().front();
+    line.spoken.words_per_minute = 150;
+    line.spoken.pitch = 50;
+    line.spoken.snr_db = std::numeric_limits<double>::infinity();
+    line.spoken.id = at;
+    if (between(philox_at(held_out, clause)[0], 0, 9) == 0) line.split = CorpusSplit::val;
+    return line;
+  };
+  return plan;
+}
+
+SpokenPlan spoken_book_plan(std::string_view book, const SpokenOptions& options) {
+  const Clauses clauses = clauses_of(book);
   const PhiloxKey key = philox_key(options.seed, "spoken book");
   const PhiloxKey held_out = philox_key(options.seed, "spoken book held out");
   SpokenPlan plan;

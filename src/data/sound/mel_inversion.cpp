@@ -20,7 +20,12 @@ double product(const ops::MelBand& a, const ops::MelBand& b) {
 }  // namespace
 
 MelInversion::MelInversion(const ops::MelOptions& options, int updates)
-    : bands_(ops::mel_bands(options)), bins_(options.fft / 2 + 1), updates_(updates) {
+    : bands_(ops::mel_bands(options)),
+      bins_(options.fft / 2 + 1),
+      updates_(updates),
+      guard_(options.guard),
+      mean_(options.mean),
+      deviation_(options.deviation) {
   const std::size_t mels = bands_.size();
   pivots_.resize(mels), below_.resize(mels);
   for (std::size_t m = 0; m < mels; ++m) {
@@ -42,7 +47,8 @@ void MelInversion::magnitudes(std::span<const float> row, std::span<float> out) 
   double loudest = 0;
   for (std::size_t m = 0; m < mel_.size(); ++m) {
     // Beyond e^60 nothing is sound, and squares must stay finite; NaN is silence.
-    const double power = std::exp(std::min(static_cast<double>(row[m]), 60.0)) - ops::mel_guard();
+    const double logarithm = static_cast<double>(row[m]) * deviation_ + mean_;
+    const double power = std::exp(std::min(logarithm, 60.0)) - guard_;
     mel_[m] = power > 0 ? power : 0;
     loudest = std::max(loudest, mel_[m]);
   }

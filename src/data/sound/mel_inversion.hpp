@@ -16,7 +16,7 @@ class MelInversion {
   MelInversion(const ops::MelOptions& options, int updates);
 
   std::int64_t bins() const { return bins_; }
-  /// Local. Magnitudes [bins] of a row [mels] of log-mel powers.
+  /// Local. Magnitudes [bins] of a row [mels] as log_mel() makes them.
   void magnitudes(std::span<const float> row, std::span<float> out);
 
  private:
@@ -27,6 +27,7 @@ class MelInversion {
   std::vector<ops::MelBand> bands_;
   std::int64_t bins_;
   int updates_;
+  double guard_, mean_, deviation_;
   std::vector<double> pivots_, below_;  ///< of L D L^T
   std::vector<double> mel_, again_, powers_, wanted_, found_;
 };

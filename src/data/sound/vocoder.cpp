@@ -94,9 +94,7 @@ std::vector<std::int16_t> Vocoder::finish() {
 }
 
 std::vector<std::int16_t> vocode(VocoderOptions options, std::span<const float> rows) {
-  constexpr std::int64_t kRows = 3000, kAhead = 32;
-  options.block = std::clamp<std::int64_t>(std::ssize(rows) / options.mel.mels, 1, kRows);
-  options.look_ahead = kAhead;
+  options.look_ahead = kLookAheadOfRecordings;
   Vocoder vocoder(options);
   std::vector<std::int16_t> sound = vocoder.push(rows);
   const std::vector<std::int16_t> rest = vocoder.finish();

@@ -50,8 +50,4 @@ class FastConformerFamily final : public ModelFamily {
 
 const ModelFamily& fastconformer_family();
 
-/// The keys of data.* that speech has, and what is wrong with their values together.
-void add_speech_data_keys(KeyTable<FastConformerSettings>& table);
-std::vector<KeyProblem> check_speech_data(const Deck& deck);
-
 }  // namespace choir

@@ -156,7 +156,8 @@ class EncoderChecks {
       add({"model.freq_width", "model.mels"},
           fmt::format("model.freq_width = {}{} is more than model.mels = {} has; nearest legal: "
                       "{}, or model.freq_masks = 0",
-                      width, deck_.given(section_ + ".freq_width") ? "" : " (the default)", mels, mels));
+                      width, deck_.given(section_ + ".freq_width") ? "" : " (the default)", mels,
+                      mels));
     const std::int64_t masks = augment.time_masks + augment.frequency_masks;
     if (masks > kMostMasks)
       add({"model.time_masks", "model.freq_masks"},
@@ -247,7 +248,8 @@ const KeySet& FastConformerFamily::keys() const {
              "Size of the vocabulary, without the blank. 0: that of the data.")
         .at_least(0)
         .at_most(kMostSymbols);
-    add_speech_data_keys(table);
+    table.include<SpeechSection>(speech_data_keys(), "data",
+                                 [](Settings& all) -> SpeechSection& { return all.data; });
     return table;
   }();
   return kTable;
@@ -283,7 +285,8 @@ std::vector<KeyProblem> FastConformerFamily::check(const Deck& deck) const {
                         fmt::format("parallel.context = {} shares tokens of a sequence, which "
                                     "model.type = \"fastconformer\" does not have; legal: 1",
                                     deck.parallel.context)});
-  for (KeyProblem& problem : check_speech_data(deck)) problems.push_back(std::move(problem));
+  for (KeyProblem& problem : check_speech_data(deck, speech_settings(deck).data))
+    problems.push_back(std::move(problem));
   return problems;
 }
 

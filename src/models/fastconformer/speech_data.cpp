@@ -39,7 +39,7 @@ void add_folders(std::vector<SpeechInput>& inputs, std::vector<std::string*>& al
 }
 
 /// Manifests stand for what is packed of them on first use.
-void pack_manifests(const Deck& deck, SpeechDataConfig& config, Mesh& mesh) {
+void pack_manifests(const SpeechSection& speech, SpeechDataConfig& config, Mesh& mesh) {
   std::vector<std::string*> paths;
   add_folders(config.train.inputs, paths);
   const std::size_t training = paths.size();
@@ -50,24 +50,25 @@ void pack_manifests(const Deck& deck, SpeechDataConfig& config, Mesh& mesh) {
   pack_on_first_use(mesh.world(), log, paths, training,
                     {.labels = config.labels,
                      .sample_rate = config.sample_rate,
-                     .on_bad = on_bad_of(speech_settings(deck).data.on_bad, "data.on_bad")});
+                     .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
 }
 
 }  // namespace
 
-SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training, std::uint64_t tokenizer_hash) {
+SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
+                       std::uint64_t tokenizer_hash) {
   std::string input_cfg;
   std::int64_t attempt = 0;
   SpeechDataConfig config;
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
-    input_cfg = training ? input_cfg_text(deck) : "";
+    input_cfg = training ? input_cfg_text(*request.data) : "";
     attempt = std::chrono::system_clock::now().time_since_epoch().count();
   });
   broadcast_text(mesh.world(), input_cfg);
   mesh.world().broadcast(&attempt, sizeof attempt, 0);
   together(mesh.world(), [&] {
-    config = speech_data_config(deck, input_cfg, static_cast<std::uint64_t>(attempt));
+    config = speech_data_config(deck, request, input_cfg, static_cast<std::uint64_t>(attempt));
     if (!training) config.train = {};
     if (training && config.train.inputs.empty())
       throw DeckError("nothing to train on: data.train is not given",
@@ -76,7 +77,7 @@ SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training, std::uint64_
       throw DataError("there is no validation data",
                       "name folders of packed speech in data.val, or sets in data.validation");
   });
-  pack_manifests(deck, config, mesh);
+  pack_manifests(*request.data, config, mesh);
   config.tokenizer_hash = tokenizer_hash;
   config.peers = &mesh.host_peers();
   auto set = SpeechDataset::open(mesh.host_along(Axis::data), config);

@@ -95,16 +95,15 @@ void set_folders(SpeechEvalSet& set, const std::string& list) {
   if (std::ranges::all_of(set.tags, empty)) set.tags.clear();
 }
 
-SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
+SpeechMix mix_of(const Deck& deck, const SpeechSection& speech, const std::string& input_cfg) {
   if (input_cfg.empty()) return SpeechMix::of_folders(deck.data.train);
-  const std::string& named = speech_settings(deck).data.input_cfg;
+  const std::string& named = speech.input_cfg;
   const bool inside = named.starts_with('[') || named.starts_with('{');
   const JsonDocument document = parse_json(input_cfg, inside ? "data.input_cfg" : named);
   const nlohmann::json& root = document.root();
-  if (!root.is_object())
-    return SpeechMix::of_json(root, {speech_settings(deck).data.temperature}, "data.input_cfg");
+  if (!root.is_object()) return SpeechMix::of_json(root, {speech.temperature}, "data.input_cfg");
   // With the temperatures of the levels.
-  std::vector<double> temperature{speech_settings(deck).data.temperature};
+  std::vector<double> temperature{speech.temperature};
   nlohmann::json inputs = nlohmann::json::array();
   for (const auto& [key, value] : root.items()) {
     if (key == "inputs")
@@ -119,7 +118,7 @@ SpeechMix mix_of(const Deck& deck, const std::string& input_cfg) {
   return SpeechMix::of_json(inputs, temperature, "data.input_cfg.inputs");
 }
 
-std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck) {
+std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck, const SpeechSection& speech) {
   std::vector<SpeechEvalSet> sets;
   for (const std::string& folder : deck.data.val) {
     SpeechEvalSet set;
@@ -131,8 +130,7 @@ std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck) {
     set.folders = {folder};
     sets.push_back(std::move(set));
   }
-  for (const auto& [name, text] : speech_settings(deck).data.validation)
-    sets.push_back(eval_set_of(name, text));
+  for (const auto& [name, text] : speech.validation) sets.push_back(eval_set_of(name, text));
   for (std::size_t i = 0; i < sets.size(); ++i)
     for (std::size_t j = 0; j < i; ++j)
       if (sets[i].name == sets[j].name)
@@ -193,24 +191,31 @@ std::int64_t bucket_size_of(const std::string& word) {
   return number_of<std::int64_t>(word, "data.bucket_sizes");
 }
 
-std::string input_cfg_text(const Deck& deck) {
-  const std::string& named = speech_settings(deck).data.input_cfg;
+std::string input_cfg_text(const SpeechSection& speech) {
+  const std::string& named = speech.input_cfg;
   if (named.empty() || named.starts_with('[') || named.starts_with('{')) return named;
   return read_deck_text(named);
 }
 
-SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_cfg,
-                                    std::uint64_t attempt) {
+SpeechRequest speech_request(const Deck& deck) {
+  const FastConformerConfig& model = speech_of(deck);
+  return {.data = &speech_settings(deck).data,
+          .sample_rate = static_cast<int>(model.mel.sample_rate),
+          .vocab_size = model.vocab_size,
+          .frames = model.speech_frames()};
+}
+
+SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request,
+                                    const std::string& input_cfg, std::uint64_t attempt) {
   const DataSection& d = deck.data;
-  const SpeechSection& s = speech_settings(deck).data;
-  const FastConformerConfig model = speech_of(deck);
+  const SpeechSection& s = *request.data;
   SpeechDataConfig config;
-  config.train = mix_of(deck, input_cfg);
-  config.eval = eval_sets_of(deck);
+  config.train = mix_of(deck, s, input_cfg);
+  config.eval = eval_sets_of(deck, s);
   config.labels = s.labels;
-  config.sample_rate = model.mel.sample_rate;
-  config.vocab_size = model.vocab_size;
-  config.frames = model.speech_frames();
+  config.sample_rate = request.sample_rate;
+  config.vocab_size = request.vocab_size;
+  config.frames = request.frames;
   config.filter = {.min_duration = s.min_duration,
                    .max_duration = s.max_duration,
                    .min_labels_per_second = s.min_labels_per_second,
@@ -231,8 +236,8 @@ SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_c
 namespace {
 
 using Part = SpeechSection;
-using Table = KeyTable<FastConformerSettings>;
-using DataKeys = Table::Section<Part>;
+using DataTable = KeyTable<Part>;
+using DataKeys = DataTable::Section<Part>;
 
 void add_sources(DataKeys& data) {
   data.add("labels", &Part::labels, "",
@@ -337,20 +342,24 @@ void add_filters(DataKeys& data) {
 
 }  // namespace
 
-void add_speech_data_keys(KeyTable<FastConformerSettings>& table) {
-  DataKeys data = table.section("data", &FastConformerSettings::data);
-  add_sources(data);
-  add_batches(data);
-  add_filters(data);
+const KeyTable<SpeechSection>& speech_data_keys() {
+  static const DataTable kTable = [] {
+    DataTable table;
+    DataKeys data = table.top();
+    add_sources(data);
+    add_batches(data);
+    add_filters(data);
+    return table;
+  }();
+  return kTable;
 }
 
-std::vector<KeyProblem> check_speech_data(const Deck& deck) {
+std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection& speech) {
   std::vector<KeyProblem> problems;
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };
   const DataSection& data = deck.data;
-  const SpeechSection& speech = speech_settings(deck).data;
   if (data.format != "auto" && data.format != "synthetic")
     add({"data.format"},
         fmt::format("data.format = \"{}\" is of text; legal for speech: auto, synthetic",

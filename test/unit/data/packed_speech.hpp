@@ -8,6 +8,7 @@
 #include "choir/data/audio/audio_catalog.hpp"
 #include "choir/data/speech/label_file.hpp"
 #include "choir/data/speech/speech_blend.hpp"
+#include "choir/data/speech/speech_buckets.hpp"
 #include "src/data/audio/audio_shard.hpp"
 #include "test/unit/data/scratch_folder.hpp"
 

@@ -25,6 +25,10 @@ const std::vector<std::string>& unseen_voices();
 /// at 15 to 35 dB. Throws DataError when the book has no such clauses.
 SpokenPlan spoken_book_plan(std::string_view book, const SpokenOptions& options);
 
+/// The same clauses in one voice that always speaks alike (en-us, 150 words a minute), and without
+/// noise: what an agent speaks with, and what a codec is to learn. A tenth of them validates (val).
+SpokenPlan spoken_voice_plan(std::string_view book, const SpokenOptions& options);
+
 /// One to four digits in words, by all voices, varied as above. A tenth of the utterances validates
 /// (val): strings of two or more digits that training never says.
 SpokenPlan spoken_digits_plan(const SpokenOptions& options);

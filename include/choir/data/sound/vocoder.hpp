@@ -10,9 +10,10 @@
 
 namespace choir {
 
-/// Per second of sound at hop 160: 100 rows, each with 2 iterations + 1 transforms of `fft` points
-/// (1,700 at 8 iterations) on (block + look_ahead) / block as many rows, and 15 updates of 2 k
-/// FLOP.
+/// Per second of sound at hop 160: 100 rows, each with 15 updates of 2 k FLOP and 2 iterations + 1
+/// transforms of `fft` points on (block + look_ahead) / block as many rows: 2,550 with what stands
+/// here, 8,500 for a recording (see vocode()). A look-ahead of 0, 4, 8, 32 rows gives speech whose
+/// rows are true a STOI of 0.959, 0.966, 0.971, 0.975; all frames of a recording at once, 0.962.
 struct VocoderOptions {
   ops::MelOptions mel;  ///< of the rows; their preemphasis must be 0, dither does not matter
   /// Row t is the spectrum around sample t hop + centre, 0 ... hop.
@@ -49,7 +50,9 @@ class Vocoder {
   std::unique_ptr<State> state_;
 };
 
-/// Local. All rows [T, mels] of a recording, in blocks of half a minute: T hop samples.
+/// Rows of look-ahead where nobody waits.
+inline constexpr std::int64_t kLookAheadOfRecordings = 32;
+/// Local. All rows [T, mels] of a recording with that look-ahead: T hop samples.
 std::vector<std::int16_t> vocode(VocoderOptions options, std::span<const float> rows);
 
 }  // namespace choir

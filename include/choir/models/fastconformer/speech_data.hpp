@@ -9,6 +9,7 @@
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/models/batch.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
 
 namespace choir {
 
@@ -21,8 +22,13 @@ struct SpeechData {
 /// told. The vocabulary is that of tokenizer.NAME.json beside the labels. `training`: also what
 /// data.train names. `tokenizer_hash`: of the checkpoint, 0 for any. Throws on all ranks: DataError
 /// (files, rates, vocabularies, bad utterances), DeckError.
-SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
+SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
                        std::uint64_t tokenizer_hash = 0);
+/// As a FastConformer asks for it.
+inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
+                              std::uint64_t tokenizer_hash = 0) {
+  return open_speech(deck, speech_request(deck), mesh, training, tokenizer_hash);
+}
 
 /// A batch as the engine takes it: the same host memory.
 ModelBatch speech_batch(const SpeechBatch& batch);

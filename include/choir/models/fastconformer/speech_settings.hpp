@@ -58,12 +58,34 @@ SpeechEvalSet eval_set_of(const std::string& name, const std::string& text);
 SpeechBin bucket_bin_of(const std::string& word);
 std::int64_t bucket_size_of(const std::string& word);
 
+/// The keys of data.* that speech has, without their section, and what is wrong with their values
+/// together.
+const KeyTable<SpeechSection>& speech_data_keys();
+std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection& speech);
+
+/// What a family of models asks of speech beside what all decks say.
+struct SpeechRequest {
+  const SpeechSection* data = nullptr;  ///< of the deck
+  int sample_rate = 0;
+  std::int64_t vocab_size = 0;  ///< without the blank; 0: that of the data
+  SpeechFrames frames;
+};
+/// Of a FastConformer.
+SpeechRequest speech_request(const Deck& deck);
+
 /// Local. What data.input_cfg holds, or the file that it names; "" where it is empty. DeckError for
 /// a file that cannot be read.
-std::string input_cfg_text(const Deck& deck);
+std::string input_cfg_text(const SpeechSection& speech);
+inline std::string input_cfg_text(const Deck& deck) {
+  return input_cfg_text(speech_settings(deck).data);
+}
 /// Pure. `input_cfg`: its text; `attempt`: what data.shard_seed = "randomized" is a function of.
 /// With nothing to train on the training part is empty. Throws DeckError.
-SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_cfg,
-                                    std::uint64_t attempt);
+SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request,
+                                    const std::string& input_cfg, std::uint64_t attempt);
+inline SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_cfg,
+                                           std::uint64_t attempt) {
+  return speech_data_config(deck, speech_request(deck), input_cfg, attempt);
+}
 
 }  // namespace choir

@@ -101,7 +101,8 @@ TEST(CodeFile, AnotherCodecIsRefusedAndItsCodesReplaced) {
 TEST(CodeFile, IsRefusedBesideOtherAudio) {
   const ScratchFolder folder;
   PackedSpeech speech = speech_in(folder);
-  EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"), "prepare codes");
+  EXPECT_DATA_ERROR(CodeFile::open(AudioCatalog::open(speech.folder), "codec"),
+                    "there are no codes");
   prepare(speech, small_codec());
   const std::string path = CodeFile::path(speech.folder, "codec");
   speech.utterances = 5;

@@ -1,6 +1,7 @@
 // Plans of the synthetic corpora, programs, WAV files, folders of a corpus.
 #include "choir/data/corpora/spoken_corpus.hpp"
 
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -84,6 +85,19 @@ TEST(SpokenPlan, EveryClauseOnceBeforeAnyTwice) {
             spoken_book_plan(book(), {.hours = 1, .seed = 2}).line(0).spoken.text);
   EXPECT_EQ(plan.line(5).spoken.voice, spoken_book_plan(book(), {.hours = 9}).line(5).spoken.voice);
   EXPECT_DATA_ERROR(spoken_book_plan("no.", {.hours = 1}), "no clauses");
+}
+
+TEST(SpokenPlan, OneVoiceWithoutNoiseAndANewTenth) {
+  const SpokenPlan plan = spoken_voice_plan(book(), {.hours = 1});
+  std::set<std::string> train, val;
+  for (std::int64_t i = 0; i < 900; ++i) {
+    const SpokenPlan::Line line = plan.line(i);
+    EXPECT_EQ(line.spoken.voice, "en-us");
+    EXPECT_TRUE(std::isinf(line.spoken.snr_db));
+    (line.split == CorpusSplit::train ? train : val).insert(line.spoken.text);
+  }
+  EXPECT_EQ(train.size() + val.size(), 900u);
+  EXPECT_NEAR(static_cast<double>(val.size()), 90, 4 * 9);
 }
 
 TEST(SpokenPlan, DigitsHoldOutStringsAndTrainEveryDigit) {

@@ -30,7 +30,7 @@ std::vector<float> rows_of(const VocoderOptions& options, Samples wave) {
   wave.erase(wave.begin(), wave.begin() + options.centre);
   wave.resize(wave.size() + static_cast<std::size_t>(options.centre));
   CpuDevice device;
-  const test::HostTensor rows =
+  const HostTensor rows =
       test::device_log_mel(device, DType::f32, options.mel, test::Utterances({wave}, kRowSamples));
   std::vector<float> all(static_cast<std::size_t>(rows.count()));
   for (std::int64_t i = 0; i < rows.count(); ++i)

@@ -1,0 +1,315 @@
+// choir speak CODEC_RUN FILE ... --out OUT | --codes FILE.npy --out OUT
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/audio/recording.hpp"
+#include "choir/data/audio/wav_writer.hpp"
+#include "choir/data/sound/intelligibility.hpp"
+#include "choir/models/codec/codec_voice.hpp"
+#include "choir/store/npy.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/app/codec_run.hpp"
+
+namespace choir {
+namespace {
+
+struct SpeakRequest {
+  CodecRunRequest run;
+  Arguments files;
+  std::string codes, out, channel;
+  bool json = false, stream = false;
+};
+
+/// What became of one recording, or of codes alone.
+struct Spoken {
+  std::string from, to;
+  double seconds = 0;  ///< of sound
+  std::int64_t frames = 0;
+  MelDistance mel;
+  std::optional<double> stoi;
+  double worked = 0;             ///< seconds
+  std::vector<double> frame_ms;  ///< of a stream: each frame's
+  double delay_ms = 0;
+};
+
+/// FILE to OUT, or to OUT/FILE.wav where there are several.
+std::vector<std::string> targets_of(const SpeakRequest& request) {
+  if (request.files.size() == 1 && !std::filesystem::is_directory(request.out))
+    return {request.out};
+  std::filesystem::create_directories(request.out);
+  std::set<std::string> taken;
+  std::vector<std::string> targets;
+  for (const std::string& file : request.files) {
+    targets.push_back(request.out + "/" + std::filesystem::path(file).stem().string() + ".wav");
+    if (!taken.insert(targets.back()).second)
+      throw DeckError(fmt::format("two files would become '{}'", targets.back()),
+                      "speak them in two runs, to two folders");
+  }
+  return targets;
+}
+
+void refuse_overwriting(const std::string& file, const std::string& target) {
+  std::error_code none;
+  if (std::filesystem::equivalent(file, target, none))
+    throw DeckError(fmt::format("'{}' would be written over what it is made of", target),
+                    "name another file or folder with --out");
+}
+
+class Speaker {
+ public:
+  Speaker(const SpeakRequest& request, CodecCoder& coder) : request_(request), coder_(coder) {}
+
+  Spoken recording(const std::string& file, const std::string& target) {
+    refuse_overwriting(file, target);
+    const RecordingSource source{file, 0, -1, channel_choice_of(request_.channel)};
+    Recording recording = Recording::open(source, coder_.sample_rate());
+    Spoken spoken{.from = file, .to = target, .seconds = recording.seconds()};
+    const double began = now_seconds();
+    std::vector<std::int16_t> audio = recording.read(0, recording.samples());
+    std::vector<std::int32_t> codes;
+    std::vector<std::int16_t> sound;
+    if (request_.stream) {
+      stream(audio, codes, sound, spoken);
+    } else {
+      codes = coder_.encode(audio);
+      sound = speak_codes(coder_, codes, std::ssize(codes) / coder_.codebooks());
+    }
+    sound.resize(audio.size());
+    spoken.worked = now_seconds() - began;
+    spoken.frames = std::ssize(codes) / coder_.codebooks();
+    spoken.mel = mel_distance(coder_, audio, codes);
+    spoken.stoi = stoi(audio, sound, coder_.sample_rate());
+    write(sound, target);
+    return spoken;
+  }
+
+  Spoken codes(const std::string& file, const std::string& target) {
+    const std::vector<std::int32_t> codes = read_codes(file);
+    Spoken spoken{.from = file, .to = target, .frames = std::ssize(codes) / coder_.codebooks()};
+    const double began = now_seconds();
+    std::vector<std::int16_t> sound;
+    if (request_.stream) {
+      CodeSpeaker speaker(coder_);
+      for (std::int64_t t = 0; t < spoken.frames; ++t) say(speaker, codes, t, sound, spoken);
+      append(sound, speaker.finish());
+    } else {
+      sound = speak_codes(coder_, codes, spoken.frames);
+    }
+    spoken.worked = now_seconds() - began;
+    spoken.seconds = static_cast<double>(sound.size()) / coder_.sample_rate();
+    write(sound, target);
+    return spoken;
+  }
+
+ private:
+  static void append(std::vector<std::int16_t>& to, const std::vector<std::int16_t>& more) {
+    to.insert(to.end(), more.begin(), more.end());
+  }
+
+  /// A frame goes in, what is finished comes out, as with a microphone and a loudspeaker.
+  void stream(std::span<const std::int16_t> audio, std::vector<std::int32_t>& codes,
+              std::vector<std::int16_t>& sound, Spoken& spoken) {
+    CodecCoder::Stream coding(coder_);
+    CodeSpeaker speaker(coder_);
+    const auto frame = static_cast<std::size_t>(coder_.frame_samples());
+    std::int64_t said = 0;
+    const auto say_all = [&](const std::vector<std::int32_t>& more, double began) {
+      codes.insert(codes.end(), more.begin(), more.end());
+      const std::int64_t frames = std::ssize(codes) / coder_.codebooks();
+      if (frames > said)
+        append(sound, speaker.push(std::span(codes).subspan(
+                                       static_cast<std::size_t>(said * coder_.codebooks())),
+                                   frames - said));
+      said = frames;
+      spoken.frame_ms.push_back(1000 * (now_seconds() - began));
+    };
+    for (std::size_t at = 0; at < audio.size(); at += frame) {
+      const double began = now_seconds();
+      say_all(coding.add(audio.subspan(at, std::min(frame, audio.size() - at))), began);
+    }
+    say_all(coding.finish(), now_seconds());
+    append(sound, speaker.finish());
+    spoken.delay_ms =
+        1000 * static_cast<double>(speaker.delay() + coder_.samples_ahead()) / coder_.sample_rate();
+  }
+
+  void say(CodeSpeaker& speaker, std::span<const std::int32_t> codes, std::int64_t t,
+           std::vector<std::int16_t>& sound, Spoken& spoken) {
+    const auto books = static_cast<std::size_t>(coder_.codebooks());
+    const double began = now_seconds();
+    append(sound, speaker.push(codes.subspan(static_cast<std::size_t>(t) * books, books), 1));
+    spoken.frame_ms.push_back(1000 * (now_seconds() - began));
+    spoken.delay_ms = 1000 * static_cast<double>(speaker.delay()) / coder_.sample_rate();
+  }
+
+  std::vector<std::int32_t> read_codes(const std::string& file) const {
+    const NpyArray array = read_npy(file);
+    const std::int64_t books = coder_.codebooks(), most = coder_.codes_per_book();
+    if (array.shape.rank() != 2 || array.shape[1] != books)
+      throw DataError(
+          fmt::format("'{}' is {}, not [frames, {}]", file, to_string(array.shape), books),
+          "the codec has so many codes a frame; int32, int64 or floats are read");
+    std::vector<std::int32_t> codes;
+    for (const double value : array.values) {
+      if (!(value >= 0 && value < static_cast<double>(most)) || value != std::floor(value))
+        throw DataError(
+            fmt::format("'{}' has {} in frame {}", file, value, std::ssize(codes) / books),
+            fmt::format("codes are whole numbers from 0 to {}", most - 1));
+      codes.push_back(static_cast<std::int32_t>(value));
+    }
+    if (codes.empty()) throw DataError(fmt::format("'{}' has no frames", file));
+    return codes;
+  }
+
+  void write(const std::vector<std::int16_t>& sound, const std::string& target) const {
+    WavWriter writer(target, coder_.sample_rate());
+    writer.append(sound);
+    writer.finish();
+  }
+
+  const SpeakRequest& request_;
+  CodecCoder& coder_;
+};
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+std::string json_of(const Spoken& s) {
+  nlohmann::ordered_json json;
+  json["from"] = s.from, json["to"] = s.to;
+  json["seconds"] = s.seconds, json["frames"] = s.frames;
+  if (s.mel.features > 0) {
+    json["l1_sum"] = s.mel.sum, json["features"] = s.mel.features;
+    json["l1_db"] = s.mel.decibels();
+    json["stoi"] = s.stoi ? nlohmann::ordered_json(*s.stoi) : nlohmann::ordered_json();
+  }
+  json["x_real_time"] = s.worked > 0 ? s.seconds / s.worked : 0.0;
+  if (!s.frame_ms.empty()) {
+    json["frame_ms"] = mean_of(s.frame_ms);
+    json["worst_frame_ms"] = *std::max_element(s.frame_ms.begin(), s.frame_ms.end());
+    json["delay_ms"] = s.delay_ms;
+  }
+  return dumped_safely(json);
+}
+
+std::string line_of(const nlohmann::ordered_json& s) {
+  const auto number = [&](const char* key) { return s.at(key).get<double>(); };
+  std::string line = fmt::format("{} -> {}: {:.2f} s, {}", s.at("from").get<std::string>(),
+                                 s.at("to").get<std::string>(), number("seconds"),
+                                 counted(s.at("frames").get<std::int64_t>(), "frame"));
+  if (s.contains("l1_db")) line += fmt::format(", L1 {:.2f} dB", number("l1_db"));
+  if (s.contains("stoi") && !s.at("stoi").is_null())
+    line += fmt::format(", STOI {:.3f}", number("stoi"));
+  if (s.contains("frame_ms"))
+    line += fmt::format(", {:.2f} ms a frame (worst {:.2f}), heard after {:.0f} ms",
+                        number("frame_ms"), number("worst_frame_ms"), number("delay_ms"));
+  return line + fmt::format(", {:.0f} x real time\n", number("x_real_time"));
+}
+
+/// Of all recordings: L1 over all features, STOI over recordings.
+std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
+  double sum = 0, features = 0, stoi = 0, seconds = 0;
+  std::int64_t judged = 0;
+  for (const auto& one : all) {
+    seconds += one.at("seconds").get<double>();
+    if (!one.contains("l1_sum")) continue;
+    sum += one.at("l1_sum").get<double>(), features += one.at("features").get<double>();
+    if (one.at("stoi").is_null()) continue;
+    stoi += one.at("stoi").get<double>(), ++judged;
+  }
+  return fmt::format("{}, {}: L1 {:.2f} dB, STOI {:.3f}\n", counted(std::ssize(all), "recording"),
+                     format_duration(seconds), features > 0 ? 4.342944819 * sum / features : 0.0,
+                     judged > 0 ? stoi / static_cast<double>(judged) : 0.0);
+}
+
+/// A line of JSON for each recording, in their order, on rank 0.
+std::vector<std::string> gather_spoken(Communicator& world,
+                                       const std::vector<std::pair<std::size_t, Spoken>>& mine) {
+  std::string lines;
+  for (const auto& [i, spoken] : mine) lines += fmt::format("{} {}\n", i, json_of(spoken));
+  std::map<std::size_t, std::string> ordered;
+  for (const std::string& part : gather_texts(world, lines))
+    for (const std::string& line : split(part, '\n'))
+      if (!line.empty()) ordered[std::stoul(line)] = line.substr(line.find(' ') + 1);
+  std::vector<std::string> all;
+  for (auto& [i, line] : ordered) all.push_back(std::move(line));
+  return all;
+}
+
+int speak(MpiSession& session, const SpeakRequest& request) {
+  CodecRun run(session, request.run);
+  Communicator& world = run.world();
+  std::vector<std::pair<std::size_t, Spoken>> mine;
+  together(world, [&] {
+    Speaker speaker(request, run.coder());
+    if (!request.codes.empty()) {
+      if (world.rank() == 0) mine.emplace_back(0, speaker.codes(request.codes, request.out));
+      return;
+    }
+    const std::vector<std::string> targets = targets_of(request);
+    for (auto i = static_cast<std::size_t>(world.rank()); i < targets.size();
+         i += static_cast<std::size_t>(world.size()))
+      mine.emplace_back(i, speaker.recording(request.files[i], targets[i]));
+  });
+  const std::vector<std::string> lines = gather_spoken(world, mine);
+  std::vector<nlohmann::ordered_json> all;
+  for (const std::string& line : lines) {
+    all.push_back(parsed_ordered_json(line));
+    fmt::print("{}", request.json ? line + "\n" : line_of(all.back()));
+  }
+  if (all.size() > 1) fmt::print(request.json ? stderr : stdout, "{}", summary_of(all));
+  return 0;
+}
+
+void add_speak_options(CommandLine& app, SpeakRequest& r) {
+  add_codec_run(app, r.run);
+  app.add_option("files", r.files, "sound files: WAV, FLAC, OGG, of any rate and length");
+  app.add_option("--out", r.out,
+                 "the WAV file to write; of several recordings the folder for FILE.wav of each")
+      .required();
+  app.add_option("--codes", r.codes,
+                 "speak these codes instead: an array of NumPy, [frames, codebooks]");
+  app.add_flag("--stream", r.stream,
+               "frame by frame, as from a microphone to a loudspeaker: says how long a frame takes "
+               "and how late it is heard");
+  app.add_flag("--json", r.json,
+               "a JSON line a recording: L1 of its features in dB, STOI, x real time");
+  app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
+}
+
+}  // namespace
+
+int speak_command(const Arguments& arguments) {
+  CommandLine app(
+      "What a codec (a run of model.type = \"codec\", or a checkpoint) makes of recordings: to "
+      "codes, and from codes to sound again. Recordings are shared by the ranks.",
+      "choir speak");
+  SpeakRequest request;
+  add_speak_options(app, request);
+  if (const auto code = parse(app, arguments)) return *code;
+  return with_mpi([&](MpiSession& session) {
+    if (request.files.empty() == request.codes.empty()) {
+      DeckError error("give sound files or --codes, one of the two",
+                      "choir speak RUN a.wav --out b.wav");
+      error.set_agreed_ranks(session.size());
+      throw error;
+    }
+    return speak(session, request);
+  });
+}
+
+}  // namespace choir

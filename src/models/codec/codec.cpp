@@ -1,0 +1,257 @@
+#include "src/models/codec/codec.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "choir/device/profile_range.hpp"
+#include "choir/nn/axes/tensor_axis.hpp"
+#include "choir/ops/activation.hpp"
+#include "choir/ops/l1_loss.hpp"
+#include "choir/ops/reduce.hpp"
+#include "src/models/parameter_table.hpp"
+#include "src/models/piece_walk.hpp"
+
+namespace choir {
+namespace {
+
+enum CodecUnit : int { kEncoder, kCodes, kDecoder };
+
+const std::int32_t* integers(const TensorView& x) {
+  return static_cast<const std::int32_t*>(x.data);
+}
+
+/// Codes go in, or come out: there is no loss.
+bool is_coding(const Pass& pass) {
+  return pass.mode() == Mode::generate;
+}
+bool is_decoding(const ModelBatch& batch) {
+  return batch.find("codes") != nullptr;
+}
+
+}  // namespace
+
+Codec::Codec(const CodecConfig& c, ParameterSet& parameters, const ModelCut& cut)
+    : Model(parameters, cut, c.n_layer), config_(c), levels_(c.fsq()) {
+  const auto begin = [&](const char* bucket, int unit) {
+    trained_.begin_unit(parameters);
+    const bool resident = pieces_.resident(unit);
+    parameters.begin_bucket(bucket, resident);
+    return resident ? static_cast<int>(parameters.buckets().size()) - 1 : -1;
+  };
+  encoder_bucket_ = begin("encoder", kEncoder);
+  encoder_ = std::make_unique<TwoLayers>(parameters, "encoder",
+                                         TwoLayers::Options{.inputs = c.features(),
+                                                            .hidden = c.encoder_width,
+                                                            .outputs = c.numbers(),
+                                                            .recompute = c.recompute});
+  codes_bucket_ = begin("codes", kCodes);
+  ShardSpec whole;
+  if (parameters.tensor().sequence) whole.partial = {Axis::tensor};
+  codes_ = std::make_unique<Linear>(
+      parameters, "codes", c.numbers(), c.decoder_width,
+      Linear::Options{.init_std = 1 / std::sqrt(static_cast<double>(c.numbers())),
+                      .weight_shard = whole,
+                      .bias_shard = whole});
+  decoder_bucket_ = begin("decoder", kDecoder);
+  decoder_ = std::make_unique<TwoLayers>(parameters, "decoder",
+                                         TwoLayers::Options{.inputs = c.decoder_width,
+                                                            .hidden = c.decoder_width,
+                                                            .outputs = c.features(),
+                                                            .recompute = c.recompute});
+}
+
+std::size_t Codec::table_bytes(const Precision&) const {
+  return static_cast<std::size_t>(ops::mel_table_bytes(config_.mel));
+}
+
+void Codec::prepare(Pass& pass, void* memory) {
+  trained_.find(*parameters_);
+  mel_tables_ = {memory, DType::u8, {ops::mel_table_bytes(config_.mel)}};
+  ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
+}
+
+Sequence Codec::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
+  CHOIR_CHECK(context.size() == 1, "the frames of an utterance over {} ranks", context.size());
+  if (is_decoding(batch)) return {.batch = batch.samples, .tokens = batch.tokens};
+  const Shape& audio = batch["audio"].shape;
+  return {.batch = audio[0],
+          .tokens = config_.frames(audio[1]),
+          .lengths = integers(batch["frame_lengths"].slice(1, 1))};
+}
+
+// Coding ends before the decoder: codes go through it as they are.
+Shape Codec::boundary_shape(const Pass& pass, int unit) const {
+  const bool narrow = unit == kEncoder || is_coding(pass);
+  return {pass.share_rows(), narrow ? config_.numbers() : config_.decoder_width};
+}
+
+Tensor Codec::features(Pass& pass, const ModelBatch& batch) const {
+  const ProfileRange range(pass.stream(), "features");
+  const Sequence& sequence = pass.sequence();
+  Tensor x = pass.allocate_statistic(
+      {sequence.batch, sequence.tokens * config_.rows, config_.mel.mels}, "log-mel features");
+  ops::log_mel(pass.stream(), {.options = config_.mel,
+                               .audio = batch["audio"],
+                               .audio_lengths = integers(batch["audio_lengths"]),
+                               .lengths = integers(batch["frame_lengths"]),
+                               .tables = mel_tables_,
+                               .out = x});
+  return x.reshaped({sequence.rows(), config_.features()});
+}
+
+Tensor Codec::encode(Pass& pass, const Tensor& features, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "encoder");
+  const Pass::Unsaved below(pass, !trained_.reach(kEncoder));
+  Tensor x = features;
+  if (pass.precision().compute != features.dtype) {
+    x = pass.allocate(features.shape, "features");
+    ops::cast(pass.stream(), features, x);
+  }
+  hooks.acquire(encoder_bucket_);
+  const Tensor numbers = encoder_->forward(pass, own_rows(pass, x));
+  hooks.release(encoder_bucket_);
+  pass.save(numbers);
+  Tensor codes = pass.allocate(numbers.shape, "codes");
+  ops::fsq_forward(pass.stream(), {.levels = levels_, .in = numbers, .codes = codes});
+  return codes;
+}
+
+void Codec::encode_backward(Pass& pass, const Tensor& d_codes, BucketHooks& hooks) {
+  if (!trained_.reach(kEncoder)) return;
+  const ProfileRange range(pass.stream(), "encoder backward");
+  const Tensor numbers = pass.pop();
+  const Tensor d_numbers = pass.allocate(numbers.shape, "gradient of codes");
+  ops::fsq_backward(pass.stream(),
+                    {.levels = levels_, .in = numbers, .d_codes = d_codes, .d_in = d_numbers});
+  hooks.acquire(encoder_bucket_);
+  pass.begin_gradients(hooks, encoder_bucket_);
+  encoder_->backward(pass, d_numbers);
+  pass.gradients_ready(hooks, encoder_bucket_);
+  hooks.release(encoder_bucket_);
+}
+
+Tensor Codec::codes(Pass& pass, const ModelBatch& batch) const {
+  Tensor codes = pass.allocate({pass.sequence().rows(), config_.numbers()}, "codes");
+  ops::fsq_codes(pass.stream(), {.levels = levels_, .indices = batch["codes"], .codes = codes});
+  return codes;
+}
+
+Tensor Codec::widen(Pass& pass, const Tensor& codes, BucketHooks& hooks) {
+  const Pass::Unsaved below(pass, !trained_.reach(kCodes));
+  hooks.acquire(codes_bucket_);
+  const Tensor before = codes_->forward(pass, codes);
+  hooks.release(codes_bucket_);
+  pass.save(before);
+  Tensor rows = pass.allocate(before.shape, "rows of the decoder");
+  ops::activation_forward(pass.stream(), ops::Activation::gelu, before, rows);
+  return rows;
+}
+
+Tensor Codec::widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks) {
+  if (!trained_.reach(kCodes))
+    return pass.allocate({pass.share_rows(), config_.numbers()}, "gradient of no use");
+  const Tensor before = pass.pop();
+  const Tensor d_before = pass.allocate(before.shape, "activation gradient");
+  ops::activation_backward(pass.stream(), ops::Activation::gelu, before, d_rows, d_before);
+  d_rows = {};
+  hooks.acquire(codes_bucket_);
+  pass.begin_gradients(hooks, codes_bucket_);
+  Tensor d_codes = codes_->backward(pass, d_before);
+  pass.gradients_ready(hooks, codes_bucket_);
+  hooks.release(codes_bucket_);
+  return d_codes;
+}
+
+Tensor Codec::decode(Pass& pass, const Tensor& rows, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "decoder");
+  hooks.acquire(decoder_bucket_);
+  Tensor predicted = gather_rows(pass, decoder_->forward(pass, rows));
+  hooks.release(decoder_bucket_);
+  return predicted;
+}
+
+Tensor Codec::decode_backward(Pass& pass, BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "decoder backward");
+  hooks.acquire(decoder_bucket_);
+  pass.begin_gradients(hooks, decoder_bucket_);
+  Tensor d_rows = decoder_->backward(pass, own_rows(pass, pass.pop()));
+  pass.gradients_ready(hooks, decoder_bucket_);
+  hooks.release(decoder_bucket_);
+  return d_rows;
+}
+
+Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
+                     const ModelBatch& batch) const {
+  Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
+  ops::l1_loss(pass.stream(),
+               {.predicted = predicted,
+                .target = target,
+                .lengths = pass.sequence().lengths,
+                .tokens = pass.sequence().tokens,
+                .losses = losses,
+                .factor = config_.mel.deviation / static_cast<double>(config_.features()),
+                .scale = batch.scale,
+                .device_scale = batch.device_scale(),
+                .write_gradient = pass.training()});
+  pass.save(predicted);  // now their gradient
+  return losses;
+}
+
+Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
+                      BucketHooks& hooks) {
+  const ModelPieces::Piece& here = pieces_[index];
+  begin_forward(pass, index, here, stream,
+                here.input ? Shape{} : boundary_shape(pass, here.first_unit - 1));
+  const bool decoding = is_decoding(batch), loses = here.head && !is_coding(pass);
+  // The last stage of a pipeline makes the features again that it compares with.
+  Tensor heard;
+  if (!decoding && (here.input || loses)) heard = features(pass, batch);
+  if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard, hooks);
+  if (is_coding(pass) && !decoding) {
+    if (!here.head) return stream;
+    Tensor indices = pass.scratch(pass.sequence().rows() * config_.codebooks *
+                                      static_cast<std::int64_t>(sizeof(std::int32_t)),
+                                  "codes");
+    indices = indices.view({indices.data, DType::i32, {pass.sequence().rows(), config_.codebooks}});
+    ops::fsq_indices(pass.stream(), {.levels = levels_, .codes = stream, .indices = indices});
+    return indices;
+  }
+  if (here.contains(kCodes)) stream = widen(pass, stream, hooks);
+  if (!here.head) return stream;
+  const Tensor predicted = decode(pass, stream, hooks);
+  return loses ? losses(pass, predicted, heard, batch) : predicted;
+}
+
+Tensor Codec::backward(Pass& pass, int index, Tensor d_output, const ModelBatch&,
+                       BucketHooks& hooks) {
+  const ModelPieces::Piece& here = pieces_[index];
+  begin_backward(pass, index, here, d_output);
+  Tensor d_stream = here.head ? decode_backward(pass, hooks) : std::move(d_output);
+  if (here.contains(kCodes)) d_stream = widen_backward(pass, std::move(d_stream), hooks);
+  if (!here.input) return d_stream;
+  encode_backward(pass, d_stream, hooks);
+  return {};
+}
+
+UnitCosts Codec::unit_costs(const CodecConfig& c, const BatchShape& shape) {
+  const auto product = [](std::int64_t a, std::int64_t b) {
+    return 2 * static_cast<double>(a * b);
+  };
+  const auto frames = static_cast<double>(shape.samples * c.frames(shape.audio_samples));
+  return {frames * (product(c.features(), c.encoder_width) + product(c.encoder_width, c.numbers())),
+          frames * product(c.numbers(), c.decoder_width),
+          frames *
+              (product(c.decoder_width, c.decoder_width) + product(c.decoder_width, c.features()))};
+}
+
+double Codec::flops(const BatchShape& shape) const {
+  const UnitCosts costs = unit_costs(config_, shape);
+  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
+}
+
+std::string Codec::describe() const {
+  return parameter_table(*parameters_, {}, 24);
+}
+
+}  // namespace choir

@@ -1,0 +1,71 @@
+#pragma once
+// The codec of speech (src/models/codec/codec_config.hpp). Units: 0 features, encoder and rounding;
+// 1 the codes become rows of the decoder; 2 the decoder and the loss.
+#include <memory>
+#include <string>
+
+#include "choir/models/model.hpp"
+#include "src/models/codec/codec_config.hpp"
+#include "src/models/codec/two_layers.hpp"
+
+namespace choir {
+
+/// Nothing about a frame depends on others, nor on its padding, and nothing is random.
+///
+/// Rounding is discontinuous: a number within a rounding error of a threshold may get another code
+/// in another layout, whose sums over tensor ranks have another order. All ranks that hold the same
+/// rows get them from one sum, bit by bit, so that they always agree with each other; only two
+/// layouts can differ, and only when a number lies within about 1e-15 of a threshold in fp64. Of
+/// the 1e5 that `choir verify` rounds in its steps one does with a probability of 1e-9, and what it
+/// compares is the same in every run. In fp32 such a code is one that noise of 1e-7 could change,
+/// too; thresholds lie where the gradient passes straight through, so training does not see it.
+class Codec final : public Model {
+ public:
+  /// Buckets: "encoder", "codes", "decoder". DeckError for levels that are none.
+  Codec(const CodecConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
+
+  const CodecConfig& config() const { return config_; }
+
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
+
+  /// Rows are frames.
+  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  Shape boundary_shape(const Pass& pass, int unit) const override;
+
+  /// With the last unit: losses [B*T], of each frame the mean of |difference| over its features, in
+  /// units of ln. In Mode::generate of audio: codes [B*T, K] i32; of codes: standardised features
+  /// [T, rows * mels], undone by feature = x deviation + mean.
+  Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
+                 BucketHooks& hooks) override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
+
+  std::string describe() const override;
+  double flops(const BatchShape& shape) const override;
+  /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
+  static UnitCosts unit_costs(const CodecConfig& config, const BatchShape& shape);
+
+ private:
+  /// Standardised, [B*T, rows * mels], whole on every rank.
+  Tensor features(Pass& pass, const ModelBatch& batch) const;
+  Tensor encode(Pass& pass, const Tensor& features, BucketHooks& hooks);
+  void encode_backward(Pass& pass, const Tensor& d_codes, BucketHooks& hooks);
+  /// Of indices, [B*T, numbers].
+  Tensor codes(Pass& pass, const ModelBatch& batch) const;
+  Tensor widen(Pass& pass, const Tensor& codes, BucketHooks& hooks);
+  Tensor widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks);
+  Tensor decode(Pass& pass, const Tensor& rows, BucketHooks& hooks);
+  Tensor decode_backward(Pass& pass, BucketHooks& hooks);
+  Tensor losses(Pass& pass, const Tensor& predicted, const Tensor& target,
+                const ModelBatch& batch) const;
+
+  CodecConfig config_;
+  ops::FsqLevels levels_;
+  std::unique_ptr<TwoLayers> encoder_, decoder_;
+  std::unique_ptr<Linear> codes_;
+  int encoder_bucket_ = -1, codes_bucket_ = -1, decoder_bucket_ = -1;
+  TensorView mel_tables_;
+};
+
+}  // namespace choir

@@ -1,0 +1,223 @@
+#include "choir/models/codec/codec_coder.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "choir/core/text.hpp"
+#include "choir/device/null_device.hpp"
+#include "kernels/cpu/ref_element.hpp"
+#include "src/models/codec/codec.hpp"
+
+namespace choir {
+namespace {
+
+/// Frames of a pass. All passes have one shape, so that a frame meets the same kernels wherever it
+/// is in a recording.
+constexpr std::int64_t kPassFrames = 32;
+
+std::string text_of(const CodecConfig& c) {
+  return fmt::format("codec {} {} {} {} {} {} {} {} {} {} {} {} {}", c.rows, c.codebooks, c.levels,
+                     c.mel.sample_rate, c.mel.window, c.mel.hop, c.mel.fft, c.mel.mels, c.mel.high,
+                     c.mel.preemphasis, c.mel.guard, c.mel.mean, c.mel.deviation);
+}
+
+std::uint64_t hash_of(const CodecConfig& config, ModelInstance& instance) {
+  std::uint64_t hash = fnv1a(text_of(config));
+  std::vector<std::byte> values;
+  for (const Parameter& p : instance.parameters().parameters()) {
+    values.resize(p.value.bytes());
+    instance.device().copy_to_host(values.data(), p.value.data, values.size());
+    hash = fnv1a(p.name, hash);
+    for (std::int64_t i = 0; i < p.count(); ++i) {
+      const auto value = static_cast<float>(ref::load(values.data(), p.value.dtype, i));
+      hash = fnv1a({reinterpret_cast<const char*>(&value), sizeof value}, hash);
+    }
+  }
+  return hash;
+}
+
+void require_whole(const ModelInstance& instance) {
+  const ModelInstance::Options& options = instance.options();
+  const auto* family = &options.model.family();
+  if (family->name() != "codec")
+    throw DeckError(fmt::format("a model of model.type = \"{}\" has no codes", family->name()),
+                    "use a checkpoint of model.type = \"codec\"");
+  const Layout& layout = instance.mesh().layout();
+  if (layout.size(Axis::tensor) > 1 || layout.size(Axis::pipeline) > 1 ||
+      instance.storage().sharding().values_sharded())
+    throw DeckError("a codec that is divided among ranks codes no recordings",
+                    "use it with parallel.tensor, parallel.pipeline and parallel.zero of 1, 1, 0");
+  if (size_of(options.precision.compute) < 4)
+    throw DeckError("codes are made in fp32 or fp64: 16 bits move numbers to other levels",
+                    "use --precision fp32");
+}
+
+}  // namespace
+
+struct CodecCoder::Parts {
+  explicit Parts(ModelInstance& of)
+      : instance(of),
+        config(of.options().model.as<CodecConfig>()),
+        border((config.mel.window / 2 + config.frame_samples() - 1) / config.frame_samples()),
+        audio(config,
+              {.samples = 1, .audio_samples = (kPassFrames + 2 * border) * config.frame_samples()}),
+        codes(static_cast<std::size_t>(kPassFrames * config.codebooks)) {}
+
+  bool computes() const { return instance.device().kind() != DeviceKind::null; }
+  /// Samples of the frames beside those of a pass.
+  std::int64_t border_samples() const { return border * config.frame_samples(); }
+
+  ModelInstance& instance;
+  CodecConfig config;
+  std::int64_t border;  ///< frames on both sides of a pass that are heard, and whose codes are not
+                        ///< used
+  HostBatch audio;
+  std::vector<std::int32_t> codes;
+  std::vector<std::byte> result;
+};
+
+CodecCoder::CodecCoder(ModelInstance& instance) {
+  require_whole(instance);
+  parts_ = std::make_unique<Parts>(instance);
+}
+CodecCoder::~CodecCoder() = default;
+
+const ops::MelOptions& CodecCoder::mel() const {
+  return parts_->config.mel;
+}
+int CodecCoder::sample_rate() const {
+  return static_cast<int>(mel().sample_rate);
+}
+std::int64_t CodecCoder::frame_samples() const {
+  return parts_->config.frame_samples();
+}
+std::int64_t CodecCoder::mels() const {
+  return mel().mels;
+}
+std::int64_t CodecCoder::rows_per_frame() const {
+  return parts_->config.rows;
+}
+std::int64_t CodecCoder::codebooks() const {
+  return parts_->config.codebooks;
+}
+std::int64_t CodecCoder::codes_per_book() const {
+  return parts_->config.vocab_size;
+}
+// The last row of a frame is centred a hop before its end.
+std::int64_t CodecCoder::samples_ahead() const {
+  return std::max<std::int64_t>(0, (mel().window + 1) / 2 - mel().hop);
+}
+std::uint64_t CodecCoder::hash() const {
+  return hash_of(parts_->config, parts_->instance);
+}
+
+std::vector<std::int32_t> CodecCoder::encode(std::span<const std::int16_t> audio) {
+  Stream stream(*this);
+  std::vector<std::int32_t> codes = stream.add(audio);
+  const std::vector<std::int32_t> rest = stream.finish();
+  codes.insert(codes.end(), rest.begin(), rest.end());
+  return codes;
+}
+
+std::vector<float> CodecCoder::decode(std::span<const std::int32_t> codes, std::int64_t frames) {
+  const CodecConfig& c = parts_->config;
+  if (frames < 0 || std::ssize(codes) != frames * c.codebooks)
+    throw DataError(
+        fmt::format("{} codes are not {} frames of {}", codes.size(), frames, c.codebooks),
+        "give every frame a code of each codebook");
+  for (std::size_t i = 0; i < codes.size(); ++i)
+    if (codes[i] < 0 || codes[i] >= c.vocab_size)
+      throw DataError(
+          fmt::format("frame {} has code {}, of {}", static_cast<std::int64_t>(i) / c.codebooks,
+                      codes[i], c.vocab_size),
+          "these are codes of another codec, or control codes that nobody left out");
+  std::vector<float> features(static_cast<std::size_t>(frames * c.features()));
+  const auto mean = static_cast<float>(c.mel.mean);
+  const auto deviation = static_cast<float>(c.mel.deviation);
+  for (std::int64_t first = 0; first < frames; first += kPassFrames) {
+    const std::int64_t here = std::min(kPassFrames, frames - first);
+    std::ranges::fill(parts_->codes, 0);
+    std::copy_n(codes.begin() + first * c.codebooks, here * c.codebooks, parts_->codes.begin());
+    const Tensor rows = parts_->instance.forward(
+        Mode::generate,
+        code_fields(
+            {parts_->codes.data(), DType::i32, {static_cast<std::int64_t>(parts_->codes.size())}},
+            kPassFrames));
+    if (!parts_->computes()) continue;
+    parts_->result.resize(rows.bytes());
+    parts_->instance.device().copy_to_host(parts_->result.data(), rows.data, rows.bytes());
+    for (std::int64_t i = 0; i < here * c.features(); ++i)
+      features[static_cast<std::size_t>(first * c.features() + i)] =
+          mean + deviation * static_cast<float>(ref::load(parts_->result.data(), rows.dtype, i));
+  }
+  return features;
+}
+
+// Before the recording there is silence.
+CodecCoder::Stream::Stream(CodecCoder& coder)
+    : coder_(&coder), held_(static_cast<std::size_t>(coder.parts_->border_samples())) {}
+
+std::vector<std::int32_t> CodecCoder::Stream::add(std::span<const std::int16_t> audio) {
+  CHOIR_CHECK(!finished_, "{} samples behind the end of a stream", audio.size());
+  const std::int64_t frame = coder_->frame_samples(), border = coder_->parts_->border_samples();
+  std::vector<std::int32_t> codes;
+  while (!audio.empty()) {
+    const std::size_t part = std::min(audio.size(), static_cast<std::size_t>(kPassFrames * frame));
+    held_.insert(held_.end(), audio.begin(), audio.begin() + static_cast<std::ptrdiff_t>(part));
+    audio = audio.subspan(part);
+    for (;;) {
+      const std::int64_t ready = (std::ssize(held_) - border - coder_->samples_ahead()) / frame;
+      if (ready <= 0) break;
+      code(std::min(ready, kPassFrames), codes);
+    }
+  }
+  return codes;
+}
+
+std::vector<std::int32_t> CodecCoder::Stream::finish() {
+  CHOIR_CHECK(!finished_, "a stream that ends twice");
+  finished_ = true;
+  const std::int64_t frame = coder_->frame_samples(), border = coder_->parts_->border_samples();
+  std::vector<std::int32_t> codes;
+  for (;;) {
+    const std::int64_t left = (std::ssize(held_) - border + frame - 1) / frame;
+    if (left <= 0) return codes;
+    code(std::min(left, kPassFrames), codes);
+  }
+}
+
+/// Codes of the next frames; behind what is held there is silence.
+void CodecCoder::Stream::code(std::int64_t frames, std::vector<std::int32_t>& to) {
+  Parts& parts = *coder_->parts_;
+  const ModelBatch& batch = parts.audio.batch;
+  auto* audio = static_cast<std::int16_t*>(batch["audio"].data);
+  const std::int64_t room = batch["audio"].count();
+  const std::int64_t here = std::min<std::int64_t>(room, std::ssize(held_));
+  std::fill(std::copy_n(held_.begin(), here, audio), audio + room, std::int16_t{0});
+  const Tensor codes = parts.instance.forward(Mode::generate, batch);
+  const std::int64_t books = parts.config.codebooks;
+  const auto begin = static_cast<std::ptrdiff_t>(to.size());
+  to.resize(to.size() + static_cast<std::size_t>(frames * books));
+  if (parts.computes()) {
+    parts.result.resize(codes.bytes());
+    parts.instance.device().copy_to_host(parts.result.data(), codes.data, codes.bytes());
+    const auto* all = reinterpret_cast<const std::int32_t*>(parts.result.data());
+    std::copy_n(all + parts.border * books, frames * books, to.begin() + begin);
+  }
+  const std::int64_t gone =
+      std::min<std::int64_t>(frames * parts.config.frame_samples(), std::ssize(held_));
+  held_.erase(held_.begin(), held_.begin() + gone);
+}
+
+std::size_t plan_codec(const ModelInstance::Options& options) {
+  NullDevice device;
+  const auto mesh = Mesh::planned(Layout(1, 1, 1, 1), 0, 1);
+  ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
+  CodecCoder coder(instance);
+  const std::vector<std::int16_t> silence(static_cast<std::size_t>(coder.frame_samples()));
+  coder.decode(coder.encode(silence), 1);
+  return instance.arena().peak();
+}
+
+}  // namespace choir

@@ -1,0 +1,60 @@
+#pragma once
+// A codec of speech (model.type = "codec"), as numbers: log-mel rows of a frame, squashed to a few
+// numbers, rounded (choir/ops/fsq.hpp), and the rows again.
+#include <cstdint>
+#include <string>
+
+#include "choir/models/batch.hpp"
+#include "choir/models/model_config.hpp"
+#include "choir/nn/recompute.hpp"
+#include "choir/ops/fsq.hpp"
+#include "choir/ops/log_mel.hpp"
+
+namespace choir {
+
+/// Features are neither emphasised nor dithered nor normalised by their utterance: a frame is a
+/// function of its own samples, and a vocoder wants its loudness. They are standardised by two
+/// constants, which are those of the mel spectra of speech with this guard: an affine map that
+/// learns would only repeat what the first layer can do, and a codec would carry its statistics.
+struct CodecConfig {
+  std::int64_t rows = 8;             ///< of features in a frame
+  std::int64_t encoder_width = 192;  ///< hidden layer of the encoder
+  std::int64_t decoder_width = 384;  ///< both hidden layers of the decoder
+  std::int64_t codebooks = 4;        ///< K
+  std::string levels = "8,5,5,5";    ///< of the numbers of a codebook
+  ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
+
+  // Of the whole, as ModelConfig asks for them: complete() sets what follows.
+  std::int64_t n_layer = 1;
+  std::int64_t n_embd = 384;
+  std::int64_t vocab_size = 1000;
+  Recompute recompute = Recompute::none;
+
+  ops::FsqLevels fsq() const { return ops::FsqLevels::parse(levels, "model.levels"); }
+  void complete() {
+    n_embd = decoder_width;
+    vocab_size = fsq().codes();
+  }
+  std::int64_t features() const { return rows * mel.mels; }         ///< of a frame
+  std::int64_t numbers() const { return codebooks * fsq().count; }  ///< that are rounded
+  std::int64_t frame_samples() const { return rows * mel.hop; }
+  /// Frames of so many samples: what the last one lacks is silence.
+  std::int64_t frames(std::int64_t samples) const {
+    return (samples + frame_samples() - 1) / frame_samples();
+  }
+};
+
+const ModelFamily& family_of(const CodecConfig& config);
+
+/// The fields of a micro-batch of speech [B, S], whose rows are padded with zeros:
+///   "audio"         [B, S] 16-bit PCM
+///   "audio_lengths" [B] i32, samples; 0: a row of padding
+///   "frame_lengths" [2, B] i32 that count: rows of features, whole frames of them; then frames
+/// Without memory.
+ModelBatch codec_fields(const BatchShape& shape);
+/// Writes "frame_lengths" as "audio_lengths" say.
+void set_frame_lengths(const CodecConfig& config, ModelBatch& batch);
+/// The only field of one to be decoded: "codes" [T K] i32 of one recording.
+ModelBatch code_fields(const TensorView& codes, std::int64_t frames);
+
+}  // namespace choir

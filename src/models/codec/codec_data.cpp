@@ -1,0 +1,86 @@
+#include "src/models/codec/codec_data.hpp"
+
+#include <fmt/core.h>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+
+CodecTrainingData::CodecTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                     Logger& log)
+    : config_(codec_settings(deck).model),
+      batch_(batch),
+      mesh_(mesh),
+      log_(log),
+      data_(open_speech(deck, codec_request(deck), mesh, true)) {
+  drawn_.resize(data_.set->sources().size());
+  if (!has_validation() && mesh.rank() == 0)
+    log.warn(
+        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
+        "name folders in data.val, or sets in data.validation");
+}
+
+// By counts: hours of audio are too much to be read for it.
+std::string CodecTrainingData::contents() const {
+  std::string text = "speech";
+  for (const SpeechSource& source : data_.set->sources())
+    text += fmt::format(", train {} utterances of {:.6f} hours", source.utterances, source.hours);
+  for (int set = 0; set < data_.set->eval_sets(); ++set)
+    text += fmt::format(", validation {} utterances", data_.set->eval_utterances(set));
+  return text;
+}
+
+void CodecTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
+                                       const Position& from) {
+  steps_.begin(data_.set->sampler(), from, batch_.global, "utterances", mesh_, log_);
+  data_.set->start_training(steps_.order(sharding, per_rank));
+}
+
+// What sums of losses are divided by: frames of all ranks, without padding.
+StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
+  return steps_.content(step, [&](const SpeechStep& planned, StepContent& to) {
+    std::int64_t samples = 0, frames = 0;
+    for (const SpeechRow& row : planned.rows) {
+      samples += row.item.samples;
+      frames += config_.frames(row.item.samples);
+      ++drawn_[static_cast<std::size_t>(row.item.leaf)];
+      to.flops += model.flops({.samples = 1, .audio_samples = row.item.samples});
+    }
+    to.targets = static_cast<double>(frames);
+    to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_.set->sample_rate());
+  });
+}
+
+std::vector<std::string> CodecTrainingData::take_warnings() {
+  std::vector<std::string> lines;
+  for (const std::string& text :
+       gather_texts(mesh_.world(), join(data_.set->take_warnings(), "\n")))
+    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
+  return lines;
+}
+
+std::vector<Validation> CodecTrainingData::validate(ModelInstance& instance,
+                                                    ProgressLine* progress) {
+  const std::vector<CodecSetScores> sets = score_codec(instance, *data_.set, progress);
+  if (mesh_.rank() == 0)
+    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
+  return validations_of(sets);
+}
+
+EvaluationData::Result CodecEvaluationData::evaluate(ModelInstance& instance,
+                                                     ProgressLine* progress) {
+  const std::vector<CodecSetScores> sets = score_codec(instance, *data_.set, progress);
+  Result result;
+  result.lines = lines_of(sets);
+  for (const Validation& v : validations_of(sets)) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    result.metrics +=
+        fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
+    for (const auto& [name, value] : v.metrics)
+      result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
+  }
+  return result;
+}
+
+}  // namespace choir

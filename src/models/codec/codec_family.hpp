@@ -1,0 +1,47 @@
+#pragma once
+// The family model.type = "codec": speech as a few small integers a frame, and back.
+#include "choir/models/family.hpp"
+#include "src/models/codec/codec_config.hpp"
+
+namespace choir {
+
+class CodecFamily final : public ModelFamily {
+ public:
+  std::string_view name() const override { return "codec"; }
+  FamilyWords words() const override {
+    return {
+        .samples = "utterances", .rate = "x real time", .input_layer = "encoder", .audio = true};
+  }
+  std::unique_ptr<FamilySettings> settings() const override;
+  const KeySet& keys() const override;
+  void derive(Deck& deck) const override;
+  std::vector<KeyProblem> check(const Deck& deck) const override;
+  ModelConfig model(const Deck& deck) const override;
+  /// Codes of a codebook, which follow from model.levels; the data have none.
+  std::int64_t& vocab_size(Deck& deck) const override;
+  std::string vocab_size_key() const override { return "model.levels"; }
+  bool fixed_shape() const override { return false; }
+
+  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
+                              const ModelCut& cut) const override;
+  UnitCosts unit_costs(const ModelConfig& config) const override;
+  bool shares_positions() const override { return false; }
+  std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
+                                            std::int64_t ranks) const override;
+  std::string describe(const ModelConfig& config) const override;
+  ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
+  void fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const override;
+  void clear(ModelBatch& batch) const override;
+
+  std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
+                                          Logger& log) const override;
+  std::unique_ptr<EvaluationData> open_evaluation(const Deck& deck, const std::string& vocabulary,
+                                                  Mesh& mesh, Logger& log) const override;
+  std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
+                                                      std::int64_t samples) const override;
+  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
+};
+
+const ModelFamily& codec_family();
+
+}  // namespace choir

@@ -1,0 +1,26 @@
+#pragma once
+// What a deck says to codecs.
+#include "choir/deck/deck.hpp"
+#include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/codec/codec_config.hpp"
+
+namespace choir {
+
+struct CodecSettings {
+  CodecConfig model;
+  SpeechSection data;  ///< as recognisers have it; labels are counted, and read by nobody
+};
+
+inline const CodecSettings& codec_settings(const Deck& deck) {
+  return deck.families.of<CodecSettings>();
+}
+
+/// What codecs ask of packed speech: lengths in rows of features, which any transcript fits.
+inline SpeechRequest codec_request(const Deck& deck) {
+  const CodecSettings& settings = codec_settings(deck);
+  return {.data = &settings.data,
+          .sample_rate = static_cast<int>(settings.model.mel.sample_rate),
+          .frames = {.hop = settings.model.mel.hop, .stages = 0}};
+}
+
+}  // namespace choir

@@ -1,0 +1,90 @@
+#include "src/models/codec/synthetic_sounds.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace choir {
+namespace {
+
+/// Rows, and frames of the longest.
+struct SoundKind {
+  std::int64_t rows, frames;
+};
+constexpr std::array<SoundKind, 3> kSoundKinds{{{3, 5}, {2, 8}, {1, 13}}};
+
+}  // namespace
+
+SyntheticSounds::SyntheticSounds(std::uint64_t seed, const CodecConfig& config)
+    : length_key_(philox_key(seed, "verify sounds")),
+      audio_key_(philox_key(seed, "verify noise")),
+      config_(config) {
+  for (const BatchShape& shape : shapes())
+    batches_.push_back(std::make_unique<HostBatch>(config, shape));
+  padding_ = std::make_unique<HostBatch>(
+      config, BatchShape{.samples = 1, .audio_samples = config.frame_samples()});
+  padding_->clear();
+}
+
+BatchShape SyntheticSounds::shape_of_kind(std::size_t kind) const {
+  return {.samples = kSoundKinds[kind].rows,
+          .audio_samples = kSoundKinds[kind].frames * config_.frame_samples()};
+}
+
+std::vector<BatchShape> SyntheticSounds::shapes() const {
+  std::vector<BatchShape> list;
+  for (std::size_t kind = 0; kind < kSoundKinds.size(); ++kind) list.push_back(shape_of_kind(kind));
+  return list;
+}
+
+BatchShape SyntheticSounds::shape(std::int64_t index) const {
+  return shape_of_kind(kind(index));
+}
+
+std::size_t SyntheticSounds::kind(std::int64_t index) const {
+  return philox_at(length_key_, static_cast<std::uint64_t>(index), kMostRows)[0] %
+         kSoundKinds.size();
+}
+
+std::int64_t SyntheticSounds::length(std::int64_t index, std::int64_t row) const {
+  const std::int64_t most = shape(index).audio_samples;
+  if (row == 0) return most - config_.mel.hop / 2;
+  const std::uint32_t word =
+      philox_at(length_key_, static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(row))[0];
+  return most / 4 + static_cast<std::int64_t>(word % static_cast<std::uint64_t>(most / 2));
+}
+
+ModelBatch SyntheticSounds::micro_batch(std::int64_t index) {
+  ModelBatch& batch = batches_[kind(index)]->batch;
+  const std::int64_t width = batch["audio"].shape[1];
+  for (std::int64_t row = 0; row < batch.samples; ++row) {
+    const std::int64_t id = index * kMostRows + row, samples = length(index, row);
+    auto* audio = static_cast<std::int16_t*>(batch["audio"].data) + row * width;
+    const double loud = 200.0 * static_cast<double>(1 + id % 7);
+    for (std::int64_t i = 0; i < width; ++i) {
+      const double noise =
+          normal_at(audio_key_, static_cast<std::uint64_t>(id * (std::int64_t{1} << 32) + i));
+      audio[i] = i < samples
+                     ? static_cast<std::int16_t>(std::clamp(loud * noise, -32768.0, 32767.0))
+                     : std::int16_t{0};
+    }
+    batch["audio_lengths"].as<std::int32_t>()[row] = static_cast<std::int32_t>(samples);
+  }
+  set_frame_lengths(config_, batch);
+  return batch;
+}
+
+ByTerm SyntheticSounds::targets(std::int64_t first, std::int64_t count) const {
+  std::int64_t sum = 0;
+  for (std::int64_t index = first; index < first + count; ++index)
+    for (std::int64_t row = 0; row < kSoundKinds[kind(index)].rows; ++row)
+      sum += config_.frames(length(index, row));
+  return static_cast<double>(sum);
+}
+
+double SyntheticSounds::audio_seconds(std::int64_t index) const {
+  std::int64_t sum = 0;
+  for (std::int64_t row = 0; row < kSoundKinds[kind(index)].rows; ++row) sum += length(index, row);
+  return static_cast<double>(sum) / static_cast<double>(config_.mel.sample_rate);
+}
+
+}  // namespace choir

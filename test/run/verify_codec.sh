@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# choir verify, plan and reproducible training of a codec of speech: every layout trains as one rank does, with frames of
+# padding and micro-batches of several shapes; and what a codec does not have is refused.
+. "$(dirname "$0")/lib/common.sh"
+deck=$root/inputs/verify_codec.json
+
+run 4 verify "$deck" --layouts quick --json rows.jsonl
+expect "a codec: every value of every axis on 4 ranks" 0 "precision  fp64" "with every value of every axis"
+check "... the last line says so" eval 'tail -n 1 stdout | grep -qE "^VALID: [0-9]+ layouts train as one rank does"'
+check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
+run 4 verify "$deck" --steps 20 --layouts \
+  "pp=3 schedule=gpipe,pp=3 schedule=zb-h1 recompute=full,dp=3 zero=3,tp=2 dp=2 sequence=true recompute=selective"
+expect "... after 20 steps too" 0 "VALID: 4 layouts"
+run 3 verify "$deck" 'train.freeze=["encoder.*"]' --layouts "pp=3,dp=3 zero=2"
+expect "the decoder alone" 0 "VALID: 2 layouts"
+run 2 verify "$deck" --layouts "cp=2"
+expect "a context axis" 2 "parallel.context = 2 shares tokens of a sequence" "legal: 1"
+run 2 verify "$deck" model.encoder_width=25 --layouts "tp=2"
+expect "a width that does not divide" 2 "model.encoder_width = 25 cannot be divided among parallel.tensor = 2 ranks"
+run 0 train --check "$deck" model.levels=256,256,2
+expect "more codes than 16 bits hold" 2 "model.levels" "more than 65536 codes"
+run 0 train --check "$deck" model.levels=8,0
+expect "no levels" 2 "model.levels" "0 levels"
+run 0 train --check "$deck" model.n_layer=4
+expect "a key of other families" 2 "model.n_layer is for model.type"
+
+# The plan is what training allocates; train.reproducible gives the same bits.
+train_codec() {  # train_codec RANKS NAME OVERRIDE...
+  local ranks=$1 name=$2
+  shift 2
+  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval=3 \
+    log.interval=1 train.reproducible=true "$@"
+}
+train_codec 1 repro.1
+expect "reproducible on one rank" 0 "summary:"
+train_codec 4 repro.4 parallel.pipeline=2 parallel.zero=2
+expect "... and on four" 0 "summary:"
+check "... the losses of one rank, bit by bit" same_losses repro.1 repro.4
+check "... the weights of one rank, bit by bit" same_weights repro.1 repro.4
