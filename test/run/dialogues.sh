@@ -3,11 +3,11 @@
 # text channels; what does not fit is told or refused.
 . "$(dirname "$0")/lib/common.sh"
 
-run 1 prepare corpus spoken-dialogues --out one --hours 0.03
+run 1 prepare corpus spoken-dialogues --out one --hours 0.02
 expect "spoken dialogues" 0 "dialogues of" "train " "val "
-run 3 prepare corpus spoken-dialogues --out three --hours 0.03
+run 3 prepare corpus spoken-dialogues --out three --hours 0.02
 check "the same bytes on 3 ranks" diff -r one three
-run 1 prepare corpus spoken-dialogues --out one --hours 0.03
+run 1 prepare corpus spoken-dialogues --out one --hours 0.02
 expect "made once" 0 "It is there already"
 check "nobody says nothing" test "$(grep -c '"duration":0.0[,}]' one/dialogues/train.jsonl)" = 0
 check "both sides are as long, in whole frames" awk -v RS='"num_samples":' \
