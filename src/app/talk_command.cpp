@@ -151,8 +151,13 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
   const std::int64_t hop = coder.frame_samples();
   const std::int64_t frames = (recording.samples() + hop - 1) / hop;
   std::vector<std::int16_t> in_frame;
-  std::vector<double> loudness;  // of frames that were heard and not answered yet
+  std::vector<double> loudness;  // of frames that were heard
   std::int64_t heard = 0, answered = 0;
+  // A causal encoder needs the beginning of a frame's sound only.
+  const auto level_of = [&](std::int64_t frame) {
+    return frame < std::ssize(loudness) ? loudness[static_cast<std::size_t>(frame)]
+                                        : decibels(in_frame);
+  };
   while (answered < frames) {
     const std::int64_t part =
         std::min({hop - heard % hop, talker.room(), recording.samples() - heard});
@@ -177,7 +182,7 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
         printer.show({.frame = frame.frame,
                       .text = text.add(frame.text),
                       .speaking = frame.speaking,
-                      .user_db = loudness.at(static_cast<std::size_t>(frame.frame)),
+                      .user_db = level_of(frame.frame),
                       .ms = ms});
       answered += std::ssize(chunk);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
 #include "src/infer/host_scores.hpp"
 
