@@ -49,14 +49,14 @@ nlohmann::ordered_json DialogueForm::json() const {
 }
 
 std::string DialogueMeaning::to_json() const {
-  nlohmann::ordered_json json, &of_codec = json["dialogues"]["codec"];
-  json["dialogues"]["text"] = form.json();
+  nlohmann::ordered_json json, of_codec;
   of_codec["hash"] = fmt::format("{:016x}", codec.hash);
   of_codec["sample_rate"] = codec.sample_rate;
   of_codec["frame_samples"] = codec.frame_samples;
   of_codec["codebooks"] = codec.codebooks;
   of_codec["codes_per_book"] = codec.codes_per_book;
   of_codec["silence"] = codec.silence;
+  json["dialogues"] = {{"text", form.json()}, {"codec", of_codec}};
   json["tokenizer"] = tokenizer;
   return dumped(json);
 }
