@@ -36,12 +36,21 @@ struct DialogueWork {
   std::vector<DialogueEntry> entries;
   std::vector<std::vector<std::vector<std::int32_t>>> ids;  // of every turn of every entry
   std::int64_t total = 0;                                   // with those that are bad
+  std::string request;                                      // what they were made of, as a hash
   DialogueForm form;
   std::optional<Vocabulary> vocabulary;
   std::vector<BadDialogue> bad;
 };
 
-void make_dialogue_folder(const std::string& folder) {
+/// What a finished folder was made of; "" for none.
+std::string request_of_folder(const std::string& folder) {
+  if (!fs::exists(DialogueForm::path(folder))) return {};
+  const auto json = json_unless_broken(read_whole_file(DialogueForm::path(folder)));
+  const auto request = json.is_object() ? json.find("request") : json.end();
+  return request != json.end() && request->is_string() ? request->get<std::string>() : "";
+}
+
+void make_dialogue_folder(const std::string& folder, const std::string& request) {
   std::error_code failure;
   fs::create_directories(folder, failure);
   if (failure) throw StorageError(fmt::format("cannot create '{}': {}", folder, failure.message()));
@@ -51,6 +60,9 @@ void make_dialogue_folder(const std::string& folder) {
       throw DataError(
           fmt::format("folder '{}' holds '{}', which is no part of packed dialogues", folder, name),
           "name an empty or a new folder");
+  if (const std::string made = request_of_folder(folder); !made.empty() && made != request)
+    throw DataError(fmt::format("'{}' holds dialogues of other manifests or options", folder),
+                    "name another --out, or remove it");
   // What says that all is there goes first.
   fs::remove(DialogueForm::path(folder), failure);
 }
@@ -146,6 +158,10 @@ DialogueWork plan_work(const std::vector<std::string>& manifests,
   DialogueManifest manifest = read_dialogues(manifests, options.roles);
   work.total = std::ssize(manifest.entries) + std::ssize(manifest.left_out);
   work.entries = std::move(manifest.entries);
+  std::uint64_t hash = fnv1a(std::to_string(options.sample_rate));
+  for (const DialogueEntry& entry : work.entries)
+    hash = fnv1a(entry.agent, fnv1a(entry.user, hash));
+  work.request = fmt::format("{:016x}", hash);
   for (const OmittedEntry& line : manifest.left_out)
     work.bad.push_back({line.place, line.reason, line.detail});
   judge_bad(work, options);
@@ -156,14 +172,21 @@ DialogueWork plan_work(const std::vector<std::string>& manifests,
   return work;
 }
 
+/// Writes the manifest of one side; what was packed of another one goes.
+void write_side(const std::string& folder, const std::string& lines) {
+  const std::string manifest = folder + ".jsonl";
+  if (fs::exists(manifest) && read_whole_file(manifest) != lines) fs::remove_all(folder);
+  write_whole_file(manifest, lines);
+}
+
 void write_sides(const std::string& folder, const DialogueWork& work) {
   std::string user, agent;
   for (const DialogueEntry& entry : work.entries) {
     user += entry.user + "\n";
     agent += entry.agent + "\n";
   }
-  write_whole_file(folder + "/user.jsonl", user);
-  write_whole_file(folder + "/agent.jsonl", agent);
+  write_side(DialogueForm::user(folder), user);
+  write_side(DialogueForm::agent(folder), agent);
 }
 
 std::map<std::string, std::int64_t> packed_ids(const AudioCatalog& catalog) {
@@ -273,6 +296,7 @@ void write_form(const std::string& folder, const DialogueWork& work,
   nlohmann::ordered_json json = work.form.json();
   json["format"] = "choir-dialogues";
   json["version"] = 1;
+  json["request"] = work.request;
   json["dialogues"] = summary.dialogues;
   json["turns"] = summary.turns;
   json["frames"] = summary.frames;
@@ -301,9 +325,6 @@ bool pack_sides(Communicator& world, Logger& log, const std::string& folder,
     if (world.rank() != 0) return;
     all = compare_sides(folder, work) ? 1 : 0;
     judge_bad(work, options);
-    if (all != 0) return;
-    for (const std::string& side : {DialogueForm::user(folder), DialogueForm::agent(folder)})
-      fs::remove_all(side);
   });
   world.broadcast(&all, sizeof all, 0);
   return all != 0;
@@ -319,7 +340,7 @@ PrepareDialoguesSummary prepare_dialogues(Communicator& world, Logger& log,
   together(world, [&] {
     if (world.rank() != 0) return;
     work = plan_work(manifests, options);
-    make_dialogue_folder(folder);
+    make_dialogue_folder(folder, work.request);
   });
   while (!pack_sides(world, log, folder, options, work)) {
   }

@@ -85,7 +85,8 @@ std::string complaint_of_dialogues(const ScratchFolder& folder, const std::strin
 
 std::vector<std::int32_t> labels_of(const ScratchFolder& folder, std::int64_t i) {
   const AudioCatalog user = AudioCatalog::open(folder / "packed/user");
-  const auto ids = LabelFile::open(folder / "packed/user", "char", user.hash())[i];
+  const LabelFile labels = LabelFile::open(folder / "packed/user", "char", user.hash());
+  const auto ids = labels[i];
   return {ids.begin(), ids.end()};
 }
 
@@ -172,6 +173,10 @@ TEST(PrepareDialogues, LeavesOutWhatIsBadOnOneSide) {
   EXPECT_EQ(summary.left_out.at("sides of different lengths"), 1);
   EXPECT_EQ(labels_of(folder, 1).size(), 18u) << "the shorter side counts";
   EXPECT_EQ(AudioCatalog::open(folder / "packed/agent").size(), 2);
+  EXPECT_EQ(prepared(folder, lines, skip).dialogues, 2) << "once more";
+  EXPECT_NE(complaint_of_dialogues(folder, cut_with_target(folder, near))
+                .find("dialogues of other manifests"),
+            std::string::npos);
   skip.bad_cap = 0.4;
   EXPECT_NE(complaint_of_dialogues(folder, lines, skip).find("more than the 40 %"),
             std::string::npos);
@@ -214,6 +219,7 @@ DialogueConfig config_of(const ScratchFolder& folder) {
   config.user.eval.push_back({.name = "held", .folders = {folder / "packed"}});
   config.user.frames.causal = true;
   config.user.batching.buckets = 1;
+  config.user.window = 2;
   config.user.slots = 1;
   return config;
 }
@@ -226,7 +232,7 @@ TEST(DialogueBatches, HaveTextAndDelayedCodes) {
   write_codes(folder, codec_of_test());
   const auto alone = make_mpi_communicator(MPI_COMM_SELF, "self");
   const auto data = DialogueBatches::open(*alone, config_of(folder));
-  data->user().start_training(SpeechOrder{});
+  data->user().start_training(SpeechOrder::of_rank(data->user().sampler().begin(), 1, 0, 1));
   const DialogueBatch& batch = data->next();
   ASSERT_EQ(batch.rows, 2);
   ASSERT_EQ(batch.frames, 20);
