@@ -128,13 +128,6 @@ class TalkPrinter {
   bool begun_ = false;
 };
 
-void require_talking(const LoadedModel& loaded) {
-  if (loaded.deck.family().name() != "duplex")
-    throw DeckError(
-        loaded.checkpoint.path + " holds no model that talks while it listens",
-        "use a checkpoint of model.type = \"duplex\"; `choir generate --audio` answers questions");
-}
-
 /// One recording through the model, frame by frame.
 void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
                    CodecCoder& coder, Recording& recording) {
@@ -203,7 +196,7 @@ int talk(MpiSession& session, const TalkRequest& request) {
                   "parallel.sequence=false", "parallel.context=1", "parallel.zero=0"});
   DialogueMeaning meaning;
   together(mesh.world(), [&] {
-    require_talking(loaded);
+    require_talker(model_of(loaded.deck), loaded.checkpoint.path);
     meaning = DialogueMeaning::from_json(loaded.vocabulary, loaded.checkpoint.path);
   });
   CodecRun codec(session,

@@ -13,7 +13,7 @@ known=$(dirname "$0")/lib/kernel_accesses.txt
 counted() {
   awk '
     function end() { if (name != "") print split_of + 0, n["ld"] + 0, wide["ld"] + 0, n["st"] + 0, wide["st"] + 0, name }
-    /^\.visible \.entry/ {
+    /^(\.visible )?\.entry/ {
       end(); name = $0; sub(/.*\.entry +/, "", name); sub(/\(.*/, "", name)
       split_of = 0; delete n; delete wide; delete first; delete run
     }

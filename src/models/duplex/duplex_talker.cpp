@@ -7,6 +7,7 @@
 #include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
 #include "src/infer/host_scores.hpp"
+#include "src/models/duplex/duplex_family.hpp"
 
 namespace choir {
 
@@ -67,6 +68,13 @@ void DuplexTalker::choose(const TensorView& logits) {
   };
   text_ = best_of(config().lm.vocab_size);
   for (std::int32_t& code : codes_) code = best_of(config().code_ids());
+}
+
+void require_talker(const ModelConfig& model, const std::string& source) {
+  if (&model.family() == &duplex_family()) return;
+  throw DeckError(
+      source + " holds no model that talks while it listens",
+      "use a checkpoint of model.type = \"duplex\"; `choir generate --audio` answers questions");
 }
 
 StreamPlan plan_talk(const ModelInstance::Options& options, const Layout& layout, int rank,

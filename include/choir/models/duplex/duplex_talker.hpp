@@ -4,6 +4,7 @@
 // alone, however it comes in pieces.
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "choir/data/dialogues/dialogue_channels.hpp"
@@ -54,6 +55,9 @@ class DuplexTalker {
   bool speaking_ = false;
   std::vector<float> scores_;
 };
+
+/// Local. DeckError that names `source` for a model of another family.
+void require_talker(const ModelConfig& model, const std::string& source);
 
 /// Local, by a dialogue of silence on the null device. DeckError when it needs more than `budget`
 /// bytes on this rank.
