@@ -62,7 +62,7 @@ run 0 plan "${large[@]}" --ranks 8 --target a100-40
 expect "a model that is too large for all layouts" 2 "no layout of 8 ranks fits: " "Closest is " "nothing fits: "
 run 0 plan "${large[@]}" --ranks 8 --memory 0.000001
 expect "memory below the smallest plan" 2 "nothing fits: "
-run 0 plan "${large[@]}" --ranks 53 --gpus-per-node 53 --target h200
+run 0 plan "${large[@]}" --ranks 53 --gpus-per-node 53 --target h200 parallel.context_mode=ulysses
 expect "ranks that divide nothing" 2 "as written, the deck does not run on 53 ranks: " "no layout of 53 ranks is legal"
 
 run 0 plan "${large[@]}" --ranks 0
