@@ -4,12 +4,12 @@
 . "$(dirname "$0")/lib/common.sh"
 . "$root/test/run/lib/cudnn_plans.sh"
 
-# "H=.. D=.. T=.." of every deck that may run on a GPU (fp64 stays on the CPU), each shape once. Speech decks have none:
+# "H=.. D=.. T=.." of every deck that may run on a GPU (fp64 stays on the CPU), each shape once. A codec has none, nor speech:
 # utterances are of any length. The bias of relative positions is among the shapes below.
 decks() {
   local deck heads width tokens groups
   for deck in "$root"/inputs/*.json; do
-    ! grep -qE '"precision": "fp64"|"type": "fastconformer"' "$deck" || continue
+    ! grep -qE '"precision": "fp64"|"type": "(fastconformer|codec)"' "$deck" || continue
     value() { sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" "$deck" | head -n 1; }
     heads=$(value n_head) width=$(value n_embd) tokens=$(value block_size) groups=$(value n_kv_head)
     [ -n "$heads" ] && [ -n "$width" ] && [ -n "$tokens" ] || { echo "refused=a_deck_without_shape $deck=0"; continue; }

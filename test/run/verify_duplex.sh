@@ -31,7 +31,7 @@ refused "... and one that hears the future" "model.encoder.causal = false" model
 refused "statistics over a micro-batch" 'model.encoder.conv_norm = "batchnorm"' model.encoder.conv_norm=batchnorm
 refused "nothing to learn" "leave nothing to learn" model.loss.text=0 model.loss.audio=0
 refused "a vocabulary without words" "legal: 4 or more" model.lm.vocab_size=3
-refused "dialogues without data" "legal for model.type" data.format=auto
+refused "dialogues of text" "legal for model.type" data.format=text
 refused "a dialogue longer than the model" "model.lm.block_size = 8" model.lm.block_size=8
 
 # The plan is what training allocates; train.reproducible gives the same bits.
