@@ -87,7 +87,7 @@ for deck in "$root"/inputs/*.json; do
     salm_tutorial | verify_salm)  # conversations that nobody held
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
-    codec_tutorial | verify_codec) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
+    codec_tutorial | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
     shakespeare_char) shrink+=(model.n_layer=1 model.block_size=64 train.micro_batch_size=2 train.global_batch_size=4) ;;
   esac
   [ "$name" != bench_b ] || shrink+=(model.n_layer=2)
