@@ -13,6 +13,8 @@ inline void choose(CommandLine& app, PrepareAction& chosen, const PrepareAction&
   app.callback([&chosen, action] { chosen = action; });
 }
 
+void add_prepare_codes(CommandLine& prepare, PrepareAction& chosen);
+void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen);
 void add_prepare_dialogues(CommandLine& prepare, PrepareAction& chosen);
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/data/audio/packed_audio.hpp"
+#include "src/data/audio/packed_audio.hpp"
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"

@@ -12,7 +12,7 @@
 #include "choir/core/progress_line.hpp"
 #include "choir/core/sync_directory.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/audio/packed_audio.hpp"
+#include "src/data/audio/packed_audio.hpp"
 #include "src/data/codes/code_layout.hpp"
 #include "src/data/posix_file.hpp"
 

@@ -24,7 +24,7 @@ struct CodecConfig {
   std::string levels = "8,5,5,5";    ///< of the numbers of a codebook
   ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
 
-  // Of the whole, as ModelConfig asks for them: complete() sets what follows.
+  // ModelConfig asks for these of the whole model; complete() sets what follows.
   std::int64_t n_layer = 2;  ///< between the encoder and the decoder: rounding, rows of codes
   std::int64_t n_embd = 384;
   std::int64_t vocab_size = 1000;

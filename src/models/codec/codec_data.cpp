@@ -15,20 +15,12 @@ CodecTrainingData::CodecTrainingData(const Deck& deck, const BatchSizes& batch, 
       log_(log),
       data_(open_speech(deck, codec_request(deck), mesh, true)) {
   drawn_.resize(data_.set->sources().size());
-  if (!has_validation() && mesh.rank() == 0)
-    log.warn(
-        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
-        "name folders in data.val, or sets in data.validation");
+  if (!has_validation()) warn_without_validation(mesh, log);
 }
 
 // By counts: hours of audio are too much to be read for it.
 std::string CodecTrainingData::contents() const {
-  std::string text = "speech";
-  for (const SpeechSource& source : data_.set->sources())
-    text += fmt::format(", train {} utterances of {:.6f} hours", source.utterances, source.hours);
-  for (int set = 0; set < data_.set->eval_sets(); ++set)
-    text += fmt::format(", validation {} utterances", data_.set->eval_utterances(set));
-  return text;
+  return std::string("speech") + counts_of(*data_.set, "utterances");
 }
 
 void CodecTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
@@ -53,11 +45,7 @@ StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
 }
 
 std::vector<std::string> CodecTrainingData::take_warnings() {
-  std::vector<std::string> lines;
-  for (const std::string& text :
-       gather_texts(mesh_.world(), join(data_.set->take_warnings(), "\n")))
-    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
-  return lines;
+  return gathered_warnings(*data_.set, mesh_);
 }
 
 std::vector<Validation> CodecTrainingData::validate(ModelInstance& instance,

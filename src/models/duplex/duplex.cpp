@@ -156,27 +156,12 @@ StreamState Duplex::make_encoder_state(Pass& pass, BucketHooks& hooks) const {
 }
 
 // What a Duplex says about itself.
-namespace {
-
-BatchShape audio_of(const BatchShape& shape) {
-  return {.samples = shape.samples, .audio_samples = shape.audio_samples};
-}
-
-}  // namespace
-
 UnitCosts Duplex::unit_costs(const DuplexConfig& c, const BatchShape& shape) {
-  const BatchShape audio = audio_of(shape);
-  const double block = EncoderTower::block_flops(c.encoder, audio);
-  const auto frames = static_cast<double>(audio.samples * c.encoder.frames(audio.audio_samples));
   const auto rows = static_cast<double>(shape.samples * shape.tokens);
   const auto width = static_cast<double>(c.lm.n_embd);
   const auto books = static_cast<double>(c.codebooks), ids = static_cast<double>(c.code_ids());
-  const UnitCosts decoder = Gpt::unit_costs(c.lm, shape.samples * shape.tokens);
-  UnitCosts costs(static_cast<std::size_t>(c.encoder.n_layer) + 1, block);
-  costs.front() = EncoderTower::input_flops(c.encoder, audio);
-  costs.push_back(decoder.front() + rows * width * books +
-                  2 * frames * static_cast<double>(c.encoder.n_embd) * width);
-  costs.insert(costs.end(), decoder.begin() + 1, decoder.end());
+  UnitCosts costs = two_tower_costs(c.encoder, c.lm, shape, shape.samples);
+  costs[static_cast<std::size_t>(c.junction())] += rows * width * books;
   costs.back() += 2 * rows * width * books * ids;
   return costs;
 }
@@ -186,18 +171,11 @@ double Duplex::flops(const BatchShape& shape) const {
   return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
 }
 
-std::int64_t Duplex::parameters_of(const std::string& prefix) const {
-  std::int64_t count = 0;
-  for (const Parameter* p : parameters_->all())
-    if (p->name.starts_with(prefix)) count += p->count();
-  return count;
-}
-
 std::vector<std::pair<std::string, std::int64_t>> Duplex::further_counts() const {
-  return {{"encoder", parameters_of("encoder.")},
-          {"projector", parameters_of("projector.")},
-          {"language model", parameters_of("lm.")},
-          {"codes", parameters_of("code_")}};
+  return {{"encoder", parameters_of(*parameters_, "encoder.")},
+          {"projector", parameters_of(*parameters_, "projector.")},
+          {"language model", parameters_of(*parameters_, "lm.")},
+          {"codes", parameters_of(*parameters_, "code_")}};
 }
 
 std::string Duplex::describe() const {

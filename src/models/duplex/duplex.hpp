@@ -60,7 +60,6 @@ class Duplex final : public Model {
   /// The gradient of the frames.
   Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                            BucketHooks& hooks);
-  std::int64_t parameters_of(const std::string& prefix) const;
 
   DuplexConfig config_;
   EncoderTower encoder_;

@@ -159,22 +159,13 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
       data_(open_dialogues(deck, mesh, true)),
       batches_(duplex_settings(deck).model, data_->form().controls),
       drawn_(data_->user().sources().size(), 0) {
-  if (!has_validation() && mesh.rank() == 0)
-    log.warn(
-        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
-        "name folders in data.val, or sets in data.validation");
+  if (!has_validation()) warn_without_validation(mesh, log);
 }
 
 // By counts, units and codec: hours of audio are too much to be read for it.
 std::string DuplexTrainingData::contents() const {
-  const SpeechDataset& user = data_->user();
-  std::string text =
-      fmt::format("text {:016x}, codec {:016x}", data_->form().hash(), data_->codec().hash);
-  for (const SpeechSource& source : user.sources())
-    text += fmt::format(", train {} dialogues of {:.6f} hours", source.utterances, source.hours);
-  for (int set = 0; set < user.eval_sets(); ++set)
-    text += fmt::format(", validation {} dialogues", user.eval_utterances(set));
-  return text;
+  return fmt::format("text {:016x}, codec {:016x}", data_->form().hash(), data_->codec().hash) +
+         counts_of(data_->user(), "dialogues");
 }
 
 std::vector<BatchShape> DuplexTrainingData::shapes() const {
@@ -209,11 +200,7 @@ StepContent DuplexTrainingData::content(std::int64_t step, const Model& model) {
 }
 
 std::vector<std::string> DuplexTrainingData::take_warnings() {
-  std::vector<std::string> lines;
-  for (const std::string& text :
-       gather_texts(mesh_.world(), join(data_->user().take_warnings(), "\n")))
-    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
-  return lines;
+  return gathered_warnings(data_->user(), mesh_);
 }
 
 std::vector<Validation> DuplexTrainingData::validate(ModelInstance& instance,

@@ -1,8 +1,11 @@
 #include "choir/models/fastconformer/speech_data.hpp"
 
+#include <fmt/core.h>
+
 #include <chrono>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
 #include "choir/data/corpora/packed_on_first_use.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
@@ -111,6 +114,29 @@ std::vector<BatchShape> largest_shapes(const std::vector<SpeechShape>& shapes) {
       list.push_back({.samples = a.utterances, .audio_samples = a.samples, .labels = a.labels});
   }
   return list;
+}
+
+void warn_without_validation(const Mesh& mesh, Logger& log) {
+  if (mesh.rank() == 0)
+    log.warn(
+        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
+        "name folders in data.val, or sets in data.validation");
+}
+
+std::string counts_of(const SpeechDataset& set, std::string_view what) {
+  std::string text;
+  for (const SpeechSource& source : set.sources())
+    text += fmt::format(", train {} {} of {:.6f} hours", source.utterances, what, source.hours);
+  for (int i = 0; i < set.eval_sets(); ++i)
+    text += fmt::format(", validation {} {}", set.eval_utterances(i), what);
+  return text;
+}
+
+std::vector<std::string> gathered_warnings(SpeechDataset& set, Mesh& mesh) {
+  std::vector<std::string> lines;
+  for (const std::string& text : gather_texts(mesh.world(), join(set.take_warnings(), "\n")))
+    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
+  return lines;
 }
 
 }  // namespace choir

@@ -40,10 +40,7 @@ SpeechTrainingData::SpeechTrainingData(const Deck& deck, const BatchSizes& batch
                                    speech_of(deck).subsampling));
   for (const std::string& line : lines)
     if (!line.empty() && mesh.rank() == 0) log.warn("data: {}", line);
-  if (!has_validation() && mesh.rank() == 0)
-    log.warn(
-        "there is no validation data: nothing is evaluated, and no checkpoint is the best; "
-        "name folders in data.val, or sets in data.validation");
+  if (!has_validation()) warn_without_validation(mesh, log);
 }
 
 std::string SpeechTrainingData::to_string() const {
@@ -53,12 +50,8 @@ std::string SpeechTrainingData::to_string() const {
 
 // By counts and vocabulary: hours of audio are too much to be read for it.
 std::string SpeechTrainingData::contents() const {
-  std::string text = fmt::format("units {:016x}", data_.set->tokenizer_hash());
-  for (const SpeechSource& source : data_.set->sources())
-    text += fmt::format(", train {} utterances of {:.6f} hours", source.utterances, source.hours);
-  for (int set = 0; set < data_.set->eval_sets(); ++set)
-    text += fmt::format(", validation {} utterances", data_.set->eval_utterances(set));
-  return text;
+  return fmt::format("units {:016x}", data_.set->tokenizer_hash()) +
+         counts_of(*data_.set, "utterances");
 }
 
 void SpeechTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
@@ -81,11 +74,7 @@ StepContent SpeechTrainingData::content(std::int64_t step, const Model& model) {
 }
 
 std::vector<std::string> SpeechTrainingData::take_warnings() {
-  std::vector<std::string> lines;
-  for (const std::string& text :
-       gather_texts(mesh_.world(), join(data_.set->take_warnings(), "\n")))
-    for (std::string& line : split(text, '\n')) lines.push_back(std::move(line));
-  return lines;
+  return gathered_warnings(*data_.set, mesh_);
 }
 
 std::vector<Validation> SpeechTrainingData::validate(ModelInstance& instance,

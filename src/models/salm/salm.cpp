@@ -49,8 +49,8 @@ std::size_t Salm::table_bytes(const Precision& precision) const {
 void Salm::prepare(Pass& pass, void* memory) {
   trained_.find(*parameters_);
   encoder_.prepare(pass, memory);
-  decoder_.prepare(
-      pass, static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
+  decoder_.prepare(pass,
+                   static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
 }
 
 Sequence Salm::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
@@ -136,25 +136,8 @@ StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) con
 }
 
 // What a Salm says about itself.
-namespace {
-
-BatchShape clips_of(const BatchShape& shape) {
-  return {.samples = shape.clips, .audio_samples = shape.audio_samples};
-}
-
-}  // namespace
-
 UnitCosts Salm::unit_costs(const SalmConfig& c, const BatchShape& shape) {
-  const BatchShape clips = clips_of(shape);
-  const double block = EncoderTower::block_flops(c.encoder, clips);
-  const auto frames = static_cast<double>(clips.samples * c.encoder.frames(clips.audio_samples));
-  const UnitCosts decoder = Gpt::unit_costs(c.lm, shape.samples * shape.tokens);
-  UnitCosts costs(static_cast<std::size_t>(c.encoder.n_layer) + 1, block);
-  costs.front() = EncoderTower::input_flops(c.encoder, clips);
-  costs.push_back(decoder.front() +
-                  2 * frames * static_cast<double>(c.encoder.n_embd * c.lm.n_embd));
-  costs.insert(costs.end(), decoder.begin() + 1, decoder.end());
-  return costs;
+  return two_tower_costs(c.encoder, c.lm, shape, shape.clips);
 }
 
 double Salm::flops(const BatchShape& shape) const {
@@ -162,17 +145,10 @@ double Salm::flops(const BatchShape& shape) const {
   return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
 }
 
-std::int64_t Salm::parameters_of(const std::string& prefix) const {
-  std::int64_t count = 0;
-  for (const Parameter* p : parameters_->all())
-    if (p->name.starts_with(prefix)) count += p->count();
-  return count;
-}
-
 std::vector<std::pair<std::string, std::int64_t>> Salm::further_counts() const {
-  return {{"encoder", parameters_of("encoder.")},
-          {"projector", parameters_of("projector.")},
-          {"language model", parameters_of("lm.")}};
+  return {{"encoder", parameters_of(*parameters_, "encoder.")},
+          {"projector", parameters_of(*parameters_, "projector.")},
+          {"language model", parameters_of(*parameters_, "lm.")}};
 }
 
 std::string Salm::describe() const {

@@ -57,7 +57,6 @@ class Salm final : public Model {
   /// The gradient of the frames.
   Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
                            BucketHooks& hooks);
-  std::int64_t parameters_of(const std::string& prefix) const;
 
   SalmConfig config_;
   EncoderTower encoder_;

@@ -81,20 +81,6 @@ void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
 
 }  // namespace
 
-std::vector<KeyProblem> within(const std::string& section, std::vector<KeyProblem> problems) {
-  const auto moved = [&](std::string& text) {
-    const std::string from = "model.";
-    for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos;
-         at += section.size() + 1)
-      text.replace(at, from.size(), section + ".");
-  };
-  for (KeyProblem& problem : problems) {
-    for (std::string& key : problem.keys) moved(key);
-    moved(problem.text);
-  }
-  return problems;
-}
-
 const KeySet& SalmFamily::keys() const {
   static const Table kTable = [] {
     Table table;

@@ -21,8 +21,8 @@ struct SpokenLine {
   int pitch = 50;        ///< 0 to 99
   double snr_db = 25;    ///< power of the speech over that of the white noise
   std::uint64_t id = 0;  ///< which noise
-  /// Of an agent: no pause at the end, one gain for all lines (0: the largest sample of each
-  /// becomes half of full scale), and a length in whole frames of so many samples.
+  /// The line of an agent has no pause at the end, one gain for all lines (0: the largest sample of
+  /// each becomes half of full scale), and a length in whole frames of so many samples.
   bool final_pause = true;
   double gain = 0;
   std::int64_t frame = kSpokenRate / 1000;

@@ -27,7 +27,7 @@ struct DialogueBatch {
 };
 
 struct DialogueConfig {
-  /// Of the user's audio. Folders of the mix and of the sets are those of `choir prepare
+  /// How the user's audio is read. Folders of the mix and of the sets are those of `choir prepare
   /// dialogues`; labels, filters for CTC and vocabulary are set by open().
   SpeechDataConfig user;
   std::string codes = "codec";  ///< NAME of agent/codes.NAME.bin

@@ -23,7 +23,7 @@ struct DialogueForm {
   static DialogueForm read(const std::string& folder);
   /// As it stands in dialogues.json and in checkpoints.
   nlohmann::ordered_json json() const;
-  /// Of units and controls: what the labels are marked with, so that they are never taken for
+  /// The hash of units and controls, with which labels are marked so that they are never taken for
   /// labels of speech.
   std::uint64_t hash() const;
   /// "dialogues.json", "user" and "agent" in a folder.

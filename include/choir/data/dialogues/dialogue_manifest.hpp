@@ -8,7 +8,7 @@
 
 namespace choir {
 
-/// Which speakers of a manifest are the user, and which are the agent.
+/// The names that the speakers of a manifest have: those of the user and those of the agent.
 struct DialogueRoles {
   std::vector<std::string> user{"user", "User"};
   std::vector<std::string> agent{"agent", "Agent", "assistant", "Assistant"};

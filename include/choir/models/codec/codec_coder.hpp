@@ -37,8 +37,8 @@ class CodecCoder {
   std::int64_t codes_per_book() const;  ///< 1000: a code is 0 to this - 1
   /// Samples behind the end of a frame that its codes depend on: so much later it can be coded.
   std::int64_t samples_ahead() const;
-  /// Of the values of all parameters, as fp32, and of the configuration: the same whatever layout
-  /// trained and stored it, another for another codec.
+  /// The hash of all parameters, as fp32, and of the configuration: the same whatever layout
+  /// trained and stored the codec, another for another codec.
   std::uint64_t hash() const;
 
   /// Local. [T, K], T = ceil(samples / frame_samples()); what the last frame lacks is silence.

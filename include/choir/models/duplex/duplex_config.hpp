@@ -29,7 +29,7 @@ struct DuplexConfig {
   DuplexLoss loss;
   double user_weight = 1;  ///< of the user's frames in the sum that the language model reads
 
-  // Of the whole, as ModelConfig asks for them.
+  // ModelConfig asks for these of the whole model.
   std::int64_t n_layer = 0;  ///< encoder's, the junction, decoder's: complete() counts
   std::int64_t n_embd = 0, vocab_size = 0;  ///< of the decoder
   Recompute recompute = Recompute::none;    ///< in the blocks of both

@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
+#include "choir/core/log.hpp"
 #include "choir/data/speech/speech_dataset.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/deck/deck.hpp"
@@ -34,5 +37,15 @@ inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
 ModelBatch speech_batch(const SpeechBatch& batch);
 /// Those of which no other is at least as large in all three.
 std::vector<BatchShape> largest_shapes(const std::vector<SpeechShape>& shapes);
+
+// What training data of all families of speech say.
+
+/// Local. Rank 0 says that nothing validates.
+void warn_without_validation(const Mesh& mesh, Logger& log);
+/// Counts of all sources and sets, ", train 9 utterances of 0.1 hours, validation ...": hours of
+/// audio are too much to be read for TrainingData::contents(). `what`: "utterances".
+std::string counts_of(const SpeechDataset& set, std::string_view what);
+/// Collective over the mesh. What the reader of each rank warns of.
+std::vector<std::string> gathered_warnings(SpeechDataset& set, Mesh& mesh);
 
 }  // namespace choir

@@ -70,7 +70,7 @@ struct SpeechRequest {
   std::int64_t vocab_size = 0;  ///< without the blank; 0: that of the data
   SpeechFrames frames;
 };
-/// Of a FastConformer.
+/// What the deck of a FastConformer asks for.
 SpeechRequest speech_request(const Deck& deck);
 
 /// Local. What data.input_cfg holds, or the file that it names; "" where it is empty. DeckError for

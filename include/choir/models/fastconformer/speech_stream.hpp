@@ -17,8 +17,8 @@ class SpeechStream {
   /// Collective over the ranks that share parameters. `instance` of a whole model that can be
   /// streamed, its parameters final, its arena of the size planned.
   explicit SpeechStream(ModelInstance& instance);
-  /// Of a model of another family that has such an encoder, and the state of it: next() gives what
-  /// the model makes of a batch of audio alone (Model::forward).
+  /// `instance` may be of another family whose model has such an encoder, of which `state` is:
+  /// next() then gives what the model makes of a batch of audio alone (Model::forward).
   SpeechStream(ModelInstance& instance, const FastConformerConfig& encoder, StreamState state);
 
   const SpeechChunks& chunks() const { return chunks_; }

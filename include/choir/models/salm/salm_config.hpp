@@ -15,7 +15,7 @@ struct SalmConfig {
   FastConformerConfig encoder;  ///< its vocabulary means nothing: there is no CTC head
   GptConfig lm;
 
-  // Of the whole, as ModelConfig asks for them.
+  // ModelConfig asks for these of the whole model.
   std::int64_t n_layer = 0;  ///< encoder's, the junction, decoder's: complete() counts
   std::int64_t n_embd = 0, vocab_size = 0;  ///< of the decoder
   Recompute recompute = Recompute::none;    ///< in the blocks of both
