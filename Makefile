@@ -4,6 +4,7 @@
 #   make quickstart      build, get a text, train a small GPT on 2 ranks, generate
 #   make quickstart-speech  build, make corpora of speech, train recognisers on 2 ranks, transcribe
 #   make quickstart-salm build, let a language model learn to hear: questions about speech, answered
+#   make quickstart-duplex  build, make dialogues, let a model learn to listen while it speaks
 #   make test            build and run every test; last line "N passed, N failed"
 #   make deps            install the Debian packages (apt); PREFIX=DIR unpacks them without root
 #   make install         program, decks, job files, man pages, completion: PREFIX=DIR (/usr/local), DESTDIR
@@ -28,15 +29,15 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := all
 
 # --- goals that must work before anything is installed ---------------------------------------------
-SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style quickstart quickstart-speech quickstart-salm test \
-  test-long bundle
+QUICKSTARTS := quickstart quickstart-speech quickstart-salm quickstart-duplex
+SETUP_GOALS := deps deps-speech help clean data-shakespeare layers style $(QUICKSTARTS) test test-long bundle
 ifneq ($(filter-out $(SETUP_GOALS),$(or $(MAKECMDGOALS),all)),)
   NEEDS_FEATURES := 1
 endif
 
-.PHONY: all deps deps-speech help clean features quickstart quickstart-speech quickstart-salm test test-long bundle install layers style data-shakespeare
+.PHONY: all deps deps-speech help clean features $(QUICKSTARTS) test test-long bundle install layers style data-shakespeare
 help:
-	@sed -n '3,16p' Makefile | sed 's/^# \{0,1\}//'
+	@sed -n '3,18p' Makefile | sed 's/^# \{0,1\}//'
 	@echo "  make test-long       the slow tests: fault loops, sanitizers, exhaustive grids"
 	@echo "  make deps-speech     recorded prompts for 'choir prepare corpus asterisk' (apt)"
 	@echo "  make fuzz            the programs that test/run/long/fuzz.sh runs (Clang: .make/deps.sh --fuzz)"
@@ -52,7 +53,7 @@ deps-speech:
 
 # Where there is no GPU a quickstart need not wait for kernels that nobody can run: `make` adds them.
 without_gpu = $(if $(CUDA_HOME)$(shell nvidia-smi -L 2>/dev/null),,CUDA_HOME=none)
-quickstart quickstart-speech quickstart-salm test test-long: %:
+$(QUICKSTARTS) test test-long: %:
 	@.make/deps.sh --if-missing
 	@$(if $(filter test-long,$*),.make/deps.sh --long --if-missing)
 	@$(MAKE) --no-print-directory -j$$(nproc) run-$* $(if $(filter quickstart%,$*),$(without_gpu))
@@ -94,7 +95,7 @@ features:
 
 include .make/program.mk .make/tests.mk .make/emulated_gpu.mk .make/fuzz.mk
 
-.PHONY: run-test run-test-long run-quickstart run-quickstart-speech run-quickstart-salm test-programs
+.PHONY: run-test run-test-long $(QUICKSTARTS:%=run-%) test-programs
 # TESTS=program: what can differ in a program built without CUDA.
 test-programs: $(addprefix $(BUILD)/,choir choir_host_cuda test_unit test_mpi $(if $(CUDA),test_cuda) \
   $(if $(filter program,$(TESTS)),,choir_toy choir_mutants test_host_cuda_plain test_host_cuda_address \
@@ -105,12 +106,8 @@ run-test: layers style test-programs
 	@test/run_all.sh $(BUILD) $(if $(filter program,$(TESTS)),--program)
 run-test-long: layers style test-programs
 	@test/run_all.sh $(BUILD) --long
-run-quickstart: $(BUILD)/choir
-	@.make/quickstart.sh $(BUILD)
-run-quickstart-speech: $(BUILD)/choir
-	@.make/quickstart_speech.sh $(BUILD)
-run-quickstart-salm: $(BUILD)/choir
-	@.make/quickstart_salm.sh $(BUILD)
+$(QUICKSTARTS:%=run-%): run-%: $(BUILD)/choir
+	@.make/$(subst -,_,$*).sh $(BUILD)
 
 data-shakespeare:
 	@.make/data_shakespeare.sh

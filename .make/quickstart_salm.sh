@@ -18,7 +18,7 @@ pack $tasks 16000
 units $tasks char char
 labels $tasks $tasks/char.json
 for part in train val val_voices; do
-  [ ! $tasks/corpus/corpus.json -nt $tasks/chat_$part ] || rm -rf $tasks/chat_$part
+  drop_older $tasks/corpus $tasks/chat_$part
   say_and_run "$choir" prepare chat $tasks/corpus/conversations/$part.jsonl --out $tasks/chat_$part --template plain
 done
 

@@ -36,18 +36,23 @@ void hear_frames(const DuplexConfig& config, ModelBatch& batch) {
       *at++ = t < all ? static_cast<std::int32_t>(-1 - (row * all + t)) : 0;
 }
 
-void weigh_text(const DuplexLoss& loss, const DialogueControls& controls,
+void weigh_text(const DuplexLoss& loss, const DialogueControls& controls, std::int64_t frames,
                 std::span<const std::int32_t> targets, std::span<float> weights) {
-  CHOIR_CHECK(targets.size() == weights.size(), "{} weights of {} targets", weights.size(),
-              targets.size());
-  std::ranges::transform(targets, weights.begin(), [&](std::int32_t target) {
+  CHOIR_CHECK(targets.size() == weights.size() && std::ssize(targets) % frames == 0,
+              "{} weights of {} targets in rows of {}", weights.size(), targets.size(), frames);
+  const double pad_in_turn = loss.pad_in_turn < 0 ? loss.pad : loss.pad_in_turn;
+  bool in_turn = false;
+  for (std::size_t at = 0; at < targets.size(); ++at) {
+    const std::int32_t target = targets[at];
+    if (static_cast<std::int64_t>(at) % frames == 0 || target == controls.eos) in_turn = false;
     const double weight = target < 0               ? 0
-                          : target == controls.pad ? loss.pad
+                          : target == controls.pad ? (in_turn ? pad_in_turn : loss.pad)
                           : target == controls.bos ? loss.bos
                           : target == controls.eos ? loss.eos
                                                    : 1;
-    return static_cast<float>(weight);
-  });
+    weights[at] = static_cast<float>(weight);
+    if (target == controls.bos) in_turn = true;
+  }
 }
 
 void check_dialogue_length(const DuplexConfig& config, std::int64_t frames) {

@@ -147,7 +147,8 @@ ModelBatch DuplexBatches::of(const DialogueBatch& batch) {
   result["frames"].data = frames_.data();
   result["text_weights"].data = weights_.data();
   hear_frames(config_, result);
-  weigh_text(config_.loss, controls_, {batch.text_targets.as<std::int32_t>(), cells}, weights_);
+  weigh_text(config_.loss, controls_, batch.frames,
+             {batch.text_targets.as<std::int32_t>(), cells}, weights_);
   return result;
 }
 

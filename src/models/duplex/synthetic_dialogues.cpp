@@ -148,7 +148,7 @@ ModelBatch SyntheticDialogues::micro_batch(std::int64_t index) {
   hear_frames(config_, batch);
   const TensorView &targets = batch["text_targets"], &weights = batch["text_weights"];
   const auto cells = static_cast<std::size_t>(targets.count());
-  weigh_text(config_.loss, controls(), {targets.as<std::int32_t>(), cells},
+  weigh_text(config_.loss, controls(), batch.tokens, {targets.as<std::int32_t>(), cells},
              {weights.as<float>(), cells});
   return batch;
 }

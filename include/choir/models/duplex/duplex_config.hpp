@@ -19,6 +19,7 @@ namespace choir {
 struct DuplexLoss {
   double text = 3, audio = 1;
   double pad = 1, bos = 1, eos = 1;
+  double pad_in_turn = -1;  ///< of padding between BOS and EOS; below 0: as `pad`
 };
 
 struct DuplexConfig {

@@ -167,7 +167,7 @@ TEST(Duplex, LossesOfTheWorkedExample) {
     }
   }
   for (const auto& [pad, sum] : {std::pair{1.0, 65.848982}, {0.3, 39.162816}}) {
-    weigh_text({.pad = pad}, {.pad = 0, .bos = 1, .eos = 2}, {targets, 19}, {weights, 19});
+    weigh_text({.pad = pad}, {.pad = 0, .bos = 1, .eos = 2}, 19, {targets, 19}, {weights, 19});
     const ByTerm sums = model.instance().loss_sums(batch);
     EXPECT_NEAR(sums[0], sum, 1e-6);
     EXPECT_NEAR(sums[1], 2 * 19 * std::log(1003.0), 1e-9);
@@ -183,6 +183,16 @@ TEST(Duplex, CodebooksAreSharedAmongRanks) {
   EXPECT_FALSE(third.speaker);
   EXPECT_TRUE(codebook_share(2, 4, 8).speaker);
   EXPECT_THROW(codebook_share(3, 0, 2), Error);
+}
+
+TEST(DuplexBatch, PaddingWithinATurnWeighsAsAsked) {
+  // Two rows of 8; the turn of the first is open at its end.
+  const std::vector<std::int32_t> targets{0, 1, 21, 0, 2, 0, 1, 0, 0, 0, 1, 22, 0, 0, 2, -1};
+  std::vector<float> weights(targets.size());
+  weigh_text({.pad = 0.25, .bos = 3, .eos = 2, .pad_in_turn = 0.5}, {.pad = 0, .bos = 1, .eos = 2},
+             8, targets, weights);
+  EXPECT_EQ(weights, (std::vector<float>{0.25, 3, 1, 0.5, 2, 0.25, 3, 0.5,  //
+                                         0.25, 0.25, 3, 1, 0.5, 0.5, 2, 0}));
 }
 
 TEST(DuplexBatch, RanksShareAllCodesOfAPosition) {

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# quickstart_duplex.sh BUILD: from nothing but text-to-speech to a dialogue that one can listen to: a corpus of a user who
+# asks and an agent who answers, a codec of the agent's voice, a recogniser that teaches an encoder to hear while it is
+# spoken to, and a duplex model that learns when to speak and what to say. Within fifteen minutes on two cores. A second run
+# finds what is there, and continues what was interrupted.
+#   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; 4 hours of dialogues
+#   QUICKSTART_OVERRIDES                 for tests: of every deck
+set -eu -o pipefail
+build=${1:?usage: quickstart_duplex.sh BUILD}
+here=$(dirname "$0")
+# shellcheck source=speech_steps.sh
+. "$here/speech_steps.sh"
+all=data/spoken_dialogues codec=runs/codec_tutorial encoder=runs/duplex_encoder run=runs/duplex_tutorial
+begin=$SECONDS
+
+echo "== 1. Dialogues: a user of many voices asks, an agent answers"
+say_and_run "$choir" prepare corpus spoken-dialogues --out $all/corpus --hours "${QUICKSTART_HOURS:-4}"
+for part in train val val_barge_in; do drop_older $all/corpus $all/dialogues/$part; done
+say_and_run "$choir" prepare dialogues $all/corpus --out $all/dialogues --units bpe_64
+
+echo
+echo "== 2. A codec learns the agent's voice, and writes it as codes"
+pack $all/agent 16000 $all/corpus/agent
+units $all/agent char char
+labels $all/agent $all/agent/char.json
+train inputs/codec_tutorial.json $codec
+say_and_run "$choir" prepare codes $codec $all/dialogues/{train,val,val_barge_in}/agent
+
+echo
+echo "== 3. A recogniser: its encoder learns to hear while it is spoken to"
+pack $all 16000
+units $all bpe_96 bpe 96
+labels $all $all/bpe_96.json
+train inputs/duplex_encoder.json $encoder
+
+echo
+echo "== 4. A language model learns to listen and to speak at once (Ctrl-C, and 'make quickstart-duplex' continues)"
+train inputs/duplex_tutorial.json $run
+
+echo
+echo "== 5. Dialogues that were never trained on: what it says, when it begins, and whether one understands it"
+say_and_run "$choir" eval $run eval.dialogues=0 eval.codec=$codec eval.recogniser=$encoder | tee $run/eval.txt
+user=$(find $all/corpus/audio -name "$(sed -nE '1s/^\{"id":"([^"]+)".*/\1/p' $all/corpus/dialogues/val_barge_in.jsonl)_user.wav")
+echo "\$ $choir talk $run $user --codec $codec --out $run/agent.wav --json >$run/talk.jsonl"
+"$choir" talk $run "$user" --codec $codec --out $run/agent.wav --json >$run/talk.jsonl
+"$choir" report $run/talk.jsonl --out $run/talk.html
+
+echo
+echo "== Done in $((SECONDS - begin)) s. A dialogue in which the user breaks in: listen to it in $run/talk.html"
+cat <<END
+Try next:
+  $choir talk $run FILE.wav --codec $codec --out agent.wav --stream     your own questions: sums, "say four two", "count to five"
+END

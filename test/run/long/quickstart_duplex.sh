@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# make quickstart-duplex for real: the time on two cores, what is said in dialogues that were never trained on, and when.
+# About thirteen minutes.
+. "$(dirname "$0")/../lib/common.sh"
+if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
+  pass "quickstart-duplex: no espeak-ng here, or a build without SentencePiece"
+  exit
+fi
+unset OMP_NUM_THREADS  # as a user runs it
+ln -s "$root/inputs" inputs
+command=quickstart_duplex.sh
+begin=$SECONDS
+"$root/.make/quickstart_duplex.sh" "$build" >out 2>&1 </dev/null
+code=$?
+expect "the whole quickstart" 0 "== Done in"
+check "within fifteen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-900}"
