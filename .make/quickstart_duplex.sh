@@ -39,7 +39,7 @@ train inputs/duplex_tutorial.json $run
 
 echo
 echo "== 5. Dialogues that were never trained on: what it says, when it begins, and whether one understands it"
-say_and_run "$choir" eval $run eval.dialogues=0 eval.codec=$codec eval.recogniser=$encoder | tee $run/eval.txt
+say_and_run "$choir" eval $run eval.dialogues=-1 eval.codec=$codec eval.recogniser=$encoder | tee $run/eval.txt
 user=$(find $all/corpus/audio -name "$(sed -nE '1s/^\{"id":"([^"]+)".*/\1/p' $all/corpus/dialogues/val_barge_in.jsonl)_user.wav")
 echo "\$ $choir talk $run $user --codec $codec --out $run/agent.wav --json >$run/talk.jsonl"
 "$choir" talk $run "$user" --codec $codec --out $run/agent.wav --json >$run/talk.jsonl

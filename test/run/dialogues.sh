@@ -59,8 +59,13 @@ run 2 train deck.json run.dir=two_ranks train.max_steps=2
 run 2 train deck.json run.dir=two_ranks parallel.pipeline=2
 expect "resumed on 2 stages" 0 "summary:"
 check "the same losses, bit by bit" same_losses one_rank two_ranks
+check "dialogues are held alike" test "$(grep -c ' dialogues held: ' one_rank/log.txt)" -gt 0
 run 1 eval one_rank
-expect "eval" 0 "val_codes_loss/val="
+expect "eval" 0 "val_codes_loss/val=" "'val': 2 dialogues held: text exact" "val_turn_hits/seen=" "val_false_starts="
+metrics() { grep -o 'val_loss=.* seconds' stdout; }
+metrics >of_one_rank
+run 3 eval one_rank parallel.zero=3
+check "... the same on 3 ranks that share the parameters" cmp of_one_rank <(metrics)
 run 1 train deck.json run.dir=other model.codebooks=3
 expect "codes of another codec" 3 "has 4 codebooks of 1000, the model 3"
 run 1 train deck.json run.dir=other model.encoder.subsampling=4
@@ -85,3 +90,23 @@ run 1 train "$root/inputs/codec_tutorial.json" 'data.train=["packed/train/agent"
   checkpoint.interval=1 run.dir=stranger
 run 1 talk one_rank one/audio/d000000_user.wav --codec stranger --out x.wav
 expect "another codec" 3 "learned the codes of codec"
+
+# What the agent says, heard by a recogniser of another run.
+cat >asr.json <<'D'
+{ "model": {"type": "fastconformer", "n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8, "mels": 20},
+  "data": {"train": ["packed/train/agent"], "labels": "char", "batch_duration": 30, "window": 8},
+  "train": {"micro_batches": 1, "max_steps": 1}, "checkpoint": {"interval": 1} }
+D
+run 1 train asr.json run.dir=asr
+expect "a recogniser of the agent's voice" 0 "summary:"
+run 1 eval one_rank eval.codec=codec eval.recogniser=asr
+expect "the agent is heard" 0 "; heard: WER" "val_asr_wer/val=" "val_asr_bleu="
+metrics >of_one_rank
+run 2 eval one_rank eval.codec=codec eval.recogniser=asr
+check "... alike on two ranks" cmp of_one_rank <(metrics)
+run 1 train deck.json run.dir=new --check eval.codec=stranger eval.recogniser=asr
+expect "... not by another codec" 3 "eval.codec: the dialogues have the codes of codec"
+run 2 eval one_rank eval.codec=codec eval.recogniser=codec
+expect "... nor by what is no recogniser" 2 'eval.recogniser: codec/checkpoints/' 'model.type = "codec"'
+run 1 eval one_rank eval.recogniser=asr
+expect "... nor without a codec" 2 'eval.recogniser = "asr" is of no use without eval.codec'

@@ -17,8 +17,8 @@
 #include "choir/core/progress_line.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/spoken_dialogues.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
 #include "src/data/audio/waveform.hpp"
-#include "src/data/corpora/spoken_text.hpp"
 #include "src/data/posix_file.hpp"
 
 namespace choir {

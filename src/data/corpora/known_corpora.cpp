@@ -8,9 +8,9 @@
 #include "choir/core/json_value.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
 #include "src/data/audio/waveform.hpp"
 #include "src/data/corpora/spoken_process.hpp"
-#include "src/data/corpora/spoken_text.hpp"
 #include "src/data/permutation.hpp"
 #include "src/data/posix_file.hpp"
 

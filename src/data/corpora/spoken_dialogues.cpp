@@ -8,7 +8,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/spoken_tasks.hpp"
-#include "src/data/corpora/spoken_text.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
 
 namespace choir {
 namespace {

@@ -9,7 +9,7 @@
 #include "choir/core/json_value.hpp"
 #include "choir/core/philox.hpp"
 #include "choir/core/text.hpp"
-#include "src/data/corpora/spoken_text.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
 #include "src/data/permutation.hpp"
 #include "src/data/posix_file.hpp"
 

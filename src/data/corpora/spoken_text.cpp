@@ -1,4 +1,4 @@
-#include "src/data/corpora/spoken_text.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -230,6 +230,14 @@ const DialogueBatch& DialogueBatches::eval_batch(int set, std::int64_t call) {
                       state_->eval_open[static_cast<std::size_t>(set)]);
 }
 
+std::int64_t DialogueBatches::eval_place(int set, const SpeechRow& row) const {
+  const auto& opened = state_->eval_open[static_cast<std::size_t>(set)];
+  std::int64_t place = row.item.utterance;
+  for (std::int32_t leaf = 0; leaf < row.item.leaf; ++leaf)
+    place += opened[static_cast<std::size_t>(leaf)].user.size();
+  return place;
+}
+
 std::vector<DialogueTurn> DialogueBatches::eval_turns(int set, const SpeechRow& row) const {
   const OpenedDialogues& opened =
       state_->eval_open[static_cast<std::size_t>(set)][static_cast<std::size_t>(row.item.leaf)];

@@ -70,6 +70,10 @@ Sequence Duplex::sequence_of(const ModelBatch& batch, const ContextAxis& context
   return sequence;
 }
 
+void Duplex::begin_hearing(Pass& pass, const ModelBatch& batch) const {
+  pass.begin(Mode::generate, encoder_.sequence_of(batch), 0);
+}
+
 void Duplex::add_sequences(Pass& pass, const ModelBatch& batch) const {
   if (batch.find("audio") == nullptr) return;
   Sequence frames = encoder_.sequence_of(batch);
@@ -145,8 +149,12 @@ Tensor Duplex::junction_backward(Pass& pass, const Tensor& d_stream, const Model
 }
 
 StreamState Duplex::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {
+  return make_state_of(pass, streams, config_.lm.block_size);
+}
+
+StreamState Duplex::make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const {
   StreamState state(streams);
-  decoder_.remember(pass, state);
+  decoder_.remember(pass, state, frames);
   return state;
 }
 

@@ -30,6 +30,8 @@ class Duplex final : public Model {
   void prepare(Pass& pass, void* memory) override;
 
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  /// Begins a pass that hears whole recordings: a batch of audio alone.
+  void begin_hearing(Pass& pass, const ModelBatch& batch) const;
   /// The frames of the audio, where the batch has any.
   void add_sequences(Pass& pass, const ModelBatch& batch) const override;
   Shape boundary_shape(const Pass& pass, int unit) const override;
@@ -37,8 +39,9 @@ class Duplex final : public Model {
   /// Losses [2, B*T*K] of text and of codes. When generating, logits [B, V + K (N + 3)] of what
   /// follows on the last row, of text and of each codebook: of a batch with audio, or, where this
   /// rank has the whole model, with "heard" [B, C_e] in place of it, frames of the encoder in the
-  /// compute type; then T = 1. Of a batch without "text" the frames alone [T', C_e]: see
-  /// SpeechStream. Batches of generation need no targets.
+  /// compute type; then T = 1. Of a batch without "text" the frames alone [B*T', C_e]: of
+  /// a stream those of its next chunk (SpeechStream), else of whole recordings. Batches of
+  /// generation need no targets.
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
@@ -46,6 +49,8 @@ class Duplex final : public Model {
 
   /// Of rows of dialogues: a stream has at most block_size of them.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
+  /// The same for dialogues of at most so many frames.
+  StreamState make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const;
   /// Of the audio of one dialogue; where this rank has the whole model.
   StreamState make_encoder_state(Pass& pass, BucketHooks& hooks) const;
 

@@ -54,60 +54,17 @@ std::vector<BatchShape> shapes_of(const std::vector<SpeechShape>& shapes) {
   return list;
 }
 
-/// Losses of one set: a place for each micro-batch and term, zero on the other ranks, so that the
-/// order of summation is that of the micro-batches on any number of ranks.
-class DialogueScoring {
- public:
-  DialogueScoring(ModelInstance& instance, DialogueBatches& data, DuplexBatches& batches, int set)
-      : instance_(instance),
-        mesh_(instance.mesh()),
-        data_(data),
-        batches_(batches),
-        set_(set),
-        calls_(data.user().eval_calls(set)),
-        terms_(instance.loss_terms().size()),
-        losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size()) * terms_) {}
-
-  void run(ProgressLine* progress) {
-    const bool all_walk = instance_.storage().sharding().values_sharded();
-    for (std::int64_t call = 0; call < calls_; ++call) {
-      if (progress != nullptr) progress->at(call, calls_);
-      const DialogueBatch& batch = data_.eval_batch(set_, call);
-      const SpeechBatch& user = *batch.user;
-      labels_ = user.step_targets;
-      // Without a batch of its own a rank still shows the others its part of the parameters.
-      if (user.rows.empty() && !all_walk) continue;
-      const ByTerm sums = instance_.loss_sums(batches_.of(batch));
-      for (std::size_t t = 0; t < terms_; ++t)
-        losses_[static_cast<std::size_t>(user.micro_batch) * terms_ + t] = sums[t];
-    }
-    for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
-      all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
-  }
-
-  ByTerm sums() const {
-    ByTerm sums(terms_, 0);
-    for (std::size_t i = 0; i < losses_.size(); ++i) sums[i % terms_] += losses_[i];
-    return sums;
-  }
-  /// A dialogue has a target less than frames, and as many of each codebook.
-  ByTerm targets() const {
-    ByTerm targets(terms_, static_cast<double>(labels_ - data_.user().eval_utterances(set_)));
-    targets[1] *= static_cast<double>(data_.codec().codebooks);
-    return targets;
-  }
-
- private:
-  ModelInstance& instance_;
-  Mesh& mesh_;
-  DialogueBatches& data_;
-  DuplexBatches& batches_;
-  int set_;
-  std::int64_t calls_;
-  std::size_t terms_;
-  std::int64_t labels_ = 0;
-  std::vector<double> losses_;
-};
+/// Collective over the mesh: the runs by which the agent of validation is heard, nullptr for none.
+std::unique_ptr<AgentEar> open_ear(const Deck& deck, const DialogueBatches& data, Mesh& mesh) {
+  const DuplexSection& settings = duplex_settings(deck).data;
+  std::int64_t frames = 0;
+  for (const SpeechShape& shape : data.user().eval_shapes())
+    frames = std::max(frames, shape.labels);
+  if (settings.codec.empty() || frames == 0) return nullptr;
+  return std::make_unique<AgentEar>(
+      AgentEar::Runs{.codec = settings.codec, .recogniser = settings.recogniser}, data.codec(),
+      frames, mesh.world());
+}
 
 }  // namespace
 
@@ -125,33 +82,6 @@ std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bo
   return data;
 }
 
-DuplexBatches::DuplexBatches(const DuplexConfig& config, const DialogueControls& controls)
-    : config_(config), controls_(controls) {}
-
-ModelBatch DuplexBatches::of(const DialogueBatch& batch) {
-  const SpeechBatch& user = *batch.user;
-  const auto cells = static_cast<std::size_t>(batch.rows * batch.frames);
-  frames_.resize(cells);
-  weights_.resize(cells);
-  ModelBatch result = duplex_fields(
-      config_,
-      {.samples = batch.rows, .tokens = batch.frames, .audio_samples = user.audio.shape[1]});
-  result["audio"] = user.audio;
-  result["audio_lengths"] = user.audio_lengths;
-  result["frame_lengths"] = user.frame_lengths;
-  result["sample_ids"] = result["dialogue_ids"] = user.sample_ids;
-  result["text"] = batch.text;
-  result["text_targets"] = batch.text_targets;
-  result["codes"] = batch.codes;
-  result["code_targets"] = batch.code_targets;
-  result["frames"].data = frames_.data();
-  result["text_weights"].data = weights_.data();
-  hear_frames(config_, result);
-  weigh_text(config_.loss, controls_, batch.frames,
-             {batch.text_targets.as<std::int32_t>(), cells}, weights_);
-  return result;
-}
-
 DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                        Logger& log)
     : batch_(batch),
@@ -159,8 +89,18 @@ DuplexTrainingData::DuplexTrainingData(const Deck& deck, const BatchSizes& batch
       log_(log),
       data_(open_dialogues(deck, mesh, true)),
       batches_(duplex_settings(deck).model, data_->form().controls),
+      ear_(open_ear(deck, *data_, mesh)),
+      options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()},
       drawn_(data_->user().sources().size(), 0) {
   if (!has_validation()) warn_without_validation(mesh, log);
+  if (!has_validation() || options_.dialogues == 0 || mesh.layout().size(Axis::pipeline) == 1)
+    return;
+  options_.dialogues = 0;
+  if (mesh.rank() == 0)
+    log.warn(
+        "no rank has the whole model with parallel.pipeline = {}: validation measures losses and "
+        "holds no dialogues (eval.dialogues); `choir eval RUN` does",
+        mesh.layout().size(Axis::pipeline));
 }
 
 // By counts, units and codec: hours of audio are too much to be read for it.
@@ -206,25 +146,28 @@ std::vector<std::string> DuplexTrainingData::take_warnings() {
 
 std::vector<Validation> DuplexTrainingData::validate(ModelInstance& instance,
                                                      ProgressLine* progress) {
-  std::vector<Validation> list;
-  ByTerm all_sums, all_targets;
-  const int sets = data_->user().eval_sets();
-  for (int set = 0; set < sets; ++set) {
-    DialogueScoring scoring(instance, *data_, batches_, set);
-    scoring.run(progress);
-    const ByTerm sums = scoring.sums(), targets = scoring.targets();
-    all_sums += sums;
-    all_targets += targets;
-    Validation one = validation_of(instance.loss_terms(), sums, targets);
-    one.name = data_->user().eval_name(set);
-    list.push_back(std::move(one));
-  }
-  if (sets == 1) {
-    list.front().name.clear();
-    return list;
-  }
-  list.insert(list.begin(), validation_of(instance.loss_terms(), all_sums, all_targets));
-  return list;
+  const auto sets = score_dialogues(instance, *data_, batches_, options_, progress);
+  if (mesh_.rank() == 0)
+    for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
+  return validations_of(instance.loss_terms(), sets);
+}
+
+DuplexEvaluationData::DuplexEvaluationData(const Deck& deck, const std::string& vocabulary,
+                                           Mesh& mesh)
+    : data_(open_dialogues(deck, mesh, false, vocabulary)),
+      batches_(duplex_settings(deck).model, data_->form().controls),
+      ear_(open_ear(deck, *data_, mesh)),
+      options_{.dialogues = duplex_settings(deck).data.dialogues, .ear = ear_.get()} {}
+
+std::vector<BatchShape> DuplexEvaluationData::shapes() const {
+  return shapes_of(data_->user().eval_shapes());
+}
+
+EvaluationData::Result DuplexEvaluationData::evaluate(ModelInstance& instance,
+                                                      ProgressLine* progress) {
+  const auto sets = score_dialogues(instance, *data_, batches_, options_, progress);
+  return {.lines = lines_of(sets),
+          .metrics = metrics_text(validations_of(instance.loss_terms(), sets))};
 }
 
 }  // namespace choir

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "choir/data/dialogues/dialogue_batches.hpp"
-#include "choir/models/duplex/duplex_batch.hpp"
 #include "choir/models/duplex/duplex_settings.hpp"
 #include "choir/models/fastconformer/planned_steps.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "src/models/duplex/dialogue_scores.hpp"
 
 namespace choir {
 
@@ -17,20 +17,6 @@ namespace choir {
 /// DataError, DeckError (nothing to read; dialogues that are longer than the language model).
 std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bool training,
                                                 const std::string& vocabulary = "");
-
-/// Batches as a model takes them; fields that dialogues do not have are made here.
-class DuplexBatches {
- public:
-  DuplexBatches(const DuplexConfig& config, const DialogueControls& controls);
-  /// Local. Holds until the next call, and as long as `batch`.
-  ModelBatch of(const DialogueBatch& batch);
-
- private:
-  DuplexConfig config_;
-  DialogueControls controls_;
-  std::vector<std::int32_t> frames_;
-  std::vector<float> weights_;
-};
 
 class DuplexTrainingData final : public TrainingData {
  public:
@@ -64,8 +50,24 @@ class DuplexTrainingData final : public TrainingData {
   Logger& log_;
   std::unique_ptr<DialogueBatches> data_;
   DuplexBatches batches_;
+  std::unique_ptr<AgentEar> ear_;
+  DialogueOptions options_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // dialogues of each source
+};
+
+class DuplexEvaluationData final : public EvaluationData {
+ public:
+  /// Collective over the mesh. `vocabulary`: as of open_dialogues().
+  DuplexEvaluationData(const Deck& deck, const std::string& vocabulary, Mesh& mesh);
+  std::vector<BatchShape> shapes() const override;
+  Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
+
+ private:
+  std::unique_ptr<DialogueBatches> data_;
+  DuplexBatches batches_;
+  std::unique_ptr<AgentEar> ear_;
+  DialogueOptions options_;
 };
 
 }  // namespace choir

@@ -3,6 +3,7 @@
 
 #include "choir/infer/model_instance.hpp"
 #include "choir/train/step/synthetic_data.hpp"
+#include "src/models/duplex/dialogue_group.hpp"
 #include "src/models/duplex/duplex.hpp"
 #include "src/models/duplex/duplex_data.hpp"
 #include "src/models/duplex/duplex_family.hpp"
@@ -102,6 +103,14 @@ std::unique_ptr<TrainingData> DuplexFamily::open_data(const Deck& deck, const Ba
                   config.vocab_size, config.codebooks, config.codes, deck.train.micro_batches));
 }
 
+std::unique_ptr<EvaluationData> DuplexFamily::open_evaluation(const Deck& deck,
+                                                              const std::string& vocabulary,
+                                                              Mesh& mesh, Logger& log) const {
+  if (deck.data.format != "synthetic")
+    return std::make_unique<DuplexEvaluationData>(deck, vocabulary, mesh);
+  return ModelFamily::open_evaluation(deck, vocabulary, mesh, log);
+}
+
 std::unique_ptr<SyntheticBatches> DuplexFamily::synthetic_batches(const ModelConfig& config,
                                                                   std::uint64_t seed,
                                                                   std::int64_t) const {
@@ -110,6 +119,8 @@ std::unique_ptr<SyntheticBatches> DuplexFamily::synthetic_batches(const ModelCon
 
 void DuplexFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
   instance.loss_sums(batch);
+  if (instance.mesh().layout().size(Axis::pipeline) == 1)
+    DialogueGroup(instance, {}).rehearse(batch);
 }
 
 }  // namespace choir

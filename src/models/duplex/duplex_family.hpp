@@ -36,6 +36,8 @@ class DuplexFamily final : public ModelFamily {
 
   std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                           Logger& log) const override;
+  std::unique_ptr<EvaluationData> open_evaluation(const Deck& deck, const std::string& vocabulary,
+                                                  Mesh& mesh, Logger& log) const override;
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
                                                       std::int64_t samples) const override;
   std::int64_t usual_vocab_size() const override { return 32000; }

@@ -112,6 +112,35 @@ void add_dialogue_keys(DuplexTable& table) {
   data.add("on_bad", &Part::on_bad, "",
            "Dialogues whose audio is damaged: stop, or skip up to 1 % of them.")
       .one_of({"stop", "skip"});
+  auto eval = table.section("eval", &DuplexSettings::data);
+  eval.add("dialogues", &Part::dialogues, "dialogues",
+           "Speech to speech: of each validation set, that the model holds by itself, frame by "
+           "frame, and whose turns are scored. 0: none; -1: all.")
+      .at_least(-1);
+  eval.add("codec", &Part::codec, "",
+           "Speech to speech: run of the codec of data.codes, by which what the model says in "
+           "validation becomes sound for eval.recogniser.");
+  eval.add("recogniser", &Part::recogniser, "",
+           "Speech to speech: run of a recogniser (model.type = \"fastconformer\") that writes "
+           "down what is heard of the agent: error rate of words and BLEU against the text of its "
+           "turns. On the CPU, in host memory.");
+}
+
+/// The agent is heard by both runs, or not at all.
+void check_hearing(const DuplexSection& data, std::vector<KeyProblem>& problems) {
+  if (data.codec.empty() != data.recogniser.empty()) {
+    const bool speaks = data.recogniser.empty();
+    problems.push_back(
+        {{"eval.codec", "eval.recogniser"},
+         fmt::format("eval.{} = \"{}\" is of no use without eval.{}: the one makes sound of codes, "
+                     "the other text of the sound; give both or neither",
+                     speaks ? "codec" : "recogniser", speaks ? data.codec : data.recogniser,
+                     speaks ? "recogniser" : "codec")});
+  }
+  if (data.dialogues == 0 && !data.codec.empty() && !data.recogniser.empty())
+    problems.push_back({{"eval.dialogues", "eval.recogniser"},
+                        "eval.dialogues = 0 leaves eval.recogniser nothing to hear; legal: 1 or "
+                        "more, or -1 for all"});
 }
 
 void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
@@ -125,6 +154,7 @@ void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
   if (!duplex_settings(deck).data.input_cfg.empty() && !data.train.empty())
     problems.push_back({{"data.train", "data.input_cfg"},
                         "data.train and data.input_cfg both say what to train on; remove one"});
+  check_hearing(duplex_settings(deck).data, problems);
   const std::int64_t vocabulary = duplex_settings(deck).model.lm.vocab_size;
   if (deck.data.format == "synthetic" && vocabulary < kFewest)
     problems.push_back({{"model.lm.vocab_size", "data.format"},

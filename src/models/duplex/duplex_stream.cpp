@@ -1,54 +1,126 @@
 #include "choir/models/duplex/duplex_stream.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
-#include <vector>
 
+#include "src/infer/host_scores.hpp"
 #include "src/models/duplex/duplex.hpp"
 
 namespace choir {
+namespace {
 
-DuplexStream::DuplexStream(ModelInstance& instance)
+/// Fields of one frame of each dialogue, where the model can read them.
+class FrameBatch {
+ public:
+  FrameBatch(ModelInstance& instance, const TensorView& heard, std::span<const std::int32_t> text,
+             std::span<const std::int32_t> codes)
+      : instance_(instance), text_(text.begin(), text.end()), codes_(codes.begin(), codes.end()) {
+    const std::int64_t dialogues = std::ssize(text_);
+    for (std::int64_t row = 0; row < dialogues; ++row)
+      frames_.push_back(static_cast<std::int32_t>(-1 - row));
+    batch.samples = dialogues;
+    batch.tokens = 1;
+    add(0, "text", text_, {dialogues});
+    add(1, "codes", codes_, {dialogues, std::ssize(codes_) / dialogues});
+    add(2, "frames", frames_, {dialogues});
+    batch.add({.name = "heard", .view = heard.reshaped({dialogues, heard.shape.back()})});
+  }
+  FrameBatch(const FrameBatch&) = delete;
+  FrameBatch& operator=(const FrameBatch&) = delete;
+
+  ModelBatch batch;
+
+ private:
+  void add(std::size_t place, std::string_view name, std::vector<std::int32_t>& host,
+           const Shape& shape) {
+    const TensorView view{host.data(), DType::i32, shape};
+    Device& device = instance_.device();
+    if (device.host_visible()) {
+      batch.add({.name = name, .view = view});
+      return;
+    }
+    there_[place] = instance_.arena().allocate(DType::i32, shape, "frame of a dialogue");
+    device.copy_from_host(there_[place].data, view.data, view.bytes());
+    batch.add({.name = name, .view = there_[place]});
+  }
+
+  ModelInstance& instance_;
+  std::vector<std::int32_t> text_, codes_, frames_;
+  std::array<Tensor, 3> there_;
+};
+
+}  // namespace
+
+DuplexRows::DuplexRows(ModelInstance& instance, std::int64_t dialogues, std::int64_t most)
     : instance_(&instance),
       config_(instance.as<Duplex>().config()),
-      audio_(instance, config_.encoder,
-             instance.as<Duplex>().make_encoder_state(instance.pass(), instance.hooks())),
-      rows_(instance.model().make_state(instance.pass(), instance.hooks(), 1)) {
+      most_(most),
+      rows_(instance.as<Duplex>().make_state_of(instance.pass(), dialogues, most)) {
   begin();
 }
 
-void DuplexStream::begin() {
-  audio_.begin();
+void DuplexRows::begin() {
   rows_.begin(instance_->stream());
 }
 
-Tensor DuplexStream::on_device(const TensorView& host) {
-  Device& device = instance_->device();
-  if (device.host_visible()) return Tensor().view(host);
-  Tensor there = instance_->arena().allocate(host.dtype, host.shape, "row of a dialogue");
-  device.copy_from_host(there.data, host.data, host.bytes());
-  return there;
-}
-
-Tensor DuplexStream::step(const TensorView& heard, std::int32_t text,
-                          std::span<const std::int32_t> codes) {
-  CHOIR_CHECK(std::ssize(codes) == config_.codebooks, "{} codes of {} codebooks", codes.size(),
+Tensor DuplexRows::step(const TensorView& heard, std::span<const std::int32_t> text,
+                        std::span<const std::int32_t> codes) {
+  CHOIR_CHECK(std::ssize(text) == rows_.streams(), "{} tokens of {} dialogues", text.size(),
+              rows_.streams());
+  CHOIR_CHECK(std::ssize(codes) == config_.codebooks * rows_.streams(),
+              "{} codes of {} dialogues with {} codebooks", codes.size(), rows_.streams(),
               config_.codebooks);
   CHOIR_CHECK(seen() < most(), "a dialogue of more than {} frames", most());
-  std::vector<std::int32_t> row_codes(codes.begin(), codes.end());
-  std::int32_t frame = -1;  // row 0 of what is heard
-  const Tensor there[] = {on_device({&text, DType::i32, {1}}),
-                          on_device({row_codes.data(), DType::i32, {1, config_.codebooks}}),
-                          on_device({&frame, DType::i32, {1}})};
-  ModelBatch batch;
-  batch.samples = batch.tokens = 1;
-  batch.add({.name = "text", .view = there[0]});
-  batch.add({.name = "codes", .view = there[1]});
-  batch.add({.name = "frames", .view = there[2]});
-  batch.add({.name = "heard", .view = heard.reshaped({1, config_.encoder.n_embd})});
+  const FrameBatch frame(*instance_, heard, text, codes);
   instance_->pass().begin(Mode::generate, rows_.next(1), 0);
-  Tensor logits = instance_->model().forward(instance_->pass(), 0, {}, batch, instance_->hooks());
+  Tensor logits =
+      instance_->model().forward(instance_->pass(), 0, {}, frame.batch, instance_->hooks());
   rows_.advance(1);
   return logits;
+}
+
+void DuplexRows::walk_along(ModelInstance& instance, const TensorView& heard) {
+  const std::int32_t text = 0;
+  const std::vector<std::int32_t> codes(
+      static_cast<std::size_t>(instance.as<Duplex>().config().codebooks), 0);
+  const FrameBatch frame(instance, heard, {&text, 1}, codes);
+  instance.pass().begin(Mode::generate, {.batch = 1, .tokens = 1}, 0);
+  instance.model().forward(instance.pass(), 0, {}, frame.batch, instance.hooks());
+}
+
+void DuplexRows::choose(const TensorView& logits, std::span<std::int32_t> text,
+                        std::span<std::int32_t> codes) {
+  Device& device = instance_->device();
+  if (device.kind() == DeviceKind::null) return;
+  TensorView host = logits;
+  std::vector<std::byte> memory;
+  if (!device.host_visible()) {
+    memory.resize(logits.bytes());
+    device.copy_to_host(memory.data(), logits.data, memory.size());
+    host.data = memory.data();
+  }
+  scores_.resize(static_cast<std::size_t>(logits.count()));
+  to_floats(host, scores_);
+  auto from = scores_.begin();
+  const auto best_of = [&](std::int64_t count) {
+    const auto best = std::max_element(from, from + count) - from;
+    from += count;
+    return static_cast<std::int32_t>(best);
+  };
+  const auto books = static_cast<std::size_t>(config_.codebooks);
+  for (std::size_t row = 0; row < text.size(); ++row) {
+    text[row] = best_of(config_.lm.vocab_size);
+    for (std::int32_t& code : codes.subspan(row * books, books)) code = best_of(config_.code_ids());
+  }
+}
+
+DuplexStream::DuplexStream(ModelInstance& instance)
+    : config_(instance.as<Duplex>().config()),
+      audio_(instance, config_.encoder,
+             instance.as<Duplex>().make_encoder_state(instance.pass(), instance.hooks())),
+      rows_(instance, 1, config_.lm.block_size) {
+  begin();
 }
 
 }  // namespace choir

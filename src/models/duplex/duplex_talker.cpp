@@ -6,13 +6,12 @@
 
 #include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
-#include "src/infer/host_scores.hpp"
 #include "src/models/duplex/duplex_family.hpp"
 
 namespace choir {
 
 DuplexTalker::DuplexTalker(ModelInstance& instance, const DialogueControls& controls)
-    : instance_(instance), controls_(controls), stream_(instance) {
+    : controls_(controls), stream_(instance) {
   begin();
 }
 
@@ -27,7 +26,8 @@ void DuplexTalker::begin() {
 std::vector<AgentFrame> DuplexTalker::next() {
   const Tensor heard = stream_.audio().next();
   const std::int64_t count = heard.shape.rows();
-  if (stream_.seen() + count > most_frames())
+  DuplexRows& rows = stream_.rows();
+  if (rows.seen() + count > most_frames())
     throw DeckError(
         fmt::format("the dialogue is longer than the {} frames ({:.1f} s) that the model has "
                     "positions for",
@@ -39,35 +39,14 @@ std::vector<AgentFrame> DuplexTalker::next() {
     if (text_ == controls_.bos) speaking_ = true;
     if (text_ == controls_.eos) speaking_ = false;
     AgentFrame& frame = frames.emplace_back();
-    frame.frame = stream_.seen();
+    frame.frame = rows.seen();
     frame.text = text_;
     frame.speaking = speaking_;
-    choose(stream_.step(heard.slice(i, 1), text_, codes_));
+    const Tensor logits = rows.step(heard.slice(i, 1), {&text_, 1}, codes_);
+    rows.choose(logits, {&text_, 1}, codes_);
     frame.codes = codes_;
   }
   return frames;
-}
-
-void DuplexTalker::choose(const TensorView& logits) {
-  Device& device = instance_.device();
-  if (device.kind() == DeviceKind::null) return;
-  TensorView host = logits;
-  std::vector<std::byte> memory;
-  if (!device.host_visible()) {
-    memory.resize(logits.bytes());
-    device.copy_to_host(memory.data(), logits.data, memory.size());
-    host.data = memory.data();
-  }
-  scores_.resize(static_cast<std::size_t>(logits.count()));
-  to_floats(host, scores_);
-  auto from = scores_.begin();
-  const auto best_of = [&](std::int64_t count) {
-    const auto best = std::max_element(from, from + count) - from;
-    from += count;
-    return static_cast<std::int32_t>(best);
-  };
-  text_ = best_of(config().lm.vocab_size);
-  for (std::int32_t& code : codes_) code = best_of(config().code_ids());
 }
 
 void require_talker(const ModelConfig& model, const std::string& source) {

@@ -196,8 +196,9 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
   }
 }
 
-void DecoderTower::remember(Pass& pass, StreamState& state) const {
-  for (const Block& block : blocks_) block.module->remember(pass, state, config_.block_size);
+void DecoderTower::remember(Pass& pass, StreamState& state, std::int64_t positions) const {
+  if (positions == 0) positions = config_.block_size;
+  for (const Block& block : blocks_) block.module->remember(pass, state, positions);
 }
 
 // What a decoder is made of: its parameters in buckets, and the modules of this rank around them.

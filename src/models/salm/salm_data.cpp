@@ -170,13 +170,7 @@ EvaluationData::Result SalmEvaluationData::evaluate(ModelInstance& instance,
   if (const std::string pairs = choir::to_string(sets.front().pairs); !pairs.empty())
     result.lines.push_back(pairs + "\n");
   for (std::string& line : lines_of(sets)) result.lines.push_back(std::move(line));
-  for (const Validation& v : validations_of(sets)) {
-    const std::string behind = v.name.empty() ? "" : "/" + v.name;
-    result.metrics +=
-        fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
-    for (const auto& [name, value] : v.metrics)
-      result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
-  }
+  result.metrics = metrics_text(validations_of(sets));
   return result;
 }
 

@@ -16,22 +16,6 @@ namespace {
 
 constexpr std::size_t kShownPairs = 3;
 
-std::vector<std::int64_t*> members(AnswerScores& s) {
-  std::vector<std::int64_t*> all{&s.answers,
-                                 &s.exact,
-                                 &s.words.insertions,
-                                 &s.words.deletions,
-                                 &s.words.substitutions,
-                                 &s.words.correct,
-                                 &s.words.utterances,
-                                 &s.words.exact,
-                                 &s.bleu.hypothesis,
-                                 &s.bleu.reference};
-  for (std::int64_t& n : s.bleu.correct) all.push_back(&n);
-  for (std::int64_t& n : s.bleu.total) all.push_back(&n);
-  return all;
-}
-
 void keep_first(std::vector<AnswerPair>& pairs, std::size_t most) {
   std::ranges::sort(pairs, {}, &AnswerPair::key);
   if (pairs.size() > most) pairs.resize(most);
@@ -140,11 +124,9 @@ class ConversationScoring {
     for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
       all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
     for (const double loss : losses_) result_.loss += loss;
-    std::vector<std::int64_t> sums;
-    const auto places = members(result_.answers);
-    for (const std::int64_t* place : places) sums.push_back(*place);
+    std::vector<std::int64_t> sums = result_.answers.integers();
     mesh_.world().all_reduce(sums.data(), sums.size(), DType::i64, ReduceOp::sum);
-    for (std::size_t i = 0; i < places.size(); ++i) *places[i] = sums[i];
+    result_.answers = AnswerScores::of_integers(sums);
   }
 
   void gather_pairs() {
@@ -218,21 +200,6 @@ std::optional<AskedConversation> asked_conversation(const ConversationCorpus& co
          static_cast<std::size_t>(batch.audio_lengths.as<std::int32_t>()[clip])});
   asked.prompt.ids = std::move(ids);
   return asked;
-}
-
-void AnswerScores::add(std::string_view reference, std::string_view answer) {
-  ++answers;
-  exact += choir::exact_match(reference, answer) ? 1 : 0;
-  words += word_edits(reference, answer);
-  bleu += bleu_counts(reference, answer);
-}
-
-AnswerScores& AnswerScores::operator+=(const AnswerScores& other) {
-  answers += other.answers;
-  exact += other.exact;
-  words += other.words;
-  bleu += other.bleu;
-  return *this;
 }
 
 Validation SalmSetScores::validation() const {

@@ -10,8 +10,7 @@
 #include "choir/core/progress_line.hpp"
 #include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/conversations/conversation_batches.hpp"
-#include "choir/data/speech/bleu.hpp"
-#include "choir/data/speech/edit_distance.hpp"
+#include "choir/data/speech/answer_scores.hpp"
 #include "choir/infer/model_instance.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/models/salm/salm_generator.hpp"
@@ -39,17 +38,6 @@ struct AnswerPair {
 };
 
 /// All members but seconds are sums over conversations of all ranks.
-struct AnswerScores {
-  std::int64_t answers = 0, exact = 0;
-  EditCounts words;
-  BleuCounts bleu;
-
-  void add(std::string_view reference, std::string_view answer);
-  AnswerScores& operator+=(const AnswerScores& other);
-  double exact_match() const { return static_cast<double>(exact) / static_cast<double>(answers); }
-  friend bool operator==(const AnswerScores&, const AnswerScores&) = default;
-};
-
 struct SalmSetScores {
   std::string name;
   double loss = 0;  ///< sum

@@ -18,15 +18,7 @@ class ValidationOf final : public EvaluationData {
     return fixed_.empty() ? data_->validation_shapes() : fixed_;
   }
   Result evaluate(ModelInstance& instance, ProgressLine* progress) override {
-    Result result;
-    for (const Validation& v : data_->validate(instance, progress)) {
-      const std::string behind = v.name.empty() ? "" : "/" + v.name;
-      result.metrics +=
-          fmt::format("{}val_loss{}={:.6f}", result.metrics.empty() ? "" : " ", behind, v.loss);
-      for (const auto& [name, value] : v.metrics)
-        result.metrics += fmt::format(" val_{}{}={:.6f}", name, behind, value);
-    }
-    return result;
+    return {.lines = {}, .metrics = metrics_text(data_->validate(instance, progress))};
   }
 
  private:
@@ -43,6 +35,17 @@ Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
   return {.name = {},
           .loss = weighted_loss(terms, means, targets),
           .metrics = means_by_name(terms, means, targets)};
+}
+
+std::string metrics_text(const std::vector<Validation>& validations) {
+  std::string text;
+  for (const Validation& v : validations) {
+    const std::string behind = v.name.empty() ? "" : "/" + v.name;
+    text += fmt::format("{}val_loss{}={:.6f}", text.empty() ? "" : " ", behind, v.loss);
+    for (const auto& [name, value] : v.metrics)
+      text += fmt::format(" val_{}{}={:.6f}", name, behind, value);
+  }
+  return text;
 }
 
 std::unique_ptr<EvaluationData> ModelFamily::open_evaluation(const Deck& deck, const std::string&,

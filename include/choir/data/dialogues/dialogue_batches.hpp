@@ -63,6 +63,10 @@ class DialogueBatches {
   /// Local. Who says what when in a row of an eval batch. Throws DataError.
   std::vector<DialogueTurn> eval_turns(int set, const SpeechRow& row) const;
 
+  /// Local. The number of a row of an eval batch among the dialogues of its set, in the order of
+  /// the folders.
+  std::int64_t eval_place(int set, const SpeechRow& row) const;
+
   /// Targets of a dialogue of so many frames.
   std::int64_t text_targets(std::int64_t frames) const { return frames > 0 ? frames - 1 : 0; }
   std::int64_t code_targets(std::int64_t frames) const {

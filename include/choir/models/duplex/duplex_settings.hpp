@@ -17,7 +17,7 @@ inline DuplexConfig undetermined_duplex() {
   return config;
 }
 
-/// What data.* says of dialogues alone.
+/// What data.* and eval.* say of dialogues alone.
 struct DuplexSection {
   std::string input_cfg;           ///< JSON instead of data.train: folders with weights
   TextMap validation;              ///< beside data.val: "FOLDER[,FOLDER...]" by name
@@ -25,8 +25,10 @@ struct DuplexSection {
   double batch_duration = 60;      ///< seconds of a micro-batch
   std::int64_t max_dialogues = 0;  ///< of a micro-batch; 0: any number
   std::int64_t buckets = 8;
-  std::int64_t window = 4096;   ///< dialogues
-  std::string on_bad = "stop";  ///< stop | skip
+  std::int64_t window = 4096;     ///< dialogues
+  std::string on_bad = "stop";    ///< stop | skip
+  std::int64_t dialogues = 8;     ///< of each set that are held and scored; 0: none, -1: all
+  std::string codec, recogniser;  ///< runs by which the agent is heard; "": it is not
 };
 
 struct DuplexSettings {

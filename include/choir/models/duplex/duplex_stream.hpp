@@ -4,12 +4,47 @@
 // scores of the next ones come out. What is chosen from them is for the caller to say.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "choir/infer/model_instance.hpp"
 #include "choir/models/duplex/duplex_config.hpp"
 #include "choir/models/fastconformer/speech_stream.hpp"
 
 namespace choir {
+
+/// The language model of dialogues that go on together, a frame of each at a time.
+class DuplexRows {
+ public:
+  /// Of `dialogues` dialogues of at most `most` frames.
+  DuplexRows(ModelInstance& instance, std::int64_t dialogues, std::int64_t most);
+
+  /// Local: other dialogues begin.
+  void begin();
+  /// Frames that step() has seen, and may see, of each.
+  std::int64_t seen() const { return rows_.seen(); }
+  std::int64_t most() const { return most_; }
+
+  /// Collective as ModelInstance::forward(): the next frame. `heard`: [B, C_e], in the compute
+  /// type, in memory of the device; `text` [B]: the agent's token at this frame, `codes` [B, K]:
+  /// its codes of the frame before, DELAY before the first. Of each dialogue the logits of the next
+  /// token, and behind them of this frame's code in each codebook, [B, V + K (N + 3)]; until the
+  /// arena is used again.
+  Tensor step(const TensorView& heard, std::span<const std::int32_t> text,
+              std::span<const std::int32_t> codes);
+  /// As step() does with parameters, without a dialogue: where ranks share them all must take
+  /// equally many steps.
+  static void walk_along(ModelInstance& instance, const TensorView& heard);
+  /// Local. Replaces the tokens [B] and the codes [B, K] by those that score best.
+  void choose(const TensorView& logits, std::span<std::int32_t> text,
+              std::span<std::int32_t> codes);
+
+ private:
+  ModelInstance* instance_;
+  DuplexConfig config_;
+  std::int64_t most_;
+  StreamState rows_;
+  std::vector<float> scores_;
+};
 
 class DuplexStream {
  public:
@@ -20,26 +55,19 @@ class DuplexStream {
   const DuplexConfig& config() const { return config_; }
 
   /// Local: another dialogue begins.
-  void begin();
+  void begin() {
+    audio_.begin();
+    rows_.begin();
+  }
   /// The user's audio; next() gives frames [n, C_e] of the encoder.
   SpeechStream& audio() { return audio_; }
-  /// Frames that step() has seen, and may see.
-  std::int64_t seen() const { return rows_.seen(); }
-  std::int64_t most() const { return config_.lm.block_size; }
-
-  /// Collective as ModelInstance::forward(): the next frame. `heard`: [C_e], in the compute type,
-  /// in memory of the device; `text`: the agent's token at this frame, `codes`: its K codes of the
-  /// frame before, DELAY before the first. Logits of the next token, [V], and behind them of this
-  /// frame's code in each codebook, [K (N + 3)]; until the arena is used again.
-  Tensor step(const TensorView& heard, std::int32_t text, std::span<const std::int32_t> codes);
+  DuplexRows& rows() { return rows_; }
+  const DuplexRows& rows() const { return rows_; }
 
  private:
-  Tensor on_device(const TensorView& host);
-
-  ModelInstance* instance_;
   DuplexConfig config_;
   SpeechStream audio_;
-  StreamState rows_;
+  DuplexRows rows_;
 };
 
 }  // namespace choir

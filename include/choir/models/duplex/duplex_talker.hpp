@@ -28,7 +28,7 @@ class DuplexTalker {
   DuplexTalker(ModelInstance& instance, const DialogueControls& controls);
 
   /// Frames that a dialogue has at most: the positions of the decoder.
-  std::int64_t most_frames() const { return stream_.most(); }
+  std::int64_t most_frames() const { return stream_.rows().most(); }
   const DuplexConfig& config() const { return stream_.config(); }
   const SpeechChunks& chunks() { return stream_.audio().chunks(); }
 
@@ -44,16 +44,11 @@ class DuplexTalker {
   std::vector<AgentFrame> next();
 
  private:
-  /// The token of the next frame and the codes of this one, those that score best.
-  void choose(const TensorView& logits);
-
-  ModelInstance& instance_;
   DialogueControls controls_;
   DuplexStream stream_;
   std::int32_t text_ = 0;
   std::vector<std::int32_t> codes_;
   bool speaking_ = false;
-  std::vector<float> scores_;
 };
 
 /// Local. DeckError that names `source` for a model of another family.

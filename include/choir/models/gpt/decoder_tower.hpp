@@ -75,8 +75,8 @@ class DecoderTower {
   Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                          Tensor d_output, BucketHooks& hooks);
 
-  /// Every stream has at most block_size positions.
-  void remember(Pass& pass, StreamState& state) const;
+  /// Every stream has at most `positions`; 0: block_size.
+  void remember(Pass& pass, StreamState& state, std::int64_t positions = 0) const;
 
  private:
   struct Block {

@@ -39,6 +39,9 @@ struct Validation {
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
                          const ByTerm& targets);
 
+/// "val_loss=1.234567 val_wer=0.012345 val_loss/NAME=...": for one line of the log.
+std::string metrics_text(const std::vector<Validation>& validations);
+
 /// The validation data that a deck names, for a model that was trained before.
 class EvaluationData {
  public:

@@ -61,10 +61,10 @@ std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece) {
   for (std::int64_t t = 0; t < kFrames; ++t) {
     const TensorView heard{frames.data() + t * c.encoder.n_embd, DType::f64, {c.encoder.n_embd}};
     const std::int32_t* codes = batch["codes"].as<std::int32_t>() + t * c.codebooks;
-    logits.push_back(numbers(stream.step(heard, batch["text"].as<std::int32_t>()[t],
-                                         {codes, static_cast<std::size_t>(c.codebooks)})));
+    logits.push_back(numbers(stream.rows().step(heard, {batch["text"].as<std::int32_t>() + t, 1},
+                                                {codes, static_cast<std::size_t>(c.codebooks)})));
   }
-  EXPECT_EQ(stream.seen(), kFrames);
+  EXPECT_EQ(stream.rows().seen(), kFrames);
   return logits;
 }
 

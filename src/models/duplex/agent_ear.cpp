@@ -1,0 +1,127 @@
+#include "src/models/duplex/agent_ear.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/models/codec/codec_voice.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/infer/host_scores.hpp"
+
+namespace choir {
+namespace {
+
+void require_family(const WholeModel& run, bool right, const char* key, const char* wanted) {
+  if (right) return;
+  throw DeckError(fmt::format("{}: {} holds a model of model.type = \"{}\"", key, run.path(),
+                              run.deck().family().name()),
+                  fmt::format("name a run of model.type = \"{}\"", wanted));
+}
+
+void require_codec(const CodecCoder& coder, const CodecDescription& codes, const WholeModel& run) {
+  if (coder.hash() == codes.hash) return;
+  throw DataError(fmt::format("eval.codec: the dialogues have the codes of codec {:016x}; {} is "
+                              "codec {:016x}",
+                              codes.hash, run.path(), coder.hash()),
+                  "name the run whose codes `choir prepare codes` made for them");
+}
+
+void require_rate(const FastConformerConfig& hearing, const CodecDescription& codes,
+                  const WholeModel& run) {
+  const auto rate = static_cast<int>(hearing.mel.sample_rate);
+  if (rate == codes.sample_rate) return;
+  throw DeckError(fmt::format("eval.recogniser: {} hears {} Hz, the codec speaks {} Hz", run.path(),
+                              rate, codes.sample_rate),
+                  "name a recogniser that was trained on audio of the codec's rate");
+}
+
+Vocabulary units_of(const WholeModel& run) {
+  if (run.vocabulary().empty())
+    throw DataError(fmt::format("eval.recogniser: {} has no units of text", run.path()),
+                    "name a recogniser that was trained with labels of `choir prepare tokens`");
+  Vocabulary units = Vocabulary::from_json(run.vocabulary(), run.path());
+  if (const std::int64_t symbols = model_of(run.deck()).vocab_size(); units.size() != symbols)
+    throw DataError(fmt::format("eval.recogniser: the model of {} has {} units of text, its "
+                                "tokenizer {}",
+                                run.path(), symbols, units.size()),
+                    "the checkpoint was put together from two");
+  return units;
+}
+
+/// The arena for recordings of so many samples at once.
+std::size_t plan_hearing(const WholeModel& run, std::int64_t samples) {
+  const auto& config = run.options().model.as<FastConformerConfig>();
+  const double seconds = static_cast<double>(samples) / config.mel.sample_rate;
+  const TranscriptionPlan plan = plan_transcription(
+      run.options(), Layout(), 0,
+      {.window_seconds = seconds + config.seconds_per_frame(), .batch = 1}, HUGE_VAL, nullptr);
+  if (config.frames(samples) > plan.windows.frames)
+    throw DeckError(
+        fmt::format("eval.recogniser: a dialogue of {:.0f} s, and {} hears at most {:.0f} s at "
+                    "once",
+                    seconds, run.path(),
+                    static_cast<double>(plan.windows.frames) * config.seconds_per_frame()),
+        "leave eval.recogniser and eval.codec out, or cut the dialogues");
+  return plan.arena_bytes;
+}
+
+}  // namespace
+
+AgentEar::AgentEar(const Runs& runs, const CodecDescription& codes, std::int64_t frames,
+                   Communicator& world)
+    : codes_(codes), codec_(runs.codec, world), recogniser_(runs.recogniser, world) {
+  std::size_t of_codec = 0, of_recogniser = 0;
+  together(world, [&] {
+    require_family(codec_, codec_.deck().family().name() == "codec", "eval.codec", "codec");
+    require_family(recogniser_, recogniser_.deck().family().transcribes(), "eval.recogniser",
+                   "fastconformer");
+    const auto& config = recogniser_.options().model.as<FastConformerConfig>();
+    require_rate(config, codes_, recogniser_);
+    maker_.emplace(units_of(recogniser_), config.seconds_per_frame(), 0);
+    of_codec = plan_codec(codec_.options());
+    of_recogniser = plan_hearing(recogniser_, frames * codes_.frame_samples);
+  });
+  ModelInstance& speaking = codec_.load(of_codec, world);
+  hearing_ = &recogniser_.load(of_recogniser, world);
+  together(world, [&] {
+    coder_ = std::make_unique<CodecCoder>(speaking);
+    require_codec(*coder_, codes_, codec_);
+  });
+}
+
+std::string AgentEar::words(std::span<const std::int32_t> codes) {
+  std::vector<std::int32_t> sound(codes.begin(), codes.end());
+  const auto books = static_cast<std::size_t>(codes_.codebooks);
+  for (std::size_t i = 0; i < sound.size(); ++i)
+    if (sound[i] >= codes_.codes_per_book) sound[i] = codes_.silence[i % books];
+  return transcribed(speak_codes(*coder_, sound, static_cast<std::int64_t>(sound.size() / books)));
+}
+
+std::string AgentEar::transcribed(std::span<const std::int16_t> audio) {
+  const auto& config = hearing_->options().model.as<FastConformerConfig>();
+  const std::int64_t frames = config.frames(std::ssize(audio));
+  if (frames == 0) return {};
+  const HostBatch host(
+      config,
+      {.samples = 1, .audio_samples = TranscriptionPlan::samples_of(config, frames), .labels = 1});
+  const ModelBatch& batch = host.batch;
+  const std::int64_t samples = std::min(std::ssize(audio), batch["audio"].shape[1]);
+  std::copy_n(audio.begin(), samples, static_cast<std::int16_t*>(batch["audio"].data));
+  batch["audio_lengths"].as<std::int32_t>()[0] = static_cast<std::int32_t>(samples);
+  for (int stage = 0; stage <= config.stages(); ++stage)
+    batch["frame_lengths"].as<std::int32_t>()[stage] =
+        static_cast<std::int32_t>(config.lengths_after(stage, samples));
+  const Tensor logits = hearing_->forward(Mode::generate, batch);
+  const std::int64_t symbols = logits.shape.back();
+  std::vector<float> scores(static_cast<std::size_t>(frames * symbols));
+  to_floats(logits.slice(0, frames), scores);
+  TranscriptMaker::Frames best;
+  maker_->add(best, scores, symbols);
+  Transcript transcript;
+  maker_->finish(best, transcript);
+  return transcript.text;
+}
+
+}  // namespace choir

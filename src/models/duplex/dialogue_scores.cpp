@@ -1,0 +1,267 @@
+#include "src/models/duplex/dialogue_scores.hpp"
+
+#include <fmt/core.h>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/data/corpora/spoken_text.hpp"
+#include "src/models/duplex/dialogue_group.hpp"
+
+namespace choir {
+namespace {
+
+/// A dialogue that was held, and what it should have been.
+struct HeldDialogue {
+  SpeechRow row;
+  std::vector<std::int32_t> channel;  ///< the agent's text of the reference
+  SaidDialogue said;
+};
+
+/// What the agent says in all its turns.
+std::string agent_words(const std::vector<DialogueTurn>& turns) {
+  std::string text;
+  for (const DialogueTurn& turn : turns)
+    if (turn.agent) text += (text.empty() ? "" : " ") + turn.text;
+  return spoken_words(text);
+}
+
+/// When the user speaks.
+std::vector<UserSpan> user_spans(const std::vector<DialogueTurn>& turns, const FrameClock& clock) {
+  std::vector<UserSpan> spans;
+  for (const DialogueTurn& turn : turns)
+    if (!turn.agent)
+      spans.push_back({clock.frame_at(turn.start), clock.frame_at(turn.start + turn.duration)});
+  return spans;
+}
+
+class DialogueScoring {
+ public:
+  DialogueScoring(ModelInstance& instance, DialogueBatches& data, DuplexBatches& batches, int set,
+                  const DialogueOptions& options)
+      : instance_(instance),
+        mesh_(instance.mesh()),
+        data_(data),
+        batches_(batches),
+        set_(set),
+        options_(options),
+        group_(instance, data.form().controls),
+        all_walk_(instance.storage().sharding().values_sharded()),
+        calls_(data.user().eval_calls(set)),
+        terms_(instance.loss_terms().size()),
+        // A place for each micro-batch and term, zero on the other ranks: the order of summation is
+        // that of the micro-batches on any number of ranks.
+        losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size()) * terms_) {
+    scores_.name = data.user().eval_name(set);
+  }
+
+  DialogueSetScores run(ProgressLine* progress) {
+    std::int64_t labels = 0;
+    for (std::int64_t call = 0; call < calls_; ++call) {
+      if (progress != nullptr) progress->at(call, calls_);
+      const DialogueBatch& batch = data_.eval_batch(set_, call);
+      labels = batch.user->step_targets;
+      // Without a batch of its own a rank still shows the others its part of the parameters.
+      if (batch.user->rows.empty() && !all_walk_) continue;
+      measure(batch);
+    }
+    for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
+      all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
+    scores_.losses = ByTerm(terms_, 0);
+    for (std::size_t i = 0; i < losses_.size(); ++i) scores_.losses[i % terms_] += losses_[i];
+    // A dialogue has a target less than frames, and as many of each codebook.
+    scores_.targets =
+        ByTerm(terms_, static_cast<double>(labels - data_.user().eval_utterances(set_)));
+    scores_.targets[1] *= static_cast<double>(data_.codec().codebooks);
+    if (talks()) count();
+    return std::move(scores_);
+  }
+
+ private:
+  bool talks() const { return options_.dialogues != 0 && mesh_.layout().size(Axis::pipeline) == 1; }
+
+  void measure(const DialogueBatch& batch) {
+    const SpeechBatch& user = *batch.user;
+    const ModelBatch fields = batches_.of(batch);
+    const ByTerm sums = instance_.loss_sums(fields);
+    if (!user.rows.empty())
+      for (std::size_t t = 0; t < terms_; ++t)
+        losses_[static_cast<std::size_t>(user.micro_batch) * terms_ + t] = sums[t];
+    if (talks()) hold(user, fields);
+  }
+
+  void hold(const SpeechBatch& user, const ModelBatch& fields) {
+    const double start = now_seconds();
+    const auto* lengths = user.label_lengths.as<std::int32_t>();
+    std::vector<std::int64_t> rows, frames;
+    for (std::int64_t row = 0; row < std::ssize(user.rows); ++row) {
+      const SpeechRow& one = user.rows[static_cast<std::size_t>(row)];
+      const bool wanted =
+          options_.dialogues < 0 || data_.eval_place(set_, one) < options_.dialogues;
+      if (!wanted || lengths[row] == 0) continue;  // damaged ones are empty
+      rows.push_back(row);
+      frames.push_back(lengths[row]);
+    }
+    std::vector<SaidDialogue> said = group_.talk(fields, rows, frames);
+    // Ranks that hold the same dialogues divide what is to be made of them.
+    Communicator& peers = mesh_.host_peers();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (static_cast<int>(i % static_cast<std::size_t>(peers.size())) != peers.rank()) continue;
+      const auto* channel = user.labels.as<std::int32_t>() + rows[i] * user.labels.shape[1];
+      held_.push_back({user.rows[static_cast<std::size_t>(rows[i])],
+                       {channel, channel + frames[i]},
+                       std::move(said[i])});
+    }
+    scores_.seconds += now_seconds() - start;
+  }
+
+  void count() {
+    const double start = now_seconds();
+    together(mesh_.world(), [&] {
+      for (const HeldDialogue& one : held_) count(one);
+    });
+    sum_over_ranks(scores_.turns);
+    sum_over_ranks(scores_.heard);
+    scores_.seconds += now_seconds() - start;
+    mesh_.world().all_reduce(&scores_.seconds, 1, DType::f64, ReduceOp::max);
+  }
+
+  void count(const HeldDialogue& one) {
+    const DialogueControls& controls = data_.form().controls;
+    const FrameClock clock{.sample_rate = data_.user().sample_rate()};
+    const std::vector<DialogueTurn> turns = data_.eval_turns(set_, one.row);
+    scores_.turns += count_turns(turns_of(one.channel, controls), turns_of(one.said.text, controls),
+                                 user_spans(turns, clock), std::ssize(one.channel));
+    if (options_.ear != nullptr)
+      scores_.heard.add(agent_words(turns), spoken_words(options_.ear->words(one.said.codes)));
+  }
+
+  template <class Counts>
+  void sum_over_ranks(Counts& counts) {
+    std::vector<std::int64_t> sums = counts.integers();
+    mesh_.world().all_reduce(sums.data(), sums.size(), DType::i64, ReduceOp::sum);
+    counts = Counts::of_integers(sums);
+  }
+
+  ModelInstance& instance_;
+  Mesh& mesh_;
+  DialogueBatches& data_;
+  DuplexBatches& batches_;
+  int set_;
+  DialogueOptions options_;
+  DialogueGroup group_;
+  bool all_walk_;
+  std::int64_t calls_;
+  std::size_t terms_;
+  std::vector<double> losses_;
+  std::vector<HeldDialogue> held_;
+  DialogueSetScores scores_;
+};
+
+DialogueSetScores sum_of(const std::vector<DialogueSetScores>& sets) {
+  DialogueSetScores all;
+  for (const DialogueSetScores& set : sets) all += set;
+  return all;
+}
+
+/// "87.50 % (14 of 16)"
+std::string share_text(std::int64_t part, std::int64_t all) {
+  return fmt::format(
+      "{:.2f} % ({} of {})",
+      100 * static_cast<double>(part) / static_cast<double>(std::max(all, INT64_C(1))), part, all);
+}
+
+}  // namespace
+
+DuplexBatches::DuplexBatches(const DuplexConfig& config, const DialogueControls& controls)
+    : config_(config), controls_(controls) {}
+
+ModelBatch DuplexBatches::of(const DialogueBatch& batch) {
+  const SpeechBatch& user = *batch.user;
+  const auto cells = static_cast<std::size_t>(batch.rows * batch.frames);
+  frames_.resize(cells);
+  weights_.resize(cells);
+  ModelBatch result = duplex_fields(
+      config_,
+      {.samples = batch.rows, .tokens = batch.frames, .audio_samples = user.audio.shape[1]});
+  result["audio"] = user.audio;
+  result["audio_lengths"] = user.audio_lengths;
+  result["frame_lengths"] = user.frame_lengths;
+  result["sample_ids"] = result["dialogue_ids"] = user.sample_ids;
+  result["text"] = batch.text;
+  result["text_targets"] = batch.text_targets;
+  result["codes"] = batch.codes;
+  result["code_targets"] = batch.code_targets;
+  result["frames"].data = frames_.data();
+  result["text_weights"].data = weights_.data();
+  hear_frames(config_, result);
+  weigh_text(config_.loss, controls_, batch.frames,
+             {batch.text_targets.as<std::int32_t>(), cells}, weights_);
+  return result;
+}
+
+DialogueSetScores& DialogueSetScores::operator+=(const DialogueSetScores& other) {
+  losses += other.losses;
+  targets += other.targets;
+  turns += other.turns;
+  heard += other.heard;
+  seconds += other.seconds;
+  return *this;
+}
+
+Validation DialogueSetScores::validation(const std::vector<LossTerm>& terms) const {
+  Validation v = validation_of(terms, losses, targets);
+  v.name = name;
+  if (turns.dialogues > 0)
+    for (auto& metric : turns.metrics()) v.metrics.push_back(std::move(metric));
+  if (heard.answers > 0) {
+    v.metrics.emplace_back("asr_wer", heard.words.rate());
+    v.metrics.emplace_back("asr_bleu", heard.bleu.score());
+  }
+  return v;
+}
+
+std::string DialogueSetScores::to_string() const {
+  std::string text = fmt::format(
+      "{} dialogues held: text exact {}, turn hits {}, false starts {}, missed {}", turns.dialogues,
+      share_text(turns.exact, turns.turns), share_text(turns.hits, turns.turns),
+      share_text(turns.false_starts, turns.turns), share_text(turns.missed, turns.turns));
+  if (const std::int64_t frames = median_of(turns.latency); frames >= 0)
+    text += fmt::format(", answers after {} frames", frames);
+  if (const std::int64_t frames = median_of(turns.stop); frames >= 0)
+    text += fmt::format(", stops {} frames into a barge-in", frames);
+  if (turns.talked_on > 0)
+    text += fmt::format(", talked on in {} of {} barge-ins", turns.talked_on, turns.barge_ins);
+  if (heard.answers > 0)
+    text += fmt::format("; heard: WER {}, BLEU {:.2f}", choir::to_string(heard.words, "words"),
+                        heard.bleu.score());
+  return text + fmt::format("; {:.1f} s", seconds);
+}
+
+std::vector<DialogueSetScores> score_dialogues(ModelInstance& instance, DialogueBatches& data,
+                                               DuplexBatches& batches,
+                                               const DialogueOptions& options,
+                                               ProgressLine* progress) {
+  std::vector<DialogueSetScores> sets;
+  for (int set = 0; set < data.user().eval_sets(); ++set)
+    sets.push_back(DialogueScoring(instance, data, batches, set, options).run(progress));
+  return sets;
+}
+
+std::vector<Validation> validations_of(const std::vector<LossTerm>& terms,
+                                       const std::vector<DialogueSetScores>& sets) {
+  std::vector<Validation> list{sum_of(sets).validation(terms)};
+  if (sets.size() > 1)
+    for (const DialogueSetScores& set : sets) list.push_back(set.validation(terms));
+  return list;
+}
+
+std::vector<std::string> lines_of(const std::vector<DialogueSetScores>& sets) {
+  std::vector<std::string> lines;
+  for (const DialogueSetScores& set : sets)
+    if (set.turns.dialogues > 0)
+      lines.push_back(fmt::format("'{}': {}", set.name, set.to_string()));
+  if (lines.size() > 1) lines.push_back("all: " + sum_of(sets).to_string());
+  return lines;
+}
+
+}  // namespace choir

@@ -1,0 +1,37 @@
+#include "choir/train/step/whole_model.hpp"
+
+#include "choir/comm/agreement.hpp"
+#include "choir/store/open.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/train_checkpoint.hpp"
+
+namespace choir {
+
+WholeModel::WholeModel(const std::string& path, Communicator& world)
+    : checkpoint_(open_checkpoint(path, world)), alone_(Mesh::planned(Layout(), 0, 1)) {
+  together(world, [&] {
+    const TrainMeta meta = TrainMeta::parse(checkpoint_.json, checkpoint_.path);
+    deck_ = parse_deck(meta.deck, checkpoint_.path + " (deck)", {});
+    deck_.family().vocab_size(deck_) = meta.vocab_size;
+    vocabulary_ = meta.vocabulary;
+  });
+}
+
+ModelInstance::Options WholeModel::options() const {
+  const std::string& trained = deck_.train.precision;
+  const bool other_masters = trained == "fp64" || trained == "bf16-true";
+  return {.model = model_of(deck_),
+          .precision = precision_of(other_masters ? trained : "fp32"),
+          .seed = static_cast<std::uint64_t>(deck_.run.seed)};
+}
+
+ModelInstance& WholeModel::load(std::size_t arena_bytes, Communicator& world) {
+  together(world, [&] {
+    instance_ = std::make_unique<ModelInstance>(options(), device_, *alone_, arena_bytes);
+  });
+  load_checkpoint(checkpoint_, parameters_to_load(*instance_), world, "parameters/");
+  instance_->publish();
+  return *instance_;
+}
+
+}  // namespace choir
