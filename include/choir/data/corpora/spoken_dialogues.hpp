@@ -35,7 +35,7 @@ struct SpokenDialogue {
 
 /// Dialogue `number`: 2 to 4 exchanges, pauses of 3 to 8 frames, in a fifth of them one barge-in
 /// into an answer that counts. An eighth is never trained on: half has no barge-in (val), half has
-/// one each (val_barge_in); digits that they let repeat are never repeated in training.
+/// one each (val_barge_in); three digits that they let repeat are never repeated in training.
 SpokenDialogue spoken_dialogue(std::uint64_t seed, std::int64_t number);
 
 /// Where everything is, given how long it takes to say. The user in samples, the agent in frames:

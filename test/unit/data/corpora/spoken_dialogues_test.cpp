@@ -68,7 +68,9 @@ TEST(SpokenDialogues, SplitsAndBargeIns) {
       breaks += exchange.breaks_in > 0;
       ASSERT_TRUE(exchange.pause >= 3 && exchange.pause <= 8);
       ASSERT_TRUE(exchange.reply >= 3 && exchange.reply <= 8);
-      if (exchange.question.starts_with("say") || exchange.question.starts_with("repeat"))
+      const bool again =
+          exchange.question.starts_with("say") || exchange.question.starts_with("repeat");
+      if (again && exchange.answer.size() == 3)
         (dialogue.split == CorpusSplit::train ? trained : validated)
             .insert(join(exchange.answer, " "));
     }
