@@ -33,11 +33,19 @@ void check(const Stream& stream, const AttentionProblem& p) {
   CHOIR_CHECK(p.window >= 0 && (p.window == 0 || (p.causal && !p.biased)),
               "a window of {} keys, {}causal, {} a bias", p.window, p.causal ? "" : "not ",
               p.biased ? "with" : "without");
+  CHOIR_CHECK(p.positions >= 0 && (!p.divided() || (p.causal && !p.biased)),
+              "documents in {} positions, {}causal, {} a bias", p.positions, p.causal ? "" : "not ",
+              p.biased ? "with" : "without");
 }
 
 void check(const AttentionProblem& p, const AttentionBias& bias) {
   CHOIR_CHECK(p.biased == (bias.data != nullptr), "attention planned {} a bias, called {} one",
               p.biased ? "with" : "without", bias.data ? "with" : "without");
+}
+
+void check_documents(const Stream& stream, const AttentionProblem& p) {
+  CHOIR_CHECK(!p.divided() || p.begins || !(computes(stream) || on_cuda(stream)),
+              "documents in {} positions that begin nowhere", p.positions);
 }
 
 void check_gradient(const AttentionProblem& p, const TensorView& d_bias) {
@@ -123,7 +131,8 @@ std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
   return bytes;
 }
 
-/// Pairs a causal mask and a window let through; lengths are device data and not looked at.
+/// Pairs a causal mask and a window let through; lengths and documents are device data and not
+/// looked at.
 double visible_pairs(const AttentionProblem& p) {
   const auto tq = static_cast<double>(p.queries), tk = static_cast<double>(p.keys);
   double pairs = p.causal ? tq * (tk - tq) + tq * (tq + 1) / 2 : tq * tk;
@@ -162,6 +171,7 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
   check(stream, p);
   if (!args.log_sum_exp.empty()) check(p, args.log_sum_exp);
   check(p, args.bias);
+  check_documents(stream, p);
   check(stream, p, args.workspace, false);
   stream.count(4.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                2 * operand_bytes(p, p.heads, p.queries) + 2 * operand_bytes(p, p.kv_heads, p.keys) +
@@ -184,6 +194,7 @@ void attention_backward(const Stream& stream, const AttentionBackward& args) {
   check(p, args.log_sum_exp);
   check(p, args.bias);
   check_gradient(p, args.d_bias);
+  check_documents(stream, p);
   check(stream, p, args.workspace, true);
   stream.count(10.0 * static_cast<double>(p.head_width) * visible_pairs(p),
                4 * operand_bytes(p, p.heads, p.queries) + 4 * operand_bytes(p, p.kv_heads, p.keys) +

@@ -26,6 +26,7 @@ void check_tiles(const ops::AttentionProblem& problem) {
   CHOIR_CHECK(amx_available(), "attention by AMX tiles, which this process may not use");
   CHOIR_CHECK(!problem.biased, "attention by AMX tiles knows no bias");
   CHOIR_CHECK(!problem.windowed(), "attention by AMX tiles knows no window");
+  CHOIR_CHECK(!problem.divided(), "attention by AMX tiles knows no documents");
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ AttentionKernel attention_kernel(const ops::AttentionProblem& problem) {
   // A few queries against a cache are bound by reading it; tiles would be mostly padding.
   constexpr std::int64_t kFewQueries = 8;
   const bool tiles = problem.dtype == DType::bf16 && problem.queries >= kFewQueries &&
-                     !problem.biased && !problem.windowed() && amx_available();
+                     !problem.biased && !problem.windowed() && !problem.divided() &&
+                     amx_available();
   return tiles ? AttentionKernel::amx : AttentionKernel::simd;
 }
 

@@ -54,6 +54,7 @@ std::string attention_outside_rules(const ops::AttentionProblem& p, const Attent
     return fmt::format("cuDNN attention is for bf16 and f16, not {}", name_of(p.dtype));
   if (p.lengths != nullptr)
     return "cuDNN attention has no lengths: a sample of length 0 would not give 0";
+  if (p.divided()) return "cuDNN attention has no documents in a sequence";
   if (p.windowed()) return "cuDNN attention has no sliding window";
   if (p.queries == 1)
     return "cuDNN attention is not for one query: every length of the cache would be a new plan";

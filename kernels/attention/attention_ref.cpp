@@ -42,9 +42,12 @@ std::int64_t visible_keys(const ops::AttentionProblem& p, std::int64_t b, std::i
   return p.causal ? std::min(n, p.keys - p.queries + t + 1) : n;
 }
 
-/// The first key that the window of query t leaves.
-std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t t) {
-  return p.window == 0 ? 0 : std::max<std::int64_t>(0, p.keys - p.queries + t + 1 - p.window);
+/// The first key that the window of query t and its document leave.
+std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t b, std::int64_t t) {
+  const std::int64_t at = p.keys - p.queries + t;
+  const std::int64_t begin =
+      p.divided() ? p.begins[b * p.positions + std::min(at, p.positions - 1)] : 0;
+  return p.window == 0 ? begin : std::max(begin, at + 1 - p.window);
 }
 
 double bias_at(const ops::AttentionProblem& p, const ops::AttentionBias& bias, std::int64_t b,
@@ -65,7 +68,7 @@ double softmax_row(const ops::AttentionProblem& p, const std::vector<double>& q,
     const auto key = static_cast<std::int64_t>(j);
     out[j] = p.scale * dot(q, row(k, b, key, h / (p.heads / p.kv_heads))) +
              bias_at(p, bias, b, h, t, key);
-    if (key < first_key(p, t)) out[j] = -std::numeric_limits<double>::infinity();
+    if (key < first_key(p, b, t)) out[j] = -std::numeric_limits<double>::infinity();
     most = std::max(most, out[j]);
   }
   if (std::isinf(most)) {  // nothing is seen

@@ -61,7 +61,7 @@ void add_prepare_text(CommandLine& prepare, PrepareAction& chosen) {
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
   app.add_option("--tokenizer", request->tokenizer,
-                 "char, byte, bpe (made of the text), or a tokenizer.json");
+                 "char, byte, bpe (made of the text), a tokenizer.json, or SentencePiece's .model");
   app.add_option("--vocab-size", request->vocab_size, "of bpe: how many tokens")
       .within(257, 1 << 24);
   app.add_option("--train-fraction", request->options.train_fraction, "the rest validates")

@@ -21,10 +21,15 @@ auto in_memory_order(Tensors& t) {
 class OnDevice {
  public:
   OnDevice(Device& device, const AttentionTensors& t, const AttentionCase& c, int skew = 0)
-      : device_(device), t_(t), skew_(skew), lengths_(lengths(device, c)) {
+      : device_(device),
+        t_(t),
+        skew_(skew),
+        lengths_(integers(device, c.lengths)),
+        begins_(integers(device, c.begins)) {
     for (const HostTensor* x : in_memory_order(t)) parts_.push_back(part(*x));
-    memory_ = {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), nullptr};
+    memory_ = {at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), nullptr, nullptr};
     if (!c.lengths.empty()) memory_.lengths = lengths_.view().as<std::int32_t>();
+    if (!c.begins.empty()) memory_.begins = begins_.view().as<std::int32_t>();
   }
   void forward(const Stream& stream, bool training = true) const {
     ops::AttentionForward args = t_.forward(memory_);
@@ -53,8 +58,7 @@ class OnDevice {
   }
 
  private:
-  static DeviceTensor lengths(Device& device, const AttentionCase& c) {
-    std::vector<std::int32_t> values = c.lengths;
+  static DeviceTensor integers(Device& device, std::vector<std::int32_t> values) {
     if (values.empty()) values.push_back(0);
     return {device, DType::i32, {static_cast<std::int64_t>(values.size())}, values.data()};
   }
@@ -78,7 +82,7 @@ class OnDevice {
   Device& device_;
   const AttentionTensors& t_;
   int skew_;
-  DeviceTensor lengths_;
+  DeviceTensor lengths_, begins_;
   std::vector<std::unique_ptr<DeviceTensor>> parts_;
   AttentionMemory memory_{};
 };

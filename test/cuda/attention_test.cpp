@@ -128,6 +128,35 @@ TEST_F(CudaAttention, SlidingWindow) {
   }
 }
 
+// Borders on and beside those of the blocks of keys and queries, documents of one token; fewer
+// borders than there are keys, as where padding follows; and documents in a window.
+TEST_F(CudaAttention, Documents) {
+  const std::vector<std::int64_t> starts{0, 1, 2, 31, 32, 33, 64, 100, 129, 149};
+  over_types({.batch = 2,
+              .heads = 4,
+              .kv_heads = 2,
+              .width = 24,
+              .queries = 150,
+              .keys = 150,
+              .begins = documents(2, 150, starts)});
+  over_types({.batch = 2,
+              .heads = 2,
+              .kv_heads = 1,
+              .width = 33,
+              .queries = 19,
+              .keys = 175,
+              .lengths = {175, 170},
+              .begins = documents(2, 170, {40, 160, 165})});
+  over_types({.batch = 2,
+              .heads = 2,
+              .kv_heads = 2,
+              .width = 64,
+              .queries = 140,
+              .keys = 140,
+              .window = 9,
+              .begins = documents(2, 140, {5, 70, 71, 130})});
+}
+
 TEST_F(CudaAttention, RaggedLengths) {
   for (const bool causal : {true, false})
     over_types({.batch = 5,

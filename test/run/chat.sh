@@ -47,6 +47,19 @@ check "... as if it had not stopped" same_numbers "$(losses one)" "$(losses cut)
 run 2 eval one
 expect "eval, set by set" 0 "val_loss/held=" "val_loss/seen="
 
+# Several conversations in a row, each as if alone.
+eval_loss() { grep -o 'val_loss.*targets=[0-9]*' stdout; }
+alone=$(eval_loss)
+run 1 eval one data.pack=true
+check "... the same of rows with several" test -n "$alone" -a "$(eval_loss)" = "$alone"
+run 1 train deck.json run.dir=packed data.pack=true
+expect "packed rows" 0 "conversations packed in"
+run 2 train deck.json run.dir=packed_2 data.pack=true train.max_steps=8 optimizer.decay_steps=12
+run 1 train deck.json run.dir=packed_2 data.pack=true optimizer.decay_steps=12
+check "... the same on two ranks, and gone on with" same_numbers "$(losses packed)" "$(losses packed_2)"
+run 1 train deck.json run.dir=x data.pack=true data.input_cfg= data.validation={} 'data.train=["train.jsonl"]'
+expect "... of conversations alone" 3 "data.pack = true is for conversations"
+
 # What was trained answers: alone, among others, over tensor ranks, and turn by turn.
 cat >ask.jsonl <<'D'
 {"id": "first", "prompt": "say 1"}

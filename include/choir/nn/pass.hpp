@@ -83,6 +83,12 @@ struct Sequence {
   // all positions count and samples are consecutive.
   const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
   const std::int64_t* sample_ids = nullptr;  ///< [batch] what random numbers are functions of
+  /// Not 0: sequences of several documents, of which no position sees another than its own. Of all
+  /// so many positions, on every rank, [batch, positions]: where the document of each begins. Of
+  /// the rows here: the position within the document. Both in device memory.
+  std::int64_t document_positions = 0;
+  const std::int32_t* document_begins = nullptr;
+  const std::int32_t* positions_in_document = nullptr;
 
   std::int64_t rows() const { return batch * tokens; }
   /// Rows [batch, tokens] of consecutive positions, from row `first_row` on.

@@ -37,11 +37,17 @@ struct AttentionProblem {
   DType dtype = DType::f32;  ///< f64, f32, bf16 or f16; sums in f32 (f64 for f64)
   /// Keys at or beyond lengths[b] are not seen; nullptr: all. Rows that see nothing give 0.
   const std::int32_t* lengths = nullptr;
+  /// Not 0: sequences of several documents, of which a query sees its own alone. Position j of
+  /// sample b is of the one that begins at begins[b * positions + min(j, positions - 1)], ascending
+  /// along j and at most j; query i has position Tk - Tq + i. Causal, and without a bias.
+  std::int64_t positions = 0;
+  const std::int32_t* begins = nullptr;
   bool biased = false;  ///< the call brings a bias (it decides about the workspace)
   AttentionImplementation implementation = AttentionImplementation::automatic;
 
   /// Whether the window hides any key at all.
   bool windowed() const { return window > 0 && window < keys; }
+  bool divided() const { return positions > 0; }
 };
 
 /// Added to the scaled scores: softmax(scale * Q K^T + bias). Element (b, h, i, j) lies at data +

@@ -16,16 +16,34 @@ struct KeyLimit {
   int keys;    ///< that exist in this sample
   int offset;  ///< Tk - Tq
   bool causal;
-  int window;  ///< kNoWindow: none
+  int window;                  ///< kNoWindow: none
+  const std::int32_t* begins;  ///< where the document of a position begins; nullptr: no documents
+  int last;                    ///< entry of `begins`, which those behind it share
+  int origin;                  ///< the key that counts as 0
   __device__ int operator()(int query) const {
     const int seen = query + offset + 1;
     return causal && seen < keys ? seen : keys;
   }
-  /// The first key that the window leaves, perhaps below 0.
-  __device__ int first(int query) const { return query + offset + 1 - window; }
+  /// The first key that window and document leave, perhaps below 0.
+  __device__ int first(int query) const {
+    const int left = query + offset + 1 - window;
+    return begins ? max(left, begins[min(query + offset + origin, last)] - origin) : left;
+  }
+  /// One behind the last of so many queries that sees `key`.
+  __device__ int behind(int key, int queries) const {
+    int end = max(min(key - offset + window, queries), 0);
+    for (int begin = 0; begins && begin < end;) {
+      const int middle = (begin + end) / 2;
+      if (first(middle) <= key)
+        begin = middle + 1;
+      else
+        end = middle;
+    }
+    return end;
+  }
   /// The rule with keys counted from `key` on.
   __device__ KeyLimit seen_from(int key) const {
-    return {keys - key, offset - key, causal, window};
+    return {keys - key, offset - key, causal, window, begins, last, origin + key};
   }
 };
 
@@ -45,7 +63,9 @@ template <class T>
 struct AttentionArgs {
   int heads, group, width, queries, keys;  ///< H, H / Hkv, D, Tq, Tk
   bool causal;
-  int window;    ///< kNoWindow: none; otherwise the path is not plain
+  int window;                  ///< kNoWindow: none; otherwise the path is not plain
+  const std::int32_t* begins;  ///< [B, positions] or nullptr; otherwise the path is not plain
+  int positions;
   bool aligned;  ///< every row of every operand is whole chunks of 16 bytes, on their boundaries
   float scale, scale_log2, unscale;  ///< scale, scale * log2 e, 1 / scale
   const std::int32_t* lengths;       ///< [B] or nullptr
@@ -66,7 +86,13 @@ struct AttentionArgs {
   __device__ KeyLimit limit(int sample) const {
     int existing = lengths ? lengths[sample] : keys;
     existing = existing < 0 ? 0 : existing > keys ? keys : existing;
-    return {existing, keys - queries, causal, window};
+    return {existing,
+            keys - queries,
+            causal,
+            window,
+            begins ? begins + static_cast<std::int64_t>(sample) * positions : nullptr,
+            positions - 1,
+            0};
   }
   template <class R>
   __device__ R* row(const AttentionRows<R>& x, int sample, int position, int head) const {

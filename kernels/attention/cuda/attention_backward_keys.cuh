@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   QueryWalk walk{0, static_cast<int>(blocks_for(a.queries, kQ)), place.head * a.group};
   if (limit.causal && key > limit.offset) walk.first = (key - limit.offset) / kQ;
   if constexpr (kPath != AttentionPath::plain) {
-    // A window after the last of the keys nobody sees them any more.
-    const int behind = min(key + Tiles::kKeys - 1 - limit.offset + limit.window, a.queries);
-    walk.per_head = static_cast<int>(blocks_for(max(behind, 0), kQ));
+    // A window or a document after the last of the keys nobody sees them any more.
+    const int behind = limit.behind(key + Tiles::kKeys - 1, a.queries);
+    walk.per_head = static_cast<int>(blocks_for(behind, kQ));
   }
   walk.per_head -= walk.first;
   const int steps = key < limit.keys && walk.per_head > 0 ? a.group * walk.per_head : 0;

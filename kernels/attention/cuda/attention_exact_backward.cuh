@@ -22,8 +22,8 @@ __global__ void __launch_bounds__(kExactThreads, 1)
   v.load(a.row(a.v, place.sample, key, place.head), a.v.position_stride, limit.keys - key, a.width);
   int begin = limit.causal && key > limit.offset ? key - limit.offset : 0;
   if (key >= limit.keys) begin = a.queries;
-  // A window after the last of the keys nobody sees them any more.
-  const int behind = min(key + kEdge - 1 - limit.offset + limit.window, a.queries);
+  // A window or a document after the last of the keys nobody sees them any more.
+  const int behind = limit.behind(key + kEdge - 1, a.queries);
   for (int head = place.head * a.group; head < (place.head + 1) * a.group; ++head)
     for (int query = begin / kEdge * kEdge; query < behind; query += kEdge) {
       if (begin >= a.queries) break;

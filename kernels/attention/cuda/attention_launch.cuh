@@ -38,7 +38,7 @@ void with_attention_path(const ops::AttentionProblem& p, const AttentionArgs<T>&
   using Path = AttentionPath;
   if (!a.aligned)
     with_head_width<32, 64, 128>(p.head_width, on(std::integral_constant<Path, Path::general>{}));
-  else if (a.bias || a.window != kNoWindow)
+  else if (a.bias || a.begins || a.window != kNoWindow)
     with_head_width<32, 64, 96, 128>(p.head_width,
                                      on(std::integral_constant<Path, Path::biased>{}));
   else
@@ -83,6 +83,7 @@ AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::Atten
   a.queries = small(p.queries), a.keys = small(p.keys);
   a.causal = p.causal;
   a.window = p.windowed() ? small(p.window) : kNoWindow;
+  a.begins = p.divided() ? p.begins : nullptr, a.positions = small(p.positions);
   a.aligned = whole_chunks<T>(p, q) && whole_chunks<T>(p, k) && whole_chunks<T>(p, v) &&
               whole_chunks<T>(p, out);
   a.scale = static_cast<float>(p.scale);

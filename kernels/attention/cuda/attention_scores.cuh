@@ -106,7 +106,8 @@ __device__ inline void mask_scores_transposed(float (&scores)[kM][kN][4], const 
     }
 }
 
-/// -inf where the window of the query of the row has left the key of the column behind.
+/// -inf where the window or the document of the query of the row has left the key of the column
+/// behind.
 template <int kM, int kN>
 __device__ inline void mask_window(float (&scores)[kM][kN][4], const KeyLimit& limit, int query,
                                    int key) {

@@ -324,10 +324,42 @@ void mask_window(T* scores, std::int64_t row, std::int64_t rows, std::int64_t ve
       scores[r * row + i] = value;
 }
 
+/// Where the document of a query begins.
+inline std::int64_t begin_of(const ops::AttentionProblem& p, std::int64_t b, std::int64_t query) {
+  if (!p.divided()) return 0;
+  return p.begins[b * p.positions + std::min(p.keys - p.queries + query, p.positions - 1)];
+}
+
 /// The first key that any query from `query` on sees.
-inline std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t query) {
-  if (!p.windowed()) return 0;
-  return std::max<std::int64_t>(0, p.keys - p.queries + query + 1 - p.window);
+inline std::int64_t first_key(const ops::AttentionProblem& p, std::int64_t b, std::int64_t query) {
+  const std::int64_t begin = begin_of(p, b, query);
+  return p.windowed() ? std::max(begin, p.keys - p.queries + query + 1 - p.window) : begin;
+}
+
+/// One behind the last query that sees `key`.
+inline std::int64_t queries_to(const ops::AttentionProblem& p, std::int64_t b, std::int64_t key) {
+  std::int64_t low = 0, high = p.queries;
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (first_key(p, b, middle) <= key)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/// The same where documents begin: query `query` + i of `queries` does not see what of the keys
+/// key + r lies before the first of its document.
+template <class T>
+void mask_documents(T* scores, std::int64_t row, std::int64_t rows, const ops::AttentionProblem& p,
+                    std::int64_t b, std::int64_t query, std::int64_t queries, std::int64_t key,
+                    T value) {
+  if (!p.divided() || begin_of(p, b, query + queries - 1) <= key) return;
+  for (std::int64_t i = 0; i < queries; ++i) {
+    const std::int64_t hidden = std::min(begin_of(p, b, query + i) - key, rows);
+    for (std::int64_t r = 0; r < hidden; ++r) scores[r * row + i] = value;
+  }
 }
 
 /// Hands out 64-byte aligned parts of a block; from a null base it only adds up sizes.

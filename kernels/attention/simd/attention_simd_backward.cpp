@@ -188,12 +188,10 @@ class Backward {
     const Rows<T> k = keys(a_.k, k0, count, s_.k), v = keys(a_.v, k0, count, s_.v);
     const std::int64_t first =
         p_.causal ? std::max<std::int64_t>(0, k0 - offset_) / kQueryBlock<T> : 0;
-    // The last query that sees one of these keys comes a window after the last of them.
+    // A window or a document after the last of these keys nobody sees them any more.
     const std::int64_t blocks =
-        p_.windowed()
-            ? std::clamp<std::int64_t>(
-                  (k0 + count - 1 - offset_ + p_.window + kQueryBlock<T> - 1) / kQueryBlock<T>, 0,
-                  n_.blocks)
+        p_.windowed() || p_.divided()
+            ? (queries_to(p_, b_, k0 + count - 1) + kQueryBlock<T> - 1) / kQueryBlock<T>
             : n_.blocks;
     for (std::int64_t i = first; i < blocks; ++i)
       add_tile(h, i, k0, count, k, v, d_q + i * n_.width * kQueryBlock<T>, d_k, d_v);
@@ -232,6 +230,8 @@ class Backward {
       mask_window<T>(s_.p, kQ, count, vectors, lead - skip + p_.window - 1, T(0));
       mask_window<T>(s_.d_s, kQ, count, vectors, lead - skip + p_.window - 1, T(0));
     }
+    for (T* of_tile : {s_.p, s_.d_s})
+      mask_documents<T>(of_tile, kQ, count, p_, b_, q0 + skip, queries - skip, k0, T(0));
     if (!a_.d_bias.empty())
       transpose<T, false>(d_bias_of(h, q0 + skip, k0), p_.keys, s_.d_s, kQ, count, queries - skip,
                           T(1));

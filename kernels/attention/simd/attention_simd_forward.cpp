@@ -106,7 +106,7 @@ class Forward {
     std::fill_n(s_.out, p_.head_width * kQueryBlock<T>, T(0));
     std::int64_t keys = keys_of(p_, b_);
     if (p_.causal) keys = std::min(keys, q0_ + rows_ + offset_);
-    for (std::int64_t k0 = first_key(p_, q0_); k0 < keys; k0 += kKeyBlock)
+    for (std::int64_t k0 = first_key(p_, b_, q0_); k0 < keys; k0 += kKeyBlock)
       add_keys(k0, std::min<std::int64_t>(kKeyBlock, keys - k0));
     finish();
   }
@@ -133,6 +133,8 @@ class Forward {
     if (p_.windowed())
       mask_window<T>(s_.scores + skip, kQueryBlock<T>, count, vectors_ - first,
                      lead - skip + p_.window - 1, -std::numeric_limits<T>::infinity());
+    mask_documents<T>(s_.scores + skip, kQueryBlock<T>, count, p_, b_, q0_ + skip, rows_ - skip, k0,
+                      -std::numeric_limits<T>::infinity());
     online_softmax(s_, count, first, vectors_, width);
     const T* v = as_computed<T>(row_of<S>(a_.v, p_, b_, k0, kv_head), a_.v.position_stride, count,
                                 width, s_.v);

@@ -6,28 +6,37 @@
 
 namespace choir {
 
+RowPacker::RowPacker(std::int64_t block, std::int64_t open) : block_(block), most_(open) {
+  CHOIR_CHECK(block >= 1 && open >= 1, "rows of {}, {} open", block, open);
+}
+
+std::int64_t RowPacker::add(std::int64_t length) {
+  CHOIR_CHECK(length >= 1 && length <= block_, "{} inputs for a row of {}", length, block_);
+  auto place = std::find_if(open_.begin(), open_.end(),
+                            [&](const Open& row) { return row.used + length <= block_; });
+  if (place == open_.end()) {
+    if (std::ssize(open_) == most_) open_.erase(open_.begin());
+    open_.push_back({rows_++, 0});
+    place = open_.end() - 1;
+  }
+  const std::int64_t row = place->row;
+  place->used += length;
+  if (place->used == block_) open_.erase(place);
+  return row;
+}
+
 std::vector<PackedRow> pack_rows(std::span<const std::int64_t> lengths, std::int64_t block,
                                  std::int64_t open) {
-  CHOIR_CHECK(block >= 1 && open >= 1, "rows of {}, {} open", block, open);
+  RowPacker packer(block, open);
   std::vector<PackedRow> rows;
-  std::vector<std::size_t> opened;  // oldest first
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] > block || lengths[i] < 1)
       throw DataError(fmt::format("conversation {} has {} tokens, a row {}", i, lengths[i], block),
                       "leave out what is longer than a row");
-    auto place = std::find_if(opened.begin(), opened.end(), [&](std::size_t row) {
-      return rows[row].begins.back() + lengths[i] <= block;
-    });
-    if (place == opened.end()) {
-      if (std::ssize(opened) == open) opened.erase(opened.begin());
-      opened.push_back(rows.size());
-      rows.push_back({.documents = {}, .begins = {0}});
-      place = opened.end() - 1;
-    }
-    PackedRow& row = rows[*place];
-    row.documents.push_back(static_cast<std::int64_t>(i));
-    row.begins.push_back(row.begins.back() + static_cast<std::int32_t>(lengths[i]));
-    if (row.begins.back() == block) opened.erase(place);
+    const auto at = static_cast<std::size_t>(packer.add(lengths[i]));
+    if (at == rows.size()) rows.push_back({.documents = {}, .begins = {0}});
+    rows[at].documents.push_back(static_cast<std::int64_t>(i));
+    rows[at].begins.push_back(rows[at].begins.back() + static_cast<std::int32_t>(lengths[i]));
   }
   return rows;
 }

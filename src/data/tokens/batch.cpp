@@ -88,10 +88,13 @@ std::uint32_t widen(const char* packed, std::int64_t count, std::int32_t* to) {
 
 }  // namespace
 
-BatchBuffer::BatchBuffer(std::int64_t rows, std::int64_t block_size)
-    : memory_(static_cast<std::size_t>(2 * rows * block_size)) {
-  batch.inputs = {memory_.data(), DType::i32, {rows, block_size}};
-  batch.targets = {memory_.data() + rows * block_size, DType::i32, {rows, block_size}};
+BatchBuffer::BatchBuffer(std::int64_t rows, std::int64_t block_size, bool packed)
+    : memory_(static_cast<std::size_t>((packed ? 4 : 2) * rows * block_size)) {
+  const auto part = [&](int i) {
+    return TensorView{memory_.data() + i * rows * block_size, DType::i32, {rows, block_size}};
+  };
+  batch.inputs = part(0), batch.targets = part(1);
+  if (packed) batch.begins = part(2), batch.positions = part(3);
 }
 
 void fill_batch(const void* packed, int token_bytes, std::span<const TokenWindow> windows,

@@ -28,6 +28,12 @@ namespace fs = std::filesystem;
 constexpr std::size_t kCodePoints = 0x110000;
 constexpr std::size_t kShownBytes = 240;
 
+/// Of which the text alone does not tell how many tokens it is.
+bool is_of_pieces(const Vocabulary& vocabulary) {
+  return vocabulary.kind() == VocabularyKind::bpe ||
+         vocabulary.kind() == VocabularyKind::sentencepiece;
+}
+
 struct Scan {
   std::vector<char32_t> characters;
   std::int64_t code_points = 0;
@@ -232,7 +238,7 @@ std::string PrepareSummary::to_string() const {
   std::string shown;
   for (std::int32_t id = 0; id < vocabulary->size(); ++id) {
     const VocabularyKind kind = vocabulary->kind();
-    if (kind == VocabularyKind::byte || kind == VocabularyKind::bpe || shown.size() > kShownBytes)
+    if (kind == VocabularyKind::byte || is_of_pieces(*vocabulary) || shown.size() > kShownBytes)
       break;
     const std::string character = vocabulary->piece(id);
     if (static_cast<unsigned char>(character.front()) >= ' ') shown += character;
@@ -254,11 +260,7 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   if (options.tokens_per_shard < 1)
     throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
   const auto files = find_text_files(paths);
-  if (options.vocabulary != nullptr && options.vocabulary->kind() == VocabularyKind::sentencepiece)
-    throw DeckError("text is not prepared with SentencePiece models",
-                    "char, byte, bpe, or a tokenizer.json");
-  const bool by_pieces =
-      options.vocabulary != nullptr && options.vocabulary->kind() == VocabularyKind::bpe;
+  const bool by_pieces = options.vocabulary != nullptr && is_of_pieces(*options.vocabulary);
   const Scan text = by_pieces ? Scan{} : scan_files(files);
   PrepareSummary summary;
   summary.vocabulary = options.vocabulary != nullptr ? *options.vocabulary
@@ -291,7 +293,8 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
     throw DataError(fmt::format("text '{}' changed while it was read", files.front().path));
   summary.train_shards = writer.train_shards();
   summary.val_shards = writer.val_shards();
-  summary.vocabulary->save(workplace.path() + (by_pieces ? "/tokenizer.json" : "/vocab.json"));
+  const bool has_file = summary.vocabulary->kind() == VocabularyKind::bpe;
+  summary.vocabulary->save(workplace.path() + (has_file ? "/tokenizer.json" : "/vocab.json"));
   write_meta(summary, workplace.path());
   workplace.commit();
   summary.folder = workplace.final_path();

@@ -1,10 +1,12 @@
 #include <choir_features.hpp>
 
+#include <charconv>
 #include <cstdint>
 #include "choir/core/json_value.hpp"
 
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/vocabulary/sentencepiece_model.hpp"
 #include "src/data/vocabulary/vocabulary_model.hpp"
 
 #ifdef CHOIR_HAVE_SENTENCEPIECE
@@ -80,6 +82,7 @@ SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
 namespace {
 
 constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, how SentencePiece writes a space
+constexpr std::string_view kBytePiece = "<0x00>";    // ... and a byte
 
 std::uint64_t model_hash(std::string_view bytes) {
   const std::uint64_t h = fnv1a(bytes);
@@ -102,14 +105,27 @@ bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& 
   }
 }
 
+/// Whether a blank in a piece has none but blanks before it. Words are then cut into pieces one by
+/// one.
+bool within_words(const SentencePieceFile& file) {
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    std::string_view text = piece.text;
+    while (text.starts_with(kSpace)) text.remove_prefix(kSpace.size());
+    if (text.find(kSpace) != std::string_view::npos) return false;
+  }
+  return file.blank_in_front;
+}
+
 class SentencePieceModel : public VocabularyModel {
  public:
-  SentencePieceModel(std::string bytes, const std::string& source) : bytes_(std::move(bytes)) {
+  SentencePieceModel(std::string bytes, const std::string& source, bool text_start = true)
+      : bytes_(std::move(bytes)), text_start_(text_start) {
     if (!loads(processor_, bytes_))
       throw DataError(
           fmt::format("'{}' is not a tokenizer: neither JSON nor a SentencePiece model", source),
           "'choir prepare tokenizer' makes one");
     hash_ = model_hash(bytes_);
+    in_parts_ = within_words(SentencePieceFile::parse(bytes_, source));
   }
   VocabularyKind kind() const override { return VocabularyKind::sentencepiece; }
   int size() const override { return processor_.GetPieceSize(); }
@@ -121,14 +137,18 @@ class SentencePieceModel : public VocabularyModel {
     all["kind"] = name_of(kind());
     all["size"] = size();
     all["hash"] = fmt::format("{:016x}", hash_);
+    if (!text_start_) all["text_start"] = false;
     all["model"] = to_base64(bytes_);
     return dumped(all, 1) + "\n";
   }
 
+  // Parts end before the blank in front of a word; SentencePiece itself puts it before a text.
+  // Where pieces go across words, nothing is certain before the end.
   std::size_t encode_part(std::string_view text, bool more_follows, std::string_view source,
-                          std::int64_t, std::vector<std::int32_t>& ids) const override {
-    CHOIR_CHECK(!more_follows, "pieces of {} are found in the whole of it", source);
-    const Vocabulary::Encoded encoded = try_encode(text);
+                          std::int64_t base, std::vector<std::int32_t>& ids) const override {
+    if (more_follows) text = text.substr(0, in_parts_ ? last_word(text) : 0);
+    const bool goes_on = in_parts_ && base > 0 && text.starts_with(' ');
+    const Vocabulary::Encoded encoded = try_encode(text.substr(goes_on ? 1 : 0));
     if (!encoded.unknown.empty())
       throw DataError(
           fmt::format("{} of {} is not in the vocabulary of {}", encoded.unknown, source, size()));
@@ -157,11 +177,29 @@ class SentencePieceModel : public VocabularyModel {
   }
   std::string piece(std::int32_t id) const override {
     if (processor_.IsControl(check(id))) return "";
-    return with_blanks(processor_.IsUnknown(id) ? processor_.DecodeIds({id})
-                                                : processor_.IdToPiece(id));
+    const std::string& piece = processor_.IdToPiece(id);
+    if (unsigned byte = 0; processor_.IsByte(id) && piece.size() == kBytePiece.size()) {
+      std::from_chars(piece.data() + 3, piece.data() + 5, byte, 16);
+      return {static_cast<char>(byte)};
+    }
+    return with_blanks(processor_.IsUnknown(id) ? processor_.DecodeIds({id}) : piece);
+  }
+  std::vector<std::int32_t> text_start() const override {
+    if (!text_start_ || processor_.bos_id() < 0) return {};
+    return {processor_.bos_id()};
+  }
+  std::optional<std::int32_t> end_of_text() const override {
+    if (processor_.eos_id() < 0) return std::nullopt;
+    return processor_.eos_id();
   }
 
  private:
+  /// Where the last blank is that something else stands before; 0: nowhere.
+  static std::size_t last_word(std::string_view text) {
+    std::size_t at = text.rfind(' ');
+    while (at != std::string_view::npos && at > 0 && text[at - 1] == ' ') --at;
+    return at == std::string_view::npos ? 0 : at;
+  }
   static void check(const sentencepiece::util::Status& status) {
     if (!status.ok()) throw DataError(fmt::format("SentencePiece: {}", status.ToString()));
   }
@@ -174,6 +212,7 @@ class SentencePieceModel : public VocabularyModel {
   std::string bytes_;
   sentencepiece::SentencePieceProcessor processor_;
   std::uint64_t hash_ = 0;
+  bool text_start_, in_parts_ = false;
 };
 
 class Sentences : public sentencepiece::SentenceIterator {
@@ -207,7 +246,8 @@ SharedVocabularyModel sentencepiece_from_json(const nlohmann::json& json,
     throw DataError(
         fmt::format("tokenizer '{}' is damaged: its model does not fit its hash", source),
         "make it again with 'choir prepare tokenizer'");
-  return open_sentencepiece(std::move(bytes), source);
+  const bool text_start = !json.contains("text_start") || json["text_start"] != false;
+  return std::make_shared<SentencePieceModel>(std::move(bytes), source, text_start);
 }
 
 // The text is taken as it is (no normalisation beyond blanks), every character of it gets a piece,

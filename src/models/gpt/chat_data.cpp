@@ -32,25 +32,51 @@ ConversationCorpus open_corpus(const Deck& deck, const SpeechMix& mix, Mesh& mes
                                   corpus_options(deck, 0, "the training data"));
 }
 
-/// Row `row` of a batch: a conversation, or padding where it is null.
-void fill_row(const ConversationCorpus& corpus, const SpeechItem* item, std::int64_t row,
+/// Row `row` of a batch: conversations one after another, or padding where there is none.
+void fill_row(const ConversationCorpus& corpus, std::span<const SpeechItem> items, std::int64_t row,
               Batch& batch) {
   const std::int64_t block = batch.inputs.shape[1];
-  auto* inputs = batch.inputs.as<std::int32_t>() + row * block;
-  auto* targets = batch.targets.as<std::int32_t>() + row * block;
-  std::fill_n(inputs, block, 0);
-  std::fill_n(targets, block, kIgnoredTarget);
-  if (item == nullptr) return;
-  std::vector<std::int32_t> ids;
-  std::vector<std::uint8_t> counted;
-  corpus.set(item->leaf).read(item->utterance, ids, counted);
-  CHOIR_CHECK(std::ssize(ids) <= block + 1, "{} tokens in a row of {}", ids.size(), block);
-  for (std::size_t i = 0; i + 1 < ids.size(); ++i) {
-    inputs[i] = ids[i];
-    if (counted[i + 1] == 0) continue;
-    targets[i] = ids[i + 1];
-    ++batch.valid;
+  std::vector<std::vector<std::int32_t>> ids(items.size());
+  std::vector<std::vector<std::uint8_t>> counted(items.size());
+  for (std::size_t i = 0; i < items.size(); ++i)
+    corpus.set(items[i].leaf).read(items[i].utterance, ids[i], counted[i]);
+  const PackedTokens made = packed_tokens(
+      std::vector<std::span<const std::int32_t>>(ids.begin(), ids.end()),
+      std::vector<std::span<const std::uint8_t>>(counted.begin(), counted.end()), block);
+  const auto put = [&](const std::vector<std::int32_t>& values, const TensorView& field) {
+    std::copy(values.begin(), values.end(), field.as<std::int32_t>() + row * block);
+  };
+  put(made.inputs, batch.inputs);
+  put(made.targets, batch.targets);
+  batch.valid += block - std::count(made.targets.begin(), made.targets.end(), kIgnoredTarget);
+  if (batch.begins.empty()) return;
+  put(made.positions, batch.positions);
+  // What is behind the last of them is a document of padding.
+  auto* begins = batch.begins.as<std::int32_t>() + row * block;
+  for (std::size_t d = 0; d < made.begins.size(); ++d) {
+    const std::int64_t end = d + 1 < made.begins.size() ? made.begins[d + 1] : block;
+    std::fill(begins + made.begins[d], begins + end, made.begins[d]);
   }
+}
+
+/// Rows of `block` inputs that conversations make, packed or each by itself.
+std::vector<std::vector<SpeechItem>> rows_of(const std::vector<SpeechItem>& items,
+                                             std::int64_t block, bool packed) {
+  std::vector<std::vector<SpeechItem>> rows;
+  RowPacker packer(block);
+  for (const SpeechItem& item : items) {
+    const auto at = packed ? static_cast<std::size_t>(packer.add(item.samples)) : rows.size();
+    if (at == rows.size()) rows.emplace_back();
+    rows[at].push_back(item);
+  }
+  return rows;
+}
+
+std::vector<SpeechItem> items_of(const ConversationCorpus& corpus) {
+  std::vector<SpeechItem> items;
+  for (int leaf = 0; leaf < corpus.folders(); ++leaf)
+    items.insert(items.end(), corpus.items(leaf).begin(), corpus.items(leaf).end());
+  return items;
 }
 
 /// A tokenizer.json of which no vocabulary can be made trains, but writes no samples.
@@ -91,22 +117,48 @@ bool trains_on_chat(const Deck& deck, Mesh& mesh) {
   return chat != 0;
 }
 
-ChatDraws::ChatDraws(SpeechBlend blend)
-    : blend_(std::move(blend)), drawn_(static_cast<std::size_t>(blend_.pools()), 0) {}
+ChatRows::ChatRows(SpeechBlend blend, std::int64_t block, bool packed)
+    : blend_(std::move(blend)), block_(block), packed_(packed) {
+  begin();
+}
 
-SpeechRow ChatDraws::row(std::int64_t sample) {
-  if (sample < next_) {
-    next_ = 0;
-    std::fill(drawn_.begin(), drawn_.end(), 0);
+void ChatRows::begin() {
+  draws_ = first_ = 0;
+  drawn_.assign(static_cast<std::size_t>(blend_.pools()), 0);
+  packer_.emplace(block_);
+  rows_.clear();
+}
+
+SpeechItem ChatRows::draw() {
+  const int pool = blend_.pool_of(draws_++);
+  return blend_.row(pool, drawn_[static_cast<std::size_t>(pool)]++).item;
+}
+
+// Without packing rows that are passed over are counted and not looked up.
+const std::vector<SpeechItem>& ChatRows::row(std::int64_t sample) {
+  if (sample < first_) begin();
+  if (packed_) {
+    while (packer_->finished() <= sample) {
+      const SpeechItem item = draw();
+      const auto at = static_cast<std::size_t>(packer_->add(item.samples) - first_);
+      if (at == rows_.size()) rows_.emplace_back();
+      rows_[at].push_back(item);
+      for (; first_ < std::min(sample, packer_->finished()); ++first_) rows_.pop_front();
+    }
+    for (; first_ < sample; ++first_) rows_.pop_front();
+    return rows_.front();
   }
-  for (; next_ < sample; ++next_) ++drawn_[static_cast<std::size_t>(blend_.pool_of(next_))];
-  const int pool = blend_.pool_of(sample);
-  return blend_.row(pool, drawn_[static_cast<std::size_t>(pool)]);
+  if (rows_.empty() || first_ != sample) {
+    for (; draws_ < sample; ++draws_) ++drawn_[static_cast<std::size_t>(blend_.pool_of(draws_))];
+    first_ = sample;
+    rows_.assign(1, {draw()});
+  }
+  return rows_.front();
 }
 
 ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash,
                                Mesh& mesh)
-    : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size) {
+    : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size, gpt_of(deck).packed) {
   const std::int64_t most =
       gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
   for (const auto& [name, folders] :
@@ -116,18 +168,17 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
     set.corpus = ConversationCorpus::load(
         mesh.world(), leaves_of(SpeechMix::of_folders(folders)),
         corpus_options(deck, vocab_hash, fmt::format("validation set '{}'", name)));
-    for (int leaf = 0; leaf < set.corpus.folders(); ++leaf)
-      set.items.insert(set.items.end(), set.corpus.items(leaf).begin(),
-                       set.corpus.items(leaf).end());
+    set.items = items_of(set.corpus);
     if (most > 0 && std::ssize(set.items) > most) set.items.resize(static_cast<std::size_t>(most));
     for (const SpeechItem& item : set.items) set.targets += item.labels;
+    set.rows = rows_of(set.items, gpt_of(deck).block_size, gpt_of(deck).packed);
   }
 }
 
 double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
                                ProgressLine* progress) {
   const Communicator& ranks = mesh_.host_along(Axis::data);
-  const std::int64_t batches = (std::ssize(set.items) + rows_ - 1) / rows_;
+  const std::int64_t batches = (std::ssize(set.rows) + rows_ - 1) / rows_;
   const std::int64_t calls = (batches + ranks.size() - 1) / ranks.size();
   // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
   std::vector<double> sums(static_cast<std::size_t>(calls * ranks.size()), 0.0);
@@ -137,9 +188,10 @@ double ChatValidation::loss_of(const ChatEvalSet& set, ModelInstance& instance,
     buffer_.batch.valid = 0;
     for (std::int64_t row = 0; row < rows_; ++row) {
       const std::int64_t i = batch * rows_ + row;
-      fill_row(set.corpus,
-               i < std::ssize(set.items) ? &set.items[static_cast<std::size_t>(i)] : nullptr, row,
-               buffer_.batch);
+      if (i < std::ssize(set.rows))
+        fill_row(set.corpus, set.rows[static_cast<std::size_t>(i)], row, buffer_.batch);
+      else
+        fill_row(set.corpus, {}, row, buffer_.batch);
     }
     // Without a batch of its own a rank still shows the others its part of the parameters.
     if (buffer_.batch.valid == 0 && !instance.storage().sharding().values_sharded()) continue;
@@ -177,10 +229,10 @@ ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Me
       mix_(mix_of(deck)),
       corpus_(open_corpus(deck, mix_, mesh)),
       vocabulary_(vocabulary_of(corpus_.tokenizer())),
-      reading_(SpeechBlend(corpus_.pools(mix_), seed_)),
-      planning_(reading_.blend()),
+      reading_(SpeechBlend(corpus_.pools(mix_), seed_), block_size_, settings_.model.packed),
+      planning_(reading_),
       validation_(deck, batch.micro, corpus_.vocab_hash(), mesh),
-      buffer_(batch.micro, block_size_) {}
+      buffer_(batch.micro, block_size_, settings_.model.packed) {}
 
 std::string ChatTrainingData::vocabulary_json() const {
   return vocabulary_ ? vocabulary_->to_json() : "";
@@ -195,13 +247,17 @@ std::string ChatTrainingData::to_string() const {
   for (int leaf = 0; leaf < corpus_.folders(); ++leaf)
     for (const SpeechItem& item : corpus_.items(leaf)) rows += item.samples, targets += item.labels;
   const std::int64_t conversations = corpus_.conversations();
+  const std::int64_t made = settings_.model.packed
+                                ? std::ssize(rows_of(items_of(corpus_), block_size_, true))
+                                : conversations;
   std::string text = fmt::format(
-      "train {}, vocabulary of {}; {:.1f} % of their tokens are targets, {:.1f} % of the rows of "
-      "{} "
-      "is padding",
-      counted(conversations, "conversation"), format_count(corpus_.vocab_size()),
+      "train {}{}, vocabulary of {}; {:.1f} % of their tokens are targets, {:.1f} % of the rows of "
+      "{} is padding",
+      counted(conversations, "conversation"),
+      settings_.model.packed ? " packed in " + counted(made, "row") : "",
+      format_count(corpus_.vocab_size()),
       100.0 * static_cast<double>(targets) / static_cast<double>(rows),
-      100.0 * (1 - static_cast<double>(rows) / static_cast<double>(conversations * block_size_)),
+      100.0 * (1 - static_cast<double>(rows) / static_cast<double>(made * block_size_)),
       block_size_);
   if (const auto all = sources(); all.size() > 1)
     for (const SpeechSource& source : all)
@@ -225,9 +281,8 @@ std::string ChatTrainingData::contents() const {
 void ChatTrainingData::require_resumable(std::int64_t consumed_samples) const {
   if (consumed_samples % batch_.micro == 0) return;
   throw DeckError(
-      fmt::format(
-          "the checkpoint has used {} conversations, which micro-batches of {} do not reach",
-          consumed_samples, batch_.micro),
+      fmt::format("the checkpoint has used {} samples, which micro-batches of {} do not reach",
+                  consumed_samples, batch_.micro),
       "continue with the train.micro_batch_size of before, or one that divides it");
 }
 
@@ -245,8 +300,7 @@ ModelBatch ChatTrainingData::next() {
   batch.first_sample = order_.first_sample + batch.micro_batch * batch_.micro;
   batch.valid = 0;
   for (std::int64_t row = 0; row < batch_.micro; ++row) {
-    const SpeechRow drawn = reading_.row(batch.first_sample + row);
-    fill_row(corpus_, &drawn.item, row, batch);
+    fill_row(corpus_, reading_.row(batch.first_sample + row), row, batch);
   }
   return token_batch(batch);
 }
@@ -254,7 +308,8 @@ ModelBatch ChatTrainingData::next() {
 StepContent ChatTrainingData::content(std::int64_t step, const Model& model) {
   const std::int64_t first = first_sample_ + (step - first_step_) * batch_.global;
   std::int64_t targets = 0;
-  for (std::int64_t i = 0; i < batch_.global; ++i) targets += planning_.row(first + i).item.labels;
+  for (std::int64_t i = 0; i < batch_.global; ++i)
+    for (const SpeechItem& item : planning_.row(first + i)) targets += item.labels;
   return {.samples = static_cast<double>(batch_.global),
           .targets = static_cast<double>(targets),
           .flops = model.flops({.samples = batch_.global, .tokens = block_size_})};

@@ -1,13 +1,15 @@
 #pragma once
 // Conversations for language models: each a row of model.block_size tokens, padded on the right,
-// with the loss on answers alone. Sample i of a run is draw i of the blend, for any number of
-// ranks.
+// with the loss on answers alone; packed (data.pack) as many in a row as go into it. Sample i of a
+// run is draw i of the blend, or row i that its draws are packed into, for any number of ranks.
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "choir/data/conversations/conversation_corpus.hpp"
+#include "choir/data/conversations/packing.hpp"
 #include "choir/data/tokens/batch.hpp"
 #include "choir/data/tokens/dataset.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -25,20 +27,31 @@ struct ChatEvalSet {
   std::string name;
   ConversationCorpus corpus;
   std::vector<SpeechItem> items;
+  std::vector<std::vector<SpeechItem>> rows;  ///< the items of each
   std::int64_t targets = 0;
 };
 
-/// Walks the draws of a blend; sample numbers ascend, or it begins anew.
-class ChatDraws {
+/// Walks the rows that the draws of a blend make; sample numbers ascend, or it begins anew.
+class ChatRows {
  public:
-  explicit ChatDraws(SpeechBlend blend);
-  SpeechRow row(std::int64_t sample);
+  /// `packed`: into rows of `block` inputs; otherwise each draw is a row.
+  ChatRows(SpeechBlend blend, std::int64_t block, bool packed);
+  /// The conversations of a row, until the next call.
+  const std::vector<SpeechItem>& row(std::int64_t sample);
   const SpeechBlend& blend() const { return blend_; }
 
  private:
+  void begin();
+  SpeechItem draw();
+
   SpeechBlend blend_;
-  std::int64_t next_ = 0;
+  std::int64_t block_;
+  bool packed_;
+  std::int64_t draws_ = 0;
   std::vector<std::int64_t> drawn_;  // of each pool
+  std::optional<RowPacker> packer_;
+  std::int64_t first_ = 0;  // of rows_
+  std::deque<std::vector<SpeechItem>> rows_;
 };
 
 /// The rows of validation sets through a model.
@@ -93,7 +106,7 @@ class ChatTrainingData final : public TrainingData {
   SpeechMix mix_;
   ConversationCorpus corpus_;
   std::optional<Vocabulary> vocabulary_;
-  ChatDraws reading_, planning_;
+  ChatRows reading_, planning_;
   ChatValidation validation_;
   MicroBatchOrder order_;
   std::int64_t calls_ = 0, first_step_ = 0, first_sample_ = 0;

@@ -1,5 +1,6 @@
 #include "choir/models/gpt/decoder_tower.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -46,12 +47,21 @@ void DecoderTower::prepare(Pass& pass, void* memory) {
     ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
 }
 
+namespace {
+
+TensorView positions_in_document(const Sequence& sequence) {
+  return {const_cast<std::int32_t*>(sequence.positions_in_document), DType::i32, {sequence.rows()}};
+}
+
+}  // namespace
+
 Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks,
                            const AddRows& add_rows) {
   const ProfileRange range(pass.stream(), "embedding");
   const Sequence& sequence = pass.sequence();
   const Pass::Unsaved below(pass, !trained);
-  const bool adds_positions = positions_ != nullptr && pass.tensor().rank() == 0;
+  const bool has_positions = positions_ != nullptr && pass.tensor().rank() == 0;
+  const bool adds_positions = has_positions && sequence.positions_in_document == nullptr;
   hooks.acquire(tokens_->bucket);
   if (positions_) hooks.acquire(positions_->bucket);
   Tensor terms = allocate_terms(pass, config_.n_embd, "embedding");
@@ -70,6 +80,12 @@ Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, Buck
                             .position_end = sequence.position_end(),
                             .spliced = options_.spliced});
   }
+  if (has_positions && !adds_positions)
+    ops::embedding_forward(pass.stream(), {.ids = positions_in_document(sequence),
+                                           .table = positions_->value,
+                                           .positions = {},
+                                           .out = terms,
+                                           .accumulate = true});
   if (add_rows) add_rows(terms);
   if (positions_) hooks.release(positions_->bucket);
   if (!keeps_shared_weight()) hooks.release(tokens_->bucket);
@@ -175,25 +191,36 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
   const auto& model = *static_cast<DecoderTower*>(self);
   const Parameter& tokens = *model.tokens_;
   const std::int64_t table = tokens.trainable ? tokens.local.rows() : 1;
-  const Tensor workspace = pass.scratch(
-      ops::embedding_workspace(pass.stream(), pass.sequence().rows(), table, model.config_.n_embd),
-      "embedding gradient");
+  const std::int64_t rows = pass.sequence().rows(), width = model.config_.n_embd;
+  const bool documents = model.positions_ && pass.sequence().positions_in_document != nullptr;
+  std::int64_t bytes = ops::embedding_workspace(pass.stream(), rows, table, width);
+  if (documents)
+    bytes = std::max(
+        bytes, ops::embedding_workspace(pass.stream(), rows, model.config_.block_size, width));
+  const Tensor workspace = pass.scratch(bytes, "embedding gradient");
   const TensorView all_ids = ids.reshaped({pass.sequence().rows()});
   for (int i = 0; i < pass.sequence().runs(); ++i) {
     const Sequence::Run run = pass.sequence().run(i);
     ops::embedding_backward(
-        pass.stream(), {.ids = all_ids.slice(run.first_row, run.rows),
-                        .d_out = d_rows.slice(run.first_row, run.rows),
-                        .d_table = tokens.gradient,
-                        .d_positions = model.positions_ ? model.positions_->gradient : TensorView{},
-                        .tokens = run.tokens,
-                        .first_id = model.first_id(),
-                        .vocabulary = model.config_.vocab_size,
-                        .workspace = workspace,
-                        .first_position = run.first_position,
-                        .position_end = pass.sequence().position_end(),
-                        .spliced = model.options_.spliced});
+        pass.stream(),
+        {.ids = all_ids.slice(run.first_row, run.rows),
+         .d_out = d_rows.slice(run.first_row, run.rows),
+         .d_table = tokens.gradient,
+         .d_positions = model.positions_ && !documents ? model.positions_->gradient : TensorView{},
+         .tokens = run.tokens,
+         .first_id = model.first_id(),
+         .vocabulary = model.config_.vocab_size,
+         .workspace = workspace,
+         .first_position = run.first_position,
+         .position_end = pass.sequence().position_end(),
+         .spliced = model.options_.spliced});
   }
+  if (documents)
+    ops::embedding_backward(pass.stream(), {.ids = positions_in_document(pass.sequence()),
+                                            .d_out = d_rows,
+                                            .d_table = model.positions_->gradient,
+                                            .d_positions = {},
+                                            .workspace = workspace});
 }
 
 void DecoderTower::remember(Pass& pass, StreamState& state, std::int64_t positions) const {

@@ -28,7 +28,14 @@ void Gpt::prepare(Pass& pass, void* memory) {
 }
 
 Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
-  return share_of_sequences(batch.samples, batch.tokens, context);
+  Sequence sequence = share_of_sequences(batch.samples, batch.tokens, context);
+  if (const TensorView* begins = batch.find(kDocumentBegins)) {
+    sequence.document_positions = batch.tokens;
+    sequence.document_begins = static_cast<const std::int32_t*>(begins->data);
+    sequence.positions_in_document =
+        static_cast<const std::int32_t*>(batch[kDocumentPositions].data);
+  }
+  return sequence;
 }
 
 Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,

@@ -120,6 +120,11 @@ void check_rope(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
 }
 
 void check_window(const GptConfig& gpt, std::vector<KeyProblem>& problems) {
+  if (gpt.packed && gpt.attention == ops::AttentionImplementation::cudnn)
+    problems.push_back(
+        {{"model.attention", "data.pack"},
+         "model.attention = \"cudnn\" has no documents within a row, which data.pack "
+         "= true makes; legal: \"auto\" or \"own\""});
   if (gpt.window > 0) {
     if (gpt.attention == ops::AttentionImplementation::cudnn && gpt.window < gpt.block_size)
       problems.push_back(
@@ -280,33 +285,32 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };
-    const std::int64_t ranks = deck.parallel.context;
-    if (ranks == 1) return problems;
-    const std::int64_t t = deck.parallel.tensor;
-    if (deck.parallel.context_mode == "ulysses" && gpt.n_head % t == 0 &&
-        gpt.n_head / t % ranks != 0)
-      add({"parallel.context", "parallel.context_mode", "model.n_head", "parallel.tensor"},
-          fmt::format("parallel.context = {} does not divide the {} heads that each of "
-                      "parallel.tensor = {} ranks has of model.n_head = {}, as "
-                      "parallel.context_mode = \"ulysses\" wants; legal: context = {}, or "
-                      "context_mode = \"gather\"",
-                      ranks, gpt.n_head / t, t, gpt.n_head,
-                      listed(legal_context_sizes(gpt.n_head / t))));
-    if (ranks > gpt.block_size)
-      add({"parallel.context", "model.block_size"},
-          fmt::format("parallel.context = {} ranks share sequences of model.block_size = {}; "
-                      "nearest legal: context = {}",
-                      ranks, gpt.block_size, gpt.block_size));
-    if (deck.train.reproducible)
-      add({"parallel.context", "train.reproducible"},
-          fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
-                      "parallel.context = {} divides; nearest legal: context = 1",
-                      ranks));
-    if (deck.parallel.zero_group != "all")
-      add({"parallel.context", "parallel.zero_group"},
-          fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
-                      "{}; legal: \"all\"",
-                      deck.parallel.zero_group, ranks));
+  const std::int64_t ranks = deck.parallel.context;
+  if (ranks == 1) return problems;
+  const std::int64_t t = deck.parallel.tensor;
+  if (deck.parallel.context_mode == "ulysses" && gpt.n_head % t == 0 && gpt.n_head / t % ranks != 0)
+    add({"parallel.context", "parallel.context_mode", "model.n_head", "parallel.tensor"},
+        fmt::format("parallel.context = {} does not divide the {} heads that each of "
+                    "parallel.tensor = {} ranks has of model.n_head = {}, as "
+                    "parallel.context_mode = \"ulysses\" wants; legal: context = {}, or "
+                    "context_mode = \"gather\"",
+                    ranks, gpt.n_head / t, t, gpt.n_head,
+                    listed(legal_context_sizes(gpt.n_head / t))));
+  if (ranks > gpt.block_size)
+    add({"parallel.context", "model.block_size"},
+        fmt::format("parallel.context = {} ranks share sequences of model.block_size = {}; "
+                    "nearest legal: context = {}",
+                    ranks, gpt.block_size, gpt.block_size));
+  if (deck.train.reproducible)
+    add({"parallel.context", "train.reproducible"},
+        fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
+                    "parallel.context = {} divides; nearest legal: context = 1",
+                    ranks));
+  if (deck.parallel.zero_group != "all")
+    add({"parallel.context", "parallel.zero_group"},
+        fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
+                    "{}; legal: \"all\"",
+                    deck.parallel.zero_group, ranks));
   return problems;
 }
 

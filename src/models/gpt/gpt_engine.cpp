@@ -19,8 +19,16 @@ ModelBatch token_batch(std::int64_t samples, const TensorView& inputs, const Ten
   batch.first_sample = first_sample;
   batch.add({.name = "inputs", .view = inputs, .shared = Shared::positions, .padding = 0});
   if (targets.shape.rank() > 0)
-    batch.add({.name = "targets", .view = targets, .shared = Shared::positions, .padding = kIgnoredTarget});
+    batch.add({.name = "targets",
+               .view = targets,
+               .shared = Shared::positions,
+               .padding = kIgnoredTarget});
   return batch;
+}
+
+void add_documents(ModelBatch& batch, const TensorView& begins, const TensorView& positions) {
+  batch.add({.name = kDocumentBegins, .view = begins});
+  batch.add({.name = kDocumentPositions, .view = positions, .shared = Shared::positions});
 }
 
 const ModelFamily& gpt_family() {
@@ -69,9 +77,11 @@ BatchShape GptFamily::shape(const ModelConfig& config, std::int64_t samples) con
   return {.samples = samples, .tokens = config.as<GptConfig>().block_size};
 }
 
-ModelBatch GptFamily::fields(const ModelConfig&, const BatchShape& shape) const {
+ModelBatch GptFamily::fields(const ModelConfig& config, const BatchShape& shape) const {
   const TensorView tokens{nullptr, DType::i32, {shape.samples * shape.tokens}};
-  return token_batch(shape.samples, tokens, tokens);
+  ModelBatch batch = token_batch(shape.samples, tokens, tokens);
+  if (config.as<GptConfig>().packed) add_documents(batch, tokens, tokens);
+  return batch;
 }
 
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
@@ -92,7 +102,8 @@ std::unique_ptr<SyntheticBatches> GptFamily::synthetic_batches(const ModelConfig
                                                                std::uint64_t seed,
                                                                std::int64_t samples) const {
   const auto& gpt = config.as<GptConfig>();
-  return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size);
+  return std::make_unique<SyntheticTokens>(seed, samples, gpt.block_size, gpt.vocab_size,
+                                           gpt.packed);
 }
 
 std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const BatchSizes& batch,

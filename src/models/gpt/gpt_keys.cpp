@@ -183,6 +183,11 @@ void add_run_keys(KeyTable<GptSettings>& table) {
            "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
            "of data.val, which are called as their folders.")
       .when_resumed(OnResume::same_contents);
+  table.section("data", &GptSettings::model)
+      .add("pack", &GptConfig::packed, "",
+           "Conversations: as many in a row of block_size as go into it, first fit in the order of "
+           "training. Attention stays within each, and learned positions begin anew, so that the "
+           "loss is that of each alone; a sample is a row then.");
   auto train = table.section("train", &GptSettings::model);
   train
       .add("label_smoothing", &GptConfig::label_smoothing, "",

@@ -1,6 +1,7 @@
 #pragma once
 // The batches of `choir verify`: random tokens as a function of the global sample, with as many
-// targets in each sample as chance will have, also none, so that no two ranks have equally many.
+// targets in each sample as chance will have, also none, so that no two ranks have equally many; of
+// packed models in documents as long as chance will have.
 #include <cstdint>
 #include <vector>
 
@@ -13,7 +14,7 @@ class SyntheticTokens final : public SyntheticBatches {
  public:
   /// Micro-batches of `rows` sequences of `tokens` tokens below `vocabulary`.
   SyntheticTokens(std::uint64_t seed, std::int64_t rows, std::int64_t tokens,
-                  std::int64_t vocabulary);
+                  std::int64_t vocabulary, bool packed = false);
 
   /// Micro-batch of this global index; holds until the next call.
   ModelBatch micro_batch(std::int64_t index) override;
@@ -28,9 +29,11 @@ class SyntheticTokens final : public SyntheticBatches {
   /// The first so many targets of a sample count.
   std::int64_t length(std::int64_t sample) const;
 
-  PhiloxKey tokens_key_, length_key_;
+  void write_documents(std::int64_t sample, std::int64_t row);
+
+  PhiloxKey tokens_key_, length_key_, documents_key_;
   std::int64_t rows_, tokens_, vocabulary_;
-  std::vector<std::int32_t> inputs_, targets_;
+  std::vector<std::int32_t> inputs_, targets_, begins_, positions_;
 };
 
 }  // namespace choir

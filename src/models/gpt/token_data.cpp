@@ -96,6 +96,9 @@ DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_
 
 std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& mesh, Logger& log,
                                    std::uint64_t vocab_hash) {
+  if (gpt_of(deck).packed)
+    throw DataError("data.pack = true is for conversations, and these data are none",
+                    "'choir prepare chat' makes some; other rows are full of one text");
   DataConfig config = data_config(deck, rows, vocab_hash, log);
   for (auto* paths : {&config.train, &config.val})
     for (std::string& path : *paths)
@@ -115,8 +118,11 @@ MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
 
 ModelBatch token_batch(const Batch& batch) {
   const std::int64_t n = batch.inputs.count();
-  return token_batch(batch.inputs.shape[0], batch.inputs.reshaped({n}), batch.targets.reshaped({n}),
-                     batch.first_sample);
+  ModelBatch made = token_batch(batch.inputs.shape[0], batch.inputs.reshaped({n}),
+                                batch.targets.reshaped({n}), batch.first_sample);
+  if (!batch.begins.empty())
+    add_documents(made, batch.begins.reshaped({n}), batch.positions.reshaped({n}));
+  return made;
 }
 
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {

@@ -67,6 +67,8 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass, const ContextHead
           .window = options_.window,
           .scale = 1.0 / std::sqrt(static_cast<double>(head_width_)),
           .dtype = pass.precision().compute,
+          .positions = pass.sequence().document_positions,
+          .begins = pass.sequence().document_begins,
           .implementation = options_.implementation};
 }
 
@@ -225,9 +227,11 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
   return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
 }
 
-// Whether it is a property of the layer, so that passes of any shape ask for the same memory.
+// The same for passes of any shape, which ask for the same memory. Keys that go round come without
+// those before them, from which windows and documents count.
 bool SelfAttention::goes_round(const Pass& pass) const {
-  return pass.context().mode == ContextMode::ring && options_.window == 0;
+  return pass.context().mode == ContextMode::ring && options_.window == 0 &&
+         pass.sequence().document_positions == 0;
 }
 
 ops::AttentionProblem SelfAttention::problem_of_run(const Pass& pass) const {

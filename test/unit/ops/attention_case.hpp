@@ -22,20 +22,37 @@ struct AttentionCase {
   std::vector<std::int32_t> lengths{};
   BiasKind bias = BiasKind::none;
   std::int64_t window = 0;
+  std::vector<std::int32_t> begins{};  ///< of the document of each position, for every sample
 };
+
+/// Documents that begin at `starts` in every sample but the last, which is one document.
+inline std::vector<std::int32_t> documents(std::int64_t batch, std::int64_t keys,
+                                           const std::vector<std::int64_t>& starts) {
+  std::vector<std::int32_t> begins;
+  for (std::int64_t b = 0; b < batch; ++b)
+    for (std::int64_t j = 0; j < keys; ++j) {
+      std::int64_t begin = 0;
+      for (const std::int64_t start : starts)
+        if (start <= j && b + 1 < batch) begin = start;
+      begins.push_back(static_cast<std::int32_t>(begin));
+    }
+  return begins;
+}
 
 inline std::string name_of(const AttentionCase& c) {
   return fmt::format(
-      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads,
+      "{} B{} H{}/{} D{} Tq{} Tk{}{}{}{}{}{}", name_of(c.dtype), c.batch, c.heads, c.kv_heads,
       c.width, c.queries, c.keys, c.causal ? " causal" : "", c.lengths.empty() ? "" : " lengths",
       std::array{"", " bias", " shared bias", " shifted bias"}[static_cast<std::size_t>(c.bias)],
-      c.window > 0 ? fmt::format(" window {}", c.window) : "");
+      c.window > 0 ? fmt::format(" window {}", c.window) : "",
+      c.begins.empty() ? "" : fmt::format(" documents to {}", c.begins.back()));
 }
 
 /// Where the tensors of a case lie: in host memory, or copies of them on a device.
 struct AttentionMemory {
   void *q, *kv, *bias, *out, *log_sum_exp, *d_out, *d_q, *d_kv, *d_bias;
   const std::int32_t* lengths;
+  const std::int32_t* begins;
 };
 
 /// Q, K, V inside one packed tensor when Tq = Tk, else K and V in a cache with room to spare.
@@ -74,9 +91,10 @@ class AttentionTensors {
             bias.data(),        out.data(),
             log_sum_exp.data(), d_out.data(),
             d_q.data(),         d_kv.data(),
-            d_bias.data(),      c_.lengths.empty() ? nullptr : c_.lengths.data()};
+            d_bias.data(),      c_.lengths.empty() ? nullptr : c_.lengths.data(),
+            c_.begins.data()};
   }
-  ops::AttentionProblem problem(const std::int32_t* lengths) const {
+  ops::AttentionProblem problem(const std::int32_t* lengths, const std::int32_t* begins) const {
     return {.batch = c_.batch,
             .heads = c_.heads,
             .kv_heads = c_.kv_heads,
@@ -88,11 +106,13 @@ class AttentionTensors {
             .scale = 1.0 / std::sqrt(static_cast<double>(c_.width)),
             .dtype = c_.dtype,
             .lengths = lengths,
+            .positions = std::ssize(c_.begins) / c_.batch,
+            .begins = begins,
             .biased = c_.bias != BiasKind::none};
   }
-  ops::AttentionProblem problem() const { return problem(host().lengths); }
+  ops::AttentionProblem problem() const { return problem(host().lengths, host().begins); }
   ops::AttentionForward forward(const AttentionMemory& at) const {
-    return {.problem = problem(at.lengths),
+    return {.problem = problem(at.lengths, at.begins),
             .q = of_q(at.q),
             .k = of_k(at.q, at.kv),
             .v = of_v(at.q, at.kv),
@@ -104,7 +124,7 @@ class AttentionTensors {
   ops::AttentionForward forward() const { return forward(host()); }
   ops::AttentionBackward backward(const AttentionMemory& at) const {
     ops::AttentionBackward args{
-        .problem = problem(at.lengths),
+        .problem = problem(at.lengths, at.begins),
         .q = of_q(at.q),
         .k = of_k(at.q, at.kv),
         .v = of_v(at.q, at.kv),

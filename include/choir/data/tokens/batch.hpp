@@ -63,8 +63,11 @@ inline constexpr std::int32_t kIgnoredTarget = -1;
 
 /// Views of memory owned by whoever made the batch. Padding has input 0 and target kIgnoredTarget.
 struct Batch {
-  TensorView inputs;              ///< i32 [B, T]
-  TensorView targets;             ///< i32 [B, T], kIgnoredTarget where not counted
+  TensorView inputs;   ///< i32 [B, T]
+  TensorView targets;  ///< i32 [B, T], kIgnoredTarget where not counted
+  /// i32 [B, T], of rows of several documents: where the document of each position begins, and its
+  /// position there; else empty.
+  TensorView begins{}, positions{};
   std::int64_t micro_batch = 0;   ///< global index
   std::int64_t first_sample = 0;  ///< global index of row 0; rows are consecutive
   std::int64_t valid = 0;         ///< targets that count
@@ -73,7 +76,8 @@ struct Batch {
 /// Memory of one batch.
 class BatchBuffer {
  public:
-  BatchBuffer(std::int64_t rows, std::int64_t block_size);
+  /// `packed`: with memory for documents.
+  BatchBuffer(std::int64_t rows, std::int64_t block_size, bool packed = false);
   BatchBuffer(const BatchBuffer&) = delete;
   BatchBuffer& operator=(const BatchBuffer&) = delete;
   Batch batch;

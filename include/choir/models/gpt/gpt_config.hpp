@@ -47,6 +47,7 @@ struct GptConfig {
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
+  bool packed = false;                    ///< rows have several documents (add_documents)
   Lora lora{};                            ///< of every block
 
   std::int64_t head_width() const { return own_head_width > 0 ? own_head_width : n_embd / n_head; }
@@ -78,5 +79,11 @@ const ModelFamily& family_of(const GptConfig& config);
 /// ignored. Without targets, as a model that generates reads it, where `targets` is empty.
 ModelBatch token_batch(std::int64_t samples, const TensorView& inputs,
                        const TensorView& targets = {}, std::int64_t first_sample = 0);
+
+inline constexpr std::string_view kDocumentBegins = "document_begins",
+                                  kDocumentPositions = "document_positions";
+/// The documents of the rows of a packed model, [B*T] i32: where in the row the document of each
+/// position begins, and its position there.
+void add_documents(ModelBatch& batch, const TensorView& begins, const TensorView& positions);
 
 }  // namespace choir

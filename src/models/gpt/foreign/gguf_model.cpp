@@ -10,6 +10,7 @@
 #include "choir/core/json_value.hpp"
 #include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/foreign/gguf_tokenizer.hpp"
 #include "src/models/gpt/foreign/key_reader.hpp"
 
 namespace choir {
@@ -315,6 +316,8 @@ GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab
   }
   const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
   if (vocabulary.kind() == VocabularyKind::bpe) return tokenizer_of_bpe(vocabulary, vocab_size);
+  if (vocabulary.kind() == VocabularyKind::sentencepiece)
+    return gguf_of_sentencepiece(vocabulary, vocab_size);
   const bool bytes = vocabulary.kind() == VocabularyKind::byte;
   std::vector<std::string> tokens;
   std::vector<std::int32_t> types;

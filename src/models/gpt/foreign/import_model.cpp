@@ -22,6 +22,7 @@
 #include "src/models/gpt/foreign/foreign_deck.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
+#include "src/models/gpt/foreign/gguf_tokenizer.hpp"
 #include "src/models/gpt/foreign/part_io.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
 
@@ -139,15 +140,31 @@ class Import {
 
   /// Of what cannot be used here the file is kept all the same.
   void read_tokenizer() {
-    const fs::path path = fs::path(file_.folder) / "tokenizer.json";
-    std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) return;
-    try {
-      const Vocabulary vocabulary = Vocabulary::load(path.string());
+    std::string fault;
+    const auto use = [&](const Vocabulary& vocabulary) {
       if (vocabulary.size() <= config_.vocab_size) vocabulary_ = vocabulary.to_json();
+    };
+    const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
+    try {
+      if (gguf != nullptr && has_tokenizer(gguf->metadata()))
+        use(Vocabulary::from_json(vocabulary_of_gguf(gguf->metadata(), file_.weights->path()),
+                                  file_.weights->path()));
     } catch (const DataError& error) {
-      kept_.push_back(fmt::format("(text cannot be generated: {})", error.what()));
+      fault = error.what();
     }
+    // Of files beside the weights the second is for models that the reader of the first refuses.
+    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+      const fs::path path = fs::path(file_.folder) / name;
+      std::error_code ignored;
+      if (gguf != nullptr || !vocabulary_.empty() || !fs::is_regular_file(path, ignored)) continue;
+      try {
+        use(Vocabulary::load(path.string()));
+      } catch (const DataError& error) {
+        if (fault.empty()) fault = error.what();
+      }
+    }
+    if (vocabulary_.empty() && !fault.empty())
+      kept_.push_back(fmt::format("(text cannot be generated: {})", fault));
   }
 
   /// This rank's rows of every parameter.
@@ -331,7 +348,7 @@ class Import {
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;
-  std::string vocabulary_;  ///< the tokenizer.json beside the weights, or nothing
+  std::string vocabulary_;  ///< of a tokenizer that can be used here, or nothing
 };
 
 }  // namespace

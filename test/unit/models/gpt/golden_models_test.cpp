@@ -110,16 +110,25 @@ class GoldenModel {
     for (Parameter& p : instance_.parameters().parameters()) formula.fill(p);
   }
 
-  double loss() {
-    instance_.pass().begin(Mode::train, {.batch = 1, .tokens = 10}, 0);
+  double loss() { return 0.1 * sum({.batch = 1, .tokens = 10}, ids_, targets_, 0.1); }
+  /// The sum of the losses, and their gradients.
+  double sum(const Sequence& sequence, std::vector<std::int32_t> ids,
+             std::vector<std::int32_t> targets, double scale) {
+    instance_.pass().begin(Mode::train, sequence, 0);
     const Tensor losses =
-        instance_.as<Gpt>().loss(instance_.pass(), view(ids_), view(targets_), 0.1, hooks_);
-    double sum = 0;
-    for (std::int64_t i = 0; i < losses.count(); ++i) sum += losses.as<double>()[i];
+        instance_.as<Gpt>().loss(instance_.pass(), view(ids), view(targets), scale, hooks_);
+    double total = 0;
+    for (std::int64_t i = 0; i < losses.count(); ++i) total += losses.as<double>()[i];
     for (const Bucket& bucket : instance_.parameters().buckets())
       instance_.storage().begin_gradients(instance_.stream(), bucket);
-    instance_.as<Gpt>().backward(instance_.pass(), view(ids_), hooks_);
-    return 0.1 * sum;
+    instance_.as<Gpt>().backward(instance_.pass(), view(ids), hooks_);
+    return total;
+  }
+  std::vector<double> gradient() {
+    std::vector<double> all;
+    for (const Parameter& p : instance_.parameters().parameters())
+      all.insert(all.end(), p.gradient.as<double>(), p.gradient.as<double>() + p.local_count());
+    return all;
   }
   double gradient_norm() {
     double sum = 0;
@@ -146,6 +155,41 @@ TEST(GoldenModels, LossAndGradient) {
     GoldenModel model(model_from_hf(golden.config, name, false));
     EXPECT_NEAR(model.loss(), golden.loss, 1e-10) << name;
     EXPECT_NEAR(model.gradient_norm(), golden.gradient_norm, 1e-10 * golden.gradient_norm) << name;
+  }
+}
+
+double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
+}
+
+// 3 17 5 0 and 23 11 8 8 2 19 in one row, and a row for each: the same losses and gradients, those
+// of Llama as another implementation has them. Where the second sees the first they are others.
+TEST(GoldenModels, DocumentsInARowAreAsIfAlone) {
+  std::vector<std::int32_t> begins{0, 0, 0, 3, 3, 3, 3, 3}, positions{0, 1, 2, 0, 1, 2, 3, 4};
+  const Sequence row{.batch = 1, .tokens = 8};
+  Sequence packed = row;
+  packed.document_positions = 8;
+  packed.document_begins = begins.data(), packed.positions_in_document = positions.data();
+  const std::vector<std::int32_t> ids{3, 17, 5, 23, 11, 8, 8, 2},
+      targets{17, 5, 0, 11, 8, 8, 2, 19};
+  for (const auto& [name, golden] : goldens()) {
+    const ForeignModel model = model_from_hf(golden.config, name, false);
+    GoldenModel first(model), second(model), together(model), naive(model);
+    const double apart =
+        first.sum({.batch = 1, .tokens = 3}, {3, 17, 5}, {17, 5, 0}, 0.125) +
+        second.sum({.batch = 1, .tokens = 5}, {23, 11, 8, 8, 2}, {11, 8, 8, 2, 19}, 0.125);
+    std::vector<double> gradient = first.gradient();
+    const std::vector<double> more = second.gradient();
+    for (std::size_t i = 0; i < more.size(); ++i) gradient[i] += more[i];
+    if (name == "llama") EXPECT_NEAR(apart, 30.82375767, 1e-8);
+    EXPECT_NEAR(together.sum(packed, ids, targets, 0.125), apart, 1e-12 * apart) << name;
+    EXPECT_LE(greatest_difference(together.gradient(), gradient), 1e-12) << name;
+    const double mixed = naive.sum(row, ids, targets, 0.125);
+    if (name == "llama") EXPECT_NEAR(mixed, 31.99807544, 1e-8);
+    EXPECT_GT(std::fabs(mixed - apart), 0.1) << name;
+    EXPECT_GT(greatest_difference(naive.gradient(), gradient), 1e-3) << name;
   }
 }
 

@@ -1,0 +1,223 @@
+#include "src/models/gpt/foreign/gguf_tokenizer.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/data/vocabulary/pre_tokenizers.hpp"
+#include "choir/data/vocabulary/sentencepiece_model.hpp"
+
+namespace choir {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using PieceKind = SentencePieceFile::Kind;
+
+constexpr const char* kModelKey = "tokenizer.ggml.model";
+constexpr const char* kPreKey = "tokenizer.ggml.pre";
+
+/// The tables of a file, of which each that is there is as long as the others.
+class GgufTables {
+ public:
+  GgufTables(const GgufMetadata& metadata, const std::string& source)
+      : metadata_(metadata), source_(source) {
+    tokens_ = metadata.get_array<std::string>("tokenizer.ggml.tokens");
+    if (tokens_ == nullptr || tokens_->empty()) refuse("has no tokens");
+    types_ = metadata.get_array<std::int32_t>("tokenizer.ggml.token_type");
+    if (types_ != nullptr && types_->size() != tokens_->size())
+      refuse(fmt::format("has {} tokens, but {} types", tokens_->size(), types_->size()));
+  }
+
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw DataError(fmt::format("the tokenizer in '{}' {}", source_, what),
+                    "byte pairs of GPT-2, Llama 3, Qwen2 and SmolLM are read, and SentencePiece's");
+  }
+  std::size_t size() const { return tokens_->size(); }
+  const std::string& token(std::size_t id) const { return (*tokens_)[id]; }
+  PieceKind kind(std::size_t id) const {
+    if (types_ == nullptr) return PieceKind::normal;
+    const std::int32_t type = (*types_)[id];
+    if (type < 1 || type > 6)
+      refuse(fmt::format("gives the token {} the unknown type {}", id, type));
+    return static_cast<PieceKind>(type);
+  }
+  const std::string& text(const char* key) const {
+    const auto* value = metadata_.get<std::string>(key);
+    if (value == nullptr) refuse(fmt::format("does not say '{}'", key));
+    return *value;
+  }
+  bool flag(const char* key, bool absent) const {
+    const bool* value = metadata_.get<bool>(key);
+    return value == nullptr ? absent : *value;
+  }
+  /// Of a token that exists.
+  std::optional<std::uint32_t> id(const char* key) const {
+    const auto* value = metadata_.get<std::uint32_t>(key);
+    if (value == nullptr) return std::nullopt;
+    if (*value >= size()) refuse(fmt::format("has {} tokens, but '{}' is {}", size(), key, *value));
+    return *value;
+  }
+  const GgufMetadata& metadata() const { return metadata_; }
+
+ private:
+  const GgufMetadata& metadata_;
+  const std::string& source_;
+  const std::vector<std::string>* tokens_;
+  const std::vector<std::int32_t>* types_;
+};
+
+/// How text is cut under a name of llama.cpp.
+struct PreTokenizerName {
+  const char* name;
+  Splitter splitter;
+  bool digits, nfc, ignores_merges;
+};
+constexpr PreTokenizerName kPreTokenizers[] = {
+    {"gpt-2", Splitter::gpt2, false, false, false},
+    {"smollm", Splitter::gpt2, true, false, false},
+    {"llama-bpe", Splitter::llama3, false, false, true},
+    {"qwen2", Splitter::qwen2, false, true, false},
+};
+
+const PreTokenizerName& pre_tokenizer_of(const GgufTables& tables) {
+  const std::string& name = tables.text(kPreKey);
+  for (const PreTokenizerName& known : kPreTokenizers)
+    if (name == known.name) return known;
+  tables.refuse(fmt::format("cuts text as '{}', which is unknown here", name));
+}
+
+Json byte_level(bool use_regex) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", use_regex}};
+}
+
+Json pre_tokenizer_json(const PreTokenizerName& pre) {
+  if (pre.splitter == Splitter::gpt2 && !pre.digits) return byte_level(true);
+  Json first = {{"type", "Digits"}, {"individual_digits", true}};
+  if (!pre.digits)
+    first = {{"type", "Split"},
+             {"pattern", {{"Regex", expression_of(pre.splitter)}}},
+             {"behavior", "Isolated"},
+             {"invert", false}};
+  return {{"type", "Sequence"},
+          {"pretokenizers", Json::array({first, byte_level(pre.splitter == Splitter::gpt2)})}};
+}
+
+/// `start` before every text.
+Json post_processor_json(const std::string& start, std::uint32_t id) {
+  return {{"type", "TemplateProcessing"},
+          {"single", Json::array({Json{{"SpecialToken", {{"id", start}, {"type_id", 0}}}},
+                                  Json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}})},
+          {"pair", Json::array()},
+          {"special_tokens", Json{{start, {{"id", start}, {"ids", {id}}, {"tokens", {start}}}}}}};
+}
+
+std::string tokenizer_json_of_gguf(const GgufTables& tables) {
+  const PreTokenizerName& pre = pre_tokenizer_of(tables);
+  const auto* merges = tables.metadata().get_array<std::string>("tokenizer.ggml.merges");
+  if (merges == nullptr) tables.refuse("has no merges");
+  Json vocabulary = Json::object(), added = Json::array();
+  for (std::size_t id = 0; id < tables.size(); ++id) {
+    const PieceKind kind = tables.kind(id);
+    const std::string& token = tables.token(id);
+    if (kind == PieceKind::unused) continue;
+    if (kind == PieceKind::byte) tables.refuse(fmt::format("has the byte '{}' as a token", token));
+    if (kind == PieceKind::normal) {
+      if (!vocabulary.emplace(token, id).second)
+        tables.refuse(fmt::format("has the token '{}' twice", token));
+      continue;
+    }
+    added.push_back({{"id", id},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", kind != PieceKind::user_defined}});
+  }
+  Json file = {{"version", "1.0"},          {"truncation", nullptr},
+               {"padding", nullptr},        {"added_tokens", std::move(added)},
+               {"normalizer", nullptr},     {"pre_tokenizer", pre_tokenizer_json(pre)},
+               {"post_processor", nullptr}, {"decoder", byte_level(true)}};
+  if (pre.nfc) file["normalizer"] = {{"type", "NFC"}};
+  const auto start = tables.id("tokenizer.ggml.bos_token_id");
+  if (start && tables.flag("tokenizer.ggml.add_bos_token", pre.splitter == Splitter::llama3))
+    file["post_processor"] = post_processor_json(tables.token(*start), *start);
+  file["model"] = {{"type", "BPE"},
+                   {"ignore_merges", pre.ignores_merges},
+                   {"vocab", std::move(vocabulary)},
+                   {"merges", *merges}};
+  return dumped(file);
+}
+
+std::string sentencepiece_of_gguf(const GgufTables& tables) {
+  const auto* scores = tables.metadata().get_array<float>("tokenizer.ggml.scores");
+  if (scores == nullptr || scores->size() != tables.size())
+    tables.refuse(fmt::format("has {} tokens, but {} scores", tables.size(),
+                              scores == nullptr ? 0 : scores->size()));
+  SentencePieceFile file{.pieces = {},
+                         .model = SentencePieceFile::Model::bpe,
+                         .blank_in_front = tables.flag("tokenizer.ggml.add_space_prefix", true),
+                         .squeezes_blanks = false,
+                         .charsmap = ""};
+  for (std::size_t id = 0; id < tables.size(); ++id) {
+    file.pieces.push_back({tables.token(id), (*scores)[id], tables.kind(id)});
+    file.byte_fallback = file.byte_fallback || tables.kind(id) == PieceKind::byte;
+  }
+  return sentencepiece_json(file.bytes(), tables.flag("tokenizer.ggml.add_bos_token", true));
+}
+
+}  // namespace
+
+std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& source) {
+  const GgufTables tables(metadata, source);
+  const std::string& kind = tables.text(kModelKey);
+  if (kind == "gpt2") return tokenizer_json_of_gguf(tables);
+  if (kind == "llama") return sentencepiece_of_gguf(tables);
+  tables.refuse(fmt::format("is of the kind '{}', which is unknown here", kind));
+}
+
+GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size) {
+  const SentencePieceFile file =
+      SentencePieceFile::parse(sentencepiece_bytes(vocabulary.to_json()), "the checkpoint");
+  if (file.model != SentencePieceFile::Model::bpe || !file.charsmap.empty() || file.squeezes_blanks)
+    throw DeckError(
+        "llama.cpp has SentencePiece models of byte pairs that take text as it is, and "
+        "this one is another",
+        "--format hf keeps its tokenizer.model");
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<std::int32_t> types;
+  for (const SentencePieceFile::Piece& piece : file.pieces) {
+    tokens.push_back(piece.text);
+    scores.push_back(piece.score);
+    types.push_back(static_cast<std::int32_t>(piece.kind));
+  }
+  while (std::ssize(tokens) < vocab_size) {
+    tokens.push_back(fmt::format("[PAD{}]", tokens.size()));
+    scores.push_back(0);
+    types.push_back(static_cast<std::int32_t>(PieceKind::unused));
+  }
+  GgufMetadata m;
+  m.add(kModelKey, std::string("llama"));
+  m.add(kPreKey, std::string("default"));
+  m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
+  m.add("tokenizer.ggml.scores", GgufArray(std::move(scores)));
+  m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
+  const auto start = vocabulary.text_start();
+  if (!start.empty())
+    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
+  if (const auto end = vocabulary.end_of_text())
+    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
+  m.add("tokenizer.ggml.add_bos_token", !start.empty());
+  m.add("tokenizer.ggml.add_eos_token", false);
+  m.add("tokenizer.ggml.add_space_prefix", file.blank_in_front);
+  return m;
+}
+
+}  // namespace choir

@@ -1,0 +1,119 @@
+// SentencePiece models of language models: byte pairs with the bytes as a way out.
+#include "choir/data/vocabulary/sentencepiece_model.hpp"
+
+#include <gtest/gtest.h>
+
+#include <choir_features.hpp>
+
+#include "choir/core/error.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+
+namespace choir {
+namespace {
+
+using Kind = SentencePieceFile::Kind;
+using Ids = std::vector<std::int32_t>;
+
+// As Llama 2 has it: <unk> 0, <s> 1, </s> 2, bytes from 3 on, then what the merges make.
+SentencePieceFile llama_like() {
+  SentencePieceFile file{.pieces = {{"<unk>", 0, Kind::unknown},
+                                    {"<s>", 0, Kind::control},
+                                    {"</s>", 0, Kind::control}},
+                         .model = SentencePieceFile::Model::bpe,
+                         .byte_fallback = true,
+                         .squeezes_blanks = false,
+                         .charsmap = ""};
+  for (int byte = 0; byte < 256; ++byte)
+    file.pieces.push_back({fmt::format("<0x{:02X}>", byte), 0, Kind::byte});
+  float score = 0;
+  for (const char* text :
+       {"▁t", "he", "▁the", "at", "▁c", "▁cat", "▁▁", "▁", "t", "h", "e", "a", "c"})
+    file.pieces.push_back({text, score--, Kind::normal});
+  return file;
+}
+constexpr std::int32_t kThe = 261, kAt = 262, kCat = 264, kBlanks = 265, kBlank = 266;
+
+TEST(SentencePieceFile, GoesOutAndInAgain) {
+  const SentencePieceFile file = llama_like();
+  const SentencePieceFile again = SentencePieceFile::parse(file.bytes(), "again");
+  ASSERT_EQ(again.pieces.size(), file.pieces.size());
+  EXPECT_EQ(again.bytes(), file.bytes());
+  EXPECT_EQ(again.pieces[1].kind, Kind::control);
+  EXPECT_EQ(again.pieces.back().score, -12);
+  EXPECT_TRUE(again.byte_fallback && again.blank_in_front && !again.squeezes_blanks);
+  EXPECT_EQ(sentencepiece_bytes(sentencepiece_json(file.bytes(), true)), file.bytes());
+}
+
+// Cut anywhere it is shorter or refused; with any byte changed it is read or refused, with its
+// place.
+TEST(SentencePieceFile, RefusesWhatLies) {
+  const std::string whole = llama_like().bytes();
+  const std::string bytes = whole.substr(whole.size() - 300);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (const std::string& attacked :
+         {bytes.substr(0, i), bytes.substr(0, i) + '\xff' + bytes.substr(i + 1)}) {
+      try {
+        SentencePieceFile::parse(attacked, "attacked");
+      } catch (const DataError& error) {
+        EXPECT_NE(std::string(error.what()).find("'attacked' is no SentencePiece model"),
+                  std::string::npos);
+      }
+    }
+  EXPECT_THROW(SentencePieceFile::parse("", "empty"), DataError);
+  EXPECT_THROW(SentencePieceFile::parse("\x0a\x02\x18\x07", "kind 7"), DataError);
+  EXPECT_THROW(SentencePieceFile::parse(std::string("\x0a\xff\xff\xff\xff\x0f", 6), "4 GiB"),
+               DataError);
+}
+
+#ifdef CHOIR_HAVE_SENTENCEPIECE
+
+TEST(SentencePieceFile, EncodesAsLanguageModelsDo) {
+  const Vocabulary vocabulary =
+      Vocabulary::from_json(sentencepiece_json(llama_like().bytes(), true), "test");
+  EXPECT_EQ(vocabulary.encode("the cat"), (Ids{kThe, kCat}));
+  EXPECT_EQ(vocabulary.encode(" the\ncat"), (Ids{kBlanks, 268, 260, 13, 271, kAt}));
+  // What people write is never a control token.
+  const Ids marks = vocabulary.encode("</s>");
+  EXPECT_EQ(std::count(marks.begin(), marks.end(), 2), 0);
+  const Ids accent = vocabulary.encode("é");
+  EXPECT_EQ(accent, (Ids{kBlank, 3 + 0xc3, 3 + 0xa9}));
+  EXPECT_EQ(vocabulary.decode(accent), "é");
+  EXPECT_EQ(vocabulary.piece(accent[1]) + vocabulary.piece(accent[2]), "é");
+  EXPECT_EQ(vocabulary.piece(1), "");
+  EXPECT_EQ(vocabulary.text_start(), (Ids{1}));
+  EXPECT_EQ(vocabulary.end_of_text(), 2);
+  const Vocabulary bare =
+      Vocabulary::from_json(sentencepiece_json(llama_like().bytes(), false), "test");
+  EXPECT_TRUE(bare.text_start().empty());
+  EXPECT_TRUE(Vocabulary::from_json(bare.to_json(), "again").text_start().empty());
+}
+
+// In parts of every size, as files are read.
+TEST(SentencePieceFile, PartsAreThoseOfTheWhole) {
+  const std::string text = " the cat\n  the  cat   é  tha the\tcat ";
+  for (const bool across : {false, true}) {
+    SentencePieceFile file = llama_like();
+    if (across) file.pieces.push_back({"the▁cat", 9, Kind::user_defined});
+    const Vocabulary vocabulary =
+        Vocabulary::from_json(sentencepiece_json(file.bytes(), true), "test");
+    const Ids whole = vocabulary.encode(text);
+    for (std::size_t size = 1; size <= text.size(); ++size) {
+      Ids ids;
+      std::string given;
+      std::size_t read = 0;
+      while (read < text.size()) {
+        const std::size_t offset = read - given.size();
+        given += text.substr(read, size);
+        read = std::min(read + size, text.size());
+        given.erase(0, vocabulary.encode_part(given, read < text.size(), "parts",
+                                              static_cast<std::int64_t>(offset), ids));
+      }
+      EXPECT_EQ(ids, whole) << size << (across ? " across words" : "");
+    }
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace choir
