@@ -132,7 +132,7 @@ suites_of() {  # suites_of FOLDER...
 # of one rank below train whole models on it.
 # Without CUDA: what chooses devices, transports and launchers, and who tells of it. The rest are the same objects.
 if [ -n "$emulated" ]; then shards "unit" "$build/test_unit"
-else shards "unit" "$build/test_unit" --gtest_filter="$(suites_of unit/{device,comm,deck,infer,lab,ops,train})"; fi
+else shards "unit" "$build/test_unit" --gtest_filter="$(suites_of unit/{device,comm,deck,lab,ops})"; fi
 if [ -z "$emulated" ]; then :  # the same objects
 elif [ -d "$here/unit/ops" ]; then gtest "unit, ops on all cores" 1 "$build/test_unit" --gtest_filter="$(suites_of unit/ops)"
 else echo "unit, ops on all cores: not run, its sources are not here"; fi
@@ -168,11 +168,11 @@ scripts=("$here"/run/*.sh)
 [ "$long" != --long ] || scripts+=("$here"/run/long/*.sh)
 # Scripts in which nothing must happen within a time or at a moment: they look at words, codes and bits, which another
 # script beside them does not change. The longest first. One that is not named here runs alone.
-beside_others=" pipeline kernel_mutations prepare_audio transcribe verify_asr verify_salm verify_duplex data
-  cudnn_plans stream verify reproducible host_cuda train speech_train prepare_speech storage speak dialogues
-  verify_codec resume bundle lora tensor zero precision recompute toy_family devices chat warm_start salm
-  layouts tokenizers import gpu_report kernel_resources decks vendor freeze offload tools install links
-  cuda_flags kernel_instructions "
+beside_others=" pipeline train freeze tensor reproducible zero verify prepare_audio verify_asr host_cuda stream
+  speech_train resume bundle import verify_salm scaling attacked salm dialogues lora report precision cudnn_plans decks
+  kernel_mutations data plan vendor transcribe toy_family broken_rules verify_duplex speak prepare_speech devices chat
+  storage warm_start verify_codec tune recompute layouts tools gpu_report tokenizers offload install links cuda_flags
+  kernel_resources kernel_instructions "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name

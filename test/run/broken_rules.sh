@@ -105,7 +105,7 @@ expect "mask-left-out is seen in every layout" 4 "INVALID: 2 of 2 layouts"
 run_broken throws-everywhere 4 verify "$gpt" --layouts "dp=2,tp=4"
 expect "a layout that throws is a row that fails" 4 "thrown on purpose" "INVALID: 2 of 2 layouts"
 check "... and the next one runs" eval '[ "$(grep -cE "^dp=.*thrown on purpose.* FAIL$" stdout)" = 2 ]'
-run_broken throws-alone 4 verify "$gpt" parallel.timeout=3 --layouts "dp=1,dp=3,tp=4"
+run_broken throws-alone 4 verify "$gpt" parallel.timeout=$((3 * patience)) --layouts "dp=1,dp=3,tp=4"
 expect "one rank that throws alone ends the job, which names it" 5 "rank 2" "failed alone" "thrown on purpose"
 
 all_broken() {

@@ -161,78 +161,60 @@ class ToyModel final : public Model {
 
 // --- its data: sequences by a rule, as functions of their global index
 
-ModelBatch toy_fields(std::int64_t rows, const TensorView& here, const TensorView& next) {
-  ModelBatch batch;
-  batch.samples = rows;
-  batch.tokens = here.count() / rows;
-  batch.add({.name = "here", .view = here, .shared = Shared::positions});
-  batch.add({.name = "next", .view = next, .shared = Shared::positions, .padding = -1});
-  return batch;
-}
-
 class ToyBatches final : public SyntheticBatches {
  public:
-  ToyBatches(const ToyConfig& c, std::uint64_t seed, std::int64_t rows)
-      : config_(c),
-        key_(philox_key(seed, "toy tokens")),
-        rows_(rows),
-        tokens_(static_cast<std::size_t>(rows * c.length)),
-        next_(tokens_.size()) {}
+  ToyBatches(const ModelConfig& config, std::uint64_t seed, const BatchShape& shape)
+      : key_(philox_key(seed, "toy tokens")),
+        vocabulary_(config.vocab_size()),
+        shape_(shape),
+        host_(config, shape) {}
   ModelBatch micro_batch(std::int64_t index) override {
-    const std::int64_t vocabulary = config_.vocab_size;
-    for (std::int64_t i = 0; i < rows_ * config_.length; ++i) {
-      const auto word =
-          philox_at(key_, static_cast<std::uint64_t>(index * rows_ * config_.length + i));
-      const auto token = static_cast<std::int64_t>(word[0]) % vocabulary;
+    auto* here = host_.batch["here"].as<std::int32_t>();
+    auto* next = host_.batch["next"].as<std::int32_t>();
+    const std::int64_t count = shape_.samples * shape_.tokens;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto word = philox_at(key_, static_cast<std::uint64_t>(index * count + i));
+      const auto drawn = [&](int of) { return static_cast<std::int64_t>(word[of]) % vocabulary_; };
+      here[i] = static_cast<std::int32_t>(drawn(0));
       const bool noise = word[1] % 8 == 0;
-      tokens_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(token);
-      next_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(
-          noise ? static_cast<std::int64_t>(word[2]) % vocabulary : (3 * token + 1) % vocabulary);
+      next[i] = static_cast<std::int32_t>(noise ? drawn(2) : (3 * drawn(0) + 1) % vocabulary_);
     }
-    const Shape shape{rows_ * config_.length};
-    ModelBatch batch =
-        toy_fields(rows_, {tokens_.data(), DType::i32, shape}, {next_.data(), DType::i32, shape});
-    batch.first_sample = index * rows_;
-    return batch;
+    host_.batch.first_sample = index * shape_.samples;
+    return host_.batch;
   }
-  BatchShape shape(std::int64_t) const override {
-    return {.samples = rows_, .tokens = config_.length};
-  }
+  BatchShape shape(std::int64_t) const override { return shape_; }
   ByTerm targets(std::int64_t, std::int64_t count) const override {
-    return static_cast<double>(count * rows_ * config_.length);
+    return static_cast<double>(count * shape_.samples * shape_.tokens);
   }
 
  private:
-  ToyConfig config_;
   PhiloxKey key_;
-  std::int64_t rows_;
-  std::vector<std::int32_t> tokens_, next_;
+  std::int64_t vocabulary_;
+  BatchShape shape_;
+  HostBatch host_;
 };
 
 // --- the family
 
-struct ToySettings {
-  ToyConfig model;
-};
-
 const ToyConfig& toy_of(const Deck& deck) {
-  return deck.families.of<ToySettings>().model;
+  return deck.families.of<ToyConfig>();
 }
 
 class ToyFamily final : public ModelFamily {
  public:
   std::string_view name() const override { return "toy"; }
   std::unique_ptr<FamilySettings> settings() const override {
-    return std::make_unique<SettingsOf<ToySettings>>();
+    return std::make_unique<SettingsOf<ToyConfig>>();
   }
   const KeySet& keys() const override {
-    static const KeyTable<ToySettings> kTable = [] {
-      KeyTable<ToySettings> table;
-      auto model = table.section("model", &ToySettings::model);
-      model.add("n_layer", &ToyConfig::n_layer, "", "Layers.").at_least(1);
-      model.add("n_embd", &ToyConfig::n_embd, "", "Width.").at_least(1);
-      model.add("vocab_size", &ToyConfig::vocab_size, "tokens", "Tokens there are.").at_least(2);
-      model.add("length", &ToyConfig::length, "tokens", "Length of a sequence.").at_least(1);
+    static const KeyTable<ToyConfig> kTable = [] {
+      KeyTable<ToyConfig> table;
+      auto keys = table.top();
+      keys.add("model.n_layer", &ToyConfig::n_layer, "", "Layers.").at_least(1);
+      keys.add("model.n_embd", &ToyConfig::n_embd, "", "Width.").at_least(1);
+      keys.add("model.vocab_size", &ToyConfig::vocab_size, "tokens", "Tokens there are.")
+          .at_least(2);
+      keys.add("model.length", &ToyConfig::length, "tokens", "Length of a sequence.").at_least(1);
       return table;
     }();
     return kTable;
@@ -245,7 +227,7 @@ class ToyFamily final : public ModelFamily {
   }
   ModelConfig model(const Deck& deck) const override { return toy_of(deck); }
   std::int64_t& vocab_size(Deck& deck) const override {
-    return deck.families.of<ToySettings>().model.vocab_size;
+    return deck.families.of<ToyConfig>().vocab_size;
   }
   bool fixed_shape() const override { return true; }
   /// Parameters do not show how long sequences are.
@@ -276,7 +258,12 @@ class ToyFamily final : public ModelFamily {
   }
   ModelBatch fields(const ModelConfig&, const BatchShape& shape) const override {
     const TensorView tokens{nullptr, DType::i32, {shape.samples * shape.tokens}};
-    return toy_fields(shape.samples, tokens, tokens);
+    ModelBatch batch;
+    batch.samples = shape.samples;
+    batch.tokens = shape.tokens;
+    batch.add({.name = "here", .view = tokens, .shared = Shared::positions});
+    batch.add({.name = "next", .view = tokens, .shared = Shared::positions, .padding = -1});
+    return batch;
   }
   std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh&,
                                           Logger&) const override {
@@ -286,7 +273,7 @@ class ToyFamily final : public ModelFamily {
   }
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
                                                       std::int64_t samples) const override {
-    return std::make_unique<ToyBatches>(config.as<ToyConfig>(), seed, samples);
+    return std::make_unique<ToyBatches>(config, seed, shape(config, samples));
   }
   void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override {
     instance.loss_sum(batch);
@@ -300,8 +287,13 @@ const ModelFamily& family_of(const ToyConfig&) {
 
 }  // namespace
 
-const ModelFamily& toy_family() {
-  return family_of(ToyConfig{});
+// The table of a program with this family more (src/models/families.cpp).
+const ModelFamily& gpt_family();
+const ModelFamily& fastconformer_family();
+const std::vector<const ModelFamily*>& model_families() {
+  static const std::vector<const ModelFamily*> kTable{&gpt_family(), &fastconformer_family(),
+                                                      &family_of(ToyConfig{})};
+  return kTable;
 }
 
 }  // namespace choir

@@ -9,14 +9,14 @@ ops::FsqLevels levels_of(const char* text) {
   return ops::FsqLevels::parse(text, "levels");
 }
 
-struct Golden {
+struct GoldenCodes {
   const char* levels;
   std::vector<double> x, q;
   std::int32_t index;
 };
 
 // What NeMo's FiniteScalarQuantizer (shift by tan, eps 1e-3) gives.
-const Golden kGoldens[] = {
+const GoldenCodes kGoldens[] = {
     {"8,5,5,5", {0, 0, 0, 0}, {0, 0, 0, 0}, 500},
     {"8,5,5,5", {.3, -.7, 1.2, -2}, {1, -1, 2, -2}, 173},
     {"8,5,5,5", {-1.5, .05, -.2, .6}, {-4, 0, 0, 1}, 696},
@@ -40,7 +40,7 @@ const Golden kGoldens[] = {
 
 TEST(Fsq, GivesTheCodesOfNemo) {
   CpuBench cpu;
-  for (const Golden& golden : kGoldens) {
+  for (const GoldenCodes& golden : kGoldens) {
     SCOPED_TRACE(golden.levels);
     const ops::FsqLevels levels = levels_of(golden.levels);
     for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
