@@ -66,7 +66,10 @@ Tensor DialogueGroup::hear(const ModelBatch& whole, std::span<const std::int64_t
     field.view = there;
   }
   instance_.as<Duplex>().begin_hearing(instance_.pass(), batch);
-  return instance_.model().forward(instance_.pass(), 0, {}, batch, instance_.hooks());
+  const Tensor frames =
+      instance_.model().forward(instance_.pass(), 0, {}, batch, instance_.hooks());
+  const std::int64_t dialogues = std::ssize(rows), width = frames.shape.back();
+  return frames.view(frames.reshaped({dialogues, frames.shape.rows() / dialogues, width}));
 }
 
 Tensor DialogueGroup::frame_at(const Tensor& heard, std::int64_t t) {
@@ -94,9 +97,8 @@ std::vector<SaidDialogue> DialogueGroup::talk(const ModelBatch& batch,
   // Without a dialogue of its own a rank hears one that it does not answer.
   constexpr std::int64_t kAny = 0;
   const std::span<const std::int64_t> heard_rows = rows.empty() ? std::span(&kAny, 1) : rows;
-  Tensor heard = hear(batch, heard_rows);
+  const Tensor heard = hear(batch, heard_rows);
   const std::int64_t count = std::ssize(heard_rows), books = config.codebooks;
-  heard = heard.view(heard.reshaped({count, heard.shape.rows() / count, heard.shape.back()}));
   std::vector<std::int32_t> text(rows.size(), controls_.pad);
   std::vector<std::int32_t> codes(rows.size() * static_cast<std::size_t>(books),
                                   static_cast<std::int32_t>(config.delay_code()));
@@ -121,14 +123,23 @@ std::vector<SaidDialogue> DialogueGroup::talk(const ModelBatch& batch,
   return said;
 }
 
+// A frame for all: those behind it need no more, but for what attention works with, which may grow
+// with the keys that a query meets.
 void DialogueGroup::rehearse(const ModelBatch& batch) {
-  const std::int64_t most = instance_.as<Duplex>().config().lm.block_size;
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(batch.samples));
+  const DuplexConfig& config = instance_.as<Duplex>().config();
+  const std::int64_t count = batch.samples;
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
-  const std::vector<std::int64_t> frames(rows.size(), std::min(batch.tokens + 1, most));
-  talk(batch, rows, frames);
-  const Tensor heard = hear(batch, std::span(rows).first(1));
-  DuplexRows::walk_along(instance_, heard.slice(0, 1));
+  const Tensor heard = hear(batch, rows);
+  const std::int64_t most = std::min(batch.tokens + 1, config.lm.block_size);
+  DuplexRows dialogues(instance_, count, most);
+  const Tensor scores = instance_.pass().scratch(
+      count * config.lm.n_head * most * static_cast<std::int64_t>(sizeof(double)),
+      "scores of keys");
+  const std::vector<std::int32_t> text(rows.size(), 0),
+      codes(rows.size() * static_cast<std::size_t>(config.codebooks), 0);
+  dialogues.step(frame_at(heard, 0), text, codes);
+  DuplexRows::walk_along(instance_, frame_at(heard, 0).slice(0, 1));
 }
 
 }  // namespace choir
