@@ -35,7 +35,7 @@ int bench_collectives(MpiSession& session, const CollectiveBenchOptions& options
     });
   }
   Workplace place;
-  place.mesh = Mesh::over_world(layout, transport_of(deck));
+  place.mesh = Mesh::over_world(layout, mesh_options_of(deck));
   open_device(place, deck);
   CollectivesReport report{.device = place.device->description(),
                            .note = place.mesh->transport_note(),

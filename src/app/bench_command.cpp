@@ -110,7 +110,8 @@ BenchDeck open_bench_deck(MpiSession& session, const BenchWords& words,
     });
   }
   Workplace& place = opened.place;
-  place.mesh = Mesh::over_world(layout_of(opened.deck, session.size()), transport_of(opened.deck));
+  place.mesh =
+      Mesh::over_world(layout_of(opened.deck, session.size()), mesh_options_of(opened.deck));
   choose_threads(place.mesh->node());
   open_device(place, opened.deck);
   return opened;

@@ -47,7 +47,7 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   });
   world.reset();
   Workplace place;
-  place.mesh = Mesh::over_world(layout, transport_of(deck));
+  place.mesh = Mesh::over_world(layout, mesh_options_of(deck));
   choose_threads(place.mesh->node());
   open_device(place, deck);
   Logger log(session.rank() == 0 || deck.log.all_ranks);

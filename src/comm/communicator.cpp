@@ -77,7 +77,7 @@ void Communicator::identify(std::uint64_t id) {
   if (size_ == 1) return;
   id_ = id;
   const std::string_view kind = transport();
-  const bool plain = kind == "mpi" || kind == "node";
+  const bool plain = kind == "mpi" || kind == "node" || kind == "two-level";
   const std::string shown = plain ? name_ : fmt::format("{} ({})", name_, kind);
   shared_name_.set(shown);
   place_ = FlightRecorder::of_process().join(shown, id, rank_, size_);

@@ -100,7 +100,8 @@ class Communicator {
   const std::string& name() const { return name_; }
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// "mpi", "node" (shared window), "staged", "nccl" or "null"
+  /// "mpi", "node" (shared window), "two-level" (shared windows and messages between them),
+  /// "staged", "nccl" or "null"
   virtual const char* transport() const = 0;
 
   /// Collective. The block may be used with any call; this communicator's in-place collectives on

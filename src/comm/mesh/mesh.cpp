@@ -88,10 +88,17 @@ void refuse_split_groups(const Layout& layout, const Nodes& nodes) {
   }
 }
 
+/// What every rank of a group decides alike how it talks: from the nodes of its members.
 std::unique_ptr<Communicator> make_communicator(MPI_Comm group, const std::string& name,
-                                                bool windows) {
-  if (windows) return make_node_communicator(group, name);
-  return make_mpi_communicator(group, name);
+                                                const std::vector<int>& members, int rank,
+                                                const Nodes& nodes, const MeshOptions& options) {
+  NodeOptions windows;
+  windows.timeout_seconds = options.timeout_seconds;
+  if (options.transport == Transport::mpi || members.size() == 1)
+    return make_mpi_communicator(group, name);
+  if (on_one_node(members, nodes)) return make_node_communicator(group, name, windows);
+  return make_two_level_communicator(group, name, nodes.of_rank[static_cast<std::size_t>(rank)],
+                                     windows);
 }
 
 constexpr const char* kReplicas = "dp-cp";
@@ -119,14 +126,23 @@ std::string nccl_obstacle(const Device& device, const DeviceTransport& transport
 
 std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, Transport transport,
                                        int ranks_per_node) {
-  int started = 0;
-  MPI_Initialized(&started);
-  CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
-  return over(*make_mpi_communicator(MPI_COMM_WORLD, "started"), layout, transport, ranks_per_node);
+  return over_world(layout, {.transport = transport, .ranks_per_node = ranks_per_node});
 }
 
 std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout,
                                  Transport transport, int ranks_per_node) {
+  return over(group, layout, {.transport = transport, .ranks_per_node = ranks_per_node});
+}
+
+std::unique_ptr<Mesh> Mesh::over_world(const Layout& layout, const MeshOptions& options) {
+  int started = 0;
+  MPI_Initialized(&started);
+  CHOIR_CHECK(started != 0, "Mesh::over_world needs an MpiSession");
+  return over(*make_mpi_communicator(MPI_COMM_WORLD, "started"), layout, options);
+}
+
+std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout,
+                                 const MeshOptions& options) {
   const MPI_Comm all = mpi_handle(group);
   const int rank = group.rank(), ranks = group.size();
   if (layout.ranks() != ranks)
@@ -134,8 +150,8 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
         fmt::format("parallel: the layout {} has {} ranks, but {} were started", layout.to_string(),
                     layout.ranks(), ranks),
         fmt::format("start with mpiexec -n {}, or set parallel.data to \"auto\"", layout.ranks()));
-  const Nodes nodes = find_nodes(all, rank, ranks, ranks_per_node);
-  if (transport == Transport::node) refuse_split_groups(layout, nodes);
+  const Nodes nodes = find_nodes(all, rank, ranks, options.ranks_per_node);
+  if (options.transport == Transport::node) refuse_split_groups(layout, nodes);
 
   std::unique_ptr<Mesh> mesh(new Mesh());
   mesh->layout_ = layout;
@@ -144,20 +160,24 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
   mesh->node_index_ = nodes.of_rank[static_cast<std::size_t>(rank)];
   mesh->nodes_ = nodes.count;
   mesh->node_of_rank_ = nodes.of_rank;
-  mesh->transport_ = transport;
+  mesh->transport_ = options.transport;
+  mesh->timeout_seconds_ = options.timeout_seconds;
   mesh->world_ = make_mpi_communicator(all, "world");
+  const auto communicator = [&](MPI_Comm comm, const std::string& name,
+                                const std::vector<int>& members) {
+    return make_communicator(comm, name, members, rank, nodes, options);
+  };
   {
     const SplitGroup node(all, mesh->node_index_, rank);
-    int on_node = 1;
-    MPI_Comm_size(node.comm, &on_node);
-    mesh->node_ = make_communicator(node.comm, "node", transport != Transport::mpi && on_node > 1);
+    std::vector<int> neighbours;
+    for (int r = 0; r < ranks; ++r)
+      if (mesh->node_of(r) == mesh->node_index_) neighbours.push_back(r);
+    mesh->node_ = communicator(node.comm, "node", neighbours);
   }
   // The members in order, this rank at `index`.
   const auto group_of = [&](const std::vector<int>& members, int index, const std::string& name) {
     const SplitGroup split(all, members.front(), index);
-    const bool windows =
-        transport != Transport::mpi && members.size() > 1 && on_one_node(members, nodes);
-    return make_communicator(split.comm, name, windows);
+    return communicator(split.comm, name, members);
   };
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
@@ -221,9 +241,8 @@ std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& 
   }
   const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
   const SplitGroup group(choir::mpi_handle(all), members.front(), coordinates_[axis]);
-  const bool windows =
-      transport_ != Transport::mpi && size > 1 && on_one_node(world_ranks, {node_of_rank_, nodes_});
-  return make_communicator(group.comm, name, windows);
+  return make_communicator(group.comm, name, world_ranks, rank_, {node_of_rank_, nodes_},
+                           {.transport = transport_, .timeout_seconds = timeout_seconds_});
 }
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {

@@ -1,11 +1,8 @@
 #include "choir/comm/mpi/mpi_communicator.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
@@ -14,6 +11,7 @@
 #include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "src/comm/aligned_memory.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/mpi/mpi_queue.hpp"
 
@@ -61,29 +59,16 @@ struct Group {
   int unwinding = std::uncaught_exceptions();
 };
 
-/// A zeroed block of ordinary memory, aligned to 64 bytes, and in huge pages where that pays.
+/// A block that nobody else sees.
 class PrivateBuffer final : public CommBuffer {
  public:
-  explicit PrivateBuffer(std::size_t bytes) : bytes_(bytes) {
-    constexpr std::size_t kHugePage = std::size_t{2} << 20;
-    const std::size_t alignment = bytes >= kHugePage ? kHugePage : 64;
-    const std::size_t padded = std::max<std::size_t>(1, chunk_count(bytes, 64)) * 64;
-    if (posix_memalign(&data_, alignment, padded) != 0)
-      throw CommError(
-          "no memory for a communication buffer of " + format_bytes(static_cast<double>(bytes)),
-          "use fewer ranks per node or a smaller model");
-    if (alignment == kHugePage) madvise(data_, padded, MADV_HUGEPAGE);
-    std::memset(data_, 0, padded);
-  }
-  ~PrivateBuffer() override { std::free(data_); }
-  PrivateBuffer(const PrivateBuffer&) = delete;
-  PrivateBuffer& operator=(const PrivateBuffer&) = delete;
-  void* data() const override { return data_; }
+  explicit PrivateBuffer(std::size_t bytes) : memory_(aligned_memory(bytes)), bytes_(bytes) {}
+  void* data() const override { return memory_.get(); }
   std::size_t bytes() const override { return bytes_; }
   bool shared() const override { return false; }
 
  private:
-  void* data_ = nullptr;
+  AlignedMemory memory_;
   std::size_t bytes_ = 0;
 };
 

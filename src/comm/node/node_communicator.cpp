@@ -2,31 +2,59 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
+#include <optional>
 #include <type_traits>
+#include <vector>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/keep_forever.hpp"
 #include "src/comm/communicator_parts.hpp"
 #include "src/comm/node/node_operations.hpp"
+#include "src/comm/node/two_level_operations.hpp"
 
 namespace choir {
 namespace {
 
 using Kind = NodeCall::Kind;
 
+/// The ranks of a group on this node, when the group spans nodes.
+struct Neighbours {
+  Neighbours(MPI_Comm group, int node, int key) {
+    mpi_check(MPI_Comm_split(group, node, key, &comm), "MPI_Comm_split", "node");
+  }
+  ~Neighbours() {
+    if (!abandoned && std::uncaught_exceptions() == unwinding) MPI_Comm_free(&comm);
+  }
+  Neighbours(const Neighbours&) = delete;
+  Neighbours& operator=(const Neighbours&) = delete;
+  MPI_Comm comm = MPI_COMM_NULL;
+  bool abandoned = false;
+  int unwinding = std::uncaught_exceptions();
+};
+
+/// On one node, and, with a map of them, on several.
 class NodeCommunicator final : public Communicator, public HasMpiHandle {
  public:
   NodeCommunicator(std::unique_ptr<Communicator> mpi, const std::string& name,
-                   const NodeOptions& options)
+                   const NodeOptions& options, std::optional<NodeMap> map)
       : Communicator(name, mpi->rank(), mpi->size()),
         mpi_(std::move(mpi)),
         comm_(choir::mpi_handle(*mpi_)),
         options_(options),
+        map_(std::move(map)),
         label_(fmt::format("{} (rank {} of {})", name, rank(), size())),
-        windows_(std::make_shared<NodeWindows>()),
-        operations_(comm_, rank(), size(), label_, options, windows_) {
+        windows_(std::make_shared<NodeWindows>()) {
     for (WindowRequest& request : requests_) request.owner = this;
+    if (map_) {
+      neighbours_ = std::make_unique<Neighbours>(comm_, map_->node_of(rank()), rank());
+      operations_ = std::make_unique<TwoLevelOperations>(comm_, neighbours_->comm, *map_, label_,
+                                                         options, windows_);
+    } else {
+      operations_ =
+          std::make_unique<NodeOperations>(comm_, rank(), size(), label_, options, windows_);
+    }
     identify(mpi_->id());
     mpi_->silence();
   }
@@ -36,25 +64,30 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     keep_forever(std::move(mpi_));  // freeing the group would wait for the rank that is missing
   }
 
-  const char* transport() const override { return "node"; }
+  const char* transport() const override { return map_ ? "two-level" : "node"; }
   MPI_Comm mpi_handle() const override { return comm_; }
 
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     check_usable();
-    return allocate_window(comm_, label_, bytes, rank(), windows_);
+    if (!map_) return allocate_window(comm_, label_, bytes, rank(), windows_);
+    std::vector<int> places;
+    for (int other = 0; other < size(); ++other)
+      places.push_back(map_->node_of(other) == map_->node_of(rank()) ? map_->place_of(other) : -1);
+    return allocate_window(neighbours_->comm, label_, bytes, place(), windows_, std::move(places));
   }
 
   void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                      Summation order) override {
     NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
-    if (!locate(data, count * size_of(dtype), call))
+    if (!operations_->takes(dtype, op, order) || !locate(data, count * size_of(dtype), call))
       return through_mpi([&](Communicator& c) { c.all_reduce(data, count, dtype, op, order); });
     blocking(call, count * size_of(dtype));
   }
   void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                          Summation order) override {
     NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
-    if (!locate(data, count * size_of(dtype) * ranks(), call))
+    if (!operations_->takes(dtype, op, order) ||
+        !locate(data, count * size_of(dtype) * ranks(), call))
       return through_mpi([&](Communicator& c) { c.reduce_scatter(data, count, dtype, op, order); });
     blocking(call, count * size_of(dtype) * ranks());
   }
@@ -93,7 +126,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                    Summation order) override {
     NodeCall call{0, 0, count, Kind::all_reduce, dtype, op};
-    if (locate(data, count * size_of(dtype), call)) return start(call, count * size_of(dtype));
+    if (operations_->takes(dtype, op, order) && locate(data, count * size_of(dtype), call))
+      return start(call, count * size_of(dtype));
     return start_mpi([&](Communicator& c) -> CommRequest& {
       return c.start_all_reduce(data, count, dtype, op, order);
     });
@@ -102,7 +136,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
                                        Summation order) override {
     NodeCall call{0, 0, count, Kind::reduce_scatter, dtype, op};
     const std::size_t bytes = count * size_of(dtype) * ranks();
-    if (locate(data, bytes, call)) return start(call, bytes);
+    if (operations_->takes(dtype, op, order) && locate(data, bytes, call))
+      return start(call, bytes);
     return start_mpi([&](Communicator& c) -> CommRequest& {
       return c.start_reduce_scatter(data, count, dtype, op, order);
     });
@@ -127,7 +162,8 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
 
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     check_usable();
-    return make_node_communicator(comm_, name, options_);
+    if (!map_) return make_node_communicator(comm_, name, options_);
+    return make_two_level_communicator(comm_, name, map_->node_of(rank()), options_);
   }
 
  private:
@@ -135,7 +171,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   struct WindowRequest final : CommRequest {
     void do_wait() override { owner->wait(*this); }
     bool do_test() override {
-      return owner->guarded([this] { return owner->operations_.advance(sequence); });
+      return owner->guarded([this] { return owner->operations_->advance(sequence); });
     }
     NodeCommunicator* owner = nullptr;
     std::uint64_t sequence = 0;
@@ -175,14 +211,17 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   };
 
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
+  /// This rank's, in windows.
+  int place() const { return map_ ? map_->place_of(rank()) : rank(); }
 
   void check_usable() const {
     if (broken_)
       throw CommError(label_ + " is broken by an earlier error", "the first error has the cause");
   }
   void abandon() {
-    operations_.abandon();
+    operations_->abandon();
     windows_->abandon();
+    if (neighbours_) neighbours_->abandoned = true;
   }
   template <class F>
   std::invoke_result_t<F> guarded(F&& f) {
@@ -197,7 +236,7 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   }
 
   bool locate(const void* data, std::size_t bytes, NodeCall& call) const {
-    return windows_->locate(data, bytes, rank(), call);
+    return windows_->locate(data, bytes, place(), call);
   }
 
   template <class F>
@@ -238,9 +277,9 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
   }
   WindowRequest& begin(const NodeCall& call) {
     check_usable();
-    WindowRequest& request = requests_[operations_.next() % kMaxInFlight];
+    WindowRequest& request = requests_[operations_->next() % kMaxInFlight];
     CHOIR_CHECK(request.free, "more than {} operations in flight on {}", kMaxInFlight, label_);
-    request.sequence = operations_.begin(call);
+    request.sequence = operations_->begin(call);
     request.free = false;
     return request;
   }
@@ -255,16 +294,18 @@ class NodeCommunicator final : public Communicator, public HasMpiHandle {
     traffic_.seconds += now_seconds() - from;
   }
   void complete(WindowRequest& request) {
-    guarded([&] { operations_.complete(request.sequence); });
+    guarded([&] { operations_->complete(request.sequence); });
     request.free = true;
   }
 
   std::unique_ptr<Communicator> mpi_;
   MPI_Comm comm_;
   NodeOptions options_;
+  std::optional<NodeMap> map_;  ///< of a group that spans nodes
+  std::unique_ptr<Neighbours> neighbours_;
   std::string label_;
   std::shared_ptr<NodeWindows> windows_;
-  NodeOperations operations_;
+  std::unique_ptr<WindowOperations> operations_;
   std::array<WindowRequest, kMaxInFlight> requests_;
   std::array<Forwarded, kMaxInFlight> forwarded_;
   std::array<ForwardedExchange, kMaxInFlight> exchanges_;
@@ -293,7 +334,21 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::
                                                      const NodeOptions& options) {
   refuse_other_nodes(group, name);
   return std::make_unique<NodeCommunicator>(make_mpi_communicator(group, name, options.mpi), name,
-                                            options);
+                                            options, std::nullopt);
+}
+
+std::unique_ptr<Communicator> make_two_level_communicator(MPI_Comm group, const std::string& name,
+                                                          int node, const NodeOptions& options) {
+  int rank = 0, ranks = 1;
+  MPI_Comm_rank(group, &rank);
+  MPI_Comm_size(group, &ranks);
+  std::vector<int> node_of_rank(static_cast<std::size_t>(ranks));
+  node_of_rank[static_cast<std::size_t>(rank)] = node;
+  mpi_check(
+      MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, node_of_rank.data(), 1, MPI_INT, group),
+      "MPI_Allgather", name);
+  return std::make_unique<NodeCommunicator>(make_mpi_communicator(group, name, options.mpi), name,
+                                            options, NodeMap(node_of_rank));
 }
 
 }  // namespace choir

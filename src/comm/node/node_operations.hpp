@@ -8,28 +8,22 @@
 #include <string>
 #include <vector>
 
-#include "src/comm/node/node_rendezvous.hpp"
+#include "src/comm/node/window_operations.hpp"
 
 namespace choir {
 
-class NodeOperations {
+class NodeOperations final : public WindowOperations {
  public:
   /// Collective over `comm`, of which this is `rank` of `size`; `label` is for messages.
   NodeOperations(MPI_Comm comm, int rank, int size, const std::string& label,
                  const NodeOptions& options, std::shared_ptr<const NodeWindows> windows);
 
-  /// Number of the operation that begins next: 1, 2, ...
-  std::uint64_t next() const { return next_; }
-  /// Local: announces it. At most Communicator::kMaxInFlight are under way, which the caller sees
-  /// to.
-  std::uint64_t begin(const NodeCall& call);
-  /// Completes all operations up to `sequence`, in the order of their starts: that is what makes
-  /// waits free of deadlock, for every rank works through the same list. CommError where ranks are
-  /// missing or do different things.
-  void complete(std::uint64_t sequence);
-  /// Goes on with them for at most a piece, without waiting; true when `sequence` is complete.
-  bool advance(std::uint64_t sequence);
-  void abandon() { meeting_.abandon(); }
+  bool takes(DType, ReduceOp, Summation) const override { return true; }
+  std::uint64_t next() const override { return next_; }
+  std::uint64_t begin(const NodeCall& call) override;
+  void complete(std::uint64_t sequence) override;
+  bool advance(std::uint64_t sequence) override;
+  void abandon() override { meeting_.abandon(); }
 
  private:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;

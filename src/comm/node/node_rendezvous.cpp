@@ -32,11 +32,17 @@ int usable_cores() {
 // cores helps unbound ranks alone. When in doubt, yielding costs a system call of 0.3 us.
 constexpr int kSpins = 400;
 
+// A look at the network costs about as much as giving the core away a few times.
+constexpr int kYieldsPerProgress = 8;
+
 }  // namespace
 
-NodeRendezvous::NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options)
-    : window_(comm, label, sizeof(Board)),
+NodeRendezvous::NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options,
+                               std::vector<int> names)
+    : comm_(comm),
+      window_(comm, label, sizeof(Board)),
       label_(std::move(label)),
+      names_(std::move(names)),
       timeout_(options.timeout_seconds) {
   MPI_Comm_rank(comm, &rank_);
   MPI_Comm_size(comm, &size_);
@@ -67,16 +73,22 @@ bool NodeRendezvous::reached(Stage stage, std::uint64_t sequence) const {
   return true;
 }
 
+void NodeRendezvous::pause(int idle) const {
+  if (idle <= spins_) return pause_processor();
+  if (idle % kYieldsPerProgress == 0) {
+    int found = 0;
+    mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, MPI_STATUS_IGNORE),
+              "MPI_Iprobe", label_);
+  }
+  sched_yield();
+}
+
 void NodeRendezvous::await(Stage stage, std::uint64_t sequence, const NodeCall& call) {
   int idle = 0;
   double deadline = 0;
   for (int p = 0; p < size_; ++p) {
     while (value(stage, p) < sequence) {
-      if (++idle <= spins_) {
-        pause_processor();
-        continue;
-      }
-      sched_yield();
+      pause(++idle);
       if (timeout_ <= 0 || idle % 64 != 0) continue;
       const double now = now_seconds();
       if (deadline == 0) deadline = now + timeout_;
@@ -90,7 +102,7 @@ void NodeRendezvous::time_out(Stage stage, std::uint64_t sequence, const NodeCal
   int count = 0;
   for (int p = 0; p < size_; ++p) {
     if (value(stage, p) >= sequence) continue;
-    missing += (count++ == 0 ? "" : ", ") + std::to_string(p);
+    missing += (count++ == 0 ? "" : ", ") + std::to_string(name(p));
   }
   throw CommError(
       fmt::format("{} {} waited {} for rank{} {}, which {} not {}", label_,
@@ -107,7 +119,7 @@ void NodeRendezvous::require_same(std::uint64_t sequence, const NodeCall& call) 
     if (theirs == call) continue;
     throw CommError(
         fmt::format("{}: ranks do different things: rank {} calls {}, rank {} calls {}", label_,
-                    rank_, describe(sequence, call), p, describe(sequence, theirs)),
+                    name(rank_), describe(sequence, call), name(p), describe(sequence, theirs)),
         "every rank of a communicator makes the same calls in the same order");
   }
 }

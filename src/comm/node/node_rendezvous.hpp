@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "choir/comm/node/node_communicator.hpp"
 #include "src/comm/node/node_windows.hpp"
@@ -25,8 +26,9 @@ class NodeRendezvous {
  public:
   enum class Stage { arrived, done };
 
-  /// Collective.
-  NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options);
+  /// Collective. `names`: what messages call the ranks of `comm`; empty: by their numbers.
+  NodeRendezvous(MPI_Comm comm, std::string label, const NodeOptions& options,
+                 std::vector<int> names = {});
 
   /// Local: publishes the call with this number (1, 2, ...) and everything written before.
   void arrive(std::uint64_t sequence, const NodeCall& call);
@@ -39,6 +41,11 @@ class NodeRendezvous {
   void await(Stage stage, std::uint64_t sequence, const NodeCall& call);
   /// After `arrived` was reached: CommError when the ranks are about to do different things.
   void require_same(std::uint64_t sequence, const NodeCall& call) const;
+
+  /// One moment of a wait, the `idle`-th in which nothing happened. MPI goes on meanwhile: what
+  /// this rank has sent elsewhere may be what another one waits for.
+  void pause(int idle) const;
+  [[noreturn]] void time_out(Stage stage, std::uint64_t sequence, const NodeCall& call) const;
 
   std::string describe(std::uint64_t sequence, const NodeCall& call) const;
   void abandon() { window_.abandon(); }
@@ -53,10 +60,14 @@ class NodeRendezvous {
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
   Board& board(int rank) const { return *reinterpret_cast<Board*>(window_.block(rank)); }
   std::uint64_t value(Stage stage, int rank) const;
-  [[noreturn]] void time_out(Stage stage, std::uint64_t sequence, const NodeCall& call) const;
+  int name(int rank) const {
+    return names_.empty() ? rank : names_[static_cast<std::size_t>(rank)];
+  }
 
+  MPI_Comm comm_;
   SharedWindow window_;
   std::string label_;
+  std::vector<int> names_;
   double timeout_;
   int rank_ = 0, size_ = 1, spins_ = 0;
 };

@@ -1,13 +1,20 @@
 #include "src/comm/node/node_windows.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <exception>
+#include <limits>
+#include <optional>
 
 #include "choir/comm/chunks.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/keep_forever.hpp"
 #include "src/comm/node/node_rendezvous.hpp"
 
 namespace choir {
@@ -30,8 +37,11 @@ void map_pages(const std::byte* from, std::size_t bytes) {
 class WindowBuffer final : public CommBuffer {
  public:
   WindowBuffer(MPI_Comm comm, const std::string& name, std::size_t bytes, int rank,
-               std::shared_ptr<NodeWindows> windows)
-      : window_(comm, name, bytes), rank_(rank), windows_(std::move(windows)) {
+               std::shared_ptr<NodeWindows> windows, std::vector<int> places)
+      : window_(comm, name, bytes),
+        rank_(rank),
+        windows_(std::move(windows)),
+        places_(std::move(places)) {
     windows_->add(window_);
   }
   ~WindowBuffer() override { windows_->remove(window_); }
@@ -40,41 +50,85 @@ class WindowBuffer final : public CommBuffer {
   void* data() const override { return window_.block(rank_); }
   std::size_t bytes() const override { return window_.bytes(); }
   bool shared() const override { return true; }
-  void* block(int rank) const override { return window_.block(rank); }
+  void* block(int rank) const override {
+    const int place = places_.empty() ? rank : places_[static_cast<std::size_t>(rank)];
+    return place < 0 ? nullptr : window_.block(place);
+  }
 
  private:
   SharedWindow window_;
   int rank_;
   std::shared_ptr<NodeWindows> windows_;
+  std::vector<int> places_;
 };
+
+/// The only one on this node between looking for room and taking it. The lock of a process that
+/// dies is released; where there is no such file, nobody is kept waiting.
+class RoomLock {
+ public:
+  explicit RoomLock(MPI_Comm comm) {
+    const std::string path = fmt::format("/dev/shm/choir-{}.lock", geteuid());
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    while (file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+      int found = 0;  // MPI goes on: the others may wait for what this rank has sent
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
+      usleep(200);
+    }
+  }
+  ~RoomLock() {
+    if (file_ >= 0) close(file_);
+  }
+  RoomLock(const RoomLock&) = delete;
+  RoomLock& operator=(const RoomLock&) = delete;
+
+ private:
+  int file_ = -1;
+};
+
+double free_shared_memory() {
+  struct statvfs room {};
+  if (statvfs("/dev/shm", &room) != 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
+}
 
 }  // namespace
 
 // MPI libraries on Linux back these windows with /dev/shm, whose size a container may cut to 64 MB;
-// writing past it is a bus error, not a return code, so the room is checked before.
-void SharedWindow::refuse_when_short(MPI_Comm comm, const std::string& name,
-                                     std::size_t padded) const {
-  int ranks = 1;
-  MPI_Comm_size(comm, &ranks);
-  struct statvfs room {};
-  const double wanted = static_cast<double>(padded) * ranks;
-  double available = wanted;
-  if (statvfs("/dev/shm", &room) == 0)
-    available = static_cast<double>(room.f_bavail) * static_cast<double>(room.f_frsize);
-  mpi_check(MPI_Allreduce(MPI_IN_PLACE, &available, 1, MPI_DOUBLE, MPI_MIN, comm), "MPI_Allreduce",
-            name);
-  if (available >= wanted) return;
-  throw CommError(
-      fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
-                  "which has {} left",
-                  name, format_bytes(wanted), ranks, format_bytes(available)),
-      "enlarge /dev/shm (containers: --shm-size), or choose the mpi transport");
-}
-
+// writing past it is a bus error, not a return code, so the room is looked for before. Groups of a
+// node do so at the same time: the first rank of each keeps the others away until its window has
+// been written to. It does so when all of its group have come, so that it waits for nobody else.
 SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t bytes)
     : bytes_(bytes), unwinding_(std::uncaught_exceptions()) {
   const std::size_t padded = chunk_count(bytes, kAlignment) * kAlignment + kAlignment;
-  refuse_when_short(comm, name, padded);
+  int ranks = 1, rank = 0;
+  MPI_Comm_size(comm, &ranks);
+  MPI_Comm_rank(comm, &rank);
+  if (ranks == 1) {
+    alone_ = aligned_memory(padded);
+    blocks_.push_back(alone_.get());
+    return;
+  }
+  mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
+  std::optional<RoomLock> lock;
+  if (rank == 0) lock.emplace(comm);
+  const double wanted = static_cast<double>(padded) * ranks;
+  double available = rank == 0 ? free_shared_memory() : 0;
+  mpi_check(MPI_Bcast(&available, 1, MPI_DOUBLE, 0, comm), "MPI_Bcast", name);
+  if (available < wanted)
+    throw CommError(
+        fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
+                    "which has {} left",
+                    name, format_bytes(wanted), ranks, format_bytes(available)),
+        "enlarge /dev/shm (containers: --shm-size), or choose the mpi transport");
+  allocate(comm, name, padded);
+  std::memset(block(rank), 0, bytes);
+  mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
+  lock.reset();
+  for (int p = 0; p < ranks; ++p) map_pages(block(p), bytes);
+  mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
+}
+
+void SharedWindow::allocate(MPI_Comm comm, const std::string& name, std::size_t padded) {
   int ranks = 1, rank = 0;
   MPI_Comm_size(comm, &ranks);
   MPI_Comm_rank(comm, &rank);
@@ -102,14 +156,12 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
     mpi_check(MPI_Win_shared_query(window_, p, &size, &unit, &base), "MPI_Win_shared_query", name);
     blocks_.push_back(static_cast<std::byte*>(base) + shifts[static_cast<std::size_t>(p)]);
   }
-  std::memset(block(rank), 0, bytes);
-  mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
-  for (int p = 0; p < ranks; ++p) map_pages(block(p), bytes);
-  mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);
 }
 
 SharedWindow::~SharedWindow() {
-  if (window_ == MPI_WIN_NULL || abandoned_ || std::uncaught_exceptions() > unwinding_) return;
+  const bool left = abandoned_ || std::uncaught_exceptions() > unwinding_;
+  if (left && alone_) keep_forever(std::move(alone_));  // messages may still be on their way to it
+  if (window_ == MPI_WIN_NULL || left) return;
   MPI_Win_unlock_all(window_);
   MPI_Win_free(&window_);
 }
@@ -140,8 +192,10 @@ void NodeWindows::abandon() {
 
 std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& name,
                                             std::size_t bytes, int rank,
-                                            std::shared_ptr<NodeWindows> windows) {
-  return std::make_unique<WindowBuffer>(comm, name, bytes, rank, std::move(windows));
+                                            std::shared_ptr<NodeWindows> windows,
+                                            std::vector<int> places) {
+  return std::make_unique<WindowBuffer>(comm, name, bytes, rank, std::move(windows),
+                                        std::move(places));
 }
 
 }  // namespace choir

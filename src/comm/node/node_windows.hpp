@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "choir/comm/mpi/mpi_api.hpp"
+#include "src/comm/aligned_memory.hpp"
 
 namespace choir {
 
@@ -28,8 +29,9 @@ class SharedWindow {
   void abandon() { abandoned_ = true; }
 
  private:
-  void refuse_when_short(MPI_Comm comm, const std::string& name, std::size_t padded) const;
+  void allocate(MPI_Comm comm, const std::string& name, std::size_t padded);
   std::size_t bytes_;
+  AlignedMemory alone_;  ///< of a single rank, which shares it with nobody
   MPI_Win window_ = MPI_WIN_NULL;
   std::vector<std::byte*> blocks_;
   bool abandoned_ = false;
@@ -56,9 +58,11 @@ class NodeWindows {
   std::vector<SharedWindow*> windows_;  // nullptr once freed
 };
 
-/// Collective: a new window, which is in `windows` as long as the buffer lives.
+/// Collective: a new window, which is in `windows` as long as the buffer lives. `places`: where the
+/// buffer's ranks are others than the window's, the rank there of each, or -1.
 std::unique_ptr<CommBuffer> allocate_window(MPI_Comm comm, const std::string& name,
                                             std::size_t bytes, int rank,
-                                            std::shared_ptr<NodeWindows> windows);
+                                            std::shared_ptr<NodeWindows> windows,
+                                            std::vector<int> places = {});
 
 }  // namespace choir

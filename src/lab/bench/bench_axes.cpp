@@ -167,7 +167,7 @@ std::vector<CollectiveRow> bench_axes(Mesh& mesh, Device& device,
     std::vector<Communicator*> backends{&comm};
     std::unique_ptr<Communicator> other;
     const std::string_view transport = comm.transport();
-    if (transport == "node")
+    if (transport == "node" || transport == "two-level")
       other = make_mpi_communicator(mpi_handle(mesh.host_along(axis)), "bench mpi");
     else if (transport == "nccl")
       other = make_staged_communicator(mesh.host_along(axis), device, "bench staged");

@@ -81,7 +81,7 @@ Workplace& Verifier::place_for(const VerifyLayout& layout, const Deck& deck) {
   place_ = std::make_unique<Place>();
   place_->key = key_of(layout, deck);
   place_->work.mesh =
-      Mesh::over(*leading(layout.ranks()), layout_of(deck, layout.ranks()), transport_of(deck));
+      Mesh::over(*leading(layout.ranks()), layout_of(deck, layout.ranks()), mesh_options_of(deck));
   open_device(place_->work, deck);
   return place_->work;
 }

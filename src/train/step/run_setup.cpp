@@ -1,5 +1,6 @@
 #include "choir/train/step/run_setup.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
@@ -10,10 +11,16 @@
 
 namespace choir {
 
-Transport transport_of(const Deck& deck) {
-  if (deck.parallel.transport == "mpi") return Transport::mpi;
-  if (deck.parallel.transport == "node") return Transport::node;
-  return Transport::automatic;
+MeshOptions mesh_options_of(const Deck& deck) {
+  MeshOptions options;
+  if (deck.parallel.transport == "mpi") options.transport = Transport::mpi;
+  if (deck.parallel.transport == "node") options.transport = Transport::node;
+  constexpr double kLater = 30;
+  const WatchSection& watch = deck.watch;
+  const double longest = std::max(
+      {deck.parallel.timeout, watch.start, watch.first_step, watch.save, watch.evaluation});
+  options.timeout_seconds = longest + std::min(longest, kLater);
+  return options;
 }
 
 ZeroOptions zero_of(const Deck& deck) {

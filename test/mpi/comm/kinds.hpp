@@ -11,11 +11,25 @@
 namespace choir::test {
 
 /// "mpi"; "mpi_tiny": pieces of a few bytes; "node": buffers in the window, "node_outside": the
-/// same communicator with memory of its own.
+/// same communicator with memory of its own. "two_level": pairs of ranks taken for nodes;
+/// "two_level_uneven": the last rank is alone on its node; "two_level_tiny": every other rank is on
+/// the same node, and messages have a few bytes.
 inline std::unique_ptr<Communicator> make_kind(const std::string& kind) {
   if (kind == "mpi") return make_mpi_communicator(MPI_COMM_WORLD, kind);
   if (kind == "mpi_tiny") return make_mpi_communicator(MPI_COMM_WORLD, kind, {24, 16});
   NodeOptions options;
+  options.timeout_seconds = 60;
+  int rank = 0, size = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  if (kind == "two_level")
+    return make_two_level_communicator(MPI_COMM_WORLD, kind, rank / 2, options);
+  if (kind == "two_level_uneven")
+    return make_two_level_communicator(MPI_COMM_WORLD, kind, rank + 1 < size, options);
+  options.link_message_bytes = 64;
+  if (kind == "two_level_tiny")
+    return make_two_level_communicator(MPI_COMM_WORLD, kind, rank % 2, options);
+  options = {};
   options.timeout_seconds = 60;
   return make_node_communicator(MPI_COMM_WORLD, kind, options);
 }

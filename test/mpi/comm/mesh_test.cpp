@@ -80,7 +80,7 @@ TEST(OverWorld, SeveralNodesRehearsedOnOne) {
   EXPECT_ALL_RANKS(mesh->nodes() == (world_size() + 1) / 2);
   EXPECT_ALL_RANKS(mesh->node_index() == world_rank() / 2);
   EXPECT_ALL_RANKS(mesh->node().rank() == world_rank() % 2);
-  EXPECT_STREQ(mesh->along(Axis::data).transport(), "mpi") << "the group spans nodes";
+  EXPECT_STREQ(mesh->along(Axis::data).transport(), "two-level") << "the group spans nodes";
   bool refused = false;
   try {
     Mesh::over_world(layout, Transport::node, 2);

@@ -119,7 +119,9 @@ TEST_P(Tree, Bf16IsRoundedOnce) {
   EXPECT_ALL_RANKS(ok);
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Tree, testing::Values("mpi", "mpi_tiny", "node", "node_outside"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Tree,
+                         testing::Values("mpi", "mpi_tiny", "node", "node_outside", "two_level",
+                                         "two_level_uneven", "two_level_tiny"),
                          [](const auto& test) { return test.param; });
 
 }  // namespace

@@ -13,9 +13,18 @@
 namespace choir {
 
 /// How collectives along an axis travel. `automatic`: node-shared windows where the whole group
-/// lives on one node, MPI otherwise. `mpi`: no windows anywhere. `node`: refused where a group
-/// spans nodes.
+/// lives on one node, windows on each of its nodes and messages between them otherwise. `mpi`: no
+/// windows anywhere. `node`: refused where a group spans nodes.
 enum class Transport { automatic, mpi, node };
+
+struct MeshOptions {
+  Transport transport = Transport::automatic;
+  /// Above 0: cuts each node into several that are taken for different ones (to rehearse several
+  /// nodes on one).
+  int ranks_per_node = 0;
+  /// Who waits longer in a window, or for messages of another node, throws CommError. Seconds.
+  double timeout_seconds = 300;
+};
 
 /// How collectives on device memory travel. `automatic`: by NCCL where every rank has it and a GPU
 /// of its own, else staged through the host's transport.
@@ -29,12 +38,14 @@ struct DeviceTransport {
 class Mesh {
  public:
   /// Collective over the world (MPI must be initialised, see MpiSession). Throws DeckError on every
-  /// rank when the layout does not have as many ranks as the world. `ranks_per_node` above 0 cuts
-  /// each node into several that are taken for different ones (to rehearse several nodes on one).
+  /// rank when the layout does not have as many ranks as the world.
+  static std::unique_ptr<Mesh> over_world(const Layout& layout, const MeshOptions& options);
   static std::unique_ptr<Mesh> over_world(const Layout& layout, Transport transport,
                                           int ranks_per_node = 0);
   /// The same over the ranks of `ranks` (mpi or node; not kept), whose ranks become those of the
   /// mesh: collective over them, others need not know of it.
+  static std::unique_ptr<Mesh> over(const Communicator& ranks, const Layout& layout,
+                                    const MeshOptions& options);
   static std::unique_ptr<Mesh> over(const Communicator& ranks, const Layout& layout,
                                     Transport transport, int ranks_per_node = 0);
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
@@ -106,6 +117,7 @@ class Mesh {
   std::unique_ptr<Communicator> replicas_, device_replicas_;  // with a context axis
   std::unique_ptr<Communicator> peers_;                       // where no axis has just these ranks
   std::string transport_note_;
+  double timeout_seconds_ = 300;  // of windows
 };
 
 /// How fast the ranks of an axis reduce, as it was just measured.

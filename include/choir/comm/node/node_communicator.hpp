@@ -18,6 +18,9 @@ struct NodeOptions {
   /// read, and storing past the cache made them 1.6 (64 MB) to 3.5 times (4 MB) slower where it was
   /// measured.
   std::size_t streaming_bytes = std::size_t{32} << 20;
+  /// Between nodes what is reduced or gathered travels in messages of at most this size; shorter
+  /// ones where there are many nodes.
+  std::size_t link_message_bytes = std::size_t{256} << 10;
   MpiOptions mpi;
 };
 
@@ -38,5 +41,20 @@ struct NodeOptions {
 /// first call of each kind.
 std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::string& name,
                                                      const NodeOptions& options = {});
+
+/// Collective over `group` (duplicated, not kept), whose ranks are on several nodes: `node` is any
+/// number that those of one node, which must be able to share memory, have in common.
+///
+/// As above, with blocks shared by the ranks of each node: these add in the window, each sends its
+/// part of the sum to its partner on every other node and gets theirs, and writes the result to
+/// all blocks of its node. Over n nodes each sends 2 (n-1)/n of the bytes of an all_reduce, half of
+/// that for the other two. reduce_scatter leaves sums of the node in the blocks of other ranks.
+/// Results are the same on every rank. Sums of bf16 and f16, and those of Summation::tree where the
+/// nodes are not branches of that tree (consecutive ranks, on each node but the last the same power
+/// of two), go through MPI, so that their bits do not depend on nodes. Different calls are detected
+/// within a node, and between nodes by their sizes.
+std::unique_ptr<Communicator> make_two_level_communicator(MPI_Comm group, const std::string& name,
+                                                          int node,
+                                                          const NodeOptions& options = {});
 
 }  // namespace choir

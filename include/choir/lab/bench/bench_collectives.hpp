@@ -12,7 +12,7 @@ namespace choir {
 
 struct CollectiveRow {
   std::string name;       ///< "all_reduce", "reduce_scatter", "all_gather"
-  std::string transport;  ///< "mpi", "node", "nccl" or "staged"
+  std::string transport;  ///< "mpi", "node", "two-level", "nccl" or "staged"
   std::size_t bytes = 0;  ///< whole buffer of one rank
   double seconds = 0;     ///< median, the slowest rank's
   /// As nccl-tests: the factor 2(n-1)/n of an all-reduce, (n-1)/n of reduce-scatter, all-gather and

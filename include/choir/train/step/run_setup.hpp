@@ -6,7 +6,9 @@
 
 namespace choir {
 
-Transport transport_of(const Deck& deck);
+/// The transport of the deck, and a time-out of windows above whatever the watch allows a phase: it
+/// speaks first, and knows more.
+MeshOptions mesh_options_of(const Deck& deck);
 /// parallel.zero and what goes with it.
 ZeroOptions zero_of(const Deck& deck);
 /// parallel.offload; its directory where none is named is the system's for temporary files.

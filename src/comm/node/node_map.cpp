@@ -1,0 +1,53 @@
+#include "src/comm/node/node_map.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace choir {
+
+NodeMap::NodeMap(const std::vector<int>& node_of_rank) {
+  std::vector<int> known;
+  for (int rank = 0; rank < static_cast<int>(node_of_rank.size()); ++rank) {
+    const int id = node_of_rank[static_cast<std::size_t>(rank)];
+    const auto found = std::find(known.begin(), known.end(), id);
+    const auto node = static_cast<std::size_t>(found - known.begin());
+    if (found == known.end()) {
+      known.push_back(id);
+      members_.emplace_back();
+    }
+    node_.push_back(static_cast<int>(node));
+    place_.push_back(static_cast<int>(members_[node].size()));
+    members_[node].push_back(rank);
+    most_ = std::max(most_, static_cast<int>(members_[node].size()));
+  }
+}
+
+std::vector<int> NodeMap::places_served(int rank) const {
+  std::vector<int> places;
+  for (int place = 0; place < most_; ++place)
+    if (partner(node_of(rank), place) == rank) places.push_back(place);
+  return places;
+}
+
+std::vector<int> NodeMap::ranks_served(int rank) const {
+  std::vector<int> served;
+  for (int other = 0; other < ranks(); ++other)
+    if (node_of(other) != node_of(rank) && partner(node_of(rank), place_of(other)) == rank)
+      served.push_back(other);
+  return served;
+}
+
+bool NodeMap::continues_tree() const {
+  const std::size_t each = members_.front().size();
+  if (nodes() > 1 && !std::has_single_bit(each)) return false;
+  for (int node = 0; node < nodes(); ++node) {
+    const std::vector<int>& here = on(node);
+    const bool last = node + 1 == nodes();
+    if (last ? here.size() > each : here.size() != each) return false;
+    if (here.back() - here.front() + 1 != static_cast<int>(here.size())) return false;
+    if (here.front() != node * static_cast<int>(each)) return false;
+  }
+  return true;
+}
+
+}  // namespace choir

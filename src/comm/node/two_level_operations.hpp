@@ -1,0 +1,118 @@
+#pragma once
+// The collectives of a group that spans nodes, for memory in windows: the ranks of each node add
+// in shared memory, each works with its partners on other nodes on a part of the result, and gives
+// it to its neighbours, again in shared memory. Each node sends what it must and no more: an
+// all-reduce of B bytes over n nodes takes 2 (n-1)/n B a node, the other two half of that.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/comm/aligned_memory.hpp"
+#include "src/comm/node/node_map.hpp"
+#include "src/comm/node/window_operations.hpp"
+
+namespace choir {
+
+/// Operations are cut into pieces, several of which are on their way at once. A piece goes through
+/// phases: work in memory, then messages, until it is done. Messages go directly from node to node,
+/// n-1 a rank and phase. Whoever waits works on the pieces of all operations.
+class TwoLevelOperations final : public WindowOperations {
+ public:
+  /// Collective over `group`, of which `inside` has the ranks of this node in the same order.
+  TwoLevelOperations(MPI_Comm group, MPI_Comm inside, NodeMap map, const std::string& label,
+                     const NodeOptions& options, std::shared_ptr<const NodeWindows> windows);
+  ~TwoLevelOperations() override;
+  TwoLevelOperations(const TwoLevelOperations&) = delete;
+  TwoLevelOperations& operator=(const TwoLevelOperations&) = delete;
+
+  /// Not those of 16 bits, which would be rounded on each level, nor those in tree order where
+  /// nodes are not branches of that tree.
+  bool takes(DType dtype, ReduceOp op, Summation order) const override;
+  std::uint64_t next() const override { return next_; }
+  std::uint64_t begin(const NodeCall& call) override;
+  void complete(std::uint64_t sequence) override;
+  bool advance(std::uint64_t sequence) override;
+  void abandon() override;
+
+ private:
+  static constexpr std::size_t kPieces = 4;
+
+  struct Operation {
+    NodeCall call;
+    std::uint64_t sequence = 0;
+    std::size_t pieces = 0, begun = 0, finished = 0;
+    bool arrived = false;
+  };
+  struct Piece {
+    Operation* operation = nullptr;  ///< nullptr: free
+    std::size_t index = 0;           ///< in the operation
+    int phase = 0, tag = 0;
+    std::vector<MPI_Request> requests;
+    std::vector<Message> messages;  ///< that the requests are of
+    std::byte* staging = nullptr;
+  };
+
+  Operation& at(std::uint64_t sequence) { return ring_[sequence % ring_.size()]; }
+  std::size_t count_pieces(const NodeCall& call) const;
+  std::size_t elements(const NodeCall& call) const { return message_bytes_ / size_of(call.dtype); }
+
+  /// All that can be done without waiting; whether that was anything.
+  bool step();
+  bool begin_piece();
+  bool publish();
+  bool retire();
+  bool all_arrived(Operation& operation);
+
+  /// Does phases until one has messages to wait for, or the piece is done.
+  void proceed(Piece& piece);
+  /// Work and messages of the next phase; false when there is none.
+  bool next_phase(Piece& piece);
+  bool all_reduce(Piece& piece);
+  bool reduce_scatter(Piece& piece);
+  bool all_gather(Piece& piece);
+  bool barrier(Piece& piece);
+
+  void send(Piece& piece, int to, std::byte* data, std::size_t bytes);
+  void receive(Piece& piece, int from, std::byte* data, std::size_t bytes);
+  void post(Piece& piece);
+  bool messages_done(Piece& piece);
+
+  std::byte* mine(const NodeCall& call, std::size_t byte) const;
+  /// Part `part` of a piece's staging, from that node.
+  std::byte* staged(const Piece& piece, std::size_t part, int node) const;
+  /// Adds the blocks of this node at a place, into this rank's.
+  void add_inside(const NodeCall& call, std::size_t byte, std::size_t count);
+  /// Adds what came from other nodes to what is at `own`.
+  void add_across(const Piece& piece, std::size_t part, std::byte* own, std::size_t count);
+  /// Copies from this rank's block to those of its neighbours.
+  void give_inside(const NodeCall& call, std::size_t byte, std::size_t bytes);
+
+  [[noreturn]] void time_out();
+
+  NodeMap map_;
+  std::string label_;
+  MPI_Comm comm_ = MPI_COMM_NULL;  // for these messages alone
+  double timeout_;
+  std::size_t message_bytes_, streaming_bytes_;
+  int rank_ = 0, node_ = 0, place_ = 0, neighbours_ = 1;
+  std::vector<int> places_served_, ranks_served_;
+  NodeRendezvous meeting_;
+  std::shared_ptr<const NodeWindows> windows_;
+  std::size_t staging_bytes_;  // of a piece
+  AlignedMemory staging_;
+  std::vector<const void*> inputs_;
+  std::vector<MPI_Status> statuses_;
+  std::array<Operation, Communicator::kMaxInFlight> ring_;
+  std::array<Piece, kPieces> pieces_;
+  std::uint64_t next_ = 1;        ///< operation that begins next
+  std::uint64_t cutting_ = 1;     ///< first that has pieces to begin
+  std::uint64_t publishing_ = 1;  ///< first whose share of this rank is not done
+  std::uint64_t oldest_ = 1;      ///< first that is not complete
+  std::uint64_t begun_ = 0;       ///< pieces
+  bool abandoned_ = false;
+  int unwinding_;
+};
+
+}  // namespace choir
