@@ -61,7 +61,7 @@ Tensor DecoderTower::embed(Pass& pass, const TensorView& ids, bool trained, Buck
   const Sequence& sequence = pass.sequence();
   const Pass::Unsaved below(pass, !trained);
   const bool has_positions = positions_ != nullptr && pass.tensor().rank() == 0;
-  const bool adds_positions = has_positions && sequence.positions_in_document == nullptr;
+  const bool adds_positions = has_positions && sequence.document_positions == 0;
   hooks.acquire(tokens_->bucket);
   if (positions_) hooks.acquire(positions_->bucket);
   Tensor terms = allocate_terms(pass, config_.n_embd, "embedding");
@@ -192,7 +192,7 @@ void DecoderTower::embedding_gradient(Pass& pass, void* self, const Tensor& ids,
   const Parameter& tokens = *model.tokens_;
   const std::int64_t table = tokens.trainable ? tokens.local.rows() : 1;
   const std::int64_t rows = pass.sequence().rows(), width = model.config_.n_embd;
-  const bool documents = model.positions_ && pass.sequence().positions_in_document != nullptr;
+  const bool documents = model.positions_ && pass.sequence().document_positions > 0;
   std::int64_t bytes = ops::embedding_workspace(pass.stream(), rows, table, width);
   if (documents)
     bytes = std::max(

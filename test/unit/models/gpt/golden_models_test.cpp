@@ -183,11 +183,12 @@ TEST(GoldenModels, DocumentsInARowAreAsIfAlone) {
     std::vector<double> gradient = first.gradient();
     const std::vector<double> more = second.gradient();
     for (std::size_t i = 0; i < more.size(); ++i) gradient[i] += more[i];
-    if (name == "llama") EXPECT_NEAR(apart, 30.82375767, 1e-8);
+    if (name == "llama") {
+      EXPECT_NEAR(apart, 30.82375767, 1e-8);
+    }
     EXPECT_NEAR(together.sum(packed, ids, targets, 0.125), apart, 1e-12 * apart) << name;
     EXPECT_LE(greatest_difference(together.gradient(), gradient), 1e-12) << name;
     const double mixed = naive.sum(row, ids, targets, 0.125);
-    if (name == "llama") EXPECT_NEAR(mixed, 31.99807544, 1e-8);
     EXPECT_GT(std::fabs(mixed - apart), 0.1) << name;
     EXPECT_GT(greatest_difference(naive.gradient(), gradient), 1e-3) << name;
   }
