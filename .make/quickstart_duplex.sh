@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # quickstart_duplex.sh BUILD: from nothing but text-to-speech to a dialogue that one can listen to: a corpus of a user who
 # asks and an agent who answers, a codec of the agent's voice, a recogniser that teaches an encoder to hear while it is
-# spoken to, and a duplex model that learns when to speak and what to say. Within fifteen minutes on two cores. A second run
-# finds what is there, and continues what was interrupted.
+# spoken to, a duplex model that learns when to speak and what to say, and a recogniser of the agent, who tells whether one
+# understands it. Within fifteen minutes on two cores. A second run finds what is there, and continues what was interrupted.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; 4 hours of dialogues
 #   QUICKSTART_OVERRIDES                 for tests: of every deck
 set -eu -o pipefail
@@ -10,7 +10,7 @@ build=${1:?usage: quickstart_duplex.sh BUILD}
 here=$(dirname "$0")
 # shellcheck source=speech_steps.sh
 . "$here/speech_steps.sh"
-all=data/spoken_dialogues codec=runs/codec_tutorial encoder=runs/duplex_encoder run=runs/duplex_tutorial
+all=data/spoken_dialogues codec=runs/codec_tutorial encoder=runs/duplex_encoder run=runs/duplex_tutorial ear=runs/duplex_ear
 begin=$SECONDS
 
 echo "== 1. Dialogues: a user of many voices asks, an agent answers"
@@ -39,7 +39,10 @@ train inputs/duplex_tutorial.json $run
 
 echo
 echo "== 5. Dialogues that were never trained on: what it says, when it begins, and whether one understands it"
-say_and_run "$choir" eval $run eval.dialogues=-1 eval.codec=$codec eval.recogniser=$encoder | tee $run/eval.txt
+say_and_run "$choir" prepare tokens $all/dialogues/{train,val}/agent --tokenizer $all/agent/char.json
+train inputs/asr_digits.json $ear "data.train=[\"$all/dialogues/train/agent\"]" "data.val=[\"$all/dialogues/val/agent\"]" \
+  data.batch_duration=40 train.max_steps=600
+say_and_run "$choir" eval $run eval.dialogues=-1 eval.codec=$codec eval.recogniser=$ear | tee $run/eval.txt
 user=$(find $all/corpus/audio -name "$(sed -nE '1s/^\{"id":"([^"]+)".*/\1/p' $all/corpus/dialogues/val_barge_in.jsonl)_user.wav")
 echo "\$ $choir talk $run $user --codec $codec --out $run/agent.wav --json >$run/talk.jsonl"
 "$choir" talk $run "$user" --codec $codec --out $run/agent.wav --json >$run/talk.jsonl

@@ -88,6 +88,11 @@ for deck in "$root"/inputs/*.json; do
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
     codec_tutorial | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
+    duplex_1b | duplex_7b)
+      shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.encoder.n_layer=1 model.encoder.n_embd=64
+        model.encoder.subsampling_channels=16 model.lm.n_layer=1 model.lm.n_embd=256 model.lm.ffn_width=512)
+      [ "$name" != duplex_7b ] || shrink+=(parallel.tensor=2) ;;
+    verify_modern) shrink+=(data.pack=false) ;;  # tokens that nobody wrote are no conversations
     shakespeare_char) shrink+=(model.n_layer=1 model.block_size=64 train.micro_batch_size=2 train.global_batch_size=4) ;;
   esac
   [ "$name" != bench_b ] || shrink+=(model.n_layer=2)
