@@ -2,7 +2,7 @@
 # quickstart_duplex.sh BUILD: from nothing but text-to-speech to a dialogue that one can listen to: a corpus of a user who
 # asks and an agent who answers, a codec of the agent's voice, a recogniser that teaches an encoder to hear while it is
 # spoken to, a duplex model that learns when to speak and what to say, and a recogniser of the agent, who tells whether one
-# understands it. Within fifteen minutes on two cores. A second run finds what is there, and continues what was interrupted.
+# understands it. In about fifteen minutes on two cores. A second run finds what is there, and continues what was interrupted.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; 4 hours of dialogues
 #   QUICKSTART_OVERRIDES                 for tests: of every deck
 set -eu -o pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make quickstart-duplex for real: the time on two cores, what is said in dialogues that were never trained on, and when.
-# About thirteen minutes.
+# About fifteen minutes.
 . "$(dirname "$0")/../lib/common.sh"
 if ! command -v espeak-ng >/dev/null || ! grep -q HAVE_SENTENCEPIECE "$build/choir_features.hpp"; then
   pass "quickstart-duplex: no espeak-ng here, or a build without SentencePiece"
@@ -13,7 +13,7 @@ begin=$SECONDS
 "$root/.make/quickstart_duplex.sh" "$build" >out 2>&1 </dev/null
 code=$?
 expect "the whole quickstart" 0 "== Done in"
-check "within fifteen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-900}"
+check "within seventeen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-1020}"
 # share NAME [SET]: of a set, or of all.
 share() { sed -nE "s/^${2:-all}: .*$1 ([0-9.]+) %.*/\1/p" out | tail -n 1; }
 is() { awk -v v="${1:-none}" -v bound="$3" -v above="$2" 'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'; }
