@@ -1,5 +1,5 @@
 #pragma once
-// Which ranks of a group share a node, and who of a node talks to whom on the others.
+// The map of a group says which ranks share a node, and who of a node talks to whom on the others.
 #include <vector>
 
 namespace choir {

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t kCodePoints = 0x110000;
 constexpr std::size_t kShownBytes = 240;
 
-/// Of which the text alone does not tell how many tokens it is.
+/// Whether the text alone does not tell how many tokens it becomes.
 bool is_of_pieces(const Vocabulary& vocabulary) {
   return vocabulary.kind() == VocabularyKind::bpe ||
          vocabulary.kind() == VocabularyKind::sentencepiece;

@@ -10,25 +10,11 @@
 #include "choir/data/dialogues/turn_counts.hpp"
 #include "choir/data/speech/answer_scores.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/models/duplex/duplex_batch.hpp"
 #include "choir/train/step/training_data.hpp"
 #include "src/models/duplex/agent_ear.hpp"
+#include "src/models/duplex/duplex_batches.hpp"
 
 namespace choir {
-
-/// Batches as a model takes them; fields that dialogues do not have are made here.
-class DuplexBatches {
- public:
-  DuplexBatches(const DuplexConfig& config, const DialogueControls& controls);
-  /// Local. Holds until the next call, and as long as `batch`.
-  ModelBatch of(const DialogueBatch& batch);
-
- private:
-  DuplexConfig config_;
-  DialogueControls controls_;
-  std::vector<std::int32_t> frames_;
-  std::vector<float> weights_;
-};
 
 struct DialogueOptions {
   std::int64_t dialogues = 0;  ///< the first so many of a set are held; 0: none, -1: all

@@ -15,7 +15,7 @@ namespace choir {
 /// The language model of dialogues that go on together, a frame of each at a time.
 class DuplexRows {
  public:
-  /// Of `dialogues` dialogues of at most `most` frames.
+  /// Has room for `dialogues` dialogues of at most `most` frames.
   DuplexRows(ModelInstance& instance, std::int64_t dialogues, std::int64_t most);
 
   /// Local: other dialogues begin.

@@ -297,13 +297,17 @@ GgufMetadata tokenizer_of_bpe(const Vocabulary& vocabulary, std::int64_t vocab_s
   m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
   m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
   m.add("tokenizer.ggml.merges", GgufArray(std::move(merges)));
+  return m;
+}
+
+/// Which tokens begin and end a text.
+void add_text_ends(const Vocabulary& vocabulary, GgufMetadata& m) {
   const auto start = vocabulary.text_start();
   if (!start.empty())
     m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
   if (const auto end = vocabulary.end_of_text())
     m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
   m.add("tokenizer.ggml.add_bos_token", !start.empty());
-  return m;
 }
 
 }  // namespace
@@ -315,9 +319,13 @@ GgufMetadata tokenizer_of_vocabulary(const std::string& json, std::int64_t vocab
     return m;
   }
   const Vocabulary vocabulary = Vocabulary::from_json(json, "the checkpoint");
-  if (vocabulary.kind() == VocabularyKind::bpe) return tokenizer_of_bpe(vocabulary, vocab_size);
-  if (vocabulary.kind() == VocabularyKind::sentencepiece)
-    return gguf_of_sentencepiece(vocabulary, vocab_size);
+  if (vocabulary.kind() == VocabularyKind::bpe ||
+      vocabulary.kind() == VocabularyKind::sentencepiece) {
+    m = vocabulary.kind() == VocabularyKind::bpe ? tokenizer_of_bpe(vocabulary, vocab_size)
+                                                 : gguf_of_sentencepiece(vocabulary, vocab_size);
+    add_text_ends(vocabulary, m);
+    return m;
+  }
   const bool bytes = vocabulary.kind() == VocabularyKind::byte;
   std::vector<std::string> tokens;
   std::vector<std::int32_t> types;

@@ -53,7 +53,7 @@ class GgufTables {
     const bool* value = metadata_.get<bool>(key);
     return value == nullptr ? absent : *value;
   }
-  /// Of a token that exists.
+  /// The id of a token that exists, if the file names one.
   std::optional<std::uint32_t> id(const char* key) const {
     const auto* value = metadata_.get<std::uint32_t>(key);
     if (value == nullptr) return std::nullopt;
@@ -209,12 +209,6 @@ GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vo
   m.add("tokenizer.ggml.tokens", GgufArray(std::move(tokens)));
   m.add("tokenizer.ggml.scores", GgufArray(std::move(scores)));
   m.add("tokenizer.ggml.token_type", GgufArray(std::move(types)));
-  const auto start = vocabulary.text_start();
-  if (!start.empty())
-    m.add("tokenizer.ggml.bos_token_id", static_cast<std::uint32_t>(start.front()));
-  if (const auto end = vocabulary.end_of_text())
-    m.add("tokenizer.ggml.eos_token_id", static_cast<std::uint32_t>(*end));
-  m.add("tokenizer.ggml.add_bos_token", !start.empty());
   m.add("tokenizer.ggml.add_eos_token", false);
   m.add("tokenizer.ggml.add_space_prefix", file.blank_in_front);
   return m;

@@ -13,7 +13,8 @@ namespace choir {
 /// here, and for tables that contradict one another.
 std::string vocabulary_of_gguf(const GgufMetadata& metadata, const std::string& source);
 
-/// DeckError for models that are not of byte pairs.
+/// What llama.cpp reads, without the tokens that begin and end a text. DeckError for models that
+/// are not of byte pairs.
 GgufMetadata gguf_of_sentencepiece(const Vocabulary& vocabulary, std::int64_t vocab_size);
 
 }  // namespace choir

@@ -152,7 +152,7 @@ class Import {
     } catch (const DataError& error) {
       fault = error.what();
     }
-    // Of files beside the weights the second is for models that the reader of the first refuses.
+    // The second file beside the weights is for models that the reader of the first one refuses.
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
       const fs::path path = fs::path(file_.folder) / name;
       std::error_code ignored;
