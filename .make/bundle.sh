@@ -9,7 +9,7 @@ export LC_ALL=C
 cd "$(dirname "$0")/.."
 limit_mib=${LIMIT_MIB:-60}
 
-# Of the host: glibc, which must fit its kernel and loader, and CUDA, which must fit its driver.
+# The host's own: glibc, which must fit its kernel and loader, and CUDA, which must fit its driver.
 of_glibc='ld-linux[a-z0-9-]*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl|libnss_[a-z]*|libBrokenLocale|libthread_db'
 of_nvidia='libcuda|libcudart|libcublas|libcublasLt|libcudnn[a-z_]*|libnccl|libnvrtc|libnvrtc-builtins|libnvJitLink|libnvidia-ml|libnvToolsExt|libcupti'
 of_host="^($of_glibc|$of_nvidia)\.so(\.|$)"

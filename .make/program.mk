@@ -21,7 +21,7 @@ KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 # sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
 # compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
 UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,48000)
-# Of tests more at once: what they take from GoogleTest costs as much time as 20 kB of them.
+# Groups of tests are larger: what they take from GoogleTest costs as much time as 20 kB of them.
 TEST_UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
 # What other programs replace, or a build often makes again, stays by itself; and kernels, for what is fused and inlined
 # in them decides about bits.

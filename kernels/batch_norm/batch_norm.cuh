@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(kBatchNormThreads)
   const std::int64_t n = a.counted(0, a.rows);
   const float over_n = n > 0 ? 1.0f / static_cast<float>(n) : 0.0f;
   const float* const totals = a.partials + 2 * blocks * a.stride + c;
-  // Of d x = scale (d - shift - (x - mean) slope): three of a column's numbers are enough.
+  // In d x = scale (d - shift - (x - mean) slope) three of a column's numbers are enough.
   float mean[kWide], rstd[kWide], scale[kWide], shift[kWide], slope[kWide];
   Wide::load(p.weight + c, scale);
   load_many(p.mean + c, mean), load_many(p.rstd + c, rstd);

@@ -22,7 +22,7 @@ class Channels {
     which_.assign(some.begin(), some.end());
   }
   std::int64_t count() const { return static_cast<std::int64_t>(which_.size()); }
-  /// Of x [rows, width].
+  /// The exact result for x [rows, width].
   std::vector<double> exact(const Operand& x, std::int64_t rows) const {
     std::vector<double> values;
     for (std::int64_t r = 0; r < rows; ++r)
@@ -33,7 +33,7 @@ class Channels {
   std::vector<double> exact_pair(const Operand& x, std::int64_t rows) const {
     return exact(x, 2 * rows);
   }
-  /// Of a result [rows, width].
+  /// The values of a result [rows, width].
   std::vector<double> read(const BenchOperands& data, const TensorView& x) const {
     constexpr std::int64_t kAtOnce = std::int64_t{1} << 22;
     const std::int64_t rows = x.count() / width_,

@@ -11,7 +11,7 @@ namespace choir::cpu {
 
 inline constexpr std::int64_t kSoftmaxBlock = 4096;
 
-/// Of the logits of a row: the largest, the sum of exp(z - max), the sum of z.
+/// The logits of a row: the largest, the sum of exp(z - max), the sum of z.
 template <class T>
 struct RowSum {
   Sum<T> max = -std::numeric_limits<Sum<T>>::infinity();

@@ -44,7 +44,7 @@ __device__ inline float exp_approx(float x) {
   return ptx::exp2_approx(x * kLog2E);
 }
 
-/// Of the logits seen so far: the maximum, the sum of exp(z - max), the sum of z.
+/// The logits seen so far: their maximum, the sum of exp(z - max), the sum of z.
 struct OnlineSum {
   float max = -INFINITY, exps = 0, logits = 0;
 

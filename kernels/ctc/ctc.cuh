@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kCtcThreads) ctc_rows_kernel(CtcCall<T> call) 
   }
 }
 
-/// Of every label the next of its symbol, and whether it is the first. A block per utterance.
+/// Finds the next label of each label's symbol, and whether it is the first. A block per utterance.
 template <class T>
 __global__ void __launch_bounds__(kCtcThreads) ctc_chains_kernel(CtcCall<T> call) {
   const int b = static_cast<int>(blockIdx.x);

@@ -55,7 +55,7 @@ Lattice forward(const Utterance& u) {
   return alpha;
 }
 
-/// Of what follows frame t.
+/// The lattice of what follows frame t.
 Lattice backward(const Utterance& u) {
   const std::size_t states = u.states.size();
   Lattice beta(static_cast<std::size_t>(u.frames), std::vector<double>(states, kNever));

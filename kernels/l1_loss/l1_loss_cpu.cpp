@@ -5,7 +5,7 @@
 namespace choir::cpu {
 namespace {
 
-/// Of a row that counts: the sum of |x - target|; x becomes the gradient with `step` != 0.
+/// A row that counts gives the sum of |x - target|; x becomes the gradient with `step` != 0.
 template <class T>
 Sum<T> absolute_errors(T* x, const Sum<T>* target, std::int64_t width, bool write, Sum<T> step) {
   Vec<T> sum{};

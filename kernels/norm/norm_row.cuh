@@ -6,7 +6,7 @@
 
 namespace choir::cuda {
 
-/// Of a row too wide for registers.
+/// The threads of a row that is too wide for registers.
 constexpr int kLongRowThreads = 512;
 
 /// A row shared by kThreads threads, each with kValues columns in kSteps pieces: packs where rows

@@ -11,7 +11,7 @@
 
 namespace choir {
 
-/// Of the tables: kFine rows of fine steps, then coarse ones, each row sines C/2 | cosines C/2.
+/// The tables have kFine rows of fine steps, then coarse ones, each row sines C/2 | cosines C/2.
 constexpr std::int64_t kFinePositions = 64;
 constexpr std::int64_t kCoarsePositions = ops::kMostRelativeFrames / kFinePositions;
 

@@ -86,7 +86,7 @@ void input_gradient(const Backward<T>& a, std::int64_t b, std::int64_t frame, st
     return;
   }
   const Listeners<T, kRelu> from(a, b, frame, out_valid);
-  // Of a pair, the middle tap reads the first column with one of padding, the second with two.
+  // The middle tap of a pair reads the first column with one of padding, the second with two.
   const std::int64_t middle = a.pad == 1 ? 0 : 1, other = 1 - middle;
   if (a.in_width == 1) {
     // All channels end in one number; as many frequencies at a time as fit.

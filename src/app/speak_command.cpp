@@ -220,7 +220,7 @@ std::string line_of(const nlohmann::ordered_json& s) {
   return line + fmt::format(", {:.0f} x real time\n", number("x_real_time"));
 }
 
-/// Of all recordings: L1 over all features, STOI over recordings.
+/// The line about all recordings: L1 over all features, STOI over recordings.
 std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
   double sum = 0, features = 0, stoi = 0, seconds = 0;
   std::int64_t judged = 0;

@@ -71,7 +71,7 @@ class AgentText {
   bool first_ = true;
 };
 
-/// Of full scale; silence is -120.
+/// The level relative to full scale; silence is -120.
 double decibels(std::span<const std::int16_t> samples) {
   double sum = 0;
   for (const std::int16_t sample : samples) sum += static_cast<double>(sample) * sample;

@@ -143,7 +143,7 @@ class Builder {
     const auto found = lines.find(path);
     return found == lines.end() ? "" : fmt::format(" (first on line {})", found->second);
   }
-  /// Of a byte; asked for in ascending order, so that all questions together read the text once.
+  /// The line of a byte. Asked for in ascending order, so that all questions read the text once.
   int line_at(std::size_t offset) {
     line_ +=
         static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),

@@ -17,7 +17,7 @@ namespace choir {
 
 namespace {
 
-/// Of stdout; 80 where nobody says.
+/// The width of standard output; 80 where nobody says.
 std::size_t terminal_columns() {
   winsize size{};
   const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;

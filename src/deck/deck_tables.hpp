@@ -32,7 +32,7 @@ bool concerns(const ModelFamily& family, const std::string& key);
 bool is_for_cuda(const std::string& key);
 /// Complaints about keys that the deck's family does not have, but others do.
 std::vector<KeyProblem> check_family(const Deck& deck);
-/// Of fault.*.
+/// What is wrong with fault.*.
 std::vector<KeyProblem> check_faults(const Deck& deck);
 /// The part of it about parallel.*, which the number of ranks does not decide.
 std::vector<KeyProblem> check_parallel(const Deck& deck);

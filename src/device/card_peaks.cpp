@@ -32,7 +32,7 @@ bool names(std::string_view name, std::string_view part) {
   return false;
 }
 
-/// Of a multiprocessor in a cycle, from the white papers of the architectures. On GeForce cards
+/// What a multiprocessor does in a cycle, from the architectures' white papers. On GeForce cards
 /// sums in f32 halve it.
 double flops_per_cycle(const Card& card) {
   const double share = card.name.find("GeForce") != std::string::npos ? 0.5 : 1;

@@ -105,7 +105,7 @@ std::string finished(Chart chart, const ValidationSubject& subject) {
   return to_html(chart);
 }
 
-/// Of one run all sets in one chart; of several a chart for each set.
+/// One run has all its sets in one chart; several runs have a chart for each set.
 std::string validation(const ValidationSubject& subject, const std::vector<ReportedRun>& runs) {
   const std::set<std::string> sets = sets_of(subject.key, runs);
   std::string out;

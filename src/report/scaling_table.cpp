@@ -49,7 +49,7 @@ bool has(const std::vector<std::string>& cells, const std::string& cell) {
   return std::find(cells.begin(), cells.end(), cell) != cells.end();
 }
 
-/// Of several tables in one file each has a header, which an older program wrote with fewer
+/// Each of several tables in one file has a header, which an older program wrote with fewer
 /// columns.
 bool is_header(const std::vector<std::string>& cells) {
   return std::all_of(kNeeded.begin(), kNeeded.end(),

@@ -7,7 +7,7 @@
 
 namespace choir::report {
 
-/// Of <, >, &, quotes and control characters: text that a user chose may hold anything.
+/// Escapes <, >, &, quotes and control characters: text that a user chose may hold anything.
 std::string escape_html(std::string_view text);
 
 /// At most about n round numbers inside [low, high].
@@ -22,7 +22,7 @@ std::string number_text(double value);
 struct CurveColumn {
   double x = 0, mean = 0, low = 0, high = 0;
 };
-/// Of a curve with ascending x, at most `columns` of them; those without a finite value are left
+/// A curve with ascending x as at most `columns` columns; those without a finite value are left
 /// out.
 std::vector<CurveColumn> decimate(const Curve& curve, double from, double to, int columns);
 

@@ -107,7 +107,7 @@ class RowCollection {
 
   static std::string noise_of(const SweepRow& row, const std::vector<double>& medians,
                               std::size_t steps) {
-    // Of a normal distribution p10 and p90 are 2.563 deviations apart, and the median of n has
+    // In a normal distribution p10 and p90 are 2.563 deviations apart, and the median of n has
     // 1.2533 / sqrt(n) of one. Steps of speech differ by what they read.
     const double deviation = row.measures_audio() ? 0 : (row.p90 - row.p10) / 2.563;
     const double of_steps = 1.2533 * deviation / std::sqrt(static_cast<double>(steps)) / row.median;

@@ -125,7 +125,7 @@ std::string samples_section(const std::vector<ReportedRun>& runs) {
     if (runs.size() > 1)
       body += "<h3 style=\"margin:14px 0 8px\">" + escape_html(run.name) + "</h3>";
     body += "<div class=\"grid gallery\">";
-    // Of several runs side by side the ends are enough.
+    // Where several runs stand side by side, their ends are enough.
     for (std::size_t i = runs.size() > 1 ? run.samples.size() - 1 : 0; i < run.samples.size(); ++i)
       body += fmt::format("<div class=card><h3>after step {}</h3><pre>{}</pre></div>",
                           format_count(run.samples[i].step), escape_html(run.samples[i].text));

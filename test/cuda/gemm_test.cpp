@@ -18,12 +18,12 @@ class CudaGemm : public CudaTest {
   }
 };
 
-/// Of kernels/activation/activation.cuh's short forms, which 16-bit products meet when not fused.
+/// The error of activation.cuh's short forms, which 16-bit products meet when not fused.
 double approximation(DType type) {
   return size_of(type) == 2 ? 1e-5 : 0;
 }
 
-/// Of PTX's tanh.approx.f32, which a library may take for 16 bits. For f32 nothing is fused.
+/// The error of PTX's tanh.approx.f32, which a library may take for 16 bits. f32 fuses nothing.
 double tanh_error(DType type) {
   return size_of(type) == 2 ? 0x1p-11 : 0;
 }

@@ -5,7 +5,7 @@ using namespace host_cuda;
 
 namespace {
 
-// Of NVIDIA's error codes.
+// NVIDIA's error codes.
 constexpr auto kUnjoined = static_cast<cudaError_t>(904);
 constexpr auto kIsolation = static_cast<cudaError_t>(905);
 

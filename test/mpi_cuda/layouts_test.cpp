@@ -50,7 +50,7 @@ GptConfig model(const Case& c, bool llama) {
   return config;
 }
 
-/// Of all data ranks: two go through a pipeline.
+/// How many all data ranks have: two go through a pipeline.
 int micro_batches(const Case& c) {
   return c.layout.size(Axis::pipeline) > 1 ? 2 * c.layout.size(Axis::data) : 2;
 }

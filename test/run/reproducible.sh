@@ -55,7 +55,7 @@ train 1 moved "${deep[@]}"
 expect "... ends on one rank" 0 "resumed from moved/checkpoints/step_00000013"
 check "... with its losses, bit by bit" same_losses tied.true moved
 check "... and its weights" same_weights tied.true moved
-# Of a given number of tensor ranks.
+# The reference of a given number of tensor ranks.
 train 2 tensor "${deep[@]}" parallel.tensor=2
 train 4 tensor_data "${deep[@]}" parallel.tensor=2 parallel.zero=2
 train 4 tensor_stages "${deep[@]}" parallel.tensor=2 parallel.pipeline=2

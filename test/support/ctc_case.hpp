@@ -6,7 +6,7 @@
 
 namespace choir::test {
 
-/// Of units of the roundoff u of sums: what an exponential or logarithm adds (absolute, and for
+/// In units of the roundoff u of sums: what an exponential or logarithm adds (absolute, and for
 /// every unit of its argument), and the roundings of a sum over the vocabulary.
 struct CtcErrors {
   double function, function_per_unit, additions;

@@ -27,7 +27,7 @@ struct GemmEpilogueCase {
   using Epilogue = ops::GemmEpilogue;
   DType sum() const { return sum_dtype(dtype); }
   double u() const { return unit_roundoff(sum()); }
-  /// Of sums of k products of unit normals, as in gemm_test.cpp.
+  /// The error of sums of k products of unit normals, as in gemm_test.cpp.
   double sum_error() const { return 4 * u() * static_cast<double>(k + 2); }
   /// What tanh_error makes of x (1 + tanh u) / 2 and of its slope (1 + t) / 2 + x (1 - t^2) u' / 2,
   /// with t at most 1.

@@ -6,7 +6,7 @@
 
 namespace choir::test {
 
-/// Of `all` rows of audio this rank has `audio` from `first` on. Every other row of the prompt or
+/// This rank has `audio` of `all` rows of audio, from `first` on. Every other row of the prompt or
 /// so is one of them, in no order.
 struct SpliceCase {
   DType dtype;

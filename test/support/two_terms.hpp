@@ -269,7 +269,7 @@ class TwoTermsRun {
   Engine& engine() { return engine_; }
   TwoTermsBatches& batches() { return batches_; }
   ByTerm targets() const { return batches_.targets(0, micro_batches_); }
-  /// Of the micro-batches that this rank computes.
+  /// The targets of the micro-batches that this rank computes.
   ByTerm own_targets() const {
     ByTerm sums(2, 0);
     for (std::int64_t j = 0; j < options_.micro_batches; ++j)
@@ -284,7 +284,7 @@ class TwoTermsRun {
     return engine_.finish(clock_);
   }
 
-  /// Of the parameters of this rank.
+  /// The masters of this rank's parameters.
   Named masters() {
     return values([](const Parameter& p) { return p.master; });
   }

@@ -13,7 +13,7 @@ struct JsonExtent {
   std::int64_t keys = 0;  ///< most in one object
 };
 
-/// Of a text that need not be JSON; then at least of the part before its first error. Pure, one
+/// Judges a text that need not be JSON; then at least the part before its first error. Pure, one
 /// pass, nothing is allocated for a depth below 64 (deeper levels are counted, not their keys).
 JsonExtent json_extent(std::string_view text);
 

@@ -61,7 +61,7 @@ class Model {
   /// Whether backward of the piece has anything to do: something in it or below is trained. If not
   /// forward keeps nothing of it, and backward gives back the gradient it got, unused.
   bool trains(int index) const { return trained_.reach(pieces_[index].last_unit); }
-  /// Of the whole model, once its parameters are frozen: the lowest that backward reaches.
+  /// The lowest unit of the whole model that backward reaches, once its parameters are frozen.
   int lowest_trained_unit() {
     trained_.find(*parameters_);
     return trained_.lowest();

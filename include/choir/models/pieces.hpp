@@ -16,7 +16,7 @@ class ModelPieces {
     int first_unit = 0, last_unit = 0;
     bool contains(int unit) const { return unit >= first_unit && unit <= last_unit; }
   };
-  /// Of a model of `layers` blocks. Ranges in the order of the model.
+  /// Cuts a model of `layers` blocks. Ranges are in the order of the model.
   ModelPieces(const ModelCut& cut, std::int64_t layers);
 
   int count() const { return static_cast<int>(pieces_.size()); }

@@ -18,7 +18,7 @@ struct UnitRange {
 
 /// How a model is spread over the stages of a pipeline.
 struct ModelCut {
-  /// Of this rank, in the order of the model; a piece may be the input layer or the head alone.
+  /// What this rank has, in the model's order; a piece may be the input layer or the head alone.
   /// Empty: one piece with everything.
   std::vector<UnitRange> pieces;
   /// Tied weights: head and embedding keep a copy each, with a gradient of its own, even on one

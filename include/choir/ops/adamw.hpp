@@ -19,7 +19,7 @@ struct ElementNumbers {
     const std::int64_t c = column + i;
     return width == 0 ? first + c : first + c / width * stride + c % width;
   }
-  /// Of the range without its first `count` elements.
+  /// The numbers of the range without its first `count` elements.
   ElementNumbers behind(std::int64_t count) const {
     const std::int64_t c = column + count;
     if (width == 0) return {first, 0, 0, c};

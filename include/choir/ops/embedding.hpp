@@ -15,7 +15,7 @@ struct EmbeddingForward {
   std::int64_t tokens = 1;
   std::int64_t first_position = 0;
   TensorView out;  ///< [N, C]
-  /// Of a table divided among ranks: the id of its first row, and how many ids there are in all
+  /// In a table divided among ranks, the id of the first row, and how many ids there are in all
   /// (0: the rows of the table). An id of another rank stands for a row of zeros.
   std::int64_t first_id = 0, vocabulary = 0;
   /// Positions from here on are padding: they need no row of `positions`, and get the last one.

@@ -8,7 +8,7 @@ namespace choir::ops {
 /// No position is padding.
 inline constexpr std::int64_t kNoPositionEnd = std::numeric_limits<std::int64_t>::max();
 
-/// Of `tokens` positions from `first` on: how many are before `end`.
+/// How many of `tokens` positions from `first` on are before `end`.
 constexpr std::int64_t real_positions(std::int64_t first, std::int64_t tokens, std::int64_t end) {
   return first >= end ? 0 : end - first < tokens ? end - first : tokens;
 }

@@ -23,7 +23,7 @@ void make_relative_position_tables(const Stream& stream, std::int64_t width,
 /// 1: cos(p f), f = 10000^(-2c / C). f32 tables give 2e-7 (two products of rounded sines).
 void relative_positions(const Stream& stream, const TensorView& tables, const TensorView& out);
 
-/// Of rows [N, row] whose first H*D columns are q: shifted[h, n, :] = scale (q[n, h, :] + v[h, :]),
+/// Rows [N, row] begin with H*D columns of q: shifted[h, n, :] = scale (q[n, h, :] + v[h, :]),
 /// then q += u.
 struct RelativeQueries {
   TensorView rows;      ///< [N, >= H*D]

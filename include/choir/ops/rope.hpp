@@ -27,7 +27,7 @@ struct RopeScaling {
   bool truncate = true;         ///< yarn: the ends of the ramp are whole pairs
   double attention_factor = 0;  ///< yarn; 0: 0.1 ln(factor) + 1
 };
-/// Of pair i < D/2, computed in double; pure.
+/// The frequency of pair i < D/2, computed in double; pure.
 double rope_frequency(double theta, const RopeScaling& scaling, std::int64_t head_width,
                       std::int64_t i);
 /// What multiplies cosines and sines.

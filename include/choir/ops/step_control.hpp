@@ -20,13 +20,13 @@ inline constexpr std::size_t kMostLossTerms = 8;
 struct StepControl {
   // Copied in by the host before each step.
   double learning_rate = 0;
-  /// Of each term: how many targets count in the global batch, and its weight in the loss. Terms
+  /// For each term: how many targets count in the global batch, and its weight in the loss. Terms
   /// that a model does not have are terms without targets.
   double targets[kMostLossTerms] = {1};
   double weights[kMostLossTerms] = {1};
 
   // Written by begin_step().
-  /// Of each term weight / targets * loss scale, which multiplies the gradient of the sum of its
+  /// For each term weight / targets * loss scale, which multiplies the gradient of the sum of its
   /// losses; 0 without targets.
   double loss_factors[kMostLossTerms] = {1};
 

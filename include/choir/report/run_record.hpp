@@ -86,7 +86,7 @@ ReportedRun read_run(const std::string& path);
 // The parts of it.
 /// Events, the summary and the fate as log.txt tells them. False where there is no log.
 bool read_log(const std::string& path, ReportedRun& run);
-/// Of a run whose log has no end: whether a process holds the lock of its log (see RunDirectory),
+/// Where a log has no end: whether a process holds the lock of the log (see RunDirectory),
 /// and how old its last line is. `now` as timestamp() writes it.
 void judge_open_end(const std::string& log, const std::string& now, ReportedRun& run);
 void read_deck(const std::string& path, ReportedRun& run);

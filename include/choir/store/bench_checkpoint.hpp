@@ -67,7 +67,7 @@ struct CheckpointBench {
   bool valid() const;
   /// One per round.
   std::vector<double> ratios(const std::string& over, const std::string& under) const;
-  /// Of the stall: the bytes of a rank are read once and written once.
+  /// The floor of the stall: the bytes of a rank are read once and written once.
   double stall_floor() const;
 };
 

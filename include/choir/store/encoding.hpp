@@ -48,7 +48,7 @@ Encoding encoding_of(DType dtype);
 
 /// Elements are stored in blocks of this many; 1 but for quantised and sub-byte types.
 std::int64_t block_elements(Encoding encoding);
-/// Of `elements`, which must be whole blocks.
+/// The bytes of `elements`, which must be whole blocks.
 std::int64_t encoded_bytes(Encoding encoding, std::int64_t elements);
 
 /// Whether elements can be converted: always to themselves, and among reals or among whole numbers

@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 
   const KeyTile k{dynamic_shared<T>()}, v{k.data + k.kElements};
   T* const ring = v.data + v.kElements;
-  // Of the queries of each stage: what scores and what dP begin from, negated.
+  // What scores and dP of each stage's queries begin from, negated.
   float* const statistics = reinterpret_cast<float*>(ring + 4 * QueryTile::kElements);
 
   QueryWalk walk{0, static_cast<int>(blocks_for(a.queries, kQ)), place.head * a.group};

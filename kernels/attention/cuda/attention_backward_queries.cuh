@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     ptx::cp_async_commit();
   };
 
-  // Of the block's queries: what scores and what dP begin from, negated. In shared memory, because
+  // What scores and dP of the block's queries begin from, negated. In shared memory, because
   // there is no register left for it.
   float* const sums = reinterpret_cast<float*>(ring + 4 * KeyTile::kElements);
   static_assert(Tiles::kQueries == kAttentionThreads);

@@ -43,7 +43,7 @@ struct ExactTile {
     }
   }
 };
-/// Of heads kWidth wide.
+/// The rows of heads that are kWidth wide.
 template <int kWidth>
 using ExactRows = ExactTile<kExactEdge<kWidth>, kWidth>;
 template <int kWidth>

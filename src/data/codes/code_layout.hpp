@@ -11,7 +11,7 @@
 
 namespace choir {
 
-/// Of one recording, in the order of the catalog.
+/// One recording, in the order of the catalog.
 struct CodeRecord {
   std::uint32_t frames = 0;
   std::uint32_t crc = 0;  ///< crc32c of its codes
@@ -47,7 +47,7 @@ struct CodeHeader {
     return records_at() + static_cast<std::int64_t>(recordings * sizeof(CodeRecord));
   }
   std::int64_t frame_bytes() const { return 2 * std::int64_t{codebooks}; }
-  /// Of the whole file.
+  /// The size of the whole file.
   std::int64_t bytes() const {
     return codes_at() + static_cast<std::int64_t>(frames) * frame_bytes();
   }

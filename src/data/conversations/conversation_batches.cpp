@@ -225,7 +225,7 @@ std::vector<SpeechLength> lengths_of(const std::vector<SpeechPoolItems>& pools) 
   return lengths;
 }
 
-/// Of the conversations `items`: those of a bucket together.
+/// The shapes of the conversations `items`, those of a bucket together.
 std::vector<ConversationShape> shapes_of(const ConversationCorpus& corpus,
                                          const SpeechBuckets& buckets, const SpeechFrames& frames,
                                          std::span<const SpeechLength> lengths) {

@@ -57,7 +57,7 @@ bool may_use_threads(const DataConfig& config) {
   return level == MPI_THREAD_MULTIPLE;
 }
 
-/// Of stretches all over the stream: enough to tell texts from each other without reading them.
+/// Sums stretches all over the stream: enough to tell texts apart without reading them.
 std::uint32_t sampled_crc(const TokenStream& tokens) {
   constexpr std::int64_t kStretches = 32, kLength = 128;
   std::array<std::int32_t, kLength> read;

@@ -16,7 +16,7 @@ class BpeVocabulary : public VocabularyModel {
   }
   VocabularyKind kind() const override { return VocabularyKind::bpe; }
   int size() const override { return tokenizer_.vocab_size(); }
-  // Of the file and not of its entries alone: other merges or another splitter give other ids.
+  // The whole file counts, not its entries alone: other merges or splitters give other ids.
   std::uint64_t hash() const override { return hash_; }
   std::string to_json() const override { return tokenizer_.json(); }
 

@@ -119,7 +119,7 @@ class Reference {
                          group_ * s_.head_width),
                     results_[w].out, allowed(t, 2));
   }
-  /// Of some_d_out, which is d_out in the windows and zero elsewhere.
+  /// The backward pass is that of some_d_out: d_out in the windows and zero elsewhere.
   void judge_backward(const ops::BenchOperands& data, const Tensors& x,
                       ops::Agreement& agreement) const {
     const DType t = x.qkv.dtype();

@@ -25,7 +25,7 @@ std::string share_text(const LayoutPlan& plan) {
                      format_bytes(plan.memory_limit), 100 * total_of(plan) / plan.memory_limit);
 }
 
-/// Of host memory beside a card.
+/// What a plan needs of host memory beside a card.
 std::string host_text(const LayoutPlan& plan) {
   const double needs = plan.host_needs();
   if (plan.on_host || needs == 0) return "";

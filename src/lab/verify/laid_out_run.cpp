@@ -50,7 +50,7 @@ StepResult LaidOutRun::step(std::int64_t step) {
   return engine_.finish(clock_);
 }
 
-// Of a step on all ranks, those without work included.
+// How many places a step has on all ranks, those without work included.
 std::int64_t LaidOutRun::places() const {
   return options_.micro_batches * data_ranks_;
 }
@@ -59,7 +59,7 @@ std::int64_t LaidOutRun::micro_batches() const {
   return micro_batches_ > 0 ? micro_batches_ : places();
 }
 
-// Of this rank's j-th; -1: none is left for it.
+// The index of this rank's j-th micro-batch; -1: none is left for it.
 std::int64_t LaidOutRun::index_of(std::int64_t step, std::int64_t j) const {
   const std::int64_t place = engine_.micro_batch_index(0, j);
   return place < micro_batches() ? step * micro_batches() + place : -1;
@@ -70,7 +70,7 @@ ModelBatch LaidOutRun::micro_batch(std::int64_t step, std::int64_t j) {
   return index < 0 ? batches_->padding() : batches_->micro_batch(index);
 }
 
-// Of the global batch.
+// How many targets the global batch has.
 ByTerm LaidOutRun::targets(std::int64_t step) const {
   return batches_->targets(step * micro_batches(), micro_batches());
 }

@@ -81,7 +81,7 @@ bool has_effect(const VerifyLayout& layout, LayoutAxis axis) {
     case LayoutAxis::virtual_stages:
       return layout[LayoutAxis::schedule] == "interleaved";
     case LayoutAxis::order: {
-      // Of those that look the same the first.
+      // Where several look the same, the first stands for them.
       VerifyLayout other = layout;
       for (const std::string& order : candidates(axis)) {
         if (order == layout[axis]) return true;

@@ -53,7 +53,7 @@ class Codec final : public Model {
   void encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks);
   Tensor round(Pass& pass, const Tensor& numbers);
   Tensor round_backward(Pass& pass, const Tensor& d_codes);
-  /// Of indices, [B*T, numbers].
+  /// The rows of code indices, [B*T, numbers].
   Tensor codes(Pass& pass, const ModelBatch& batch) const;
   Tensor widen(Pass& pass, const Tensor& codes, BucketHooks& hooks);
   Tensor widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks);

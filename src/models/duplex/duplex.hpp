@@ -47,11 +47,11 @@ class Duplex final : public Model {
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
                   BucketHooks& hooks) override;
 
-  /// Of rows of dialogues: a stream has at most block_size of them.
+  /// The state of rows of dialogues: a stream has at most block_size of them.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
   /// The same for dialogues of at most so many frames.
   StreamState make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const;
-  /// Of the audio of one dialogue; where this rank has the whole model.
+  /// The state of the audio of one dialogue; where this rank has the whole model.
   StreamState make_encoder_state(Pass& pass, BucketHooks& hooks) const;
 
   std::string describe() const override;

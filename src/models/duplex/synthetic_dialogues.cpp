@@ -11,7 +11,7 @@ struct DialogueKind {
   std::int64_t rows, frames;
 };
 constexpr std::array<DialogueKind, 3> kDialogueKinds{{{3, 6}, {2, 9}, {1, 14}}};
-/// Of the random numbers of a dialogue: those of codes come behind those of the text.
+/// Among the random numbers of a dialogue those of codes come behind those of the text.
 constexpr std::int64_t kOfCodes = 1 << 20;
 
 }  // namespace

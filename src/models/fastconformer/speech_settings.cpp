@@ -124,7 +124,7 @@ std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck, const SpeechSection& s
     SpeechEvalSet set;
     const std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
     set.name = (path.has_filename() ? path : path.parent_path()).filename().string();
-    // Of a manifest: "val.json", "cuts.jsonl.gz".
+    // A manifest loses its ending: "val.json", "cuts.jsonl.gz".
     if (const std::size_t at = set.name.find(".json"); at != std::string::npos && at > 0)
       set.name.resize(at);
     set.folders = {folder};

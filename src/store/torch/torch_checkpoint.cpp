@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kLongestPickle = std::int64_t{64} << 20;
 
-// Of one request for a tensor that is no run of its storage this much is read at a time, at most.
+// At most this much is read at a time of a tensor that is no single run of its storage.
 constexpr std::int64_t kSpanBytes = std::int64_t{64} << 20;
 
 /// Where the elements of a tensor lie: element i of the row-major view has a place in the storage.

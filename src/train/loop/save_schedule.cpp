@@ -16,7 +16,7 @@ constexpr double kNodeHours = 1000, kMostHours = 24;
 constexpr double kRoom = 2;
 // Advice is worth a line when following it would gain this much of the run, and a factor.
 constexpr double kWorth = 0.01, kFactor = 2;
-// Of a file system that is busy with others: bytes a second of a node, and what a save of nothing
+// A file system that is busy with others: bytes a second of a node, and what a save of nothing
 // takes there.
 constexpr double kSlowRate = 200e6, kSlowStart = 0.1;
 constexpr double kEarlyShare = 0.1;  // of the walltime

@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-/// Of the ranks that will come nothing is known but what the deck says.
+/// Nothing is known about the ranks that will come but what the deck says.
 int data_parallel_of(const Deck& deck) {
   const TrainSection& train = deck.train;
   if (deck.parallel.data > 0) return deck.parallel.data;

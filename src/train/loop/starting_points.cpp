@@ -124,7 +124,7 @@ class PartPlanner {
   std::map<std::string, const TensorRecord*> records_;
 };
 
-/// Of each source the tensors that it is to give.
+/// The tensors that each source is to give.
 std::vector<std::vector<const StoredTensor*>> matches_of(const std::vector<StoredTensor>& model,
                                                          const std::vector<InitSource>& sources,
                                                          const std::vector<std::string>& skip) {

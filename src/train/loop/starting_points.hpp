@@ -26,7 +26,7 @@ struct InitPlan {
     std::vector<StoredTensor> tensors;  ///< of the model, by the names that the source has
     std::int64_t elements = 0;
   };
-  /// Of tensors of the model whose names begin alike.
+  /// Tensors of the model whose names begin alike.
   struct Group {
     std::int64_t tensors = 0, fresh = 0;  ///< `fresh` of them keep their initial values
     std::int64_t fresh_elements = 0;

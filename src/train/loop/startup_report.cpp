@@ -122,7 +122,7 @@ std::string batch_report(Engine& engine, std::int64_t ranks) {
       format_count(sequences * family.shape(o.model, 1).tokens));
 }
 
-/// Of a model of which a part is trained.
+/// What is said about a model of which only a part is trained.
 std::string frozen_report(const ParameterSet& parameters) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::string> names;
@@ -136,7 +136,7 @@ std::string frozen_report(const ParameterSet& parameters) {
                      count > kNamed ? ", ..." : "");
 }
 
-/// Of a model of which parts have learning rates of their own.
+/// What is said about a model whose parts have learning rates of their own.
 std::string rates_report(const ParameterSet& parameters, const std::vector<RateScale>& scales) {
   std::string text;
   for (const RateScale& scale : scales) {

@@ -145,7 +145,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   resume({.updates = 0, .loss_scale = options.loss_scaling.start, .good_steps = 0});
 }
 
-// Of the step the reductions, the update, the gathers and what remains; two phases a computation.
+// A step has the reductions, the update, the gathers, the rest; and two phases a computation.
 StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
       schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];

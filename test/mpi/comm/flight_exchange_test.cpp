@@ -98,7 +98,7 @@ TEST_F(TwoNodes, OneNodeReadsWhatTheOtherSaw) {
   const auto none = next.gather(0.1);
   EXPECT_ALL_RANKS(none.flights.empty() && none.silent.size() == 2);
   EXPECT_EQ(ranks_where(next.claim()), 1);
-  // Of the second node nothing comes.
+  // Nothing comes from the second node.
   EXPECT_EQ(me == 0 ? next.leave(board.flights()) : "", "");
   mesh->world().barrier();
   const auto half = next.gather(0.1);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kTolerance = 1e-12;
 
-/// Of all ranks: context alone, and with tensor, in both orders.
+/// Layouts of all ranks: context alone, and with tensor, in both orders.
 std::vector<Layout> layouts() {
   const int n = test::world_size();
   std::vector<Layout> list{Layout(1, n, 1, 1)};

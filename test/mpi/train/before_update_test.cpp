@@ -8,7 +8,7 @@
 namespace choir::test {
 namespace {
 
-/// Of this rank, all that another thread may be reading.
+/// Everything on this rank that another thread may be reading.
 std::vector<std::byte> read_aside(Engine& engine) {
   std::vector<std::byte> all;
   const auto add = [&](const void* data, std::size_t bytes) {

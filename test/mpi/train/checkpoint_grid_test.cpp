@@ -126,7 +126,7 @@ std::set<std::string> datasets_of(const std::string& path) {
   return list;
 }
 
-/// Of local tensors what no logical element is: zero, and nothing stores it.
+/// What is no logical element of a local tensor is zero, and nothing stores it.
 bool padding_is_zero(test::EngineRun& run) {
   const ParameterStorage& storage = run.engine().instance().storage();
   if (storage.sharding().slices() > 1) return true;  // slices have no padding of their own to see

@@ -31,7 +31,7 @@ Curve train_tiled(EngineOptions options, Mesh& mesh) {
   test::EngineRun run(options, mesh);
   Curve curve;
   test::take_steps(run, kTileSteps, curve);
-  // Of a pipeline every stage has its own.
+  // Every stage of a pipeline has its own.
   if (mesh.layout().size(Axis::pipeline) == 1) curve.state = run.state();
   require_equal_parameters(run.engine(), "parameters after training");
   EXPECT_ALL_RANKS(run.engine().instance().arena().peak() == run.plan().arena_bytes);

@@ -23,7 +23,7 @@ GptConfig model() {
   return c;
 }
 
-/// Of one block, by hand: products with bias (q, k, v, output; 4 C wide there and back), two norms.
+/// One block, by hand: products with bias (q, k, v, output; 4 C wide there and back), two norms.
 constexpr double kBlock = 12.0 * kWidth * kWidth + 9.0 * kWidth + 4.0 * kWidth;
 /// Embeddings (the head is tied) and the last norm.
 constexpr double kEnds = static_cast<double>((kVocabulary + kTokens + 2) * kWidth);

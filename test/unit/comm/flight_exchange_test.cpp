@@ -75,7 +75,7 @@ TEST(FlightExchange, OtherLaunchesAndHalfFilesAreNotRead) {
   EXPECT_TRUE(flights_of_text(R"({"launch": "x", "written": 0, "ranks": []})", 0, 5).empty());
 }
 
-// Of two nodes: rank 2, on the other one, keeps rank 0 waiting. Of a third nothing came.
+// Rank 2, on the second node, keeps rank 0 waiting. From a third node nothing came.
 TEST(FlightExchange, OneSentenceForAllNodes) {
   FlightExchange::Gathered all;
   for (const int r : {0, 1, 2, 3}) {

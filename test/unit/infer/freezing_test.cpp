@@ -59,7 +59,7 @@ class PartRun {
         batches_->targets(first, n), clock_);
     return engine_.finish(clock_);
   }
-  /// Of all parameters, copies included, in the order of the model.
+  /// The bytes of all parameters, copies included, in the order of the model.
   Bytes masters() {
     Bytes all;
     for (const Parameter& p : parameters()) {

@@ -51,7 +51,7 @@ TEST(PositionShare, CutsEverySequence) {
   EXPECT_THROW(cut_positions(whole, 4, position_share(4, 0, 2), -1, wrong), Error);
 }
 
-// Of 2 C shares rank c has number c and number 2 C - 1 - c: together as many pairs of queries and
+// Rank c has shares c and 2 C - 1 - c of 2 C: together as many pairs of queries and
 // keys under the causal mask on every rank.
 TEST(PositionShare, ZigZagLevelsCausalWork) {
   const auto mesh = Mesh::planned(Layout(1, 3, 1, 1), 1, 1);

@@ -131,7 +131,7 @@ struct Peaks {
          arena = 0;  ///< bytes of tensors at their most; what holes between them make of it
 };
 
-/// Of one step that ran.
+/// The peaks of one step that ran.
 Peaks peaks(GptConfig model, const char* precision, std::int64_t layers, Recompute recompute) {
   model.n_layer = layers;
   model.recompute = recompute;

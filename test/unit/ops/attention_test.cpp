@@ -22,7 +22,7 @@ void compare_attention(AttentionKernel kernel, const AttentionCase& c) {
   run_backward(kernel, t);
   ref::attention_backward(exact.backward());
   const double limit = 4 * tolerance.sums + 1.5 * tolerance.stored;
-  // Of few keys in a window P (dP - delta) is the difference of equal terms of order one.
+  // With few keys in a window P (dP - delta) is the difference of equal terms of order one.
   const double cancelled = c.window > 0 || !c.begins.empty() ? limit : 0;
   expect_norm(t.d_q, exact.d_q, limit, "d_q " + what, cancelled);
   if (t.d_kv.count() > 0) expect_norm(t.d_kv, exact.d_kv, limit, "d_kv " + what, cancelled);

@@ -207,7 +207,7 @@ TEST(Gemm, RepeatsBitwise) {
   }
 }
 
-// Of more shapes than plans are kept; products of integers are exact.
+// There are more shapes than plans are kept; products of integers are exact.
 TEST(Gemm, EverNewShapes) {
   CpuBench cpu;
   constexpr std::int64_t kMost = 2100, kInner = 3;

@@ -53,7 +53,7 @@ TEST(Rope, ScoresDependOnDistanceOnly) {
 
 using ops::RopeScaling;
 
-// Of Llama 3.1 and 3.2, as published configurations give them.
+// The scaling of Llama 3.1 and 3.2, as published configurations give it.
 TEST(Rope, FrequenciesOfLlama3) {
   RopeScaling s{.kind = RopeScaling::Kind::llama3, .factor = 8, .original = 8192};
   const auto f = [&](std::int64_t i) { return ops::rope_frequency(5e5, s, 128, i); };

@@ -16,7 +16,7 @@ namespace {
 using Kind = ActionKind;
 constexpr ScheduleKind k1f1b = ScheduleKind::one_f_one_b;
 
-/// Of equal stages, each cut into equal chunks; messages are free.
+/// Stages are equal, each cut into equal chunks; messages are free.
 Simulation run(ScheduleKind kind, const PipelineShape& shape, const ChunkCost& stage = {},
                Exchange exchange = Exchange::overlapped) {
   const double v = shape.chunks;

@@ -295,7 +295,7 @@ TEST(ScalingTables, OlderHeadersBelowNewerOnes) {
   EXPECT_NE(scaling_section(table).find("Measured on A &lt;1&gt;."), std::string::npos);
 }
 
-// Of each line its path's classes and the mark's shape: no two are alike, and each is in the style.
+// No two lines have the same classes of path and shape of mark, and each is in the style.
 TEST(ScalingTables, ManyLayoutsCanBeToldApart) {
   std::string text = "sweep,layout,ranks,tok_s,valid\n";
   constexpr int kLayouts = 24;

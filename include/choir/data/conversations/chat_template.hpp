@@ -63,7 +63,7 @@ struct ChatForm {
 
   /// Vocabulary::from_json reads the tokenizer out of it.
   std::string to_json() const;
-  /// Of a text that to_json() did not write: a tokenizer without a template. Throws DataError.
+  /// A text that to_json() did not write is a tokenizer without a template. Throws DataError.
   static ChatForm from_json(const std::string& json, const std::string& source);
 };
 /// As above, from texts. Throws DataError: no tokenizer, a damaged one.

@@ -9,7 +9,7 @@
 
 namespace choir {
 
-/// Of the timed step whose makespan is the median, in the pipeline of rank 0.
+/// The timed step whose makespan is the median, in the pipeline of rank 0.
 struct PipelineBench {
   std::string schedule, exchange;
   PipelineShape shape;

@@ -34,7 +34,7 @@ struct StepBenchOptions {
 };
 inline constexpr int kWarmupSteps = 2;
 inline constexpr int kTimedSteps = 10;
-/// Of the first steps, in which a layout must reproduce what one rank computes.
+/// The number of first steps, in which a layout must reproduce what one rank computes.
 inline constexpr int kFirstSteps = 5;
 
 /// Over the ranks, of one number a rank.
@@ -56,9 +56,9 @@ struct StepBench {
   std::int64_t warmup_steps = 0;
   /// Timed: for each step the slowest rank's wall time, in order, and the loss.
   std::vector<double> step_seconds, losses;
-  /// Of the first kFirstSteps steps of all, in warm-up or not: loss, and norm of the gradient.
+  /// Loss and norm of the gradient in the first kFirstSteps steps of all, in warm-up or not.
   std::vector<double> first_losses, first_norms;
-  /// Of the first step, of each tensor: the norm of its gradient.
+  /// The norm of each tensor's gradient in the first step.
   std::map<std::string, double> first_gradients;
   bool fixed_shape = true;      ///< all micro-batches have the planned shape
   bool communicated = true;     ///< see StepBenchOptions::communicate
@@ -80,7 +80,7 @@ struct StepBench {
   StepWork work;                          ///< of one rank
   double floor_seconds = 0;
 
-  /// Of a step; `exposed_seconds`: in which the host waits for others, be they slow or their
+  /// What a step sends. `exposed_seconds`: the host waits for others, be they slow or their
   /// messages; the median over the steps of the rank that waits longest.
   struct AxisTraffic {
     std::string axis, transport;

@@ -46,7 +46,7 @@ class VerifyLayout {
 
   const std::string& operator[](LayoutAxis axis) const { return values_[index(axis)]; }
   std::string& operator[](LayoutAxis axis) { return values_[index(axis)]; }
-  /// Of the four axes that divide ranks; a number for certain.
+  /// The size of one of the four axes that divide ranks; a number for certain.
   int size(LayoutAxis axis) const;
   int ranks() const;
   friend bool operator==(const VerifyLayout&, const VerifyLayout&) = default;

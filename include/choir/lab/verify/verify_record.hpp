@@ -53,7 +53,7 @@ struct RunDistance {
   /// max|a-b|, relative: of losses and norms step by step to max(1, |a|), then of every tensor of
   /// the record. Infinite where something is no number.
   std::vector<double> losses, norms, tensors;
-  /// Of every tensor a digest of the ends of its pieces: the right one where they tile it.
+  /// A digest of the ends of each tensor's pieces: the right one where they tile it.
   std::vector<std::int64_t> tiling;
 
   /// Nothing seen yet.

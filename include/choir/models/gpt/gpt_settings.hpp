@@ -20,7 +20,7 @@ struct GptSettings {
   std::string tokenizer = "char";  ///< char | byte, for text prepared on first use
   double val_fraction = 0.1;
   std::int64_t eval_batches = 0;  ///< 0: all of the validation data
-  // Of conversations alone.
+  // These are for conversations alone.
   std::string input_cfg;  ///< a JSON list of folders with weights, instead of data.train
   TextMap validation;     ///< named sets, "FOLDER[,FOLDER...]", beside data.val
   int sample_tokens = 200;        ///< 0: no sample

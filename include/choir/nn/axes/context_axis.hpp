@@ -89,7 +89,7 @@ class KeyGather {
   /// Rows of so many elements.
   KeyGather(Pass& pass, std::int64_t width);
 
-  /// Of whole sequences, with the padding of the shares.
+  /// The length of whole sequences, with the padding of the shares.
   std::int64_t tokens() const { return ranks_ * pass_->sequence().tokens; }
   /// Rows of this rank -> [B, tokens(), width] in the order of positions.
   Tensor gather(const ops::RowBlock& own) const;

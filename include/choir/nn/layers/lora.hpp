@@ -25,7 +25,7 @@ struct Lora {
   bool adapts(std::string_view target) const;
   /// What B A is multiplied with.
   double factor() const;
-  /// Of a layer whose weight is these parts side by side, in their order: a pair of factors for
+  /// The adapter of a layer whose weight is these parts side by side: a pair of factors for
   /// each of them that is a target.
   Linear::Adapter of(const std::vector<std::string>& parts) const;
 };

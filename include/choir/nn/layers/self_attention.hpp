@@ -60,13 +60,13 @@ class SelfAttention {
   /// ... or, if the layer does so, that go round the ranks.
   bool goes_round(const Pass& pass) const;
   Tensor attend_round(Pass& pass, const Tensor& qkv) const;
-  /// Of one run of positions with itself.
+  /// The attention of one run of positions with itself.
   ops::AttentionProblem problem_of_run(const Pass& pass) const;
-  /// Of `queries` positions over `keys`, the last ones of which are those.
+  /// The attention of `queries` positions over `keys`, the last ones of which are those.
   ops::AttentionProblem problem(const Pass& pass, const ContextHeads& heads, std::int64_t queries,
                                 std::int64_t keys) const;
   ops::AttentionProblem problem(const Pass& pass) const;
-  /// Of the queries of one run over keys from the first position on.
+  /// The attention of the queries of one run over keys from the first position on.
   ops::AttentionProblem problem(const Pass& pass, const Sequence::Run& run) const;
   /// Heads first .. first + count of rows of qkv, normalised in place; and back, gradients of what
   /// came out to gradients of what went in. Local.

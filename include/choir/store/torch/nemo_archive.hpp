@@ -23,7 +23,7 @@ class NemoArchive {
   std::unique_ptr<TorchCheckpoint> open_weights() const;
   /// Names of the files, without "./" in front.
   std::vector<std::string> members() const;
-  /// Of at most 64 MiB: model_config.yaml, or a tokenizer. StorageError when there is none.
+  /// A member of at most 64 MiB: model_config.yaml or a tokenizer. StorageError when there is none.
   std::string read_member(const std::string& name) const;
 
  private:

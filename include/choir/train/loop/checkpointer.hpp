@@ -82,7 +82,7 @@ class Checkpointer {
   Progress& progress_;
   Logger& log_;
   Options options_;
-  /// Of the save being made; the thread that makes it reads it.
+  /// The step of the save being made; the thread that makes it reads it.
   std::shared_ptr<std::int64_t> saving_ = std::make_shared<std::int64_t>(-1);
   CheckpointStore store_;
   std::unique_ptr<BackgroundSaver> saver_;

@@ -11,11 +11,11 @@
 
 namespace choir {
 
-/// Of one logged step; times are means over the steps since the line before.
+/// One logged step; times are means over the steps since the line before.
 struct StepMetrics {
   std::int64_t step = 0;  ///< from 1
   StepResult result;
-  /// Of a loss of several terms, those of this step: see means_by_name().
+  /// The terms of this step's loss where it has several: see means_by_name().
   std::vector<std::pair<std::string, double>> terms;
   double dt = 0;  ///< seconds a step, all phases
   double forward = 0, backward = 0, data = 0, comm = 0, optimizer = 0, other = 0;

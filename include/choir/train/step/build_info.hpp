@@ -4,10 +4,10 @@
 
 namespace choir {
 
-/// Of the program; the changelog and the citation in .github name it, too.
+/// The version of the program; the changelog and the citation in .github name it, too.
 inline constexpr const char* kVersion = "0.1.0";
 
-/// Of the sources, "7dca555" or "7dca555-dirty".
+/// The revision of the sources, "7dca555" or "7dca555-dirty".
 const char* build_revision();
 
 /// {"revision": ..., "compiler": ..., "march": ..., "mpi": ..., "host": ..., "date": ...}

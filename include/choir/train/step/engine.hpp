@@ -30,7 +30,7 @@ namespace choir {
 struct EngineOptions : ModelInstance::Options {
   EngineOptions() { training = true; }
   std::int64_t micro_batch_size = 1;  ///< B, sequences of tokens
-  /// Of speech: how large micro-batches may be, any of these; memory is planned for each.
+  /// How large micro-batches of speech may be: any of these; memory is planned for each.
   std::vector<BatchShape> shapes;
   std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
   std::vector<std::size_t> arena_requests;    ///< as planned: see StepPlan and Arena::requests

@@ -22,7 +22,7 @@
 
 namespace choir {
 
-/// Of one rank and step.
+/// The work of one rank in one step.
 struct StepWork {
   double gemm_flops = 0;
   double attention_flops = 0;

@@ -11,7 +11,7 @@ struct StepPlan {
   MemoryPlan memory;
   std::size_t arena_bytes = 0;              ///< what the activations entry of `memory` says
   std::vector<std::size_t> arena_requests;  ///< for EngineOptions, where shapes mix in a pipeline
-  /// Of the host copy that an asynchronous checkpoint makes; not part of `memory` unless added.
+  /// The host copy that an asynchronous checkpoint makes; not part of `memory` unless added.
   std::size_t snapshot_bytes = 0;
   double flops = 0;           ///< of one step on this rank, all micro-batches
   double repeated_flops = 0;  ///< of them those of recomputation: no progress of the model
@@ -26,9 +26,9 @@ struct StepPlan {
 /// Local. Whether the host memory of this node also has room for the snapshots of its ranks.
 bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& device);
 
-/// Of a card that is not here: the driver keeps some for itself, and plans may use this part of it.
+/// Plans may use this part of a card that is not here: the driver keeps some for itself.
 inline constexpr double kUsableOfCard = 0.97;
-/// Of one that is here plans may use what is free less this, which libraries take at their first
+/// Where the card is here, plans may use what is free less this: libraries take it at their first
 /// calls: kernels that are loaded, handles, channels of NCCL. An estimate, not measured yet.
 inline constexpr double kForLibraries = 768.0 * (1 << 20);
 /// Bytes of memory this machine has.

@@ -14,7 +14,7 @@
 
 namespace choir {
 
-/// Of all micro-batches of one step, on all ranks; the same numbers on every rank.
+/// All micro-batches of one step, on all ranks; the same numbers on every rank.
 struct StepContent {
   double samples = 0;        ///< sequences or utterances
   ByTerm targets;            ///< that count: what the losses of each term are divided by
@@ -28,13 +28,13 @@ struct StepContent {
   }
 };
 
-/// Of one validation set. The same on every rank.
+/// The losses of one validation set. The same on every rank.
 struct Validation {
   std::string name;  ///< "": the only one, or all together
   double loss = 0;
   std::vector<std::pair<std::string, double>> metrics;  ///< "wer", "cer" ...
 };
-/// Of sums of the losses of each term over so many targets: the loss and, of several terms, each as
+/// Sums of each term's losses over so many targets become the loss and, of several terms, each as
 /// a metric.
 Validation validation_of(const std::vector<LossTerm>& terms, const ByTerm& sums,
                          const ByTerm& targets);

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a tensor a rank has at most this much in memory, or a row.
+// A rank has at most this much of a tensor in memory, or one row.
 constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
 
 struct TypeName {

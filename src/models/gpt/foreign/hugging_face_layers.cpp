@@ -72,7 +72,7 @@ void read_rope(KeyReader& keys, const LlamaLike& like, GptConfig& c, const std::
                    "of scaled rotary angles linear, llama3 and yarn are supported");
     rope.only("partial_rotary_factor", 1.0, "rotating a part of a head is not supported");
     c.rope_theta = rope.real("rope_theta", c.rope_theta);
-    // Of a scaling that is refused the other keys need no words.
+    // Where the scaling is refused, its other keys need no words.
     const auto more = rope.problems(type != "default" && !known);
     problems.insert(problems.end(), more.begin(), more.end());
   }

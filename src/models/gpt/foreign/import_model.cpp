@@ -138,7 +138,7 @@ class Import {
                       "name a new folder with --out");
   }
 
-  /// Of what cannot be used here the file is kept all the same.
+  /// The file of a tokenizer that cannot be used here is kept all the same.
   void read_tokenizer() {
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {

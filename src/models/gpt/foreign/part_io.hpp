@@ -22,7 +22,7 @@ std::int64_t read_part(const TensorReader& from, const std::string& name, const 
                        const RowSlab& to);
 void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);
 
-/// Of `rows` those of the rank-th of `ranks`.
+/// Those of `rows` that the rank-th of `ranks` has.
 struct RowShare {
   std::int64_t first = 0, rows = 0;
 };

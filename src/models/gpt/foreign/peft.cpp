@@ -25,7 +25,7 @@ constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::pair<std::string_view, std::string_view> kModules[] = {
     {"q_proj", "q"},       {"k_proj", "k"},   {"v_proj", "v"},      {"o_proj", "o"},
     {"gate_proj", "gate"}, {"up_proj", "up"}, {"down_proj", "down"}};
-// Of GPT-2, where two modules of one block share a name.
+// GPT-2 alone has two modules of one block that share a name.
 constexpr std::pair<std::string_view, std::string_view> kGpt2Modules[] = {
     {"attn.c_attn", "qkv"}, {"attn.c_proj", "o"}, {"mlp.c_fc", "up"}, {"mlp.c_proj", "down"}};
 

@@ -28,7 +28,7 @@ struct FactorPart {
   std::int64_t first = 0;  ///< element there that it begins with
 };
 
-/// Of every factor of the model, in its order.
+/// The part of every factor of the model, in its order.
 std::vector<FactorPart> factor_parts(const GptConfig& config, const ParameterSet& parameters,
                                      Dialect dialect);
 

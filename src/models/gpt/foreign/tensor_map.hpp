@@ -39,7 +39,7 @@ struct TensorPart {
 /// The parameters as one rank would hold them; they have no memory.
 ParameterSet described_parameters(const GptConfig& config);
 
-/// Of every parameter but those of adapters, in the order of the model. The model must be one that
+/// The parts of all parameters but adapters, in the order of the model. The model must be one that
 /// the dialect has names for.
 std::vector<TensorPart> tensor_parts(const GptConfig& config, const ParameterSet& parameters,
                                      Dialect dialect);
@@ -58,7 +58,7 @@ bool is_no_weight(std::string_view name_in_table, Dialect dialect);
 struct PartRun {
   std::int64_t there = 0, slab = 0, count = 0, stride = 1;
 };
-/// Of a slab that has rows [first, first + rows) of our tensor those that the part has.
+/// Which rows of a slab, [first, first + rows) of our tensor, belong to the part.
 std::vector<PartRun> runs_of(const TensorPart& part, std::int64_t first, std::int64_t rows);
 
 /// Elements of a row of ours: of a vector 1.

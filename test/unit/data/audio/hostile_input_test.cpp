@@ -233,7 +233,7 @@ TEST(HostileInput, ANumberOfLabelsBelowNone) {
   EXPECT_DATA_ERROR(LabelFile::open(folder.path(), "x", 3), "gives utterance 0 -5 ids");
 }
 
-// Of another program, or none: the shard is made again.
+// Parts of another program, or of none: the shard is made again.
 TEST(HostileInput, PartsOfAnUnfinishedRun) {
   const ScratchFolder folder;
   BytePacker packer;

@@ -6,7 +6,7 @@
 namespace choir {
 namespace {
 
-// Of the Python package num2words 0.5, without its commas, hyphens and "and".
+// Words of the Python package num2words 0.5, without its commas, hyphens and "and".
 TEST(SpokenNumbers, InWords) {
   const std::vector<std::pair<std::int64_t, std::string>> golden{
       {0, "zero"},

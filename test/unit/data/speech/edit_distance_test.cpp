@@ -49,7 +49,7 @@ TEST(EditDistance, KindsOfEdits) {
             (EditCounts{.insertions = 2, .correct = 2, .utterances = 1}));
   EXPECT_EQ(character_edits("über straße ñandú", "uber strasse ñandú"),
             (EditCounts{.insertions = 1, .substitutions = 2, .correct = 15, .utterances = 1}));
-  // Of three alignments of "a b" with "b a" in two edits the one of substitutions.
+  // Three alignments of "a b" with "b a" have two edits; the one of substitutions is taken.
   EXPECT_EQ(word_edits("a b", "b a"), (EditCounts{.substitutions = 2, .utterances = 1}));
 }
 

@@ -145,7 +145,7 @@ TEST(LayoutPlan, NodesMustBeFull) {
   }
 }
 
-/// Of one rank: everything but the snapshot, and the snapshot.
+/// What one rank has: everything but the snapshot, and the snapshot.
 std::pair<double, double> parts_of(const LayoutPlan& plan) {
   const auto snapshot = static_cast<double>(plan.roles[0].plan.memory.bytes_of(kSnapshotEntry));
   return {plan.needs() - snapshot, snapshot};

@@ -33,7 +33,7 @@ std::vector<std::int16_t> sound(std::uint64_t number, std::int64_t samples) {
   return pcm;
 }
 
-/// Of parameters away from the start.
+/// A codec whose parameters are away from the start.
 struct Coding {
   explicit Coding(const CodecConfig& c, const char* precision = "fp64", std::size_t arena = 1 << 24,
                   Recompute recompute = Recompute::none)
@@ -179,7 +179,7 @@ TEST(CodecCoder, CodesOfAStreamAreThoseOfTheWhole) {
     const auto audio = sound(5, samples);
     const auto whole = coder.encode(audio);
     ASSERT_EQ(std::ssize(whole), 71 * coder.codebooks());
-    // Of one pass over all of it.
+    // One pass over all of it gives the same.
     const auto direct = coding.codes(coding.batch({{5, samples}}));
     for (std::size_t i = 0; i < whole.size(); ++i) ASSERT_EQ(whole[i], direct[i]) << i;
     for (const std::size_t part : {std::size_t{1}, std::size_t{999}, std::size_t{1280 * 40}}) {

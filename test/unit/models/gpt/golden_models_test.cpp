@@ -66,7 +66,7 @@ const std::map<std::string, Golden>& goldens() {
   return kAll;
 }
 
-/// Of the names sorted as bytes the k-th has at i, in the layout of the file, s = sin(0.37 i + k);
+/// Names are sorted as bytes; the k-th has at i, in the layout of the file, s = sin(0.37 i + k);
 /// norms are 1 + 0.1 s, all else 0.3 s; rounded to fp32.
 class Formula {
  public:

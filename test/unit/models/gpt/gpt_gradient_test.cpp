@@ -60,7 +60,7 @@ class Model {
     instance_.as<Gpt>().backward(instance_.pass(), view(ids_), hooks_);
     return kScale * sum;
   }
-  /// Of the same positions, all with the target `symbol`; < 0: with their own.
+  /// The loss of the same positions, all with the target `symbol`; < 0: with their own.
   double evaluate(std::int32_t symbol) {
     std::vector<std::int32_t> targets = targets_;
     for (std::int32_t& target : targets)

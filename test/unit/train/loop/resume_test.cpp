@@ -28,7 +28,7 @@ std::string refusal(const Action& action) {
   return {};
 }
 
-/// Of a run that was begun without `overrides` and goes on with them.
+/// How a run is refused that was begun without `overrides` and goes on with them.
 std::string refusal_of_change(const std::vector<std::string>& overrides) {
   return refusal([&] { require_allowed(left_by(small_deck()), small_deck(overrides)); });
 }
