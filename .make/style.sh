@@ -4,16 +4,39 @@ set -u
 bad=0
 files=$(find src include kernels test bench -name '*.hpp' -o -name '*.cpp' -o -name '*.cuh' -o -name '*.cu' 2>/dev/null | sort)
 complain() { echo "style: $*"; bad=1; }
-for f in $files; do
-  base=$(basename "$f")
-  [[ $base =~ ^[a-z0-9_]+\.(hpp|cpp|cuh|cu)$ ]] || complain "$f: files are lower_snake"
-  n=$(wc -l <"$f"); [ "$n" -gt 500 ] && complain "$f: $n lines (soft cap 300, hard cap 500): is it one concept?"
-  long=$(awk 'length($0) > 110 {print FNR; exit}' "$f"); [ -n "$long" ] && complain "$f:$long: over 100 columns"
-  case $f in *.hpp|*.cuh)
-    head -n 1 "$f" | grep -q '#pragma once' || complain "$f: starts with #pragma once"
-    sed -n 2,3p "$f" | grep -q '^//' || complain "$f: second line says what the header is for" ;;
-  esac
-done
+# One pass over all of them, and the median of their lengths at its end.
+# shellcheck disable=SC2086
+judged=$(awk '
+  function complain(text) { print "style: " text; bad = 1 }
+  function end_of_file() {
+    if (name == "") return
+    lengths[++files] = lines
+    if (lines > 500) complain(name ": " lines " lines (soft cap 300, hard cap 500): is it one concept?")
+    if (long) complain(name ":" long ": over 100 columns")
+    if (is_header && !pragma) complain(name ": starts with #pragma once")
+    if (is_header && !promise) complain(name ": second line says what the header is for")
+  }
+  FNR == 1 {
+    end_of_file()
+    name = FILENAME; long = promise = 0
+    is_header = name ~ /\.(hpp|cuh)$/
+    pragma = /#pragma once/
+    if (name !~ /(^|\/)[a-z0-9_]+\.(hpp|cpp|cuh|cu)$/) complain(name ": files are lower_snake")
+  }
+  { lines = FNR }
+  !long && length($0) > 110 { long = FNR }
+  (FNR == 2 || FNR == 3) && /^\/\// { promise = 1 }
+  !in_comment && /^ *\/\/+<? Of [a-z]/ { complain(name ":" FNR ": a comment has a subject: not \"Of ...\"") }
+  { in_comment = /^ *\/\// }
+  END {
+    end_of_file()
+    for (i = 1; i <= files; ++i) ++with[lengths[i]]
+    for (n = 0; below < (files + 1) / 2 - 0.5; ++n) below += with[n]
+    print "median " n - 1 " lines"
+    exit bad
+  }' $files) || bad=1
+echo "$judged" | sed '$d'
+median=$(echo "$judged" | tail -n 1)
 # shellcheck disable=SC2086
 if hits=$(grep -nE '\b(T''ODO|F''IXME|X''XX|H''ACK)\b|using namespace std;' $files); then complain "unfinished marks:"; echo "$hits"; fi
 # shellcheck disable=SC2086
@@ -32,5 +55,5 @@ if hits=$(git grep -nE '^(<<<<<<<|>>>>>>>) ' 2>/dev/null | head -n 3); [ -n "$hi
 strangers=$(git ls-files 2>/dev/null | cut -d/ -f1 | sort -u | grep -vxE '\..*|Makefile|README\.md|src|kernels|include|inputs|jobs|bench|test')
 [ -z "$strangers" ] || complain "the top level is fixed, these do not belong there: $strangers"
 .make/links.sh || bad=1
-[ "$bad" = 0 ] && echo "style: clean ($(echo "$files" | wc -l) files, median $(for f in $files; do wc -l <"$f"; done | sort -n | awk '{a[NR]=$1} END {print a[int((NR+1)/2)]}') lines)"
+[ "$bad" = 0 ] && echo "style: clean ($(echo "$files" | wc -l) files, $median)"
 exit "$bad"
