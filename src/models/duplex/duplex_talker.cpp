@@ -2,9 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-
-#include "choir/core/clock.hpp"
 #include "choir/device/null_device.hpp"
 #include "src/models/duplex/duplex_family.hpp"
 
@@ -62,34 +59,8 @@ StreamPlan plan_talk(const ModelInstance::Options& options, const Layout& layout
   const auto mesh = Mesh::planned(layout, rank, 1);
   ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
   DuplexTalker talker(instance, {});
-  // As much as is ever kept of what was heard, then an end in each place of a chunk.
-  const SpeechChunks& chunks = talker.chunks();
-  const std::int64_t warm = (chunks.past / chunks.frames + chunks.overlap) * chunks.frames;
-  for (const std::int64_t before : {std::int64_t{0}, warm})
-    for (std::int64_t frames = chunks.frames; frames > 0; --frames) {
-      const std::int64_t all = std::min(before + frames, talker.most_frames());
-      std::int64_t left = chunks.samples_of(all);
-      talker.begin();
-      for (bool more = true; more;) {
-        const std::vector<std::int16_t> silence(
-            static_cast<std::size_t>(std::min(left, talker.room())));
-        talker.push(silence);
-        left -= std::ssize(silence);
-        if (left == 0) talker.end();
-        more = talker.ready();
-        if (more) talker.next();
-      }
-    }
-  MemoryPlan memory;
-  instance.add_to(memory);
-  if (static_cast<double>(memory.total()) > budget)
-    throw DeckError(
-        fmt::format("out of memory: a dialogue needs {} with the parameters, {} are allowed",
-                    format_bytes(static_cast<double>(memory.total())), format_bytes(budget)),
-        "raise --memory, or share the model by --tensor");
-  return {.arena_bytes = instance.arena().peak(),
-          .requests = instance.arena().requests(),
-          .total_bytes = memory.total()};
+  rehearse(talker, talker.most_frames());
+  return measured_plan(instance, budget, "a dialogue");
 }
 
 }  // namespace choir

@@ -161,6 +161,10 @@ has() { grep -qF -- "$2" "$1"; }          # has FILE WORDS
 matches() { grep -qE -- "$2" "$1"; }      # matches FILE PATTERN
 lacks() { ! grep -qF -- "$2" "$1"; }
 absent() { [ ! -e "$1" ]; }
+number_is() {  # number_is NUMBER above|below BOUND, with the bound itself; what is no number is neither
+  awk -v v="${1:-none}" -v bound="$3" -v above="$2" \
+    'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'
+}
 same() { diff <("${1%% *}" "${1#* }") <("${2%% *}" "${2#* }") && [ -n "$("${1%% *}" "${1#* }")" ]; }
 
 # A text of LINES lines, the same on every machine: Park and Miller's generator picks the words.

@@ -16,8 +16,7 @@ expect "the whole quickstart" 0 "== Done in"
 check "within fifteen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-900}"
 # share NAME [SET]: of a set, or of all.
 share() { sed -nE "s/^${2:-all}: .*$1 ([0-9.]+) %.*/\1/p" out | tail -n 1; }
-is() { awk -v v="${1:-none}" -v bound="$3" -v above="$2" 'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'; }
-check "at least 90 % of the answers are right to the letter" is "$(share 'text exact')" above 90
-check "turns begin where they should" is "$(share 'turn hits')" above 95
-check "... and not into what the user says" is "$(share 'false starts')" below 1
-check "a recogniser understands the agent" is "$(share 'heard: WER' "'plain'")" below 5
+check "at least 90 % of the answers are right to the letter" number_is "$(share 'text exact')" above 90
+check "turns begin where they should" number_is "$(share 'turn hits')" above 95
+check "... and not into what the user says" number_is "$(share 'false starts')" below 1
+check "a recogniser understands the agent" number_is "$(share 'heard: WER' "'plain'")" below 5

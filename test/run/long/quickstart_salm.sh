@@ -15,7 +15,6 @@ code=$?
 expect "the whole quickstart" 0 "== Done in"
 check "within thirteen minutes: $((SECONDS - begin)) s" test $((SECONDS - begin)) -le "${QUICKSTART_LIMIT:-780}"
 rate() { sed -nE "s/^$1 +([0-9.]+) %$/\1/p" out; }
-is() { awk -v v="${1:-none}" -v bound="$3" -v above="$2" 'BEGIN { print v; exit !(v ~ /^[0-9.]+$/ && (above == "above" ? v + 0 >= bound : v + 0 <= bound)) }'; }
-check "new words: at least 90 % are right to the letter" is "$(rate 'new words')" above 90
-check "... of new voices, too" is "$(rate 'new words of new voices')" above 90
-check "hearing another recording is of no use" is "$(rate 'control: the clip of another one')" below 15
+check "new words: at least 90 % are right to the letter" number_is "$(rate 'new words')" above 90
+check "... of new voices, too" number_is "$(rate 'new words of new voices')" above 90
+check "hearing another recording is of no use" number_is "$(rate 'control: the clip of another one')" below 15

@@ -9,6 +9,7 @@
 #include "choir/infer/model_instance.hpp"
 #include "choir/models/family.hpp"
 #include "choir/models/fastconformer/speech_windows.hpp"
+#include "choir/models/fastconformer/stream_plan.hpp"
 
 namespace choir {
 
@@ -53,11 +54,6 @@ class SpeechStream {
   bool ended_ = false;
 };
 
-struct StreamPlan {
-  std::size_t arena_bytes = 0;
-  std::vector<std::size_t> requests;  ///< see Arena::requests
-  std::size_t total_bytes = 0;        ///< with parameters
-};
 /// Local, by streaming silence on the null device. DeckError when it needs more than `budget`
 /// bytes on this rank.
 StreamPlan plan_stream(const ModelInstance::Options& options, const Layout& layout, int rank,
