@@ -78,6 +78,7 @@ optional libsndfile SNDFILE sndfile -lsndfile sndfile.h "prepare audio and trans
 optional libsoxr SOXR soxr -lsoxr soxr.h "audio of other sample rates is refused"
 optional libarchive ARCHIVE libarchive -larchive archive.h "no tarred or compressed manifests"
 optional sentencepiece SENTENCEPIECE sentencepiece "-lsentencepiece -lsentencepiece_train" sentencepiece_processor.h "characters are the only units of speech models"
+optional ALSA ALSA alsa -lasound alsa/asoundlib.h "choir talk --live is refused"
 # Text.
 optional utf8proc UTF8PROC libutf8proc -lutf8proc utf8proc.h "tokenizers that normalise (Qwen) are refused"
 gtest=""

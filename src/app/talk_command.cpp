@@ -1,4 +1,4 @@
-// choir talk RUN FILE --codec RUN --out FILE.wav
+// choir talk RUN FILE --codec RUN --out FILE.wav [--live]
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -7,8 +7,6 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
-#include "choir/data/audio/recording.hpp"
-#include "choir/data/audio/wav_writer.hpp"
 #include "choir/data/dialogues/dialogue_form.hpp"
 #include "choir/data/vocabulary/utf8_stream.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -17,36 +15,16 @@
 #include "choir/report/dialogue.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "src/app/codec_run.hpp"
+#include "src/app/talk_sound.hpp"
 
 namespace choir {
 namespace {
 
 struct TalkRequest {
   std::string checkpoint, file, out, codec, channel, precision, device = "auto";
-  double memory_gib = 0;
-  bool json = false, stream = false;
-};
-
-/// The agent's codes as sound in a file, frame by frame. Frames of control codes are silent.
-class AgentSound {
- public:
-  AgentSound(CodecCoder& coder, const CodecDescription& codec, const std::string& path)
-      : codec_(codec), speaker_(coder), file_(path, coder.sample_rate()) {}
-
-  void add(std::vector<std::int32_t> codes) {
-    for (std::size_t k = 0; k < codes.size(); ++k)
-      if (codes[k] >= codec_.codes_per_book) codes[k] = codec_.silence[k];
-    file_.append(speaker_.push(codes, 1));
-  }
-  void finish() {
-    file_.append(speaker_.finish());
-    file_.finish();
-  }
-
- private:
-  const CodecDescription& codec_;
-  CodeSpeaker speaker_;
-  WavWriter file_;
+  std::string microphone = "default", loudspeaker = "default";
+  double memory_gib = 0, seconds = 0;
+  bool json = false, stream = false, live = false;
 };
 
 /// What the tokens of the agent add to the text of its turn.
@@ -128,9 +106,9 @@ class TalkPrinter {
   bool begun_ = false;
 };
 
-/// One recording through the model, frame by frame.
+/// One user through the model, frame by frame.
 void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
-                   CodecCoder& coder, Recording& recording) {
+                   CodecCoder& coder, UserSound& user) {
   const report::RecordedDialogue dialogue{.path = {},
                                           .user = request.file,
                                           .agent = request.out,
@@ -138,11 +116,11 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
                                           .frame_samples = coder.frame_samples(),
                                           .frames = {}};
   const Vocabulary units = Vocabulary::from_json(meaning.tokenizer, request.checkpoint);
-  AgentSound sound(coder, meaning.codec, request.out);
+  AgentSound sound(coder, meaning.codec, request.out, request.live ? request.loudspeaker : "");
   AgentText text(meaning, units);
   TalkPrinter printer(request, dialogue);
   const std::int64_t hop = coder.frame_samples();
-  const std::int64_t frames = (recording.samples() + hop - 1) / hop;
+  std::int64_t all = user.samples(), frames = (all + hop - 1) / hop;
   std::vector<std::int16_t> in_frame;
   std::vector<double> loudness;  // of frames that were heard
   std::int64_t heard = 0, answered = 0;
@@ -152,17 +130,20 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
                                         : decibels(in_frame);
   };
   while (answered < frames) {
-    const std::int64_t part =
-        std::min({hop - heard % hop, talker.room(), recording.samples() - heard});
-    const std::vector<std::int16_t> samples = recording.read(heard, part);
+    const std::int64_t part = std::min({hop - heard % hop, talker.room(), all - heard});
+    const std::vector<std::int16_t> samples = user.read(heard, part);
     talker.push(samples);
-    heard += part;
+    heard += std::ssize(samples);
+    if (std::ssize(samples) < part) {
+      all = heard;
+      frames = (all + hop - 1) / hop;
+    }
     in_frame.insert(in_frame.end(), samples.begin(), samples.end());
-    if (heard % hop == 0 || heard == recording.samples()) {
+    if (heard % hop == 0 || heard == all) {
       loudness.push_back(decibels(in_frame));
       in_frame.clear();
     }
-    if (heard == recording.samples()) talker.end();
+    if (heard == all) talker.end();
     while (answered < frames && talker.ready()) {
       const double begin = now_seconds();
       std::vector<AgentFrame> chunk = talker.next();
@@ -180,8 +161,27 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
       answered += std::ssize(chunk);
     }
   }
+  user.finish();
   sound.finish();
   printer.finish();
+}
+
+/// A recording, or the microphone for as long as was asked for or the model has positions.
+std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& talker,
+                                   const CodecCoder& coder) {
+  const int rate = coder.sample_rate();
+  if (!request.live)
+    return std::make_unique<RecordedUser>(
+        RecordingSource{.path = request.file, .channel = channel_choice_of(request.channel)}, rate);
+  const std::int64_t hop = coder.frame_samples();
+  // The encoder looks ahead to the end of its chunk, and that has positions, too.
+  const std::int64_t most = talker.most_frames() - talker.chunks().frames;
+  const auto wished = static_cast<std::int64_t>(std::ceil(
+      std::min(request.seconds > 0 ? request.seconds * rate / static_cast<double>(hop) : HUGE_VAL,
+               static_cast<double>(most))));
+  fmt::print(stderr, "listening to '{}' for {:.0f} s, or until Ctrl-C\n", request.microphone,
+             static_cast<double>(wished * hop) / rate);
+  return std::make_unique<LiveUser>(request.microphone, request.file, rate, wished * hop);
 }
 
 int talk(MpiSession& session, const TalkRequest& request) {
@@ -218,11 +218,8 @@ int talk(MpiSession& session, const TalkRequest& request) {
   DuplexTalker talker(*loaded.instance, meaning.form.controls);
   together(mesh.world(), [&] {
     if (session.rank() != 0) return;
-    Recording recording = Recording::open(
-        {.path = request.file, .channel = channel_choice_of(request.channel)}, coder.sample_rate());
-    if (recording.samples() == 0)
-      throw DataError(request.file + " has no sound", "record at least one frame");
-    hold_dialogue(request, talker, meaning, coder, recording);
+    const std::unique_ptr<UserSound> user = user_of(request, talker, coder);
+    hold_dialogue(request, talker, meaning, coder, *user);
   });
   return 0;
 }
@@ -231,18 +228,32 @@ int talk(MpiSession& session, const TalkRequest& request) {
 
 int talk_command(const Arguments& arguments) {
   CommandLine app(
-      "A dialogue with a duplex checkpoint: it hears a recording frame by frame, in constant "
-      "memory, and answers with text and sound while it listens.",
+      "A dialogue with a duplex checkpoint: it hears a recording, or you, frame by frame, in "
+      "constant memory, and answers with text and sound while it listens.",
       "choir talk");
   TalkRequest request;
   app.add_option("checkpoint", request.checkpoint, "checkpoint or run directory").required();
-  app.add_option("file", request.file, "the user: WAV, FLAC, OGG, of any rate").required();
+  app.add_option("file", request.file,
+                 "the user: WAV, FLAC, OGG, of any rate; with --live, where the user is recorded")
+      .required();
   app.add_option("--out", request.out, "the agent: a WAV file, in step with the user's").required();
   app.add_option("--codec", request.codec, "run of the codec whose codes it was trained on")
       .required();
   app.add_flag("--stream", request.stream,
                "a line a frame as soon as it is known, instead of one a turn");
   app.add_flag("--json", request.json, "a JSON line a frame: `choir report` makes a page of them");
+  auto live = app.add_flag("--live", request.live,
+                           "a microphone and a loudspeaker (ALSA) instead of a recording");
+  app.add_option("--microphone", request.microphone, "device, as `arecord -L` names it")
+      .shows_default()
+      .needs(live);
+  app.add_option("--loudspeaker", request.loudspeaker, "device, as `aplay -L` names it; \"\": none")
+      .shows_default()
+      .needs(live);
+  app.add_option("--seconds", request.seconds,
+                 "how long; default: until Ctrl-C, or the model's end")
+      .positive()
+      .needs(live);
   app.add_option("--channel", request.channel, "of several: average, or a number from 0");
   app.add_option("--memory", request.memory_gib, "GiB that it may take; default: what it needs")
       .positive();

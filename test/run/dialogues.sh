@@ -82,6 +82,30 @@ expect "... frame by frame, on two ranks" 0 "listens  user" "again.wav"
 check "... the same sound" cmp agent.wav again.wav
 run 1 report talk.jsonl --out talk.html
 expect "a page of it" 0 "talk.html"
+# A microphone and a loudspeaker that are files.
+if grep -q HAVE_ALSA "$build/choir_features.hpp"; then
+  tail -c +45 one/audio/d000000_user.wav >user.raw
+  cat >asound.conf <<D
+</usr/share/alsa/alsa.conf>
+pcm.ear { type file slave.pcm null file /dev/null infile "$PWD/user.raw" format raw }
+pcm.mouth { type file slave.pcm null file "$PWD/said.raw" format raw }
+D
+  export ALSA_CONFIG_PATH=$PWD/asound.conf
+  run 1 talk one_rank heard.wav --codec codec --out said.wav --live --microphone ear --loudspeaker mouth --seconds 2.5
+  expect "talks to a microphone" 0 "listening to 'ear' for 3 s" "32 frames of 80 ms"
+  check "... which heard the user" cmp <(tail -c +45 heard.wav) <(head -c 81920 user.raw)
+  check "... and the loudspeaker what is in the file" cmp <(tail -c +45 said.wav) said.raw
+  run 1 talk one_rank heard.wav --codec codec --out replayed.wav
+  check "... as for the recording" cmp said.wav replayed.wav
+  run 1 talk one_rank heard.wav --codec codec --out x.wav --live --microphone nobody
+  expect "no such microphone" 6 "sound device 'nobody' cannot be recorded from" "arecord -L"
+  unset ALSA_CONFIG_PATH
+else
+  run 1 talk one_rank heard.wav --codec codec --out x.wav --live
+  expect "no ALSA" 6 "this build has no ALSA"
+fi
+run 1 talk one_rank one/audio/d000000_user.wav --codec codec --out x.wav --seconds 3
+expect "no microphone without --live" 2 "--live"
 run 1 talk one_rank one/audio/d000000_user.wav --codec one_rank --out x.wav
 expect "no codec" 2 'model.type = "duplex" has no codes'
 run 1 talk codec one/audio/d000000_user.wav --codec codec --out x.wav
