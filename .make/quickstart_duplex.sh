@@ -53,4 +53,5 @@ echo "== Done in $((SECONDS - begin)) s. A dialogue in which the user breaks in:
 cat <<END
 Try next:
   $choir talk $run FILE.wav --codec $codec --out agent.wav --stream     your own questions: sums, "say four two", "count to five"
+  $choir talk $run user.wav --codec $codec --out agent.wav --live       the same with a microphone and a loudspeaker
 END
