@@ -128,6 +128,8 @@ job() {
   launch_show "${command[@]}"
   local code=0
   job_run "${command[@]}" || code=$?
+  # What mpiexec of Open MPI says of a node that is gone, with all that was killed there.
+  [ "$code" != 205 ] || { echo "job: mpiexec lost a node and ended with exit code 205"; code=137; }
   echo "job: exit code $code$(job_meaning "$code")"
   job_exit "$code"
 }

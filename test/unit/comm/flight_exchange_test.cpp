@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "test/support/has.hpp"
 
 namespace choir {
@@ -73,6 +75,18 @@ TEST(FlightExchange, OtherLaunchesAndHalfFilesAreNotRead) {
     EXPECT_TRUE(flights_of_text(text.substr(0, length), kLaunch, 5).empty()) << length;
   EXPECT_TRUE(flights_of_text("[]", kLaunch, 5).empty());
   EXPECT_TRUE(flights_of_text(R"({"launch": "x", "written": 0, "ranks": []})", 0, 5).empty());
+}
+
+// A node whose wall clock is an hour off, or a year: what it saw is as old as it says, no older.
+TEST(FlightExchange, AWrongWallClockMakesNothingOlder) {
+  const std::string text = flights_text(kLaunch, {flight(3, CallState::waiting, 997, 0)}, 1000);
+  for (const double off : {-3e7, -3600.0, 3600.0, 3e7}) {
+    nlohmann::json all = nlohmann::json::parse(text);
+    all["written"] = all["written"].get<double>() + off;
+    const auto found = flights_of_text(all.dump(), kLaunch, 5);
+    ASSERT_EQ(found.size(), 1u) << off;
+    EXPECT_DOUBLE_EQ(found[0].calls[0].start, 5 - 3) << off;
+  }
 }
 
 // Rank 2, on the second node, keeps rank 0 waiting. From a third node nothing came.
