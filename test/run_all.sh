@@ -7,8 +7,10 @@
 set -u
 build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
-emulated=yes rank_counts=(2 3 4)
+emulated=yes rank_counts=(3 4)
 if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
+# Two ranks are those of most scripts; what they could show of a collective, three and four do.
+if [ "$long" = --long ]; then rank_counts=(2 3 4); fi
 # Grids of trainings: every entry with each precision and model (test/support/exhaustive.hpp).
 [ "$long" != --long ] || export TEST_EXHAUSTIVE=1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -150,18 +152,23 @@ for ranks in "${rank_counts[@]}"; do
   OMP_NUM_THREADS=1 gtest "mpi, $ranks ranks" "$ranks" "$build/test_mpi" --gtest_filter="$filter"
 done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
-for ranks in ${emulated:+2 3 4}; do
+for ranks in ${emulated:+"${rank_counts[@]}"}; do
   HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
 done
-# The kernels on the CPU, spread over the cores: in order of the source under the memory checkers, shuffled without them,
-# and the cases named for it under the race detector. Trainings that are compared in every form take minutes under the
-# checkers, and call no kernel that the others do not.
+# The kernels on the CPU, spread over the cores: their blocks and threads shuffled, under the memory checkers, and the
+# cases named for it under the race detector; at length in order of the source, too. Trainings that are compared in every
+# form take minutes under the checkers, and call no kernel that the others do not.
 if [ -n "$emulated" ]; then
-  if [ "$long" = --long ]; then shards "kernels, ASan + UBSan" "$build/test_host_cuda_address"
-  else shards "kernels, ASan + UBSan" "$build/test_host_cuda_address" --gtest_filter='-*ChangesNoBit*:*OfAnyZeroStage*'; fi
-  HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain"
-  if [ "$long" = --long ]; then shards "kernels, TSan" "$build/test_host_cuda_thread"
-  else shards "kernels, TSan" "$build/test_host_cuda_thread" --gtest_filter='*Tsan*'; fi
+  trainings='*ChangesNoBit*:*OfAnyZeroStage*'
+  if [ "$long" = --long ]; then
+    shards "kernels, ASan + UBSan" "$build/test_host_cuda_address"
+    HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain"
+    shards "kernels, TSan" "$build/test_host_cuda_thread"
+  else
+    HOST_CUDA_SEED=7 shards "kernels, ASan + UBSan" "$build/test_host_cuda_address" --gtest_filter="-$trainings"
+    HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain" --gtest_filter="$trainings"
+    shards "kernels, TSan" "$build/test_host_cuda_thread" --gtest_filter='*Tsan*'
+  fi
 fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
 else echo "kernels, on a GPU: not run, there is none here"; fi
