@@ -44,8 +44,8 @@ train inputs/asr_digits.json $ear "data.train=[\"$all/dialogues/train/agent\"]" 
   data.batch_duration=40 train.max_steps=600
 say_and_run "$choir" eval $run eval.dialogues=-1 eval.codec=$codec eval.recogniser=$ear | tee $run/eval.txt
 user=$(find $all/corpus/audio -name "$(sed -nE '1s/^\{"id":"([^"]+)".*/\1/p' $all/corpus/dialogues/val_barge_in.jsonl)_user.wav")
-echo "\$ $choir talk $run $user --codec $codec --out $run/agent.wav --json >$run/talk.jsonl"
-"$choir" talk $run "$user" --codec $codec --out $run/agent.wav --json >$run/talk.jsonl
+echo "\$ $choir talk $run $user --codec $codec --recogniser $encoder --out $run/agent.wav --json >$run/talk.jsonl"
+"$choir" talk $run "$user" --codec $codec --recogniser $encoder --out $run/agent.wav --json >$run/talk.jsonl
 "$choir" report $run/talk.jsonl --out $run/talk.html
 
 echo
@@ -53,5 +53,5 @@ echo "== Done in $((SECONDS - begin)) s. A dialogue in which the user breaks in:
 cat <<END
 Try next:
   $choir talk $run FILE.wav --codec $codec --out agent.wav --stream     your own questions: sums, "say four two", "count to five"
-  $choir talk $run user.wav --codec $codec --out agent.wav --live       the same with a microphone and a loudspeaker
+  $choir talk $run user.wav --codec $codec --recogniser $encoder --out agent.wav --live       the same with a microphone and a loudspeaker
 END

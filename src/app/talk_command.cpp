@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <optional>
+#include <utility>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
@@ -12,6 +14,7 @@
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/models/codec/codec_voice.hpp"
 #include "choir/models/duplex/duplex_talker.hpp"
+#include "choir/models/duplex/user_ear.hpp"
 #include "choir/report/dialogue.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "src/app/codec_run.hpp"
@@ -21,7 +24,7 @@ namespace choir {
 namespace {
 
 struct TalkRequest {
-  std::string checkpoint, file, out, codec, channel, precision, device = "auto";
+  std::string checkpoint, file, out, codec, recogniser, channel, precision, device = "auto";
   std::string microphone = "default", loudspeaker = "default";
   double memory_gib = 0, seconds = 0;
   bool json = false, stream = false, live = false;
@@ -70,8 +73,9 @@ class TalkPrinter {
     if (request_.json)
       fmt::print("{}\n", report::dialogue_frame_line(dialogue_, frame));
     else if (request_.stream)
-      fmt::print("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}\n", at(frame.frame),
-                 frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text);
+      fmt::print("{:8.2f} s  {:7}  user {:6.1f} dB  {:5.1f} ms  {}{}\n", at(frame.frame),
+                 frame.speaking ? "speaks" : "listens", frame.user_db, frame.ms, frame.text,
+                 frame.heard.empty() ? "" : fmt::format("  (hears '{}')", frame.heard));
     else
       show_turn(frame);
     if (request_.json || request_.stream) std::fflush(stdout);
@@ -79,6 +83,7 @@ class TalkPrinter {
 
   void finish() {
     if (begun_) fmt::print("\n");
+    show_heard();
     std::FILE* const to = request_.json ? stderr : stdout;
     const double frame_ms = 1e3 * dialogue_.seconds_per_frame();
     const auto middle = times_.begin() + std::ssize(times_) / 2;
@@ -92,23 +97,39 @@ class TalkPrinter {
   double at(std::int64_t frame) const {
     return static_cast<double>(frame) * dialogue_.seconds_per_frame();
   }
+  /// The words of the user stand above the answer to them, and below one that they break into.
   void show_turn(const report::DialogueFrame& frame) {
-    if (frame.speaking && !begun_) fmt::print("{:8.2f} s  ", at(frame.frame));
     if (!frame.speaking && begun_) fmt::print("  (until {:.2f} s)\n", at(frame.frame));
+    if (!frame.heard.empty()) {
+      if (heard_.empty()) heard_from_ = frame.frame;
+      heard_ += frame.heard;
+      heard_last_ = frame.frame;
+    }
+    if (frame.speaking ? !begun_ : at(frame.frame - heard_last_) >= kPauseSeconds) show_heard();
+    if (frame.speaking && !begun_)
+      fmt::print("{:8.2f} s  {}", at(frame.frame), request_.recogniser.empty() ? "" : "agent  ");
     begun_ = frame.speaking;
     fmt::print("{}", frame.text);
     std::fflush(stdout);
   }
+  void show_heard() {
+    if (!heard_.empty()) fmt::print("{:8.2f} s  user   {}\n", at(heard_from_), heard_);
+    heard_.clear();
+  }
+
+  static constexpr double kPauseSeconds = 1;
 
   const TalkRequest& request_;
   const report::RecordedDialogue& dialogue_;
   std::vector<double> times_;
   bool begun_ = false;
+  std::string heard_;
+  std::int64_t heard_from_ = 0, heard_last_ = 0;
 };
 
-/// One user through the model, frame by frame.
+/// One user through the model, frame by frame. `ear`: null where nobody wants the user's words.
 void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const DialogueMeaning& meaning,
-                   CodecCoder& coder, UserSound& user) {
+                   CodecCoder& coder, UserSound& user, UserEar* ear) {
   const report::RecordedDialogue dialogue{.path = {},
                                           .user = request.file,
                                           .agent = request.out,
@@ -124,15 +145,20 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
   std::vector<std::int16_t> in_frame;
   std::vector<double> loudness;  // of frames that were heard
   std::int64_t heard = 0, answered = 0;
+  std::string words;                        // of the user, not yet shown
+  std::vector<report::DialogueFrame> made;  // and not yet shown
   // A causal encoder needs the beginning of a frame's sound only.
   const auto level_of = [&](std::int64_t frame) {
     return frame < std::ssize(loudness) ? loudness[static_cast<std::size_t>(frame)]
                                         : decibels(in_frame);
   };
-  while (answered < frames) {
-    const std::int64_t part = std::min({hop - heard % hop, talker.room(), all - heard});
+  while (answered < frames || heard < all) {
+    const bool answers = answered < frames;
+    const std::int64_t part =
+        std::min({hop - heard % hop, answers ? talker.room() : hop, all - heard});
     const std::vector<std::int16_t> samples = user.read(heard, part);
-    talker.push(samples);
+    if (answers) talker.push(samples);
+    if (ear) words += ear->hear(samples);
     heard += std::ssize(samples);
     if (std::ssize(samples) < part) {
       all = heard;
@@ -143,7 +169,10 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
       loudness.push_back(decibels(in_frame));
       in_frame.clear();
     }
-    if (heard == all) talker.end();
+    if (heard == all) {
+      talker.end();
+      if (ear) words += ear->end();
+    }
     while (answered < frames && talker.ready()) {
       const double begin = now_seconds();
       std::vector<AgentFrame> chunk = talker.next();
@@ -153,13 +182,19 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
       for (const AgentFrame& frame : chunk) sound.add(frame.codes);
       const double ms = 1e3 * (now_seconds() - begin) / static_cast<double>(chunk.size());
       for (const AgentFrame& frame : chunk)
-        printer.show({.frame = frame.frame,
-                      .text = text.add(frame.text),
-                      .speaking = frame.speaking,
-                      .user_db = level_of(frame.frame),
-                      .ms = ms});
+        made.push_back({.frame = frame.frame,
+                        .text = text.add(frame.text),
+                        .speaking = frame.speaking,
+                        .heard = {},
+                        .user_db = level_of(frame.frame),
+                        .ms = ms});
       answered += std::ssize(chunk);
     }
+    // The last frame waits for the last words.
+    if (made.empty() || (answered == frames && heard < all)) continue;
+    made.front().heard = std::exchange(words, {});
+    for (const report::DialogueFrame& frame : made) printer.show(frame);
+    made.clear();
   }
   user.finish();
   sound.finish();
@@ -216,10 +251,13 @@ int talk(MpiSession& session, const TalkRequest& request) {
   make_instance(loaded, plan.arena_bytes, place);
   loaded.instance->arena().set_requests(plan.requests);
   DuplexTalker talker(*loaded.instance, meaning.form.controls);
+  std::optional<UserEar> ear;
+  if (!request.recogniser.empty())
+    ear.emplace(request.recogniser, "--recogniser", coder.sample_rate(), mesh.world());
   together(mesh.world(), [&] {
     if (session.rank() != 0) return;
     const std::unique_ptr<UserSound> user = user_of(request, talker, coder);
-    hold_dialogue(request, talker, meaning, coder, *user);
+    hold_dialogue(request, talker, meaning, coder, *user, ear ? &*ear : nullptr);
   });
   return 0;
 }
@@ -239,6 +277,8 @@ int talk_command(const Arguments& arguments) {
   app.add_option("--out", request.out, "the agent: a WAV file, in step with the user's").required();
   app.add_option("--codec", request.codec, "run of the codec whose codes it was trained on")
       .required();
+  app.add_option("--recogniser", request.recogniser,
+                 "run of a streaming recogniser: what the user says, in words, too");
   app.add_flag("--stream", request.stream,
                "a line a frame as soon as it is known, instead of one a turn");
   app.add_flag("--json", request.json, "a JSON line a frame: `choir report` makes a page of them");

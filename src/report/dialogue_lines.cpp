@@ -37,6 +37,7 @@ void read_frame(const nlohmann::json& line, RecordedDialogue& dialogue) {
   frame.frame = line.at("frame").get<std::int64_t>();
   frame.text = line.at("text").get<std::string>();
   frame.speaking = line.at("speaking").get<bool>();
+  frame.heard = line.value("heard", std::string());
   frame.user_db = line.at("user_db").get<double>();
   frame.ms = line.at("ms").get<double>();
   if (frame.frame != std::ssize(dialogue.frames) - 1)
@@ -62,6 +63,7 @@ std::string dialogue_frame_line(const RecordedDialogue& dialogue, const Dialogue
   line["seconds"] = static_cast<double>(frame.frame) * dialogue.seconds_per_frame();
   line["text"] = frame.text;
   line["speaking"] = frame.speaking;
+  line["heard"] = frame.heard;
   line["user_db"] = frame.user_db;
   line["ms"] = frame.ms;
   return dumped_safely(line);
@@ -93,8 +95,8 @@ RecordedDialogue read_dialogue(const std::string& path) {
   return dialogue;
 }
 
-std::vector<AgentTurn> agent_turns(const RecordedDialogue& dialogue) {
-  std::vector<AgentTurn> turns;
+std::vector<DialogueTurn> agent_turns(const RecordedDialogue& dialogue) {
+  std::vector<DialogueTurn> turns;
   bool speaking = false;
   for (const DialogueFrame& frame : dialogue.frames) {
     if (frame.speaking && !speaking) turns.push_back({.first = frame.frame});
@@ -102,6 +104,19 @@ std::vector<AgentTurn> agent_turns(const RecordedDialogue& dialogue) {
     if (!speaking) continue;
     turns.back().end = frame.frame + 1;
     turns.back().text += frame.text;
+  }
+  return turns;
+}
+
+std::vector<DialogueTurn> user_turns(const RecordedDialogue& dialogue) {
+  std::vector<DialogueTurn> turns;
+  const double pause = 1 / dialogue.seconds_per_frame();
+  for (const DialogueFrame& frame : dialogue.frames) {
+    if (frame.heard.empty()) continue;
+    if (turns.empty() || static_cast<double>(frame.frame - turns.back().end) >= pause)
+      turns.push_back({.first = frame.frame});
+    turns.back().end = frame.frame + 1;
+    turns.back().text += frame.heard;
   }
   return turns;
 }

@@ -1,4 +1,4 @@
-// The time line of a dialogue: two waveforms, the turns of the agent, and players that move a line
+// The time line of a dialogue: two waveforms, what each says above it, and players that move a line
 // over them.
 #include <fmt/format.h>
 
@@ -86,19 +86,20 @@ struct TimeLine {
   double at(double time) const { return kLeft + (kWidth - kLeft) * time / seconds; }
 };
 
-std::string turn_marks(const RecordedDialogue& dialogue, const TimeLine& line) {
+/// A lane of turns from `top` on, and the waveform below them.
+std::string turn_marks(const std::vector<DialogueTurn>& turns, double frame, const TimeLine& line,
+                       double top, int colour) {
   std::string out;
-  const double frame = dialogue.seconds_per_frame();
-  for (const AgentTurn& turn : agent_turns(dialogue)) {
+  for (const DialogueTurn& turn : turns) {
     const double from = line.at(static_cast<double>(turn.first) * frame);
     const double to = line.at(static_cast<double>(turn.end) * frame);
     const std::string text = escape_html(turn.text);
     out += fmt::format(
         "<g data-time={:.3f} style=cursor:pointer><title>{}</title>"
-        "<rect class=f1 fill-opacity=.16 x={:.1f} y={} width={:.1f} height={} rx=3 />"
+        "<rect class=f{} fill-opacity=.16 x={:.1f} y={} width={:.1f} height={} rx=3 />"
         "<text x={:.1f} y={} style=fill:var(--ink)>{}</text></g>",
-        static_cast<double>(turn.first) * frame, text, from, kLane, std::max(2.0, to - from),
-        kTurns + kLane, from + 4, kLane + 18, text);
+        static_cast<double>(turn.first) * frame, text, colour, from, top, std::max(2.0, to - from),
+        kTurns + kLane, from + 4, top + 18, text);
   }
   return out;
 }
@@ -110,22 +111,25 @@ std::string picture(const RecordedDialogue& dialogue, std::size_t index, const S
   const auto end_of = [&](const Samples& s) {
     return line.at(static_cast<double>(s.size()) / rate);
   };
-  const double height = 2 * kLane + kTurns + kTime;
+  const auto heard = user_turns(dialogue);
+  const double of_user = heard.empty() ? 0 : kTurns, of_agent = of_user + kLane + kTurns;
+  const double height = of_agent + kLane + kTime;
   std::string out = fmt::format(
       "<svg id=timeline{} class=chart viewBox=\"0 0 {} {}\" role=img aria-label=dialogue "
       "data-seconds={:.4f} data-left={} data-width={}>",
       index, kWidth, height, line.seconds, kLeft, kWidth);
-  const double of_agent = kLane + kTurns + kLane / 2;
   for (const double tick : round_ticks(0, line.seconds, 12))
     out += fmt::format(
         "<path class=g d=\"M{0:.1f} 0V{1}\"/><text x={0:.1f} y={2} class=m>{3} s</text>",
         line.at(tick), height - kTime, height - 6, tick_text(tick, line.seconds / 12));
-  out += turn_marks(dialogue, line);
+  const double frame = dialogue.seconds_per_frame();
+  out += turn_marks(heard, frame, line, 0, 0);
+  out += turn_marks(agent_turns(dialogue), frame, line, of_agent - kTurns, 1);
   out += fmt::format("<text x={0} y={1} class=e>user</text><text x={0} y={2} class=e>agent</text>",
-                     kLeft - 8, kLane / 2 + 4, of_agent + 4);
+                     kLeft - 8, of_user + kLane / 2 + 4, of_agent + kLane / 2 + 4);
   const double scale = 0.46 * kLane / std::max(loudest(user), loudest(agent));
-  out += waveform(user, kLeft, end_of(user), kLane / 2, scale, 0);
-  out += waveform(agent, kLeft, end_of(agent), of_agent, scale, 1);
+  out += waveform(user, kLeft, end_of(user), of_user + kLane / 2, scale, 0);
+  out += waveform(agent, kLeft, end_of(agent), of_agent + kLane / 2, scale, 1);
   return out + fmt::format("<path id=playhead{} class=a stroke-width=1.5 d=\"M{} 0V{}\"/></svg>",
                            index, kLeft, height - kTime);
 }
@@ -167,16 +171,25 @@ seek(g?+g.dataset.time:Math.max(0,((e.clientX-box.left)/box.width*width-left)/(w
 }
 
 std::string turns_table(const RecordedDialogue& dialogue) {
+  struct Line {
+    const char* who;
+    DialogueTurn turn;
+  };
+  std::vector<Line> lines;
+  for (DialogueTurn& turn : user_turns(dialogue)) lines.push_back({"user", std::move(turn)});
+  for (DialogueTurn& turn : agent_turns(dialogue)) lines.push_back({"agent", std::move(turn)});
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const Line& a, const Line& b) { return a.turn.first < b.turn.first; });
+  if (lines.empty()) return "<p class=note>The agent says nothing.</p>";
   std::string rows;
   const double frame = dialogue.seconds_per_frame();
-  for (const AgentTurn& turn : agent_turns(dialogue))
-    rows += fmt::format("<tr><td class=n>{:.2f}</td><td class=n>{:.2f}</td><td>{}</td></tr>",
-                        static_cast<double>(turn.first) * frame,
-                        static_cast<double>(turn.end) * frame, escape_html(turn.text));
-  if (rows.empty()) return "<p class=note>The agent says nothing.</p>";
+  for (const auto& [who, turn] : lines)
+    rows +=
+        fmt::format("<tr><td class=n>{:.2f}</td><td class=n>{:.2f}</td><td>{}</td><td>{}</td></tr>",
+                    static_cast<double>(turn.first) * frame, static_cast<double>(turn.end) * frame,
+                    who, escape_html(turn.text));
   return "<div class=wide><table style=width:auto><tr><th class=n>from, s</th><th class=n>to, "
-         "s</th><th>the agent "
-         "says</th></tr>" +
+         "s</th><th></th><th>says</th></tr>" +
          rows + "</table></div>";
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // A dialogue as `choir talk --json` writes it, and its page: both voices on one time line with what
-// the agent says above them, and players. Local; no MPI, no model.
+// they say, as far as that is known, and players. Local; no MPI, no model.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,6 +12,7 @@ struct DialogueFrame {
   std::int64_t frame = 0;
   std::string text;       ///< said to begin in it: one piece of text, or none
   bool speaking = false;  ///< a turn of the agent holds it
+  std::string heard;      ///< of the user's words, what became known with it
   double user_db = 0;     ///< loudness of the user, 0 for full scale
   double ms = 0;          ///< that the frame took to compute
 };
@@ -34,12 +35,15 @@ std::string dialogue_frame_line(const RecordedDialogue& dialogue, const Dialogue
 /// Sound files are found from where the lines are. DataError for anything else than such lines.
 RecordedDialogue read_dialogue(const std::string& path);
 
-/// A turn of the agent: frames [first, end).
-struct AgentTurn {
+/// Of the agent or of the user: frames [first, end).
+struct DialogueTurn {
   std::int64_t first = 0, end = 0;
   std::string text;
 };
-std::vector<AgentTurn> agent_turns(const RecordedDialogue& dialogue);
+std::vector<DialogueTurn> agent_turns(const RecordedDialogue& dialogue);
+/// By a recogniser's words alone: they are known a moment after they were said. A second without
+/// any ends a turn.
+std::vector<DialogueTurn> user_turns(const RecordedDialogue& dialogue);
 
 /// Reads both sound files: AudioError where one is missing. The page holds their sound. `index`:
 /// among the dialogues of the page.

@@ -7,18 +7,11 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/models/codec/codec_voice.hpp"
-#include "choir/train/step/run_setup.hpp"
 #include "src/infer/host_scores.hpp"
+#include "src/models/duplex/recogniser_run.hpp"
 
 namespace choir {
 namespace {
-
-void require_family(const WholeModel& run, bool right, const char* key, const char* wanted) {
-  if (right) return;
-  throw DeckError(fmt::format("{}: {} holds a model of model.type = \"{}\"", key, run.path(),
-                              run.deck().family().name()),
-                  fmt::format("name a run of model.type = \"{}\"", wanted));
-}
 
 void require_codec(const CodecCoder& coder, const CodecDescription& codes, const WholeModel& run) {
   if (coder.hash() == codes.hash) return;
@@ -26,28 +19,6 @@ void require_codec(const CodecCoder& coder, const CodecDescription& codes, const
                               "codec {:016x}",
                               codes.hash, run.path(), coder.hash()),
                   "name the run whose codes `choir prepare codes` made for them");
-}
-
-void require_rate(const FastConformerConfig& hearing, const CodecDescription& codes,
-                  const WholeModel& run) {
-  const auto rate = static_cast<int>(hearing.mel.sample_rate);
-  if (rate == codes.sample_rate) return;
-  throw DeckError(fmt::format("eval.recogniser: {} hears {} Hz, the codec speaks {} Hz", run.path(),
-                              rate, codes.sample_rate),
-                  "name a recogniser that was trained on audio of the codec's rate");
-}
-
-Vocabulary units_of(const WholeModel& run) {
-  if (run.vocabulary().empty())
-    throw DataError(fmt::format("eval.recogniser: {} has no units of text", run.path()),
-                    "name a recogniser that was trained with labels of `choir prepare tokens`");
-  Vocabulary units = Vocabulary::from_json(run.vocabulary(), run.path());
-  if (const std::int64_t symbols = model_of(run.deck()).vocab_size(); units.size() != symbols)
-    throw DataError(fmt::format("eval.recogniser: the model of {} has {} units of text, its "
-                                "tokenizer {}",
-                                run.path(), symbols, units.size()),
-                    "the checkpoint was put together from two");
-  return units;
 }
 
 /// The arena for recordings of so many samples at once.
@@ -75,11 +46,10 @@ AgentEar::AgentEar(const Runs& runs, const CodecDescription& codes, std::int64_t
   std::size_t of_codec = 0, of_recogniser = 0;
   together(world, [&] {
     require_family(codec_, codec_.deck().family().name() == "codec", "eval.codec", "codec");
-    require_family(recogniser_, recogniser_.deck().family().transcribes(), "eval.recogniser",
-                   "fastconformer");
+    const Vocabulary units =
+        units_of_recogniser(recogniser_, "eval.recogniser", static_cast<int>(codes_.sample_rate));
     const auto& config = recogniser_.options().model.as<FastConformerConfig>();
-    require_rate(config, codes_, recogniser_);
-    maker_.emplace(units_of(recogniser_), config.seconds_per_frame(), 0);
+    maker_.emplace(units, config.seconds_per_frame(), 0);
     of_codec = plan_codec(codec_.options());
     of_recogniser = plan_hearing(recogniser_, frames * codes_.frame_samples);
   });

@@ -42,6 +42,7 @@ report::RecordedDialogue small_dialogue(const std::string& folder) {
                                        : i == 8 ? "no"
                                                 : "",
                                .speaking = (i >= 2 && i < 6) || i >= 8,
+                               .heard = i == 1 ? "what " : i == 4 ? "<i>now" : "",
                                .user_db = -20.5,
                                .ms = 1.5});
   return dialogue;
@@ -68,6 +69,22 @@ TEST_F(DialoguePage, LinesComeBackAsTheyWere) {
   EXPECT_EQ(turns[0].end, 6);
   EXPECT_EQ(turns[0].text, "seven <b>");
   EXPECT_EQ(turns[1].end, 10);
+  ASSERT_EQ(report::user_turns(read).size(), 1u);
+  EXPECT_EQ(report::user_turns(read)[0].first, 1);
+  EXPECT_EQ(report::user_turns(read)[0].end, 5);
+  EXPECT_EQ(report::user_turns(read)[0].text, "what <i>now");
+}
+
+TEST(DialogueTurns, ASecondWithoutWordsEndsATurnOfTheUser) {
+  report::RecordedDialogue dialogue{
+      .path = {}, .user = {}, .agent = {}, .sample_rate = 100, .frame_samples = 10, .frames = {}};
+  for (int i = 0; i < 40; ++i)
+    dialogue.frames.push_back({.frame = i, .heard = i == 3 || i == 13 || i == 24 ? "a" : ""});
+  const auto turns = report::user_turns(dialogue);  // after 0.9 s, and after a whole second
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0].end, 14);
+  EXPECT_EQ(turns[0].text, "aa");
+  EXPECT_EQ(turns[1].first, 24);
 }
 
 TEST_F(DialoguePage, RefusesOtherLines) {
@@ -102,6 +119,7 @@ TEST_F(DialoguePage, PageHoldsBothVoicesAndEscapesWhatIsSaid) {
   EXPECT_NE(page.find(sound, first + 1), std::string::npos);
   EXPECT_NE(page.find("seven &lt;b&gt;"), std::string::npos);
   EXPECT_EQ(page.find("seven <b>"), std::string::npos);
+  EXPECT_NE(page.find("what &lt;i&gt;now"), std::string::npos);
   std::filesystem::remove(folder() + "/agent.wav");
   EXPECT_THROW(report::report_page({}, {}, {report::read_dialogue(dialogue.path)}), DataError);
 }
