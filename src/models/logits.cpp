@@ -1,6 +1,7 @@
 #include "src/models/logits.hpp"
 
 #include "choir/ops/copy_rows.hpp"
+#include "choir/ops/cross_entropy.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -26,18 +27,34 @@ void parallel_cross_entropy(Pass& pass, ops::ParallelCrossEntropy call) {
 
 }  // namespace
 
-void token_losses(Pass& pass, const ops::CrossEntropy& call, std::int64_t first_column) {
-  if (pass.tensor().size() == 1) return ops::cross_entropy(pass.stream(), call);
-  parallel_cross_entropy(pass, {.logits = call.logits,
-                                .targets = call.targets,
-                                .losses = call.losses,
-                                .vocabulary = call.vocabulary,
-                                .first_column = first_column,
-                                .scale = call.scale,
-                                .device_scale = call.device_scale,
-                                .write_gradient = call.write_gradient,
-                                .label_smoothing = call.label_smoothing,
-                                .weights = call.weights});
+Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
+                    const TokenTargets& of) {
+  const TensorAxis& axis = pass.tensor();
+  Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
+  const ops::CrossEntropy call{.logits = logits,
+                               .targets = of.targets,
+                               .losses = losses,
+                               .vocabulary = of.vocabulary,
+                               .scale = batch.scale,
+                               .device_scale = batch.device_scale(),
+                               .write_gradient = pass.training(),
+                               .label_smoothing = of.label_smoothing,
+                               .weights = of.weights};
+  if (axis.size() == 1)
+    ops::cross_entropy(pass.stream(), call);
+  else
+    parallel_cross_entropy(pass, {.logits = call.logits,
+                                  .targets = call.targets,
+                                  .losses = call.losses,
+                                  .vocabulary = call.vocabulary,
+                                  .first_column = axis.rank() * logits.shape.back(),
+                                  .scale = call.scale,
+                                  .device_scale = call.device_scale,
+                                  .write_gradient = call.write_gradient,
+                                  .label_smoothing = call.label_smoothing,
+                                  .weights = call.weights});
+  pass.save(logits);  // now their gradient
+  return losses;
 }
 
 Tensor gather_columns(Pass& pass, const Tensor& part) {

@@ -1,13 +1,22 @@
 #pragma once
 // What is done with logits whose columns are divided among the ranks of the tensor axis.
+#include "choir/models/batch.hpp"
 #include "choir/nn/pass.hpp"
-#include "choir/ops/cross_entropy.hpp"
 
 namespace choir {
 
-/// Collective over the tensor axis: the losses of `call`, and the gradient in place of the logits.
-/// `first_column`: of this rank.
-void token_losses(Pass& pass, const ops::CrossEntropy& call, std::int64_t first_column);
+/// What the losses of tokens depend on beside their logits.
+struct TokenTargets {
+  TensorView targets;           ///< [B*T] i32; there is no loss where they are below 0
+  std::int64_t vocabulary = 0;  ///< columns behind it are padding
+  double label_smoothing = 0;
+  TensorView weights{};  ///< [B*T] f32 of the losses; empty: 1
+};
+
+/// Collective over the tensor axis: logits [B*T, V' / ranks] -> losses [B*T]. Training saves the
+/// gradient of the logits, which takes their place.
+Tensor token_losses(Pass& pass, const Tensor& logits, const ModelBatch& batch,
+                    const TokenTargets& of);
 
 /// Collective over the tensor axis: [B, n] of each rank -> [B, ranks * n] on all of them.
 Tensor gather_columns(Pass& pass, const Tensor& part);

@@ -59,12 +59,13 @@ void fill(const Parameter& parameter, std::uint64_t seed, std::int64_t first, st
 
 }  // namespace
 
-void ParameterSet::begin_bucket(std::string name, bool resident) {
+int ParameterSet::begin_bucket(std::string name, bool resident) {
   std::vector<Bucket>& list = resident ? buckets_ : elsewhere_;
   order_.push_back({resident, list.size()});
   list.push_back({});
   list.back().name = std::move(name);
   base_ = current_ = order_.size() - 1;
+  return resident ? static_cast<int>(list.size()) - 1 : -1;
 }
 
 void ParameterSet::begin_tile() {

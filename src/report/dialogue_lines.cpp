@@ -95,8 +95,8 @@ RecordedDialogue read_dialogue(const std::string& path) {
   return dialogue;
 }
 
-std::vector<DialogueTurn> agent_turns(const RecordedDialogue& dialogue) {
-  std::vector<DialogueTurn> turns;
+std::vector<VoiceTurn> agent_turns(const RecordedDialogue& dialogue) {
+  std::vector<VoiceTurn> turns;
   bool speaking = false;
   for (const DialogueFrame& frame : dialogue.frames) {
     if (frame.speaking && !speaking) turns.push_back({.first = frame.frame});
@@ -108,8 +108,8 @@ std::vector<DialogueTurn> agent_turns(const RecordedDialogue& dialogue) {
   return turns;
 }
 
-std::vector<DialogueTurn> user_turns(const RecordedDialogue& dialogue) {
-  std::vector<DialogueTurn> turns;
+std::vector<VoiceTurn> user_turns(const RecordedDialogue& dialogue) {
+  std::vector<VoiceTurn> turns;
   const double pause = 1 / dialogue.seconds_per_frame();
   for (const DialogueFrame& frame : dialogue.frames) {
     if (frame.heard.empty()) continue;

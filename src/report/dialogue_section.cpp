@@ -87,10 +87,10 @@ struct TimeLine {
 };
 
 /// A lane of turns from `top` on, and the waveform below them.
-std::string turn_marks(const std::vector<DialogueTurn>& turns, double frame, const TimeLine& line,
+std::string turn_marks(const std::vector<VoiceTurn>& turns, double frame, const TimeLine& line,
                        double top, int colour) {
   std::string out;
-  for (const DialogueTurn& turn : turns) {
+  for (const VoiceTurn& turn : turns) {
     const double from = line.at(static_cast<double>(turn.first) * frame);
     const double to = line.at(static_cast<double>(turn.end) * frame);
     const std::string text = escape_html(turn.text);
@@ -173,11 +173,11 @@ seek(g?+g.dataset.time:Math.max(0,((e.clientX-box.left)/box.width*width-left)/(w
 std::string turns_table(const RecordedDialogue& dialogue) {
   struct Line {
     const char* who;
-    DialogueTurn turn;
+    VoiceTurn turn;
   };
   std::vector<Line> lines;
-  for (DialogueTurn& turn : user_turns(dialogue)) lines.push_back({"user", std::move(turn)});
-  for (DialogueTurn& turn : agent_turns(dialogue)) lines.push_back({"agent", std::move(turn)});
+  for (VoiceTurn& turn : user_turns(dialogue)) lines.push_back({"user", std::move(turn)});
+  for (VoiceTurn& turn : agent_turns(dialogue)) lines.push_back({"agent", std::move(turn)});
   std::stable_sort(lines.begin(), lines.end(),
                    [](const Line& a, const Line& b) { return a.turn.first < b.turn.first; });
   if (lines.empty()) return "<p class=note>The agent says nothing.</p>";

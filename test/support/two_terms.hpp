@@ -12,13 +12,12 @@
 #include "choir/device/cpu_device.hpp"
 #include "choir/models/synthetic_batches.hpp"
 #include "choir/nn/layers/linear.hpp"
+#include "choir/ops/cross_entropy.hpp"
 #include "choir/ops/embedding.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/train/step/engine.hpp"
 #include "choir/train/step/step_planner.hpp"
 #include "choir/train/step/training_data.hpp"
-#include "src/models/logits.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir::test {
 
@@ -42,25 +41,19 @@ class TwoTermsModel final : public Model {
     // The blocks leave the stream as it is; they are there to be dealt out to stages.
     for (std::int64_t i = 0; i < c.n_layer; ++i) trained_.begin_unit(parameters);
     trained_.begin_unit(parameters);
-    parameters.begin_bucket("heads", pieces_.has_head());
-    bucket_ = static_cast<int>(parameters.buckets().size()) - 1;
+    bucket_ = parameters.begin_bucket("heads", pieces_.has_head());
     for (const char* name : {"text", "sound"})
       heads_.push_back(std::make_unique<Linear>(parameters, name, c.n_embd, c.vocab_size,
                                                 Linear::Options{.init_std = 0.5}));
   }
 
-  void prepare(Pass&, void*) override { trained_.find(*parameters_); }
-  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override {
-    return share_of_sequences(batch.samples, config_.length, context);
-  }
   Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
     return {pass.sequence().rows(), config_.n_embd};
   }
 
   Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch,
                  BucketHooks& hooks) override {
-    const ModelPieces::Piece& here = pieces_[index];
-    begin_forward(pass, index, here, x, boundary_shape(pass, here.first_unit - 1));
+    const ModelPieces::Piece& here = begin_forward(pass, index, x);
     const std::int64_t rows = pass.sequence().rows();
     if (here.input) {
       hooks.acquire(table_->bucket);
@@ -77,15 +70,13 @@ class TwoTermsModel final : public Model {
     Tensor losses = pass.allocate_statistic({2, rows}, "losses");
     for (std::size_t term = 0; term < 2; ++term) {
       const Tensor logits = heads_[term]->forward(pass, x);
-      token_losses(pass,
-                   {.logits = logits,
-                    .targets = batch[term == 0 ? "text" : "sound"],
-                    .losses = losses_of_term(losses, term, 2),
-                    .vocabulary = config_.vocab_size,
-                    .scale = batch.scale,
-                    .device_scale = batch.device_scale(term),
-                    .write_gradient = pass.training()},
-                   0);
+      ops::cross_entropy(pass.stream(), {.logits = logits,
+                                         .targets = batch[term == 0 ? "text" : "sound"],
+                                         .losses = losses_of_term(losses, term, 2),
+                                         .vocabulary = config_.vocab_size,
+                                         .scale = batch.scale,
+                                         .device_scale = batch.device_scale(term),
+                                         .write_gradient = pass.training()});
       pass.save(logits);  // now their gradient
     }
     hooks.release(bucket_);
@@ -94,8 +85,7 @@ class TwoTermsModel final : public Model {
 
   Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch,
                   BucketHooks& hooks) override {
-    const ModelPieces::Piece& here = pieces_[index];
-    begin_backward(pass, index, here, d_x);
+    const ModelPieces::Piece& here = begin_backward(pass, index, d_x);
     if (here.head) {
       hooks.acquire(bucket_);
       pass.begin_gradients(hooks, bucket_);
@@ -225,9 +215,6 @@ class TwoTermsFamily final : public ModelFamily {
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t,
                                                       std::int64_t) const override {
     return std::make_unique<TwoTermsBatches>(config.as<TwoTerms>());
-  }
-  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override {
-    instance.loss_sums(batch);
   }
 
  private:

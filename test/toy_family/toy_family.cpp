@@ -3,17 +3,14 @@
 // layers, head. Its tokens follow a rule with noise, so there is something to learn.
 #include "choir/core/philox.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/infer/model_instance.hpp"
+#include "choir/models/blocks.hpp"
 #include "choir/models/starting_point.hpp"
-#include "choir/models/synthetic_batches.hpp"
-#include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
 #include "choir/nn/layers/linear.hpp"
-#include "choir/ops/embedding.hpp"
+#include "choir/nn/layers/token_embedding.hpp"
 #include "choir/train/step/synthetic_data.hpp"
 #include "src/models/logits.hpp"
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -31,85 +28,51 @@ class ToyModel final : public Model {
   ToyModel(const ToyConfig& c, ParameterSet& parameters, const ModelCut& cut)
       : Model(parameters, cut, c.n_layer), config_(c) {
     trained_.begin_unit(parameters);
-    parameters.begin_bucket("embedding", pieces_.has_input());
-    table_ = &parameters.add({.name = "embedding.weight",
-                              .shape = {c.vocab_size, c.n_embd},
-                              .init = Init::normal(0.5),
-                              .decay = true});
-    for (std::int64_t i = 0; i < c.n_layer; ++i) {
-      trained_.begin_unit(parameters);
-      const bool resident = pieces_.resident(static_cast<int>(i) + 1);
-      const std::string name = "layers." + std::to_string(i);
-      parameters.begin_bucket(name, resident);
-      const int bucket = static_cast<int>(parameters.buckets().size()) - 1;
-      auto layer = FeedForward::create(parameters, name,
-                                       {.width = c.n_embd,
-                                        .hidden = 2 * c.n_embd,
-                                        .input_init_std = 0.2,
-                                        .output_init_std = 0.2});
-      if (resident) layers_.push_back({std::move(layer), bucket, static_cast<int>(i) + 1});
-    }
+    embedding_ = std::make_unique<TokenEmbedding>(
+        parameters, "embedding", pieces_.has_input(),
+        TokenEmbedding::Options{.vocabulary = c.vocab_size, .width = c.n_embd, .init_std = 0.5});
+    layers_.add(parameters, pieces_, trained_, 1, "layers", c.n_layer,
+                [&](const std::string& name, std::int64_t /*layer*/) {
+                  return FeedForward::create(parameters, name,
+                                             {.width = c.n_embd,
+                                              .hidden = 2 * c.n_embd,
+                                              .input_init_std = 0.2,
+                                              .output_init_std = 0.2});
+                });
     trained_.begin_unit(parameters);
     parameters.begin_bucket("head", pieces_.has_head());
-    head_bucket_ = static_cast<int>(parameters.buckets().size()) - 1;
-    head_ =
-        std::make_unique<Linear>(parameters, "head", c.n_embd, c.vocab_size,
-                                 Linear::Options{.weight_shard = {.split_dim = 0, .alignment = 8},
-                                                 .bias_shard = {.split_dim = 0, .alignment = 8}});
+    const Linear::Options divided{.weight_shard = vocabulary_shard(),
+                                  .bias_shard = vocabulary_shard()};
+    head_ = std::make_unique<Linear>(parameters, "head", c.n_embd, c.vocab_size, divided);
   }
 
-  void prepare(Pass&, void*) override { trained_.find(*parameters_); }
-  Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override {
-    return share_of_sequences(batch.samples, config_.length, context);
-  }
   Shape boundary_shape(const Pass& pass, int /*unit*/) const override {
     return {pass.share_rows(), config_.n_embd};
   }
 
   Tensor forward(Pass& pass, int index, Tensor x, const ModelBatch& batch,
                  BucketHooks& hooks) override {
-    const ModelPieces::Piece& here = pieces_[index];
-    begin_forward(pass, index, here, x, boundary_shape(pass, here.first_unit - 1));
-    if (here.input) x = embed(pass, batch["here"], hooks);
-    forward_blocks(pass, here, layers_, trained_, hooks,
-                   [&](FeedForward& layer) { x = layer.forward(pass, x, hooks); });
+    const ModelPieces::Piece& here = begin_forward(pass, index, x);
+    if (here.input) x = embedding_->forward(pass, batch["here"], hooks);
+    layers_.forward(pass, here, trained_, hooks,
+                    [&](FeedForward& layer) { x = layer.forward(pass, x, hooks); });
     if (!here.head) return x;
-    hooks.acquire(head_bucket_);
-    const Tensor logits = head_->forward(pass, x);
-    hooks.release(head_bucket_);
-    Tensor losses = pass.allocate_statistic({pass.sequence().rows()}, "losses");
-    token_losses(pass,
-                 {.logits = logits,
-                  .targets = batch["next"],
-                  .losses = losses,
-                  .vocabulary = config_.vocab_size,
-                  .scale = batch.scale,
-                  .device_scale = batch.device_scale(),
-                  .write_gradient = pass.training()},
-                 pass.tensor().rank() * logits.shape.back());
-    pass.save(logits);  // now their gradient
-    return losses;
+    const Tensor logits =
+        forward_with(hooks, head_->bucket(), [&] { return head_->forward(pass, x); });
+    return token_losses(pass, logits, batch,
+                        {.targets = batch["next"], .vocabulary = config_.vocab_size});
   }
 
   Tensor backward(Pass& pass, int index, Tensor d_x, const ModelBatch& batch,
                   BucketHooks& hooks) override {
-    const ModelPieces::Piece& here = pieces_[index];
-    begin_backward(pass, index, here, d_x);
-    if (here.head) {
-      hooks.acquire(head_bucket_);
-      pass.begin_gradients(hooks, head_bucket_);
-      d_x = head_->backward(pass, pass.pop());
-      pass.gradients_ready(hooks, head_bucket_);
-      hooks.release(head_bucket_);
-    }
-    backward_blocks(pass, here, layers_, trained_, hooks,
-                    [&](FeedForward& layer) { d_x = layer.backward(pass, d_x, hooks); });
+    const ModelPieces::Piece& here = begin_backward(pass, index, d_x);
+    if (here.head)
+      d_x = backward_with(pass, hooks, head_->bucket(),
+                          [&] { return head_->backward(pass, pass.pop()); });
+    layers_.backward(pass, here, trained_, hooks,
+                     [&](FeedForward& layer) { d_x = layer.backward(pass, d_x, hooks); });
     if (!here.input) return d_x;
-    const Tensor d_rows = gather_rows(pass, d_x);
-    pass.begin_gradients(hooks, table_->bucket);
-    pass.weight_gradient(
-        {&ToyModel::embedding_gradient, this, Tensor().view(batch["here"]), d_rows});
-    pass.gradients_ready(hooks, table_->bucket);
+    embedding_->backward(pass, embedding_->rows_backward(pass, d_x), batch["here"], hooks);
     return {};
   }
 
@@ -121,42 +84,10 @@ class ToyModel final : public Model {
   }
 
  private:
-  struct Layer {
-    std::unique_ptr<FeedForward> module;
-    int bucket, unit;
-  };
-
-  Tensor embed(Pass& pass, const TensorView& ids, BucketHooks& hooks) {
-    hooks.acquire(table_->bucket);
-    Tensor rows = pass.allocate({pass.sequence().rows(), config_.n_embd}, "embedding");
-    ops::embedding_forward(pass.stream(), {.ids = ids,
-                                           .table = table_->value,
-                                           .tokens = pass.sequence().tokens,
-                                           .out = rows,
-                                           .vocabulary = config_.vocab_size});
-    hooks.release(table_->bucket);
-    return own_rows(pass, rows);
-  }
-  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_rows) {
-    const auto& model = *static_cast<ToyModel*>(self);
-    const std::int64_t rows = pass.sequence().rows();
-    const Tensor workspace =
-        pass.scratch(ops::embedding_workspace(pass.stream(), rows, model.config_.vocab_size,
-                                              model.config_.n_embd),
-                     "embedding gradient");
-    ops::embedding_backward(pass.stream(), {.ids = ids,
-                                            .d_out = d_rows,
-                                            .d_table = model.table_->gradient,
-                                            .tokens = pass.sequence().tokens,
-                                            .vocabulary = model.config_.vocab_size,
-                                            .workspace = workspace});
-  }
-
   ToyConfig config_;
-  Parameter* table_ = nullptr;
-  std::vector<Layer> layers_;
+  std::unique_ptr<TokenEmbedding> embedding_;
+  Blocks<FeedForward> layers_;
   std::unique_ptr<Linear> head_;
-  int head_bucket_ = -1;
 };
 
 // --- its data: sequences by a rule, as functions of their global index
@@ -200,12 +131,9 @@ const ToyConfig& toy_of(const Deck& deck) {
   return deck.families.of<ToyConfig>();
 }
 
-class ToyFamily final : public ModelFamily {
+class ToyFamily final : public FamilyOf<ToyConfig, ToyConfig, ToyModel> {
  public:
   std::string_view name() const override { return "toy"; }
-  std::unique_ptr<FamilySettings> settings() const override {
-    return std::make_unique<SettingsOf<ToyConfig>>();
-  }
   const KeySet& keys() const override {
     static const KeyTable<ToyConfig> kTable = [] {
       KeyTable<ToyConfig> table;
@@ -241,10 +169,6 @@ class ToyFamily final : public ModelFamily {
                         "choose another run");
   }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override {
-    return std::make_unique<ToyModel>(config.as<ToyConfig>(), parameters, cut);
-  }
   UnitCosts unit_costs(const ModelConfig& config) const override {
     const auto width = static_cast<double>(config.n_embd());
     return alike(width, 8 * width * width, 2 * width * static_cast<double>(config.vocab_size()),
@@ -274,9 +198,6 @@ class ToyFamily final : public ModelFamily {
   std::unique_ptr<SyntheticBatches> synthetic_batches(const ModelConfig& config, std::uint64_t seed,
                                                       std::int64_t samples) const override {
     return std::make_unique<ToyBatches>(config, seed, shape(config, samples));
-  }
-  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override {
-    instance.loss_sum(batch);
   }
 };
 

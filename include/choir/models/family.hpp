@@ -166,12 +166,26 @@ class ModelFamily {
     (void)vocabulary;
   }
 
-  /// As validation does with each of its batches, in a plan on the null device.
-  virtual void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const = 0;
+  /// As validation does with each of its batches, in a plan on the null device; by default the
+  /// losses (src/train/step/training_data.cpp).
+  virtual void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const;
   /// Whether runs of this deck write samples of what the model makes.
   virtual bool writes_samples(const Deck&) const { return false; }
   /// As the largest of such samples does, in a plan on the null device.
   virtual void sample_once(ModelInstance&) const {}
+};
+
+/// A family whose keys are bound to `Settings`, and which makes a `Made` of a `Config`.
+template <class Settings, class Config, class Made>
+class FamilyOf : public ModelFamily {
+ public:
+  std::unique_ptr<FamilySettings> settings() const final {
+    return std::make_unique<SettingsOf<Settings>>();
+  }
+  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
+                              const ModelCut& cut) const final {
+    return std::make_unique<Made>(config.as<Config>(), parameters, cut);
+  }
 };
 
 /// A micro-batch of a shape in host memory, for those who make their own: plans, probes, tests.

@@ -30,11 +30,13 @@ class Model {
   /// Bytes of tables in device memory that every pass reads (rotary angles, mel filters, windows
   /// ...), and their making: once, before any pass. `memory` holds for the life of the model.
   virtual std::size_t table_bytes(const Precision&) const { return 0; }
-  virtual void prepare(Pass& pass, void* memory) = 0;
+  virtual void prepare(Pass&, void* /*memory*/) { trained_.find(*parameters_); }
 
   /// What a pass over the batch is begun with: sizes from the shapes of its views, on every stage
-  /// the same.
-  virtual Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const = 0;
+  /// the same. By default its tokens.
+  virtual Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
+    return share_of_sequences(batch.samples, batch.tokens, context);
+  }
   /// The other sequences of a pass that has begun, by Pass::add_sequence.
   virtual void add_sequences(Pass&, const ModelBatch&) const {}
   void begin(Pass& pass, Mode mode, const ModelBatch& batch) const {
@@ -88,6 +90,11 @@ class Model {
   virtual double flops(const BatchShape& shape) const = 0;
 
  protected:
+  /// What forward of a piece begins with: it reads the batch, or the output of the piece before it.
+  const ModelPieces::Piece& begin_forward(Pass& pass, int index, const Tensor& input) const;
+  /// ... and backward, which gets the gradient of the output, but none of the losses.
+  const ModelPieces::Piece& begin_backward(Pass& pass, int index, const Tensor& d_output) const;
+
   ParameterSet* parameters_;
   ModelPieces pieces_;
   TrainedUnits trained_;

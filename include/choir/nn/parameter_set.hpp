@@ -24,8 +24,8 @@ class ParameterSet {
 
   const TensorSplit& tensor() const { return tensor_; }
   /// Following parameters belong to a new bucket of this name, in the order of the model on every
-  /// rank; not `resident`: another stage has it.
-  void begin_bucket(std::string name, bool resident = true);
+  /// rank; not `resident`: another stage has it. Its number among those of this rank, or -1.
+  int begin_bucket(std::string name, bool resident = true);
   /// Following parameters belong to a bucket for the next tile of layers of the current bucket,
   void begin_tile();
   /// ... and from here on to that bucket again.

@@ -35,15 +35,15 @@ std::string dialogue_frame_line(const RecordedDialogue& dialogue, const Dialogue
 /// Sound files are found from where the lines are. DataError for anything else than such lines.
 RecordedDialogue read_dialogue(const std::string& path);
 
-/// Of the agent or of the user: frames [first, end).
-struct DialogueTurn {
+/// The agent or the user speaks in frames [first, end).
+struct VoiceTurn {
   std::int64_t first = 0, end = 0;
   std::string text;
 };
-std::vector<DialogueTurn> agent_turns(const RecordedDialogue& dialogue);
+std::vector<VoiceTurn> agent_turns(const RecordedDialogue& dialogue);
 /// By a recogniser's words alone: they are known a moment after they were said. A second without
 /// any ends a turn.
-std::vector<DialogueTurn> user_turns(const RecordedDialogue& dialogue);
+std::vector<VoiceTurn> user_turns(const RecordedDialogue& dialogue);
 
 /// Reads both sound files: AudioError where one is missing. The page holds their sound. `index`:
 /// among the dialogues of the page.

@@ -1,16 +1,15 @@
 #include "src/models/codec/codec.hpp"
 
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "choir/device/profile_range.hpp"
+#include "choir/models/blocks.hpp"
 #include "choir/nn/axes/tensor_axis.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/l1_loss.hpp"
 #include "choir/ops/reduce.hpp"
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -35,9 +34,7 @@ Codec::Codec(const CodecConfig& c, ParameterSet& parameters, const ModelCut& cut
     : Model(parameters, cut, c.n_layer), config_(c), levels_(c.fsq()) {
   const auto begin = [&](const char* bucket, int unit) {
     trained_.begin_unit(parameters);
-    const bool resident = pieces_.resident(unit);
-    parameters.begin_bucket(bucket, resident);
-    return resident ? static_cast<int>(parameters.buckets().size()) - 1 : -1;
+    return parameters.begin_bucket(bucket, pieces_.resident(unit));
   };
   encoder_bucket_ = begin("encoder", kEncoder);
   encoder_ = std::make_unique<TwoLayers>(parameters, "encoder",
@@ -46,7 +43,7 @@ Codec::Codec(const CodecConfig& c, ParameterSet& parameters, const ModelCut& cut
                                                             .outputs = c.numbers(),
                                                             .recompute = c.recompute});
   trained_.begin_unit(parameters);  // rounding has no parameters
-  codes_bucket_ = begin("codes", kCodes);
+  begin("codes", kCodes);
   ShardSpec whole;
   if (parameters.tensor().sequence) whole.partial = {Axis::tensor};
   codes_ = std::make_unique<Linear>(
@@ -67,7 +64,7 @@ std::size_t Codec::table_bytes(const Precision&) const {
 }
 
 void Codec::prepare(Pass& pass, void* memory) {
-  trained_.find(*parameters_);
+  Model::prepare(pass, memory);
   mel_tables_ = {memory, DType::u8, {ops::mel_table_bytes(config_.mel)}};
   ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
 }
@@ -109,20 +106,14 @@ Tensor Codec::encode(Pass& pass, const Tensor& features, BucketHooks& hooks) {
     x = pass.allocate(features.shape, "features");
     ops::cast(pass.stream(), features, x);
   }
-  hooks.acquire(encoder_bucket_);
-  Tensor numbers = encoder_->forward(pass, own_rows(pass, x));
-  hooks.release(encoder_bucket_);
-  return numbers;
+  return forward_with(hooks, encoder_bucket_,
+                      [&] { return encoder_->forward(pass, own_rows(pass, x)); });
 }
 
 void Codec::encode_backward(Pass& pass, const Tensor& d_numbers, BucketHooks& hooks) {
   if (!trained_.reach(kEncoder)) return;
   const ProfileRange range(pass.stream(), "encoder backward");
-  hooks.acquire(encoder_bucket_);
-  pass.begin_gradients(hooks, encoder_bucket_);
-  encoder_->backward(pass, d_numbers);
-  pass.gradients_ready(hooks, encoder_bucket_);
-  hooks.release(encoder_bucket_);
+  backward_with(pass, hooks, encoder_bucket_, [&] { return encoder_->backward(pass, d_numbers); });
 }
 
 Tensor Codec::round(Pass& pass, const Tensor& numbers) {
@@ -150,9 +141,8 @@ Tensor Codec::codes(Pass& pass, const ModelBatch& batch) const {
 
 Tensor Codec::widen(Pass& pass, const Tensor& codes, BucketHooks& hooks) {
   const Pass::Unsaved below(pass, !trained_.reach(kCodes));
-  hooks.acquire(codes_bucket_);
-  const Tensor before = codes_->forward(pass, codes);
-  hooks.release(codes_bucket_);
+  const Tensor before =
+      forward_with(hooks, codes_->bucket(), [&] { return codes_->forward(pass, codes); });
   pass.save(before);
   Tensor rows = pass.allocate(before.shape, "rows of the decoder");
   ops::activation_forward(pass.stream(), ops::Activation::gelu, before, rows);
@@ -166,30 +156,20 @@ Tensor Codec::widen_backward(Pass& pass, Tensor d_rows, BucketHooks& hooks) {
   const Tensor d_before = pass.allocate(before.shape, "activation gradient");
   ops::activation_backward(pass.stream(), ops::Activation::gelu, before, d_rows, d_before);
   d_rows = {};
-  hooks.acquire(codes_bucket_);
-  pass.begin_gradients(hooks, codes_bucket_);
-  Tensor d_codes = codes_->backward(pass, d_before);
-  pass.gradients_ready(hooks, codes_bucket_);
-  hooks.release(codes_bucket_);
-  return d_codes;
+  return backward_with(pass, hooks, codes_->bucket(),
+                       [&] { return codes_->backward(pass, d_before); });
 }
 
 Tensor Codec::decode(Pass& pass, const Tensor& rows, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "decoder");
-  hooks.acquire(decoder_bucket_);
-  Tensor predicted = gather_rows(pass, decoder_->forward(pass, rows));
-  hooks.release(decoder_bucket_);
-  return predicted;
+  return forward_with(hooks, decoder_bucket_,
+                      [&] { return gather_rows(pass, decoder_->forward(pass, rows)); });
 }
 
 Tensor Codec::decode_backward(Pass& pass, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "decoder backward");
-  hooks.acquire(decoder_bucket_);
-  pass.begin_gradients(hooks, decoder_bucket_);
-  Tensor d_rows = decoder_->backward(pass, own_rows(pass, pass.pop()));
-  pass.gradients_ready(hooks, decoder_bucket_);
-  hooks.release(decoder_bucket_);
-  return d_rows;
+  return backward_with(pass, hooks, decoder_bucket_,
+                       [&] { return decoder_->backward(pass, own_rows(pass, pass.pop())); });
 }
 
 Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
@@ -211,9 +191,7 @@ Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
 
 Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
                       BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_forward(pass, index, here, stream,
-                here.input ? Shape{} : boundary_shape(pass, here.first_unit - 1));
+  const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   const bool decoding = is_decoding(batch), loses = here.head && !is_coding(pass);
   // The last stage of a pipeline makes the features again that it compares with.
   Tensor heard;
@@ -237,8 +215,7 @@ Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& ba
 
 Tensor Codec::backward(Pass& pass, int index, Tensor d_output, const ModelBatch&,
                        BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_backward(pass, index, here, d_output);
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   Tensor d_stream = here.head ? decode_backward(pass, hooks) : std::move(d_output);
   if (here.contains(kCodes)) d_stream = widen_backward(pass, std::move(d_stream), hooks);
   if (here.contains(kRounding)) d_stream = round_backward(pass, d_stream);
@@ -260,8 +237,7 @@ UnitCosts Codec::unit_costs(const CodecConfig& c, const BatchShape& shape) {
 }
 
 double Codec::flops(const BatchShape& shape) const {
-  const UnitCosts costs = unit_costs(config_, shape);
-  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
+  return training_flops(unit_costs(config_, shape));
 }
 
 std::string Codec::describe() const {

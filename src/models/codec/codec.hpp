@@ -66,7 +66,7 @@ class Codec final : public Model {
   ops::FsqLevels levels_;
   std::unique_ptr<TwoLayers> encoder_, decoder_;
   std::unique_ptr<Linear> codes_;
-  int encoder_bucket_ = -1, codes_bucket_ = -1, decoder_bucket_ = -1;
+  int encoder_bucket_ = -1, decoder_bucket_ = -1;
   TensorView mel_tables_;
 };
 

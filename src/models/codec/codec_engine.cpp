@@ -5,10 +5,8 @@
 
 #include "choir/deck/deck.hpp"
 #include "choir/train/step/synthetic_data.hpp"
-#include "src/models/codec/codec.hpp"
 #include "src/models/codec/codec_data.hpp"
 #include "src/models/codec/codec_family.hpp"
-#include "src/models/codec/codec_settings.hpp"
 #include "src/models/codec/synthetic_sounds.hpp"
 
 namespace choir {
@@ -50,11 +48,6 @@ const ModelFamily& codec_family() {
 
 const ModelFamily& family_of(const CodecConfig&) {
   return codec_family();
-}
-
-std::unique_ptr<Model> CodecFamily::make(const ModelConfig& config, ParameterSet& parameters,
-                                         const ModelCut& cut) const {
-  return std::make_unique<Codec>(config.as<CodecConfig>(), parameters, cut);
 }
 
 UnitCosts CodecFamily::unit_costs(const ModelConfig& config) const {

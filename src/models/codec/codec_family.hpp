@@ -1,18 +1,18 @@
 #pragma once
 // The family model.type = "codec": speech as a few small integers a frame, and back.
 #include "choir/models/family.hpp"
-#include "src/models/codec/codec_config.hpp"
+#include "src/models/codec/codec.hpp"
+#include "src/models/codec/codec_settings.hpp"
 
 namespace choir {
 
-class CodecFamily final : public ModelFamily {
+class CodecFamily final : public FamilyOf<CodecSettings, CodecConfig, Codec> {
  public:
   std::string_view name() const override { return "codec"; }
   FamilyWords words() const override {
     return {
         .samples = "utterances", .rate = "x real time", .input_layer = "encoder", .audio = true};
   }
-  std::unique_ptr<FamilySettings> settings() const override;
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
@@ -22,8 +22,6 @@ class CodecFamily final : public ModelFamily {
   std::string vocab_size_key() const override { return "model.levels"; }
   bool fixed_shape() const override { return false; }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   bool shares_positions() const override { return false; }
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,

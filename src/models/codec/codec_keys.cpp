@@ -68,10 +68,6 @@ const KeySet& CodecFamily::keys() const {
   return kTable;
 }
 
-std::unique_ptr<FamilySettings> CodecFamily::settings() const {
-  return std::make_unique<SettingsOf<CodecSettings>>();
-}
-
 // Levels that are none are refused where their key is read.
 void CodecFamily::derive(Deck& deck) const {
   CodecConfig& model = deck.families.of<CodecSettings>().model;

@@ -96,7 +96,6 @@ CodeHead::CodeHead(const DuplexConfig& c, ParameterSet& parameters, bool residen
       ids_(c.code_ids()),
       share_(codebook_share(c.codebooks, parameters.tensor().rank, parameters.tensor().ranks)) {
   parameters.begin_bucket("code_head", resident);
-  if (resident) bucket_ = static_cast<int>(parameters.buckets().size()) - 1;
   layer_ =
       std::make_unique<Linear>(parameters, "code_head", c.lm.n_embd, c.codebooks * c.code_ids(),
                                Linear::Options{.init_std = kCodeInitStd,
@@ -107,9 +106,8 @@ CodeHead::CodeHead(const DuplexConfig& c, ParameterSet& parameters, bool residen
 Tensor CodeHead::forward(Pass& pass, const Tensor& normed, const Tensor& of_tokens,
                          const ModelBatch& batch, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head of codes and loss");
-  hooks.acquire(bucket_);
-  const Tensor logits = layer_->forward(pass, normed);
-  hooks.release(bucket_);
+  const Tensor logits =
+      forward_with(hooks, layer_->bucket(), [&] { return layer_->forward(pass, normed); });
   return pass.mode() == Mode::generate ? with_logits(pass, logits, of_tokens)
                                        : with_losses(pass, logits, of_tokens, batch);
 }
@@ -163,12 +161,8 @@ Tensor CodeHead::with_logits(Pass& pass, const Tensor& logits, const Tensor& of_
 
 Tensor CodeHead::backward(Pass& pass, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head of codes backward");
-  hooks.acquire(bucket_);
-  pass.begin_gradients(hooks, bucket_);
-  Tensor d_normed = layer_->backward(pass, pass.pop());
-  pass.gradients_ready(hooks, bucket_);
-  hooks.release(bucket_);
-  return d_normed;
+  return backward_with(pass, hooks, layer_->bucket(),
+                       [&] { return layer_->backward(pass, pass.pop()); });
 }
 
 }  // namespace choir

@@ -58,7 +58,6 @@ class CodeHead final : public HeadBeside {
   std::int64_t codebooks_, ids_;
   CodebookShare share_;
   std::unique_ptr<Linear> layer_;
-  int bucket_ = -1;
 };
 
 }  // namespace choir

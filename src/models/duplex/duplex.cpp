@@ -1,13 +1,11 @@
 #include "src/models/duplex/duplex.hpp"
 
-#include <numeric>
 #include <utility>
 
 #include "choir/device/profile_range.hpp"
 #include "choir/models/gpt/gpt.hpp"
 #include "choir/models/salm/two_towers.hpp"
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -58,14 +56,14 @@ std::size_t Duplex::table_bytes(const Precision& precision) const {
 }
 
 void Duplex::prepare(Pass& pass, void* memory) {
-  trained_.find(*parameters_);
+  Model::prepare(pass, memory);
   encoder_.prepare(pass, memory);
   decoder_.prepare(pass,
                    static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
 }
 
 Sequence Duplex::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
-  Sequence sequence = share_of_sequences(batch.samples, batch.tokens, context);
+  Sequence sequence = Model::sequence_of(batch, context);
   sequence.sample_ids = static_cast<const std::int64_t*>(batch["dialogue_ids"].data);
   return sequence;
 }
@@ -88,9 +86,7 @@ Shape Duplex::boundary_shape(const Pass& pass, int unit) const {
 
 Tensor Duplex::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
                        BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_forward(pass, index, here, stream,
-                here.input ? Shape{} : boundary_shape(pass, here.first_unit - 1));
+  const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   if (only_hears(pass, batch))
     return encoder_.forward(pass, here, trained_, std::move(stream), batch, hooks);
   if (batch.find("heard") != nullptr) {
@@ -109,13 +105,12 @@ Tensor Duplex::forward(Pass& pass, int index, Tensor stream, const ModelBatch& b
 Tensor Duplex::junction(Pass& pass, const Tensor& frames, const ModelBatch& batch,
                         BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "junction");
-  const bool reached = trained_.reach(config_.junction());
-  const Pass::Unsaved below(pass, !reached);
+  const Pass::Unsaved below(pass, !trained_.reach(config_.junction()));
   const auto heard = [&] {
     const Pass::On on_frames(pass, batch.find("heard") != nullptr ? 0 : kHeardFrames);
     return projector_->forward(pass, frames, hooks);
   }();
-  return decoder_.embed(pass, batch["text"], reached, hooks, [&](const Tensor& terms) {
+  return decoder_.embedding().forward(pass, batch["text"], hooks, [&](const Tensor& terms) {
     code_embedding_->add(pass, batch["codes"], terms, hooks);
     heard.add(pass, batch["frames"], terms);
   });
@@ -123,8 +118,7 @@ Tensor Duplex::junction(Pass& pass, const Tensor& frames, const ModelBatch& batc
 
 Tensor Duplex::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                         BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_backward(pass, index, here, d_output);
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   Tensor d_stream = std::move(d_output);
   if (here.last_unit > config_.junction())
     d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_stream), hooks);
@@ -141,9 +135,9 @@ Tensor Duplex::junction_backward(Pass& pass, const Tensor& d_stream, const Model
     const Pass::On frames(pass, kHeardFrames);
     return pass.allocate({pass.share_rows(), config_.encoder.n_embd}, "gradient of no use");
   }
-  const Tensor d_rows = decoder_.embedding_rows_backward(pass, d_stream);
+  const Tensor d_rows = decoder_.embedding().rows_backward(pass, d_stream);
   code_embedding_->backward(pass, batch["codes"], d_rows, hooks);
-  decoder_.embedding_backward(pass, d_rows, batch["text"], hooks);
+  decoder_.embedding().backward(pass, d_rows, batch["text"], hooks);
   const Pass::On frames(pass, kHeardFrames);
   return projector_->backward(pass, batch["frames"], d_rows, hooks);
 }
@@ -175,8 +169,7 @@ UnitCosts Duplex::unit_costs(const DuplexConfig& c, const BatchShape& shape) {
 }
 
 double Duplex::flops(const BatchShape& shape) const {
-  const UnitCosts costs = unit_costs(config_, shape);
-  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
+  return training_flops(unit_costs(config_, shape));
 }
 
 std::vector<std::pair<std::string, std::int64_t>> Duplex::further_counts() const {

@@ -4,7 +4,6 @@
 #include "choir/infer/model_instance.hpp"
 #include "choir/train/step/synthetic_data.hpp"
 #include "src/models/duplex/dialogue_group.hpp"
-#include "src/models/duplex/duplex.hpp"
 #include "src/models/duplex/duplex_data.hpp"
 #include "src/models/duplex/duplex_family.hpp"
 #include "src/models/duplex/synthetic_dialogues.hpp"
@@ -18,11 +17,6 @@ const ModelFamily& duplex_family() {
 
 const ModelFamily& family_of(const DuplexConfig&) {
   return duplex_family();
-}
-
-std::unique_ptr<Model> DuplexFamily::make(const ModelConfig& config, ParameterSet& parameters,
-                                          const ModelCut& cut) const {
-  return std::make_unique<Duplex>(config.as<DuplexConfig>(), parameters, cut);
 }
 
 std::vector<LossTerm> DuplexFamily::loss_terms(const ModelConfig& config) const {

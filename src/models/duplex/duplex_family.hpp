@@ -2,17 +2,17 @@
 // The family model.type = "duplex": speech to speech, both sides at once.
 #include "choir/models/duplex/duplex_settings.hpp"
 #include "choir/models/family.hpp"
+#include "src/models/duplex/duplex.hpp"
 
 namespace choir {
 
-class DuplexFamily final : public ModelFamily {
+class DuplexFamily final : public FamilyOf<DuplexSettings, DuplexConfig, Duplex> {
  public:
   std::string_view name() const override { return "duplex"; }
   FamilyWords words() const override {
     return {
         .samples = "dialogues", .rate = "x real time", .input_layer = "subsampling", .audio = true};
   }
-  std::unique_ptr<FamilySettings> settings() const override;
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
@@ -21,8 +21,6 @@ class DuplexFamily final : public ModelFamily {
   std::string vocab_size_key() const override { return "model.lm.vocab_size"; }
   bool fixed_shape() const override { return false; }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override;
   std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;

@@ -12,7 +12,6 @@
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/relative_attention.hpp"
 #include "choir/ops/strided_conv.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -64,17 +63,14 @@ void EncoderTower::add(int first_unit, const ModelPieces& pieces, TrainedUnits& 
   first_unit_ = first_unit;
   trained.begin_unit(*parameters_);
   add_input(pieces.resident(first_unit));
-  for (std::int64_t i = 0; i < config_.n_layer; ++i) {
-    const int unit = first_unit + 1 + static_cast<int>(i);
-    trained.begin_unit(*parameters_);
-    add_block(i, unit, pieces.resident(unit));
-  }
+  blocks_.add(
+      *parameters_, pieces, trained, first_unit + 1, "encoder.blocks", config_.n_layer,
+      [this](const std::string& name, std::int64_t layer) { return make_block(name, layer); });
 }
 
 void EncoderTower::add_input(bool resident) {
   const FastConformerConfig& c = config_;
-  parameters_->begin_bucket("encoder.subsampling", resident);
-  if (resident) input_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
+  input_bucket_ = parameters_->begin_bucket("encoder.subsampling", resident);
   subsampling_ = std::make_unique<ConvSubsampling>(
       *parameters_, "encoder.subsampling",
       ConvSubsampling::Options{
@@ -87,13 +83,11 @@ void EncoderTower::add_input(bool resident) {
           .dropout = c.dropout});
 }
 
-void EncoderTower::add_block(std::int64_t layer, int unit, bool resident) {
+std::unique_ptr<ConformerBlock> EncoderTower::make_block(const std::string& name,
+                                                         std::int64_t layer) const {
   const FastConformerConfig& c = config_;
-  const std::string name = "encoder.blocks." + std::to_string(layer);
-  parameters_->begin_bucket(name, resident);
-  const int bucket = static_cast<int>(parameters_->buckets().size()) - 1;
   const double last = static_cast<double>(std::max<std::int64_t>(1, c.n_layer - 1));
-  auto block = std::make_unique<ConformerBlock>(
+  return std::make_unique<ConformerBlock>(
       *parameters_, name,
       ConformerBlock::Options{
           .width = c.n_embd,
@@ -107,7 +101,6 @@ void EncoderTower::add_block(std::int64_t layer, int unit, bool resident) {
           .norm_eps = c.norm_eps,
           .batch_norm = c.conv_norm == ConvNorm::batchnorm,
           .recompute = c.recompute});
-  if (resident) blocks_.push_back({std::move(block), bucket, unit});
 }
 
 std::size_t EncoderTower::table_bytes(const Precision& precision) const {
@@ -174,10 +167,8 @@ Tensor EncoderTower::input_layer(Pass& pass, const ModelBatch& batch, bool train
   const Tensor x = features(pass, batch);
   const ProfileRange range(pass.stream(), "subsampling");
   const Pass::Unsaved below(pass, !trained);
-  hooks.acquire(input_bucket_);
-  Tensor stream = subsampling_->forward(pass, x, batch["frame_lengths"]);
-  hooks.release(input_bucket_);
-  return stream;
+  return forward_with(hooks, input_bucket_,
+                      [&] { return subsampling_->forward(pass, x, batch["frame_lengths"]); });
 }
 
 void EncoderTower::input_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
@@ -200,7 +191,7 @@ Tensor EncoderTower::forward(Pass& pass, const ModelPieces::Piece& here,
                                 : std::move(input);
   const bool has_blocks = here.first_unit <= last_unit() && here.last_unit > first_unit_;
   const Tensor table = has_blocks && !streams ? positions(pass) : Tensor();
-  forward_blocks(pass, here, blocks_, trained, hooks, [&](ConformerBlock& block) {
+  blocks_.forward(pass, here, trained, hooks, [&](ConformerBlock& block) {
     stream = block.forward(pass, stream, table, hooks);
   });
   return stream;
@@ -209,7 +200,7 @@ Tensor EncoderTower::forward(Pass& pass, const ModelPieces::Piece& here,
 Tensor EncoderTower::backward(Pass& pass, const ModelPieces::Piece& here,
                               const TrainedUnits& trained, Tensor d_stream, const ModelBatch& batch,
                               BucketHooks& hooks) {
-  backward_blocks(pass, here, blocks_, trained, hooks, [&](ConformerBlock& block) {
+  blocks_.backward(pass, here, trained, hooks, [&](ConformerBlock& block) {
     d_stream = block.backward(pass, std::move(d_stream), hooks);
   });
   if (here.first_unit > first_unit_) return d_stream;
@@ -226,7 +217,7 @@ StreamState EncoderTower::make_state(Pass& pass, BucketHooks& hooks, std::int64_
       pass.allocate({2 * (left + chunk) - 1, config_.n_embd}, "relative positions");
   ops::relative_positions(pass.stream(), position_tables_, table);
   StreamState state(streams);
-  for (const Block& block : blocks_) {
+  for (const auto& block : blocks_.all()) {
     hooks.acquire(block.bucket);
     block.module->remember(pass, state, left, chunk, table);
     hooks.release(block.bucket);

@@ -1,7 +1,6 @@
 #include "src/models/fastconformer/fastconformer.hpp"
 
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "choir/device/profile_range.hpp"
@@ -9,7 +8,6 @@
 #include "choir/ops/ctc.hpp"
 #include "src/models/logits.hpp"
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 
@@ -24,7 +22,6 @@ void FastConformer::add_head(bool resident) {
   trained_.begin_unit(*parameters_);
   const std::int64_t symbols = config().vocab_size + 1;
   parameters_->begin_bucket("head", resident);
-  if (resident) head_bucket_ = static_cast<int>(parameters_->buckets().size()) - 1;
   head_ = std::make_unique<Linear>(
       *parameters_, "head", config().n_embd, symbols,
       Linear::Options{.init_std = std::sqrt(2.0 / static_cast<double>(config().n_embd + symbols)),
@@ -33,7 +30,7 @@ void FastConformer::add_head(bool resident) {
 }
 
 void FastConformer::prepare(Pass& pass, void* memory) {
-  trained_.find(*parameters_);
+  Model::prepare(pass, memory);
   encoder_.prepare(pass, memory);
 }
 
@@ -44,8 +41,7 @@ Sequence FastConformer::sequence_of(const ModelBatch& batch, const ContextAxis& 
 
 Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                               BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_forward(pass, index, here, input, boundary_shape(pass, here.first_unit - 1));
+  const ModelPieces::Piece& here = begin_forward(pass, index, input);
   Tensor stream = encoder_.forward(pass, here, trained_, std::move(input), batch, hooks);
   return here.head ? head(pass, stream, batch, hooks) : stream;
 }
@@ -53,9 +49,9 @@ Tensor FastConformer::forward(Pass& pass, int index, Tensor input, const ModelBa
 Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& batch,
                            BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head and loss");
-  hooks.acquire(head_bucket_);
+  hooks.acquire(head_->bucket());
   Tensor logits = head_->forward(pass, gather_rows(pass, stream));
-  if (!keeps_head(pass)) hooks.release(head_bucket_);
+  if (!keeps_head(pass)) hooks.release(head_->bucket());
   const std::int64_t symbols = config().vocab_size + 1;
   if (pass.mode() == Mode::generate) return without_padding(pass, logits, symbols);
   const Sequence& sequence = pass.sequence();
@@ -80,19 +76,18 @@ Tensor FastConformer::head(Pass& pass, const Tensor& stream, const ModelBatch& b
 
 Tensor FastConformer::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                                BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_backward(pass, index, here, d_output);
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   Tensor d_stream = here.head ? head_backward(pass, hooks) : std::move(d_output);
   return encoder_.backward(pass, here, trained_, std::move(d_stream), batch, hooks);
 }
 
 Tensor FastConformer::head_backward(Pass& pass, BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "head backward");
-  if (!keeps_head(pass)) hooks.acquire(head_bucket_);
-  pass.begin_gradients(hooks, head_bucket_);
+  if (!keeps_head(pass)) hooks.acquire(head_->bucket());
+  pass.begin_gradients(hooks, head_->bucket());
   const Tensor d_stream = own_rows(pass, head_->backward(pass, pass.pop()));
-  pass.gradients_ready(hooks, head_bucket_);
-  hooks.release(head_bucket_);
+  pass.gradients_ready(hooks, head_->bucket());
+  hooks.release(head_->bucket());
   return d_stream;
 }
 
@@ -110,8 +105,7 @@ UnitCosts FastConformer::unit_costs(const FastConformerConfig& c, const BatchSha
 }
 
 double FastConformer::flops(const BatchShape& shape) const {
-  const UnitCosts costs = unit_costs(config(), shape);
-  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
+  return training_flops(unit_costs(config(), shape));
 }
 
 std::int64_t FastConformer::encoder_parameters() const {

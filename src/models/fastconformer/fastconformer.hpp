@@ -74,7 +74,6 @@ class FastConformer final : public Model {
 
   EncoderTower encoder_;
   std::unique_ptr<Linear> head_;
-  int head_bucket_ = -1;
 };
 
 }  // namespace choir

@@ -2,9 +2,7 @@
 #include <algorithm>
 
 #include "choir/deck/deck.hpp"
-#include "choir/models/fastconformer/speech_settings.hpp"
 #include "choir/train/step/synthetic_data.hpp"
-#include "src/models/fastconformer/fastconformer.hpp"
 #include "src/models/fastconformer/fastconformer_family.hpp"
 #include "src/models/fastconformer/speech_scores.hpp"
 #include "src/models/fastconformer/speech_training_data.hpp"
@@ -42,12 +40,6 @@ const ModelFamily& fastconformer_family() {
 
 const ModelFamily& family_of(const FastConformerConfig&) {
   return fastconformer_family();
-}
-
-std::unique_ptr<Model> FastConformerFamily::make(const ModelConfig& config,
-                                                 ParameterSet& parameters,
-                                                 const ModelCut& cut) const {
-  return std::make_unique<FastConformer>(config.as<FastConformerConfig>(), parameters, cut);
 }
 
 UnitCosts FastConformerFamily::unit_costs(const ModelConfig& config) const {

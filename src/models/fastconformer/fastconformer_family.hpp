@@ -3,12 +3,13 @@
 #include <vector>
 
 #include "choir/models/family.hpp"
-#include "choir/models/fastconformer/fastconformer_config.hpp"
 #include "choir/models/fastconformer/speech_settings.hpp"
+#include "src/models/fastconformer/fastconformer.hpp"
 
 namespace choir {
 
-class FastConformerFamily final : public ModelFamily {
+class FastConformerFamily final
+    : public FamilyOf<FastConformerSettings, FastConformerConfig, FastConformer> {
  public:
   std::string_view name() const override { return "fastconformer"; }
   FamilyWords words() const override {
@@ -17,7 +18,6 @@ class FastConformerFamily final : public ModelFamily {
             .input_layer = "subsampling",
             .audio = true};
   }
-  std::unique_ptr<FamilySettings> settings() const override;
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
@@ -25,8 +25,6 @@ class FastConformerFamily final : public ModelFamily {
   std::int64_t& vocab_size(Deck& deck) const override;
   bool fixed_shape() const override { return false; }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   bool shares_positions() const override { return false; }
   std::string describe(const ModelConfig& config) const override;

@@ -255,10 +255,6 @@ const KeySet& FastConformerFamily::keys() const {
   return kTable;
 }
 
-std::unique_ptr<FamilySettings> FastConformerFamily::settings() const {
-  return std::make_unique<SettingsOf<FastConformerSettings>>();
-}
-
 void derive_encoder(Deck& deck, FastConformerConfig& config, const std::string& section) {
   if (config.ffn_width > 0) return;
   config.ffn_width = config.hidden();

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 
@@ -23,12 +22,12 @@ Gpt::Gpt(const GptConfig& c, ParameterSet& parameters, const ModelCut& cut)
 }
 
 void Gpt::prepare(Pass& pass, void* memory) {
-  trained_.find(*parameters_);
+  Model::prepare(pass, memory);
   decoder_.prepare(pass, memory);
 }
 
 Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
-  Sequence sequence = share_of_sequences(batch.samples, batch.tokens, context);
+  Sequence sequence = Model::sequence_of(batch, context);
   if (const TensorView* begins = batch.find(kDocumentBegins)) {
     sequence.document_positions = batch.tokens;
     sequence.document_begins = static_cast<const std::int32_t*>(begins->data);
@@ -40,24 +39,24 @@ Sequence Gpt::sequence_of(const ModelBatch& batch, const ContextAxis& context) c
 
 Tensor Gpt::forward(Pass& pass, int index, Tensor input, const ModelBatch& batch,
                     BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_forward(pass, index, here, input, boundary_shape(pass, here.first_unit - 1));
-  Tensor stream = here.input ? decoder_.embed(pass, batch["inputs"], trained_.reach(0), hooks)
-                             : std::move(input);
-  return decoder_.forward_blocks(pass, here, trained_, std::move(stream),
+  const ModelPieces::Piece& here = begin_forward(pass, index, input);
+  if (here.input) {
+    const Pass::Unsaved below(pass, !trained_.reach(0));
+    input = decoder_.embedding().forward(pass, batch["inputs"], hooks);
+  }
+  return decoder_.forward_blocks(pass, here, trained_, std::move(input),
                                  here.head ? &batch : nullptr, hooks);
 }
 
 Tensor Gpt::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                      BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_backward(pass, index, here, d_output);
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   const Tensor d_stream =
       decoder_.backward_blocks(pass, here, trained_, std::move(d_output), hooks);
   if (!here.input) return d_stream;
+  TokenEmbedding& embedding = decoder_.embedding();
   if (trained_.reach(0))
-    decoder_.embedding_backward(pass, decoder_.embedding_rows_backward(pass, d_stream),
-                                batch["inputs"], hooks);
+    embedding.backward(pass, embedding.rows_backward(pass, d_stream), batch["inputs"], hooks);
   return {};
 }
 
@@ -107,7 +106,7 @@ double attended_positions(const GptConfig& c, std::int64_t layer) {
 }  // namespace
 
 std::int64_t Gpt::parameters_without_positions() const {
-  return parameters_->count() - decoder_.position_parameters();
+  return parameters_->count() - decoder_.embedding().position_parameters();
 }
 
 double Gpt::flops_per_token() const {
@@ -137,8 +136,8 @@ UnitCosts Gpt::unit_costs(const GptConfig& c, std::int64_t tokens) {
 std::string Gpt::describe() const {
   return parameter_table(
       *parameters_, {{"blocks", config().n_layer}}, 32, [this](const Parameter& parameter) {
-        std::string note =
-            config().tied && &parameter == &decoder_.tokens() ? ", tied to the head" : "";
+        const bool tied = config().tied && &parameter == &decoder_.embedding().tokens();
+        std::string note = tied ? ", tied to the head" : "";
         if (parameter.shard.tiles > 1)
           note += fmt::format("{}in {} tiles", parameter.decay ? ", " : "", parameter.shard.tiles);
         return note;

@@ -1,8 +1,6 @@
 // GptFamily: the model, its micro-batches and its runs.
 #include "choir/infer/model_instance.hpp"
 #include "choir/models/gpt/generator.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/models/gpt/token_bench.hpp"
 #include "src/models/gpt/chat_data.hpp"
 #include "src/models/gpt/gpt_family.hpp"
@@ -38,11 +36,6 @@ const ModelFamily& gpt_family() {
 
 const ModelFamily& family_of(const GptConfig&) {
   return gpt_family();
-}
-
-std::unique_ptr<Model> GptFamily::make(const ModelConfig& config, ParameterSet& parameters,
-                                       const ModelCut& cut) const {
-  return std::make_unique<Gpt>(config.as<GptConfig>(), parameters, cut);
 }
 
 UnitCosts GptFamily::unit_costs(const ModelConfig& config) const {
@@ -110,10 +103,6 @@ std::unique_ptr<BenchBatches> GptFamily::bench_batches(const Deck& deck, const B
                                                        Mesh& mesh, Logger& log,
                                                        const BenchAudio&) const {
   return std::make_unique<TokenBenchBatches>(deck, batch, mesh, log);
-}
-
-void GptFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
-  instance.loss_sum(batch);
 }
 
 bool GptFamily::writes_samples(const Deck& deck) const {

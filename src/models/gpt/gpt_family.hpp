@@ -1,14 +1,14 @@
 #pragma once
 // The family model.type = "gpt": decoder-only transformers over sequences of tokens.
 #include "choir/models/family.hpp"
-#include "choir/models/gpt/gpt_config.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "choir/models/gpt/gpt_settings.hpp"
 
 namespace choir {
 
-class GptFamily final : public ModelFamily {
+class GptFamily final : public FamilyOf<GptSettings, GptConfig, Gpt> {
  public:
   std::string_view name() const override { return "gpt"; }
-  std::unique_ptr<FamilySettings> settings() const override;
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
@@ -16,8 +16,6 @@ class GptFamily final : public ModelFamily {
   std::int64_t& vocab_size(Deck& deck) const override;
   bool fixed_shape() const override { return true; }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,
@@ -36,7 +34,6 @@ class GptFamily final : public ModelFamily {
                                                       std::int64_t samples) const override;
   std::unique_ptr<BenchBatches> bench_batches(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                               Logger& log, const BenchAudio& audio) const override;
-  void evaluate_once(ModelInstance& instance, const ModelBatch& batch) const override;
   bool writes_samples(const Deck& deck) const override;
   void sample_once(ModelInstance& instance) const override;
 };

@@ -235,10 +235,6 @@ const KeySet& GptFamily::keys() const {
   return kTable;
 }
 
-std::unique_ptr<FamilySettings> GptFamily::settings() const {
-  return std::make_unique<SettingsOf<GptSettings>>();
-}
-
 void derive_decoder(Deck& deck, GptConfig& gpt, const std::string& section) {
   if (gpt.n_kv_head == 0) {
     gpt.n_kv_head = gpt.n_head;

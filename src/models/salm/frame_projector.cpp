@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "choir/models/blocks.hpp"
 #include "choir/ops/dropout.hpp"
 #include "choir/ops/reduce.hpp"
 #include "choir/ops/splice.hpp"
@@ -24,7 +25,6 @@ FrameProjector::FrameProjector(ParameterSet& parameters, std::int64_t inputs, st
                                bool resident, double factor)
     : factor_(factor) {
   parameters.begin_bucket("projector", resident);
-  if (resident) bucket_ = static_cast<int>(parameters.buckets().size()) - 1;
   ShardSpec shard;
   if (parameters.tensor().sequence) shard.partial = {Axis::tensor};
   layer_ = std::make_unique<Linear>(
@@ -42,9 +42,8 @@ void FrameProjector::multiply(Pass& pass, const Tensor& rows) const {
 
 FrameProjector::Projected FrameProjector::forward(Pass& pass, const Tensor& frames,
                                                   BucketHooks& hooks) {
-  hooks.acquire(bucket_);
-  const Tensor rows = layer_->forward(pass, frames);
-  hooks.release(bucket_);
+  const Tensor rows =
+      forward_with(hooks, layer_->bucket(), [&] { return layer_->forward(pass, frames); });
   multiply(pass, rows);
   const Places places(pass);
   if (places.clips == 1) return {rows, places};
@@ -74,12 +73,8 @@ Tensor FrameProjector::backward(Pass& pass, const TensorView& index, const Tenso
                                 BucketHooks& hooks) {
   const Tensor d_projected = frames_of(pass, index, d_rows);
   multiply(pass, d_projected);
-  hooks.acquire(bucket_);
-  pass.begin_gradients(hooks, bucket_);
-  Tensor d_frames = layer_->backward(pass, d_projected);
-  pass.gradients_ready(hooks, bucket_);
-  hooks.release(bucket_);
-  return d_frames;
+  return backward_with(pass, hooks, layer_->bucket(),
+                       [&] { return layer_->backward(pass, d_projected); });
 }
 
 // Every row of the index is on one rank of the context axis: the sums have one term each.

@@ -1,13 +1,11 @@
 #include "src/models/salm/salm.hpp"
 
-#include <numeric>
 #include <utility>
 
 #include "choir/device/profile_range.hpp"
 #include "choir/models/gpt/gpt.hpp"
 #include "choir/models/salm/two_towers.hpp"
 #include "src/models/parameter_table.hpp"
-#include "src/models/piece_walk.hpp"
 
 namespace choir {
 namespace {
@@ -47,14 +45,14 @@ std::size_t Salm::table_bytes(const Precision& precision) const {
 }
 
 void Salm::prepare(Pass& pass, void* memory) {
-  trained_.find(*parameters_);
+  Model::prepare(pass, memory);
   encoder_.prepare(pass, memory);
   decoder_.prepare(pass,
                    static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
 }
 
 Sequence Salm::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
-  Sequence sequence = share_of_sequences(batch.samples, batch.tokens, context);
+  Sequence sequence = Model::sequence_of(batch, context);
   sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
   return sequence;
 }
@@ -73,9 +71,7 @@ Shape Salm::boundary_shape(const Pass& pass, int unit) const {
 
 Tensor Salm::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
                      BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_forward(pass, index, here, stream,
-                here.input ? Shape{} : boundary_shape(pass, here.first_unit - 1));
+  const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   const bool hears = here.first_unit < config_.junction() && batch.find("audio") != nullptr;
   if (hears) {
     const Pass::On frames(pass, kFrames);
@@ -90,22 +86,20 @@ Tensor Salm::forward(Pass& pass, int index, Tensor stream, const ModelBatch& bat
 Tensor Salm::junction(Pass& pass, const Tensor& frames, const ModelBatch& batch,
                       BucketHooks& hooks) {
   const ProfileRange range(pass.stream(), "junction");
-  const bool reached = trained_.reach(config_.junction());
-  const Pass::Unsaved below(pass, !reached);
+  const Pass::Unsaved below(pass, !trained_.reach(config_.junction()));
   const TensorView& index = batch["index"];
-  if (frames.empty()) return decoder_.embed(pass, index, reached, hooks);
+  if (frames.empty()) return decoder_.embedding().forward(pass, index, hooks);
   const auto heard = [&] {
     const Pass::On on_frames(pass, kFrames);
     return projector_->forward(pass, frames, hooks);
   }();
-  return decoder_.embed(pass, index, reached, hooks,
-                        [&](const Tensor& terms) { heard.add(pass, index, terms); });
+  return decoder_.embedding().forward(pass, index, hooks,
+                                      [&](const Tensor& terms) { heard.add(pass, index, terms); });
 }
 
 Tensor Salm::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
                       BucketHooks& hooks) {
-  const ModelPieces::Piece& here = pieces_[index];
-  begin_backward(pass, index, here, d_output);
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
   Tensor d_stream = std::move(d_output);
   if (here.last_unit > config_.junction())
     d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_stream), hooks);
@@ -123,8 +117,8 @@ Tensor Salm::junction_backward(Pass& pass, const Tensor& d_stream, const ModelBa
     return pass.allocate({pass.share_rows(), config_.encoder.n_embd}, "gradient of no use");
   }
   const TensorView& index = batch["index"];
-  const Tensor d_rows = decoder_.embedding_rows_backward(pass, d_stream);
-  decoder_.embedding_backward(pass, d_rows, index, hooks);
+  const Tensor d_rows = decoder_.embedding().rows_backward(pass, d_stream);
+  decoder_.embedding().backward(pass, d_rows, index, hooks);
   const Pass::On frames(pass, kFrames);
   return projector_->backward(pass, index, d_rows, hooks);
 }
@@ -141,8 +135,7 @@ UnitCosts Salm::unit_costs(const SalmConfig& c, const BatchShape& shape) {
 }
 
 double Salm::flops(const BatchShape& shape) const {
-  const UnitCosts costs = unit_costs(config_, shape);
-  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
+  return training_flops(unit_costs(config_, shape));
 }
 
 std::vector<std::pair<std::string, std::int64_t>> Salm::further_counts() const {

@@ -5,7 +5,6 @@
 #include "choir/infer/model_instance.hpp"
 #include "choir/models/starting_point.hpp"
 #include "choir/train/step/synthetic_data.hpp"
-#include "src/models/salm/salm.hpp"
 #include "src/models/salm/salm_data.hpp"
 #include "src/models/salm/salm_family.hpp"
 #include "src/models/salm/salm_generator.hpp"
@@ -38,11 +37,6 @@ const ModelFamily& salm_family() {
 
 const ModelFamily& family_of(const SalmConfig&) {
   return salm_family();
-}
-
-std::unique_ptr<Model> SalmFamily::make(const ModelConfig& config, ParameterSet& parameters,
-                                        const ModelCut& cut) const {
-  return std::make_unique<Salm>(config.as<SalmConfig>(), parameters, cut);
 }
 
 UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {

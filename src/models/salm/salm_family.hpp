@@ -2,10 +2,11 @@
 // The family model.type = "salm": language models that hear.
 #include "choir/models/family.hpp"
 #include "choir/models/salm/salm_settings.hpp"
+#include "src/models/salm/salm.hpp"
 
 namespace choir {
 
-class SalmFamily final : public ModelFamily {
+class SalmFamily final : public FamilyOf<SalmSettings, SalmConfig, Salm> {
  public:
   std::string_view name() const override { return "salm"; }
   FamilyWords words() const override {
@@ -14,7 +15,6 @@ class SalmFamily final : public ModelFamily {
             .input_layer = "subsampling",
             .audio = true};
   }
-  std::unique_ptr<FamilySettings> settings() const override;
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;
@@ -24,8 +24,6 @@ class SalmFamily final : public ModelFamily {
   bool fixed_shape() const override { return false; }
   bool hears() const override { return true; }
 
-  std::unique_ptr<Model> make(const ModelConfig& config, ParameterSet& parameters,
-                              const ModelCut& cut) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   std::vector<TiedNames> tied(const ModelConfig& config) const override;
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,

@@ -95,10 +95,6 @@ const KeySet& SalmFamily::keys() const {
   return kTable;
 }
 
-std::unique_ptr<FamilySettings> SalmFamily::settings() const {
-  return std::make_unique<SettingsOf<SalmSettings>>();
-}
-
 void SalmFamily::derive(Deck& deck) const {
   SalmConfig& model = deck.families.of<SalmSettings>().model;
   derive_encoder(deck, model.encoder, kEncoder);

@@ -57,4 +57,8 @@ std::unique_ptr<EvaluationData> ModelFamily::open_evaluation(const Deck& deck, c
   return std::make_unique<ValidationOf>(open_data(copy, batch, mesh, log), std::move(fixed));
 }
 
+void ModelFamily::evaluate_once(ModelInstance& instance, const ModelBatch& batch) const {
+  instance.loss_sums(batch);
+}
+
 }  // namespace choir

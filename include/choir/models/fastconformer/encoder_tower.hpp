@@ -3,11 +3,10 @@
 // their tables and what they keep of a stream. Its parameters are "encoder.*". All of it is
 // collective over the tensor axis as modules are; the pass speaks of the frames (Pass::On).
 #include <memory>
-#include <vector>
+#include <string>
 
+#include "choir/models/blocks.hpp"
 #include "choir/models/fastconformer/fastconformer_config.hpp"
-#include "choir/models/pieces.hpp"
-#include "choir/models/trained_units.hpp"
 #include "choir/nn/layers/blocks.hpp"
 #include "choir/nn/layers/convolutions.hpp"
 #include "choir/nn/stream_state.hpp"
@@ -47,14 +46,8 @@ class EncoderTower {
   static double block_flops(const FastConformerConfig& config, const BatchShape& shape);
 
  private:
-  struct Block {
-    std::unique_ptr<ConformerBlock> module;
-    int bucket;
-    int unit;
-  };
-
   void add_input(bool resident);
-  void add_block(std::int64_t layer, int unit, bool resident);
+  std::unique_ptr<ConformerBlock> make_block(const std::string& name, std::int64_t layer) const;
 
   /// [B, T, F] in the compute type: a function of the batch, without gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
@@ -71,7 +64,7 @@ class EncoderTower {
   int first_unit_ = 0;
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;
-  std::vector<Block> blocks_;
+  Blocks<ConformerBlock> blocks_;
   int input_bucket_ = -1;
 };
 

@@ -2,16 +2,16 @@
 // The decoder that language models share: embedding of tokens, blocks with their table of rotary
 // angles and their cache, final norm and head. What stands before its blocks and around them is for
 // the model to say. All of it is collective over the tensor and context axes as modules are.
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "choir/models/blocks.hpp"
 #include "choir/models/gpt/gpt_config.hpp"
 #include "choir/models/pieces.hpp"
 #include "choir/models/trained_units.hpp"
 #include "choir/nn/layers/blocks.hpp"
+#include "choir/nn/layers/token_embedding.hpp"
 #include "choir/nn/stream_state.hpp"
 
 namespace choir {
@@ -50,22 +50,10 @@ class DecoderTower {
   void put_beside(HeadBeside& head) { beside_ = &head; }
 
   const GptConfig& config() const { return config_; }
-  const Parameter& tokens() const { return *tokens_; }
-  std::int64_t position_parameters() const { return positions_ ? positions_->count() : 0; }
+  TokenEmbedding& embedding() const { return *embedding_; }
 
   std::size_t table_bytes(const Precision& precision) const;
   void prepare(Pass& pass, void* memory);
-
-  /// ids [B*T] -> the residual stream. Not `trained`: backward does not reach it. `add_rows`, which
-  /// may be empty, adds this rank's terms of rows that come from elsewhere.
-  using AddRows = std::function<void(const Tensor& terms)>;
-  Tensor embed(Pass& pass, const TensorView& ids, bool trained, BucketHooks& hooks,
-               const AddRows& add_rows = {});
-  /// The gradient of the stream -> that of all rows of the embedding [B*T, C], for the gradients of
-  /// its tables.
-  Tensor embedding_rows_backward(Pass& pass, const Tensor& d_stream) const;
-  void embedding_backward(Pass& pass, const Tensor& d_rows, const TensorView& ids,
-                          BucketHooks& hooks);
 
   /// The blocks of a piece, and where it has the head that too, which reads the targets of
   /// `head_batch`: see Gpt::forward.
@@ -79,16 +67,8 @@ class DecoderTower {
   void remember(Pass& pass, StreamState& state, std::int64_t positions = 0) const;
 
  private:
-  struct Block {
-    std::unique_ptr<TransformerBlock> module;
-    int bucket;
-    int unit;
-  };
-
-  void add_block(std::int64_t layer, int unit, bool resident);
+  std::unique_ptr<TransformerBlock> make_block(const std::string& name, std::int64_t layer) const;
   Shape rope_table_shape() const;
-  /// Where this rank's part of the vocabulary begins.
-  std::int64_t first_id() const;
 
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between, nor what it shares with the embedding.
@@ -98,20 +78,17 @@ class DecoderTower {
   Tensor head(Pass& pass, ResidualStream stream, const ModelBatch& batch, BucketHooks& hooks);
   void release_head(BucketHooks& hooks) const;
   Tensor head_backward(Pass& pass, BucketHooks& hooks);
-  static void embedding_gradient(Pass& pass, void* self, const Tensor& ids, const Tensor& d_rows);
 
   GptConfig config_;
   Options options_;
   ParameterSet* parameters_;
   TensorView rope_table_;
-  Parameter* tokens_ = nullptr;  ///< perhaps on another rank, like the next
-  Parameter* positions_ = nullptr;
-  Dropout embedding_dropout_;
-  std::vector<Block> blocks_;
+  std::unique_ptr<TokenEmbedding> embedding_;
+  Blocks<TransformerBlock> blocks_;
   std::unique_ptr<ResidualNorm> final_norm_;
   std::unique_ptr<Linear> head_;
   HeadBeside* beside_ = nullptr;
-  int final_norm_bucket_ = -1, head_bucket_ = -1;
+  int final_norm_bucket_ = -1;
 };
 
 }  // namespace choir

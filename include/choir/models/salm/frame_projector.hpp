@@ -49,7 +49,6 @@ class FrameProjector {
 
   std::unique_ptr<Linear> layer_;
   double factor_;
-  int bucket_ = -1;
 };
 
 }  // namespace choir
