@@ -115,7 +115,8 @@ std::vector<NamedPaths> named_sets(const DataConfig& config) {
   return sets;
 }
 
-// Texts of a blend share the characters of all of them.
+// Texts of a blend share the characters of all of them: those are prepared as one text first, so that
+// the next start finds the vocabulary and reads no text.
 void prepare_training(const DataConfig& config, double fraction, std::vector<PathList>& parts) {
   if (!is_text(joined(parts))) return;
   std::optional<Vocabulary> shared;
@@ -131,12 +132,12 @@ Paths without_text(const DataConfig& config) {
   prepare_training(config, paths.val.empty() ? config.train_fraction : 1.0, paths.train);
   for (NamedPaths& set : paths.val) {
     if (!is_text(set.paths)) continue;
-    const std::string& first = paths.train.front().front();
-    const std::string vocabulary = vocabulary_beside({first});
+    const PathList all = joined(paths.train);
+    const std::string vocabulary = vocabulary_beside(all);
     if (vocabulary.empty())
       throw DataError(fmt::format("validation text '{}' needs the vocabulary of the training data, "
                                   "and there is none beside '{}'",
-                                  set.paths.front(), first),
+                                  set.paths.front(), all.front()),
                       "prepare both with 'choir prepare text'");
     const Vocabulary trained = Vocabulary::load_beside_tokens(vocabulary);
     set.paths = {prepared(set.paths, config, 0.0, &trained)};

@@ -85,6 +85,15 @@ void check_settings(const DataConfig& config) {
     throw DeckError("synthetic data needs model.vocab_size", "give the number of entries");
 }
 
+EvalSampler eval_sampler(const EvalFiles& set, std::int64_t block_size) {
+  try {
+    return {set.stream.count(), block_size};
+  } catch (const DataError& error) {
+    if (set.name.empty()) throw;
+    throw DataError(fmt::format("validation set '{}': {}", set.name, error.what()), error.hint());
+  }
+}
+
 }  // namespace
 
 void Dataset::State::open_files() {
@@ -108,7 +117,7 @@ void Dataset::State::open_files() {
   for (const EvalFiles& set : files.val) {
     EvalSet& made = eval_sets.emplace_back();
     made.name = set.name;
-    made.sampler.emplace(set.stream.count(), config.block_size);
+    made.sampler = eval_sampler(set, config.block_size);
     made.windows = made.sampler->windows();
     if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
   }
@@ -224,14 +233,14 @@ std::string Dataset::to_string() const {
 std::string Dataset::contents() const {
   if (state_->config.synthetic) return {};
   const DataFiles& files = state_->files;
-  std::string text = fmt::format("train {} tokens {:08x}{}", files.train.count(),
-                                 sampled_crc(files.train), state_->blend->contents());
+  std::string text =
+      fmt::format("train {} tokens {:08x}", files.train.count(), sampled_crc(files.train));
   if (files.val.empty()) text += ", validation 0 tokens 00000000";
   for (const EvalFiles& set : files.val)
     text += fmt::format(", validation{} {} tokens {:08x}",
                         set.name.empty() ? "" : fmt::format(" '{}'", set.name), set.stream.count(),
                         sampled_crc(set.stream));
-  return text + fmt::format(", vocabulary {:016x}", vocab_hash());
+  return text + fmt::format(", vocabulary {:016x}{}", vocab_hash(), state_->blend->contents());
 }
 
 std::vector<std::pair<std::string, std::string>> Dataset::hints() const {

@@ -272,12 +272,12 @@ std::string ChatTrainingData::to_string() const {
 
 std::string ChatTrainingData::contents() const {
   std::string text = fmt::format("conversations {:016x}", corpus_.hash());
+  for (const ChatEvalSet& set : validation_.sets())
+    text += fmt::format(", {} {:016x}", set.name, set.corpus.hash());
   const SpeechBlend& blend = reading_.blend();
   for (int p = 0; p < blend.pools() && blend.pools() > 1; ++p)
     text += fmt::format("{}{} of {}", p == 0 ? ", blend " : " + ", blend.pool(p).probability,
                         counted(std::ssize(blend.pool(p).items), "conversation"));
-  for (const ChatEvalSet& set : validation_.sets())
-    text += fmt::format(", {} {:016x}", set.name, set.corpus.hash());
   return text;
 }
 
