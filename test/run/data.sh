@@ -37,6 +37,33 @@ if [ -e "$shakespeare" ]; then
   expect "prepare tiny Shakespeare" 0 "65 entries" "1,003,854 tokens" "111,540 tokens"
 fi
 
+# A blend of two texts with weights, and validation sets by name: the same on any number of ranks, and kept to.
+head -n 300 text.txt >plays.txt
+tail -n +301 text.txt >news.txt
+sed -n 100,250p text.txt >held.txt
+inputs() { echo "data.input_cfg=[{\"folder\": \"plays.txt\", \"weight\": $1}, {\"folder\": \"news.txt\", \"weight\": 1}]"; }
+blended() {  # blended RANKS RUN_DIRECTORY WEIGHT OVERRIDE...
+  local ranks=$1 directory=$2 weight=$3
+  shift 3
+  run "$ranks" train "$debug" data.train=[] "$(inputs "$weight")" run.dir="$directory" \
+    'data.validation={"held": "held.txt", "news": "news.txt"}' "$@"
+}
+blended 1 blend 3
+expect "training on a blend" 0 "blend 75.00 % 'plays.txt': " "blend 25.00 % 'news.txt': "
+started "... and its validation sets" blend "validation 'held': " "validation 'news': "
+check "... with a loss for each validation set" matches blend/metrics.jsonl '"val_loss":.*"val_loss/held":.*"val_loss/news":'
+blended 2 blend_2 3 train.max_steps=10 optimizer.decay_steps=20
+blended 2 blend_2 1 optimizer.decay_steps=20
+expect "another weight on resume is refused" 2 "data.input_cfg: " "the data were: train " "blend 0.75 of " "blend 0.5 of " \
+  "checkpoint.allow_changes='[\"data.input_cfg\"]'"
+blended 2 blend_2 3 optimizer.decay_steps=20
+expect "... the same one goes on" 0 "20 (10 now)"
+check "... on another number of ranks with the same losses" close_losses blend blend_2 1e-5
+run 2 eval blend
+expect "eval, set by set" 0 "val_loss=" "val_loss/held=" "val_loss/news="
+blended 2 blend_3 0
+expect "a weight of nothing" 2 "data.input_cfg" "the weight 0 of an input is not above 0"
+
 refused() {  # refused NAME FOLDER WORDS...: exit code 3 on 1 and 2 ranks
   local name=$1 folder=$2 ranks
   shift 2

@@ -1,5 +1,6 @@
 #include "choir/data/conversations/conversation_sources.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "choir/core/error.hpp"
@@ -8,12 +9,26 @@
 
 namespace choir {
 
-SpeechMix conversation_mix(const std::string& input_cfg, const std::vector<std::string>& train) {
+SpeechMix conversation_mix(const std::string& input_cfg, const std::vector<std::string>& train,
+                           double temperature) {
   if (input_cfg.empty()) return SpeechMix::of_folders(train);
   const nlohmann::json json = json_unless_broken(input_cfg);
   if (json.is_discarded())
     throw DeckError("data.input_cfg is no JSON", "a list of {\"folder\": ..., \"weight\": ...}");
-  return SpeechMix::of_json(json, {}, "data.input_cfg");
+  if (!json.is_object()) return SpeechMix::of_json(json, {temperature}, "data.input_cfg");
+  std::vector<double> levels{temperature};
+  nlohmann::json inputs = nlohmann::json::array();
+  for (const auto& [key, value] : json.items()) {
+    if (key == "inputs")
+      inputs = value;
+    else if (key == "temperature" && value.is_array() &&
+             std::all_of(value.begin(), value.end(), [](const auto& t) { return t.is_number(); }))
+      levels = value.get<std::vector<double>>();
+    else
+      throw DeckError(fmt::format("data.input_cfg.{}: {} is not understood", key, dumped(value)),
+                      "inputs (a list) and temperature (a list of numbers, one a level)");
+  }
+  return SpeechMix::of_json(inputs, levels, "data.input_cfg.inputs");
 }
 
 NamedFolders named_conversation_sets(const std::vector<std::string>& val,

@@ -18,18 +18,18 @@ double temperature_of(const SpeechMix& mix, std::size_t level) {
 
 void check_level(const Inputs& inputs) {
   if (inputs.empty())
-    throw DeckError("a list of speech folders is empty", "name folders of packed speech");
+    throw DeckError("a list of inputs is empty", "name folders of prepared data");
   const auto weighted = std::count_if(inputs.begin(), inputs.end(),
                                       [](const SpeechInput& input) { return input.weight; });
   if (weighted != 0 && weighted != std::ssize(inputs))
     throw DeckError(
-        fmt::format("{} of {} speech inputs of one level have a weight", weighted, inputs.size()),
+        fmt::format("{} of {} inputs of one level have a weight", weighted, inputs.size()),
         "give all of them a weight, or none");
   for (const auto& input : inputs) {
     if (input.folder.empty() == input.group.empty())
-      throw DeckError("a speech input needs a folder or a group, one of the two");
+      throw DeckError("an input needs a folder or a group, one of the two");
     if (input.weight && !(*input.weight > 0 && std::isfinite(*input.weight)))
-      throw DeckError(fmt::format("the weight {} of a speech input is not above 0", *input.weight),
+      throw DeckError(fmt::format("the weight {} of an input is not above 0", *input.weight),
                       "leave out what is not wanted");
   }
 }

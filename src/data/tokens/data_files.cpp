@@ -15,8 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using PathList = std::vector<std::string>;
+
+struct NamedPaths {
+  std::string name;
+  PathList paths;
+};
+
 struct Paths {
-  std::vector<std::string> train, val;
+  std::vector<PathList> train;  ///< of each part of a blend
+  std::vector<NamedPaths> val;
 };
 
 std::uint64_t fnv(std::string_view text, std::uint64_t h = 0xcbf29ce484222325ull) {
@@ -79,21 +87,60 @@ std::string vocabulary_beside(const std::vector<std::string>& paths) {
   return {};
 }
 
-Paths without_text(const DataConfig& config) {
-  Paths paths{config.train, config.val};
-  if (is_text(config.train)) {
-    const double fraction = config.val.empty() ? config.train_fraction : 1.0;
-    paths.train = {prepared(config.train, config, fraction, nullptr)};
+PathList joined(const std::vector<PathList>& parts) {
+  PathList all;
+  for (const PathList& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+std::vector<PathList> parts_of(const DataConfig& config) {
+  if (config.blend.empty()) return {config.train};
+  std::vector<PathList> parts;
+  for (const std::string& path : config.blend) parts.push_back({path});
+  return parts;
+}
+
+std::vector<NamedPaths> named_sets(const DataConfig& config) {
+  std::vector<NamedPaths> sets;
+  if (!config.val.empty()) sets.push_back({config.validation.empty() ? "" : "val", config.val});
+  for (const auto& [name, paths] : config.validation) {
+    if (name == "val" && !config.val.empty())
+      throw DeckError("two validation sets are called 'val'",
+                      "data.val is called so: give the one in data.validation another name");
+    if (paths.empty() || std::find(paths.begin(), paths.end(), "") != paths.end())
+      throw DeckError(fmt::format("data.validation.{} names no file", name),
+                      "FOLDER[,FOLDER...], for example \"data/a/val.tok\"");
+    sets.push_back({name, paths});
   }
-  if (!config.val.empty() && is_text(config.val)) {
-    const std::string vocabulary = vocabulary_beside({paths.train.front()});
+  return sets;
+}
+
+// Texts of a blend share the characters of all of them: those are prepared as one text first, so that
+// the next start finds the vocabulary and reads no text.
+void prepare_training(const DataConfig& config, double fraction, std::vector<PathList>& parts) {
+  if (!is_text(joined(parts))) return;
+  std::optional<Vocabulary> shared;
+  if (parts.size() > 1 && config.tokenizer == VocabularyKind::character)
+    shared = Vocabulary::load_beside_tokens(
+        vocabulary_beside({prepared(joined(parts), config, 1.0, nullptr)}));
+  for (PathList& part : parts)
+    part = {prepared(part, config, fraction, shared ? &*shared : nullptr)};
+}
+
+Paths without_text(const DataConfig& config) {
+  Paths paths{parts_of(config), named_sets(config)};
+  prepare_training(config, paths.val.empty() ? config.train_fraction : 1.0, paths.train);
+  for (NamedPaths& set : paths.val) {
+    if (!is_text(set.paths)) continue;
+    const PathList all = joined(paths.train);
+    const std::string vocabulary = vocabulary_beside(all);
     if (vocabulary.empty())
       throw DataError(fmt::format("validation text '{}' needs the vocabulary of the training data, "
                                   "and there is none beside '{}'",
-                                  config.val.front(), paths.train.front()),
+                                  set.paths.front(), all.front()),
                       "prepare both with 'choir prepare text'");
     const Vocabulary trained = Vocabulary::load_beside_tokens(vocabulary);
-    paths.val = {prepared(config.val, config, 0.0, &trained)};
+    set.paths = {prepared(set.paths, config, 0.0, &trained)};
   }
   return paths;
 }
@@ -115,15 +162,24 @@ std::vector<std::string> with_validation(const std::vector<std::string>& paths) 
 
 std::string scan_splits(const DataConfig& config) {
   Paths paths = without_text(config);
-  if (paths.val.empty()) paths.val = with_validation(paths.train);
-  const auto train = TokenStream::open(paths.train, config.format, Split::train);
-  const auto val =
-      paths.val.empty() ? TokenStream() : TokenStream::open(paths.val, config.format, Split::val);
-  const std::string vocabulary = vocabulary_beside(paths.train);
+  const PathList all = joined(paths.train);
+  if (paths.val.empty())
+    if (const PathList kept = with_validation(all); !kept.empty()) paths.val = {{"", kept}};
+  TokenStream train;
+  auto lengths = nlohmann::json::array(), val = nlohmann::json::array();
+  for (const PathList& part : paths.train) {
+    const TokenStream stream = TokenStream::open(part, config.format, Split::train);
+    lengths.push_back(stream.count());
+    train.append(stream);
+  }
+  for (const NamedPaths& set : paths.val)
+    val.push_back(nlohmann::json::array(
+        {set.name, TokenStream::open(set.paths, config.format, Split::val).serialise()}));
+  const std::string vocabulary = vocabulary_beside(all);
   const std::string json =
       vocabulary.empty() ? "" : Vocabulary::load_beside_tokens(vocabulary).to_json();
   const auto bytes = nlohmann::json::to_cbor(
-      nlohmann::json::array({train.serialise(), val.serialise(), json, vocabulary}));
+      nlohmann::json::array({train.serialise(), lengths, val, json, vocabulary}));
   return {bytes.begin(), bytes.end()};
 }
 
@@ -144,7 +200,10 @@ void check_vocabularies(const DataFiles& files, const DataConfig& config) {
                     "data must be prepared with the vocabulary that the model was trained with");
   };
   require(train.vocab_hash(), "its token files");
-  if (!files.val.files().empty()) require(files.val.vocab_hash(), "the validation data");
+  for (const EvalFiles& set : files.val)
+    require(set.stream.vocab_hash(), set.name.empty()
+                                         ? "the validation data"
+                                         : fmt::format("validation set '{}'", set.name));
   require(config.vocab_hash, "the checkpoint");
   const std::int64_t needed = files.vocabulary ? files.vocabulary->size() : train.vocab_size();
   if (config.vocab_size > 0 && config.vocab_size < needed)
@@ -175,12 +234,15 @@ DataFiles find_data_files(Communicator& comm, const DataConfig& config) {
   const auto parts = nlohmann::json::from_cbor(scanned);
   DataFiles files;
   files.train = TokenStream::deserialise(parts[0].get<std::string>());
-  files.val = TokenStream::deserialise(parts[1].get<std::string>());
-  if (const auto json = parts[2].get<std::string>(); !json.empty())
-    files.vocabulary = Vocabulary::from_json(json, parts[3].get<std::string>());
+  files.lengths = parts[1].get<std::vector<std::int64_t>>();
+  for (const auto& set : parts[2])
+    files.val.push_back(
+        {set[0].get<std::string>(), TokenStream::deserialise(set[1].get<std::string>())});
+  if (const auto json = parts[3].get<std::string>(); !json.empty())
+    files.vocabulary = Vocabulary::from_json(json, parts[4].get<std::string>());
   together(comm, [&] { check_vocabularies(files, config); });
   verify(comm, config, files.train);
-  verify(comm, config, files.val);
+  for (const EvalFiles& set : files.val) verify(comm, config, set.stream);
   return files;
 }
 

@@ -1,14 +1,22 @@
 #pragma once
 // From the paths in a deck to token streams and a vocabulary, the same on all ranks.
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "choir/data/tokens/dataset.hpp"
 
 namespace choir {
 
+struct EvalFiles {
+  std::string name;  ///< "": the only one that has none
+  TokenStream stream;
+};
+
 struct DataFiles {
   TokenStream train;
-  TokenStream val;                       ///< without files where there is no validation data
+  std::vector<std::int64_t> lengths;     ///< of each part, in tokens
+  std::vector<EvalFiles> val;            ///< none where there is no validation data
   std::optional<Vocabulary> vocabulary;  ///< where vocab.json lies beside the training data
 };
 

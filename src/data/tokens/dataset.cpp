@@ -10,6 +10,7 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/data/tokens/token_blend.hpp"
 #include "src/data/tokens/batch_sources.hpp"
 #include "src/data/tokens/data_files.hpp"
 
@@ -23,12 +24,16 @@ struct Dataset::State {
   DataConfig config;
   DataFiles files;
   std::int64_t vocab_size = 0;
-  std::optional<Sampler> sampler;
-  std::optional<EvalSampler> eval_sampler;
-  std::int64_t eval_windows = 0;
+  struct EvalSet {
+    std::string name;
+    std::optional<EvalSampler> sampler;
+    std::int64_t windows = 0;
+    std::unique_ptr<BatchSource> source;
+  };
+  std::optional<TokenBlend> blend;
+  std::vector<EvalSet> eval_sets;
   const TokenReader* train_reader = nullptr;  // the prefetcher owns it
   std::unique_ptr<Prefetcher> prefetcher;
-  std::unique_ptr<BatchSource> eval_source;
   std::unique_ptr<BatchBuffer> eval_buffer;
   std::size_t eval_bytes = 0;
 
@@ -44,6 +49,7 @@ struct Dataset::State {
   void open_files();
   void open_in_turn();
   void open_evaluation();
+  void open_eval_set(std::size_t index, const MicroBatchOrder& order);
 };
 
 namespace {
@@ -79,6 +85,15 @@ void check_settings(const DataConfig& config) {
     throw DeckError("synthetic data needs model.vocab_size", "give the number of entries");
 }
 
+EvalSampler eval_sampler(const EvalFiles& set, std::int64_t block_size) {
+  try {
+    return {set.stream.count(), block_size};
+  } catch (const DataError& error) {
+    if (set.name.empty()) throw;
+    throw DataError(fmt::format("validation set '{}': {}", set.name, error.what()), error.hint());
+  }
+}
+
 }  // namespace
 
 void Dataset::State::open_files() {
@@ -92,34 +107,50 @@ void Dataset::State::open_files() {
                                   files.train.files().front().path),
                       "set model.vocab_size (GPT-2: 50257)");
   });
-  together(comm, [&] { sampler.emplace(files.train.count(), config.block_size, config.seed); });
-  if (files.val.files().empty()) return;
-  eval_sampler.emplace(files.val.count(), config.block_size);
-  eval_windows = eval_sampler->windows();
-  if (config.eval_windows > 0) eval_windows = std::min(eval_windows, config.eval_windows);
+  together(comm, [&] {
+    const bool blends = !config.blend.empty();
+    const std::vector<std::string> names =
+        blends ? config.blend : std::vector<std::string>{config.train.front()};
+    blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
+                  files.lengths, config.block_size, config.seed);
+  });
+  for (const EvalFiles& set : files.val) {
+    EvalSet& made = eval_sets.emplace_back();
+    made.name = set.name;
+    made.sampler = eval_sampler(set, config.block_size);
+    made.windows = made.sampler->windows();
+    if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
+  }
 }
 
-void Dataset::State::open_evaluation() {
-  if (eval_windows == 0) return;
-  const MicroBatchOrder order{0, comm.size(), comm.rank(), 1};
-  eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size);
+void Dataset::State::open_eval_set(std::size_t index, const MicroBatchOrder& order) {
+  EvalSet& set = eval_sets[index];
   if (config.synthetic) {
-    eval_source = std::make_unique<SyntheticSource>(config.seed, "data.synthetic.val", shape(),
-                                                    order, eval_windows);
+    set.source = std::make_unique<SyntheticSource>(config.seed, "data.synthetic.val", shape(),
+                                                   order, set.windows);
     return;
   }
+  const std::string name = index == 0 ? "data.val" : fmt::format("data.val.{}", index);
   std::unique_ptr<BatchSource> from_files;
   if (reads()) {
     auto source = std::make_unique<StreamSource>(
-        comm, "data.val", files.val, config.reader, shape(),
-        [this](std::int64_t index) {
-          return index < eval_windows ? eval_sampler->window(index) : TokenWindow{};
+        comm, name, files.val[index].stream, config.reader, shape(),
+        [this, index](std::int64_t window) {
+          const EvalSet& of = eval_sets[index];
+          return window < of.windows ? of.sampler->window(window) : TokenWindow{};
         },
         order);
-    eval_bytes = source->reader().bytes();
+    eval_bytes += source->reader().bytes();
     from_files = std::move(source);
   }
-  eval_source = shared("data.val", std::move(from_files), order);
+  set.source = shared(name, std::move(from_files), order);
+}
+
+void Dataset::State::open_evaluation() {
+  if (eval_sets.empty()) return;
+  eval_buffer = std::make_unique<BatchBuffer>(config.rows, config.block_size);
+  for (std::size_t i = 0; i < eval_sets.size(); ++i)
+    open_eval_set(i, {0, comm.size(), comm.rank(), 1});
 }
 
 // The ranks that read come first: what they prepare and verify the others find done.
@@ -137,7 +168,7 @@ std::unique_ptr<Dataset> Dataset::open(Communicator& comm, const DataConfig& con
   auto state = std::make_unique<State>(comm, config);
   if (config.synthetic) {
     state->vocab_size = config.vocab_size;
-    state->eval_windows =
+    state->eval_sets.emplace_back().windows =
         config.eval_windows > 0 ? config.eval_windows : kSyntheticEvalBatches * config.rows;
   } else {
     state->open_in_turn();
@@ -163,13 +194,15 @@ std::int64_t Dataset::train_tokens() const {
   return state_->files.train.count();
 }
 std::int64_t Dataset::val_tokens() const {
-  return state_->files.val.count();
+  std::int64_t tokens = 0;
+  for (const EvalFiles& set : state_->files.val) tokens += set.stream.count();
+  return tokens;
 }
 std::int64_t Dataset::windows_per_epoch() const {
-  return state_->sampler ? state_->sampler->windows_per_epoch() : 0;
+  return state_->blend ? state_->blend->windows_per_epoch() : 0;
 }
 bool Dataset::has_validation() const {
-  return state_->eval_windows > 0;
+  return !state_->eval_sets.empty();
 }
 
 std::string Dataset::to_string() const {
@@ -177,22 +210,37 @@ std::string Dataset::to_string() const {
   if (s.config.synthetic)
     return fmt::format("random tokens, vocabulary of {}", format_count(s.vocab_size));
   const ReaderOptions& reader = s.config.reader;
-  return fmt::format(
+  std::int64_t windows = 0;
+  std::size_t val_files = 0;
+  for (const State::EvalSet& set : s.eval_sets) windows += set.windows;
+  for (const EvalFiles& set : s.files.val) val_files += set.stream.files().size();
+  std::string text = fmt::format(
       "train {} in {}, {} an epoch; validation {} in {}, {}\nvocabulary of {}{}; reader {}{}",
       counted(s.files.train.count(), "token"), counted(s.files.train.files().size(), "file"),
-      counted(windows_per_epoch(), "window"), counted(s.files.val.count(), "token"),
-      counted(s.files.val.files().size(), "file"), counted(s.eval_windows, "window"),
-      format_count(s.vocab_size),
+      counted(windows_per_epoch(), "window"), counted(val_tokens(), "token"),
+      counted(val_files, "file"), counted(windows, "window"), format_count(s.vocab_size),
       s.files.vocabulary ? fmt::format(" ({})", name_of(s.files.vocabulary->kind())) : "",
       name_of(reader.kind), reader.preload == Preload::none ? "" : ", preloaded");
+  if (const std::string blend = s.blend->to_string(); !blend.empty()) text += "\n" + blend;
+  if (s.eval_sets.size() < 2) return text;
+  for (std::size_t i = 0; i < s.eval_sets.size(); ++i)
+    text += fmt::format("\nvalidation '{}': {}, {}", s.eval_sets[i].name,
+                        counted(s.files.val[i].stream.count(), "token"),
+                        counted(s.eval_sets[i].windows, "window"));
+  return text;
 }
 
 std::string Dataset::contents() const {
   if (state_->config.synthetic) return {};
   const DataFiles& files = state_->files;
-  return fmt::format("train {} tokens {:08x}, validation {} tokens {:08x}, vocabulary {:016x}",
-                     files.train.count(), sampled_crc(files.train), files.val.count(),
-                     sampled_crc(files.val), vocab_hash());
+  std::string text =
+      fmt::format("train {} tokens {:08x}", files.train.count(), sampled_crc(files.train));
+  if (files.val.empty()) text += ", validation 0 tokens 00000000";
+  for (const EvalFiles& set : files.val)
+    text += fmt::format(", validation{} {} tokens {:08x}",
+                        set.name.empty() ? "" : fmt::format(" '{}'", set.name), set.stream.count(),
+                        sampled_crc(set.stream));
+  return text + fmt::format(", vocabulary {:016x}{}", vocab_hash(), state_->blend->contents());
 }
 
 std::vector<std::pair<std::string, std::string>> Dataset::hints() const {
@@ -224,7 +272,7 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     if (s.reads()) {
       auto from_files = std::make_unique<StreamSource>(
           s.comm, "data.train", s.files.train, s.config.reader, s.shape(),
-          [&s](std::int64_t sample) { return s.sampler->window(sample); }, order);
+          [&s](std::int64_t sample) { return s.blend->window(sample); }, order);
       s.train_reader = &from_files->reader();
       source = std::move(from_files);
     }
@@ -243,16 +291,24 @@ double Dataset::wait_seconds() const {
   return state_->prefetcher ? state_->prefetcher->wait_seconds() : 0;
 }
 
-std::int64_t Dataset::eval_calls() const {
+std::int64_t Dataset::eval_calls(int set) const {
+  if (set >= eval_sets()) return 0;
   const std::int64_t a_call = state_->config.rows * state_->comm.size();
-  return (state_->eval_windows + a_call - 1) / a_call;
+  return (state_->eval_sets[static_cast<std::size_t>(set)].windows + a_call - 1) / a_call;
 }
 
-const Batch& Dataset::eval_batch(std::int64_t call) {
+const Batch& Dataset::eval_batch(std::int64_t call, int set) {
   State& s = *state_;
-  CHOIR_CHECK(s.eval_source != nullptr, "there is no validation data");
-  s.eval_source->fill(call, s.eval_buffer->batch);
+  CHOIR_CHECK(set < eval_sets(), "there is no validation set {}", set);
+  s.eval_sets[static_cast<std::size_t>(set)].source->fill(call, s.eval_buffer->batch);
   return s.eval_buffer->batch;
+}
+
+int Dataset::eval_sets() const {
+  return static_cast<int>(state_->eval_sets.size());
+}
+const std::string& Dataset::eval_name(int set) const {
+  return state_->eval_sets.at(static_cast<std::size_t>(set)).name;
 }
 
 }  // namespace choir

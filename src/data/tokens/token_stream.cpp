@@ -166,6 +166,22 @@ TokenStream TokenStream::of_files(std::vector<TokenFile> files, int item_bytes) 
   return stream;
 }
 
+void TokenStream::append(const TokenStream& other) {
+  if (other.files_.empty()) return;
+  const std::string& path = other.files_.front().path;
+  if (vocab_hash_ != 0 && other.vocab_hash_ != 0 && vocab_hash_ != other.vocab_hash_)
+    throw DataError(fmt::format("'{}' was made with vocabulary {:016x}, '{}' with {:016x}", path,
+                                other.vocab_hash_, files_.front().path, vocab_hash_),
+                    "prepare all texts of a blend with one vocabulary");
+  agree_width(path, other.token_bytes_);
+  if (vocab_hash_ == 0) vocab_hash_ = other.vocab_hash_;
+  vocab_size_ = std::max(vocab_size_, other.vocab_size_);
+  for (TokenFile file : other.files_) {
+    file.first = count();
+    files_.push_back(std::move(file));
+  }
+}
+
 void TokenStream::add(const std::string& path, TokenFormat format) {
   if (is_megatron_prefix(path)) return add(path + ".bin", TokenFormat::megatron);
   if (!fs::exists(path))

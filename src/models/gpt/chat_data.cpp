@@ -15,7 +15,8 @@ namespace choir {
 namespace {
 
 SpeechMix mix_of(const Deck& deck) {
-  return conversation_mix(gpt_settings(deck).input_cfg, deck.data.train);
+  return conversation_mix(gpt_settings(deck).input_cfg, deck.data.train,
+                          gpt_settings(deck).temperature);
 }
 
 ConversationCorpusOptions corpus_options(const Deck& deck, std::uint64_t vocab_hash,
@@ -97,20 +98,17 @@ bool trains_on_chat(const Deck& deck, Mesh& mesh) {
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
     std::vector<std::string> paths = deck.data.train;
-    const bool asked =
-        !gpt_settings(deck).input_cfg.empty() || !gpt_settings(deck).validation.empty();
     if (!gpt_settings(deck).input_cfg.empty())
       for (const SpeechLeaf& leaf : leaves_of(mix_of(deck))) paths.push_back(leaf.folder);
     paths.insert(paths.end(), deck.data.val.begin(), deck.data.val.end());
+    for (const auto& [name, folders] : gpt_settings(deck).validation)
+      for (const std::string& folder : split(folders, ',')) paths.push_back(folder);
     const auto count = std::count_if(paths.begin(), paths.end(), holds_conversations);
     if (count != 0 && count != std::ssize(paths))
-      throw DataError("conversations and other data are mixed in data.train and data.val",
-                      "name folders that 'choir prepare chat' wrote, or none of them");
-    if (count == 0 && asked)
       throw DataError(
-          "data.input_cfg and data.validation are for conversations, and the data "
-          "named are none",
-          "'choir prepare chat' makes them; use data.train and data.val for text");
+          "conversations and other data are mixed in data.train, data.val and "
+          "data.validation",
+          "name folders that 'choir prepare chat' wrote, or none of them");
     chat = count;
   });
   mesh.world().broadcast(&chat, sizeof chat, 0);
@@ -229,7 +227,8 @@ ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Me
       mix_(mix_of(deck)),
       corpus_(open_corpus(deck, mix_, mesh)),
       vocabulary_(vocabulary_of(corpus_.tokenizer())),
-      reading_(SpeechBlend(corpus_.pools(mix_), seed_), block_size_, settings_.model.packed),
+      reading_(SpeechBlend(corpus_.pools(mix_), order_seed(deck, mesh)), block_size_,
+               settings_.model.packed),
       planning_(reading_),
       validation_(deck, batch.micro, corpus_.vocab_hash(), mesh),
       buffer_(batch.micro, block_size_, settings_.model.packed) {}
@@ -275,6 +274,10 @@ std::string ChatTrainingData::contents() const {
   std::string text = fmt::format("conversations {:016x}", corpus_.hash());
   for (const ChatEvalSet& set : validation_.sets())
     text += fmt::format(", {} {:016x}", set.name, set.corpus.hash());
+  const SpeechBlend& blend = reading_.blend();
+  for (int p = 0; p < blend.pools() && blend.pools() > 1; ++p)
+    text += fmt::format("{}{} of {}", p == 0 ? ", blend " : " + ", blend.pool(p).probability,
+                        counted(std::ssize(blend.pool(p).items), "conversation"));
   return text;
 }
 

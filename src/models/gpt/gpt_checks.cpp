@@ -173,7 +173,14 @@ class Checks {
     if (synthetic && (mixed || !gpt_settings(deck_).validation.empty()))
       add({"data.input_cfg", "data.validation", "data.format"},
           "data.format = \"synthetic\" reads nothing, but data.input_cfg or data.validation name "
-          "conversations; remove one");
+          "data; remove one");
+    if (synthetic && !gpt_settings(deck_).shard_seed.empty())
+      add({"data.shard_seed", "data.format"},
+          "data.shard_seed is the order of data that are read, and data.format = \"synthetic\" "
+          "reads none; remove it");
+    if (!mixed && gpt_settings(deck_).temperature != 1)
+      add({"data.temperature", "data.input_cfg"},
+          "data.temperature is an exponent of the weights of data.input_cfg, which is not given");
     if (!synthetic && data.train.empty() && !mixed)
       add({"data.train"},
           "data.train is not given: name files or folders, or set data.format = "

@@ -1,5 +1,7 @@
 // GptFamily: the keys that the deck has for it.
+#include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/speech/speech_blend.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/nn/layers/feed_forward.hpp"
 #include "choir/ops/attention.hpp"
@@ -176,13 +178,29 @@ void add_run_keys(KeyTable<GptSettings>& table) {
       .at_least(0)
       .below(1);
   data.add("input_cfg", &GptSettings::input_cfg, "",
-           "Conversations, instead of data.train: a JSON list of folders and groups with weights, "
-           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
+           "Text, tokens or conversations, instead of data.train: a JSON list of folders, files "
+           "and groups with weights, [{\"folder\": \"data/a\", \"weight\": 2}, ...] (or {inputs: "
+           "LIST, temperature: [OF EACH LEVEL]}). Without weights they count by their length.")
+      .when_resumed(OnResume::same_contents);
+  data.add("temperature", &GptSettings::temperature, "",
+           "Exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
+      .at_least(0)
       .when_resumed(OnResume::same_contents);
   data.add("validation", &GptSettings::validation, "",
-           "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
-           "of data.val, which are called as their folders.")
+           "Validation sets with names, each \"FOLDER[,FOLDER...]\", beside data.val, which is "
+           "called val; of conversations each of its folders is a set with the folder's name.")
       .when_resumed(OnResume::same_contents);
+  data.add("shard_seed", &GptSettings::shard_seed, "",
+           "Seed of the order of the data. Empty: run.seed; randomized: another one at every "
+           "start, so that a resumed run draws anew.")
+      .checked("\"\", an integer or \"randomized\"", [](const KeyValue& value) -> std::string {
+        try {
+          speech_order_seed(std::get<std::string>(value), 0, 0);
+        } catch (const DeckError&) {
+          return "expected an integer of at most 18 digits, \"randomized\", or \"\"";
+        }
+        return {};
+      });
   table.section("data", &GptSettings::model)
       .add("pack", &GptConfig::packed, "",
            "Conversations: as many in a row of block_size as go into it, first fit in the order of "

@@ -1,12 +1,16 @@
 #include "choir/models/gpt/token_data.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/conversations/conversation_sources.hpp"
+#include "choir/data/speech/speech_blend.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 
 namespace choir {
@@ -64,6 +68,16 @@ std::string default_corpus(Communicator& world, Logger& log) {
   return shakespeare ? kShakespeare : kBible;
 }
 
+void set_blend(const SpeechMix& mix, DataConfig& config) {
+  for (const SpeechLeaf& leaf : leaves_of(mix)) config.blend.push_back(leaf.folder);
+  config.pools = [mix](std::span<const std::int64_t> tokens) {
+    std::vector<TokenPool> pools;
+    for (const SpeechPool& pool : pools_of(mix, tokens))
+      pools.push_back({pool.leaves, pool.probability});
+    return pools;
+  };
+}
+
 DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Logger& log) {
   const DataSection& d = deck.data;
   DataConfig config;
@@ -79,7 +93,11 @@ DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_
   config.tokenizer = vocabulary_kind_of(gpt_settings(deck).tokenizer);
   config.train_fraction = 1.0 - gpt_settings(deck).val_fraction;
   config.say = [&log](const std::string& line) { log.info("data: {}", line); };
-  config.seed = static_cast<std::uint64_t>(deck.run.seed);
+  const GptSettings& gpt = gpt_settings(deck);
+  if (!gpt.input_cfg.empty())
+    set_blend(conversation_mix(gpt.input_cfg, {}, gpt.temperature), config);
+  for (const auto& [name, paths] : gpt.validation)
+    config.validation.emplace_back(name, split(paths, ','));
   config.block_size = gpt_of(deck).block_size;
   config.rows = rows;
   config.vocab_size = gpt_of(deck).vocab_size;
@@ -103,8 +121,17 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   for (auto* paths : {&config.train, &config.val})
     for (std::string& path : *paths)
       if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
+  config.seed = order_seed(deck, mesh);
   config.peers = &mesh.host_peers();
   return Dataset::open(mesh.host_along(Axis::data), config);
+}
+
+std::uint64_t order_seed(const Deck& deck, Mesh& mesh) {
+  std::int64_t attempt = 0;
+  if (mesh.rank() == 0) attempt = std::chrono::system_clock::now().time_since_epoch().count();
+  mesh.world().broadcast(&attempt, sizeof attempt, 0);
+  return speech_order_seed(gpt_settings(deck).shard_seed, static_cast<std::uint64_t>(deck.run.seed),
+                           static_cast<std::uint64_t>(attempt));
 }
 
 MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,
@@ -125,17 +152,24 @@ ModelBatch token_batch(const Batch& batch) {
   return made;
 }
 
-double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
+namespace {
+
+struct LossSum {
+  double loss = 0, tokens = 0;
+};
+
+LossSum loss_sum(ModelInstance& instance, Dataset& data, int set, Mesh& mesh,
+                 ProgressLine* progress) {
   const Communicator& ranks = mesh.host_along(Axis::data);
   Communicator& stages = mesh.host_along(Axis::pipeline);
   // One of the ranks that share a batch counts its tokens.
   const bool counts = stages.rank() == 0 && mesh.coordinates()[Axis::context] == 0;
-  const auto calls = static_cast<std::size_t>(data.eval_calls());
+  const auto calls = static_cast<std::size_t>(data.eval_calls(set));
   const auto size = static_cast<std::size_t>(ranks.size());
   // One place a micro-batch, zero on the other ranks: the order of summation is that of the data.
   std::vector<double> sums(2 * calls * size, 0.0);
   for (std::size_t c = 0; c < calls; ++c) {
-    const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c));
+    const Batch& batch = data.eval_batch(static_cast<std::int64_t>(c), set);
     if (progress != nullptr)
       progress->at(static_cast<std::int64_t>(c), static_cast<std::int64_t>(calls));
     // Without a batch of its own a rank still shows the others its part of the parameters.
@@ -146,9 +180,30 @@ double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, Progr
   }
   for (Communicator* all : {&mesh.host_replicas(), &stages})
     all->all_reduce(sums.data(), sums.size(), DType::f64, ReduceOp::sum);
-  double loss = 0, tokens = 0;
-  for (std::size_t i = 0; i < sums.size(); i += 2) loss += sums[i], tokens += sums[i + 1];
-  return loss / tokens;
+  LossSum sum;
+  for (std::size_t i = 0; i < sums.size(); i += 2) sum.loss += sums[i], sum.tokens += sums[i + 1];
+  return sum;
+}
+
+}  // namespace
+
+std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
+                                    ProgressLine* progress) {
+  std::vector<Validation> made;
+  LossSum all;
+  for (int set = 0; set < data.eval_sets(); ++set) {
+    const LossSum sum = loss_sum(instance, data, set, mesh, progress);
+    all.loss += sum.loss, all.tokens += sum.tokens;
+    made.push_back({.name = data.eval_name(set), .loss = sum.loss / sum.tokens, .metrics = {}});
+  }
+  if (made.size() == 1) made.front().name.clear();
+  if (made.size() > 1)
+    made.insert(made.begin(), {.name = "", .loss = all.loss / all.tokens, .metrics = {}});
+  return made;
+}
+
+double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh, ProgressLine* progress) {
+  return validations(instance, data, mesh, progress).front().loss;
 }
 
 }  // namespace choir

@@ -49,7 +49,7 @@ StepContent TokenTrainingData::content(std::int64_t, const Model& model) {
 
 std::vector<Validation> TokenTrainingData::validate(ModelInstance& instance,
                                                     ProgressLine* progress) {
-  return {{.loss = validation_loss(instance, *data_, mesh_, progress)}};
+  return validations(instance, *data_, mesh_, progress);
 }
 
 // The ranks that share rank 0's layers generate with it.
@@ -84,7 +84,8 @@ TokenEvaluationData::TokenEvaluationData(const Deck& deck, const std::string& vo
           deck, kRows, mesh, log,
           vocabulary.empty() ? 0 : Vocabulary::from_json(vocabulary, "the checkpoint").hash())) {
   if (!data_->has_validation())
-    throw DataError("there is no validation data", "name some with data.val='[\"FILE\"]'");
+    throw DataError("there is no validation data",
+                    "name some with data.val='[\"FILE\"]' or data.validation");
 }
 
 std::vector<BatchShape> TokenEvaluationData::shapes() const {
@@ -93,10 +94,14 @@ std::vector<BatchShape> TokenEvaluationData::shapes() const {
 
 EvaluationData::Result TokenEvaluationData::evaluate(ModelInstance& instance,
                                                      ProgressLine* progress) {
-  const double loss = validation_loss(instance, *data_, mesh_, progress);
+  const std::vector<Validation> sets = validations(instance, *data_, mesh_, progress);
+  const double loss = sets.front().loss;
+  std::string metrics = fmt::format("val_loss={:.6f} perplexity={:.4f}", loss, std::exp(loss));
+  for (std::size_t i = 1; i < sets.size(); ++i)
+    metrics += fmt::format(" val_loss/{}={:.6f}", sets[i].name, sets[i].loss);
+  // The first token of a set is no target.
   return {.lines = {},
-          .metrics = fmt::format("val_loss={:.6f} perplexity={:.4f} tokens={}", loss,
-                                 std::exp(loss), data_->val_tokens() - 1)};
+          .metrics = metrics + fmt::format(" tokens={}", data_->val_tokens() - data_->eval_sets())};
 }
 
 }  // namespace choir

@@ -144,10 +144,13 @@ void require_same_data(const ResumePoint& from, const Deck& deck, const std::str
       lines += line_of(change);
       keys.push_back(change.key);
     }
-    if (known)
+    // What an older checkpoint does not tell of its data follows from its deck.
+    const bool told_less = keys.empty() && contents.starts_with(from.meta.contents + ", ");
+    const bool changed = known && !told_less;
+    if (changed)
       lines +=
           fmt::format("\n  the data were: {}\n  and are now:   {}", from.meta.contents, contents);
-    if (known && keys.empty()) keys.emplace_back("data.train");
+    if (changed && keys.empty()) keys.emplace_back("data.train");
     if (!keys.empty()) refuse(from, lines, keys);
   }
   require_vocabulary(from, vocab_hash);

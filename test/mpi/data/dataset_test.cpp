@@ -7,6 +7,7 @@
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/data/tokens/prepare_text.hpp"
+#include "choir/data/tokens/token_blend.hpp"
 #include "test/support/count_allocations.hpp"
 #include "test/support/mpi_test.hpp"
 #include "test/unit/data/scratch_folder.hpp"
@@ -283,6 +284,61 @@ TEST_F(DatasetTest, SyntheticNeedsNoFile) {
     valid += data->eval_batch(call).valid;
   comm().all_reduce(&valid, 1, DType::i64, ReduceOp::sum);
   EXPECT_ALL_RANKS(valid == 8 * kRows * kBlock);
+}
+
+// Two texts in shares: the blend over the texts in memory says what every rank gets, from the
+// beginning and resumed; each validation set holds its own text, and what changed is told.
+TEST_F(DatasetTest, BlendsTextsAndNamesValidationSets) {
+  learn_letters();
+  if (comm().rank() == 0) {
+    test::write_bytes(*folder_ / "b1.txt", text_.substr(0, 400));
+    test::write_bytes(*folder_ / "b2.txt", text_.substr(400, 800));
+    test::write_bytes(*folder_ / "held1.txt", text_.substr(1200, 100));
+    test::write_bytes(*folder_ / "held2.txt", text_.substr(1300, 200));
+  }
+  comm().barrier();
+  DataConfig c = config("");
+  c.train.clear();
+  c.blend = {*folder_ / "b1.txt", *folder_ / "b2.txt"};
+  std::vector<TokenPool> pools{{{0}, 2}, {{1}, 1}};
+  c.pools = [&](std::span<const std::int64_t>) { return pools; };
+  c.validation = {{"held1", {*folder_ / "held1.txt"}}, {"held2", {*folder_ / "held2.txt"}}};
+  const auto data = Dataset::open(comm(), c);
+  const std::vector<std::int64_t> lengths{400, 800};
+  bool ok = true;
+  for (const std::int64_t first : {0, 3000}) {
+    TokenBlend blend(pools, c.blend, lengths, kBlock, kSeed);
+    data->start_training({first, comm().size(), comm().rank(), 1});
+    for (int call = 0; call < 20; ++call) {
+      const Batch& batch = data->next();
+      for (std::int64_t row = 0; row < kRows; ++row)
+        ok = ok && is_sample(batch, row, blend.window(batch.first_sample + row).start, kBlock);
+    }
+  }
+  EXPECT_ALL_RANKS(ok);
+  ASSERT_EQ(data->eval_sets(), 2);
+  for (const int set : {0, 1}) {
+    const std::int64_t begin = set == 0 ? 1200 : 1300, tokens = set == 0 ? 100 : 200;
+    EXPECT_ALL_RANKS(data->eval_name(set) == (set == 0 ? "held1" : "held2"));
+    std::int64_t valid = 0;
+    ok = true;
+    for (std::int64_t call = 0; call < data->eval_calls(set); ++call) {
+      const Batch& batch = data->eval_batch(call, set);
+      for (std::int64_t row = 0; row < kRows; ++row) {
+        const std::int64_t start = (batch.micro_batch * kRows + row) * kBlock;
+        const auto targets = std::clamp<std::int64_t>(tokens - 1 - start, 0, kBlock);
+        ok = ok && is_sample(batch, row, begin + start, targets);
+      }
+      valid += batch.valid;
+    }
+    comm().all_reduce(&valid, 1, DType::i64, ReduceOp::sum);
+    EXPECT_ALL_RANKS(ok && valid == tokens - 1) << data->eval_name(set);
+  }
+  const std::string before = data->contents();
+  pools[0].probability = 3;
+  EXPECT_ALL_RANKS(Dataset::open(comm(), c)->contents() != before);
+  pools[0].probability = 2, c.seed = kSeed + 1;
+  EXPECT_ALL_RANKS(Dataset::open(comm(), c)->contents() == before);
 }
 
 // A failure after the start is thrown by next() on every rank, and nobody hangs.

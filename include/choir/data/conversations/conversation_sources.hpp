@@ -9,8 +9,10 @@
 
 namespace choir {
 
-/// data.input_cfg, or the folders of data.train where it is "". DeckError for what is no such list.
-SpeechMix conversation_mix(const std::string& input_cfg, const std::vector<std::string>& train);
+/// data.input_cfg, a list or {"inputs": LIST, "temperature": [OF EACH LEVEL]}, or the folders of
+/// data.train where it is "". `temperature`: of a list. DeckError for what is neither.
+SpeechMix conversation_mix(const std::string& input_cfg, const std::vector<std::string>& train,
+                           double temperature = 1);
 
 /// Validation sets as {name, folders}: those of data.val, called as their folders, then those of
 /// data.validation, "FOLDER[,FOLDER...]" by name. DeckError for two of one name.

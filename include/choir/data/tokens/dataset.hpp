@@ -3,11 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "choir/comm/communicator.hpp"
 #include "choir/data/tokens/batch.hpp"
+#include "choir/data/tokens/token_blend.hpp"
 #include "choir/data/tokens/token_reader.hpp"
 #include "choir/data/tokens/token_stream.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
@@ -18,6 +21,12 @@ struct DataConfig {
   /// Token files, folders of them, or text files and folders, which are prepared on first use.
   /// Without `val`, the validation part of a prepared folder or text is taken, if there is one.
   std::vector<std::string> train, val;
+  /// The texts of a blend, instead of `train`, and its pools for texts of so many tokens.
+  std::vector<std::string> blend;
+  std::function<std::vector<TokenPool>(std::span<const std::int64_t> tokens)> pools;
+  /// Further validation sets, {name, paths}; `val` is the set "val" beside them. With `val` or
+  /// these no part of the training data is kept for validation.
+  std::vector<std::pair<std::string, std::vector<std::string>>> validation;
   /// Random tokens instead of files (fill_synthetic); needs vocab_size.
   bool synthetic = false;
   TokenFormat format = TokenFormat::automatic;
@@ -73,11 +82,11 @@ class Dataset {
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
 
-  std::int64_t vocab_size() const;       ///< of the model's, at least the data's
-  std::uint64_t vocab_hash() const;      ///< 0: unknown (raw files without vocab.json)
-  const Vocabulary* vocabulary() const;  ///< null where no vocab.json is beside the files
-  std::int64_t train_tokens() const;     ///< 0 for synthetic data
-  std::int64_t val_tokens() const;
+  std::int64_t vocab_size() const;         ///< of the model's, at least the data's
+  std::uint64_t vocab_hash() const;        ///< 0: unknown (raw files without vocab.json)
+  const Vocabulary* vocabulary() const;    ///< null where no vocab.json is beside the files
+  std::int64_t train_tokens() const;       ///< 0 for synthetic data
+  std::int64_t val_tokens() const;         ///< of all validation sets
   std::int64_t windows_per_epoch() const;  ///< 0 for synthetic data: no epochs
   bool has_validation() const;
   /// A few lines: files, tokens, reader, preload.
@@ -99,9 +108,11 @@ class Dataset {
   /// Evaluation. Micro-batch e holds validation windows [e*rows, (e+1)*rows), whatever the number
   /// of ranks; in call c rank r gets e = c*ranks + r. Rows past the end are padding (valid counts
   /// the rest).
-  std::int64_t eval_calls() const;
+  std::int64_t eval_calls(int set = 0) const;
   /// Collective; the batch holds until the next call.
-  const Batch& eval_batch(std::int64_t call);
+  const Batch& eval_batch(std::int64_t call, int set = 0);
+  int eval_sets() const;
+  const std::string& eval_name(int set) const;  ///< "" where data.val or a part of train is alone
 
  private:
   struct State;

@@ -42,6 +42,9 @@ class TokenStream {
   /// packed audio is a stream of 16-bit items. TokenFile::first is filled in.
   static TokenStream of_files(std::vector<TokenFile> files, int item_bytes);
 
+  /// Puts the files of `other` behind those there. Throws DataError: another width or vocabulary.
+  void append(const TokenStream& other);
+
   std::int64_t count() const {
     return files_.empty() ? 0 : files_.back().first + files_.back().count;
   }

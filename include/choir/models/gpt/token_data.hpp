@@ -1,6 +1,7 @@
 #pragma once
 // The data a deck names, opened for the ranks of a mesh.
 #include <memory>
+#include <vector>
 
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/core/log.hpp"
@@ -8,6 +9,7 @@
 #include "choir/data/tokens/dataset.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/infer/model_instance.hpp"
+#include "choir/train/step/training_data.hpp"
 
 namespace choir {
 
@@ -25,11 +27,18 @@ MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t per_ran
 
 inline constexpr const char* kDefaultCorpus = "data/shakespeare/input.txt";
 
+/// Seed of the order of training data by data.shard_seed, the same on all ranks. Collective over
+/// the world.
+std::uint64_t order_seed(const Deck& deck, Mesh& mesh);
+
 /// A batch as the engine takes it: the same host memory, flat.
 ModelBatch token_batch(const Batch& batch);
 
-/// Mean loss over the validation data, rows shared by the ranks of the data axis; the same bits on
-/// every number of them. Collective over the mesh.
+/// Mean loss over all validation data, then, of several sets, over each, rows shared by the ranks
+/// of the data axis; the same bits on every number of them. Collective over the mesh.
+std::vector<Validation> validations(ModelInstance& instance, Dataset& data, Mesh& mesh,
+                                    ProgressLine* progress = nullptr);
+/// The first of them.
 double validation_loss(ModelInstance& instance, Dataset& data, Mesh& mesh,
                        ProgressLine* progress = nullptr);
 

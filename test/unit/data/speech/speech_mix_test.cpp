@@ -80,8 +80,8 @@ TEST(SpeechMix, EmptyFoldersTakeNoShare) {
 TEST(SpeechMix, WhatIsNotUnderstoodIsNamed) {
   EXPECT_EQ(error_of(R"(["a", {"folder": "b"}])"), "");
   const std::pair<const char*, const char*> cases[] = {
-      {R"([])", "data.train: a list of speech folders is empty"},
-      {R"([{"folder": "a", "weight": 1}, "b"])", "1 of 2 speech inputs of one level have a weight"},
+      {R"([])", "data.train: a list of inputs is empty"},
+      {R"([{"folder": "a", "weight": 1}, "b"])", "1 of 2 inputs of one level have a weight"},
       {R"([{"folder": "a", "weight": 0}])", "the weight 0"},
       {R"([{"folder": "a", "group": ["b"]}])", "a folder or a group"},
       {R"([{"folder": "a", "wieght": 1}])", "data.train[0].wieght"},

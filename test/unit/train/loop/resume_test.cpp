@@ -81,6 +81,10 @@ TEST(Resume, DataMayMoveButNotChange) {
   const ResumePoint old = left_by(deck, "");
   EXPECT_EQ(refusal([&] { require_same_data(old, deck, kContents, 0); }), "");
   EXPECT_TRUE(has(refusal([&] { require_same_data(old, moved, kContents, 0); }), "data.train: "));
+  // One that says less of the same data.
+  const std::string more = fmt::format("{}, blend 0.5 of 450 tokens", kContents);
+  EXPECT_EQ(said(deck, more), "");
+  EXPECT_TRUE(has(said(moved, more), "data.train: "));
   ResumePoint imported = left_by(deck, "");
   imported.checkpoint.manifest.step = 0;
   EXPECT_EQ(refusal([&] { require_same_data(imported, moved, kContents, 0); }), "")
