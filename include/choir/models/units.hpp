@@ -36,7 +36,7 @@ inline UnitCosts alike(double input, double block, double head, std::int64_t blo
   costs.back() = head;
   return costs;
 }
-/// Of forward and backward, where the costs are FLOPs of the forward.
+/// FLOPs of forward and backward, where the costs are those of the forward.
 inline double training_flops(const UnitCosts& costs) {
   return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
 }

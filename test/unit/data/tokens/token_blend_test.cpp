@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kBlendBlock = 16;
 
-/// Of texts called a and b.
+/// Blends texts that are called a and b.
 TokenBlend blend_of(const char* text, const std::vector<std::int64_t>& lengths,
                     std::uint64_t seed = 7, const std::vector<double>& temperature = {}) {
   const SpeechMix mix =
