@@ -6,10 +6,7 @@
 #include <string>
 
 #include "choir/models/duplex/duplex_batch.hpp"
-#include "choir/models/fastconformer/encoder_tower.hpp"
-#include "choir/models/gpt/decoder_tower.hpp"
-#include "choir/models/model.hpp"
-#include "choir/models/salm/frame_projector.hpp"
+#include "choir/models/salm/two_towers.hpp"
 #include "src/models/duplex/codebooks.hpp"
 
 namespace choir {
@@ -18,7 +15,7 @@ namespace choir {
 /// projector(frame_t). A pass has two sequences: the rows of dialogues, and the frames of their
 /// audio. Nothing about a dialogue depends on its padding or on the others of its batch but
 /// rounding.
-class Duplex final : public Model {
+class Duplex final : public TwoTowers {
  public:
   /// Parameters "encoder.*" (as of a FastConformer), "projector.*", "lm.*" (as of a Gpt, behind the
   /// prefix), "code_embedding.weight" and "code_head.*".
@@ -26,15 +23,9 @@ class Duplex final : public Model {
 
   const DuplexConfig& config() const { return config_; }
 
-  std::size_t table_bytes(const Precision& precision) const override;
-  void prepare(Pass& pass, void* memory) override;
-
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
   /// Begins a pass that hears whole recordings: a batch of audio alone.
   void begin_hearing(Pass& pass, const ModelBatch& batch) const;
-  /// The frames of the audio, where the batch has any.
-  void add_sequences(Pass& pass, const ModelBatch& batch) const override;
-  Shape boundary_shape(const Pass& pass, int unit) const override;
 
   /// Losses [2, B*T*K] of text and of codes. When generating, logits [B, V + K (N + 3)] of what
   /// follows on the last row, of text and of each codebook: of a batch with audio, or, where this
@@ -44,8 +35,6 @@ class Duplex final : public Model {
   /// generation need no targets.
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
 
   /// The state of rows of dialogues: a stream has at most block_size of them.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
@@ -54,22 +43,18 @@ class Duplex final : public Model {
   /// The state of the audio of one dialogue; where this rank has the whole model.
   StreamState make_encoder_state(Pass& pass, BucketHooks& hooks) const;
 
-  std::string describe() const override;
   std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
   double flops(const BatchShape& shape) const override;
   /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
   static UnitCosts unit_costs(const DuplexConfig& config, const BatchShape& shape);
 
  private:
-  Tensor junction(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks);
-  /// The gradient of the frames.
-  Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                           BucketHooks& hooks);
+  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
+              BucketHooks& hooks) override;
+  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
+                       BucketHooks& hooks) override;
 
   DuplexConfig config_;
-  EncoderTower encoder_;
-  DecoderTower decoder_;
-  std::unique_ptr<FrameProjector> projector_;
   std::unique_ptr<CodeEmbedding> code_embedding_;
   std::unique_ptr<CodeHead> code_head_;
 };

@@ -45,10 +45,9 @@ void add_loss_keys(DuplexTable& table) {
            "Speech to speech: weight of frames without text, beside 1 of those with a token of it. "
            "The mean is over all frames.")
       .at_least(0);
-  loss.add(
-          "pad_in_turn", &DuplexLoss::pad_in_turn, "",
-          "Speech to speech: weight of frames without text within a turn, behind its text. Weights "
-          "bend decisions: with less than 1 it says words that are not due. -1: as pad.")
+  loss.add("pad_in_turn", &DuplexLoss::pad_in_turn, "",
+           "Speech to speech: weight of frames without text within a turn, behind its text. Weights "
+           "bend decisions: with less than 1 it says words that are not due. -1: as pad.")
       .at_least(-1);
   loss.add("bos", &DuplexLoss::bos, "", "Speech to speech: weight of frames that begin a turn.")
       .at_least(0);

@@ -108,13 +108,6 @@ double FastConformer::flops(const BatchShape& shape) const {
   return training_flops(unit_costs(config(), shape));
 }
 
-std::int64_t FastConformer::encoder_parameters() const {
-  std::int64_t count = 0;
-  for (const Parameter* p : parameters_->all())
-    if (p->name.starts_with("encoder.")) count += p->count();
-  return count;
-}
-
 std::string FastConformer::describe() const {
   return parameter_table(*parameters_, {{"encoder.blocks", config().n_layer}}, 44);
 }

@@ -59,9 +59,6 @@ class FastConformer final : public Model {
   /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
   static UnitCosts unit_costs(const FastConformerConfig& config, const BatchShape& shape);
 
-  /// Parameters of the encoder, without the head.
-  std::int64_t encoder_parameters() const;
-
  private:
   void add_head(bool resident);
   // With the whole model in one piece backward follows forward: the head's weights are not given

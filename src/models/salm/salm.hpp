@@ -2,14 +2,8 @@
 // An encoder and a decoder, joined (choir/models/salm/salm_config.hpp). Units: 0 features and
 // subsampling, 1 ... Le the encoder's blocks, Le + 1 the junction, then the decoder's blocks, and
 // the head.
-#include <memory>
-#include <string>
-
-#include "choir/models/fastconformer/encoder_tower.hpp"
-#include "choir/models/gpt/decoder_tower.hpp"
-#include "choir/models/model.hpp"
-#include "choir/models/salm/frame_projector.hpp"
 #include "choir/models/salm/salm_config.hpp"
+#include "choir/models/salm/two_towers.hpp"
 
 namespace choir {
 
@@ -20,7 +14,7 @@ namespace choir {
 /// sequence parallelism each rank projects its share of the frames, otherwise all of them. Ranks of
 /// the context axis share the rows of conversations, and the clips: each encodes some of them, and
 /// gets the projected frames of the others.
-class Salm final : public Model {
+class Salm final : public TwoTowers {
  public:
   /// Parameters "encoder.*" (as of a FastConformer), "projector.*" and "lm.*" (as of a Gpt, behind
   /// the prefix).
@@ -28,40 +22,27 @@ class Salm final : public Model {
 
   const SalmConfig& config() const { return config_; }
 
-  std::size_t table_bytes(const Precision& precision) const override;
-  void prepare(Pass& pass, void* memory) override;
-
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
-  /// The frames of the clips, where the batch has any.
-  void add_sequences(Pass& pass, const ModelBatch& batch) const override;
-  Shape boundary_shape(const Pass& pass, int unit) const override;
 
   /// Losses per token [B*T]; when generating, the logits of the last position [B, V']. Batches of
   /// generation need no audio, and no targets.
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
-  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
-                  BucketHooks& hooks) override;
 
   /// A stream has at most block_size positions.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
 
-  std::string describe() const override;
-  std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
   double flops(const BatchShape& shape) const override;
   /// FLOPs of the forward of one micro-batch, for dealing units out to stages.
   static UnitCosts unit_costs(const SalmConfig& config, const BatchShape& shape);
 
  private:
-  Tensor junction(Pass& pass, const Tensor& frames, const ModelBatch& batch, BucketHooks& hooks);
-  /// The gradient of the frames.
-  Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
-                           BucketHooks& hooks);
+  Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
+              BucketHooks& hooks) override;
+  Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
+                       BucketHooks& hooks) override;
 
   SalmConfig config_;
-  EncoderTower encoder_;
-  DecoderTower decoder_;
-  std::unique_ptr<FrameProjector> projector_;
 };
 
 }  // namespace choir

@@ -2,18 +2,118 @@
 
 #include "choir/core/text.hpp"
 #include "choir/device/arena.hpp"
+#include "choir/device/profile_range.hpp"
+#include "choir/models/gpt/gpt.hpp"
+#include "src/models/parameter_table.hpp"
 
 namespace choir {
+namespace {
 
+template <class Config>
+Config with(Recompute recompute, Config tower) {
+  tower.recompute = recompute;
+  return tower;
+}
+
+/// Where tables behind those of the encoder begin, so that they are aligned.
 std::size_t tables_behind(const EncoderTower& encoder, const Precision& precision) {
   return static_cast<std::size_t>(
       round_up(static_cast<std::int64_t>(encoder.table_bytes(precision)), Arena::kAlignment));
 }
 
+/// Backward comes from the head to the embedding, which is in the junction, before another
+/// micro-batch comes between.
 bool ends_meet(const ModelPieces& pieces, int junction) {
   for (int i = 0; i < pieces.count(); ++i)
     if (pieces[i].contains(junction) && pieces[i].head) return true;
   return pieces.whole();
+}
+
+DecoderTower::Options options_of(DecoderTower::Options options, const GptConfig& lm,
+                                 const ModelCut& cut, const ModelPieces& pieces, int junction) {
+  options.prefix = "lm.";
+  options.shares_weight = lm.tied && !cut.separate_tied && ends_meet(pieces, junction);
+  options.one_piece = pieces.whole() && pieces.count() == 1;
+  return options;
+}
+
+}  // namespace
+
+TwoTowers::TwoTowers(const FastConformerConfig& encoder, const GptConfig& lm, Recompute recompute,
+                     ParameterSet& parameters, const ModelCut& cut,
+                     const DecoderTower::Options& options)
+    : Model(parameters, cut, encoder.n_layer + 1 + lm.n_layer),
+      encoder_(with(recompute, encoder), parameters),
+      decoder_(with(recompute, lm), parameters, options_of(options, lm, cut, pieces_, junction())) {
+}
+
+std::size_t TwoTowers::table_bytes(const Precision& precision) const {
+  return tables_behind(encoder_, precision) + decoder_.table_bytes(precision);
+}
+
+void TwoTowers::prepare(Pass& pass, void* memory) {
+  Model::prepare(pass, memory);
+  encoder_.prepare(pass, memory);
+  decoder_.prepare(pass,
+                   static_cast<std::byte*>(memory) + tables_behind(encoder_, pass.precision()));
+}
+
+void TwoTowers::add_sequences(Pass& pass, const ModelBatch& batch) const {
+  if (batch.find("audio") == nullptr) return;
+  Sequence frames = encoder_.sequence_of(batch);
+  frames.repeated = true;
+  pass.add_sequence(frames);
+}
+
+Shape TwoTowers::boundary_shape(const Pass& pass, int unit) const {
+  if (unit >= junction()) return {pass.share_rows(), decoder_.config().n_embd};
+  return {pass.share_rows(pass.sequence(kFrames)), encoder_.config().n_embd};
+}
+
+Tensor TwoTowers::forward_behind_encoder(Pass& pass, const ModelPieces::Piece& here, Tensor stream,
+                                         const ModelBatch& batch, BucketHooks& hooks) {
+  if (here.contains(junction())) {
+    const ProfileRange range(pass.stream(), "junction");
+    const Pass::Unsaved below(pass, !trained_.reach(junction()));
+    stream = join(pass, stream, batch, hooks);
+  }
+  if (here.last_unit <= junction()) return stream;
+  return decoder_.forward_blocks(pass, here, trained_, std::move(stream),
+                                 here.head ? &batch : nullptr, hooks);
+}
+
+Tensor TwoTowers::backward(Pass& pass, int index, Tensor d_output, const ModelBatch& batch,
+                           BucketHooks& hooks) {
+  const ModelPieces::Piece& here = begin_backward(pass, index, d_output);
+  Tensor d_stream = std::move(d_output);
+  if (here.last_unit > junction())
+    d_stream = decoder_.backward_blocks(pass, here, trained_, std::move(d_stream), hooks);
+  if (here.contains(junction())) d_stream = junction_backward(pass, d_stream, batch, hooks);
+  if (here.first_unit >= junction()) return d_stream;
+  const Pass::On frames(pass, kFrames);
+  return encoder_.backward(pass, here, trained_, std::move(d_stream), batch, hooks);
+}
+
+Tensor TwoTowers::junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
+                                    BucketHooks& hooks) {
+  const ProfileRange range(pass.stream(), "junction backward");
+  if (trained_.reach(junction()))
+    return join_backward(pass, decoder_.embedding().rows_backward(pass, d_stream), batch, hooks);
+  const Pass::On frames(pass, kFrames);
+  return pass.allocate({pass.share_rows(), encoder_.config().n_embd}, "gradient of no use");
+}
+
+std::vector<std::pair<std::string, std::int64_t>> TwoTowers::further_counts() const {
+  return {{"encoder", parameters_of(*parameters_, "encoder.")},
+          {"projector", parameters_of(*parameters_, "projector.")},
+          {"language model", parameters_of(*parameters_, "lm.")}};
+}
+
+std::string TwoTowers::describe() const {
+  return parameter_table(
+      *parameters_,
+      {{"encoder.blocks", encoder_.config().n_layer}, {"lm.blocks", decoder_.config().n_layer}},
+      44);
 }
 
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix) {

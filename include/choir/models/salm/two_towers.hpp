@@ -1,23 +1,61 @@
 #pragma once
 // What models of an encoder before a decoder share.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "choir/core/key_table.hpp"
 #include "choir/models/fastconformer/encoder_tower.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/models/pieces.hpp"
+#include "choir/models/gpt/decoder_tower.hpp"
+#include "choir/models/model.hpp"
+#include "choir/models/salm/frame_projector.hpp"
 
 namespace choir {
 
-/// Where tables behind those of the encoder begin, so that they are aligned.
-std::size_t tables_behind(const EncoderTower& encoder, const Precision& precision);
+/// A model of an encoder of frames and a decoder of rows, which join in one unit. A pass has two
+/// sequences: the rows, and the frames of audio, where the batch has any. The derived class
+/// registers the parts.
+class TwoTowers : public Model {
+ public:
+  std::size_t table_bytes(const Precision& precision) const override;
+  void prepare(Pass& pass, void* memory) override;
+  /// The frames of the audio, where the batch has any.
+  void add_sequences(Pass& pass, const ModelBatch& batch) const override;
+  Shape boundary_shape(const Pass& pass, int unit) const override;
+  Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
+                  BucketHooks& hooks) override;
+  std::string describe() const override;
+  std::vector<std::pair<std::string, std::int64_t>> further_counts() const override;
 
-/// Backward comes from the head to the embedding, which is in the junction, before another
-/// micro-batch comes between.
-bool ends_meet(const ModelPieces& pieces, int junction);
+ protected:
+  static constexpr int kFrames = 1;  ///< the number of the second sequence
+
+  /// `recompute`: in the blocks of both. Of `options` the derived class says what only it knows.
+  TwoTowers(const FastConformerConfig& encoder, const GptConfig& lm, Recompute recompute,
+            ParameterSet& parameters, const ModelCut& cut, const DecoderTower::Options& options);
+
+  int junction() const { return encoder_.last_unit() + 1; }
+  /// From the frames, where the piece has the junction, or from what it got.
+  Tensor forward_behind_encoder(Pass& pass, const ModelPieces::Piece& here, Tensor stream,
+                                const ModelBatch& batch, BucketHooks& hooks);
+
+  EncoderTower encoder_;
+  DecoderTower decoder_;
+  std::unique_ptr<FrameProjector> projector_;
+
+ private:
+  /// The rows that the decoder's blocks read.
+  virtual Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
+                      BucketHooks& hooks) = 0;
+  /// The gradient of all rows of the embedding -> that of the frames.
+  virtual Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
+                               BucketHooks& hooks) = 0;
+  Tensor junction_backward(Pass& pass, const Tensor& d_stream, const ModelBatch& batch,
+                           BucketHooks& hooks);
+};
 
 /// How many numbers the parameters have whose names begin so.
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix);
