@@ -23,7 +23,7 @@ int evaluate(MpiSession& session, const std::string& path, const std::string& pr
   LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
   const auto data =
       loaded.deck.family().open_evaluation(loaded.deck, loaded.vocabulary, *place.mesh, log);
-  load_instance(loaded, data->shapes(), false, place);
+  load_instance(loaded, data->shapes(), place);
   const double start = now_seconds();
   ProgressLine progress(log, "evaluation");
   const EvaluationData::Result result = data->evaluate(*loaded.instance, &progress);

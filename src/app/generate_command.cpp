@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <span>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/capped_text.hpp"
@@ -33,7 +34,8 @@ struct GenerateRequest {
   std::string prompts;  ///< instead, a file of them, or "-"
   std::string chat_template, system;
   bool chat = false, json = false;
-  bool talks = false;  ///< turns of a conversation come on the standard input
+  std::int64_t batch = 8;  ///< texts that go on together
+  bool talks = false;      ///< turns of a conversation come on the standard input
   std::int64_t samples = 1;
   std::string logits;  ///< the file that gets those of the prompt
   std::int64_t tokens = 200;
@@ -54,10 +56,13 @@ HearRequest heard(const GenerateRequest& r) {
           .json = r.json};
 }
 
-/// What a model is asked, in its tokens.
-struct Question {
-  Prompt prompt;
+/// What a model is asked, in its tokens, and what it says.
+struct Exchange {
+  const Prompt* prompt = nullptr;
+  std::int64_t number = 1, sample = 0;
   std::vector<std::int32_t> ids;
+  std::string text;
+  std::vector<std::int32_t> answer;  ///< the ids and those that follow
 };
 
 /// Writes what a model says to texts and conversations; all ranks that run the model go through the
@@ -77,16 +82,22 @@ class TextWriter {
 
   /// Every prompt, with all its samples. Nothing is written where one of them cannot be read.
   void write_all(const std::vector<Prompt>& prompts) {
-    std::vector<Question> questions;
-    for (const Prompt& prompt : prompts) questions.push_back({prompt, encode(prompt)});
-    const bool several = prompts.size() * static_cast<std::size_t>(request_.samples) > 1;
-    for (std::size_t i = 0; i < questions.size(); ++i)
-      for (std::int64_t sample = 0; sample < request_.samples; ++sample) {
-        if (several && !request_.json)
-          show(fmt::format("--- prompt {}, sample {} ---\n", i + 1, sample + 1));
-        if (!request_.chat && !request_.json) show(questions[i].prompt.text);
-        answer(questions[i], static_cast<std::int64_t>(i) + 1, sample);
-      }
+    std::vector<Exchange> exchanges;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const std::vector<std::int32_t> ids = fitting(prompts[i]);
+      for (std::int64_t sample = 0; sample < request_.samples; ++sample)
+        exchanges.push_back({.prompt = &prompts[i],
+                             .number = static_cast<std::int64_t>(i) + 1,
+                             .sample = sample,
+                             .ids = ids,
+                             .text = "",
+                             .answer = {}});
+    }
+    several_ = exchanges.size() > 1;
+    const auto together = static_cast<std::size_t>(request_.batch);
+    const std::span all(exchanges);
+    for (std::size_t at = 0; at < all.size(); at += together)
+      answer(all.subspan(at, std::min(together, all.size() - at)));
   }
 
   /// One more turn of a person, and the answer to it.
@@ -95,8 +106,10 @@ class TextWriter {
       said_.turns.push_back({.role = "system", .text = request_.system});
     said_.turns.push_back({.role = "user", .text = line});
     said_.place = "standard input";
-    said_.turns.push_back({.role = "assistant", .text = answer({said_, encode(said_)}, turn_, 0)});
-    ++turn_;
+    Exchange turn{
+        .prompt = &said_, .number = turn_++, .ids = encode(said_), .text = "", .answer = {}};
+    answer({&turn, 1});
+    said_.turns.push_back({.role = "assistant", .text = turn.text});
   }
 
  private:
@@ -121,43 +134,71 @@ class TextWriter {
     std::vector<std::int32_t> ids = vocabulary_.text_start();
     const auto text = vocabulary_.encode(prompt.text, prompt.place);
     ids.insert(ids.end(), text.begin(), text.end());
-    if (ids.empty()) throw DataError("the prompt is empty", "give at least one character");
+    if (ids.empty())
+      throw DataError(prompt.place + ": the prompt is empty", "give at least one character");
     return ids;
   }
 
-  /// Returns what was said. Characters come out when they are whole, JSON when all is said.
-  std::string answer(const Question& question, std::int64_t number, std::int64_t sample) {
-    TokenChoice choice = choice_;
-    choice.seed += static_cast<std::uint64_t>(sample);
-    Utf8Stream characters;
-    std::string text;
-    const auto add = [&](const std::string& whole) {
-      text += whole;
-      if (!request_.json) show(whole);
-    };
-    const auto ids = Generator(*loaded_.instance)
-                         .generate(question.ids, request_.tokens, choice, [&](std::int32_t token) {
-                           // A table of embeddings may have more rows than there are tokens.
-                           if (vocabulary_.has(token))
-                             add(characters.push(vocabulary_.piece(token)));
-                         });
-    add(characters.finish());
-    if (!request_.json) show("\n");
-    if (request_.json) show(json_line(question, number, sample, text, ids));
-    return text;
+  /// The ids of a prompt that the model can take in at once.
+  std::vector<std::int32_t> fitting(const Prompt& prompt) {
+    std::vector<std::int32_t> ids = encode(prompt);
+    const std::int64_t block = loaded_.instance->as<Gpt>().config().block_size;
+    if (std::ssize(ids) > block)
+      throw DataError(fmt::format("{}: a prompt of {} tokens, but the model has {} positions",
+                                  prompt.place, ids.size(), block),
+                      "shorten it: its beginning would not be seen");
+    return ids;
   }
 
-  std::string json_line(const Question& question, std::int64_t number, std::int64_t sample,
-                        const std::string& text, const std::vector<std::int32_t>& ids) const {
+  /// Answers all of them in one batch. Characters of the first come out when they are whole, and
+  /// the others and JSON when all is said.
+  void answer(std::span<Exchange> exchanges) {
+    std::vector<Question> questions;
+    for (const Exchange& exchange : exchanges) {
+      questions.push_back({.prompt = exchange.ids, .choice = choice_});
+      questions.back().choice.seed += static_cast<std::uint64_t>(exchange.sample);
+    }
+    std::vector<Utf8Stream> characters(exchanges.size());
+    const auto add = [&](std::size_t i, const std::string& whole) {
+      exchanges[i].text += whole;
+      if (i == 0 && !request_.json) show(whole);
+    };
+    if (!request_.json) show(heading(exchanges[0]));
+    auto answers =
+        Generator(*loaded_.instance)
+            .generate_together(questions, request_.tokens, [&](std::size_t i, std::int32_t token) {
+              // A table of embeddings may have more rows than there are tokens.
+              if (vocabulary_.has(token)) add(i, characters[i].push(vocabulary_.piece(token)));
+            });
+    for (std::size_t i = 0; i < exchanges.size(); ++i) {
+      add(i, characters[i].finish());
+      exchanges[i].answer = std::move(answers[i]);
+      if (request_.json)
+        show(json_line(exchanges[i]));
+      else
+        show((i == 0 ? "" : heading(exchanges[i]) + exchanges[i].text) + "\n");
+    }
+  }
+
+  /// What stands before an answer.
+  std::string heading(const Exchange& exchange) const {
+    std::string heading;
+    if (several_)
+      heading = fmt::format("--- prompt {}, sample {} ---\n", exchange.number, exchange.sample + 1);
+    return request_.chat ? heading : heading + exchange.prompt->text;
+  }
+
+  std::string json_line(const Exchange& exchange) const {
+    const std::vector<std::int32_t>& ids = exchange.answer;
     nlohmann::ordered_json line;
-    line["prompt"] = number;
-    if (!question.prompt.id.empty()) line["id"] = question.prompt.id;
-    line["sample"] = sample + 1;
-    line["text"] = text;
-    const auto begin = ids.begin() + std::ssize(question.ids);
+    line["prompt"] = exchange.number;
+    if (!exchange.prompt->id.empty()) line["id"] = exchange.prompt->id;
+    line["sample"] = exchange.sample + 1;
+    line["text"] = exchange.text;
+    const auto begin = ids.begin() + std::ssize(exchange.ids);
     const bool stopped = std::count(choice_.stop.begin(), choice_.stop.end(), ids.back()) > 0;
     line["ids"] = std::vector<std::int32_t>(begin, ids.end() - (stopped ? 1 : 0));
-    line["prompt_tokens"] = question.ids.size();
+    line["prompt_tokens"] = exchange.ids.size();
     line["finish"] = stopped ? "stop" : "length";
     return dumped(line) + "\n";
   }
@@ -174,6 +215,7 @@ class TextWriter {
   Vocabulary vocabulary_;
   TokenChoice choice_;
   OpenedTokenizer chat_;
+  bool several_ = false;  ///< answers, each with a heading
   Prompt said_;
   std::int64_t turn_ = 1;
 };
@@ -243,8 +285,10 @@ int generate(MpiSession& session, const GenerateRequest& request) {
   Communicator& world = place.mesh->world();
   choose_threads(place.mesh->node());
   const std::vector<Prompt> prompts = prompts_of(request, world);
+  const std::int64_t answers = request.talks ? 1 : std::ssize(prompts) * request.samples;
   const LoadedModel loaded =
-      load_generator(request.checkpoint, request.precision, place, {"device=" + request.device});
+      load_generator(request.checkpoint, request.precision, place, {"device=" + request.device},
+                     std::min(request.batch, answers));
   const bool writes = session.rank() == 0;
   if (request.talks) {
     talk(loaded, request, world, writes);
@@ -288,6 +332,13 @@ int generate_command(const Arguments& arguments) {
                      "one the next")
           .within(1, 1 << 20)
           .excludes(ids);
+  const auto batch =
+      app.add_option("--batch", request.batch,
+                     "prompts and samples that are answered together, of any lengths: more take "
+                     "more memory and less time; but for rounding, the answers are the same")
+          .shows_default()
+          .within(1, 1 << 16)
+          .excludes(ids);
   app.add_flag("--json", request.json, "one JSON object a line for each sample").excludes(ids);
   const auto chat =
       app.add_flag("--chat", request.chat,
@@ -309,6 +360,7 @@ int generate_command(const Arguments& arguments) {
                          .excludes(ids)
                          .excludes(prompts)
                          .excludes(samples)
+                         .excludes(batch)
                          .excludes(chat);
   app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
   const auto temperature =

@@ -59,7 +59,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
     prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
                          tagged_prompt(request), request.clips);
   });
-  load_instance(loaded, {prompt.shape()}, false, place);
+  load_instance(loaded, {prompt.shape()}, place);
   const bool writes = session.rank() == 0, streams = writes && !request.json;
   const bool all_walk = loaded.instance->storage().sharding().values_sharded();
   Utf8Stream characters;

@@ -5,6 +5,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json.hpp"
+#include "choir/models/gpt/generator.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/step_planner.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
@@ -86,17 +87,16 @@ void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& plac
   loaded.instance->publish();
 }
 
-void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
-                   Workplace& place) {
+void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, Workplace& place) {
   Mesh& mesh = *place.mesh;
   open_device(place, loaded.deck);
   const StepPlan plan = plan_inference(inference_options(loaded), mesh.layout(), mesh.rank(),
-                                       shapes, generate, place.device.get());
+                                       shapes, place.device.get());
   make_instance(loaded, plan.arena_bytes, place);
 }
 
 LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
-                           const Arguments& overrides) {
+                           const Arguments& overrides, std::int64_t together) {
   LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
   if (loaded.deck.family().hears())
     throw DeckError(loaded.checkpoint.path + " holds a model that answers what it hears",
@@ -104,7 +104,11 @@ LoadedModel load_generator(const std::string& path, const std::string& precision
   if (!loaded.deck.family().generates())
     throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
                     "use a checkpoint of model.type = \"gpt\"");
-  load_instance(loaded, {}, true, place);
+  open_device(place, loaded.deck);
+  const StepPlan plan = plan_inference(
+      inference_options(loaded), place.mesh->layout(), place.mesh->rank(),
+      [&](ModelInstance& instance) { Generator(instance).plan(together); }, place.device.get());
+  make_instance(loaded, plan.arena_bytes, place);
   return loaded;
 }
 

@@ -46,12 +46,12 @@ ModelInstance::Options inference_options(const LoadedModel& loaded);
 /// Collective. Makes the instance, with the checkpoint's parameters; the device is open.
 void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& place);
 /// Collective. Opens the device too, and makes the instance: that evaluates batches of these
-/// shapes and, with `generate`, writes text.
-void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, bool generate,
-                   Workplace& place);
-/// Collective. Does both, for a model that generates; DeckError for another. Opens the device of
-/// the overrides, else `auto`: what the model was trained on does not matter.
+/// shapes.
+void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, Workplace& place);
+/// Collective. Does both, for a model that generates, at most `together` texts at a time; DeckError
+/// for another. Opens the device of the overrides, else `auto`: what the model was trained on does
+/// not matter.
 LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
-                           const Arguments& overrides = {});
+                           const Arguments& overrides = {}, std::int64_t together = 1);
 
 }  // namespace choir

@@ -33,6 +33,19 @@ void StreamState::begin(const Stream& stream) {
   }
 }
 
+void StreamState::keep(const Stream& stream, const std::vector<std::int64_t>& streams) {
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const auto to = static_cast<std::int64_t>(i);
+    CHOIR_CHECK(streams[i] < streams_ && (i == 0 ? streams[i] >= 0 : streams[i] > streams[i - 1]),
+                "stream {} of {} is kept as number {}", streams[i], streams_, i);
+    for (auto& [module, kept] : kept_)
+      if (streams[i] != to && kept.length > 0)
+        ops::copy(stream, kept.rows(streams[i], kept.first, kept.length),
+                  kept.rows(to, kept.first, kept.length));
+  }
+  streams_ = std::ssize(streams);
+}
+
 Sequence StreamState::next(std::int64_t tokens) {
   return {.batch = streams_, .tokens = tokens, .first_position = seen_, .state = this};
 }

@@ -77,6 +77,26 @@ run 0 generate one --chat --prompts second.jsonl --tokens 6 --seed 6 --json
 check "... a further sample has the next seed" test "$(grep -o '"ids".*' stdout)" = "$(tail -n 1 all.jsonl | grep -o '"ids".*')"
 run 2 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --tensor 2
 check "... the same over tensor ranks" same "cat all.jsonl" "cat stdout"
+for together in 1 3; do
+  run 0 generate one --chat --prompts ask.jsonl --samples 2 --tokens 6 --seed 5 --json --batch $together
+  check "... and $together in a batch" same "cat all.jsonl" "cat stdout"
+done
+printf 'a\nsay 1, and 2\n<3><4>\n' >texts
+loud=(generate one --prompts texts --samples 3 --tokens 40 --temperature 9)
+run 0 "${loud[@]}" --batch 1
+cp stdout alone
+run 0 "${loud[@]}"
+expect "characters of several bytes" 0 "--- prompt 3, sample 3 ---"
+check "... are whole, each prompt's for itself" same "cat alone" "cat stdout"
+check "... and some there are" grep -q $'[\xc2-\xf4][\x80-\xbf]' alone
+printf 'a\n\nbeyond all the positions\n' >texts
+run 2 generate one --prompts texts
+expect "one prompt of several is too long" 3 "texts:3: a prompt of 24 tokens, but the model has 16 positions" "shorten it"
+run 0 generate one --prompts texts --batch 0
+expect "a batch of none" 2 "--batch"
+printf '{"prompt":"a"}\n{"prompt":""}\n' >empty.jsonl
+run 0 generate one --prompts empty.jsonl
+expect "one prompt of several is empty" 3 "empty.jsonl:2:" "an empty one"
 printf 'say 1\n\nsay 2\n' | LAUNCH_LIMIT=60 launch 2 "$choir" generate one --chat --system be --tokens 4 --temperature 0 --json >out 2>&1
 code=$?
 expect "turn by turn" 0 '{"prompt":1,"sample":1,' '{"prompt":2,"sample":1,'

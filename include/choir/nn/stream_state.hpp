@@ -2,6 +2,7 @@
 // What the modules of a model keep from one pass to the next where sequences come piece by piece.
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "choir/device/arena.hpp"
 #include "choir/nn/pass.hpp"
@@ -36,6 +37,9 @@ class StreamState {
   void add(Pass& pass, const void* module, Track track, const char* tag);
   /// New streams take the place of the old ones.
   void begin(const Stream& stream);
+
+  /// Those of these numbers (ascending) go on, under the numbers 0, 1, ..., and the others end.
+  void keep(const Stream& stream, const std::vector<std::int64_t>& streams);
 
   std::int64_t streams() const { return streams_; }
   /// Positions of each stream that passes have brought.

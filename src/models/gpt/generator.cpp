@@ -1,6 +1,7 @@
 #include "choir/models/gpt/generator.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "choir/models/gpt/gpt.hpp"
 #include "src/infer/host_scores.hpp"
@@ -8,53 +9,106 @@
 
 namespace choir {
 
-Generator::Generator(ModelInstance& instance) : instance_(instance) {}
+/// Texts that go on together. The streams of a state have equally many positions, so those of
+/// shorter texts begin with padding: as a document of its own, which nothing of the text sees.
+class Generator::Batch {
+ public:
+  /// Shows the logits of the last position of each text, [texts, vocabulary], in host memory.
+  using Show = std::function<void(const TensorView&)>;
 
-std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, std::int64_t count,
-                                              const TokenChoice& choice,
-                                              const std::function<void(std::int32_t)>& on_token) {
-  CHOIR_CHECK(!tokens.empty(), "generation needs at least one token to start from");
-  const GptConfig& config = instance_.as<Gpt>().config();
-  TokenChooser chooser(choice, config.vocab_size);
-  std::vector<float> logits(static_cast<std::size_t>(config.vocab_size));
-  StreamState state = instance_.model().make_state(instance_.pass(), instance_.hooks(), 1);
-  const auto block = static_cast<std::size_t>(config.block_size);
-  std::size_t fresh = std::min(tokens.size(), block);  // that the model has not seen
-  for (std::int64_t i = 0; i < count; ++i) {
-    if (static_cast<std::size_t>(state.seen()) + fresh > block) {
-      state.begin(instance_.stream());
-      fresh = std::max<std::size_t>(1, block / 2);
-    }
-    const bool chooses =
-        feed(state, tokens.data() + tokens.size() - fresh, static_cast<std::int64_t>(fresh),
-             [&](const TensorView& row) { to_floats(row, logits); });
-    tokens.push_back(agreed(chooses ? chooser.choose(logits, i) : 0));
-    fresh = 1;
-    if (std::find(choice.stop.begin(), choice.stop.end(), tokens.back()) != choice.stop.end())
-      break;
-    if (on_token) on_token(tokens.back());
+  Batch(ModelInstance& instance, std::int64_t texts)
+      : instance_(instance),
+        state_(instance.model().make_state(instance.pass(), instance.hooks(), texts)) {}
+
+  std::int64_t seen() const { return state_.seen(); }
+  /// The texts begin anew with these ids, at most a block of each. Returns as feed().
+  bool begin(const std::vector<std::span<const std::int32_t>>& texts, const Show& show);
+  /// Feeds the next id of each text. False: another stage has the logits. The null device has none
+  /// to show.
+  bool feed(const std::vector<std::int32_t>& ids, const Show& show);
+  /// Only the texts of these numbers go on.
+  void keep(const std::vector<std::int64_t>& texts);
+
+ private:
+  Tensor on_device(const std::vector<std::int32_t>& values, const char* tag) const;
+  void mark_begins();
+  void divide(Sequence& sequence, Tensor& positions) const;
+
+  ModelInstance& instance_;
+  StreamState state_;
+  std::vector<std::int64_t> padding_;  ///< of each text
+  std::int64_t first_ = 0;             ///< positions that they began with
+  Tensor begins_;                      ///< [texts, first_], where some are padded
+};
+
+Tensor Generator::Batch::on_device(const std::vector<std::int32_t>& values, const char* tag) const {
+  const Tensor there = instance_.arena().allocate(DType::i32, {std::ssize(values)}, tag);
+  instance_.device().copy_from_host(there.data, values.data(), there.bytes());
+  return there;
+}
+
+bool Generator::Batch::begin(const std::vector<std::span<const std::int32_t>>& texts,
+                             const Show& show) {
+  state_.begin(instance_.stream());
+  padding_.clear();
+  first_ = 0;
+  for (const auto& text : texts) first_ = std::max<std::int64_t>(first_, std::ssize(text));
+  std::vector<std::int32_t> ids;
+  for (const auto& text : texts) {
+    padding_.push_back(first_ - std::ssize(text));
+    ids.insert(ids.end(), static_cast<std::size_t>(padding_.back()), 0);
+    ids.insert(ids.end(), text.begin(), text.end());
   }
-  return tokens;
+  mark_begins();
+  return feed(ids, show);
 }
 
-// The last stage has chosen.
-std::int32_t Generator::agreed(std::int32_t token) {
-  Communicator& stages = instance_.mesh().host_along(Axis::pipeline);
-  if (stages.size() > 1) stages.broadcast(&token, sizeof token, stages.size() - 1);
-  return token;
+void Generator::Batch::keep(const std::vector<std::int64_t>& texts) {
+  state_.keep(instance_.stream(), texts);
+  std::vector<std::int64_t> padding;
+  for (const std::int64_t i : texts) padding.push_back(padding_[static_cast<std::size_t>(i)]);
+  padding_ = std::move(padding);
+  mark_begins();
 }
 
-bool Generator::feed(StreamState& state, const std::int32_t* ids, std::int64_t count,
-                     const std::function<void(const TensorView&)>& show) {
+void Generator::Batch::mark_begins() {
+  begins_.reset();
+  if (std::count(padding_.begin(), padding_.end(), 0) == std::ssize(padding_)) return;
+  std::vector<std::int32_t> begins;
+  for (const std::int64_t padding : padding_)
+    for (std::int64_t at = 0; at < first_; ++at)
+      begins.push_back(static_cast<std::int32_t>(at < padding ? 0 : padding));
+  begins_ = on_device(begins, "where texts begin");
+}
+
+// Positions behind those that `begins` has are of the last one's document.
+void Generator::Batch::divide(Sequence& sequence, Tensor& positions) const {
+  if (begins_.empty()) return;
+  std::vector<std::int32_t> within;
+  for (const std::int64_t padding : padding_)
+    for (std::int64_t t = 0; t < sequence.tokens; ++t) {
+      const std::int64_t at = sequence.first_position + t;
+      within.push_back(static_cast<std::int32_t>(at < padding ? at : at - padding));
+    }
+  positions = on_device(within, "positions in texts");
+  sequence.document_positions = first_;
+  sequence.document_begins = begins_.as<std::int32_t>();
+  sequence.positions_in_document = positions.as<std::int32_t>();
+}
+
+bool Generator::Batch::feed(const std::vector<std::int32_t>& ids, const Show& show) {
   Pass& pass = instance_.pass();
-  const Tensor device_ids = instance_.arena().allocate(DType::i32, {count}, "prompt");
-  instance_.device().copy_from_host(device_ids.data, ids, device_ids.bytes());
-  pass.begin(Mode::generate, state.next(count), 0);
-  const Tensor out = forward_through_stages(instance_.model(), pass, token_batch(1, device_ids),
-                                            instance_.hooks(), instance_.stages());
-  state.advance(count);
-  if (out.empty()) return false;
   Device& device = instance_.device();
+  const std::int64_t texts = state_.streams(), count = std::ssize(ids) / texts;
+  const Tensor device_ids = on_device(ids, "prompt");
+  Sequence sequence = state_.next(count);
+  Tensor positions;
+  divide(sequence, positions);
+  pass.begin(Mode::generate, sequence, 0);
+  const Tensor out = forward_through_stages(instance_.model(), pass, token_batch(texts, device_ids),
+                                            instance_.hooks(), instance_.stages());
+  state_.advance(count);
+  if (out.empty()) return false;
   if (device.kind() == DeviceKind::null) return true;
   if (device.host_visible()) {
     show(out);
@@ -68,17 +122,127 @@ bool Generator::feed(StreamState& state, const std::int32_t* ids, std::int64_t c
   return true;
 }
 
+Generator::Generator(ModelInstance& instance) : instance_(instance) {}
+
+namespace {
+
+/// A question on its way: what the model has of it is its ids from `begin` on.
+struct GrowingText {
+  std::size_t number = 0;
+  std::vector<std::int32_t>* ids = nullptr;
+  std::size_t begin = 0;
+  const TokenChoice* choice = nullptr;
+  TokenChooser chooser;
+  std::vector<float> logits;
+
+  std::span<const std::int32_t> context() const { return std::span(*ids).subspan(begin); }
+  bool stopped() const {
+    return std::find(choice->stop.begin(), choice->stop.end(), ids->back()) != choice->stop.end();
+  }
+};
+
+/// What the contexts are when the model has no position left for the longest row of the batch: of
+/// one longer than the block its newest half, as if the text were alone.
+std::vector<std::span<const std::int32_t>> contexts_within(std::size_t block,
+                                                           std::vector<GrowingText>& texts) {
+  std::vector<std::span<const std::int32_t>> contexts;
+  for (GrowingText& text : texts) {
+    if (text.context().size() > block)
+      text.begin = text.ids->size() - std::max<std::size_t>(1, block / 2);
+    contexts.push_back(text.context());
+  }
+  return contexts;
+}
+
+/// The last stage has chosen.
+void agree(ModelInstance& instance, std::vector<std::int32_t>& tokens) {
+  Communicator& stages = instance.mesh().host_along(Axis::pipeline);
+  if (stages.size() > 1)
+    stages.broadcast(tokens.data(), tokens.size() * sizeof tokens[0], stages.size() - 1);
+}
+
+}  // namespace
+
+std::vector<std::vector<std::int32_t>> Generator::generate_together(
+    const std::vector<Question>& questions, std::int64_t count,
+    const std::function<void(std::size_t, std::int32_t)>& on_token) {
+  const GptConfig& config = instance_.as<Gpt>().config();
+  const auto block = static_cast<std::size_t>(config.block_size);
+  std::vector<std::vector<std::int32_t>> answers;
+  for (const Question& question : questions) {
+    CHOIR_CHECK(!question.prompt.empty(), "generation needs at least one token to start from");
+    answers.push_back(question.prompt);
+  }
+  std::vector<GrowingText> texts;
+  for (std::size_t i = 0; i < questions.size(); ++i)
+    texts.push_back({.number = i,
+                     .ids = &answers[i],
+                     .begin = answers[i].size() - std::min(answers[i].size(), block),
+                     .choice = &questions[i].choice,
+                     .chooser = TokenChooser(questions[i].choice, config.vocab_size),
+                     .logits = std::vector<float>(static_cast<std::size_t>(config.vocab_size))});
+  if (texts.empty()) return answers;
+  Batch batch(instance_, std::ssize(texts));
+  const auto keep_logits = [&](const TensorView& rows) {
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      to_floats(rows.slice(static_cast<std::int64_t>(i), 1), texts[i].logits);
+  };
+  for (std::int64_t step = 0; step < count && !texts.empty(); ++step) {
+    std::vector<std::int32_t> tokens;
+    for (const GrowingText& text : texts) tokens.push_back(text.ids->back());
+    const bool anew = step == 0 || static_cast<std::size_t>(batch.seen()) == block;
+    const bool chooses = anew ? batch.begin(contexts_within(block, texts), keep_logits)
+                              : batch.feed(tokens, keep_logits);
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      tokens[i] = chooses ? texts[i].chooser.choose(texts[i].logits, step) : 0;
+    agree(instance_, tokens);
+    std::vector<std::int64_t> going;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      texts[i].ids->push_back(tokens[i]);
+      if (texts[i].stopped()) continue;
+      going.push_back(static_cast<std::int64_t>(i));
+      if (on_token) on_token(texts[i].number, tokens[i]);
+    }
+    if (going.size() == texts.size()) continue;
+    std::erase_if(texts, [](const GrowingText& text) { return text.stopped(); });
+    if (!texts.empty()) batch.keep(going);
+  }
+  return answers;
+}
+
+std::vector<std::int32_t> Generator::generate(std::vector<std::int32_t> tokens, std::int64_t count,
+                                              const TokenChoice& choice,
+                                              const std::function<void(std::int32_t)>& on_token) {
+  return generate_together({{.prompt = std::move(tokens), .choice = choice}}, count,
+                           [&](std::size_t, std::int32_t token) {
+                             if (on_token) on_token(token);
+                           })
+      .front();
+}
+
+// A full block first and half a block after it: the two largest contexts that are ever fed. Once
+// all are as long, and once beside shorter ones, which are padded: other kernels may compute those.
+void Generator::plan(std::int64_t questions) {
+  const auto block = static_cast<std::size_t>(instance_.as<Gpt>().config().block_size);
+  std::vector<Question> asked(static_cast<std::size_t>(questions),
+                              {.prompt = std::vector<std::int32_t>(block, 0), .choice = {}});
+  generate_together(asked, 2);
+  for (std::size_t i = 1; i < asked.size(); ++i) asked[i].prompt.resize(1);
+  if (asked.size() > 1) generate_together(asked, 2);
+}
+
 std::vector<double> Generator::logits(const std::vector<std::int32_t>& ids) {
   const GptConfig& config = instance_.as<Gpt>().config();
   CHOIR_CHECK(static_cast<std::int64_t>(ids.size()) <= config.block_size, "{} ids", ids.size());
   const auto width = static_cast<std::size_t>(config.vocab_size);
-  StreamState state = instance_.model().make_state(instance_.pass(), instance_.hooks(), 1);
+  Batch batch(instance_, 1);
   std::vector<double> all;
-  for (const std::int32_t& id : ids)
-    feed(state, &id, 1, [&](const TensorView& row) {
-      all.resize(all.size() + width);
-      to_doubles(row, std::span(all).last(width));
-    });
+  const auto show = [&](const TensorView& row) {
+    all.resize(all.size() + width);
+    to_doubles(row, std::span(all).last(width));
+  };
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    i == 0 ? batch.begin({std::span(ids).first(1)}, show) : batch.feed({ids[i]}, show);
   return all;
 }
 

@@ -109,11 +109,8 @@ bool GptFamily::writes_samples(const Deck& deck) const {
   return gpt_settings(deck).sample_tokens > 0;
 }
 
-// A full block first and half a block after it: the two largest contexts that generation ever
-// feeds.
 void GptFamily::sample_once(ModelInstance& instance) const {
-  const auto block = static_cast<std::size_t>(instance.as<Gpt>().config().block_size);
-  Generator(instance).generate(std::vector<std::int32_t>(block, 0), 2, {});
+  Generator(instance).plan(1);
 }
 
 }  // namespace choir

@@ -93,13 +93,18 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
 }
 
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::vector<BatchShape>& shapes, bool generate,
-                        const Device* target) {
+                        const std::vector<BatchShape>& shapes, const Device* target) {
+  return plan_inference(
+      options, layout, rank, [&](ModelInstance& instance) { plan_evaluation(instance, shapes); },
+      target);
+}
+
+StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
+                        const std::function<void(ModelInstance&)>& work, const Device* target) {
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, 1);
   ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
-  plan_evaluation(instance, shapes);
-  if (generate) options.model.family().sample_once(instance);
+  work(instance);
   StepPlan plan;
   plan.flops = instance.work().flops;
   plan.bytes = instance.work().bytes;

@@ -11,14 +11,30 @@
 
 namespace choir {
 
+/// A prompt (not empty), and how its continuation is chosen.
+struct Question {
+  std::vector<std::int32_t> prompt;
+  TokenChoice choice;
+};
+
 class Generator {
  public:
   explicit Generator(ModelInstance& instance);
 
-  /// Appends `count` tokens, or fewer where one of `choice.stop` comes first (unseen by `on_token`), to
-  /// `prompt` (not empty) and returns prompt and continuation. `on_token` sees each new token as it
-  /// is chosen; may be empty. A context longer than the block keeps its newest half: the model has
-  /// no positions beyond.
+  /// As generate() of each question alone but for the rounding of logits, prompt and continuation.
+  /// All go through the model in one batch whatever their lengths, so that each step reads the
+  /// weights once; the shorter are padded to the longest. Who has ended leaves the batch.
+  /// `on_token` gets the number of the question, too.
+  std::vector<std::vector<std::int32_t>> generate_together(
+      const std::vector<Question>& questions, std::int64_t count,
+      const std::function<void(std::size_t, std::int32_t)>& on_token = {});
+  /// The most memory that so many questions together ever ask of the arena: on the null device.
+  void plan(std::int64_t questions);
+
+  /// Appends `count` tokens, or fewer where one of `choice.stop` comes first (unseen by
+  /// `on_token`), to `prompt` (not empty) and returns prompt and continuation. `on_token` sees each
+  /// new token as it is chosen; may be empty. A context longer than the block keeps its newest
+  /// half: the model has no positions beyond.
   std::vector<std::int32_t> generate(std::vector<std::int32_t> prompt, std::int64_t count,
                                      const TokenChoice& choice,
                                      const std::function<void(std::int32_t)>& on_token = {});
@@ -28,11 +44,7 @@ class Generator {
   std::vector<double> logits(const std::vector<std::int32_t>& ids);
 
  private:
-  std::int32_t agreed(std::int32_t token);
-  /// Feeds `ids`, which are next in the stream, and shows the logits of the last of them, in host
-  /// memory. False: another stage has them. The null device has none to show.
-  bool feed(StreamState& state, const std::int32_t* ids, std::int64_t count,
-            const std::function<void(const TensorView&)>& show);
+  class Batch;
 
   ModelInstance& instance_;
 };

@@ -14,9 +14,12 @@ namespace choir {
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
                    bool generate, const Device* target = nullptr, bool snapshot = true);
 
-/// As plan_step() for a model that only evaluates batches of these shapes, and generates.
+/// As plan_step() for a model that only evaluates batches of these shapes, ...
 StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
-                        const std::vector<BatchShape>& shapes, bool generate,
+                        const std::vector<BatchShape>& shapes, const Device* target = nullptr);
+/// ... or does this `work`.
+StepPlan plan_inference(const ModelInstance::Options& options, const Layout& layout, int rank,
+                        const std::function<void(ModelInstance&)>& work,
                         const Device* target = nullptr);
 
 }  // namespace choir

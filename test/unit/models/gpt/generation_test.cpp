@@ -1,8 +1,11 @@
 // Token by token with a cache, or all at once: the same logits.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "choir/models/gpt/generator.hpp"
 #include "choir/models/gpt/gpt.hpp"
+#include "choir/train/step/step_planner.hpp"
 #include "test/unit/train/engine_case.hpp"
 
 namespace choir {
@@ -152,6 +155,70 @@ TEST(Generation, SlidesBeyondTheBlock) {
                                          tokens.begin() + static_cast<std::ptrdiff_t>(n)}))
           << n;
     }
+  }
+}
+
+/// Of any lengths up to the block of 8 and beyond, greedy and drawn.
+std::vector<Question> questions_of_any_length() {
+  return {{.prompt = {4}, .choice = {.temperature = 0}},
+          {.prompt = {3, 1, 4, 1, 5, 9, 2, 6}, .choice = {.temperature = 0}},
+          {.prompt = {2, 7, 1}, .choice = {.temperature = 1, .seed = 5}},
+          {.prompt = {3, 1, 4}, .choice = {.temperature = 2, .top_k = 9, .seed = 6}},
+          {.prompt = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, .choice = {.temperature = 0}},
+          {.prompt = {2, 7, 1, 8, 2}, .choice = {.temperature = 0}}};
+}
+
+using Texts = std::vector<std::vector<std::int32_t>>;
+constexpr std::int64_t kAnswerLength = 20;  // all go beyond the block
+
+Texts each_alone(Generator& generator, const std::vector<Question>& questions) {
+  Texts texts;
+  for (const Question& question : questions)
+    texts.push_back(generator.generate(question.prompt, kAnswerLength, question.choice));
+  return texts;
+}
+
+// Rows are padded, leave when they end, and begin anew when the longest one is full.
+TEST(Generation, TogetherAsEachAlone) {
+  for (const GptConfig& config : shapes()) {
+    Speaker speaker(config, "fp64");
+    Generator generator(speaker.instance());
+    std::vector<Question> questions = questions_of_any_length();
+    const Texts alone = each_alone(generator, questions);
+    ASSERT_EQ(std::set(alone.begin(), alone.end()).size(), alone.size());
+    EXPECT_EQ(generator.generate_together(questions, kAnswerLength), alone);
+
+    // The first ends at once, number i with token i or where the same one came before.
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      questions[i].choice.stop = {alone[i][questions[i].prompt.size() + i]};
+    Texts heard(alone.size());
+    const Texts ended = generator.generate_together(
+        questions, kAnswerLength,
+        [&](std::size_t i, std::int32_t token) { heard[i].push_back(token); });
+    EXPECT_EQ(ended, each_alone(generator, questions));
+    EXPECT_EQ(ended[0].size(), questions[0].prompt.size() + 1);
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      EXPECT_EQ(heard[i],
+                std::vector(ended[i].begin() + std::ssize(questions[i].prompt), ended[i].end() - 1))
+          << "the stop is not seen";
+  }
+}
+
+TEST(Generation, PlanHoldsABatchOfAnyLengths) {
+  CpuDevice device;
+  test::SingleRank single;
+  for (const GptConfig& config : shapes()) {
+    const ModelInstance::Options options{config, precision_of("fp64"), 3, false};
+    const std::vector<Question> questions = questions_of_any_length();
+    const StepPlan plan = plan_inference(
+        options, single.mesh->layout(), 0,
+        [&](ModelInstance& instance) { Generator(instance).plan(std::ssize(questions)); }, &device);
+    ModelInstance instance(options, device, *single.mesh, plan.arena_bytes);
+    instance.initialise(3);
+    instance.publish();
+    Generator generator(instance);
+    EXPECT_EQ(generator.generate_together(questions, kAnswerLength).size(), questions.size());
+    EXPECT_LE(instance.arena().peak(), plan.arena_bytes);
   }
 }
 

@@ -102,7 +102,7 @@ TEST(SalmPlan, HoldsTheAnswersToABatch) {
   const SalmConfig config = test::tiny_salm();
   const BatchShape shape{.samples = 16, .tokens = 9, .audio_samples = 1600, .clips = 16};
   const ModelInstance::Options options{config, precision_of("fp64"), 3, false};
-  const StepPlan plan = plan_inference(options, single.mesh->layout(), 0, {shape}, false, &device);
+  const StepPlan plan = plan_inference(options, single.mesh->layout(), 0, {shape}, &device);
   ModelInstance instance(options, device, *single.mesh, plan.arena_bytes);
   test::wake(instance);
   std::vector<std::vector<std::uint16_t>> clips;
