@@ -158,7 +158,7 @@ TEST(Generation, SlidesBeyondTheBlock) {
   }
 }
 
-/// Of any lengths up to the block of 8 and beyond, greedy and drawn.
+/// Prompts of any lengths up to the block of 8 and beyond, greedy and drawn.
 std::vector<Question> questions_of_any_length() {
   return {{.prompt = {4}, .choice = {.temperature = 0}},
           {.prompt = {3, 1, 4, 1, 5, 9, 2, 6}, .choice = {.temperature = 0}},
