@@ -184,7 +184,11 @@ std::string deck_listing(const Deck& deck, bool cuda) {
 }
 
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now) {
-  return fixed_table().changes(resolved, now, defaults_of(now), now.origins);
+  auto changes = fixed_table().changes(resolved, now, defaults_of(now), now.origins);
+  std::erase_if(changes, [&](const KeyChange& change) {
+    return !deck::concerns(now.family(), change.key);
+  });
+  return changes;
 }
 
 OnResume on_resume(const std::string& key) {

@@ -240,7 +240,8 @@ std::string resolved_json(const Deck& deck);
 /// For people: given and derived values line by line, defaults in a paragraph; of keys that concern
 /// neither the family nor the device (`cuda`: the run is on GPUs) only those that were given.
 std::string deck_listing(const Deck& deck, bool cuda);
-/// Where `now` differs from a deck that resolved_json() wrote, in the order of the table.
+/// Where `now` differs from a deck that resolved_json() wrote, in the order of the table. Keys of
+/// other families are passed over: the decks of early checkpoints have values derived for them.
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now);
 /// What a run may do with this key when it continues.
 OnResume on_resume(const std::string& key);

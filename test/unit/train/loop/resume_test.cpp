@@ -62,6 +62,20 @@ TEST(Resume, WhatChangesNoRunMayChange) {
             "");
 }
 
+// Checkpoints of before families had keys of their own have values that were derived for others.
+TEST(Resume, KeysOfOtherFamiliesArePassedOver) {
+  const std::string derived = "\"derived\": {";
+  const auto left_with = [&](const std::string& value) {
+    ResumePoint from = left_by(small_deck());
+    const std::size_t at = from.meta.deck.find(derived);
+    EXPECT_NE(at, std::string::npos);
+    from.meta.deck.insert(at + derived.size(), value);
+    return refusal([&] { require_allowed(from, small_deck()); });
+  };
+  EXPECT_EQ(left_with("\"model.subsampling\": 4,"), "");
+  EXPECT_TRUE(has(left_with("\"model.n_layer\": 1,"), "model.n_layer: 1 -> "));
+}
+
 TEST(Resume, DataMayMoveButNotChange) {
   const Deck deck = small_deck(), moved = small_deck({"data.train=/scratch/copy.txt"});
   const ResumePoint from = left_by(deck);
