@@ -31,6 +31,9 @@ if [ -z "${OPENBLAS_CORETYPE:-}" ]; then
   elif grep -qsw avx2 /proc/cpuinfo; then export OPENBLAS_CORETYPE=Haswell; fi
 fi
 
+# Every start of a rank looks for networks first, a fifth of a second of it, and there is one machine.
+export OMPI_MCA_pml=${OMPI_MCA_pml:-ob1}
+
 # Parts run in the background, each a job with a process group of its own: so signals to this script are answered at
 # once, and a test that sends or catches signals finds them as a command in a terminal does.
 set -m

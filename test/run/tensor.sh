@@ -16,11 +16,13 @@ shared() {  # shared NAME RANKS OVERRIDE...: equals one rank
 }
 shared two 2 parallel.tensor=2
 expect "... says so" 0 "tp=2" "over 2 ranks"
-shared two_sequence 2 parallel.tensor=2 parallel.sequence=true
-expect "... says so" 0 "with sequence parallelism"
 shared both 4 parallel.tensor=2 parallel.sequence=true
-shared four_mpi 4 parallel.tensor=4 parallel.transport=mpi model.n_kv_head=4
+expect "... says so" 0 "with sequence parallelism"
 shared far 4 parallel.tensor=2 parallel.order=dp-tp-cp-pp data.reader=node
+if exhaustive; then
+  shared two_sequence 2 parallel.tensor=2 parallel.sequence=true
+  shared four_mpi 4 parallel.tensor=4 parallel.transport=mpi model.n_kv_head=4
+fi
 # The control: the comparison must be able to fail.
 train 2 other "${model[@]}" parallel.tensor=2 run.seed=1
 check "another seed, other losses" eval '! close_losses one other 1e-12'

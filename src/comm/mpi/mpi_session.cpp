@@ -6,16 +6,44 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <vector>
 
 #include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/core/process.hpp"
 
 namespace choir {
+namespace {
+
+/// Variables of the environment for as long as it lives, where nobody has set them.
+class Defaults {
+ public:
+  void set(const char* name, const char* value) {
+    if (std::getenv(name) == nullptr && setenv(name, value, 0) == 0) names_.push_back(name);
+  }
+  ~Defaults() {
+    for (const char* name : names_) unsetenv(name);
+  }
+
+ private:
+  std::vector<const char*> names_;
+};
+
+/// What Open MPI 4 does for a process that no launcher started, in case it should want company: a
+/// daemon for it (`orted`), and a look at every network. That is half a second of each command on
+/// one rank. Another MPI passes over these words.
+void expect_to_be_alone(Defaults& environment) {
+  environment.set("OMPI_MCA_ess_singleton_isolated", "1");
+  environment.set("OMPI_MCA_pml", "ob1");
+}
+
+}  // namespace
 
 MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_exceptions()) {
   int started = 0;
   MPI_Initialized(&started);
   CHOIR_CHECK(started == 0, "MPI is already initialised");
+  Defaults environment;
+  if (!launcher_world_size()) expect_to_be_alone(environment);
   const int code = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided_);
   if (code != MPI_SUCCESS)
     throw CommError("MPI_Init_thread failed: " + mpi_text(code),

@@ -2,10 +2,11 @@
 # Sourced by every test/run/*.sh, which is called as NAME.sh BUILD. Each has a temporary directory of its own as
 # working directory, runs the program there, and looks at the exit code and at the words the user sees:
 #
-#   run 2 train deck.json run.dir=x      on 2 ranks; 0: without a launcher. Sets $code; out, stdout, stderr
+#   run 2 train deck.json run.dir=x      on 2 ranks; 0 or 1: without a launcher. Sets $code; out, stdout, stderr
 #   expect "name" 2 "words" "words"      one check: that exit code, and each of these words in the output
 #   expect_killed "name" "words"         the same where a rank was killed: 137, or 5 of the rank that saw it
 #   check "name" COMMAND ...             one check: the command succeeds
+#   exhaustive && ...                    only in make test-long: what tests of one process show, as the user sees it
 #
 # Every check prints a line, "ok NAME" or "not ok NAME"; the last line of a script is "N passed, N failed".
 # shellcheck disable=SC2034  # many of these variables are for the scripts
@@ -46,11 +47,13 @@ fail() {  # fail NAME REASON
 }
 show_output() { echo "    \$ $command   (exit code $code)"; tail -n 25 out | sed 's/^/    | /'; }
 
+exhaustive() { [ -n "${TEST_EXHAUSTIVE:-}" ]; }
+
 run() {  # run RANKS ARGUMENT...
   local ranks=$1
   shift
   command="choir $* on $ranks ranks"
-  if [ "$ranks" = 0 ]; then timeout --kill-after=5 $((limit * patience)) "$choir" "$@" >stdout 2>stderr </dev/null
+  if [ "$ranks" -le 1 ]; then timeout --kill-after=5 $((limit * patience)) "$choir" "$@" >stdout 2>stderr </dev/null
   else  # without the second of grace that Open MPI gives the other ranks of a job that failed
     OMPI_MCA_odls_base_sigkill_timeout=0 LAUNCH_LIMIT=$((limit * patience)) \
       launch "$ranks" "$choir" "$@" >stdout 2>stderr </dev/null
