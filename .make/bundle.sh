@@ -14,7 +14,7 @@ of_glibc='ld-linux[a-z0-9-]*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|
 of_nvidia='libcuda|libcudart|libcublas|libcublasLt|libcudnn[a-z_]*|libnccl|libnvrtc|libnvrtc-builtins|libnvJitLink|libnvidia-ml|libnvToolsExt|libcupti'
 of_host="^($of_glibc|$of_nvidia)\.so(\.|$)"
 
-elf_files() { find "$1" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c 'head -c4 "$1" | grep -q ELF' _ {} \; -print; }
+elf_files() { find "$1" -type f \( -perm -u+x -o -name '*.so*' \) -exec grep -laP '^\x7fELF' {} +; }
 needed_by() { readelf -d "$@" 2>/dev/null | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' | sort -u; }
 
 check() {  # check FOLDER
@@ -73,7 +73,7 @@ cp /dev/null "$folder/etc/openmpi/openmpi-mca-params.conf"
 # --- shared libraries ---------------------------------------------------------------------------------------------
 # Twice: PMIx, which a plugin of Open MPI brings, has plugins of its own, found next to it.
 libraries() {
-  elf_files "$folder" | while read -r file; do LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-} ldd "$file" 2>/dev/null; done |
+  elf_files "$folder" | tr '\n' '\0' | LD_LIBRARY_PATH=$folder/lib:${LD_LIBRARY_PATH:-} xargs -0 ldd 2>/dev/null |
     sed -nE 's/^\s*(\S+) => (\/\S+) .*/\1 \2/p' | sort -u | while read -r name path; do
       [[ $name =~ $of_host ]] || [ -e "$folder/lib/$name" ] || { cp -L "$path" "$folder/lib/$name"; echo "$path"; }
     done
@@ -95,7 +95,7 @@ for plugin in "$folder"/lib/pmix/*.so; do
 done
 check "$folder" || die "incomplete"
 chmod -R u+w "$folder"
-elf_files "$folder" | while read -r file; do strip --strip-unneeded "$file"; done
+elf_files "$folder" | tr '\n' '\0' | xargs -0 strip --strip-unneeded
 
 # --- what is run with it ------------------------------------------------------------------------------------------
 cp -r inputs jobs "$folder/"

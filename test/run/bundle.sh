@@ -19,10 +19,7 @@ check "glibc is the host's" matches "$bundle/MANIFEST" '^needs \./bin/choir host
 
 # What the loader really takes: from the bundle, or glibc and the driver.
 foreign() {
-  local file
-  for file in "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/openmpi/*.so; do
-    env -i PATH=/usr/bin:/bin "$bundle/run" ldd "$file" 2>&1
-  done | sed -nE 's/^\s*(\S+) => (.*)/\1 \2/p' | grep -v " $bundle/lib/" |
+  env -i PATH=/usr/bin:/bin "$bundle/run" ldd "$bundle"/bin/* "$bundle"/lib/*.so* "$bundle"/lib/openmpi/*.so 2>&1 | sed -nE 's/^\s*(\S+) => (.*)/\1 \2/p' | grep -v " $bundle/lib/" |
     grep -vE '^(ld-linux[-a-z0-9]*|lib(c|m|mvec|dl|pthread|rt|resolv|util))\.so|^lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvJitLink)[a-z_]*\.so'
 }
 foreign | sort -u >foreign.txt
