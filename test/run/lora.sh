@@ -18,6 +18,7 @@ expect "the run that is taken from" 0 "base/checkpoints/step_00000002"
 run 1 train "${tune[@]}" run.dir=one train.max_steps=4
 expect "adapters are trained on top of it" 0 "warm start from base" "frozen"
 run 1 train "${small[@]}" checkpoint.init_from=base run.dir=whole train.max_steps=1
+expect "the whole of it is trained" 0
 check "... at first they do nothing, to the last bit" diff <(losses whole) <(losses one | head -n 1)
 base_stays() { diff <(tensors base | grep "^parameters/") <(tensors "$1" | grep "^parameters/" | grep -v adapter) >/dev/null; }
 check "... its weights stay" base_stays one

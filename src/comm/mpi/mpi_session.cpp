@@ -30,9 +30,11 @@ class Defaults {
 
 /// What Open MPI 4 does for a process that no launcher started, in case it should want company: a
 /// daemon for it (`orted`), and a look at every network. That is half a second of each command on
-/// one rank. Another MPI passes over these words.
+/// one rank. Processes without a daemon would share a folder for their sessions, and one that goes
+/// takes it from another that comes: so there is none. Another MPI passes over these words.
 void expect_to_be_alone(Defaults& environment) {
   environment.set("OMPI_MCA_ess_singleton_isolated", "1");
+  environment.set("OMPI_MCA_orte_create_session_dirs", "0");
   environment.set("OMPI_MCA_pml", "ob1");
 }
 
