@@ -20,17 +20,14 @@ KERNEL_FLAGS := $(KERNEL_VECTOR_FLAGS) $(if $(SANITIZE),-O1,$(if $(DEBUG),,-O3))
 # Most of a compiler's work here is headers, and templates of the standard library made anew in every source, so the
 # sources of a folder are compiled together, as in a unity build: names in their unnamed namespaces differ, which the
 # compiler would mostly tell. UNITY=0 compiles each by itself, as does whoever changes one again and again.
-UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,48000)
-# Groups of tests are larger: what they take from GoogleTest costs as much time as 20 kB of them.
-TEST_UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
+UNITY_BYTES := $(if $(filter 0,$(UNITY)),0,96000)
 # What other programs replace, or a build often makes again, stays by itself; and kernels, for what is fused and inlined
 # in them decides about bits.
 BROKEN := $(shell sed -n 's/^in //p' test/mutants/rules.txt | sort -u)
 ALONE  := kernels/% src/models/families.cpp src/train/step/build_info.cpp $(BROKEN)
 # objects SOURCES: what they become.
 objects = $(patsubst %.cpp,$(BUILD)/obj/%.o,$(filter $(ALONE),$(1)) \
-  $(shell .make/groups.sh $(BUILD)/groups $(if $(filter test/%,$(1)),$(TEST_UNITY_BYTES),$(UNITY_BYTES)) \
-    $(filter-out $(ALONE),$(1))))
+  $(shell .make/groups.sh $(BUILD)/groups $(UNITY_BYTES) $(filter-out $(ALONE),$(1))))
 
 SOURCES := $(filter-out src/app/main.cpp,$(shell find src -name '*.cpp' | sort))
 KERNELS := $(sort $(shell find kernels -name '*.cpp'))
@@ -85,9 +82,9 @@ $(BUILD)/obj/src/%.o $(BUILD)/obj/kernels/%.o: CPPFLAGS += $(if $(call in_folder
 # the kernels and by the tests, whose flags differ.
 $(BUILD)/obj/kernels/%.o $(BUILD)/prelude/kernels.hpp.gch: CXXFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/obj/test/%.o $(BUILD)/prelude/test.hpp.gch: OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
-# Rooms that read what people write and print what they read: their seconds are those of files and people, and they take
-# two thirds of the time to build.
-PLAIN_ROOMS := app deck lab report train/loop
+# Rooms that read what people write and print what they read, or say which kernel is next: their seconds are those of
+# files, of people and of kernels, and they take three quarters of the time to build.
+PLAIN_ROOMS := app deck lab models nn optim parallel report train
 $(foreach room,$(PLAIN_ROOMS),$(BUILD)/obj/src/$(room)/%.o) $(BUILD)/prelude/plain.hpp.gch: \
   OPTIMISE := $(if $(SANITIZE),-O0,-O1 $(if $(DEBUG),-g))
 $(BUILD)/prelude/src.hpp $(BUILD)/prelude/plain.hpp $(BUILD)/prelude/kernels.hpp: include/choir/core/prelude.hpp

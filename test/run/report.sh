@@ -101,9 +101,9 @@ check "... less than 2 MB ($(file_bytes long/report.html) bytes)" test "$(file_b
 
 # The progress line renews itself on a terminal, and is nowhere else.
 if command -v script >/dev/null; then
-  script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=2000" screen >/dev/null </dev/null
-  check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 2000   loss"
-  script -qec "stty cols 40; $choir train $debug data.train='[\"text.txt\"]' run.dir=narrow log.interval=10000 train.max_steps=2000" thin >/dev/null </dev/null
+  script -qec "$choir train $debug data.train='[\"text.txt\"]' run.dir=tty log.interval=10000 train.max_steps=700" screen >/dev/null </dev/null
+  check "a progress line on a terminal" matches screen "training: [0-9]+ %, .* left   step [0-9]+ of 700   loss"
+  script -qec "stty cols 40; $choir train $debug data.train='[\"text.txt\"]' run.dir=narrow log.interval=10000 train.max_steps=700" thin >/dev/null </dev/null
   check "... no wider than the terminal" eval "tr '\\r' '\\n' <thin | sed 's/\\x1b\\[K//g' | awk '/^training:/ { ++n; if (length(\$0) > 39) exit 1 } END { exit !n }'"
   check "... not in the log" eval "! grep -q 'left   step' tty/log.txt"
 fi
