@@ -162,15 +162,11 @@ class TuneRun {
     double fits = 0, above = 0;
     std::string text;
     for (double value = was; above == 0 || above > 1.02 * fits + 1;) {
-      const Tried tried = try_batch(variants, value);
+      const Tried tried = value < was ? try_smaller(variants, value, was) : try_batch(variants, value);
       if (tried.fits) text = tried.text;
       (tried.fits ? fits : above) = value;
       if (tried.fits && above == 0 && tried.same_shapes) break;
-      if (fits == 0 && value <= was / 64)
-        throw DeckError(fmt::format("{} = {:.0f} is too large for {} a rank, and so are {:.0f} and "
-                                    "all between",
-                                    key_, was, format_bytes(case_.target.memory), value),
-                        "more memory a rank, more ranks of parallel.tensor, or train.recompute");
+      if (fits == 0 && value <= was / kLeast) throw too_large(was, value);
       value = std::floor(fits == 0 ? value / 2 : above == 0 ? 2 * value : (fits + above) / 2);
     }
     try_batch(variants, fits);
@@ -184,6 +180,15 @@ class TuneRun {
                  "train.micro_batches={}\n",
                  micro_batches, same);
     say_verdict(*plan_);
+  }
+
+  static constexpr double kLeast = 64;  ///< the smallest value tried is this part of the deck's
+
+  DeckError too_large(double was, double least) const {
+    return DeckError(
+        fmt::format("{} = {:.0f} is too large for {} a rank, and so is all down to {:.0f}", key_, was,
+                    format_bytes(case_.target.memory), least),
+        "more memory a rank, more ranks of parallel.tensor, or train.recompute");
   }
 
   struct Tried {
@@ -214,6 +219,14 @@ class TuneRun {
     world().broadcast(verdict, sizeof verdict, 0);
     tried.fits = verdict[0] != 0, tried.same_shapes = verdict[1] != 0;
     return tried;
+  }
+  /// ... where batches may become too small for what is in the data.
+  Tried try_smaller(const DeckVariants& variants, double value, double was) {
+    try {
+      return try_batch(variants, value);
+    } catch (const DataError&) {
+      throw too_large(was, value);
+    }
   }
   double number_of_key(const Deck& deck) const {
     const auto json = parsed_json(resolved_json(deck));

@@ -77,7 +77,7 @@ std::string batch_text(const StepBench& b) {
   if (!b.measures_audio())
     return fmt::format("micro-batch {} x accumulation {}, {} tokens a step", b.micro, b.accum,
                        b.tokens);
-  return fmt::format("{} micro-batches, {:.0f} s of synthetic speech with {} labels a step",
+  return fmt::format("{} micro-batches, {:.0f} s of speech with {} targets a step",
                      b.global, b.audio_seconds, b.tokens);
 }
 
