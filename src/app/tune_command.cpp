@@ -162,7 +162,8 @@ class TuneRun {
     double fits = 0, above = 0;
     std::string text;
     for (double value = was; above == 0 || above > 1.02 * fits + 1;) {
-      const Tried tried = value < was ? try_smaller(variants, value, was) : try_batch(variants, value);
+      const Tried tried =
+          value < was ? try_smaller(variants, value, was) : try_batch(variants, value);
       if (tried.fits) text = tried.text;
       (tried.fits ? fits : above) = value;
       if (tried.fits && above == 0 && tried.same_shapes) break;
@@ -176,9 +177,10 @@ class TuneRun {
     const auto micro_batches = static_cast<double>(case_.deck.train.micro_batches);
     if (const auto same = std::max(1LL, std::llround(micro_batches * was / fits));
         same != std::llround(micro_batches))
-      fmt::print("a step keeps its train.micro_batches = {:.0f}; about as much as before: "
-                 "train.micro_batches={}\n",
-                 micro_batches, same);
+      fmt::print(
+          "a step keeps its train.micro_batches = {:.0f}; about as much as before: "
+          "train.micro_batches={}\n",
+          micro_batches, same);
     say_verdict(*plan_);
   }
 
@@ -186,8 +188,8 @@ class TuneRun {
 
   DeckError too_large(double was, double least) const {
     return DeckError(
-        fmt::format("{} = {:.0f} is too large for {} a rank, and so is all down to {:.0f}", key_, was,
-                    format_bytes(case_.target.memory), least),
+        fmt::format("{} = {:.0f} is too large for {} a rank, and so is all down to {:.0f}", key_,
+                    was, format_bytes(case_.target.memory), least),
         "more memory a rank, more ranks of parallel.tensor, or train.recompute");
   }
 
@@ -234,8 +236,8 @@ class TuneRun {
   }
   static bool same_sizes(const std::vector<BatchShape>& a, const std::vector<BatchShape>& b) {
     return std::ranges::equal(a, b, [](const BatchShape& x, const BatchShape& y) {
-      return x.samples == y.samples && x.tokens == y.tokens &&
-             x.audio_samples == y.audio_samples && x.clips == y.clips;
+      return x.samples == y.samples && x.tokens == y.tokens && x.audio_samples == y.audio_samples &&
+             x.clips == y.clips;
     });
   }
 

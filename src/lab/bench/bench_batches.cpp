@@ -98,7 +98,7 @@ class TrainingBenchBatches final : public BenchBatches {
 
   std::unique_ptr<TrainingData> data_;
   ParameterSet parameters_;
-  std::unique_ptr<Model> model_;  // without memory: for what it says of FLOPs
+  std::unique_ptr<Model> model_;    // without memory: for what it says of FLOPs
   std::int64_t of_rank_, of_step_;  // micro-batches
   double mean_flops_ = 0;           // of a step
 };

@@ -68,7 +68,8 @@ void EncoderTower::add(int first_unit, const ModelPieces& pieces, TrainedUnits& 
   const double last = static_cast<double>(std::max<std::int64_t>(1, layers - 1));
   blocks_.add(*parameters_, pieces, trained, first_unit + 1, "encoder.blocks", layers,
               [&](const std::string& name, std::int64_t layer) {
-                return make_block(name, config_.stochastic_depth * static_cast<double>(layer) / last);
+                return make_block(name,
+                                  config_.stochastic_depth * static_cast<double>(layer) / last);
               });
   blocks_.add(*parameters_, pieces, trained, first_unit + 1 + static_cast<int>(layers),
               "adapter.blocks", adapter_layers_,
@@ -95,18 +96,17 @@ std::unique_ptr<ConformerBlock> EncoderTower::make_block(const std::string& name
   const FastConformerConfig& c = config_;
   return std::make_unique<ConformerBlock>(
       *parameters_, name,
-      ConformerBlock::Options{
-          .width = c.n_embd,
-          .hidden = c.hidden(),
-          .heads = c.n_head,
-          .kernel = c.conv_kernel,
-          .causal = c.causal,
-          .context = context_of(c),
-          .dropout = c.dropout,
-          .stochastic_depth = stochastic_depth,
-          .norm_eps = c.norm_eps,
-          .batch_norm = c.conv_norm == ConvNorm::batchnorm,
-          .recompute = c.recompute});
+      ConformerBlock::Options{.width = c.n_embd,
+                              .hidden = c.hidden(),
+                              .heads = c.n_head,
+                              .kernel = c.conv_kernel,
+                              .causal = c.causal,
+                              .context = context_of(c),
+                              .dropout = c.dropout,
+                              .stochastic_depth = stochastic_depth,
+                              .norm_eps = c.norm_eps,
+                              .batch_norm = c.conv_norm == ConvNorm::batchnorm,
+                              .recompute = c.recompute});
 }
 
 std::size_t EncoderTower::table_bytes(const Precision& precision) const {

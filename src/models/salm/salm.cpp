@@ -12,8 +12,7 @@ Salm::Salm(const SalmConfig& c, ParameterSet& parameters, const ModelCut& cut)
   encoder_.add(0, pieces_, trained_);
   trained_.begin_unit(parameters);
   projector_ = std::make_unique<FrameProjector>(parameters, c.adapter.stack * c.encoder.n_embd,
-                                                c.lm.n_embd,
-                                                pieces_.resident(junction()));
+                                                c.lm.n_embd, pieces_.resident(junction()));
   decoder_.add_embedding(pieces_.resident(junction()));
   decoder_.add_blocks(junction() + 1, pieces_, trained_);
   trained_.begin_unit(parameters);

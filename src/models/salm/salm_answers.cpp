@@ -63,9 +63,10 @@ HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
   prompt.longest_ = config.encoder.speech_frames().padded(prompt.longest_);
   if (prompt.rows_ == 0) throw DeckError("the prompt is empty", "give --audio or --prompt");
   if (prompt.rows_ > block)
-    throw DeckError(fmt::format("the prompt has {} tokens and rows of clips, the model {} positions",
-                                prompt.rows_, block),
-                    "shorten the text or the clips");
+    throw DeckError(
+        fmt::format("the prompt has {} tokens and rows of clips, the model {} positions",
+                    prompt.rows_, block),
+        "shorten the text or the clips");
   return prompt;
 }
 

@@ -78,9 +78,9 @@ class PromptBatch {
       counted.emplace_back(ids.back().size(), 0);
     }
     for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], counted[i], samples[i]});
-    make_splice(
-        rows, {.frames = frames, .placeholder = kAudioPlaceholder, .padded_rows = padded_rows},
-        splice_);
+    make_splice(rows,
+                {.frames = frames, .placeholder = kAudioPlaceholder, .padded_rows = padded_rows},
+                splice_);
   }
 
   std::vector<std::span<const std::uint16_t>> clips_;

@@ -14,9 +14,10 @@ void add_adapter_keys(Table& table) {
   auto adapter = table.section<SalmAdapter>(
       "model.adapter", [](SalmSettings& all) -> SalmAdapter& { return all.model.adapter; });
   adapter
-      .add("layers", &SalmAdapter::layers, "",
-           "A model that hears: blocks like the encoder's behind it, adapter.*, to be trained where "
-           "the encoder is frozen.")
+      .add(
+          "layers", &SalmAdapter::layers, "",
+          "A model that hears: blocks like the encoder's behind it, adapter.*, to be trained where "
+          "the encoder is frozen.")
       .at_least(0)
       .at_most(10'000);
   adapter

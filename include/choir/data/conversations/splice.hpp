@@ -20,7 +20,8 @@ struct SpliceRow {
 struct SpliceOptions {
   SpeechFrames frames;
   std::int32_t placeholder = -1;
-  /// Rows of a padded clip, T' (SpeechFrames::rows): clip n (of all, in order) has [n T', (n + 1) T').
+  /// Rows of a padded clip, T' (SpeechFrames::rows): clip n (of all, in order) has [n T', (n + 1)
+  /// T').
   std::int64_t padded_rows = 0;
   std::int64_t row_tokens = 0;  ///< T; 0: the longest row
 };

@@ -16,7 +16,8 @@ namespace choir {
 class EncoderTower {
  public:
   /// Registers nothing. `adapter_layers`: further blocks, "adapter.blocks.N", which another model
-  /// than the one that the encoder was taught in puts behind it. DeckError for what cannot be built.
+  /// than the one that the encoder was taught in puts behind it. DeckError for what cannot be
+  /// built.
   EncoderTower(const FastConformerConfig& config, ParameterSet& parameters,
                std::int64_t adapter_layers = 0);
   /// Units of the model: `first_unit` features and subsampling, then the blocks.

@@ -17,8 +17,8 @@ class Stacking {
   /// Two clips of 3 padded frames, of which the second has 2, and 2 columns.
   explicit Stacking(std::int64_t frames) : stack_(frames) {
     pass_.begin(Mode::train, {.batch = 1, .tokens = 1}, 0);
-    const int number = pass_.add_sequence(
-        {.batch = 2, .tokens = 3, .repeated = true, .lengths = lengths_.data()});
+    const int number =
+        pass_.add_sequence({.batch = 2, .tokens = 3, .repeated = true, .lengths = lengths_.data()});
     rows_ = pass_.add_sequence(stack_.rows_of(pass_.sequence(number)));
     frames_ = number;
   }
