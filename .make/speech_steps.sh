@@ -31,6 +31,33 @@ labels() {
   for part in $parts; do [ ! -d "$1/$part" ] || folders+=("$1/$part"); done
   say_and_run "$choir" prepare tokens "${folders[@]}" --tokenizer "$2"
 }
+# chat FOLDER NAME OPTION...: the questions about FOLDER/corpus, and their answers, to FOLDER/NAME_train, FOLDER/NAME_val ...;
+# as a control to FOLDER/NAME_shuffled those of val, of which number n is about the clip of number n + 7.
+chat() {
+  local part folder=$1 name=$2 said=$1/corpus/conversations
+  shift 2
+  awk '
+    { line[NR] = $0; match($0, /{"from":"User","type":"audio"[^}]*}/); clip[NR] = substr($0, RSTART, RLENGTH) }
+    END { for (n = 1; n <= NR; ++n) { other = clip[(n + 6) % NR + 1]; at = index(line[n], clip[n])
+            print substr(line[n], 1, at - 1) other substr(line[n], at + length(clip[n])) } }
+  ' "$said/val.jsonl" >"$said/shuffled.jsonl"
+  for part in train val val_voices shuffled; do
+    drop_older "$folder/corpus" "$folder/${name}_$part"
+    say_and_run "$choir" prepare chat "$said/$part.jsonl" --out "$folder/${name}_$part" "$@"
+  done
+}
+# answers RUN CONTROL: its exact matches on its validation sets, and on the folder CONTROL.
+answers() {
+  local run=$1
+  say_and_run "$choir" eval "$run" eval.answers=0 | tee "$run/eval.txt"
+  say_and_run "$choir" eval "$run" eval.answers=0 'data.validation={"shuffled": "'"$2"'"}' | tee "$run/control.txt"
+  matches() { sed -nE "s/.*'$1': .*exact match ([0-9.]+ %).*/\1/p" "$2" | head -n 1; }
+  echo
+  echo "== Done in $((SECONDS - begin)) s. Answers that are right to the letter:"
+  echo "new words                        $(matches words "$run/eval.txt")"
+  echo "new words of new voices          $(matches voices "$run/eval.txt")"
+  echo "control: the clip of another one $(matches shuffled "$run/control.txt")"
+}
 train() {  # train DECK RUN OVERRIDE...: continues where it was; a run that is complete says how it ended
   local deck=$1 run=$2 start=$SECONDS
   shift 2

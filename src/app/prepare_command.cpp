@@ -133,6 +133,10 @@ void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("--max-tokens", request->options.max_tokens,
                  "leave out longer conversations; 0: none");
   app.add_option("--sample-rate", request->options.sample_rate, "hertz, of audio").shows_default();
+  app.add_option(
+      "--tars", request->options.tars,
+      "tars with the audio of NeMo's tarred conversations (audio__OP_0..N_CL_.tar), once "
+      "for each file (chat__OP_0..N_CL_.jsonl)");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) { return make_chat(session, *request); });
   });

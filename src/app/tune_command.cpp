@@ -8,6 +8,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "choir/lab/plan/deck_variants.hpp"
 #include "choir/lab/tune/micro_batch_tuner.hpp"
@@ -50,8 +51,10 @@ class TuneRun {
     limit_ = take_place(request_.place, *mesh_, case_);
     if (case_.deck.family().fixed_shape())
       tune_micro_batches();
-    else
+    else if (case_.deck.family().transcribes())
       tune_speech();
+    else
+      tune_whole_batches();
     return 0;
   }
 
@@ -139,12 +142,107 @@ class TuneRun {
     if (speaks_) say_verdict(*plan_);
   }
 
-  void tune_speech() {
+  void refuse_synthetic() {
     together(world(), [&] {
       if (case_.deck.data.format == "synthetic")
         throw DeckError("data.format = \"synthetic\" has no buckets to tune",
-                        "name folders of packed speech in data.train");
+                        "name folders of packed data in data.train");
     });
+  }
+
+  // Models whose buckets all follow from one key: the largest value of it, within two percent.
+  void tune_whole_batches() {
+    refuse_synthetic();
+    const KeySet& keys = case_.deck.family().keys();
+    key_ = keys.find("data.batch_tokens") != nullptr ? "data.batch_tokens" : "data.batch_duration";
+    const DeckVariants variants(text_, words_.deck, words_.overrides, 0);
+    const double was = number_of_key(variants.with({}));
+    say_head();
+    // The data end the search, too: a larger batch has the same shapes then.
+    double fits = 0, above = 0;
+    std::string text;
+    for (double value = was; above == 0 || above > 1.02 * fits + 1;) {
+      const Tried tried =
+          value < was ? try_smaller(variants, value, was) : try_batch(variants, value);
+      if (tried.fits) text = tried.text;
+      (tried.fits ? fits : above) = value;
+      if (tried.fits && above == 0 && tried.same_shapes) break;
+      if (fits == 0 && value <= was / kLeast) throw too_large(was, value);
+      value = std::floor(fits == 0 ? value / 2 : above == 0 ? 2 * value : (fits + above) / 2);
+    }
+    try_batch(variants, fits);
+    store();
+    if (!speaks_) return;
+    fmt::print("{} = {:.0f} (was {:.0f})\n{}\n", key_, fits, was, text);
+    const auto micro_batches = static_cast<double>(case_.deck.train.micro_batches);
+    if (const auto same = std::max(1LL, std::llround(micro_batches * was / fits));
+        same != std::llround(micro_batches))
+      fmt::print(
+          "a step keeps its train.micro_batches = {:.0f}; about as much as before: "
+          "train.micro_batches={}\n",
+          micro_batches, same);
+    say_verdict(*plan_);
+  }
+
+  static constexpr double kLeast = 64;  ///< the smallest value tried is this part of the deck's
+
+  DeckError too_large(double was, double least) const {
+    return DeckError(
+        fmt::format("{} = {:.0f} is too large for {} a rank, and so is all down to {:.0f}", key_,
+                    was, format_bytes(case_.target.memory), least),
+        "more memory a rank, more ranks of parallel.tensor, or train.recompute");
+  }
+
+  struct Tried {
+    bool fits = false, same_shapes = false;
+    std::string text;  ///< the data's own
+  };
+  /// Collective. Leaves the deck with this value to be stored, and its plan.
+  Tried try_batch(const DeckVariants& variants, double value) {
+    Logger quiet(false);
+    together(world(), [&] {
+      write(variants, {fmt::format("{}={:.0f}", key_, value)});
+      case_.deck = read_written();
+    });
+    const BatchSizes one{.micro = 1, .accum = 1, .global = 1};
+    const auto data = case_.deck.family().open_data(case_.deck, one, *mesh_, quiet);
+    vocabulary_ = data->vocab_size();
+    Tried tried{.text = data->to_string()};
+    std::int64_t verdict[2] = {0, 0};
+    together(world(), [&] {
+      if (!speaks_) return;
+      case_.deck = read_written();
+      verdict[1] = same_sizes(case_.shapes, data->shapes()) ? 1 : 0;
+      case_.shapes = data->shapes();
+      case_.evaluation_shapes = data->validation_shapes();
+      plan_ = plan_layout(case_);
+      verdict[0] = plan_->fits() ? 1 : 0;
+    });
+    world().broadcast(verdict, sizeof verdict, 0);
+    tried.fits = verdict[0] != 0, tried.same_shapes = verdict[1] != 0;
+    return tried;
+  }
+  /// ... where batches may become too small for what is in the data.
+  Tried try_smaller(const DeckVariants& variants, double value, double was) {
+    try {
+      return try_batch(variants, value);
+    } catch (const DataError&) {
+      throw too_large(was, value);
+    }
+  }
+  double number_of_key(const Deck& deck) const {
+    const auto json = parsed_json(resolved_json(deck));
+    return json.at("data").at(key_.substr(key_.find('.') + 1)).get<double>();
+  }
+  static bool same_sizes(const std::vector<BatchShape>& a, const std::vector<BatchShape>& b) {
+    return std::ranges::equal(a, b, [](const BatchShape& x, const BatchShape& y) {
+      return x.samples == y.samples && x.tokens == y.tokens && x.audio_samples == y.audio_samples &&
+             x.clips == y.clips;
+    });
+  }
+
+  void tune_speech() {
+    refuse_synthetic();
     const double duration = speech_settings(case_.deck).data.batch_duration;
     SpeechData data = open_speech(case_.deck, *mesh_, true);
     vocabulary_ = data.set->vocab_size();
@@ -242,6 +340,7 @@ class TuneRun {
   std::unique_ptr<Mesh> mesh_;
   bool speaks_;
   std::string text_, out_, limit_, written_;
+  std::string key_;  ///< that all buckets follow from
   std::int64_t vocabulary_ = 0;
   PlanCase case_;
   std::optional<LayoutPlan> plan_;  // of what was written; on rank 0
@@ -251,9 +350,9 @@ class TuneRun {
 
 int tune_command(const Arguments& arguments) {
   CommandLine app(
-      "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, "
-      "that "
-      "the memory plan allows, and writes a deck with it. Nothing is tried on the device.",
+      "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, or "
+      "of conversations and dialogues, that the memory plan allows, and writes a deck with it. "
+      "Nothing is tried on the device.",
       "choir tune");
   TuneRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");

@@ -7,6 +7,21 @@ run 1 prepare corpus spoken-tasks --out tasks --hours 0.02
 expect "spoken tasks" 0 "conversations in tasks/conversations"
 for part in train val; do run 2 prepare chat tasks/conversations/$part.jsonl --out $part --template chatml --system "be brief"; done
 expect "packed" 0 "template      chatml" "clips"
+packed() { cat "$1"/audio/*.pcm; }  # the sound of FOLDER
+# NeMo's tarred form of the second one: two files, each with the tar of its clips.
+awk '{ match($0, /"offset":[0-9.]+/); clip = substr($0, RSTART, RLENGTH); second += NR > 5 && clip != last; last = clip
+       sub(/"value":"\.\.\//, "\"value\":\""); print >("said_" (second > 0) ".jsonl") }' tasks/conversations/val.jsonl
+for i in 0 1; do tar -cf clips_$i.tar -C tasks "$(sed -nE '1s/.*"value":"([^"\/]*)\/.*/\1/p' said_0.jsonl)"; done
+run 2 prepare chat said__OP_0..1_CL_.jsonl --tars clips__OP_0..1_CL_.tar --out tarred --template chatml --system "be brief"
+expect "packed from tars" 0 "written to    tarred"
+check "... the same conversations" cmp tarred/conversations.chat val/conversations.chat
+check "... and the same sound" eval 'cmp <(packed tarred) <(packed val)'
+run 1 prepare chat said_0.jsonl said_1.jsonl --tars clips_0.tar --out none --template chatml
+expect "files without a tar" 2 "2 files of conversations and 1 patterns of tars"
+run 1 prepare chat said__OP_0..1_CL_.jsonl --tars clips__OP_0..2_CL_.tar --out none --template chatml
+expect "more tars than files" 3 "names 2 files" "3 tars"
+run 1 prepare chat tasks/conversations/val_cuts.jsonl --tars clips_0.tar --out none --template chatml
+expect "cuts with a tar" 3 "says itself where its audio is"
 
 cat >deck.json <<'D'
 { "model": { "type": "salm",
@@ -91,11 +106,28 @@ expect "a recogniser" 0 "summary:"
 run 2 train lm.json run.dir=lm parallel.tensor=2
 expect "a language model" 0 "summary:"
 starts='checkpoint.init_from={"encoder.*": "asr", "lm.*": "lm"}'
-run 2 train deck.json run.dir=begun "$starts" 'train.freeze=["encoder.*", "lm.*"]' parallel.pipeline=2
+run 2 train deck.json run.dir=begun "$starts" 'train.freeze=["encoder.*", "lm.*"]' parallel.pipeline=2 \
+  model.adapter.layers=1 model.adapter.stack=2
 expect "begins with two runs" 0 "summary:"
 check "the encoder is the recogniser's" cmp <(parameters_of asr encoder.) <(parameters_of begun encoder.)
 check "the language model is the other run's" cmp <(parameters_of lm "") <(parameters_of begun lm.)
+run 1 generate begun --audio a.wav --prompt "Repeat:" --tokens 5
+expect "... and answers through an adapter" 0
 check "... nothing is compared with nothing" test "$(parameters_of begun lm. | wc -l)" -gt 9
 run 1 train "$debug" run.dir=letters train.max_steps=1 train.precision=fp64
 run 1 train deck.json run.dir=x 'checkpoint.init_from={"lm.final_norm.*": "letters"}'
 expect "a language model of other words" 2 "another vocabulary" "letters"
+
+# The largest micro-batches that a limit of memory allows; a few more rows are too many.
+run 0 tune deck.json --memory 24MiB --out tuned.json
+expect "tuned" 0 "data.batch_tokens = " "(was 1024)" "FITS: " "written: tuned.json"
+memory=$(awk 'BEGIN { print 24 / 1024 }')
+tuned=$(sed -nE 's/^data.batch_tokens = ([0-9]+) .*/\1/p' stdout)
+run 0 plan tuned.json --ranks 1 --memory "$memory"
+expect "... as the plan has it" 0 "FITS: "
+run 0 plan tuned.json --ranks 1 --memory "$memory" data.batch_tokens=$((tuned * 11 / 10))
+expect "... a tenth more is too large" 0 "TOO LARGE"
+run 0 tune deck.json --memory 1MiB --out none.json
+expect "no room for any" 2 "too large for 1.0 MiB a rank"
+run 2 bench step deck.json --steps 3 --warmup 0 --no-ceilings
+expect "a bench of steps on these conversations" 0 " s of speech with " " targets a step"

@@ -49,3 +49,12 @@ expect "... and generates text" 0 "The naïve"
 run 1 export run --format gguf --out run.gguf
 expect "a GGUF with the tokenizer" 0 "run.gguf"
 check "... of byte-level BPE" grep -aq "tokenizer.ggml.merges" run.gguf
+run 1 import run.gguf --out from_gguf
+expect "... comes back" 0 "kept in from_gguf/tokenizer: tokenizer.gguf, tokenizer.json"
+printf '%s\n' '{"prompt": "naïve, 12", "completion": " as ever"}' >chat.jsonl
+for of in hf from_gguf/tokenizer; do
+  run 1 prepare chat chat.jsonl --tokenizer $of/tokenizer.json --template plain --show 1
+  expect "... conversations in the tokens of $of" 0 "as ever"
+  cp stdout "shown_$(dirname $of)"
+done
+check "... are the same" cmp shown_. shown_from_gguf

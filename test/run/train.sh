@@ -85,7 +85,7 @@ for deck in "$root"/inputs/*.json; do
     bench_*) shrink+=(train.micro_batch_size=2) ;;
     fastconformer_* | asr_* | salm_encoder | duplex_encoder | verify_asr)  # utterances that nobody spoke
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.vocab_size=28 model.n_layer=1) ;;
-    salm_tutorial | duplex_tutorial | verify_salm)  # conversations that nobody held
+    salm_tutorial | salm_smollm2 | duplex_tutorial | verify_salm)  # conversations that nobody held
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
     codec_tutorial | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;

@@ -22,7 +22,7 @@ expect "... which ranks that share the clips do not have" 2 'legal: "layernorm"'
 # What is frozen has no gradient, and costs no backward.
 frozen='train.freeze=["encoder.*","lm.*"]'
 run 4 verify "$deck" "$frozen" --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,pp=2 cp=2 recompute=full"
-expect "the projector alone" 0 "VALID: 3 layouts"
+expect "adapter and projector alone" 0 "VALID: 3 layouts"
 run 4 verify "$deck" model.lm.lora.rank=2 'train.unfreeze=["projector.*"]' --layouts "pp=3,tp=2 dp=2 sequence=true zero=1"
 expect "the projector and adapters" 0 "VALID: 2 layouts"
 run 2 verify "$deck" 'train.freeze=["encoder.*","projector.*","lm.embedding.*"]' --layouts "pp=2,tp=2"

@@ -9,6 +9,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/audio/audio_manifest.hpp"
 #include "src/data/audio/archive_reader.hpp"
 #include "src/data/audio/manifest_lines.hpp"
 
@@ -68,7 +69,9 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 /// What one line says, turn by turn.
 class LineTurns {
  public:
-  explicit LineTurns(std::string folder) : folder_(std::move(folder)) {}
+  /// Audio is in the folder, or in the archive, if there is one.
+  LineTurns(std::string folder, std::string archive)
+      : folder_(std::move(folder)), archive_(std::move(archive)) {}
 
   /// Neighbours of one role become one turn with a blank between them.
   void add(Turn turn) {
@@ -92,14 +95,15 @@ class LineTurns {
     if (!std::isfinite(offset) || offset < 0 || !std::isfinite(duration) || duration <= 0)
       refuse(fmt::format("audio of {} seconds from {} on", duration, offset),
              "\"duration\" is above 0, \"offset\" is not below 0");
+    if (!archive_.empty()) return {path, offset, duration, archive_};
     const std::string beside = resolve_audio_path(folder_, path);
     const bool here = beside != path && !fs::exists(beside) && fs::exists(path);
-    return {here ? path : beside, offset, duration};
+    return {here ? path : beside, offset, duration, {}};
   }
   std::vector<Turn> take() { return std::move(turns_); }
 
  private:
-  std::string folder_;
+  std::string folder_, archive_;
   std::vector<Turn> turns_;
 };
 
@@ -176,9 +180,9 @@ bool skipped(const ManifestJson& json) {
 }
 
 std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
-                           const std::string& context) {
+                           const std::string& context, const std::string& archive) {
   if (!json.is_object()) refuse("the line is no object");
-  LineTurns turns(place.folder);
+  LineTurns turns(place.folder, archive);
   const auto list = [&](const char* key) {
     return json.contains(key) && json[key].is_array() && !json[key].empty();
   };
@@ -194,6 +198,8 @@ std::vector<Turn> turns_of(const ManifestJson& json, const ManifestPlace& place,
     turns.add_text("user", text_of(json, "instruction") + (input.empty() ? "" : "\n\n" + input));
     turns.add_text("assistant", text_of(json, "output"));
   } else if (json.contains("recording") || json.contains("supervisions")) {
+    if (!archive.empty())
+      refuse("a cut of Lhotse says itself where its audio is", "leave --tars out");
     add_cut_turns(json, place, context, turns);
   } else {
     refuse("it is no conversation");
@@ -233,7 +239,8 @@ void at_place(const std::string& place, const Action& action) {
   }
 }
 
-void read_file(const std::string& path, const std::string& context, ConversationList& list) {
+void read_file(const std::string& path, const std::string& archive, const std::string& context,
+               ConversationList& list) {
   LineReader lines(path);
   ManifestPlace place;
   place.folder = fs::path(path).parent_path().string();
@@ -243,7 +250,7 @@ void read_file(const std::string& path, const std::string& context, Conversation
     at_place(place.place, [&] {
       const ManifestJson json = parsed_line(line);
       if (json.is_object() && skipped(json)) return list.drop("_skipme", place.place);
-      std::vector<Turn> turns = turns_of(json, place, context);
+      std::vector<Turn> turns = turns_of(json, place, context, archive);
       if (const std::string fault = fault_of(turns); !fault.empty())
         list.drop(fault, place.place);
       else
@@ -271,14 +278,28 @@ std::string ConversationList::dropped_text() const {
 
 std::vector<Turn> read_turns(const std::string& line, const std::string& place) {
   std::vector<Turn> turns;
-  at_place(place, [&] { turns = turns_of(parsed_line(line), {}, ""); });
+  at_place(place, [&] { turns = turns_of(parsed_line(line), {}, "", ""); });
   return turns;
 }
 
 ConversationList read_conversations(const std::vector<std::string>& paths,
-                                    const std::string& context) {
+                                    const std::string& context,
+                                    const std::vector<std::string>& tars) {
+  if (!tars.empty() && tars.size() != paths.size())
+    throw DeckError(
+        fmt::format("{} files of conversations and {} patterns of tars", paths.size(), tars.size()),
+        "--tars once for each file, in the same order");
   ConversationList list;
-  for (const std::string& path : paths) read_file(path, context, list);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const auto files = expand_shard_pattern(paths[i]);
+    const auto archives =
+        tars.empty() ? std::vector<std::string>(files.size()) : expand_shard_pattern(tars[i]);
+    if (files.size() != archives.size())
+      throw DataError(fmt::format("'{}' names {} files, '{}' {} tars", paths[i], files.size(),
+                                  tars[i], archives.size()),
+                      "each file has its tar");
+    for (std::size_t k = 0; k < files.size(); ++k) read_file(files[k], archives[k], context, list);
+  }
   if (list.conversations.empty())
     throw DataError(fmt::format("'{}' has no conversation that can be used{}{}",
                                 paths.empty() ? "" : paths.front(),

@@ -73,7 +73,7 @@ class BatchMemory {
     collect(corpus);
     const std::int64_t samples = frames_.padded(longest_);
     batch.clips = std::max<std::int64_t>(std::ssize(clips_), 1);
-    batch.frames = frames_.frames(samples);
+    batch.clip_rows = frames_.rows(samples);
     std::vector<SpliceRow> rows;
     for (std::size_t b = 0; b < drawn_.size(); ++b)
       rows.push_back({std::span(ids_).subspan(begins_[b], begins_[b + 1] - begins_[b]),
@@ -81,7 +81,7 @@ class BatchMemory {
                       std::span(clip_samples_)
                           .subspan(clip_begins_[b], clip_begins_[b + 1] - clip_begins_[b])});
     if (rows.empty()) rows.push_back({});  // a row of padding
-    make_splice(rows, {.frames = frames_, .padded_frames = batch.frames}, splice_);
+    make_splice(rows, {.frames = frames_, .padded_rows = batch.clip_rows}, splice_);
     batch.rows = splice_.rows;
     batch.tokens = splice_.tokens;
     batch.counted = splice_.counted;

@@ -92,7 +92,7 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
     for (std::int64_t i = 0; i < set.size(); ++i) {
       std::int64_t rows = set.tokens(i) - std::ssize(set.clips(i)) - 1;
       for (const ClipOfFile& clip : set.clips(i)) {
-        rows += options.frames.frames(clip.samples);
+        rows += options.frames.rows(clip.samples);
         if (clip.utterance >= folder.catalog->size() ||
             (*folder.catalog)[clip.utterance].samples != clip.samples)
           throw DataError(fmt::format("conversation {} of '{}' and its audio do not fit", i, name),

@@ -10,6 +10,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/text.hpp"
 #include "choir/data/audio/audio_catalog.hpp"
 #include "choir/data/audio/prepare_audio.hpp"
 #include "choir/data/conversations/chat_template.hpp"
@@ -21,8 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kClips = "/clips.json";
-
 void make_folder(const std::string& folder) {
   std::error_code failure;
   fs::create_directories(folder, failure);
@@ -30,7 +29,8 @@ void make_folder(const std::string& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     const bool ours = name == kConversationFile || name == "meta.json" || name == "audio" ||
-                      name == "clips.json" || name == "vocab.json" || name == "tokenizer.json";
+                      name == "vocab.json" || name == "tokenizer.json" ||
+                      (name.starts_with("clips") && name.ends_with(".json"));
     if (!ours)
       throw DataError(
           fmt::format("folder '{}' holds '{}', which is no part of prepared chat", folder, name),
@@ -40,32 +40,48 @@ void make_folder(const std::string& folder) {
   fs::remove(folder + "/" + kConversationFile, failure);
 }
 
+struct ClipManifests {
+  std::vector<std::string> files, tars;  ///< no tars, or one for each file
+};
+
 /// Each stretch of audio once, in the order of first use.
 class ClipTable {
  public:
   std::int32_t number_of(const AudioClip& clip) {
-    const auto key = std::tuple(clip.path, clip.offset, clip.duration);
+    const auto key = std::tuple(clip.archive, clip.path, clip.offset, clip.duration);
     const auto [at, fresh] = numbers_.try_emplace(key, static_cast<std::int32_t>(clips_.size()));
     if (fresh) clips_.push_back(clip);
     return at->second;
   }
   std::int64_t size() const { return std::ssize(clips_); }
-  /// A manifest of NeMo's.
-  std::string manifest() const {
-    std::string lines;
-    for (const AudioClip& clip : clips_) {
+  /// Writes NeMo's manifests of clips in files, or of a tar each, in their order: a file of
+  /// conversations has all of a tar.
+  ClipManifests write(const std::string& folder) const {
+    ClipManifests made;
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < clips_.size(); ++i) {
+      const AudioClip& clip = clips_[i];
+      const bool tarred = !clip.archive.empty();
+      if (i == 0 || clip.archive != clips_[i - 1].archive) {
+        made.files.push_back(tarred ? fmt::format("{}/clips_{}.json", folder, made.files.size())
+                                    : folder + "/clips.json");
+        if (tarred) made.tars.push_back(clip.archive);
+        texts.emplace_back();
+      }
       nlohmann::ordered_json line;
-      line["audio_filepath"] = fs::absolute(clip.path).lexically_normal().string();
+      line["audio_filepath"] =
+          tarred ? clip.path : fs::absolute(clip.path).lexically_normal().string();
       line["offset"] = clip.offset;
       line["duration"] = clip.duration;
       line["text"] = "";
-      lines += dumped(line) + "\n";
+      texts.back() += dumped(line) + "\n";
     }
-    return lines;
+    for (std::size_t i = 0; i < texts.size(); ++i) write_whole_file(made.files[i], texts[i]);
+    return made;
   }
 
  private:
-  std::map<std::tuple<std::string, double, double>, std::int32_t> numbers_;
+  std::map<std::tuple<std::string, std::string, double, double>, std::int32_t> numbers_;
   std::vector<AudioClip> clips_;
 };
 
@@ -77,7 +93,7 @@ struct Work {
 
 void encode_all(const std::vector<std::string>& files, const PrepareChatOptions& options,
                 Work& work, PrepareChatSummary& summary) {
-  ConversationList list = read_conversations(files, options.context);
+  ConversationList list = read_conversations(files, options.context, options.tars);
   work.opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
   const ChatOptions chat{.chat = work.opened.chat, .system = options.system};
   for (const Conversation& conversation : list.conversations) {
@@ -166,19 +182,23 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
   Work work;
   PrepareChatSummary summary;
   summary.folder = folder;
-  std::int64_t clips = 0;
+  ClipManifests clips;
   together(world, [&] {
     if (world.rank() != 0) return;
     encode_all(files, options, work, summary);
     make_folder(folder);
-    clips = work.clips.size();
-    if (clips > 0) write_whole_file(folder + kClips, work.clips.manifest());
+    clips = work.clips.write(folder);
   });
-  world.broadcast(&clips, sizeof clips, 0);
-  if (clips > 0) {
+  for (std::vector<std::string>* names : {&clips.files, &clips.tars}) {
+    std::string text = join(*names, "\n");
+    broadcast_text(world, text);
+    *names = text.empty() ? std::vector<std::string>() : split(text, '\n');
+  }
+  if (!clips.files.empty()) {
     PrepareAudioOptions audio;
     audio.sample_rate = options.sample_rate;
-    prepare_audio(world, log, {folder + kClips}, folder + "/audio", audio);
+    audio.manifest.tars = clips.tars;
+    prepare_audio(world, log, clips.files, folder + "/audio", audio);
   }
   together(world, [&] {
     if (world.rank() == 0) write_folder(folder, options.system, work, summary);
@@ -189,7 +209,7 @@ PrepareChatSummary prepare_chat(Communicator& world, Logger& log,
 std::string show_chat(const std::vector<std::string>& files, std::int64_t count,
                       const PrepareChatOptions& options, std::string_view before,
                       std::string_view behind) {
-  const ConversationList list = read_conversations(files, options.context);
+  const ConversationList list = read_conversations(files, options.context, options.tars);
   const OpenedTokenizer opened = open_chat_tokenizer(options.tokenizer, options.chat_template);
   const ChatOptions chat{.chat = opened.chat, .system = options.system};
   std::string text;

@@ -18,14 +18,14 @@ void check_row(const SpliceRow& row, std::size_t index, const SpliceOptions& opt
                                 index, row.clip_samples.size(), placeholders),
                     "each clip stands where one placeholder is");
   for (const std::int64_t samples : row.clip_samples) {
-    const std::int64_t frames = options.frames.frames(samples);
-    if (frames < 1)
+    const std::int64_t clip_rows = options.frames.rows(samples);
+    if (clip_rows < 1)
       throw DataError(fmt::format("a clip of conversation {} has {} samples, not one frame of the "
                                   "encoder",
                                   index, samples),
                       "leave it out");
-    CHOIR_CHECK(frames <= options.padded_frames, "a clip of {} frames in {}", frames,
-                options.padded_frames);
+    CHOIR_CHECK(clip_rows <= options.padded_rows, "a clip of {} rows in {}", clip_rows,
+                options.padded_rows);
   }
 }
 
@@ -33,7 +33,7 @@ void check_row(const SpliceRow& row, std::size_t index, const SpliceOptions& opt
 
 std::int64_t splice_rows(const SpliceRow& row, const SpeechFrames& frames) {
   std::int64_t rows = std::ssize(row.ids) - std::ssize(row.clip_samples) - 1;
-  for (const std::int64_t samples : row.clip_samples) rows += frames.frames(samples);
+  for (const std::int64_t samples : row.clip_samples) rows += frames.rows(samples);
   return rows;
 }
 
@@ -73,9 +73,9 @@ void make_splice(std::span<const SpliceRow> rows, const SpliceOptions& options, 
     std::size_t next_clip = 0;
     for (std::size_t i = 0; i < row.ids.size(); ++i) {
       if (row.ids[i] == options.placeholder) {
-        const std::int64_t frames = options.frames.frames(row.clip_samples[next_clip++]);
-        for (std::int64_t f = 0; f < frames; ++f)
-          put(static_cast<std::int32_t>(-1 - (clip * options.padded_frames + f)));
+        const std::int64_t heard = options.frames.rows(row.clip_samples[next_clip++]);
+        for (std::int64_t r = 0; r < heard; ++r)
+          put(static_cast<std::int32_t>(-1 - (clip * options.padded_rows + r)));
         ++clip;
         continue;
       }

@@ -4,6 +4,7 @@
 #include "choir/models/family.hpp"
 #include "choir/models/synthetic_batches.hpp"
 #include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/training_data.hpp"
 
 namespace choir {
 namespace {
@@ -57,10 +58,61 @@ class SyntheticBenchBatches final : public BenchBatches {
   std::int64_t first_ = 0, stride_ = 1;
 };
 
+/// What the deck trains on.
+class TrainingBenchBatches final : public BenchBatches {
+ public:
+  /// The deck may leave its vocabulary to the data.
+  TrainingBenchBatches(Deck deck, const BatchSizes& batch, Mesh& mesh, Logger& log)
+      : data_(deck.family().open_data(deck, batch, mesh, log)),
+        of_rank_(batch.accum),
+        of_step_(batch.global) {
+    if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocab_size();
+    model_ = deck.family().make(model_of(deck), parameters_, {});
+  }
+
+  std::int64_t vocab_size() const override { return data_->vocab_size(); }
+  std::vector<BatchShape> shapes() const override { return data_->shapes(); }
+  /// Looks some steps ahead for the mean, and begins again.
+  void start(const Sharding& sharding) override {
+    data_->start_training(sharding, of_rank_, {});
+    mean_flops_ = 0;
+    for (std::int64_t step = 0; step < kLooked; ++step)
+      mean_flops_ += content(step).flops / static_cast<double>(kLooked);
+    data_->start_training(sharding, of_rank_, {});
+  }
+  ModelBatch micro_batch(std::int64_t, std::int64_t) override { return data_->next(); }
+  ByTerm targets(std::int64_t step) const override { return content(step).targets; }
+  double audio_seconds(std::int64_t step) const override { return content(step).audio_seconds; }
+  double flops(std::int64_t step, ModelInstance&) const override { return content(step).flops; }
+  StepWork work(const EngineOptions& options, ModelInstance& instance,
+                double parts) const override {
+    StepWork work = update_work(options.precision, instance.storage().slices_size());
+    work.gemm_flops =
+        mean_flops_ * static_cast<double>(of_rank_) / static_cast<double>(of_step_) / parts;
+    return work;
+  }
+
+ private:
+  static constexpr std::int64_t kLooked = 32;
+  StepContent content(std::int64_t step) const { return data_->content(step, *model_); }
+
+  std::unique_ptr<TrainingData> data_;
+  ParameterSet parameters_;
+  std::unique_ptr<Model> model_;    // without memory: for what it says of FLOPs
+  std::int64_t of_rank_, of_step_;  // micro-batches
+  double mean_flops_ = 0;           // of a step
+};
+
 }  // namespace
 
 std::unique_ptr<BenchBatches> ModelFamily::bench_batches(const Deck& deck, const BatchSizes& batch,
-                                                         Mesh&, Logger&, const BenchAudio&) const {
+                                                         Mesh& mesh, Logger& log,
+                                                         const BenchAudio&) const {
+  if (!fixed_shape() && deck.data.format != "synthetic") {
+    Deck of_data = deck;
+    if (!deck.given(vocab_size_key())) vocab_size(of_data) = 0;
+    return std::make_unique<TrainingBenchBatches>(of_data, batch, mesh, log);
+  }
   return std::make_unique<SyntheticBenchBatches>(
       synthetic_batches(model_of(deck), static_cast<std::uint64_t>(deck.run.seed), batch.micro),
       batch, fixed_shape());

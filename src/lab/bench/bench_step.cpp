@@ -107,13 +107,15 @@ class Bench {
 void Bench::prepare() {
   batch_ = resolve_batch(deck_, mesh_.along(Axis::data).size());
   const ModelFamily& family = deck_.family();
-  if (const std::int64_t usual = family.usual_vocab_size();
-      usual > 0 && family.vocab_size(deck_) == 0) {
-    family.vocab_size(deck_) = usual;
-    log_.info("model.vocab_size is not given, and synthetic speech has no labels of its own: {}",
-              usual);
-  }
+  const std::int64_t usual = family.usual_vocab_size();
+  const bool unknown = usual > 0 && family.vocab_size(deck_) == 0;
+  if (unknown) family.vocab_size(deck_) = usual;
   data_ = family.bench_batches(deck_, batch_, mesh_, log_, options_.audio);
+  if (unknown && data_->vocab_size() > 0)
+    family.vocab_size(deck_) = 0;
+  else if (unknown)
+    log_.info("{} is not given, and synthetic content has no symbols of its own: {}",
+              family.vocab_size_key(), usual);
   resolve_vocabulary(deck_, data_->vocab_size(), "the training data");
   result_.deck = deck_.source;
   result_.precision = deck_.train.precision;

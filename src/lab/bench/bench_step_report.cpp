@@ -77,8 +77,8 @@ std::string batch_text(const StepBench& b) {
   if (!b.measures_audio())
     return fmt::format("micro-batch {} x accumulation {}, {} tokens a step", b.micro, b.accum,
                        b.tokens);
-  return fmt::format("{} micro-batches, {:.0f} s of synthetic speech with {} labels a step",
-                     b.global, b.audio_seconds, b.tokens);
+  return fmt::format("{} micro-batches, {:.0f} s of speech with {} targets a step", b.global,
+                     b.audio_seconds, b.tokens);
 }
 
 /// "MFU: 6 N + 12 L C T = 0.62 GFLOP a token (nanoGPT's convention); 12.3 % of ..."

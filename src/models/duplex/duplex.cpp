@@ -13,7 +13,7 @@ bool only_hears(const Pass& pass, const ModelBatch& batch) {
 }  // namespace
 
 Duplex::Duplex(const DuplexConfig& c, ParameterSet& parameters, const ModelCut& cut)
-    : TwoTowers(c.encoder, c.lm, c.recompute, parameters, cut,
+    : TwoTowers({c.encoder, c.lm, c.recompute}, parameters, cut,
                 {.targets = "text_targets", .weights = "text_weights"}),
       config_(c) {
   const bool joins = pieces_.resident(junction());

@@ -54,8 +54,9 @@ const std::int32_t* integers(const TensorView& x) {
 
 }  // namespace
 
-EncoderTower::EncoderTower(const FastConformerConfig& config, ParameterSet& parameters)
-    : config_(config), parameters_(&parameters) {
+EncoderTower::EncoderTower(const FastConformerConfig& config, ParameterSet& parameters,
+                           std::int64_t adapter_layers)
+    : config_(config), parameters_(&parameters), adapter_layers_(adapter_layers) {
   check(config);
 }
 
@@ -63,9 +64,16 @@ void EncoderTower::add(int first_unit, const ModelPieces& pieces, TrainedUnits& 
   first_unit_ = first_unit;
   trained.begin_unit(*parameters_);
   add_input(pieces.resident(first_unit));
-  blocks_.add(
-      *parameters_, pieces, trained, first_unit + 1, "encoder.blocks", config_.n_layer,
-      [this](const std::string& name, std::int64_t layer) { return make_block(name, layer); });
+  const std::int64_t layers = config_.n_layer;
+  const double last = static_cast<double>(std::max<std::int64_t>(1, layers - 1));
+  blocks_.add(*parameters_, pieces, trained, first_unit + 1, "encoder.blocks", layers,
+              [&](const std::string& name, std::int64_t layer) {
+                return make_block(name,
+                                  config_.stochastic_depth * static_cast<double>(layer) / last);
+              });
+  blocks_.add(*parameters_, pieces, trained, first_unit + 1 + static_cast<int>(layers),
+              "adapter.blocks", adapter_layers_,
+              [this](const std::string& name, std::int64_t) { return make_block(name, 0); });
 }
 
 void EncoderTower::add_input(bool resident) {
@@ -84,23 +92,21 @@ void EncoderTower::add_input(bool resident) {
 }
 
 std::unique_ptr<ConformerBlock> EncoderTower::make_block(const std::string& name,
-                                                         std::int64_t layer) const {
+                                                         double stochastic_depth) const {
   const FastConformerConfig& c = config_;
-  const double last = static_cast<double>(std::max<std::int64_t>(1, c.n_layer - 1));
   return std::make_unique<ConformerBlock>(
       *parameters_, name,
-      ConformerBlock::Options{
-          .width = c.n_embd,
-          .hidden = c.hidden(),
-          .heads = c.n_head,
-          .kernel = c.conv_kernel,
-          .causal = c.causal,
-          .context = context_of(c),
-          .dropout = c.dropout,
-          .stochastic_depth = c.stochastic_depth * static_cast<double>(layer) / last,
-          .norm_eps = c.norm_eps,
-          .batch_norm = c.conv_norm == ConvNorm::batchnorm,
-          .recompute = c.recompute});
+      ConformerBlock::Options{.width = c.n_embd,
+                              .hidden = c.hidden(),
+                              .heads = c.n_head,
+                              .kernel = c.conv_kernel,
+                              .causal = c.causal,
+                              .context = context_of(c),
+                              .dropout = c.dropout,
+                              .stochastic_depth = stochastic_depth,
+                              .norm_eps = c.norm_eps,
+                              .batch_norm = c.conv_norm == ConvNorm::batchnorm,
+                              .recompute = c.recompute});
 }
 
 std::size_t EncoderTower::table_bytes(const Precision& precision) const {

@@ -5,11 +5,14 @@
 namespace choir {
 
 Salm::Salm(const SalmConfig& c, ParameterSet& parameters, const ModelCut& cut)
-    : TwoTowers(c.encoder, c.lm, c.recompute, parameters, cut, {.spliced = true}), config_(c) {
+    : TwoTowers({c.encoder, c.lm, c.recompute, c.adapter.layers}, parameters, cut,
+                {.spliced = true}),
+      config_(c),
+      stack_(c.adapter.stack) {
   encoder_.add(0, pieces_, trained_);
   trained_.begin_unit(parameters);
-  projector_ = std::make_unique<FrameProjector>(parameters, c.encoder.n_embd, c.lm.n_embd,
-                                                pieces_.resident(junction()));
+  projector_ = std::make_unique<FrameProjector>(parameters, c.adapter.stack * c.encoder.n_embd,
+                                                c.lm.n_embd, pieces_.resident(junction()));
   decoder_.add_embedding(pieces_.resident(junction()));
   decoder_.add_blocks(junction() + 1, pieces_, trained_);
   trained_.begin_unit(parameters);
@@ -20,6 +23,11 @@ Sequence Salm::sequence_of(const ModelBatch& batch, const ContextAxis& context) 
   Sequence sequence = Model::sequence_of(batch, context);
   sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
   return sequence;
+}
+
+void Salm::add_sequences(Pass& pass, const ModelBatch& batch) const {
+  TwoTowers::add_sequences(pass, batch);
+  if (batch.find("audio") != nullptr) pass.add_sequence(stack_.rows_of(pass.sequence(kFrames)));
 }
 
 Tensor Salm::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
@@ -36,8 +44,9 @@ Tensor Salm::join(Pass& pass, const Tensor& frames, const ModelBatch& batch, Buc
   const TensorView& index = batch["index"];
   if (frames.empty()) return decoder_.embedding().forward(pass, index, hooks);
   const auto heard = [&] {
-    const Pass::On on_frames(pass, kFrames);
-    return projector_->forward(pass, frames, hooks);
+    const Tensor stacked = stack_.forward(pass, frames, kFrames, kClipRows);
+    const Pass::On on_rows(pass, kClipRows);
+    return projector_->forward(pass, stacked, hooks);
   }();
   return decoder_.embedding().forward(pass, index, hooks,
                                       [&](const Tensor& terms) { heard.add(pass, index, terms); });
@@ -47,8 +56,11 @@ Tensor Salm::join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& b
                            BucketHooks& hooks) {
   const TensorView& index = batch["index"];
   decoder_.embedding().backward(pass, d_rows, index, hooks);
-  const Pass::On frames(pass, kFrames);
-  return projector_->backward(pass, index, d_rows, hooks);
+  const Tensor d_stacked = [&] {
+    const Pass::On on_rows(pass, kClipRows);
+    return projector_->backward(pass, index, d_rows, hooks);
+  }();
+  return stack_.backward(pass, d_stacked, kFrames, kClipRows);
 }
 
 StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) const {
@@ -59,7 +71,7 @@ StreamState Salm::make_state(Pass& pass, BucketHooks&, std::int64_t streams) con
 
 // What a Salm says about itself.
 UnitCosts Salm::unit_costs(const SalmConfig& c, const BatchShape& shape) {
-  return two_tower_costs(c.encoder, c.lm, shape, shape.clips);
+  return two_tower_costs(c.encoder, c.lm, shape, shape.clips, c.adapter.layers);
 }
 
 double Salm::flops(const BatchShape& shape) const {

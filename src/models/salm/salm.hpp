@@ -1,13 +1,15 @@
 #pragma once
 // An encoder and a decoder, joined (choir/models/salm/salm_config.hpp). Units: 0 features and
-// subsampling, 1 ... Le the encoder's blocks, Le + 1 the junction, then the decoder's blocks, and
-// the head.
+// subsampling, 1 ... Le the blocks of the encoder and of the adapter, Le + 1 the junction, then the
+// decoder's blocks, and the head.
 #include "choir/models/salm/salm_config.hpp"
 #include "choir/models/salm/two_towers.hpp"
+#include "src/models/salm/frame_stack.hpp"
 
 namespace choir {
 
-/// A pass has two sequences: the rows of conversations, and the frames of clips. Nothing about a
+/// A pass has three sequences: the rows of conversations, the frames of clips, and the rows
+/// that these are stacked to. Nothing about a
 /// conversation depends on its padding or on the others of its batch but rounding.
 ///
 /// Over the tensor axis both towers are divided as they are alone, and the projector is whole: with
@@ -16,13 +18,14 @@ namespace choir {
 /// gets the projected frames of the others.
 class Salm final : public TwoTowers {
  public:
-  /// Parameters "encoder.*" (as of a FastConformer), "projector.*" and "lm.*" (as of a Gpt, behind
-  /// the prefix).
+  /// Parameters "encoder.*" (as of a FastConformer), "adapter.*", "projector.*" and "lm.*" (as of a
+  /// Gpt, behind the prefix).
   Salm(const SalmConfig& config, ParameterSet& parameters, const ModelCut& cut = {});
 
   const SalmConfig& config() const { return config_; }
 
   Sequence sequence_of(const ModelBatch& batch, const ContextAxis& context) const override;
+  void add_sequences(Pass& pass, const ModelBatch& batch) const override;
 
   /// Losses per token [B*T]; when generating, the logits of the last position [B, V']. Batches of
   /// generation need no audio, and no targets.
@@ -37,12 +40,15 @@ class Salm final : public TwoTowers {
   static UnitCosts unit_costs(const SalmConfig& config, const BatchShape& shape);
 
  private:
+  static constexpr int kClipRows = 2;  ///< the number of the third sequence
+
   Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
               BucketHooks& hooks) override;
   Tensor join_backward(Pass& pass, const Tensor& d_rows, const ModelBatch& batch,
                        BucketHooks& hooks) override;
 
   SalmConfig config_;
+  FrameStack stack_;
 };
 
 }  // namespace choir

@@ -12,24 +12,26 @@
 namespace choir {
 namespace {
 
-std::vector<std::uint16_t> samples_of(const std::string& path, const FastConformerConfig& encoder,
-                                      std::int64_t most_rows) {
+std::vector<std::uint16_t> samples_of(const std::string& path, const SalmConfig& config) {
+  const FastConformerConfig& encoder = config.encoder;
+  const std::int64_t most_rows = config.lm.block_size;
   RecordingSource source;
   source.path = path;
   source.channel.value = ChannelChoice::kAverage;
   Recording recording = Recording::open(source, static_cast<int>(encoder.mel.sample_rate));
-  const std::int64_t frames = encoder.frames(recording.samples());
-  if (frames < 1)
+  const std::int64_t rows = config.clip_rows().rows(recording.samples());
+  if (rows < 1)
     throw DataError(
         fmt::format("'{}' is {:.3f} seconds long, which is not one frame of the encoder", path,
                     recording.seconds()),
         fmt::format("a frame is {:.2f} seconds", encoder.seconds_per_frame()));
-  if (frames > most_rows)
-    throw DeckError(fmt::format("'{}' is {:.1f} seconds long, {} frames where the model has {} "
+  if (rows > most_rows)
+    throw DeckError(fmt::format("'{}' is {:.1f} seconds long, {} rows where the model has {} "
                                 "positions",
-                                path, recording.seconds(), frames, most_rows),
+                                path, recording.seconds(), rows, most_rows),
                     fmt::format("at most {:.1f} seconds, prompt and answer beside it, fit",
-                                static_cast<double>(most_rows) * encoder.seconds_per_frame()));
+                                static_cast<double>(most_rows * config.adapter.stack) *
+                                    encoder.seconds_per_frame()));
   const auto pcm = recording.read(0, recording.samples());
   return {pcm.begin(), pcm.end()};
 }
@@ -53,17 +55,18 @@ HeardPrompt read_prompt(const ModelConfig& model, const std::string& vocabulary,
   prompt.tokenizer_ = std::move(opened.tokenizer);
   prompt.rows_ = std::ssize(prompt.ids_) - std::ssize(clips);
   for (const std::string& path : clips) {
-    prompt.clips_.push_back(samples_of(path, config.encoder, block));
+    prompt.clips_.push_back(samples_of(path, config));
     const std::int64_t samples = std::ssize(prompt.clips_.back());
     prompt.longest_ = std::max(prompt.longest_, samples);
-    prompt.rows_ += config.encoder.frames(samples);
+    prompt.rows_ += config.clip_rows().rows(samples);
   }
   prompt.longest_ = config.encoder.speech_frames().padded(prompt.longest_);
   if (prompt.rows_ == 0) throw DeckError("the prompt is empty", "give --audio or --prompt");
   if (prompt.rows_ > block)
-    throw DeckError(fmt::format("the prompt has {} tokens and frames, the model {} positions",
-                                prompt.rows_, block),
-                    "shorten the text or the clips");
+    throw DeckError(
+        fmt::format("the prompt has {} tokens and rows of clips, the model {} positions",
+                    prompt.rows_, block),
+        "shorten the text or the clips");
   return prompt;
 }
 

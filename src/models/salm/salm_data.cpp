@@ -24,7 +24,7 @@ ConversationConfig conversation_config(const Deck& deck, bool training, std::uin
   if (!training && config.eval.empty())
     throw DataError("there is no validation data",
                     "name folders of conversations in data.val, or sets in data.validation");
-  config.frames = settings.model.encoder.speech_frames();
+  config.frames = settings.model.clip_rows();
   config.sample_rate = static_cast<int>(settings.model.encoder.mel.sample_rate);
   config.vocab_size = settings.model.lm.vocab_size;
   config.vocab_hash = vocab_hash;

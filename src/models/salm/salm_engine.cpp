@@ -44,7 +44,7 @@ UnitCosts SalmFamily::unit_costs(const ModelConfig& config) const {
   const auto& c = config.as<SalmConfig>();
   const std::int64_t samples = kSeconds * c.encoder.mel.sample_rate;
   return Salm::unit_costs(c, {.samples = 1,
-                              .tokens = c.encoder.frames(samples) + kTokens,
+                              .tokens = c.clip_rows().rows(samples) + kTokens,
                               .audio_samples = samples,
                               .clips = 1});
 }
@@ -55,14 +55,25 @@ std::vector<TiedNames> SalmFamily::tied(const ModelConfig& config) const {
   return {{.name = "lm.embedding.tokens.weight", .alias = "lm.head.weight", .unit = c.junction()}};
 }
 
+namespace {
+
+std::string adapter_text(const SalmAdapter& adapter) {
+  std::string text;
+  if (adapter.layers > 0) text += fmt::format("; adapter: {} blocks", adapter.layers);
+  if (adapter.stack > 1) text += fmt::format("; {} frames a row", adapter.stack);
+  return text;
+}
+
+}  // namespace
+
 std::string SalmFamily::describe(const ModelConfig& config) const {
   const auto& c = config.as<SalmConfig>();
   return fmt::format(
-      "encoder: {} blocks of {}, {} heads, subsampling {}; language model: {} layers of {}, {} "
+      "encoder: {} blocks of {}, {} heads, subsampling {}{}; language model: {} layers of {}, {} "
       "heads ({} of keys and values), vocabulary {}, blocks of {}, {}",
-      c.encoder.n_layer, c.encoder.n_embd, c.encoder.n_head, c.encoder.subsampling, c.lm.n_layer,
-      c.lm.n_embd, c.lm.n_head, c.lm.n_kv_head, c.lm.vocab_size, c.lm.block_size,
-      c.lm.tied ? "tied" : "not tied");
+      c.encoder.n_layer, c.encoder.n_embd, c.encoder.n_head, c.encoder.subsampling,
+      adapter_text(c.adapter), c.lm.n_layer, c.lm.n_embd, c.lm.n_head, c.lm.n_kv_head,
+      c.lm.vocab_size, c.lm.block_size, c.lm.tied ? "tied" : "not tied");
 }
 
 ModelBatch SalmFamily::fields(const ModelConfig& config, const BatchShape& shape) const {
@@ -77,7 +88,7 @@ void fill_integers(const TensorView& view, std::int64_t value) {
 
 }  // namespace
 
-// Rows begin with as many frames as there are.
+// Rows begin with as many of the clips as there are.
 void SalmFamily::fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const {
   const FastConformerConfig& encoder = config.as<SalmConfig>().encoder;
   fill_integers(batch["audio_lengths"], shape.audio_samples);
@@ -89,8 +100,9 @@ void SalmFamily::fill(const ModelConfig& config, const BatchShape& shape, ModelB
   for (std::int64_t row = 0; row < shape.samples; ++row)
     batch["conversation_ids"].as<std::int64_t>()[row] = row;
   const std::int64_t cells = shape.samples * shape.tokens;
-  const std::int64_t frames = shape.clips * encoder.frames(shape.audio_samples);
-  for (std::int64_t at = 0; at < std::min(cells, frames); ++at)
+  const std::int64_t rows =
+      shape.clips * config.as<SalmConfig>().clip_rows().rows(shape.audio_samples);
+  for (std::int64_t at = 0; at < std::min(cells, rows); ++at)
     batch["index"].as<std::int32_t>()[at] = static_cast<std::int32_t>(-1 - at);
 }
 

@@ -15,8 +15,7 @@ namespace {
 /// Prompts of equal rows in host memory, as the model reads them.
 class PromptBatch {
  public:
-  PromptBatch(std::span<const SalmPrompt* const> prompts, const FastConformerConfig& encoder) {
-    const SpeechFrames frames = encoder.speech_frames();
+  PromptBatch(std::span<const SalmPrompt* const> prompts, const SpeechFrames& frames) {
     std::vector<std::vector<std::int64_t>> samples;
     std::int64_t longest = 0;
     for (const SalmPrompt* prompt : prompts) {
@@ -30,7 +29,7 @@ class PromptBatch {
     const std::int64_t width = frames.padded(longest);
     const std::int64_t clips = std::max<std::int64_t>(std::ssize(clips_), 1);
     lay_out_audio(frames, clips, width);
-    lay_out_rows(prompts, samples, frames, frames.frames(width));
+    lay_out_rows(prompts, samples, frames, frames.rows(width));
     conversation_ids_.assign(prompts.size(), 0);
     batch = salm_fields(frames.stages, {.samples = std::ssize(prompts),
                                         .tokens = splice_.tokens,
@@ -69,7 +68,7 @@ class PromptBatch {
   /// A splice ends one before the last token of a row, which here has to be read, too.
   void lay_out_rows(std::span<const SalmPrompt* const> prompts,
                     const std::vector<std::vector<std::int64_t>>& samples,
-                    const SpeechFrames& frames, std::int64_t padded_frames) {
+                    const SpeechFrames& frames, std::int64_t padded_rows) {
     std::vector<std::vector<std::int32_t>> ids;
     std::vector<std::vector<std::uint8_t>> counted;
     std::vector<SpliceRow> rows;
@@ -79,9 +78,9 @@ class PromptBatch {
       counted.emplace_back(ids.back().size(), 0);
     }
     for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], counted[i], samples[i]});
-    make_splice(
-        rows, {.frames = frames, .placeholder = kAudioPlaceholder, .padded_frames = padded_frames},
-        splice_);
+    make_splice(rows,
+                {.frames = frames, .placeholder = kAudioPlaceholder, .padded_rows = padded_rows},
+                splice_);
   }
 
   std::vector<std::span<const std::uint16_t>> clips_;
@@ -110,9 +109,9 @@ SalmGenerator::SalmGenerator(ModelInstance& instance)
 }
 
 std::int64_t SalmGenerator::rows(const SalmPrompt& prompt) const {
-  const SpeechFrames frames = instance_.as<Salm>().config().encoder.speech_frames();
+  const SpeechFrames frames = instance_.as<Salm>().config().clip_rows();
   std::int64_t rows = std::ssize(prompt.ids) - std::ssize(prompt.clips);
-  for (const auto& clip : prompt.clips) rows += frames.frames(std::ssize(clip));
+  for (const auto& clip : prompt.clips) rows += frames.rows(std::ssize(clip));
   return rows;
 }
 
@@ -159,7 +158,7 @@ void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::
   CHOIR_CHECK(length >= 1 && length <= lm.block_size, "a prompt of {} rows for a model of {}",
               length, lm.block_size);
   count = std::min(count, lm.block_size - length + 1);
-  const PromptBatch prompt(group, instance_.as<Salm>().config().encoder);
+  const PromptBatch prompt(group, instance_.as<Salm>().config().clip_rows());
   TokenChooser chooser(choice, lm.vocab_size);
   StreamState state = state_of(std::ssize(group));
   std::vector<std::int32_t> tokens(group.size(), 0);
@@ -277,7 +276,7 @@ bool SalmGenerator::scores(const Tensor& logits, std::vector<T>& to) const {
 std::vector<double> SalmGenerator::logits(std::span<const SalmPrompt> prompts) {
   std::vector<const SalmPrompt*> group;
   for (const SalmPrompt& prompt : prompts) group.push_back(&prompt);
-  const PromptBatch prompt(group, instance_.as<Salm>().config().encoder);
+  const PromptBatch prompt(group, instance_.as<Salm>().config().clip_rows());
   StreamState state = state_of(std::ssize(group));
   std::vector<double> all;
   take_turn(Turn::prompt, [&] { scores(feed(state, prompt.batch), all); });

@@ -10,6 +10,24 @@ constexpr const char *kEncoder = "model.encoder", *kDecoder = "model.lm";
 
 using Table = KeyTable<SalmSettings>;
 
+void add_adapter_keys(Table& table) {
+  auto adapter = table.section<SalmAdapter>(
+      "model.adapter", [](SalmSettings& all) -> SalmAdapter& { return all.model.adapter; });
+  adapter
+      .add(
+          "layers", &SalmAdapter::layers, "",
+          "A model that hears: blocks like the encoder's behind it, adapter.*, to be trained where "
+          "the encoder is frozen.")
+      .at_least(0)
+      .at_most(10'000);
+  adapter
+      .add("stack", &SalmAdapter::stack, "frames",
+           "A model that hears: neighbouring frames that become one row of the language model; the "
+           "projector reads them side by side.")
+      .at_least(1)
+      .at_most(64);
+}
+
 void add_data_keys(Table& table) {
   using Part = SalmSection;
   auto data = table.section("data", &SalmSettings::data);
@@ -89,6 +107,7 @@ const KeySet& SalmFamily::keys() const {
         [](SalmSettings& all) -> FastConformerConfig& { return all.model.encoder; });
     table.include<GptConfig>(decoder_keys(), kDecoder,
                              [](SalmSettings& all) -> GptConfig& { return all.model.lm; });
+    add_adapter_keys(table);
     add_data_keys(table);
     return table;
   }();

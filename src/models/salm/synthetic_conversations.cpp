@@ -44,7 +44,7 @@ BatchShape SyntheticConversations::shape_of_kind(std::size_t number) const {
   // Two clips in the longest row, three runs of tokens, and a token more that is only a target.
   const std::int64_t clips = std::min<std::int64_t>(2, kind.clips);
   return {.samples = kind.rows,
-          .tokens = clips * config_.encoder.frames(samples) + (clips + 1) * kind.tokens,
+          .tokens = clips * config_.clip_rows().rows(samples) + (clips + 1) * kind.tokens,
           .audio_samples = samples,
           .clips = kind.clips};
 }
@@ -132,9 +132,9 @@ ModelBatch SyntheticConversations::micro_batch(std::int64_t index) {
     }
   }
   const Splice splice =
-      make_splice(views, {.frames = config_.encoder.speech_frames(),
+      make_splice(views, {.frames = config_.clip_rows(),
                           .placeholder = kPlaceholder,
-                          .padded_frames = config_.encoder.frames(shape.audio_samples),
+                          .padded_rows = config_.clip_rows().rows(shape.audio_samples),
                           .row_tokens = shape.tokens});
   std::ranges::copy(splice.splice, batch["index"].as<std::int32_t>());
   std::ranges::copy(splice.targets, batch["targets"].as<std::int32_t>());

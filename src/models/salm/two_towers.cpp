@@ -39,13 +39,12 @@ DecoderTower::Options options_of(DecoderTower::Options options, const GptConfig&
 
 }  // namespace
 
-TwoTowers::TwoTowers(const FastConformerConfig& encoder, const GptConfig& lm, Recompute recompute,
-                     ParameterSet& parameters, const ModelCut& cut,
+TwoTowers::TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCut& cut,
                      const DecoderTower::Options& options)
-    : Model(parameters, cut, encoder.n_layer + 1 + lm.n_layer),
-      encoder_(with(recompute, encoder), parameters),
-      decoder_(with(recompute, lm), parameters, options_of(options, lm, cut, pieces_, junction())) {
-}
+    : Model(parameters, cut, parts.encoder.n_layer + parts.adapter_layers + 1 + parts.lm.n_layer),
+      encoder_(with(parts.recompute, parts.encoder), parameters, parts.adapter_layers),
+      decoder_(with(parts.recompute, parts.lm), parameters,
+               options_of(options, parts.lm, cut, pieces_, junction())) {}
 
 std::size_t TwoTowers::table_bytes(const Precision& precision) const {
   return tables_behind(encoder_, precision) + decoder_.table_bytes(precision);
@@ -104,16 +103,21 @@ Tensor TwoTowers::junction_backward(Pass& pass, const Tensor& d_stream, const Mo
 }
 
 std::vector<std::pair<std::string, std::int64_t>> TwoTowers::further_counts() const {
-  return {{"encoder", parameters_of(*parameters_, "encoder.")},
-          {"projector", parameters_of(*parameters_, "projector.")},
-          {"language model", parameters_of(*parameters_, "lm.")}};
+  std::vector<std::pair<std::string, std::int64_t>> counts{
+      {"encoder", parameters_of(*parameters_, "encoder.")}};
+  if (encoder_.adapter_layers() > 0)
+    counts.emplace_back("adapter", parameters_of(*parameters_, "adapter."));
+  counts.emplace_back("projector", parameters_of(*parameters_, "projector."));
+  counts.emplace_back("language model", parameters_of(*parameters_, "lm."));
+  return counts;
 }
 
 std::string TwoTowers::describe() const {
-  return parameter_table(
-      *parameters_,
-      {{"encoder.blocks", encoder_.config().n_layer}, {"lm.blocks", decoder_.config().n_layer}},
-      44);
+  return parameter_table(*parameters_,
+                         {{"encoder.blocks", encoder_.config().n_layer},
+                          {"adapter.blocks", encoder_.adapter_layers()},
+                          {"lm.blocks", decoder_.config().n_layer}},
+                         44);
 }
 
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix) {
@@ -124,11 +128,12 @@ std::int64_t parameters_of(const ParameterSet& parameters, std::string_view pref
 }
 
 UnitCosts two_tower_costs(const FastConformerConfig& encoder, const GptConfig& lm,
-                          const BatchShape& shape, std::int64_t clips) {
+                          const BatchShape& shape, std::int64_t clips,
+                          std::int64_t adapter_layers) {
   const BatchShape audio{.samples = clips, .audio_samples = shape.audio_samples};
   const auto frames = static_cast<double>(clips * encoder.frames(shape.audio_samples));
   const UnitCosts decoder = Gpt::unit_costs(lm, shape.samples * shape.tokens);
-  UnitCosts costs(static_cast<std::size_t>(encoder.n_layer) + 1,
+  UnitCosts costs(static_cast<std::size_t>(encoder.n_layer + adapter_layers) + 1,
                   EncoderTower::block_flops(encoder, audio));
   costs.front() = EncoderTower::input_flops(encoder, audio);
   costs.push_back(decoder.front() + 2 * frames * static_cast<double>(encoder.n_embd * lm.n_embd));

@@ -87,7 +87,7 @@ class ConversationBatchesTest : public testing::Test {
       for (std::int64_t c = 0; c < clips_of(i); ++c, ++clip) {
         const std::int64_t samples = speech_.samples(i + c);
         for (std::int64_t f = 0; f < kPackedFrames.frames(samples); ++f)
-          expected.push_back(static_cast<std::int32_t>(-1 - (clip * batch.frames + f)));
+          expected.push_back(static_cast<std::int32_t>(-1 - (clip * batch.clip_rows + f)));
         EXPECT_EQ(batch.audio_lengths.as<std::int32_t>()[clip], samples);
         EXPECT_EQ(batch.frame_lengths.as<std::int32_t>()[2 * batch.clips + clip],
                   kPackedFrames.frames(samples));

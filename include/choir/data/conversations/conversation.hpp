@@ -16,6 +16,7 @@ struct AudioClip {
   std::string path;  ///< absolute, or relative to the working directory
   double offset = 0;
   double duration = 0;  ///< seconds
+  std::string archive;  ///< the tar that `path` is a member of; "": none
   friend bool operator==(const AudioClip&, const AudioClip&) = default;
 };
 
@@ -55,11 +56,14 @@ struct ConversationList {
 ///   {"prompt", "completion"}; {"instruction"[, "input"], "output"}
 ///   cuts of Lhotse: audio, then the answer of the supervisions; what is asked is the tag "context"
 ///     of the cut or its supervision ({"custom": {"context"}}), or `context`
-/// Relative paths of audio are tried beside the file, then in the working directory. Left out and
+/// Relative paths of audio are tried beside the file, then in the working directory. With `tars`,
+/// one for each path (both may be patterns, "chat__OP_0..2_CL_.jsonl"), they are members of the tar
+/// of their file, as NeMo writes tarred conversations. Left out and
 /// counted: lines with "_skipme", with an empty answer, with other clips than placeholders. Throws
 /// DataError with file:line for what is none of these, and for a file without any conversation.
 ConversationList read_conversations(const std::vector<std::string>& paths,
-                                    const std::string& context = "");
+                                    const std::string& context = "",
+                                    const std::vector<std::string>& tars = {});
 /// The turns of one such line, answered or not; audio relative to the working directory. DataError
 /// that begins with `place`.
 std::vector<Turn> read_turns(const std::string& line, const std::string& place);

@@ -27,13 +27,13 @@ struct ConversationBatch {
   TensorView audio_lengths;     ///< [N] i32, samples; 0: a clip of padding
   TensorView frame_lengths;     ///< [stages + 1, N] i32: SpeechFrames::after of each stage
   TensorView clip_ids;          ///< [N] i64: one number for each (epoch, conversation, clip)
-  TensorView splice;            ///< [B*T] i32: a token's id, or -1-r for row r of the frames [N*T']
+  TensorView splice;            ///< [B*T] i32: a token's id, or -1-r for row r of the clips [N*T']
   TensorView targets;           ///< [B*T] i32: the next token where it counts, else -1
   TensorView lengths;           ///< [B] i32: rows that count; 0: padding
   TensorView conversation_ids;  ///< [B] i64
 
   std::int64_t rows = 0, tokens = 0, clips = 0;  ///< B, T, N
-  std::int64_t frames = 0;                       ///< T' of a padded clip
+  std::int64_t clip_rows = 0;                    ///< T' of a padded clip
   std::span<const SpeechRow> drawn;  ///< what the rows are; none in an empty micro-batch (B = 1)
   std::int64_t step = 0, micro_batch = 0;
   std::int64_t counted = 0;             ///< targets of this micro-batch

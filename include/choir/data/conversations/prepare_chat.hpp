@@ -17,6 +17,7 @@ struct PrepareChatOptions {
   std::string context;             ///< what is asked of cuts that do not say it
   std::int64_t max_tokens = 0;     ///< longer conversations are left out; 0: none is
   int sample_rate = 16000;
+  std::vector<std::string> tars;  ///< see read_conversations
 };
 
 struct PrepareChatSummary {

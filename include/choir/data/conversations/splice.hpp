@@ -20,8 +20,9 @@ struct SpliceRow {
 struct SpliceOptions {
   SpeechFrames frames;
   std::int32_t placeholder = -1;
-  /// Frames of a padded clip, T': clip n (of all rows, in order) has rows [n T', (n + 1) T').
-  std::int64_t padded_frames = 0;
+  /// Rows of a padded clip, T' (SpeechFrames::rows): clip n (of all, in order) has [n T', (n + 1)
+  /// T').
+  std::int64_t padded_rows = 0;
   std::int64_t row_tokens = 0;  ///< T; 0: the longest row
 };
 
@@ -29,13 +30,13 @@ struct SpliceOptions {
 /// inputs, the last being a target only.
 struct Splice {
   std::int64_t rows = 0, tokens = 0;  ///< B, T
-  std::vector<std::int32_t> splice;   ///< [B*T]: id, or -1-r for row r of the frames; behind: 0
+  std::vector<std::int32_t> splice;   ///< [B*T]: id, or -1-r for row r of the clips; behind: 0
   std::vector<std::int32_t> targets;  ///< [B*T]: the next id where it counts, else -1
   std::vector<std::int32_t> lengths;  ///< [B]
   std::int64_t counted = 0;           ///< targets that count
 };
 
-/// Rows of the model that a conversation needs: tokens - clips + frames of the clips - 1. Integers
+/// Rows of the model that a conversation needs: tokens - clips + rows of the clips - 1. Integers
 /// throughout, unlike ceil(seconds / 0.08), which is one too many for 0.56 s.
 std::int64_t splice_rows(const SpliceRow& row, const SpeechFrames& frames);
 

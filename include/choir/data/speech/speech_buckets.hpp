@@ -12,6 +12,8 @@ struct SpeechFrames {
   std::int64_t hop = 160;  ///< samples between frames of features
   int stages = 3;          ///< halvings of time by the encoder
   bool causal = false;     ///< a halving of n > 0 frames gives n / 2 + 1, else ceil(n / 2)
+  /// So many frames stand together in a row of a language model; the last one has what is left.
+  std::int64_t stack = 1;
 
   /// Frames that count after `stage` halvings (0: of the features, samples / hop).
   std::int64_t after(int stage, std::int64_t samples) const {
@@ -20,6 +22,7 @@ struct SpeechFrames {
     return n;
   }
   std::int64_t frames(std::int64_t samples) const { return after(stages, samples); }
+  std::int64_t rows(std::int64_t samples) const { return (frames(samples) + stack - 1) / stack; }
   /// What padded lengths are multiples of.
   std::int64_t multiple() const { return hop << stages; }
   std::int64_t padded(std::int64_t samples) const {

@@ -15,13 +15,19 @@ namespace choir {
 
 class EncoderTower {
  public:
-  /// Registers nothing. DeckError for what cannot be built.
-  EncoderTower(const FastConformerConfig& config, ParameterSet& parameters);
+  /// Registers nothing. `adapter_layers`: further blocks, "adapter.blocks.N", which another model
+  /// than the one that the encoder was taught in puts behind it. DeckError for what cannot be
+  /// built.
+  EncoderTower(const FastConformerConfig& config, ParameterSet& parameters,
+               std::int64_t adapter_layers = 0);
   /// Units of the model: `first_unit` features and subsampling, then the blocks.
   void add(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
 
   const FastConformerConfig& config() const { return config_; }
-  int last_unit() const { return first_unit_ + static_cast<int>(config_.n_layer); }
+  std::int64_t adapter_layers() const { return adapter_layers_; }
+  int last_unit() const {
+    return first_unit_ + static_cast<int>(config_.n_layer + adapter_layers_);
+  }
 
   std::size_t table_bytes(const Precision& precision) const;
   void prepare(Pass& pass, void* memory);
@@ -47,7 +53,8 @@ class EncoderTower {
 
  private:
   void add_input(bool resident);
-  std::unique_ptr<ConformerBlock> make_block(const std::string& name, std::int64_t layer) const;
+  std::unique_ptr<ConformerBlock> make_block(const std::string& name,
+                                             double stochastic_depth) const;
 
   /// [B, T, F] in the compute type: a function of the batch, without gradient.
   Tensor features(Pass& pass, const ModelBatch& batch) const;
@@ -61,6 +68,7 @@ class EncoderTower {
 
   FastConformerConfig config_;
   ParameterSet* parameters_;
+  std::int64_t adapter_layers_;
   int first_unit_ = 0;
   TensorView mel_tables_, position_tables_;
   std::unique_ptr<ConvSubsampling> subsampling_;

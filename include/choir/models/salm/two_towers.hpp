@@ -12,6 +12,7 @@
 #include "choir/models/gpt/decoder_tower.hpp"
 #include "choir/models/model.hpp"
 #include "choir/models/salm/frame_projector.hpp"
+#include "choir/models/salm/salm_config.hpp"
 
 namespace choir {
 
@@ -33,9 +34,15 @@ class TwoTowers : public Model {
  protected:
   static constexpr int kFrames = 1;  ///< the number of the second sequence
 
-  /// `recompute`: in the blocks of both. Of `options` the derived class says what only it knows.
-  TwoTowers(const FastConformerConfig& encoder, const GptConfig& lm, Recompute recompute,
-            ParameterSet& parameters, const ModelCut& cut, const DecoderTower::Options& options);
+  struct Parts {
+    const FastConformerConfig& encoder;
+    const GptConfig& lm;
+    Recompute recompute;              ///< in the blocks of both
+    std::int64_t adapter_layers = 0;  ///< see EncoderTower
+  };
+  /// Of `options` the derived class says what only it knows.
+  TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCut& cut,
+            const DecoderTower::Options& options);
 
   int junction() const { return encoder_.last_unit() + 1; }
   /// From the frames, where the piece has the junction, or from what it got.
@@ -61,9 +68,11 @@ class TwoTowers : public Model {
 std::int64_t parameters_of(const ParameterSet& parameters, std::string_view prefix);
 
 /// FLOPs of the forward of one micro-batch with so many clips of audio, for each unit: features and
-/// subsampling, the encoder's blocks, the junction with its projector, the decoder's blocks, head.
+/// subsampling, the blocks of encoder and adapter, the junction with its projector, the decoder's
+/// blocks, head.
 UnitCosts two_tower_costs(const FastConformerConfig& encoder, const GptConfig& lm,
-                          const BatchShape& shape, std::int64_t clips);
+                          const BatchShape& shape, std::int64_t clips,
+                          std::int64_t adapter_layers = 0);
 
 /// What a tower alone would say of itself ("model.n_head = 3 ..."), in the words of the section
 /// that it is in.

@@ -303,6 +303,11 @@ class Import {
       writer.commit(0);
       kept_.emplace_back("tokenizer.gguf");
     }
+    // As other commands read it: `choir prepare chat --tokenizer`.
+    if (gguf != nullptr && !vocabulary_.empty()) {
+      write_text_file((to / "tokenizer.json").string(), vocabulary_);
+      kept_.emplace_back("tokenizer.json");
+    }
     for (const char* name : kKept) {
       const fs::path from = fs::path(file_.folder) / name;
       if (gguf != nullptr || !fs::is_regular_file(from, failed)) continue;

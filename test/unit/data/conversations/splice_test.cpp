@@ -27,7 +27,7 @@ TEST(Splice, GivesTheKnownIndex) {
   }
   for (std::size_t i = 0; i < ids.size(); ++i) rows.push_back({ids[i], marks[i], clips[i]});
   const Splice made =
-      make_splice(rows, {.frames = kWhole, .placeholder = kPlaceholder, .padded_frames = 4});
+      make_splice(rows, {.frames = kWhole, .placeholder = kPlaceholder, .padded_rows = 4});
   EXPECT_EQ(made.rows, 3);
   EXPECT_EQ(made.tokens, 8);
   EXPECT_EQ(made.lengths, (Ids{8, 4, 7}));
@@ -51,7 +51,7 @@ TEST(Splice, LengthsAreOfIntegers) {
 TEST(Splice, RefusesWhatDoesNotFit) {
   const Ids ids{1, kPlaceholder, 2};
   const Marks marks{0, 0, 1};
-  const SpliceOptions options{.frames = kWhole, .placeholder = kPlaceholder, .padded_frames = 4};
+  const SpliceOptions options{.frames = kWhole, .placeholder = kPlaceholder, .padded_rows = 4};
   const auto spliced = [&](const Samples& clips, std::int64_t row_tokens) {
     SpliceOptions asked = options;
     asked.row_tokens = row_tokens;

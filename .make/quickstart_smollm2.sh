@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# quickstart_smollm2.sh BUILD MODEL: SmolLM2-135M, a real language model, learns to hear. MODEL is its GGUF, or the folder of
+# Hugging Face. Half an hour on two cores; what `make quickstart-salm` made, corpus and encoder, is taken as it is.
+#   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; an hour of speech
+#   QUICKSTART_OVERRIDES                 for tests: of every deck
+set -eu -o pipefail
+build=${1:?usage: quickstart_smollm2.sh BUILD MODEL} model=${2:?usage: quickstart_smollm2.sh BUILD MODEL}
+here=$(dirname "$0")
+# shellcheck source=speech_steps.sh
+. "$here/speech_steps.sh"
+tasks=data/spoken_tasks run=runs/salm_smollm2
+begin=$SECONDS
+
+echo "== 1. A language model, and questions about speech in its tokens"
+[ -e runs/smollm2/deck.json ] || say_and_run "$choir" import "$model" --out runs/smollm2
+say_and_run "$choir" prepare corpus spoken-tasks --out $tasks/corpus --hours "${QUICKSTART_HOURS:-1}"
+pack $tasks 16000
+units $tasks char char
+labels $tasks $tasks/char.json
+chat $tasks smollm2 --tokenizer runs/smollm2/tokenizer/tokenizer.json --template chatml
+
+echo
+echo "== 2. A recogniser: its encoder learns to hear"
+train inputs/salm_encoder.json runs/salm_encoder
+
+echo
+echo "== 3. The language model learns to hear through it (Ctrl-C, and the same command continues)"
+train inputs/salm_smollm2.json $run
+
+echo
+echo "== 4. Recordings that were never trained on; and, as a control, questions that hear the recording of another one"
+answers $run $tasks/smollm2_shuffled
