@@ -21,8 +21,6 @@ say_and_run "$choir" prepare dialogues $all/corpus --out $all/dialogues --units 
 echo
 echo "== 2. A codec learns the agent's voice, and writes it as codes"
 pack $all/agent 16000 $all/corpus/agent
-units $all/agent char char
-labels $all/agent $all/agent/char.json
 train inputs/codec_tutorial.json $codec
 say_and_run "$choir" prepare codes $codec $all/dialogues/{train,val,val_barge_in}/agent
 
@@ -39,6 +37,7 @@ train inputs/duplex_tutorial.json $run
 
 echo
 echo "== 5. Dialogues that were never trained on: what it says, when it begins, and whether one understands it"
+units $all/agent char char
 say_and_run "$choir" prepare tokens $all/dialogues/{train,val}/agent --tokenizer $all/agent/char.json
 train inputs/asr_digits.json $ear "data.train=[\"$all/dialogues/train/agent\"]" "data.val=[\"$all/dialogues/val/agent\"]" \
   data.batch_duration=40 train.max_steps=600

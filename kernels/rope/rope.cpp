@@ -59,7 +59,7 @@ double rope_attention_factor(const RopeScaling& scaling) {
 }
 
 void rope_table(const Stream& stream, double theta, const TensorView& table,
-                const RopeScaling& scaling) {
+                const RopeScaling& scaling, std::int64_t first_position) {
   CHOIR_CHECK(table.shape.rank() == 2 && table.shape.back() % 2 == 0, "table is {}",
               to_string(table.shape));
   CHOIR_CHECK(table.dtype == DType::f32 || table.dtype == DType::f64, "table holds {}",
@@ -67,9 +67,9 @@ void rope_table(const Stream& stream, double theta, const TensorView& table,
   CHOIR_CHECK(scaling.kind == RopeScaling::Kind::none || scaling.factor > 0, "rope factor {}",
               scaling.factor);
   stream.count(0, as_bytes(table));
-  if (on_cuda(stream)) return cuda::rope_table(stream, theta, scaling, table);
+  if (on_cuda(stream)) return cuda::rope_table(stream, theta, scaling, table, first_position);
   if (!computes(stream)) return;
-  cpu::rope_table(theta, scaling, table);
+  cpu::rope_table(theta, scaling, table, first_position);
 }
 
 void rope(const Stream& stream, const Rope& args) {

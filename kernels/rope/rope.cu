@@ -45,13 +45,13 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
 
 }  // namespace
 
-// On the host and copied: made once per run, and the same bits as on the CPU. The copy is waited
-// for, so that this is no part of a step.
+// On the host and copied: made once per run, or a row for each position of an endless stream, and
+// the same bits as on the CPU. The copy is waited for, so that this is no part of a step.
 void rope_table(const Stream& stream, double theta, const ops::RopeScaling& scaling,
-                const TensorView& table) {
+                const TensorView& table, std::int64_t first_position) {
   with_element(table.dtype, [&](auto) {
     std::vector<float> host(static_cast<std::size_t>(table.count()));
-    cpu::rope_table(theta, scaling, {host.data(), DType::f32, table.shape});
+    cpu::rope_table(theta, scaling, {host.data(), DType::f32, table.shape}, first_position);
     stream.copy_from_host(table.data, host.data(), table.bytes());
     stream.synchronize();
   });

@@ -8,7 +8,8 @@
 namespace choir {
 
 namespace cpu {
-void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table);
+void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table,
+                std::int64_t first_position);
 template <class T>
 void rope(const ops::Rope& args);
 }  // namespace cpu
@@ -16,7 +17,8 @@ void rope(const ops::Rope& args);
 namespace cuda {
 /// Computed by the host and copied; the host waits.
 CHOIR_CUDA_KERNEL void rope_table(const Stream& stream, double theta,
-                                  const ops::RopeScaling& scaling, const TensorView& table);
+                                  const ops::RopeScaling& scaling, const TensorView& table,
+                                  std::int64_t first_position);
 CHOIR_CUDA_KERNEL void rope(const Stream& stream, const ops::Rope& args);
 }  // namespace cuda
 

@@ -33,7 +33,8 @@ void rotate_neighbours(T* x, const Sum<T>* cosines, const Sum<T>* sines, Sum<T> 
 
 }  // namespace
 
-void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table) {
+void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView& table,
+                std::int64_t first_position) {
   const std::int64_t positions = table.shape[0], half = table.shape.back() / 2;
   const auto put = [&](std::int64_t i, double value) {
     if (table.dtype == DType::f64)
@@ -46,7 +47,7 @@ void rope_table(double theta, const ops::RopeScaling& scaling, const TensorView&
     for (std::int64_t i = 0; i < half; ++i) {
       const double frequency = ops::rope_frequency(theta, scaling, 2 * half, i);
       for (std::int64_t p = first; p < last; ++p) {
-        const double angle = static_cast<double>(p) * frequency;
+        const double angle = static_cast<double>(first_position + p) * frequency;
         put(p * 2 * half + i, magnitude * std::cos(angle));
         put((p * 2 + 1) * half + i, magnitude * std::sin(angle));
       }

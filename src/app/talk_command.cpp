@@ -23,6 +23,8 @@
 namespace choir {
 namespace {
 
+constexpr std::int64_t kForever = INT64_C(1) << 40;  // frames
+
 struct TalkRequest {
   std::string checkpoint, file, out, codec, recogniser, channel, precision, device = "auto";
   std::string microphone = "default", loudspeaker = "default";
@@ -201,7 +203,7 @@ void hold_dialogue(const TalkRequest& request, DuplexTalker& talker, const Dialo
   printer.finish();
 }
 
-/// A recording, or the microphone for as long as was asked for or the model has positions.
+/// A recording, or the microphone for as long as was asked for, or the model has positions.
 std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& talker,
                                    const CodecCoder& coder) {
   const int rate = coder.sample_rate();
@@ -210,13 +212,16 @@ std::unique_ptr<UserSound> user_of(const TalkRequest& request, DuplexTalker& tal
         RecordingSource{.path = request.file, .channel = channel_choice_of(request.channel)}, rate);
   const std::int64_t hop = coder.frame_samples();
   // The encoder looks ahead to the end of its chunk, and that has positions, too.
-  const std::int64_t most = talker.most_frames() - talker.chunks().frames;
-  const auto wished = static_cast<std::int64_t>(std::ceil(
-      std::min(request.seconds > 0 ? request.seconds * rate / static_cast<double>(hop) : HUGE_VAL,
-               static_cast<double>(most))));
-  fmt::print(stderr, "listening to '{}' for {:.0f} s, or until Ctrl-C\n", request.microphone,
-             static_cast<double>(wished * hop) / rate);
-  return std::make_unique<LiveUser>(request.microphone, request.file, rate, wished * hop);
+  const std::int64_t most =
+      talker.most_frames() ? *talker.most_frames() - talker.chunks().frames : kForever;
+  const double wished =
+      request.seconds > 0 ? std::ceil(request.seconds * rate / static_cast<double>(hop)) : HUGE_VAL;
+  const auto frames = static_cast<std::int64_t>(std::min(wished, static_cast<double>(most)));
+  const bool ends = frames < kForever;
+  fmt::print(
+      stderr, "listening to '{}' {}until Ctrl-C\n", request.microphone,
+      ends ? fmt::format("for {:.0f} s, or ", static_cast<double>(frames * hop) / rate) : "");
+  return std::make_unique<LiveUser>(request.microphone, request.file, rate, frames * hop);
 }
 
 int talk(MpiSession& session, const TalkRequest& request) {
@@ -291,7 +296,8 @@ int talk_command(const Arguments& arguments) {
       .shows_default()
       .needs(live);
   app.add_option("--seconds", request.seconds,
-                 "how long; default: until Ctrl-C, or the model's end")
+                 "how long; default: until Ctrl-C, or the end of the positions that a model "
+                 "has learnt")
       .positive()
       .needs(live);
   app.add_option("--channel", request.channel, "of several: average, or a number from 0");

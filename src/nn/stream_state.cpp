@@ -33,6 +33,15 @@ void StreamState::begin(const Stream& stream) {
   }
 }
 
+void StreamState::pretend(std::int64_t positions) {
+  seen_ = positions;
+  for (auto& [module, kept] : kept_) {
+    kept.first = 0;
+    kept.seen = positions;
+    kept.length = std::min(kept.track.zeros + positions, kept.track.most);
+  }
+}
+
 void StreamState::keep(const Stream& stream, const std::vector<std::int64_t>& streams) {
   for (std::size_t i = 0; i < streams.size(); ++i) {
     const auto to = static_cast<std::int64_t>(i);

@@ -17,6 +17,7 @@ run 2 prepare dialogues one --out packed
 expect "packed" 0 "of the agent" "tokens of units 'char'" "written to    packed/train" "written to    packed/val" \
   "choir prepare codes CODEC_RUN packed/train/agent"
 check "validation has the units of training" cmp packed/train/user/tokenizer.char.json packed/val/user/tokenizer.char.json
+check "words of the agent have their times" grep -q '"words":\[\["' packed/train/user.jsonl
 run 1 prepare dialogues one --out alone
 check "the same channels on one rank" cmp packed/train/user/labels.char.bin alone/train/user/labels.char.bin
 
@@ -46,10 +47,9 @@ D
 run 2 train deck.json run.dir=none
 expect "training needs codes" 3 "choir prepare codes"
 
-run 1 prepare tokens packed/train/agent --tokenizer packed/train/user/tokenizer.char.json --name char
 run 2 train "$root/inputs/codec_tutorial.json" 'data.train=["packed/train/agent"]' 'data.val=[]' train.max_steps=4 \
   checkpoint.interval=4 run.dir=codec
-expect "a codec of the agent's voice" 0 "summary:"
+expect "a codec of the agent's voice, which needs no labels" 0 "summary:"
 run 2 prepare codes codec packed/train/agent packed/val/agent
 expect "codes" 0 "4 x 1000 codes"
 run 1 train deck.json run.dir=one_rank
@@ -80,6 +80,15 @@ check "the agent's file is as long as the user's" test "$(file_bytes agent.wav)"
 run 2 talk one_rank one/audio/d000000_user.wav --codec codec --out again.wav --stream
 expect "... frame by frame, on two ranks" 0 "listens  user" "again.wav"
 check "... the same sound" cmp agent.wav again.wav
+# All users one after the other: more frames than the model has positions.
+byte() { printf "\\x$(printf %02x $(($1 >> $2 & 255)))"; }
+word() { for shift in 0 8 16 24; do byte "$1" $shift; done; }
+for user in one/audio/*_user.wav; do tail -c +45 "$user"; done >users.raw
+{ printf RIFF; word $(($(file_bytes users.raw) + 36)); head -c 40 one/audio/d000000_user.wav | tail -c +9; word "$(file_bytes users.raw)"; cat users.raw; } >users.wav
+check "more than 512 frames" test "$(file_bytes users.raw)" -gt $((512 * 2560))
+run 1 talk one_rank users.wav --codec codec --out all.wav
+expect "talks without end" 0 "frames of 80 ms"
+check "... to all of them" test "$(file_bytes all.wav)" = "$(file_bytes users.wav)"
 run 1 report talk.jsonl --out talk.html
 expect "a page of it" 0 "talk.html"
 # A microphone and a loudspeaker that are files.
@@ -114,8 +123,12 @@ run 1 train "$root/inputs/codec_tutorial.json" 'data.train=["packed/train/agent"
   checkpoint.interval=1 run.dir=stranger
 run 1 talk one_rank one/audio/d000000_user.wav --codec stranger --out x.wav
 expect "another codec" 3 "learned the codes of codec"
+run 1 prepare codes stranger packed/val/agent --name stranger
+run 1 eval one_rank data.codes=stranger 'data.validation={"val":"packed/val"}'
+expect "dialogues in its codes" 3 "are codes of codec" "the model learned those of"
 
 # What the agent says, heard by a recogniser of another run.
+run 1 prepare tokens packed/train/agent --tokenizer packed/train/user/tokenizer.char.json --name char
 cat >asr.json <<'D'
 { "model": {"type": "fastconformer", "n_layer": 1, "n_embd": 16, "n_head": 2, "subsampling": 8, "subsampling_channels": 8, "mels": 20, "freq_width": 6},
   "data": {"train": ["packed/train/agent"], "labels": "char", "batch_duration": 30, "window": 8},
@@ -128,6 +141,9 @@ expect "the agent is heard" 0 "; heard: WER" "val_asr_wer/val=" "val_asr_bleu="
 metrics >of_one_rank
 run 2 eval one_rank eval.codec=codec eval.recogniser=asr
 check "... alike on two ranks" cmp of_one_rank <(metrics)
+run 4 eval one_rank eval.codec=codec eval.recogniser=asr train.reproducible=false parallel.tensor=2 parallel.sequence=true \
+  parallel.context=2
+check "... and on four that share layers and frames" cmp of_one_rank <(metrics)
 run 1 train deck.json run.dir=new --check eval.codec=stranger eval.recogniser=asr
 expect "... not by another codec" 3 "eval.codec: the dialogues have the codes of codec"
 run 2 eval one_rank eval.codec=codec eval.recogniser=codec

@@ -28,7 +28,7 @@ expect "a key of other families" 2 "model.n_layer is for model.type"
 train_codec() {  # train_codec RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2
-  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval=3 \
+  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval="${every:-3}" \
     log.interval=1 train.reproducible=true "$@"
 }
 train_codec 1 repro.1
@@ -37,3 +37,10 @@ train_codec 4 repro.4 parallel.pipeline=2 parallel.zero=2
 expect "... and on four" 0 "summary:"
 check "... the losses of one rank, bit by bit" same_losses repro.1 repro.4
 check "... the weights of one rank, bit by bit" same_weights repro.1 repro.4
+every=1 train_codec 4 killed parallel.pipeline=2 parallel.zero=2 checkpoint.async=false \
+  fault.enable=true fault.kill_rank=3 fault.kill_step=3
+expect_killed "killed"
+train_codec 2 killed parallel.zero=3
+expect "... continues on two ranks that share the parameters" 0 "resumed from killed/checkpoints/step_00000002" "3 (1 now)"
+check "... the losses of one rank that was not, bit by bit" same_losses repro.1 killed
+check "... the weights and moments too" same_weights repro.1 killed

@@ -13,6 +13,14 @@ run 4 verify "$deck" model.codebooks=2 model.lm.tied=false model.lm.position=lea
 expect "ranks that share a codebook, learned positions, a head of its own" 0 "VALID: 3 layouts"
 run 4 verify "$deck" 'train.freeze=["encoder.*","lm.*"]' --layouts "pp=3 schedule=zb-h1,dp=2 tp=2 sequence=true zero=2,cp=2"
 expect "the projector and the codes alone" 0 "VALID: 3 layouts"
+# The decks of real sizes with a narrower body: all that is not a width is theirs, but for a context that meets the end.
+small=(data.format=synthetic train.micro_batches=4 model.encoder.n_layer=2 model.encoder.n_embd=32 model.encoder.n_head=4
+  model.encoder.subsampling_channels=4 model.encoder.left_context=6 model.lm.n_layer=2 model.lm.n_embd=64 model.lm.n_head=8
+  model.lm.ffn_width=96 model.lm.vocab_size=61 model.codes=11 optimizer.epsilon=1e-6)
+run 4 verify "$root/inputs/duplex_1b.json" "${small[@]}" --layouts "pp=2 dp=2 zero=2,tp=4 sequence=true,cp=2 dp=2"
+expect "duplex_1b.json, made small" 0 "VALID: 3 layouts"
+run 4 verify "$root/inputs/duplex_7b.json" "${small[@]}" --layouts "tp=4 sequence=true zero=1,tp=2 sequence=true pp=2"
+expect "duplex_7b.json, made small" 0 "VALID: 2 layouts"
 run 2 verify "$deck" --layouts "tp=2 sequence=true,pp=2" --precision bf16-mixed
 expect "bf16-mixed, by the rounding of one rank" 0 "VALID: 2 layouts"
 
@@ -38,7 +46,7 @@ refused "a dialogue longer than the model" "model.lm.block_size = 8" model.lm.bl
 train_duplex() {  # train_duplex RANKS NAME OVERRIDE...
   local ranks=$1 name=$2
   shift 2
-  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval=3 \
+  run "$ranks" train "$deck" train.precision=fp32 run.dir="$name" train.max_steps=3 eval.interval=0 checkpoint.interval="${every:-3}" \
     log.interval=1 "$@"
 }
 memory_lines() { sed -n '/^memory plan/,/total per rank/p' "$1" | sed '1d' | sed '/total per rank/q'; }
@@ -56,6 +64,15 @@ train_duplex 4 repro.4 "${same[@]}" parallel.pipeline=2 parallel.zero=2
 expect "reproducible on four ranks" 0 "summary:"
 check "... the losses of one rank, bit by bit" same_losses repro.1 repro.4
 check "... the weights of one rank, bit by bit" same_weights repro.1 repro.4
+
+# Killed on four ranks, continued by another layout on two: nothing is lost, not a bit.
+every=1 train_duplex 4 killed "${same[@]}" parallel.pipeline=2 parallel.zero=2 checkpoint.async=false \
+  fault.enable=true fault.kill_rank=3 fault.kill_step=3
+expect_killed "killed"
+train_duplex 2 killed "${same[@]}" parallel.zero=3
+expect "... continues on two ranks that share the parameters" 0 "resumed from killed/checkpoints/step_00000002" "3 (1 now)"
+check "... the losses of one rank that was not, bit by bit" same_losses repro.1 killed
+check "... the weights and moments too" same_weights repro.1 killed
 
 # Parts of it from other runs, by a map.
 run 1 train "$deck" train.precision=fp32 run.dir=mapped train.max_steps=1 eval.interval=0 run.seed=2 \

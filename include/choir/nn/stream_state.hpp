@@ -31,17 +31,25 @@ class StreamState {
     std::int64_t stride = 0;
   };
 
-  explicit StreamState(std::int64_t streams) : streams_(streams) {}
+  /// Endless streams may have more positions than a model has in training: modules that see all
+  /// that was before keep the newest of it, one position comes at once, and rotary angles are those
+  /// of the position that comes (SelfAttention::forward).
+  explicit StreamState(std::int64_t streams, bool endless = false)
+      : streams_(streams), endless_(endless) {}
 
   /// Memory for the track comes from the arena of the pass. Streams have to begin() afterwards.
   void add(Pass& pass, const void* module, Track track, const char* tag);
   /// New streams take the place of the old ones.
   void begin(const Stream& stream);
 
+  /// In a plan: as if new streams had brought so many positions.
+  void pretend(std::int64_t positions);
+
   /// Those of these numbers (ascending) go on, under the numbers 0, 1, ..., and the others end.
   void keep(const Stream& stream, const std::vector<std::int64_t>& streams);
 
   std::int64_t streams() const { return streams_; }
+  bool endless() const { return endless_; }
   /// Positions of each stream that passes have brought.
   std::int64_t seen() const { return seen_; }
   /// What a pass over the next positions of all streams is begun with, ...
@@ -65,6 +73,7 @@ class StreamState {
   };
 
   std::int64_t streams_, seen_ = 0;
+  bool endless_;
   std::map<const void*, Kept> kept_;
 };
 

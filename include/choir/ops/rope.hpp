@@ -46,9 +46,10 @@ struct Rope {
   bool inverse = false;  ///< rotate the other way: the transpose, for the backward pass
 };
 
-/// Fills [positions, D]: angle(p, i) = p * rope_frequency(i), computed in double.
+/// Fills [positions, D]: angle(p, i) = p * rope_frequency(i), computed in double; row 0 is that of
+/// `first_position`.
 void rope_table(const Stream& stream, double theta, const TensorView& table,
-                const RopeScaling& scaling = {});
+                const RopeScaling& scaling = {}, std::int64_t first_position = 0);
 void rope(const Stream& stream, const Rope& args);
 
 }  // namespace choir::ops

@@ -54,10 +54,16 @@ class AgentWords {
     }
     return all;
   }
+  /// Frames from the beginning of the answer to the end of each of its words.
+  std::vector<std::int64_t> ends(const SpokenExchange& exchange) const {
+    std::vector<std::int64_t> all;
+    for (const std::string& word : exchange.answer)
+      all.push_back((all.empty() ? 0 : all.back()) + std::ssize(words_.at(word)) / kDialogueFrame);
+    return all;
+  }
   std::vector<std::int64_t> frames(const SpokenDialogue& dialogue) const {
     std::vector<std::int64_t> all;
-    for (const SpokenExchange& exchange : dialogue.exchanges)
-      all.push_back(std::ssize(say(exchange)) / kDialogueFrame);
+    for (const SpokenExchange& exchange : dialogue.exchanges) all.push_back(ends(exchange).back());
     return all;
   }
 
@@ -175,8 +181,23 @@ OrderedJson supervision_of(const std::string& id, const OrderedJson& recording, 
   return supervision;
 }
 
-std::string cut_of(const SpokenDialogue& dialogue, const DialogueScore& score,
-                   std::int64_t number) {
+/// The words of a turn that are heard to their end, as Lhotse has them in a supervision.
+OrderedJson alignment_of(const SpokenExchange& exchange, const DialogueScore::Agent& turn,
+                         const AgentWords& words) {
+  OrderedJson list = OrderedJson::array();
+  std::int64_t from = turn.begin + 1;
+  const std::vector<std::int64_t> ends = words.ends(exchange);
+  for (std::size_t w = 0; w < ends.size(); ++w) {
+    const std::int64_t to = turn.begin + 1 + ends[w];
+    if (to > turn.end) break;
+    list.push_back({exchange.answer[w], seconds_of_frames(from), seconds_of_frames(to - from)});
+    from = to;
+  }
+  return {{"word", std::move(list)}};
+}
+
+std::string cut_of(const SpokenDialogue& dialogue, const DialogueScore& score, std::int64_t number,
+                   const AgentWords& words) {
   const OrderedJson recording = recording_of(number, "user", score.frames);
   OrderedJson cut;
   cut["id"] = fmt::format("d{:06}", number);
@@ -194,6 +215,7 @@ std::string cut_of(const SpokenDialogue& dialogue, const DialogueScore& score,
                                                  recording, seconds_of_frames(agent.begin),
                                                  seconds_of_frames(agent.end - agent.begin),
                                                  join(dialogue.exchanges[e].answer, " "), "agent"));
+    cut["supervisions"].back()["alignment"] = alignment_of(dialogue.exchanges[e], agent, words);
   }
   cut["recording"] = recording;
   cut["custom"] = {{"target_audio", recording_of(number, "agent", score.frames)},
@@ -233,7 +255,7 @@ CorpusReport finish_dialogues(const std::string& folder, const std::string& requ
     const DialogueScore score = score_of(dialogue, samples[static_cast<std::size_t>(i)], words);
     const auto split = static_cast<std::size_t>(dialogue.split);
     frames += score.frames;
-    cuts[split] += cut_of(dialogue, score, i);
+    cuts[split] += cut_of(dialogue, score, i, words);
     conversations[split] += dialogue_conversation(dialogue, score, i);
     for (std::size_t e = 0; e < dialogue.exchanges.size(); ++e) {
       broken += dialogue.exchanges[e].breaks_in > 0;
@@ -298,7 +320,7 @@ void remove_dialogues(const std::string& folder, std::int64_t from, std::int64_t
 std::string request_of_dialogues(const SpokenOptions& options) {
   OrderedJson request;
   request["corpus"] = "spoken-dialogues";
-  request["version"] = 1;
+  request["version"] = 2;
   request["hours"] = options.hours;
   request["seed"] = options.seed;
   return dumped(request);

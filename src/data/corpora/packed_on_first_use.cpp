@@ -100,7 +100,7 @@ void pack_on_first_use(Communicator& world, Logger& log, const std::vector<std::
   }
   if (!any) return;
   together(world, [&] {
-    if (world.rank() == 0)
+    if (world.rank() == 0 && !options.labels.empty())
       write_missing_labels(folders, made, std::min(units_from, folders.size()), options, log);
   });
 }

@@ -150,6 +150,30 @@ std::vector<DialogueTurn> sorted(std::vector<DialogueTurn> turns) {
   return turns;
 }
 
+/// The words of a supervision with their times, of which there need be none.
+std::vector<DialogueWord> aligned_words(const ManifestJson& supervision) {
+  std::vector<DialogueWord> words;
+  const auto alignment = supervision.find("alignment");
+  if (alignment == supervision.end() || !alignment->is_object()) return words;
+  const auto items = alignment->find("word");
+  if (items == alignment->end()) return words;
+  double last = -HUGE_VAL;
+  for (const auto& item : *items) {
+    const bool is_item = item.is_array() && item.size() >= 3 && item[0].is_string() &&
+                         item[1].is_number() && item[2].is_number();
+    if (!is_item) bad_line("an alignment of words is a list of [word, start, duration]");
+    DialogueWord word{tidy_text(item[0].get<std::string>()), item[1].get<double>(),
+                      item[2].get<double>()};
+    if (!std::isfinite(word.start) || !(word.duration >= 0 && std::isfinite(word.duration)) ||
+        word.start < last)
+      bad_line(fmt::format("the alignment of '{}', {} s from {} s on, is not in order", word.text,
+                           word.duration, word.start));
+    last = word.start;
+    if (!word.text.empty()) words.push_back(std::move(word));  // pauses have no text
+  }
+  return words;
+}
+
 std::vector<DialogueTurn> supervised_turns(const ManifestJson& line, const DialogueRoles& roles,
                                            const std::string& place, double duration) {
   const auto list = line.find("supervisions");
@@ -170,6 +194,7 @@ std::vector<DialogueTurn> supervised_turns(const ManifestJson& line, const Dialo
     turn.duration += std::min(0.0, turn.start);
     turn.start = std::max(0.0, turn.start);
     turn.text = tidy_text(string_of(supervision, "text"));
+    if (turn.agent) turn.words = aligned_words(supervision);
     turns.push_back(std::move(turn));
   }
   return sorted(std::move(turns));
@@ -181,7 +206,20 @@ ManifestJson json_of(const DialogueTurn& turn) {
   json["start"] = turn.start;
   json["duration"] = turn.duration;
   json["text"] = turn.text;
+  for (const DialogueWord& word : turn.words)
+    json["words"].push_back({word.text, word.start, word.duration});
   return json;
+}
+
+DialogueTurn turn_of(const ManifestJson& json) {
+  DialogueTurn turn{.agent = json.at("agent").get<bool>(),
+                    .start = json.at("start").get<double>(),
+                    .duration = json.at("duration").get<double>(),
+                    .text = json.at("text").get<std::string>()};
+  for (const auto& word : json.value("words", ManifestJson::array()))
+    turn.words.push_back(
+        {word.at(0).get<std::string>(), word.at(1).get<double>(), word.at(2).get<double>()});
+  return turn;
 }
 
 /// A cut of one side, with what that side says as its text.
@@ -312,11 +350,7 @@ std::vector<DialogueTurn> turns_of_line(const std::string& line, const std::stri
   if (!json.is_object() || !json.contains("turns") || !json["turns"].is_array()) throw broken();
   std::vector<DialogueTurn> turns;
   try {
-    for (const auto& turn : json["turns"])
-      turns.push_back({.agent = turn.at("agent").get<bool>(),
-                       .start = turn.at("start").get<double>(),
-                       .duration = turn.at("duration").get<double>(),
-                       .text = turn.at("text").get<std::string>()});
+    for (const auto& turn : json["turns"]) turns.push_back(turn_of(turn));
   } catch (const nlohmann::json::exception&) {
     throw broken();
   }

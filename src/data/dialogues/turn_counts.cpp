@@ -107,30 +107,42 @@ std::vector<std::pair<std::string, double>> TurnCounts::metrics() const {
   return list;
 }
 
+std::vector<std::int64_t> answers_to(std::span<const FrameTurn> reference,
+                                     std::span<const FrameTurn> said, std::int64_t frames) {
+  constexpr std::int64_t kNear = TurnCounts::kNear;
+  std::vector<std::int64_t> answers;
+  for (std::size_t i = 0; i < reference.size(); ++i) {
+    const std::int64_t from = reference[i].begin - kNear;
+    const std::int64_t until = i + 1 < reference.size() ? reference[i + 1].begin - kNear : frames;
+    const auto answer = std::find_if(said.begin(), said.end(), [&](const FrameTurn& turn) {
+      return turn.begin >= from && turn.begin < until;
+    });
+    answers.push_back(answer == said.end() ? -1 : answer - said.begin());
+  }
+  return answers;
+}
+
 TurnCounts count_turns(std::span<const FrameTurn> reference, std::span<const FrameTurn> said,
                        std::span<const UserSpan> user, std::int64_t frames) {
-  constexpr std::int64_t kNear = TurnCounts::kNear;
   TurnCounts counts;
   counts.dialogues = 1;
   counts.turns = std::ssize(reference);
   std::vector<bool> matched(said.size(), false), hit(said.size(), false);
+  const std::vector<std::int64_t> answers = answers_to(reference, said, frames);
   for (std::size_t i = 0; i < reference.size(); ++i) {
     const FrameTurn& turn = reference[i];
-    const std::int64_t until = i + 1 < reference.size() ? reference[i + 1].begin - kNear : frames;
-    const auto answer = std::find_if(said.begin(), said.end(), [&](const FrameTurn& other) {
-      return other.begin >= turn.begin - kNear && other.begin < until;
-    });
-    if (answer == said.end()) {
+    if (answers[i] < 0) {
       ++counts.missed;
       continue;
     }
-    const auto at = static_cast<std::size_t>(answer - said.begin());
+    const auto at = static_cast<std::size_t>(answers[i]);
+    const FrameTurn& answer = said[at];
     matched[at] = true;
-    hit[at] = std::abs(answer->begin - turn.begin) <= kNear;
+    hit[at] = std::abs(answer.begin - turn.begin) <= TurnCounts::kNear;
     counts.hits += hit[at];
-    counts.exact += answer->ids == turn.ids;
+    counts.exact += answer.ids == turn.ids;
     if (const std::int64_t from = stopped_before(user, turn.begin); from >= 0)
-      note(counts.latency, answer->begin - from);
+      note(counts.latency, answer.begin - from);
   }
   for (std::size_t i = 0; i < said.size(); ++i) {
     const bool early = !hit[i] && speaks(user, said[i].begin);

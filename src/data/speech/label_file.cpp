@@ -124,6 +124,13 @@ std::uint64_t catalog_hash_of(std::string_view image) {
 
 }  // namespace
 
+LabelFile LabelFile::none(std::int64_t utterances) {
+  LabelFile labels;
+  labels.offsets_.resize(static_cast<std::size_t>(utterances) + 1, 0);
+  labels.bad_.resize(static_cast<std::size_t>(utterances), false);
+  return labels;
+}
+
 std::string LabelFile::path(const std::string& folder, const std::string& name) {
   const bool legal = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-';

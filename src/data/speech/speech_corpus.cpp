@@ -53,7 +53,9 @@ std::string scan(const std::vector<SpeechLeaf>& leaves, const SpeechCorpusOption
   auto all = nlohmann::json::array();
   for (const SpeechLeaf& leaf : leaves) {
     const AudioCatalog catalog = AudioCatalog::open(leaf.folder);
-    const LabelFile labels = LabelFile::open(leaf.folder, options.labels, catalog.hash());
+    const LabelFile labels = options.labels.empty()
+                                 ? LabelFile::none(catalog.size())
+                                 : LabelFile::open(leaf.folder, options.labels, catalog.hash());
     auto texts = nlohmann::json::array();
     for (std::int64_t i = 0; options.validation && i < catalog.size(); ++i)
       texts.push_back(catalog.text(i));

@@ -13,20 +13,20 @@ CodecTrainingData::CodecTrainingData(const Deck& deck, const BatchSizes& batch, 
       batch_(batch),
       mesh_(mesh),
       log_(log),
-      data_(open_speech(deck, codec_request(deck), mesh, true)) {
-  drawn_.resize(data_.set->sources().size());
+      data_(open_recordings(deck, codec_request(deck), mesh, true)) {
+  drawn_.resize(data_->sources().size());
   if (!has_validation()) warn_without_validation(mesh, log);
 }
 
 // By counts: hours of audio are too much to be read for it.
 std::string CodecTrainingData::contents() const {
-  return std::string("speech") + counts_of(*data_.set, "utterances");
+  return std::string("speech") + counts_of(*data_, "utterances");
 }
 
 void CodecTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,
                                        const Position& from) {
-  steps_.begin(data_.set->sampler(), from, batch_.global, "utterances", mesh_, log_);
-  data_.set->start_training(steps_.order(sharding, per_rank));
+  steps_.begin(data_->sampler(), from, batch_.global, "utterances", mesh_, log_);
+  data_->start_training(steps_.order(sharding, per_rank));
 }
 
 // What sums of losses are divided by: frames of all ranks, without padding.
@@ -40,17 +40,17 @@ StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
       to.flops += model.flops({.samples = 1, .audio_samples = row.item.samples});
     }
     to.targets = static_cast<double>(frames);
-    to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_.set->sample_rate());
+    to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_->sample_rate());
   });
 }
 
 std::vector<std::string> CodecTrainingData::take_warnings() {
-  return gathered_warnings(*data_.set, mesh_);
+  return gathered_warnings(*data_, mesh_);
 }
 
 std::vector<Validation> CodecTrainingData::validate(ModelInstance& instance,
                                                     ProgressLine* progress) {
-  const std::vector<CodecSetScores> sets = score_codec(instance, *data_.set, progress);
+  const std::vector<CodecSetScores> sets = score_codec(instance, *data_, progress);
   if (mesh_.rank() == 0)
     for (const std::string& line : lines_of(sets)) log_.info("validation {}", line);
   return validations_of(sets);
@@ -58,7 +58,7 @@ std::vector<Validation> CodecTrainingData::validate(ModelInstance& instance,
 
 EvaluationData::Result CodecEvaluationData::evaluate(ModelInstance& instance,
                                                      ProgressLine* progress) {
-  const std::vector<CodecSetScores> sets = score_codec(instance, *data_.set, progress);
+  const std::vector<CodecSetScores> sets = score_codec(instance, *data_, progress);
   Result result;
   result.lines = lines_of(sets);
   for (const Validation& v : validations_of(sets)) {

@@ -19,24 +19,22 @@ class CodecTrainingData final : public TrainingData {
   std::int64_t vocab_size() const override { return 0; }
   std::uint64_t vocab_hash() const override { return 0; }
   std::string vocabulary_json() const override { return {}; }
-  std::string to_string() const override { return data_.set->to_string(); }
+  std::string to_string() const override { return data_->to_string(); }
   std::string contents() const override;
-  std::vector<std::pair<std::string, std::string>> hints() const override {
-    return data_.set->hints();
-  }
-  std::vector<BatchShape> shapes() const override { return largest_shapes(data_.set->shapes()); }
+  std::vector<std::pair<std::string, std::string>> hints() const override { return data_->hints(); }
+  std::vector<BatchShape> shapes() const override { return largest_shapes(data_->shapes()); }
   std::vector<BatchShape> validation_shapes() const override {
-    return largest_shapes(data_.set->eval_shapes());
+    return largest_shapes(data_->eval_shapes());
   }
   void require_resumable(std::int64_t) const override {}
   void start_training(const Sharding& sharding, std::int64_t per_rank,
                       const Position& from) override;
   std::string position(std::int64_t step) const override { return steps_.position(step); }
-  ModelBatch next() override { return codec_batch(config_, data_.set->next(), lengths_); }
+  ModelBatch next() override { return codec_batch(config_, data_->next(), lengths_); }
   StepContent content(std::int64_t step, const Model& model) override;
-  std::string drawn() const override { return drawn_text(data_.set->sources(), drawn_); }
+  std::string drawn() const override { return drawn_text(data_->sources(), drawn_); }
   std::vector<std::string> take_warnings() override;
-  bool has_validation() const override { return data_.set->eval_sets() > 0; }
+  bool has_validation() const override { return data_->eval_sets() > 0; }
   std::vector<Validation> validate(ModelInstance& instance, ProgressLine* progress) override;
   std::string sample(ModelInstance&) override { return {}; }
 
@@ -45,7 +43,7 @@ class CodecTrainingData final : public TrainingData {
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
-  SpeechData data_;
+  std::unique_ptr<SpeechDataset> data_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // utterances of each source
   std::vector<std::int32_t> lengths_;
@@ -54,14 +52,12 @@ class CodecTrainingData final : public TrainingData {
 class CodecEvaluationData final : public EvaluationData {
  public:
   CodecEvaluationData(const Deck& deck, Mesh& mesh)
-      : data_(open_speech(deck, codec_request(deck), mesh, false)) {}
-  std::vector<BatchShape> shapes() const override {
-    return largest_shapes(data_.set->eval_shapes());
-  }
+      : data_(open_recordings(deck, codec_request(deck), mesh, false)) {}
+  std::vector<BatchShape> shapes() const override { return largest_shapes(data_->eval_shapes()); }
   Result evaluate(ModelInstance& instance, ProgressLine* progress) override;
 
  private:
-  SpeechData data_;
+  std::unique_ptr<SpeechDataset> data_;
 };
 
 }  // namespace choir

@@ -8,7 +8,7 @@ namespace choir {
 
 struct CodecSettings {
   CodecConfig model;
-  SpeechSection data;  ///< as recognisers have it; labels are counted, and read by nobody
+  SpeechSection data{.labels = ""};  ///< as recognisers have it; labels may be counted
 };
 
 inline const CodecSettings& codec_settings(const Deck& deck) {

@@ -123,22 +123,14 @@ std::vector<SaidDialogue> DialogueGroup::talk(const ModelBatch& batch,
   return said;
 }
 
-// A frame for all: those behind it need no more, but for what attention works with, which may grow
-// with the keys that a query meets.
 void DialogueGroup::rehearse(const ModelBatch& batch) {
   const DuplexConfig& config = instance_.as<Duplex>().config();
   const std::int64_t count = batch.samples;
   std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   const Tensor heard = hear(batch, rows);
-  const std::int64_t most = std::min(batch.tokens + 1, config.lm.block_size);
-  DuplexRows dialogues(instance_, count, most);
-  const Tensor scores = instance_.pass().scratch(
-      count * config.lm.n_head * most * static_cast<std::int64_t>(sizeof(double)),
-      "scores of keys");
-  const std::vector<std::int32_t> text(rows.size(), 0),
-      codes(rows.size() * static_cast<std::size_t>(config.codebooks), 0);
-  dialogues.step(frame_at(heard, 0), text, codes);
+  DuplexRows dialogues(instance_, count, std::min(batch.tokens + 1, config.lm.block_size));
+  dialogues.rehearse(frame_at(heard, 0));
   DuplexRows::walk_along(instance_, frame_at(heard, 0).slice(0, 1));
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/data/corpora/spoken_text.hpp"
+#include "choir/data/dialogues/heard_reference.hpp"
 #include "src/models/duplex/dialogue_group.hpp"
 
 namespace choir {
@@ -17,21 +20,15 @@ struct HeldDialogue {
   SaidDialogue said;
 };
 
-/// What the agent says in all its turns.
-std::string agent_words(const std::vector<DialogueTurn>& turns) {
-  std::string text;
-  for (const DialogueTurn& turn : turns)
-    if (turn.agent) text += (text.empty() ? "" : " ") + turn.text;
-  return spoken_words(text);
-}
-
-/// When the user speaks.
-std::vector<UserSpan> user_spans(const std::vector<DialogueTurn>& turns, const FrameClock& clock) {
-  std::vector<UserSpan> spans;
-  for (const DialogueTurn& turn : turns)
-    if (!turn.agent)
-      spans.push_back({clock.frame_at(turn.start), clock.frame_at(turn.start + turn.duration)});
-  return spans;
+/// Codes [T, K], with a code of control, which is silence, for all of these frames.
+std::vector<std::int32_t> silenced(std::vector<std::int32_t> codes,
+                                   const std::vector<UserSpan>& frames,
+                                   const CodecDescription& codec) {
+  for (const UserSpan& span : frames)
+    std::fill(codes.begin() + span.begin * codec.codebooks,
+              codes.begin() + span.end * codec.codebooks,
+              static_cast<std::int32_t>(codec.codes_per_book));
+  return codes;
 }
 
 class DialogueScoring {
@@ -129,10 +126,15 @@ class DialogueScoring {
     const DialogueControls& controls = data_.form().controls;
     const FrameClock clock{.sample_rate = data_.user().sample_rate()};
     const std::vector<DialogueTurn> turns = data_.eval_turns(set_, one.row);
-    scores_.turns += count_turns(turns_of(one.channel, controls), turns_of(one.said.text, controls),
-                                 user_spans(turns, clock), std::ssize(one.channel));
-    if (options_.ear != nullptr)
-      scores_.heard.add(agent_words(turns), spoken_words(options_.ear->words(one.said.codes)));
+    const std::vector<FrameTurn> said = turns_of(one.said.text, controls);
+    const std::int64_t frames = std::ssize(one.channel);
+    scores_.turns +=
+        count_turns(turns_of(one.channel, controls), said, user_spans(turns, clock), frames);
+    if (options_.ear == nullptr) return;
+    const HeardReference reference = heard_reference(turns, clock, said, frames);
+    const std::vector<std::int32_t> codes =
+        silenced(one.said.codes, reference.unheard, data_.codec());
+    scores_.heard.add(spoken_words(reference.words), spoken_words(options_.ear->words(codes)));
   }
 
   template <class Counts>

@@ -26,7 +26,7 @@ struct DialogueSetScores {
   std::string name;
   ByTerm losses, targets;
   TurnCounts turns;
-  AnswerScores heard;  ///< the agent's words of a dialogue, as spoken_words() writes them
+  AnswerScores heard;  ///< by heard_reference(), as spoken_words() writes words
   double seconds = 0;  ///< that holding them took
 
   Validation validation(const std::vector<LossTerm>& terms) const;

@@ -80,7 +80,7 @@ StreamState Duplex::make_state(Pass& pass, BucketHooks&, std::int64_t streams) c
 }
 
 StreamState Duplex::make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const {
-  StreamState state(streams);
+  StreamState state(streams, frames == 0);
   decoder_.remember(pass, state, frames);
   return state;
 }

@@ -38,7 +38,8 @@ class Duplex final : public TwoTowers {
 
   /// The state of rows of dialogues: a stream has at most block_size of them.
   StreamState make_state(Pass& pass, BucketHooks& hooks, std::int64_t streams) const override;
-  /// The same for dialogues of at most so many frames.
+  /// The same for dialogues of at most so many frames; 0: endless ones, where positions are not
+  /// learnt.
   StreamState make_state_of(Pass& pass, std::int64_t streams, std::int64_t frames) const;
   /// The state of the audio of one dialogue; where this rank has the whole model.
   StreamState make_encoder_state(Pass& pass, BucketHooks& hooks) const;

@@ -45,9 +45,10 @@ void add_loss_keys(DuplexTable& table) {
            "Speech to speech: weight of frames without text, beside 1 of those with a token of it. "
            "The mean is over all frames.")
       .at_least(0);
-  loss.add("pad_in_turn", &DuplexLoss::pad_in_turn, "",
-           "Speech to speech: weight of frames without text within a turn, behind its text. Weights "
-           "bend decisions: with less than 1 it says words that are not due. -1: as pad.")
+  loss.add(
+          "pad_in_turn", &DuplexLoss::pad_in_turn, "",
+          "Speech to speech: weight of frames without text within a turn, behind its text. Weights "
+          "bend decisions: with less than 1 it says words that are not due. -1: as pad.")
       .at_least(-1);
   loss.add("bos", &DuplexLoss::bos, "", "Speech to speech: weight of frames that begin a turn.")
       .at_least(0);
@@ -123,7 +124,8 @@ void add_dialogue_keys(DuplexTable& table) {
   eval.add("recogniser", &Part::recogniser, "",
            "Speech to speech: run of a recogniser (model.type = \"fastconformer\") that writes "
            "down what is heard of the agent: error rate of words and BLEU against the text of its "
-           "turns. On the CPU, in host memory.");
+           "turns, of one that the user breaks into against the words that it has the time to say "
+           "(of manifests with an alignment of words). On the CPU, in host memory.");
 }
 
 /// The agent is heard by both runs, or not at all.

@@ -71,13 +71,22 @@ Tensor DuplexRows::step(const TensorView& heard, std::span<const std::int32_t> t
   CHOIR_CHECK(std::ssize(codes) == config_.codebooks * rows_.streams(),
               "{} codes of {} dialogues with {} codebooks", codes.size(), rows_.streams(),
               config_.codebooks);
-  CHOIR_CHECK(seen() < most(), "a dialogue of more than {} frames", most());
+  CHOIR_CHECK(has_room(1), "a dialogue of more than {} frames", most_);
   const FrameBatch frame(*instance_, heard, text, codes);
   instance_->pass().begin(Mode::generate, rows_.next(1), 0);
   Tensor logits =
       instance_->model().forward(instance_->pass(), 0, {}, frame.batch, instance_->hooks());
   rows_.advance(1);
   return logits;
+}
+
+void DuplexRows::rehearse(const TensorView& heard) {
+  rows_.pretend((most_ > 0 ? most_ : config_.lm.block_size) - 1);
+  const std::vector<std::int32_t> text(static_cast<std::size_t>(rows_.streams()), 0);
+  const std::vector<std::int32_t> codes(text.size() * static_cast<std::size_t>(config_.codebooks),
+                                        0);
+  step(heard, text, codes);
+  begin();
 }
 
 void DuplexRows::walk_along(ModelInstance& instance, const TensorView& heard) {
@@ -116,11 +125,18 @@ void DuplexRows::choose(const TensorView& logits, std::span<std::int32_t> text,
 }
 
 DuplexStream::DuplexStream(ModelInstance& instance)
-    : config_(instance.as<Duplex>().config()),
+    : instance_(&instance),
+      config_(instance.as<Duplex>().config()),
       audio_(instance, config_.encoder,
              instance.as<Duplex>().make_encoder_state(instance.pass(), instance.hooks())),
-      rows_(instance, 1, config_.lm.block_size) {
+      rows_(instance, 1, config_.lm.position == Position::rope ? 0 : config_.lm.block_size) {
   begin();
+}
+
+void DuplexStream::rehearse() {
+  const Tensor heard =
+      instance_->pass().allocate({audio_.chunks().frames, config_.encoder.n_embd}, "heard frames");
+  rows_.rehearse(heard.slice(0, 1));
 }
 
 }  // namespace choir

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <limits>
+
 #include "choir/device/null_device.hpp"
 #include "src/models/duplex/duplex_family.hpp"
 
@@ -20,17 +22,28 @@ void DuplexTalker::begin() {
   speaking_ = false;
 }
 
+std::optional<std::int64_t> DuplexTalker::most_frames() const {
+  if (config().lm.position == Position::rope) return std::nullopt;
+  return config().lm.block_size;
+}
+
+void DuplexTalker::rehearse_fully() {
+  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
+  rehearse(*this, most_frames().value_or(kAny));
+  stream_.rehearse();
+}
+
 std::vector<AgentFrame> DuplexTalker::next() {
   const Tensor heard = stream_.audio().next();
   const std::int64_t count = heard.shape.rows();
   DuplexRows& rows = stream_.rows();
-  if (rows.seen() + count > most_frames())
+  if (!rows.has_room(count))
     throw DeckError(
         fmt::format("the dialogue is longer than the {} frames ({:.1f} s) that the model has "
-                    "positions for",
-                    most_frames(),
-                    static_cast<double>(most_frames()) * config().encoder.seconds_per_frame()),
-        "cut the recording, or train with a larger model.lm.block_size");
+                    "learnt positions for",
+                    *most_frames(),
+                    static_cast<double>(*most_frames()) * config().encoder.seconds_per_frame()),
+        "cut the recording, or train with model.lm.position = \"rope\", which has no end");
   std::vector<AgentFrame> frames;
   for (std::int64_t i = 0; i < count; ++i) {
     if (text_ == controls_.bos) speaking_ = true;
@@ -59,7 +72,7 @@ StreamPlan plan_talk(const ModelInstance::Options& options, const Layout& layout
   const auto mesh = Mesh::planned(layout, rank, 1);
   ModelInstance instance(options, device, *mesh, Arena::kUnbounded);
   DuplexTalker talker(instance, {});
-  rehearse(talker, talker.most_frames());
+  talker.rehearse_fully();
   return measured_plan(instance, budget, "a dialogue");
 }
 

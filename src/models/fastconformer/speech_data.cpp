@@ -56,10 +56,13 @@ void pack_manifests(const SpeechSection& speech, SpeechDataConfig& config, Mesh&
                      .on_bad = on_bad_of(speech.on_bad, "data.on_bad")});
 }
 
-}  // namespace
+struct OpenedSpeech {
+  SpeechDataConfig config;
+  std::unique_ptr<SpeechDataset> set;
+};
 
-SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
-                       std::uint64_t tokenizer_hash) {
+OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
+                    std::uint64_t tokenizer_hash) {
   std::string input_cfg;
   std::int64_t attempt = 0;
   SpeechDataConfig config;
@@ -84,8 +87,24 @@ SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mes
   config.tokenizer_hash = tokenizer_hash;
   config.peers = &mesh.host_peers();
   auto set = SpeechDataset::open(mesh.host_along(Axis::data), config);
+  return {std::move(config), std::move(set)};
+}
+
+}  // namespace
+
+SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
+                       std::uint64_t tokenizer_hash) {
+  if (request.data->labels.empty())
+    throw DeckError("data.labels is empty: recognisers learn what is said",
+                    "name labels, \"char\" or \"bpe_256\"");
+  auto [config, set] = opened(deck, request, mesh, training, tokenizer_hash);
   Vocabulary vocabulary = vocabulary_of(config, mesh, set->tokenizer_hash());
   return {std::move(set), std::move(vocabulary)};
+}
+
+std::unique_ptr<SpeechDataset> open_recordings(const Deck& deck, const SpeechRequest& request,
+                                               Mesh& mesh, bool training) {
+  return opened(deck, request, mesh, training, 0).set;
 }
 
 ModelBatch speech_batch(const SpeechBatch& batch) {

@@ -241,7 +241,8 @@ using DataKeys = DataTable::Section<Part>;
 
 void add_sources(DataKeys& data) {
   data.add("labels", &Part::labels, "",
-           "Speech: NAME of labels.NAME.bin and tokenizer.NAME.json in every folder.")
+           "Speech: NAME of labels.NAME.bin and tokenizer.NAME.json in every folder. A codec needs "
+           "none (\"\"), but to choose or sort utterances by.")
       .when_resumed(OnResume::same_contents);
   data.add("input_cfg", &Part::input_cfg, "",
            "Speech, instead of data.train: a JSON list of folders and groups with weights and tags "
@@ -376,6 +377,12 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
     add({"data.min_labels_per_second", "data.max_labels_per_second"},
         fmt::format("data.min_labels_per_second = {} is above data.max_labels_per_second = {}",
                     speech.min_labels_per_second, speech.max_labels_per_second));
+  if (speech.labels.empty() && (speech.min_labels_per_second > 0 ||
+                                speech.max_labels_per_second > 0 || speech.label_buckets > 1))
+    add({"data.labels", "data.min_labels_per_second", "data.max_labels_per_second",
+         "data.label_buckets"},
+        "data.labels is empty, and data.min_labels_per_second, data.max_labels_per_second or "
+        "data.label_buckets count labels; name them, \"char\"");
   if (!speech.bucket_sizes.empty() && speech.bucket_sizes.size() != speech.bucket_bins.size())
     add({"data.bucket_sizes", "data.bucket_bins"},
         fmt::format("data.bucket_sizes has {} numbers for {} data.bucket_bins",

@@ -39,13 +39,24 @@ void DecoderTower::prepare(Pass& pass, void* memory) {
     ops::rope_table(pass.stream(), config_.rope_theta, rope_table_, config_.rope_scaling);
 }
 
+Tensor DecoderTower::angles_of(Pass& pass) const {
+  const Sequence& sequence = pass.sequence();
+  const bool endless = sequence.state != nullptr && sequence.state->endless();
+  if (!endless || rope_table_.count() == 0) return Tensor().view(rope_table_);
+  Tensor angles = pass.allocate_statistic({sequence.tokens, config_.head_width()}, "rotary angles");
+  ops::rope_table(pass.stream(), config_.rope_theta, angles, config_.rope_scaling,
+                  sequence.first_position);
+  return angles;
+}
+
 Tensor DecoderTower::forward_blocks(Pass& pass, const ModelPieces::Piece& here,
                                     const TrainedUnits& trained, Tensor input,
                                     const ModelBatch* head_batch, BucketHooks& hooks) {
+  const Tensor angles = angles_of(pass);
   ResidualStream stream;
   stream.residual = std::move(input);
   blocks_.forward(pass, here, trained, hooks, [&](TransformerBlock& block) {
-    stream = block.forward(pass, stream, rope_table_, hooks);
+    stream = block.forward(pass, stream, angles, hooks);
   });
   return head_batch ? head(pass, std::move(stream), *head_batch, hooks)
                     : joined(pass, std::move(stream));
@@ -110,6 +121,8 @@ Tensor DecoderTower::head_backward(Pass& pass, BucketHooks& hooks) {
 
 void DecoderTower::remember(Pass& pass, StreamState& state, std::int64_t positions) const {
   if (positions == 0) positions = config_.block_size;
+  CHOIR_CHECK(!state.endless() || config_.position == Position::rope,
+              "an endless stream of a model that has learnt {} positions", config_.block_size);
   for (const auto& block : blocks_.all()) block.module->remember(pass, state, positions);
 }
 

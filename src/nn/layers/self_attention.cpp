@@ -1,5 +1,6 @@
 #include "choir/nn/layers/self_attention.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -134,13 +135,15 @@ void SelfAttention::normalise_back(Pass& pass, ResidualNorm& norm, const Tensor&
 void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& table,
                            bool inverse) const {
   if (!options_.rope) return;
+  const StreamState* state = pass.sequence().state;
+  const bool of_pass = state != nullptr && state->endless();
   for (int i = 0; i < pass.sequence().runs(); ++i) {
     const Sequence::Run run = pass.sequence().run(i);
     ops::rope(pass.stream(), {.x = qkv.slice(run.first_row, run.rows),
                               .heads = options_.heads + options_.kv_heads,
                               .head_width = head_width_,
                               .tokens = run.tokens,
-                              .first_position = run.first_position,
+                              .first_position = of_pass ? 0 : run.first_position,
                               .position_end = pass.sequence().position_end(),
                               .table = table,
                               .inverse = inverse});
@@ -149,7 +152,13 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
 
 void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
   const std::int64_t width = 2 * options_.kv_heads * head_width_;
-  state.add(pass, this, {.width = width, .most = capacity}, "keys and values");
+  StreamState::Track track{.width = width, .most = capacity};
+  if (state.endless()) {
+    if (options_.window > 0) track.most = std::min(track.most, options_.window);
+    --track.most;  // beside the one that comes
+    track.chunk = 1;
+  }
+  state.add(pass, this, std::move(track), "keys and values");
 }
 
 // Rows k | v, as they are side by side in qkv.

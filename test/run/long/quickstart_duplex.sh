@@ -20,3 +20,20 @@ check "at least 90 % of the answers are right to the letter" number_is "$(share 
 check "turns begin where they should" number_is "$(share 'turn hits')" above 95
 check "... and not into what the user says" number_is "$(share 'false starts')" below 1
 check "a recogniser understands the agent" number_is "$(share 'heard: WER' "'plain'")" below 5
+
+# Its own decks on its own data, killed and continued by another layout: the same bits.
+export OMP_NUM_THREADS=1
+limit=300
+for deck in codec duplex; do
+  every=(train.reproducible=true train.max_steps=12 optimizer.decay_steps=12 eval.interval=0 checkpoint.interval=5 checkpoint.async=false log.interval=1)
+  for name in straight killed; do
+    fault=()
+    [ $name = straight ] || fault=(fault.enable=true fault.kill_rank=1 fault.kill_step=8)
+    run 2 train "inputs/${deck}_tutorial.json" run.dir=$deck.$name "${every[@]}" ${fault[@]+"${fault[@]}"}
+  done
+  expect_killed "$deck: killed"
+  run 2 train "inputs/${deck}_tutorial.json" run.dir=$deck.killed "${every[@]}" parallel.pipeline=2 parallel.zero=0
+  expect "... continues on two stages" 0 "resumed from $deck.killed/checkpoints/step_00000005"
+  check "... the losses, bit by bit" same_losses $deck.straight $deck.killed
+  check "... the weights and moments, bit by bit" same_weights $deck.straight $deck.killed
+done

@@ -12,8 +12,8 @@
 namespace choir {
 
 struct FirstUse {
-  /// Name of the labels. Where no folder has units of that name they are made of the texts for
-  /// training, by what the name says: "char", "bpe_256", "unigram_128".
+  /// Name of the labels; "": none are wanted. Where no folder has units of that name they are made
+  /// of the texts for training, by what the name says: "char", "bpe_256", "unigram_128".
   std::string labels = "char";
   int sample_rate = 16000;
   OnBad on_bad = OnBad::stop;

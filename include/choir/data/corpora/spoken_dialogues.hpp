@@ -64,7 +64,8 @@ SpokenPlan agent_speech_plan(const SpokenOptions& options);
 
 /// Collective; every rank passes the same. Writes to FOLDER: audio/dNNNNNN_user.wav and _agent.wav;
 /// dialogues/SPLIT.jsonl, cuts of Lhotse with "target_audio" and supervisions of the speakers
-/// "user" and "agent"; conversations/SPLIT.jsonl, conversations of NeMo; SPLIT.json, what the user
+/// "user" and "agent", those of the agent with an alignment of the words that are heard to their
+/// end; conversations/SPLIT.jsonl, conversations of NeMo; SPLIT.json, what the user
 /// says as a manifest of speech; agent/, half as many hours of agent_speech_plan(). The same bytes
 /// on any number of ranks. Throws as speak_corpus() does.
 CorpusReport speak_dialogues(Communicator& world, const std::string& folder,

@@ -19,10 +19,19 @@ struct DialogueRoles {
   bool is_agent(const std::string& speaker, const std::string& place) const;
 };
 
+struct DialogueWord {
+  std::string text;
+  double start = 0, duration = 0;  ///< seconds from the beginning of the dialogue
+  friend bool operator==(const DialogueWord&, const DialogueWord&) = default;
+};
+
 struct DialogueTurn {
   bool agent = false;
   double start = 0, duration = 0;  ///< seconds from the beginning of the dialogue
   std::string text;                ///< without time stamps "<|12|>", blanks squeezed
+  /// What is heard of the text of an agent's turn, in order, where the manifest aligns its words: a
+  /// turn that is broken off has more text than these.
+  std::vector<DialogueWord> words{};
   friend bool operator==(const DialogueTurn&, const DialogueTurn&) = default;
 };
 
@@ -46,7 +55,8 @@ struct DialogueManifest {
 ///     the supervisions, else the first is the user's
 ///   {"audio_filepath", "duration"[, "offset"][, "target_audio_filepath"], "supervisions"}; without
 ///     the other file it is of two channels, the first of them the user's
-/// with "supervisions": [{"speaker", "start", "duration", "text"}]. Paths are absolute or relative
+/// with "supervisions": [{"speaker", "start", "duration", "text"[, "alignment"]}], an alignment as
+/// Lhotse writes it, {"word": [[WORD, start, duration], ...]}. Paths are absolute or relative
 /// to the manifest. Bad lines go to left_out. Throws DataError: a manifest that is missing or
 /// empty, a speaker without a role.
 DialogueManifest read_dialogues(const std::vector<std::string>& paths, const DialogueRoles& roles);

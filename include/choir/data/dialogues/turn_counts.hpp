@@ -45,8 +45,13 @@ struct TurnCounts {
   friend bool operator==(const TurnCounts&, const TurnCounts&) = default;
 };
 
-/// One dialogue of so many frames. What a reference turn is answered with is the first turn that
-/// begins between kNear frames before it and kNear frames before the next one.
+/// The number of the turn of `said` that stands for each turn of the reference: the first one that
+/// begins between kNear frames before it and kNear frames before the next; -1: there is none. Both
+/// in order, of a dialogue of so many frames.
+std::vector<std::int64_t> answers_to(std::span<const FrameTurn> reference,
+                                     std::span<const FrameTurn> said, std::int64_t frames);
+
+/// One dialogue of so many frames, whose turns are compared with their answers_to().
 TurnCounts count_turns(std::span<const FrameTurn> reference, std::span<const FrameTurn> said,
                        std::span<const UserSpan> user, std::int64_t frames);
 

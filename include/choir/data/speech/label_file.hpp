@@ -12,6 +12,8 @@ namespace choir {
 class LabelFile {
  public:
   LabelFile() : offsets_{0} {}
+  /// For those who do not ask what is said in so many utterances: no ids, of no vocabulary.
+  static LabelFile none(std::int64_t utterances);
   /// FOLDER/labels.NAME.bin. Throws DeckError for a name with other characters than letters,
   /// digits, '_' and '-'.
   static std::string path(const std::string& folder, const std::string& name);

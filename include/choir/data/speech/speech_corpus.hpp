@@ -17,7 +17,7 @@
 namespace choir {
 
 struct SpeechCorpusOptions {
-  std::string labels;                ///< NAME of labels.NAME.bin
+  std::string labels;                ///< NAME of labels.NAME.bin; "": none are wanted
   int sample_rate = 0;               ///< of the model; 0: any, the same in all folders
   std::uint64_t tokenizer_hash = 0;  ///< of the model; 0: any, the same in all folders
   SpeechFrames frames;

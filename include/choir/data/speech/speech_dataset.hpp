@@ -24,7 +24,7 @@ struct SpeechEvalSet {
 struct SpeechDataConfig {
   SpeechMix train;  ///< without inputs: only validation sets are opened
   std::vector<SpeechEvalSet> eval;
-  std::string labels;                ///< NAME of labels.NAME.bin in every folder
+  std::string labels;                ///< NAME of labels.NAME.bin in every folder; "": none
   int sample_rate = 0;               ///< of the model; 0: that of the data
   std::uint64_t tokenizer_hash = 0;  ///< of the checkpoint; 0: any
   std::int64_t vocab_size = 0;       ///< of the model, without the blank; 0: that of the data

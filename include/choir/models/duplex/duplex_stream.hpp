@@ -15,14 +15,16 @@ namespace choir {
 /// The language model of dialogues that go on together, a frame of each at a time.
 class DuplexRows {
  public:
-  /// Has room for `dialogues` dialogues of at most `most` frames.
+  /// For `dialogues` dialogues of at most `most` frames; 0: of any number, in memory for block_size
+  /// of them, which is then what each frame sees: it is what a model would say whose layers all
+  /// have windows of that size. Not for models that learn positions.
   DuplexRows(ModelInstance& instance, std::int64_t dialogues, std::int64_t most);
 
   /// Local: other dialogues begin.
   void begin();
-  /// Frames that step() has seen, and may see, of each.
+  /// Frames that step() has seen of each, and whether it may see `more` of them.
   std::int64_t seen() const { return rows_.seen(); }
-  std::int64_t most() const { return most_; }
+  bool has_room(std::int64_t more) const { return most_ == 0 || seen() + more <= most_; }
 
   /// Collective as ModelInstance::forward(): the next frame. `heard`: [B, C_e], in the compute
   /// type, in memory of the device; `text` [B]: the agent's token at this frame, `codes` [B, K]:
@@ -31,6 +33,8 @@ class DuplexRows {
   /// arena is used again.
   Tensor step(const TensorView& heard, std::span<const std::int32_t> text,
               std::span<const std::int32_t> codes);
+  /// In a plan: a frame that sees as many others as any. Other dialogues begin.
+  void rehearse(const TensorView& heard);
   /// As step() does with parameters, without a dialogue: where ranks share them all must take
   /// equally many steps.
   static void walk_along(ModelInstance& instance, const TensorView& heard);
@@ -49,7 +53,8 @@ class DuplexRows {
 class DuplexStream {
  public:
   /// Collective over the ranks that share parameters. `instance` of a whole Duplex, its parameters
-  /// final. There is room for block_size frames.
+  /// final. Endless, but for a model that learns positions: then there is room for block_size
+  /// frames.
   explicit DuplexStream(ModelInstance& instance);
 
   const DuplexConfig& config() const { return config_; }
@@ -63,8 +68,11 @@ class DuplexStream {
   SpeechStream& audio() { return audio_; }
   DuplexRows& rows() { return rows_; }
   const DuplexRows& rows() const { return rows_; }
+  /// In a plan: the frame of a dialogue that needs most. Another dialogue begins.
+  void rehearse();
 
  private:
+  ModelInstance* instance_;
   DuplexConfig config_;
   SpeechStream audio_;
   DuplexRows rows_;

@@ -3,6 +3,7 @@
 // the agent out, as soon as the encoder has the chunk that holds the frame. A function of the audio
 // alone, however it comes in pieces.
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +28,9 @@ class DuplexTalker {
   /// streamed, its parameters final, its arena of the size planned (plan_talk).
   DuplexTalker(ModelInstance& instance, const DialogueControls& controls);
 
-  /// Frames that a dialogue has at most: the positions of the decoder.
-  std::int64_t most_frames() const { return stream_.rows().most(); }
+  /// Frames that a dialogue has at most, where the decoder has learnt positions. Else it goes on in
+  /// the same memory, and sees the last block_size frames (DuplexRows).
+  std::optional<std::int64_t> most_frames() const;
   const DuplexConfig& config() const { return stream_.config(); }
   const SpeechChunks& chunks() { return stream_.audio().chunks(); }
 
@@ -42,6 +44,8 @@ class DuplexTalker {
   /// Collective as ModelInstance::forward(). The frames of the next chunk, in order. DeckError when
   /// the dialogue has more than most_frames().
   std::vector<AgentFrame> next();
+  /// In a plan: as much memory as any frame takes. Another dialogue begins.
+  void rehearse_fully();
 
  private:
   DialogueControls controls_;

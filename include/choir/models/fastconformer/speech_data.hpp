@@ -27,6 +27,9 @@ struct SpeechData {
 /// (files, rates, vocabularies, bad utterances), DeckError.
 SpeechData open_speech(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
                        std::uint64_t tokenizer_hash = 0);
+/// The same for those who do not ask what is said: there need be no labels (data.labels = "").
+std::unique_ptr<SpeechDataset> open_recordings(const Deck& deck, const SpeechRequest& request,
+                                               Mesh& mesh, bool training);
 /// As a FastConformer asks for it.
 inline SpeechData open_speech(const Deck& deck, Mesh& mesh, bool training,
                               std::uint64_t tokenizer_hash = 0) {

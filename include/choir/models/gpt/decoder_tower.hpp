@@ -63,12 +63,16 @@ class DecoderTower {
   Tensor backward_blocks(Pass& pass, const ModelPieces::Piece& here, const TrainedUnits& trained,
                          Tensor d_output, BucketHooks& hooks);
 
-  /// Every stream has at most `positions`; 0: block_size.
+  /// Every stream has at most `positions`; 0: block_size. An endless one, for which positions must
+  /// not be learnt, goes on with each position seeing so many: what the model would say if all of
+  /// its layers had windows of that size.
   void remember(Pass& pass, StreamState& state, std::int64_t positions = 0) const;
 
  private:
   std::unique_ptr<TransformerBlock> make_block(const std::string& name, std::int64_t layer) const;
   Shape rope_table_shape() const;
+  /// Rotary angles for a pass: those of all positions, or of its own in endless streams.
+  Tensor angles_of(Pass& pass) const;
 
   // With the whole model in one piece backward follows forward: the head's weights are not given
   // back in between, nor what it shares with the embedding.

@@ -36,14 +36,16 @@ class SelfAttention {
   /// and `name`.key_norm [D] in the current bucket.
   SelfAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on. `source`, the same in
-  /// both calls: the norm that x came from and that makes it again for backward; x is not kept.
+  /// x [B*T, C] -> [B*T, C]. `rope_table` [positions, D] when rope is on: from position 0 on, or,
+  /// of endless streams, of the positions of this pass. `source`, the same in both calls: the norm
+  /// that x came from and that makes it again for backward; x is not kept.
   Tensor forward(Pass& pass, const Tensor& x, const TensorView& rope_table,
                  ResidualNorm* source = nullptr);
   Tensor backward(Pass& pass, const Tensor& d_y, const TensorView& rope_table,
                   ResidualNorm* source = nullptr);
 
-  /// Keys and values of streams of at most `capacity` positions.
+  /// Keys and values of streams of at most `capacity` positions. In an endless stream each position
+  /// sees so many, its own among them, and fewer if that is the layer's window.
   void remember(Pass& pass, StreamState& state, std::int64_t capacity) const;
 
   /// The part of `heads` that a rank holds, alone or together with its neighbours.

@@ -110,6 +110,27 @@ TEST(PrepareDialogues, TheTextChannelIsBesideTheAudio) {
   EXPECT_EQ(turns[3].text, "abab");
 }
 
+// Words of the agent with their times stay beside its turns; pauses among them do not.
+TEST(PrepareDialogues, WordsKeepTheirTimes) {
+  const ScratchFolder folder;
+  DialogueLine line{.id = "aligned"};
+  const Json words = Json::array({Json::array({"a", 0.48, 0.16}), Json::array({"", 0.64, 0.08}),
+                                  Json::array({"b", 0.72, 0.24, 0.9})});
+  line.turns[1]["alignment"]["word"] = words;
+  line.turns[0]["alignment"]["word"] = words;  // nobody asks for those of the user
+  prepared(folder, cut_with_target(folder, line));
+  const auto turns = turns_of_line(AudioCatalog::open(folder / "packed/user").line(0), "the test");
+  EXPECT_EQ(turns[1].words, (std::vector<DialogueWord>{{"a", 0.48, 0.16}, {"b", 0.72, 0.24}}));
+  EXPECT_TRUE(turns[0].words.empty() && turns[3].words.empty());
+  line.turns[1]["alignment"]["word"][2][1] = 0.2;
+  EXPECT_NE(complaint_of_dialogues(folder, cut_with_target(folder, line)).find("not in order"),
+            std::string::npos);
+  line.turns[1]["alignment"]["word"][2] = "b";
+  EXPECT_NE(
+      complaint_of_dialogues(folder, cut_with_target(folder, line)).find("[word, start, duration]"),
+      std::string::npos);
+}
+
 // Two channels of one file are the same as two files, whoever is on which.
 TEST(PrepareDialogues, TwoChannelsOfOneFile) {
   const ScratchFolder folder;

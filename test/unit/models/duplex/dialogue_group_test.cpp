@@ -74,6 +74,21 @@ TEST(DialogueGroup, HoldsSomeOfAMicroBatch) {
   EXPECT_TRUE(group.talk(model.batch(kDialogues), {}, {}).empty());
 }
 
+// ... and a talker goes on: what it says first is what it would say in a shorter dialogue, and the
+// plan of its memory is that of any dialogue.
+TEST(DialogueGroup, ATalkerHasNoEnd) {
+  Talking model(small_duplex());
+  const std::int64_t block = model.config().lm.block_size;
+  const Dialogue shorter{.id = 8, .frames = block - 2}, longer{.id = 8, .frames = 3 * block};
+  const SaidDialogue first = talked(model, shorter), all = talked(model, longer);
+  ASSERT_EQ(std::ssize(all.text), 3 * block);
+  EXPECT_TRUE(std::equal(first.text.begin(), first.text.end(), all.text.begin()));
+  DuplexConfig learns = small_duplex();
+  learns.lm.position = Position::learned;
+  Talking ends(learns);
+  EXPECT_THROW(talked(ends, longer), DeckError);
+}
+
 // The last row of the longest dialogue has no position: nothing is learnt of it either.
 TEST(DialogueGroup, ADialogueMayHaveAFrameMoreThanPositions) {
   const DuplexConfig config = small_duplex();

@@ -34,9 +34,10 @@ ModelBatch first_frames(ModelBatch batch, std::int64_t frames) {
   return batch;
 }
 
-std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece) {
+std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece,
+                                          std::int64_t length = kFrames) {
   const DuplexConfig& c = model.config();
-  const ModelBatch batch = model.batch({{.id = 3, .frames = kFrames}});
+  const ModelBatch batch = model.batch({{.id = 3, .frames = length}});
   DuplexStream stream(model.instance());
   std::vector<std::vector<double>> logits;
   std::vector<double> frames;
@@ -57,15 +58,21 @@ std::vector<std::vector<double>> streamed(Talking& model, std::size_t piece) {
   }
   stream.audio().end();
   take();
-  EXPECT_EQ(std::ssize(frames), (kFrames + 1) * c.encoder.n_embd);
-  for (std::int64_t t = 0; t < kFrames; ++t) {
+  EXPECT_EQ(std::ssize(frames), (length + 1) * c.encoder.n_embd);
+  for (std::int64_t t = 0; t < length; ++t) {
     const TensorView heard{frames.data() + t * c.encoder.n_embd, DType::f64, {c.encoder.n_embd}};
     const std::int32_t* codes = batch["codes"].as<std::int32_t>() + t * c.codebooks;
     logits.push_back(numbers(stream.rows().step(heard, {batch["text"].as<std::int32_t>() + t, 1},
                                                 {codes, static_cast<std::size_t>(c.codebooks)})));
   }
-  EXPECT_EQ(stream.rows().seen(), kFrames);
+  EXPECT_EQ(stream.rows().seen(), length);
   return logits;
+}
+
+/// The logits behind frame t of the same dialogue, all frames up to it at once.
+std::vector<double> whole(Talking& model, std::int64_t t, std::int64_t length = kFrames) {
+  const ModelBatch batch = model.batch({{.id = 3, .frames = length}});
+  return numbers(model.instance().forward(Mode::generate, first_frames(batch, t + 1)));
 }
 
 // The encoder comes in chunks, the rest row by row with keys and values kept.
@@ -74,17 +81,50 @@ TEST(DuplexStream, FrameByFrameIsTheWhole) {
   const DuplexConfig& c = model.config();
   const auto by_frames = streamed(model, 1000);
   ASSERT_EQ(std::ssize(by_frames.front()), c.lm.vocab_size + c.codebooks * c.code_ids());
-  const ModelBatch batch = model.batch({{.id = 3, .frames = kFrames}});
   double seen = 0;
   for (std::int64_t t = 0; t < kFrames; ++t) {
-    const std::vector<double> whole =
-        numbers(model.instance().forward(Mode::generate, first_frames(batch, t + 1)));
     const std::vector<double>& row = by_frames[static_cast<std::size_t>(t)];
-    EXPECT_LT(difference(whole, row), 1e-12) << t;
+    EXPECT_LT(difference(whole(model, t), row), 1e-12) << t;
     if (t > 0) seen = std::max(seen, difference(by_frames[0], row));
   }
   EXPECT_GT(seen, 0.01) << "rows differ";
   EXPECT_EQ(streamed(model, 77), by_frames) << "however the audio comes";
+}
+
+/// With room for more frames, of which each sees this many.
+DuplexConfig windowed(std::int64_t block_size, std::int64_t window) {
+  DuplexConfig config = small_duplex();
+  config.lm.block_size = block_size;
+  config.lm.window = window;
+  config.complete();
+  return config;
+}
+
+// Frames and more than the model has in training: in each layer a frame sees as many as ever.
+TEST(DuplexStream, EndlessIsAWindowOfTheBlockSize) {
+  constexpr std::int64_t kBlock = 24, kMany = 61;
+  for (const std::int64_t window : {std::int64_t{0}, std::int64_t{7}}) {
+    Talking model(windowed(kBlock, window));
+    Talking larger(windowed(kMany, window > 0 ? window : kBlock));
+    Talking shorter_sighted(windowed(kMany, (window > 0 ? window : kBlock) - 1));
+    const auto by_frames = streamed(model, 1000, kMany);
+    for (const std::int64_t t : {5, 23, 24, 25, 47, 48, 49, 60}) {
+      const std::vector<double>& row = by_frames[static_cast<std::size_t>(t)];
+      EXPECT_LT(difference(whole(larger, t, kMany), row), 1e-12) << t << ", window " << window;
+      if (t >= kBlock) {
+        EXPECT_GT(difference(whole(shorter_sighted, t, kMany), row), 1e-6) << t;
+      }
+    }
+  }
+}
+
+TEST(DuplexStream, LearntPositionsHaveAnEnd) {
+  DuplexConfig config = small_duplex();
+  config.lm.position = Position::learned;
+  Talking model(config);
+  const DuplexStream stream(model.instance());
+  EXPECT_TRUE(stream.rows().has_room(config.lm.block_size));
+  EXPECT_FALSE(stream.rows().has_room(config.lm.block_size + 1));
 }
 
 // What the heads say of a row in training is what generation reads.
