@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "choir/comm/agreement.hpp"
+#include "choir/comm/mpi/mpi_communicator.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/failure.hpp"
 #include "choir/core/log.hpp"
@@ -37,17 +38,18 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
         *wrong,
         "start with the mpiexec of the MPI this program was linked with; `choir doctor` "
         "tells which");
-  auto world = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  const std::string text = read_everywhere(world->world(), path);
   Deck deck;
   Layout layout;
-  together(world->world(), [&] {
-    deck = parse_deck(text, path, overrides);
-    layout = layout_of(deck, session.size());
-  });
-  world.reset();
   Workplace place;
-  place.mesh = Mesh::over_world(layout, mesh_options_of(deck));
+  {
+    const auto started_ranks = make_mpi_communicator(MPI_COMM_WORLD, "started");
+    const std::string text = read_everywhere(*started_ranks, path);
+    together(*started_ranks, [&] {
+      deck = parse_deck(text, path, overrides);
+      layout = layout_of(deck, session.size());
+    });
+    place.mesh = Mesh::over(*started_ranks, layout, mesh_options_of(deck));
+  }
   choose_threads(place.mesh->node());
   open_device(place, deck);
   Logger log(session.rank() == 0 || deck.log.all_ranks);

@@ -101,13 +101,25 @@ void together(Communicator& comm, const std::function<void()>& action) {
   if (all.failing_rank >= 0) raise_agreed(comm, all, error);
 }
 
+namespace {
+
+/// The largest number and that of the complements, which is the smallest, tell without the others.
+bool all_equal(Communicator& comm, std::uint64_t digest) {
+  std::array<std::int64_t, 2> ends{static_cast<std::int64_t>(digest),
+                                   static_cast<std::int64_t>(~digest)};
+  comm.all_reduce(ends.data(), ends.size(), DType::i64, ReduceOp::max);
+  return ends[0] == ~ends[1];
+}
+
+}  // namespace
+
 void require_equal(Communicator& comm, std::uint64_t digest, const std::string& what) {
+  if (all_equal(comm, digest)) return;
   std::vector<std::uint64_t> digests(static_cast<std::size_t>(comm.size()));
   digests[static_cast<std::size_t>(comm.rank())] = digest;
   comm.all_gather(digests.data(), 1, DType::i64);
   std::map<std::uint64_t, int> votes;
   for (const std::uint64_t d : digests) ++votes[d];
-  if (votes.size() == 1) return;
   std::uint64_t majority = digests[0];  // of equal numbers the lowest rank's side wins
   for (const std::uint64_t d : digests)
     if (votes[d] > votes[majority]) majority = d;
@@ -124,7 +136,7 @@ void require_equal(Communicator& comm, std::uint64_t digest, const std::string& 
 }
 
 std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
-  const auto ranks = static_cast<std::size_t>(comm.size());
+  const auto ranks = static_cast<std::size_t>(comm.rank() == 0 ? comm.size() : 0);
   const auto bytes = static_cast<std::int64_t>(mine.size());
   std::vector<std::int64_t> sizes(ranks, 0), units(ranks, sizeof bytes), offsets(ranks);
   for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * sizeof bytes);

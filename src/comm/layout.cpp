@@ -101,9 +101,13 @@ std::vector<int> Layout::group(int rank_in, const std::vector<Axis>& axes) const
 }
 
 std::vector<std::vector<int>> Layout::groups(const std::vector<Axis>& axes) const {
+  // A group begins where all of its coordinates do.
   std::vector<std::vector<int>> all;
-  for (int r = 0; r < ranks(); ++r)
-    if (auto members = group(r, axes); members.front() == r) all.push_back(std::move(members));
+  for (int r = 0; r < ranks(); ++r) {
+    const Coordinates at = coordinates(r);
+    if (std::all_of(axes.begin(), axes.end(), [&](Axis axis) { return at[axis] == 0; }))
+      all.push_back(group(r, axes));
+  }
   return all;
 }
 

@@ -2,6 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <type_traits>
+
 #include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 
@@ -34,7 +39,7 @@ class ReservedBuffer final : public CommBuffer {
 
 constexpr int kTags = 29999;  // the fewest of all communicators
 
-class NullCommunicator final : public Communicator {
+class NullCommunicator : public Communicator {
  public:
   NullCommunicator(const std::string& name, int rank, int size, Device* device)
       : Communicator(name, rank, size), device_(device) {
@@ -62,9 +67,11 @@ class NullCommunicator final : public Communicator {
                   int) override {
     tally(bytes);
   }
-  void do_gather(const void*, std::size_t bytes, void*, const std::int64_t*, const std::int64_t*,
-                 int) override {
-    tally(bytes);
+  // The root receives what all send.
+  void do_gather(const void*, std::size_t bytes, void*, const std::int64_t* counts,
+                 const std::int64_t*, int root) override {
+    tally(rank() == root ? static_cast<std::size_t>(std::accumulate(counts, counts + size(), 0LL))
+                         : bytes);
   }
   void do_all_to_all(const void*, void*, std::size_t bytes) override { tally(bytes * ranks()); }
   void do_send(const void*, std::size_t bytes, int, int) override { tally(bytes); }
@@ -92,14 +99,133 @@ class NullCommunicator final : public Communicator {
     return make_null_communicator(name, rank(), size(), device_);
   }
 
- private:
+ protected:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
-  void tally(std::size_t bytes) {
+  virtual void tally(std::size_t bytes) {
     ++traffic_.calls;
     traffic_.bytes += static_cast<double>(bytes);
   }
+
+ private:
   Device* device_;  // nullptr: blocks are addresses of the host
   DoneRequest done_;
+};
+
+template <class T>
+void multiply(void* data, std::size_t count, int factor) {
+  for (T *at = static_cast<T*>(data), *end = at + count; at != end; ++at)
+    if constexpr (std::is_same_v<T, bf16> || std::is_same_v<T, f16>)
+      *at = T(static_cast<float>(*at) * static_cast<float>(factor));
+    else
+      *at = static_cast<T>(*at * static_cast<T>(factor));
+}
+
+/// The sum of `ranks` equal terms, in place; of integers modulo their range.
+void add_equals(void* data, std::size_t count, DType dtype, int ranks) {
+  switch (dtype) {
+    case DType::f64:
+      return multiply<double>(data, count, ranks);
+    case DType::f32:
+      return multiply<float>(data, count, ranks);
+    case DType::bf16:
+      return multiply<bf16>(data, count, ranks);
+    case DType::f16:
+      return multiply<f16>(data, count, ranks);
+    case DType::i64:
+      return multiply<std::uint64_t>(data, count, ranks);
+    case DType::i32:
+      return multiply<std::uint32_t>(data, count, ranks);
+    case DType::u16:
+      return multiply<std::uint16_t>(data, count, ranks);
+    case DType::u8:
+      return multiply<std::uint8_t>(data, count, ranks);
+  }
+}
+
+class RehearsedCommunicator final : public NullCommunicator {
+ public:
+  /// `path`: its name behind that of the communicator which it is a duplicate of.
+  RehearsedCommunicator(const std::string& name, const std::string& path, int rank, int size,
+                        Rehearsal& book)
+      : NullCommunicator(name, rank, size, nullptr), path_(path), book_(book) {}
+  Rehearsal& book() const { return book_; }
+  const char* transport() const override { return "rehearsed"; }
+
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
+                     Summation order) override {
+    NullCommunicator::do_all_reduce(data, count, dtype, op, order);
+    if (op == ReduceOp::sum) add_equals(data, count, dtype, size());
+  }
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
+                         Summation order) override {
+    NullCommunicator::do_reduce_scatter(data, count, dtype, op, order);
+    const std::size_t bytes = count * size_of(dtype);
+    if (op == ReduceOp::sum) add_equals(block(data, rank(), bytes), count, dtype, size());
+  }
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
+    NullCommunicator::do_all_gather(data, count, dtype);
+    const std::size_t bytes = count * size_of(dtype);
+    for (int r = 0; r < size(); ++r)
+      if (r != rank()) std::memcpy(block(data, r, bytes), block(data, rank(), bytes), bytes);
+  }
+  void do_broadcast(void* data, std::size_t bytes, int root) override {
+    NullCommunicator::do_broadcast(data, bytes, root);
+    if (root == rank())
+      book_.say(path_, data, bytes);
+    else
+      book_.hear(path_, data, bytes);
+  }
+  void do_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, int root) override {
+    NullCommunicator::do_reduce(data, count, dtype, op, root);
+    if (op == ReduceOp::sum && root == rank()) add_equals(data, count, dtype, size());
+  }
+  void do_scatter(const void* send, const std::int64_t* counts, const std::int64_t* offsets,
+                  void* receive, std::size_t bytes, int root) override {
+    NullCommunicator::do_scatter(send, counts, offsets, receive, bytes, root);
+    if (bytes == 0) return;
+    if (root == rank())
+      std::memcpy(receive, static_cast<const std::byte*>(send) + offsets[rank()], bytes);
+    else
+      std::memset(receive, 0, bytes);
+  }
+  void do_gather(const void* send, std::size_t bytes, void* receive, const std::int64_t* counts,
+                 const std::int64_t* offsets, int root) override {
+    NullCommunicator::do_gather(send, bytes, receive, counts, offsets, root);
+    if (root != rank() || bytes == 0) return;
+    for (int r = 0; r < size(); ++r)
+      std::memcpy(static_cast<std::byte*>(receive) + offsets[r], send,
+                  std::min(bytes, static_cast<std::size_t>(counts[r])));
+  }
+  void do_all_to_all(const void* send, void* receive, std::size_t bytes) override {
+    NullCommunicator::do_all_to_all(send, receive, bytes);
+    const auto* mine =
+        static_cast<const std::byte*>(send) + static_cast<std::size_t>(rank()) * bytes;
+    for (int r = 0; r < size() && bytes > 0; ++r)
+      std::memcpy(block(receive, r, bytes), mine, bytes);
+  }
+  void do_receive(void* data, std::size_t bytes, int from, int tag) override {
+    NullCommunicator::do_receive(data, bytes, from, tag);
+    if (bytes > 0) std::memset(data, 0, bytes);
+  }
+  ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
+    for (const Message& m : messages)
+      if (!m.send && m.bytes > 0) std::memset(m.data, 0, m.bytes);
+    return NullCommunicator::do_start_exchange(messages);
+  }
+  std::unique_ptr<Communicator> duplicate(const std::string& name) override {
+    return std::make_unique<RehearsedCommunicator>(name, path_ + "/" + name, rank(), size(), book_);
+  }
+
+ private:
+  static std::byte* block(void* data, int r, std::size_t bytes) {
+    return static_cast<std::byte*>(data) + static_cast<std::size_t>(r) * bytes;
+  }
+  void tally(std::size_t bytes) override {
+    NullCommunicator::tally(bytes);
+    if (size() > 1) book_.count(path_, size(), bytes);
+  }
+  std::string path_;
+  Rehearsal& book_;
 };
 
 }  // namespace
@@ -107,6 +233,16 @@ class NullCommunicator final : public Communicator {
 std::unique_ptr<Communicator> make_null_communicator(const std::string& name, int rank, int size,
                                                      Device* device) {
   return std::make_unique<NullCommunicator>(name, rank, size, device);
+}
+
+std::unique_ptr<Communicator> make_rehearsed_communicator(const std::string& name, int rank,
+                                                          int size, Rehearsal& book) {
+  return std::make_unique<RehearsedCommunicator>(name, name, rank, size, book);
+}
+
+Rehearsal* rehearsal_of(const Communicator& communicator) {
+  const auto* rehearsed = dynamic_cast<const RehearsedCommunicator*>(&communicator);
+  return rehearsed == nullptr ? nullptr : &rehearsed->book();
 }
 
 }  // namespace choir

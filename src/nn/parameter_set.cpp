@@ -189,7 +189,7 @@ void ParameterSet::part_frozen() {
   }
 }
 
-void ParameterSet::place(int data_ranks) {
+void ParameterSet::place(int slices) {
   number_elements();
   part_frozen();
   flat_size_ = trained_size_ = 0;
@@ -205,7 +205,7 @@ void ParameterSet::place(int data_ranks) {
         if (p->decay) bucket.decayed = end;
       }
       if (!where.resident) continue;
-      bucket.size = round_up(end, kSliceAlignment * data_ranks);
+      bucket.size = round_up(end, kSliceAlignment * slices);
       bucket.offset = flat_size_;
       flat_size_ += bucket.size;
     }

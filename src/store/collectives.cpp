@@ -38,14 +38,17 @@ void share_text(Communicator& world, std::string& text) {
 void exclusive_or(Communicator& world, std::vector<std::uint32_t>& values) {
   if (values.empty() || world.size() == 1) return;
   const std::size_t bytes = values.size() * sizeof(std::uint32_t);
-  const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<std::int64_t> counts(ranks, static_cast<std::int64_t>(bytes)), offsets(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * bytes);
-  std::vector<std::uint32_t> all(world.rank() == 0 ? ranks * values.size() : 0);
-  world.gather(values.data(), bytes, all.data(), counts.data(), offsets.data(), 0);
-  if (world.rank() == 0) {
-    values.assign(values.size(), 0);
-    for (std::size_t i = 0; i < all.size(); ++i) values[i % values.size()] ^= all[i];
+  const int rank = world.rank(), ranks = world.size();
+  std::vector<std::uint32_t> theirs(values.size());
+  // The branches of a tree, so that nobody hears from more than log2 of the ranks.
+  for (int distance = 1; distance < ranks; distance *= 2) {
+    if ((rank & distance) != 0) {
+      world.send(values.data(), bytes, rank - distance, 0);
+      break;
+    }
+    if (rank + distance >= ranks) continue;
+    world.receive(theirs.data(), bytes, rank + distance, 0);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] ^= theirs[i];
   }
   world.broadcast(values.data(), bytes, 0);
 }

@@ -210,15 +210,17 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   return found;
 }
 
-void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
-                     Communicator& world, const std::string& scope, const PhaseProgress& progress) {
-  together(world, [&] { require_matching(checkpoint, tensors, scope); });
+namespace {
+
+/// Collective; who does not read has a part in the agreement only.
+void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                  Communicator& world, bool reads, const PhaseProgress& progress) {
   std::int64_t total = 0;
   for (const StoredTensor& tensor : tensors)
     for (const StoredPiece& piece : tensor.pieces)
       total += piece.count * static_cast<std::int64_t>(size_of(tensor.dtype));
   together(world, [&] {
-    if (total == 0) return;
+    if (total == 0 || !reads) return;
     const ByteProgress bytes = counted(progress, "load", total);
     const File file(checkpoint.path + "/" + kStateName, File::Mode::read);
     for (const StoredTensor& tensor : tensors) {
@@ -230,6 +232,23 @@ void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTenso
       read_pieces(file, *checkpoint.manifest.find(tensor.name), tensor, bytes);
     }
   });
+}
+
+}  // namespace
+
+void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                     Communicator& world, const std::string& scope, const PhaseProgress& progress) {
+  together(world, [&] { require_matching(checkpoint, tensors, scope); });
+  read_tensors(checkpoint, tensors, world, true, progress);
+}
+
+void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                            Communicator& world, Communicator& sharers,
+                            const PhaseProgress& progress) {
+  together(world, [&] { require_matching(checkpoint, tensors, ""); });
+  read_tensors(checkpoint, tensors, world, sharers.rank() == 0, progress);
+  if (sharers.size() == 1) return;
+  for (const StoredTensor& tensor : tensors) share_pieces(tensor, sharers);
 }
 
 }  // namespace choir

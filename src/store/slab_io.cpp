@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -176,6 +177,45 @@ void read_pieces(const File& file, const TensorRecord& record, const StoredTenso
       file.read_at(host, bytes, record.offset + at);
       if (host != own) tensor.device->copy_from_host(own, host, static_cast<std::size_t>(bytes));
       if (progress) progress(bytes);
+    });
+}
+
+void require_borders(const File& file, const TensorRecord& record, const StoredTensor& tensor) {
+  constexpr std::int64_t kBorder = 64;
+  constexpr std::size_t kMost = 64;  // pieces of a tensor; where rows are cut there are thousands
+  const auto width = static_cast<std::int64_t>(size_of(tensor.dtype));
+  const bool staged = tensor.device != nullptr && !tensor.device->host_visible();
+  std::array<char, kBorder> wanted{}, found{};
+  const std::size_t apart = std::max<std::size_t>(1, tensor.pieces.size() / kMost);
+  for (std::size_t i = 0; i < tensor.pieces.size(); i += apart) {
+    const StoredPiece& piece = tensor.pieces[i];
+    const std::int64_t bytes = piece.count * width, border = std::min(kBorder, bytes);
+    for (const std::int64_t at : {std::int64_t{0}, bytes - border}) {
+      const char* own = static_cast<const char*>(piece.data) + at;
+      if (staged)
+        tensor.device->copy_to_host(wanted.data(), own, static_cast<std::size_t>(border));
+      else
+        std::copy_n(own, border, wanted.data());
+      file.read_at(found.data(), border, record.offset + piece.first * width + at);
+      if (!std::equal(wanted.data(), wanted.data() + border, found.data()))
+        throw StorageError(
+            fmt::format("{} holds something else of {} than was written, at element {}",
+                        file.path(), tensor.name, piece.first + at / width),
+            "the file system lost what one rank wrote beside another: mount it with locks, or "
+            "save to another one");
+    }
+  }
+}
+
+void share_pieces(const StoredTensor& tensor, Communicator& sharers) {
+  Chunks chunks{tensor};
+  for (const StoredPiece& piece : tensor.pieces)
+    chunks.over(piece, [&](char* own, char* host, std::int64_t size, std::int64_t) {
+      const auto bytes = static_cast<std::size_t>(size);
+      const bool reads = sharers.rank() == 0;
+      if (host != own && reads) tensor.device->copy_to_host(host, own, bytes);
+      sharers.broadcast(host, bytes, 0);
+      if (host != own && !reads) tensor.device->copy_from_host(own, host, bytes);
     });
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "choir/comm/communicator.hpp"
 #include "choir/store/manifest.hpp"
 #include "choir/store/stored_tensor.hpp"
 
@@ -52,6 +53,13 @@ std::uint32_t write_pieces(const File& file, const TensorRecord& record, const S
                            const ByteProgress& progress);
 void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
                  const ByteProgress& progress);
+
+/// Reads the ends of this rank's pieces (of many: some of them) again, which share pages with pieces
+/// of other ranks: a file system without locks may have let the page of one come over that of
+/// another. StorageError that names the tensor.
+void require_borders(const File& file, const TensorRecord& record, const StoredTensor& tensor);
+/// Collective over ranks with equal pieces: what rank 0 has in them, all have.
+void share_pieces(const StoredTensor& tensor, Communicator& sharers);
 
 /// This rank's share of the CRC of each region: of the bytes [first, last) of the file.
 std::vector<std::uint32_t> crc_shares(const File& file, const std::vector<FileRegion>& regions,

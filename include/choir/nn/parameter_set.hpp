@@ -40,10 +40,10 @@ class ParameterSet {
   /// Before place(): parameters, resident or not, for which `chosen` is true are not trained. All
   /// tiles of a tensor and all copies of a tied weight go with the first, which alone is asked.
   void freeze(const std::function<bool(const Parameter&)>& chosen);
-  /// Fixes offsets for `data_ranks` data-parallel ranks. Call once, after the model is built. What
-  /// is frozen moves to buckets of its own, which are not trained and follow all others in flat
-  /// memory; the numbers of the other buckets stay.
-  void place(int data_ranks);
+  /// Fixes offsets for buckets that are cut into so many slices. Call once, after the model is
+  /// built. What is frozen moves to buckets of its own, which are not trained and follow all others
+  /// in flat memory; the numbers of the other buckets stay.
+  void place(int slices);
 
   /// What is resident, copies included.
   std::deque<Parameter>& parameters() { return parameters_; }

@@ -61,6 +61,12 @@ void load_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTenso
                      Communicator& world, const std::string& scope = "",
                      const PhaseProgress& progress = {});
 
+/// Collective. The same of all tensors of the checkpoint, where all ranks of `sharers` (among
+/// `world`) want equal pieces: one of them reads, and tells the others.
+void load_shared_checkpoint(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                            Communicator& world, Communicator& sharers,
+                            const PhaseProgress& progress = {});
+
 /// Local. The HDF5 that runs, and the one that this program was compiled with.
 std::pair<std::string, std::string> hdf5_versions();
 

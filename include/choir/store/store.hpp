@@ -74,6 +74,10 @@ class CheckpointStore {
   void load(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
             const std::string& scope = "");
 
+  /// Collective. See load_shared_checkpoint.
+  void load_shared(const Checkpoint& checkpoint, const std::vector<StoredTensor>& tensors,
+                   Communicator& sharers);
+
   /// Local. Steps with a directory, newest first, unverified.
   std::vector<std::int64_t> list() const { return directory_.steps(); }
   const CheckpointDirectory& directory() const { return directory_; }

@@ -191,6 +191,20 @@ std::unique_ptr<Mesh> Mesh::over(const Communicator& group, const Layout& layout
 }
 
 std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_per_node) {
+  return alone(layout, rank, ranks_per_node, [](const std::string& name, int place, int size) {
+    return make_null_communicator(name, place, size);
+  });
+}
+
+std::unique_ptr<Mesh> Mesh::rehearsed(const Layout& layout, int rank, int ranks_per_node,
+                                      Rehearsal& book) {
+  return alone(layout, rank, ranks_per_node, [&](const std::string& name, int place, int size) {
+    return make_rehearsed_communicator(name, place, size, book);
+  });
+}
+
+std::unique_ptr<Mesh> Mesh::alone(const Layout& layout, int rank, int ranks_per_node,
+                                  const Maker& make) {
   CHOIR_CHECK(ranks_per_node >= 1, "{} ranks per node", ranks_per_node);
   std::unique_ptr<Mesh> mesh(new Mesh());
   mesh->layout_ = layout;
@@ -200,23 +214,21 @@ std::unique_ptr<Mesh> Mesh::planned(const Layout& layout, int rank, int ranks_pe
   mesh->nodes_ = (layout.ranks() + ranks_per_node - 1) / ranks_per_node;
   mesh->planned_ = true;
   for (int r = 0; r < layout.ranks(); ++r) mesh->node_of_rank_.push_back(r / ranks_per_node);
-  mesh->world_ = make_null_communicator("world", rank, layout.ranks());
+  mesh->world_ = make("world", rank, layout.ranks());
   const int first = mesh->node_index_ * ranks_per_node;
-  mesh->node_ = make_null_communicator("node", rank - first,
-                                       std::min(ranks_per_node, layout.ranks() - first));
+  mesh->node_ = make("node", rank - first, std::min(ranks_per_node, layout.ranks() - first));
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
-    mesh->axes_[static_cast<std::size_t>(a)] = make_null_communicator(
-        std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
+    mesh->axes_[static_cast<std::size_t>(a)] =
+        make(std::string(short_name(axis)), mesh->coordinates_[axis], layout.size(axis));
   }
   if (layout.size(Axis::context) > 1)
-    mesh->replicas_ = make_null_communicator(kReplicas, mesh->replica_index(),
-                                             layout.size(Axis::data) * layout.size(Axis::context));
+    mesh->replicas_ = make(kReplicas, mesh->replica_index(),
+                           layout.size(Axis::data) * layout.size(Axis::context));
   if (several_peer_axes(layout)) {
     const std::vector<int> peers = peers_of(layout, rank);
     const auto index = std::find(peers.begin(), peers.end(), rank) - peers.begin();
-    mesh->peers_ =
-        make_null_communicator(kPeers, static_cast<int>(index), static_cast<int>(peers.size()));
+    mesh->peers_ = make(kPeers, static_cast<int>(index), static_cast<int>(peers.size()));
   }
   return mesh;
 }
@@ -232,14 +244,19 @@ std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& 
   const auto mine = std::find(members.begin(), members.end(), coordinates_[axis]);
   CHOIR_CHECK(mine != members.end(), "{}: rank {} is no member", name, rank_);
   const auto size = static_cast<int>(members.size());
-  if (planned_) return make_null_communicator(name, static_cast<int>(mine - members.begin()), size);
+  const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
+  if (planned_) {
+    const auto place = static_cast<int>(mine - members.begin());
+    Rehearsal* const book = rehearsal_of(all);
+    return book == nullptr ? make_null_communicator(name, place, size)
+                           : make_rehearsed_communicator(name, place, size, *book);
+  }
   std::vector<int> world_ranks;
   for (const int at : members) {
     Coordinates other = coordinates_;
     other[axis] = at;
     world_ranks.push_back(layout_.rank(other));
   }
-  const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
   const SplitGroup group(choir::mpi_handle(all), members.front(), coordinates_[axis]);
   return make_communicator(group.comm, name, world_ranks, rank_, {node_of_rank_, nodes_},
                            {.transport = transport_, .timeout_seconds = timeout_seconds_});

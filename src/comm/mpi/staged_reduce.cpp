@@ -9,6 +9,7 @@ namespace choir {
 namespace {
 
 constexpr int kTagStaged = 32001;
+constexpr std::size_t kShortest = 4096;  // bytes of a message, however many ranks there are
 
 }  // namespace
 
@@ -18,7 +19,8 @@ StagedReduce::StagedReduce(MPI_Comm comm, std::string name, int rank, int size,
       name_(std::move(name)),
       rank_(rank),
       size_(size),
-      slot_bytes_(chunk_count(chunk_bytes, static_cast<std::size_t>(size) * 64) * 64) {}
+      slot_bytes_(std::max(std::min(kShortest, chunk_bytes),
+                           chunk_count(chunk_bytes, static_cast<std::size_t>(size) * 64) * 64)) {}
 
 void StagedReduce::warm_up() {
   if (!staging_.empty()) return;

@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <bit>
+#include <unordered_map>
 
 namespace choir {
 
 NodeMap::NodeMap(const std::vector<int>& node_of_rank) {
-  std::vector<int> known;
+  std::unordered_map<int, std::size_t> known;
   for (int rank = 0; rank < static_cast<int>(node_of_rank.size()); ++rank) {
-    const int id = node_of_rank[static_cast<std::size_t>(rank)];
-    const auto found = std::find(known.begin(), known.end(), id);
-    const auto node = static_cast<std::size_t>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(id);
-      members_.emplace_back();
-    }
+    const auto [found, fresh] =
+        known.emplace(node_of_rank[static_cast<std::size_t>(rank)], members_.size());
+    const std::size_t node = found->second;
+    if (fresh) members_.emplace_back();
     node_.push_back(static_cast<int>(node));
     place_.push_back(static_cast<int>(members_[node].size()));
     members_[node].push_back(rank);

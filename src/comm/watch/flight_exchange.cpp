@@ -15,6 +15,7 @@
 #include <iterator>
 #include <random>
 #include <thread>
+#include <unordered_map>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
@@ -141,13 +142,12 @@ FlightExchange::FlightExchange(Communicator& world, int leader, std::string dire
   const std::string host = host_name();
   std::memcpy(mine.host.data(), host.data(), std::min(host.size(), mine.host.size() - 1));
   world.all_gather(places.data(), sizeof(Place), DType::u8);
+  std::unordered_map<int, std::size_t> node_of_leader;
   for (int r = 0; r < world.size(); ++r) {
     const Place& place = places[static_cast<std::size_t>(r)];
-    auto node = std::find_if(nodes_.begin(), nodes_.end(),
-                             [&](const Seen& seen) { return seen.leader == place.leader; });
-    if (node == nodes_.end())
-      node = nodes_.insert(node, {.leader = place.leader, .ranks = {}, .host = place.host.data()});
-    node->ranks.push_back(r);
+    const auto [node, fresh] = node_of_leader.emplace(place.leader, nodes_.size());
+    if (fresh) nodes_.push_back({.leader = place.leader, .ranks = {}, .host = place.host.data()});
+    nodes_[node->second].ranks.push_back(r);
   }
 }
 

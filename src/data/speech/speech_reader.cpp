@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include "choir/comm/mpi/mpi_api.hpp"
@@ -143,15 +142,8 @@ void SpeechRowReader::broadcast(SpeechBatchBuffer& to) {
     std::fill_n(to.batch.audio.as<std::uint16_t>(), to.batch.audio.count(), 0);
     return;
   }
-  const auto send = [&](void* data, std::int64_t count, MPI_Datatype type) {
-    CHOIR_CHECK(count <= std::numeric_limits<int>::max(), "{} items in one message", count);
-    MPI_Request request;
-    mpi_check(MPI_Ibcast(data, static_cast<int>(count), type, 0, sharers_->all(), &request),
-              "MPI_Ibcast", peers_->name());
-    sharers_->wait(request);
-  };
-  send(to.batch.audio.data, to.batch.audio.count(), MPI_UINT16_T);
-  send(damaged_.data(), std::ssize(to.rows), MPI_INT32_T);
+  sharers_->broadcast(to.batch.audio.data, to.batch.audio.bytes());
+  sharers_->broadcast(damaged_.data(), to.rows.size() * sizeof damaged_.front());
 }
 
 namespace {

@@ -62,13 +62,8 @@ void SharedSource::fill(std::int64_t call, Batch& batch) {
       },
       {&valid, 1});
   batch.valid = valid;
-  for (const TensorView& part : {batch.inputs, batch.targets}) {
-    MPI_Request request;
-    mpi_check(MPI_Ibcast(part.data, static_cast<int>(part.count()), MPI_INT32_T, 0, group_.all(),
-                         &request),
-              "MPI_Ibcast", comm_->name());
-    group_.wait(request);
-  }
+  for (const TensorView& part : {batch.inputs, batch.targets})
+    group_.broadcast(part.data, part.bytes());
 }
 
 void SharedSource::abandon() {

@@ -28,6 +28,9 @@ class MpiGroup {
   /// nodes when `within_node`. The caller frees it.
   MPI_Comm split(int ranks, bool within_node) const;
 
+  /// Collective. Everybody gets what rank 0 has.
+  void broadcast(void* data, std::size_t bytes) const;
+
   /// Completes `request` by testing and sleeping. Throws CommError once abandoned.
   void wait(MPI_Request& request) const;
   void abandon() { abandoned_ = true; }

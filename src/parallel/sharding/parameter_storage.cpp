@@ -76,7 +76,7 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
       precision_(precision),
       device_(&device),
       sharding_(std::move(sharding)) {
-  parameters.place(sharding_.data().size());
+  parameters.place(sharding_.slices());
   const std::int64_t n = parameters.flat_size(), mine = slices_size();
   const auto bytes = [](std::int64_t count, DType type) {
     return static_cast<std::size_t>(count) * size_of(type);

@@ -73,7 +73,13 @@ Checkpointer::~Checkpointer() {
 void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
   progress_.data = meta.data;
   const double start = now_seconds();
-  store_.load(found, tensors_to_load(engine_, progress_));
+  const std::vector<StoredTensor> tensors = tensors_to_load(engine_, progress_);
+  Mesh& mesh = engine_.mesh();
+  // What a node has read once, its ranks find in memory; many nodes would ask for all of it.
+  if (engine_.instance().storage().sharding().stage() == 0 && mesh.nodes() > 1)
+    store_.load_shared(found, tensors, mesh.host_replicas());
+  else
+    store_.load(found, tensors);
   engine_.instance().publish();
   engine_.resume(progress_.update_state());
   last_path_ = found.path;

@@ -89,9 +89,8 @@ std::string nodes_text(const LayoutFacts& facts) {
 
 LayoutFacts layout_facts(Mesh& mesh, const StepTraffic& traffic) {
   LayoutFacts facts{.layout = mesh.layout(), .rank = mesh.rank(), .traffic = traffic};
-  facts.node_of_rank.resize(static_cast<std::size_t>(mesh.world().size()));
-  facts.node_of_rank[static_cast<std::size_t>(mesh.rank())] = mesh.node_index();
-  mesh.world().all_gather(facts.node_of_rank.data(), sizeof(int), DType::u8);
+  for (int rank = 0; rank < mesh.world().size(); ++rank)
+    facts.node_of_rank.push_back(mesh.node_of(rank));
   for (const Axis axis : kInnermostFirst)
     facts.transport[index_of(axis)] = mesh.along(axis).transport();
   return facts;

@@ -35,20 +35,23 @@ std::string shares(const PhaseTotals& phases) {
   return text;
 }
 
-/// Collective: of each rank.
+/// Collective: the numbers of each rank, on rank 0, which speaks; on the others nothing.
+template <std::size_t kNumbers>
+std::vector<std::array<double, kNumbers>> gather_numbers(Communicator& world,
+                                                         const std::array<double, kNumbers>& mine) {
+  const auto ranks = static_cast<std::size_t>(world.rank() == 0 ? world.size() : 0);
+  std::vector<std::array<double, kNumbers>> all(ranks);
+  std::vector<std::int64_t> sizes(ranks, sizeof mine), offsets(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) offsets[r] = static_cast<std::int64_t>(r * sizeof mine);
+  world.gather(mine.data(), sizeof mine, all.data(), sizes.data(), offsets.data(), 0);
+  return all;
+}
+
 std::vector<CoreShortage> gather_shortages(Communicator& world, const CoreShortage& own) {
-  constexpr std::size_t kNumbers = 4;
-  const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<double> numbers(kNumbers * ranks);
-  const std::array<double, kNumbers> mine{own.seconds, own.waiting, own.stolen, own.switches};
-  std::copy(mine.begin(), mine.end(),
-            numbers.begin() + static_cast<std::ptrdiff_t>(kNumbers) * world.rank());
-  world.all_gather(numbers.data(), kNumbers, DType::f64);
-  std::vector<CoreShortage> all(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const double* of = &numbers[kNumbers * r];
-    all[r] = {.seconds = of[0], .waiting = of[1], .stolen = of[2], .switches = of[3]};
-  }
+  std::vector<CoreShortage> all;
+  for (const auto& [seconds, waiting, stolen, switches] :
+       gather_numbers<4>(world, {own.seconds, own.waiting, own.stolen, own.switches}))
+    all.push_back({.seconds = seconds, .waiting = waiting, .stolen = stolen, .switches = switches});
   return all;
 }
 
@@ -176,20 +179,19 @@ void RunLog::say_progress(std::int64_t step) {
 
 RunTimes RunLog::times_of_ranks(RankTimes::Own own, double between_steps) {
   Communicator& world = mesh_.world();
-  const auto ranks = static_cast<std::size_t>(world.size());
   RunTimes times{.phases = all_steps_,
-                 .own = std::vector<double>(ranks),
-                 .outside = std::vector<double>(ranks),
-                 .deviation = std::vector<double>(ranks),
+                 .own = {},
+                 .outside = {},
+                 .deviation = {},
                  .cores = gather_shortages(world, cores_->look()),
                  .hosts = hosts_,
                  .between_steps = between_steps};
-  const auto here = static_cast<std::size_t>(world.rank());
-  times.own[here] = own.all;
-  times.outside[here] = own.outside;
-  times.deviation[here] = own.deviation;
-  for (std::vector<double>* each : {&times.own, &times.outside, &times.deviation})
-    world.all_gather(each->data(), 1, DType::f64);
+  for (const auto& [all, outside, deviation] :
+       gather_numbers<3>(world, {own.all, own.outside, own.deviation})) {
+    times.own.push_back(all);
+    times.outside.push_back(outside);
+    times.deviation.push_back(deviation);
+  }
   return times;
 }
 
@@ -237,7 +239,8 @@ std::string RunLog::summary(const Progress& progress, Engine& engine, std::size_
                         lost_lines_ == 1 ? "is" : "are");
   if (const std::string drawn = data.drawn(); !drawn.empty())
     text += "\n  drawn            " + drawn;
-  const std::string said = diagnosis(times_of_ranks(own, between / wall));
+  const RunTimes times = times_of_ranks(own, between / wall);
+  const std::string said = mesh_.rank() == 0 ? diagnosis(times) : "";
   return said.empty() ? text : text + "\n  diagnosis        " + said;
 }
 

@@ -38,11 +38,13 @@ RunWatch::RunWatch(const Deck& deck, Mesh& mesh, const std::string& run_director
             .directory = flight_directory(run_directory),
             .still_seconds = mesh.rank() == 0 ? deck.watch.still : 0,
             .on_line = {},
-            .exchange = exchange_with_others(mesh, board_, run_directory)}) {
+            .exchange = exchange_with_others(mesh, board_, run_directory)}),
+      rehearsal_(rehearsal_of(mesh.world())) {
   dog_.allow(deck_.first_step);
 }
 
 void RunWatch::step(std::string_view doing, std::int64_t begun) {
+  rehearse("step");
   if (first_step_ && begun > 0) {
     first_step_ = false;
     dog_.allow(usual_);

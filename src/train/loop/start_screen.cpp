@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
@@ -22,8 +23,9 @@ constexpr std::size_t kIndent = 13;  // of what stands behind a label
 std::string hosts_text(const std::vector<std::string>& host_of_rank) {
   constexpr std::size_t kNamed = 4;
   std::vector<std::string> hosts;
+  std::unordered_set<std::string_view> known;
   for (const std::string& host : host_of_rank)
-    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+    if (known.insert(host).second) hosts.push_back(host);
   if (hosts.size() <= kNamed) return join(hosts, ", ");
   const std::string last = hosts.back();
   hosts.resize(kNamed - 1);

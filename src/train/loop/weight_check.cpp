@@ -28,6 +28,16 @@ void judge(const std::vector<int>& ranks, const std::vector<std::uint64_t>& dige
   list.push_back(std::move(dispute));
 }
 
+/// Layout::replicas() of every rank, each group once, ordered by its first rank.
+std::vector<std::vector<int>> replica_groups(const Layout& layout) {
+  std::vector<std::vector<int>> all;
+  for (int r = 0; r < layout.ranks(); ++r) {
+    const Coordinates at = layout.coordinates(r);
+    if (at[Axis::data] == 0 && at[Axis::context] == 0) all.push_back(layout.replicas(r));
+  }
+  return all;
+}
+
 bool among(const std::vector<int>& list, int rank) {
   return std::find(list.begin(), list.end(), rank) != list.end();
 }
@@ -88,16 +98,17 @@ struct Comparison {
   std::vector<WeightDigest> held_together(const std::vector<WeightDigest>& parts) const {
     if (holders == 1) return parts;
     std::vector<WeightDigest> together(parts.size());
-    for (std::size_t r = 0; r < parts.size(); ++r) {
-      const std::vector<int> replicas = layout.replicas(static_cast<int>(r));
-      const auto mine = std::find(replicas.begin(), replicas.end(), static_cast<int>(r));
-      const auto first = (mine - replicas.begin()) / holders * holders;
-      for (std::ptrdiff_t i = first; i < first + holders; ++i) {
-        const auto member = static_cast<std::size_t>(replicas[static_cast<std::size_t>(i)]);
-        together[r].all = fold(together[r].all, parts[member].all);
-        together[r].shared = fold(together[r].shared, parts[member].shared);
+    const auto part = static_cast<std::size_t>(holders);
+    for (const std::vector<int>& replicas : replica_groups(layout))
+      for (std::size_t first = 0; first < replicas.size(); first += part) {
+        const std::span<const int> members(replicas.data() + first, part);
+        WeightDigest sum;
+        for (const int r : members) {
+          sum.all = fold(sum.all, parts[static_cast<std::size_t>(r)].all);
+          sum.shared = fold(sum.shared, parts[static_cast<std::size_t>(r)].shared);
+        }
+        for (const int r : members) together[static_cast<std::size_t>(r)] = sum;
       }
-    }
     return together;
   }
 };
@@ -157,9 +168,7 @@ std::vector<WeightDispute> disputes(const Layout& layout,
   std::vector<std::uint64_t> all, shared;
   for (const WeightDigest& d : digests) all.push_back(d.all), shared.push_back(d.shared);
   std::vector<WeightDispute> list;
-  for (int r = 0; r < layout.ranks(); ++r)
-    if (const std::vector<int> group = layout.replicas(r); group.front() == r)
-      judge(group, all, list);
+  for (const std::vector<int>& group : replica_groups(layout)) judge(group, all, list);
   for (const std::vector<int>& group : layout.groups({Axis::tensor})) judge(group, shared, list);
   return list;
 }

@@ -102,6 +102,43 @@ TEST_F(CheckpointRanks, AFailureOfAnyRankIsAgreed) {
   }
 }
 
+TEST_F(CheckpointRanks, OneReadsForAllThatWantTheSame) {
+  TensorSet set(Cut::slices, world_->rank(), world_->size(), 3);
+  set.fill();
+  CheckpointStore store(folder_, *world_);
+  const bool saved = store.save(test::meta_of(3), set.tensors()).saved;
+  EXPECT_EQ(all(!saved), 0);
+  const auto found = store.find_newest_valid();
+  TensorSet wanted(Cut::everything, world_->rank(), world_->size(), 3);
+  wanted.poison();
+  store.load_shared(*found, wanted.tensors(), *world_);
+  EXPECT_EQ(all(wanted.wrong()), 0);
+}
+
+// As a file system does where two nodes write back the same page.
+TEST_F(CheckpointRanks, ABorderThatAnotherRankWroteOverIsAReason) {
+  if (world_->size() == 1) GTEST_SKIP() << "nobody writes beside a single rank";
+  TensorSet set(Cut::slices, world_->rank(), world_->size(), 4);
+  set.fill();
+  StoreOptions options;
+  options.fault = [&](const char* now) {
+    if (world_->rank() != 0 || std::string(now) != "fsync") return;
+    const std::string state = folder_ + "/step_00000004.tmp/state.h5";
+    const auto tensors = set.tensors();
+    std::fstream file(state, std::ios::in | std::ios::out | std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(file), {}};
+    const auto& piece = tensors.front().pieces.front();
+    const std::string own(static_cast<const char*>(piece.data), 16);
+    const std::size_t at = bytes.find(own);
+    ASSERT_NE(at, std::string::npos);
+    file.seekp(static_cast<std::streamoff>(at)).write("overwritten", 11);
+  };
+  const SaveResult result =
+      CheckpointStore(folder_, *world_, options).save(test::meta_of(4), set.tensors());
+  const bool told = result.reason.find("than was written") != std::string::npos;
+  EXPECT_EQ(all(result.saved || !told), 0) << result.reason;
+}
+
 TEST_F(CheckpointRanks, DamageInAnyRanksShareIsSeenByAll) {
   TensorSet set(Cut::slices, world_->rank(), world_->size(), 1);
   set.fill();

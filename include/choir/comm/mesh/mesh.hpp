@@ -2,6 +2,7 @@
 // The communicators of one rank of a Layout: the world, the node, one for each axis, and one for
 // the ranks with the same parameters.
 #include <array>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "choir/device/device.hpp"
 
 namespace choir {
+
+class Rehearsal;
 
 /// How collectives along an axis travel. `automatic`: node-shared windows where the whole group
 /// lives on one node, windows on each of its nodes and messages between them otherwise. `mpi`: no
@@ -50,6 +53,9 @@ class Mesh {
                                     Transport transport, int ranks_per_node = 0);
   /// Local: the mesh of `rank` of any layout with null communicators (nothing is sent).
   static std::unique_ptr<Mesh> planned(const Layout& layout, int rank, int ranks_per_node);
+  /// Local: the same for host memory, in a rehearsal (rehearsal.hpp) with this book.
+  static std::unique_ptr<Mesh> rehearsed(const Layout& layout, int rank, int ranks_per_node,
+                                         Rehearsal& book);
 
   /// Collective over the world: from now on along() is for memory of `device`, which must outlive
   /// the mesh. Where the host sees that memory, nothing changes. DeckError on every rank when NCCL
@@ -101,6 +107,11 @@ class Mesh {
 
  private:
   Mesh() = default;
+  /// Makes a communicator of this name, of which this rank is one of so many.
+  using Maker = std::function<std::unique_ptr<Communicator>(const std::string&, int, int)>;
+  /// The mesh of a rank without others.
+  static std::unique_ptr<Mesh> alone(const Layout& layout, int rank, int ranks_per_node,
+                                     const Maker& make);
   /// The only axis beside data that has several ranks, or any if none has.
   Axis peer_axis() const;
   int replica_index() const {

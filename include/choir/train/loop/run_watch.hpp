@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "choir/comm/rehearsal.hpp"
 #include "choir/comm/watch/watchdog.hpp"
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
@@ -20,12 +21,24 @@ class RunWatch {
 
   Watchdog& dog() { return dog_; }
   // Local: the phase begins, with the time-out of its kind.
-  void start(std::string_view phase) { dog_.beat(phase, deck_.start); }
-  void evaluation(std::string_view phase) { dog_.beat(phase, deck_.evaluation); }
-  void save(std::string_view phase) { dog_.beat(phase, deck_.save); }
+  void start(std::string_view phase) {
+    rehearse(phase);
+    dog_.beat(phase, deck_.start);
+  }
+  void evaluation(std::string_view phase) {
+    rehearse("evaluation");
+    dog_.beat(phase, deck_.evaluation);
+  }
+  void save(std::string_view phase) {
+    rehearse("save");
+    dog_.beat(phase, deck_.save);
+  }
   /// `doing` is of the step that `begun` more steps of this process came before.
   void step(std::string_view doing, std::int64_t begun);
-  void rest() { dog_.rest(); }
+  void rest() {
+    rehearse("report");
+    dog_.rest();
+  }
 
   /// Local, with PhaseClock::begin().
   void begin_phases() { times_.begin(); }
@@ -44,12 +57,17 @@ class RunWatch {
   RankTimes::Own own_time() const { return times_.whole_run(); }
 
  private:
+  void rehearse(std::string_view phase) {
+    if (rehearsal_ != nullptr) rehearsal_->enter(phase);
+  }
+
   WatchSection deck_;
   double usual_;
   HeartbeatBoard board_;
   Watchdog dog_;
   RankTimes times_;
   bool first_step_ = true;
+  Rehearsal* rehearsal_;  ///< nullptr: the ranks are real
 };
 
 }  // namespace choir

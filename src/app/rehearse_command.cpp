@@ -1,0 +1,126 @@
+// choir rehearse DECK.json [key.path=value ...] --ranks N
+#include <fmt/core.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "choir/core/json.hpp"
+#include "choir/lab/rehearse/rehearse.hpp"
+#include "choir/store/directory.hpp"
+#include "src/app/bench.hpp"
+
+namespace choir {
+namespace {
+
+struct RehearseRequest {
+  Arguments words;
+  int ranks = 0, ranks_per_node = 8;
+  BenchFiles files;
+};
+
+/// A place on the disk that goes with this object.
+class OwnFolder {
+ public:
+  OwnFolder() {
+    path_ = (std::filesystem::temp_directory_path() / "choir_rehearsal_XXXXXX").string();
+    if (mkdtemp(path_.data()) == nullptr)
+      throw StorageError(fmt::format("cannot make {}: {}", path_, std::strerror(errno)),
+                         "TMPDIR says where temporary files go");
+  }
+  ~OwnFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  OwnFolder(const OwnFolder&) = delete;
+  OwnFolder& operator=(const OwnFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+int play(const RehearsalCase& rehearsed, int rank, const std::string& result) {
+  return with_mpi([&](MpiSession&) {
+    write_text_file(result, rank_json(play_rank(rehearsed, rank)));
+    return 0;
+  });
+}
+
+/// In a process of its own, whose memory is that of the rank alone. This one has not started MPI.
+RehearsedRank play_apart(const RehearsalCase& rehearsed, int rank) {
+  const std::string result = fmt::format("{}/rank_{}.json", rehearsed.folder, rank);
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0)
+    throw Error(ExitCode::other, fmt::format("cannot start a process: {}", std::strerror(errno)),
+                "look at `ulimit -u`");
+  if (child == 0) {
+    const int code = play(rehearsed, rank, result);
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  int status = 0;
+  struct rusage used {};
+  while (wait4(child, &status, 0, &used) < 0 && errno == EINTR) continue;
+  if (!WIFEXITED(status))
+    throw Error(
+        ExitCode::other,
+        fmt::format("the process of rank {} was ended by signal {}", rank, WTERMSIG(status)),
+        "memory, perhaps: a smaller deck, or fewer ranks");
+  if (WEXITSTATUS(status) != 0)
+    throw Error(static_cast<ExitCode>(WEXITSTATUS(status)),
+                fmt::format("rank {} of {} ended so", rank, rehearsed.layout.ranks()),
+                "what it said stands above");
+  RehearsedRank played = rank_of_json(read_text_file(result));
+  played.peak = std::int64_t{used.ru_maxrss} * 1024;
+  return played;
+}
+
+int rehearse(const RehearseRequest& request) {
+  const BenchWords words = sort_words(request.words);
+  if (words.deck.empty())
+    throw DeckError("no deck given", "choir rehearse inputs/debug.json --ranks 1000");
+  if (launcher_world_size().value_or(1) > 1)
+    throw DeckError("choir rehearse works alone, on one process", "leave mpiexec out");
+  if (!words.device.empty() && words.device != "cpu")
+    throw DeckError("device=" + words.device + ": rehearsals compute on the CPU",
+                    "leave device out");
+  request.files.require_writable();
+  const OwnFolder folder;
+  const RehearsalCase rehearsed =
+      rehearsal_case(read_deck_text(words.deck), words.deck, words.overrides, request.ranks,
+                     request.ranks_per_node, folder.path());
+  std::vector<RehearsedRank> played;
+  for (const int rank : ranks_to_play(rehearsed.layout)) {
+    if (!played.empty()) reopen_checkpoint(rehearsed);
+    played.push_back(play_apart(rehearsed, rank));
+  }
+  if (request.files.table()) fmt::print("{}", to_string(rehearsed, played));
+  request.files.write("", to_json(rehearsed, played));
+  return 0;
+}
+
+}  // namespace
+
+int rehearse_command(const Arguments& arguments) {
+  CommandLine app(
+      "Rehearses a job of any number of ranks on one process: start, one step, save and summary of "
+      "a few of its ranks, with what each would call, send, write and hold. Other ranks are taken "
+      "to hold what the one that is played does, so losses mean nothing.",
+      "choir rehearse");
+  RehearseRequest request;
+  app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
+  app.add_option("--ranks", request.ranks, "of the job").required().within(1, 1 << 20);
+  app.add_option("--ranks-per-node", request.ranks_per_node, "of the job")
+      .shows_default()
+      .within(1, 1 << 20);
+  add_file_options(app, request.files, false);
+  if (const auto code = parse(app, arguments)) return *code;
+  return without_mpi([&] { return rehearse(request); });
+}
+
+}  // namespace choir
