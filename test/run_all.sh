@@ -187,7 +187,7 @@ beside_others=" pipeline train freeze tensor reproducible zero verify prepare_au
   speech_train resume bundle import verify_salm scaling attacked salm dialogues lora report precision cudnn_plans decks
   kernel_mutations data plan vendor transcribe toy_family broken_rules verify_duplex speak prepare_speech devices chat
   storage warm_start verify_codec tune recompute layouts tools gpu_report tokenizers offload install links cuda_flags
-  kernel_resources kernel_instructions rehearse "
+  kernel_resources kernel_instructions kernel_occupancy rehearse "
 limit_of() { case $1 in */long/*) echo 7200 ;; *) echo 180 ;; esac; }
 is_beside_others() {
   local name

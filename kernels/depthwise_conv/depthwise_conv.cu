@@ -10,13 +10,14 @@ namespace {
 template <class T>
 void convolve(const Stream& stream, const char* name, std::int64_t batch, DepthwiseArguments<T> a) {
   a.chunks = blocks_for(a.tokens, kDepthwiseFrames);
-  with_bool(can_pack<T>(a.width, a.x, a.bias, a.history, a.y), [&](auto packed) {
-    constexpr bool kPacked = decltype(packed)::value;
-    constexpr int kTile = kDepthwiseTile<T, kPacked>;
-    launch(stream, name, depthwise_conv_kernel<T, kPacked>,
+  const std::int64_t lines = blocks_for(a.taps, kDepthwiseTaps) * kDepthwiseTaps;
+  with_bool(can_pair<T>(a.width, a.x, a.history, a.y), [&](auto paired) {
+    constexpr bool kPaired = decltype(paired)::value;
+    constexpr int kTile = kDepthwiseTile<T, kPaired>;
+    launch(stream, name, depthwise_conv_kernel<T, kPaired>,
            {dim3(static_cast<unsigned>(batch * a.chunks),
                  static_cast<unsigned>(blocks_for(a.width, kTile))),
-            kDepthwiseThreads, sizeof(float) * static_cast<std::size_t>(a.taps * kTile)},
+            kDepthwiseThreads, sizeof(float) * static_cast<std::size_t>(lines * kTile)},
            a);
   });
 }
@@ -37,13 +38,13 @@ void weight_gradient(const Stream& stream, const ops::DepthwiseConvBackward& arg
                                       taps,
                                       static_cast<int>(args.left),
                                       partials};
-  const int warps = taps + 1 < kDepthwiseMostLines ? taps + 1 : kDepthwiseMostLines;
-  with_bool(can_pack<T>(a.width, a.x, a.d_y, a.partials), [&](auto packed) {
-    constexpr bool kPacked = decltype(packed)::value;
-    launch(stream, "depthwise_conv_weight", depthwise_conv_weight_kernel<T, kPacked>,
+  with_bool(can_pair<T>(a.width, a.x, a.d_y), [&](auto paired) {
+    constexpr bool kPaired = decltype(paired)::value;
+    launch(stream, "depthwise_conv_weight", depthwise_conv_weight_kernel<T, kPaired>,
            {dim3(static_cast<unsigned>(plan.blocks),
-                 static_cast<unsigned>(blocks_for(a.width, kDepthwiseTile<T, kPacked>))),
-            dim3(static_cast<unsigned>(warps * kWarp))},
+                 static_cast<unsigned>(blocks_for(a.width, kDepthwiseTile<T, kPaired>)),
+                 static_cast<unsigned>(blocks_for(taps, kDepthwiseTaps))),
+            kDepthwiseThreads},
            a);
   });
   add_channel_sums(stream, {partials, plan.blocks, plan.stride, a.width, taps,

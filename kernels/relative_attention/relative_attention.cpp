@@ -82,7 +82,9 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
   CHOIR_CHECK(d_bias.shape.rank() == 4 && d_bias.shape[2] == tokens, "d_bias {}",
               to_string(d_bias.shape));
   check_tensor(d_bias, d_bias.dtype, d_bias.count(), "d_bias");
-  check_tensor(d_scores, d_bias.dtype, d_bias.shape.rows() * (2 * tokens - 1), "d_scores");
+  const std::int64_t width = d_scores.shape.back();
+  CHOIR_CHECK(width >= 2 * tokens - 1, "rows of {} scores of {} frames", width, tokens);
+  check_tensor(d_scores, d_bias.dtype, d_bias.shape.rows() * width, "d_scores");
   stream.count(0, as_bytes(d_bias) + as_bytes(d_scores));
   if (on_cuda(stream)) return cuda::unshift_scores(stream, d_bias, d_scores);
   if (!computes(stream)) return;
@@ -92,7 +94,7 @@ void unshift_scores(const Stream& stream, const TensorView& d_bias, const Tensor
 void mask_scores(const Stream& stream, const AttentionContext& context, const TensorView& scores) {
   CHOIR_CHECK(context.left >= -1 && context.right >= -1 && context.chunk >= 0,
               "context {}, {} in chunks of {}", context.left, context.right, context.chunk);
-  CHOIR_CHECK(scores.shape.rank() == 3 && scores.shape[2] == 2 * scores.shape[1] - 1, "scores {}",
+  CHOIR_CHECK(scores.shape.rank() == 3 && scores.shape[2] >= 2 * scores.shape[1] - 1, "scores {}",
               to_string(scores.shape));
   check_tensor(scores, scores.dtype, scores.count(), "scores");
   if (context.all()) return;

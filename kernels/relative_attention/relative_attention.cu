@@ -75,12 +75,23 @@ void relative_queries_backward(const Stream& stream, const ops::RelativeQueriesB
 
 void unshift_scores(const Stream& stream, const TensorView& d_bias, const TensorView& d_scores) {
   if (d_bias.count() == 0) return;
+  const std::int64_t rows = d_bias.shape.rows();
+  CHOIR_CHECK(rows <= kMostItems, "{} rows of scores, at most {}", rows, kMostItems);
   with_element(d_bias.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(stream, "unshift_scores", unshift_scores_kernel<T>,
-           {row_blocks(d_bias.shape.rows()), kElementwiseThreads},
-           UnshiftArguments<T>{d_bias.as<T>(), d_scores.as<T>(), d_bias.shape[0], d_bias.shape[1],
-                               d_bias.shape[2]});
+    const UnshiftArguments<T> a{d_bias.as<T>(),
+                                d_scores.as<T>(),
+                                d_bias.count(),
+                                static_cast<std::uint32_t>(rows),
+                                static_cast<int>(d_bias.shape[2]),
+                                static_cast<int>(d_scores.shape.back()),
+                                Divisor(d_bias.shape[2]),
+                                Divisor(d_bias.shape[0]),
+                                static_cast<int>(d_bias.shape[1])};
+    with_bool(can_pack<T>(a.width, a.d_bias, a.d_scores), [&](auto packed) {
+      launch(stream, "unshift_scores", unshift_scores_kernel<T, decltype(packed)::value>,
+             {row_blocks(blocks_for(rows, kElementwiseThreads / kWarp)), kElementwiseThreads}, a);
+    });
   });
 }
 
@@ -91,7 +102,7 @@ void mask_scores(const Stream& stream, const ops::AttentionContext& context,
   with_element(scores.dtype, [&](auto t) {
     using T = decltype(t);
     launch(stream, "mask_scores", mask_scores_kernel<T>, {row_blocks(rows), kElementwiseThreads},
-           rows, scores.shape[1], context, scores.as<T>());
+           rows, scores.shape[1], scores.shape[2], context, scores.as<T>());
   });
 }
 

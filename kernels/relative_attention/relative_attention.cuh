@@ -1,7 +1,10 @@
 #pragma once
 // Helpers of relative-position attention on the GPU; formulas and floors in
-// kernels/relative_attention/relative_attention.hpp. All are memory-bound and read what lies together with
-// neighbouring threads; rows of scores have odd lengths, so elements go one by one.
+// kernels/relative_attention/relative_attention.hpp. All are memory-bound and read what lies
+// together with neighbouring threads. Rows of d_bias begin anywhere; unshift reads them in packs of
+// 16 bytes all the same, two of which it shifts into one: for 8 elements of bf16 where keys are 2
+// loads and 1 store, 1 store elsewhere (one by one 8 and 8), and divisions of 32 bits by
+// multiplication.
 #include "kernels/cuda/access.cuh"
 #include "kernels/relative_attention/relative_attention.hpp"
 
@@ -88,32 +91,99 @@ template <class T>
 struct UnshiftArguments {
   const T* d_bias;
   T* d_scores;
-  std::int64_t batch, heads, tokens;
+  std::int64_t count;  ///< elements of d_bias
+  std::uint32_t rows;
+  int tokens, width;    ///< columns of d_bias, of d_scores
+  Divisor each, batch;  ///< of rows: tokens; of samples
+  int heads;
 };
 
-/// A block per row of scores, as far as there are blocks.
+/// Elements [at, at + kPack<T>) of something aligned to 16 bytes that has `count`, wherever `at`
+/// is; what lies outside is anything.
 template <class T>
+__device__ inline uint4 read_shifted(const T* from, std::int64_t at, std::int64_t count) {
+  constexpr int kWide = kPack<T>, kLogWords = 2;
+  const std::int64_t below = at & ~std::int64_t{kWide - 1};  // a multiple of kWide, below 0 too
+  const auto shift = static_cast<int>(at - below);
+  std::uint32_t word[8] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const std::int64_t first = below + half * kWide;
+    if (half == 1 && shift == 0) break;
+    if (first >= 0 && first + kWide <= count) {
+      const uint4 raw = *reinterpret_cast<const uint4*>(from + first);
+      word[4 * half] = raw.x, word[4 * half + 1] = raw.y;
+      word[4 * half + 2] = raw.z, word[4 * half + 3] = raw.w;
+      continue;
+    }
+    // The last pack of the memory may be ragged.
+    float x[kWide];
+#pragma unroll
+    for (int i = 0; i < kWide; ++i)
+      x[i] = first + i >= 0 && first + i < count ? to_float(from[first + i]) : 0.0f;
+    const uint4 raw = Access<T, true>::pack(x);
+    word[4 * half] = raw.x, word[4 * half + 1] = raw.y;
+    word[4 * half + 2] = raw.z, word[4 * half + 3] = raw.w;
+  }
+  const int words = shift * static_cast<int>(sizeof(T)) / 4;
+#pragma unroll
+  for (int bit = kLogWords - 1; bit >= 0; --bit) {
+    if ((words >> bit) % 2 == 0) continue;
+#pragma unroll
+    for (int i = 0; i + (1 << bit) < 8; ++i) word[i] = word[i + (1 << bit)];
+  }
+  if (sizeof(T) == 2 && shift % 2 == 1) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) word[i] = word[i] >> 16 | word[i + 1] << 16;
+  }
+  return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/// A warp per row of scores, as far as there are warps; its rows begin at 16 bytes where kPacked.
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     unshift_scores_kernel(UnshiftArguments<T> a) {
-  const std::int64_t width = 2 * a.tokens - 1;
-  for (std::int64_t r = blockIdx.x; r < a.heads * a.batch * a.tokens; r += gridDim.x) {
-    const std::int64_t i = r % a.tokens, b = r / a.tokens % a.batch, h = r / a.tokens / a.batch;
-    const T* from = a.d_bias + ((b * a.heads + h) * a.tokens + i) * a.tokens;
-    for (std::int64_t k = threadIdx.x; k < width; k += blockDim.x) {
-      const std::int64_t j = k + i - (a.tokens - 1);
-      a.d_scores[r * width + k] = j < 0 || j >= a.tokens ? from_float<T>(0.0f) : from[j];
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const std::uint32_t step = gridDim.x * (blockDim.x / kWarp);
+  for (auto r = static_cast<std::uint32_t>(global_thread() / kWarp); r < a.rows; r += step) {
+    const std::uint32_t sequence = a.each.quotient(r), head = a.batch.quotient(sequence);
+    const auto i = static_cast<int>(a.each.remainder(r));
+    const std::int64_t from =
+        ((std::int64_t{a.batch.remainder(sequence)} * a.heads + head) * a.tokens + i) * a.tokens;
+    T* const to = a.d_scores + std::int64_t{r} * a.width;
+    for (int k = lane * kWide; k < a.width; k += kWarp * kWide) {
+      const int j = k + i - (a.tokens - 1);
+      typename Wide::Raw raw{};
+      if (j > -kWide && j < a.tokens) {
+        if constexpr (kPacked) {
+          raw = read_shifted<T>(a.d_bias, from + j, a.count);
+          if (j < 0 || j + kWide > a.tokens) {
+            float x[kWide];
+            Wide::unpack(raw, x);
+#pragma unroll
+            for (int n = 0; n < kWide; ++n)
+              if (j + n < 0 || j + n >= a.tokens) x[n] = 0;
+            raw = Wide::pack(x);
+          }
+        } else {
+          raw = a.d_bias[from + j];
+        }
+      }
+      Wide::write(to + k, raw);
     }
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
-    mask_scores_kernel(std::int64_t rows, std::int64_t tokens, ops::AttentionContext context,
-                       T* scores) {
+    mask_scores_kernel(std::int64_t rows, std::int64_t tokens, std::int64_t width,
+                       ops::AttentionContext context, T* scores) {
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const std::int64_t i = r % tokens;
     const SeenKeys seen = seen_keys(context, i, tokens);
-    T* keys = scores + r * (2 * tokens - 1) + (tokens - 1 - i);
+    T* keys = scores + r * width + (tokens - 1 - i);
     for (std::int64_t j = threadIdx.x; j < tokens; j += blockDim.x)
       if (j < seen.first || j >= seen.end) keys[j] = from_float<T>(-INFINITY);
   }

@@ -132,7 +132,7 @@ void relative_queries_backward(const ops::RelativeQueriesBackward& args) {
 template <class T>
 void unshift_scores(const TensorView& d_bias, const TensorView& d_scores) {
   const std::int64_t batch = d_bias.shape[0], heads = d_bias.shape[1], tokens = d_bias.shape[2];
-  const std::int64_t width = 2 * tokens - 1;
+  const std::int64_t width = d_scores.shape.back();
   const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n) * sizeof(T); };
   parallel_ranges(heads * batch * tokens, 3 * tokens, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {
@@ -142,14 +142,14 @@ void unshift_scores(const TensorView& d_bias, const TensorView& d_scores) {
       const T* from = static_cast<const T*>(d_bias.data) + ((b * heads + h) * tokens + i) * tokens;
       std::memset(static_cast<void*>(to), 0, bytes(before));
       std::memcpy(static_cast<void*>(to + before), from, bytes(tokens));
-      std::memset(static_cast<void*>(to + before + tokens), 0, bytes(i));
+      std::memset(static_cast<void*>(to + before + tokens), 0, bytes(width - before - tokens));
     }
   });
 }
 
 template <class T>
 void mask_scores(const ops::AttentionContext& context, const TensorView& scores) {
-  const std::int64_t tokens = scores.shape[1], width = 2 * tokens - 1;
+  const std::int64_t tokens = scores.shape[1], width = scores.shape[2];
   const T hidden(-std::numeric_limits<Sum<T>>::infinity());
   parallel_ranges(scores.shape[0] * tokens, tokens, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t r = first; r < last; ++r) {

@@ -44,12 +44,13 @@ void relative_queries_backward(const ops::RelativeQueriesBackward& args) {
 
 void unshift_scores(const TensorView& d_bias, const TensorView& d_scores) {
   const std::int64_t batch = d_bias.shape[0], heads = d_bias.shape[1], tokens = d_bias.shape[2];
+  const std::int64_t width = d_scores.shape.back();
   for (std::int64_t h = 0; h < heads; ++h)
     for (std::int64_t b = 0; b < batch; ++b)
       for (std::int64_t i = 0; i < tokens; ++i)
-        for (std::int64_t k = 0; k < 2 * tokens - 1; ++k) {
+        for (std::int64_t k = 0; k < width; ++k) {
           const std::int64_t j = k + i - (tokens - 1);
-          d_scores.as<double>()[((h * batch + b) * tokens + i) * (2 * tokens - 1) + k] =
+          d_scores.as<double>()[((h * batch + b) * tokens + i) * width + k] =
               j < 0 || j >= tokens
                   ? 0
                   : d_bias.as<double>()[((b * heads + h) * tokens + i) * tokens + j];
@@ -57,9 +58,9 @@ void unshift_scores(const TensorView& d_bias, const TensorView& d_scores) {
 }
 
 void mask_scores(const ops::AttentionContext& context, const TensorView& scores) {
-  const std::int64_t tokens = scores.shape[1], matrix = tokens * (2 * tokens - 1);
+  const std::int64_t tokens = scores.shape[1], width = scores.shape[2];
   for (std::int64_t e = 0; e < scores.count(); ++e) {
-    const std::int64_t i = e % matrix / (2 * tokens - 1), k = e % (2 * tokens - 1);
+    const std::int64_t i = e / width % tokens, k = e % width;
     const std::int64_t j = k + i - (tokens - 1);
     if (j < 0 || j >= tokens) continue;
     bool seen;

@@ -1,8 +1,8 @@
 #include "kernels/split_norm/split_norm.cuh"
 
 #include "kernels/column_sums/column_sums.hpp"
-#include "kernels/split_norm/split_norm.hpp"
 #include "kernels/cuda/types.cuh"
+#include "kernels/split_norm/split_norm.hpp"
 
 namespace choir::cuda {
 namespace {
@@ -36,8 +36,11 @@ void split_norm_moments(const Stream& stream, const TensorView& x, const TensorV
   if (x.count() == 0) return;
   with_element(x.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(stream, "split_norm_moments", split_norm_moments_kernel<T>, warps(x.shape.rows()),
-           x.shape.rows(), static_cast<int>(x.shape.back()), x.as<T>(), moments.as<float>());
+    with_bool(can_pack<T>(x.shape.back(), x.as<T>()), [&](auto packed) {
+      launch(stream, "split_norm_moments", split_norm_moments_kernel<T, decltype(packed)::value>,
+             warps(x.shape.rows()), x.shape.rows(), static_cast<int>(x.shape.back()), x.as<T>(),
+             moments.as<float>());
+    });
   });
 }
 
@@ -46,12 +49,21 @@ void split_norm_forward(const Stream& stream, const ops::SplitNormForward& args)
   with_element(args.x.dtype, [&](auto t) {
     using T = decltype(t);
     const std::int64_t rows = args.x.shape.rows();
-    launch(stream, "split_norm_forward", split_norm_forward_kernel<T>, warps(rows),
-           SplitNormForwardArguments<T>{
-               args.x.as<T>(), args.moments.as<float>(), args.weight.as<T>(), args.bias.as<T>(),
-               args.out.as<T>(), args.mean.as<float>(), args.rstd.as<float>(), rows,
-               static_cast<int>(args.moments.shape[0]), static_cast<int>(args.x.shape.back()),
-               static_cast<float>(args.eps)});
+    const SplitNormForwardArguments<T> a{args.x.as<T>(),
+                                         args.moments.as<float>(),
+                                         args.weight.as<T>(),
+                                         args.bias.as<T>(),
+                                         args.out.as<T>(),
+                                         args.mean.as<float>(),
+                                         args.rstd.as<float>(),
+                                         rows,
+                                         static_cast<int>(args.moments.shape[0]),
+                                         static_cast<int>(args.x.shape.back()),
+                                         static_cast<float>(args.eps)};
+    with_bool(can_pack<T>(a.width, a.x, a.weight, a.bias, a.out), [&](auto packed) {
+      launch(stream, "split_norm_forward", split_norm_forward_kernel<T, decltype(packed)::value>,
+             warps(rows), a);
+    });
   });
 }
 
@@ -60,8 +72,11 @@ void split_norm_sums(const Stream& stream, const ops::SplitNormBackward& args) {
   if (args.x.count() == 0) return;
   with_element(args.x.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(stream, "split_norm_sums", split_norm_sums_kernel<T>, warps(args.x.shape.rows()),
-           backward_arguments<T>(args, plan));
+    const auto a = backward_arguments<T>(args, plan);
+    with_bool(can_pack<T>(a.width, a.d_out, a.x, a.weight), [&](auto packed) {
+      launch(stream, "split_norm_sums", split_norm_sums_kernel<T, decltype(packed)::value>,
+             warps(a.rows), a);
+    });
   });
 }
 
@@ -70,9 +85,11 @@ void split_norm_backward(const Stream& stream, const ops::SplitNormBackward& arg
   if (args.x.count() == 0) return;
   with_element(args.x.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(stream, "split_norm_backward", split_norm_backward_kernel<T>,
-           {dim3(static_cast<unsigned>(plan.blocks)), kElementwiseThreads},
-           backward_arguments<T>(args, plan));
+    const auto a = backward_arguments<T>(args, plan);
+    with_bool(can_pair<T>(a.width, a.d_out, a.x, a.weight, a.d_x), [&](auto paired) {
+      launch(stream, "split_norm_backward", split_norm_backward_kernel<T, decltype(paired)::value>,
+             {dim3(static_cast<unsigned>(plan.blocks)), kElementwiseThreads}, a);
+    });
   });
   add_partials(stream, {static_cast<float*>(args.workspace.data),
                         plan.blocks,

@@ -1,26 +1,43 @@
 #pragma once
 // LayerNorm over channels of several ranks on the GPU; formulas in choir/ops/split_norm.hpp. A warp
-// has a row, which stays in cache between its two readings; in backward a thread has columns, so
-// that sums over rows have a fixed order.
+// has a row, which it reads in packs of 16 bytes and which stays in the first-level cache between
+// its two readings; in backward a thread has two columns, so that sums over rows have a fixed
+// order, and what rows have in common lies in shared memory.
+// Floors in kernels/split_norm/split_norm.hpp. Load and store instructions of 8 elements of bf16
+// (and before, one element each): moments 2 (16), forward 4 and a store (24 and 8), sums 3 (24),
+// backward 8 with pairs, 4 stores, 4 reads of shared memory (16 loads beside 32 of what the row has
+// in common, 8 stores).
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/pair.cuh"
 
 namespace choir::cuda {
 
 constexpr int kSplitRows = kElementwiseThreads / kWarp;  // of a block
+constexpr int kSplitStaged = 64;  ///< rows of backward whose numbers are in shared memory at a time
 
-template <class T>
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_moments_kernel(std::int64_t rows, int width, const T* x, float* moments) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= rows) return;
+  const T* const mine = x + row * width;
   float total = 0, square = 0;
-  for (int c = lane; c < width; c += kWarp) total += to_float(x[row * width + c]);
+  for (int c = lane * kWide; c < width; c += kWarp * kWide) {
+    float v[kWide];
+    Wide::load(mine + c, v);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) total += v[i];
+  }
   const float mean = warp_reduce<Sum>(total) / static_cast<float>(width);
-  for (int c = lane; c < width; c += kWarp) {
-    const float d = to_float(x[row * width + c]) - mean;
-    square += d * d;
+  for (int c = lane * kWide; c < width; c += kWarp * kWide) {
+    float v[kWide];
+    Wide::load(mine + c, v);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) square += (v[i] - mean) * (v[i] - mean);
   }
   square = warp_reduce<Sum>(square);
   if (lane == 0) moments[2 * row] = mean, moments[2 * row + 1] = square;
@@ -38,9 +55,11 @@ struct SplitNormForwardArguments {
   float eps;
 };
 
-template <class T>
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_forward_kernel(SplitNormForwardArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= a.rows) return;
@@ -54,10 +73,14 @@ __global__ void __launch_bounds__(kElementwiseThreads)
   const float all = static_cast<float>(a.ranks) * static_cast<float>(a.width);
   const float rstd = 1.0f / sqrtf(square / all + a.eps);
   if (lane == 0) a.mean[row] = mean, a.rstd[row] = rstd;
-  for (int c = lane; c < a.width; c += kWarp)
-    a.out[row * a.width + c] =
-        from_float<T>((to_float(a.x[row * a.width + c]) - mean) * rstd * to_float(a.weight[c]) +
-                      to_float(a.bias[c]));
+  for (int c = lane * kWide; c < a.width; c += kWarp * kWide) {
+    float v[kWide], weight[kWide], bias[kWide];
+    Wide::load(a.x + row * a.width + c, v);
+    Wide::load(a.weight + c, weight), Wide::load(a.bias + c, bias);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) v[i] = (v[i] - mean) * rstd * weight[i] + bias[i];
+    Wide::store(a.out + row * a.width + c, v);
+  }
 }
 
 template <class T>
@@ -72,45 +95,77 @@ struct SplitNormBackwardArguments {
   float over_width;  ///< 1 / channels of all ranks
 };
 
-template <class T>
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     split_norm_sums_kernel(SplitNormBackwardArguments<T> a) {
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
   const std::int64_t row = std::int64_t{blockIdx.x} * kSplitRows + threadIdx.x / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   if (row >= a.rows) return;
   const float mean = a.mean[row];
   float sum = 0, product = 0;
-  for (int c = lane; c < a.width; c += kWarp) {
-    const std::int64_t at = row * a.width + c;
-    const float g = to_float(a.d_out[at]) * to_float(a.weight[c]);
-    sum += g;
-    product += g * (to_float(a.x[at]) - mean);
+  for (int c = lane * kWide; c < a.width; c += kWarp * kWide) {
+    float d[kWide], v[kWide], weight[kWide];
+    Wide::load(a.d_out + row * a.width + c, d), Wide::load(a.x + row * a.width + c, v);
+    Wide::load(a.weight + c, weight);
+#pragma unroll
+    for (int i = 0; i < kWide; ++i) {
+      const float g = d[i] * weight[i];
+      sum += g;
+      product += g * (v[i] - mean);
+    }
   }
   sum = warp_reduce<Sum>(sum);
   product = warp_reduce<Sum>(product);
   if (lane == 0) a.sums[2 * row] = sum, a.sums[2 * row + 1] = product * a.rstd[row];
 }
 
-template <class T>
-__global__ void __launch_bounds__(kElementwiseThreads)
+/// d_x = (d_out weight - sum / N - h product / N) rstd, h = (x - mean) rstd: the four numbers of a
+/// row are mean, rstd, rstd sum / N and rstd product / N.
+template <class T, bool kPaired>
+__global__ void __launch_bounds__(kElementwiseThreads, 6)
     split_norm_backward_kernel(SplitNormBackwardArguments<T> a) {
+  using Pair = Pairs<T, kPaired>;
+  constexpr int kWide = Pair::kWide;
+  CHOIR_SHARED_ARRAY(float4, staged, kSplitStaged);
   const std::int64_t first = blockIdx.x * a.rows_per_block;
   const std::int64_t last = min(first + a.rows_per_block, a.rows);
-  float* partials = a.partials + blockIdx.x * 2 * a.stride;
-  for (int c = static_cast<int>(threadIdx.x); c < a.width; c += static_cast<int>(blockDim.x)) {
-    const float weight = to_float(a.weight[c]);
-    float d_weight = 0, d_bias = 0;
-    for (std::int64_t row = first; row < last; ++row) {
-      const std::int64_t at = row * a.width + c;
-      const float dy = to_float(a.d_out[at]), rstd = a.rstd[row];
-      const float h = (to_float(a.x[at]) - a.mean[row]) * rstd;
-      a.d_x[at] = from_float<T>(rstd * (dy * weight - a.sums[2 * row] * a.over_width -
-                                        h * a.sums[2 * row + 1] * a.over_width));
-      d_weight += dy * h;
-      d_bias += dy;
+  float* const partials = a.partials + blockIdx.x * 2 * a.stride;
+  const int step = static_cast<int>(blockDim.x) * kWide;
+  for (int from = 0; from < a.width; from += step) {
+    const int c = from + static_cast<int>(threadIdx.x) * kWide;
+    const bool mine = c < a.width;
+    float weight[kWide] = {}, d_weight[kWide] = {}, d_bias[kWide] = {};
+    if (mine) Pair::unpack(Pair::read(a.weight + c), weight);
+    for (std::int64_t row = first; row < last; row += kSplitStaged) {
+      const auto rows = static_cast<int>(min(std::int64_t{kSplitStaged}, last - row));
+      __syncthreads();  // the rows before these are done
+      for (int n = static_cast<int>(threadIdx.x); n < rows; n += static_cast<int>(blockDim.x)) {
+        const float rstd = a.rstd[row + n], over = rstd * a.over_width;
+        staged[n] = make_float4(a.mean[row + n], rstd, a.sums[2 * (row + n)] * over,
+                                a.sums[2 * (row + n) + 1] * over);
+      }
+      __syncthreads();
+#pragma unroll 4
+      for (int n = 0; n < rows && mine; ++n) {
+        const std::int64_t at = (row + n) * a.width + c;
+        const float4 of_row = staged[n];
+        float d[kWide], v[kWide];
+        Pair::unpack(Pair::read(a.d_out + at), d), Pair::unpack(Pair::read(a.x + at), v);
+#pragma unroll
+        for (int i = 0; i < kWide; ++i) {
+          const float h = (v[i] - of_row.x) * of_row.y;
+          d_weight[i] += d[i] * h;
+          d_bias[i] += d[i];
+          v[i] = d[i] * weight[i] * of_row.y - of_row.z - h * of_row.w;
+        }
+        Pair::store(a.d_x + at, v);
+      }
     }
-    partials[c] = d_weight;
-    partials[a.stride + c] = d_bias;
+#pragma unroll
+    for (int i = 0; i < kWide && mine; ++i)
+      partials[c + i] = d_weight[i], partials[a.stride + c + i] = d_bias[i];
   }
 }
 

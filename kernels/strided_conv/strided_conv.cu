@@ -47,15 +47,18 @@ void input_gradient(const Stream& stream, const StridedArguments<T>& a, std::int
 
 template <class T>
 void weight_gradient(const Stream& stream, const StridedArguments<T>& a) {
-  with_bool(can_pack<T>(a.channels, a.d_y, a.y, a.partials) && (a.narrow || can_pack<T>(0, a.x)),
-            [&](auto packed) {
-              with_bool(a.narrow, [&](auto narrow) {
-                constexpr bool kPacked = decltype(packed)::value, kNarrow = decltype(narrow)::value;
-                launch(stream, "strided_conv_weight",
-                       strided_conv_weight_kernel<T, kPacked, kNarrow>,
-                       {tiles<T, kPacked>(a, a.rows_per_block), kStridedLines * kWarp}, a);
-              });
-            });
+  const bool pairs = can_pair<T>(a.channels, a.d_y, a.y) && (a.narrow || can_pair<T>(0, a.x));
+  with_bool(pairs, [&](auto paired) {
+    with_bool(a.narrow, [&](auto narrow) {
+      constexpr bool kPaired = decltype(paired)::value, kNarrow = decltype(narrow)::value;
+      constexpr int kTile = kWarp * Pairs<T, kPaired>::kWide;
+      launch(stream, "strided_conv_weight", strided_conv_weight_kernel<T, kPaired, kNarrow>,
+             {dim3(static_cast<unsigned>(blocks_for(a.out_rows, a.rows_per_block)),
+                   static_cast<unsigned>(blocks_for(a.channels, kTile))),
+              kStridedThreads},
+             a);
+    });
+  });
 }
 
 }  // namespace

@@ -79,15 +79,17 @@ inline void check_relative_queries(Device& device, DType dtype, std::int64_t row
 }
 
 inline void check_scores(Device& device, DType dtype, std::int64_t batch, std::int64_t heads,
-                         std::int64_t tokens, const ops::AttentionContext& context) {
+                         std::int64_t tokens, const ops::AttentionContext& context,
+                         std::int64_t padding = 0) {
   SCOPED_TRACE(fmt::format("{} B {} H {} T {} context {} {} {}", name_of(dtype), batch, heads,
                            tokens, context.left, context.right, context.chunk));
   const Stream stream(device);
   const HostTensor d_bias = HostTensor::normal(dtype, {batch, heads, tokens, tokens}, 1),
                    d_bias64 = d_bias.to(DType::f64);
-  HostTensor d_scores(dtype, {heads, batch, tokens, 2 * tokens - 1}),
+  const std::int64_t width = 2 * tokens - 1 + padding;
+  HostTensor d_scores(dtype, {heads, batch, tokens, width}),
       d_scores64(DType::f64, d_scores.shape());
-  HostTensor scores = HostTensor::normal(dtype, {heads * batch, tokens, 2 * tokens - 1}, 2),
+  HostTensor scores = HostTensor::normal(dtype, {heads * batch, tokens, width}, 2),
              scores64 = scores.to(DType::f64);
   Mirror mirror(device);
   ops::unshift_scores(stream, mirror.in(d_bias), mirror.io(d_scores));
@@ -99,6 +101,7 @@ inline void check_scores(Device& device, DType dtype, std::int64_t batch, std::i
     ASSERT_EQ(d_scores[i], d_scores64[i]) << i;
     ASSERT_EQ(scores[i], scores64[i]) << i;
   }
+  EXPECT_TRUE(d_scores.guard_intact() && scores.guard_intact());
 }
 
 inline constexpr ops::AttentionContext kContexts[] = {

@@ -48,8 +48,8 @@ std::int64_t relative_queries_workspace(const Stream& stream, std::int64_t rows,
 /// Deterministic: partial sums over fixed blocks of rows, added in order.
 void relative_queries_backward(const Stream& stream, const RelativeQueriesBackward& args);
 
-/// d_scores [H, B, T, 2T - 1] from the gradient of the shifted view, d_bias [B, H, T, T]: 0 where
-/// no key is.
+/// d_scores [H, B, T, 2T - 1 or more] from the gradient of the shifted view, d_bias [B, H, T, T]: 0
+/// where no key is.
 void unshift_scores(const Stream& stream, const TensorView& d_bias, const TensorView& d_scores);
 
 /// Which keys a query sees. chunk 0: from `left` before it to `right` behind it; else those of its
@@ -58,7 +58,7 @@ struct AttentionContext {
   std::int64_t left = -1, right = -1, chunk = 0;
   bool all() const { return left < 0 && right < 0 && chunk == 0; }
 };
-/// -inf at the elements of scores [H*B, T, 2T - 1] whose key is not seen.
+/// -inf at the elements of scores [H*B, T, 2T - 1 or more] whose key is not seen.
 void mask_scores(const Stream& stream, const AttentionContext& context, const TensorView& scores);
 
 }  // namespace choir::ops
