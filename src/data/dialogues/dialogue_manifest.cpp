@@ -222,7 +222,16 @@ DialogueTurn turn_of(const ManifestJson& json) {
   return turn;
 }
 
-/// A cut of one side, with what that side says as its text.
+/// What a recogniser should write down of a turn: the words that are heard of it, where they are
+/// known. It would learn to make up the rest of what is broken off.
+std::string heard_text(const DialogueTurn& turn) {
+  if (turn.words.empty()) return turn.text;
+  std::vector<std::string> words;
+  for (const DialogueWord& word : turn.words) words.push_back(word.text);
+  return join(words, " ");
+}
+
+/// A cut of one side, with what is heard of that side as its text.
 std::string cut_of_side(const DialogueEntry& entry, const ManifestJson& recording, int channel,
                         double start, bool agent) {
   const double end = number_of(recording, "duration", start + entry.duration);
@@ -233,7 +242,7 @@ std::string cut_of_side(const DialogueEntry& entry, const ManifestJson& recordin
   cut["channel"] = channel;
   std::vector<std::string> texts;
   for (const DialogueTurn& turn : entry.turns)
-    if (turn.agent == agent && !turn.text.empty()) texts.push_back(turn.text);
+    if (turn.agent == agent && !turn.text.empty()) texts.push_back(heard_text(turn));
   cut["supervisions"] = ManifestJson::array({{{"text", join(texts, " ")}}});
   cut["recording"] = recording;
   cut["type"] = "MonoCut";

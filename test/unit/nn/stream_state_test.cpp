@@ -89,6 +89,29 @@ TEST_F(StreamStateTest, AllRowsUpToACapacity) {
   EXPECT_EQ(bring(state, &module, 8).first.shape[0], 8);
 }
 
+// A plan need not bring all positions to see what the last one takes.
+TEST_F(StreamStateTest, PretendsToHaveSeenPositions) {
+  for (const std::int64_t chunk : {0, 1}) {
+    const StreamState::Track track{.width = kWidth, .most = chunk > 0 ? 4 : 10, .chunk = chunk};
+    StreamState real(2), pretended(2);
+    for (StreamState* state : {&real, &pretended}) {
+      state->add(pass, &module, track, "rows");
+      state->begin(pass.stream());
+    }
+    for (int position = 0; position < 9; ++position) {
+      bring(real, &module, 1);
+      real.advance(1);
+    }
+    pretended.pretend(9);
+    EXPECT_EQ(pretended.seen(), 9);
+    const StreamState::Rows rows = bring(pretended, &module, 1);
+    EXPECT_EQ(rows.first.shape[0], chunk > 0 ? 5 : 10);
+    EXPECT_EQ(rows.first.shape[0], bring(real, &module, 1).first.shape[0]);
+    pretended.begin(pass.stream());
+    EXPECT_EQ(bring(pretended, &module, 1).first.shape[0], 1) << "and a new stream begins";
+  }
+}
+
 TEST_F(StreamStateTest, MisuseIsCaught) {
   StreamState state(1);
   state.add(pass, &module, {.width = kWidth, .most = 8}, "all");

@@ -51,6 +51,14 @@ TEST(Rope, ScoresDependOnDistanceOnly) {
   EXPECT_GT(std::fabs(score(9, 4) - score(9, 5)), 1e-6);
 }
 
+TEST(Rope, ATableMayBeginAnywhere) {
+  CpuBench cpu;
+  HostTensor all(DType::f64, {64, 16}), some(DType::f64, {3, 16});
+  ops::rope_table(cpu.stream, 10000.0, all);
+  ops::rope_table(cpu.stream, 10000.0, some, {}, 61);
+  for (std::int64_t i = 0; i < some.count(); ++i) EXPECT_EQ(some[i], all[61 * 16 + i]) << i;
+}
+
 using ops::RopeScaling;
 
 // The scaling of Llama 3.1 and 3.2, as published configurations give it.

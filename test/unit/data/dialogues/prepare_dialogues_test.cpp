@@ -110,10 +110,12 @@ TEST(PrepareDialogues, TheTextChannelIsBesideTheAudio) {
   EXPECT_EQ(turns[3].text, "abab");
 }
 
-// Words of the agent with their times stay beside its turns; pauses among them do not.
+// Words of the agent with their times stay beside its turns, without the pauses among them, and
+// are what there is to hear on its side.
 TEST(PrepareDialogues, WordsKeepTheirTimes) {
   const ScratchFolder folder;
   DialogueLine line{.id = "aligned"};
+  line.turns[1]["text"] = "a b a";
   const Json words = Json::array({Json::array({"a", 0.48, 0.16}), Json::array({"", 0.64, 0.08}),
                                   Json::array({"b", 0.72, 0.24, 0.9})});
   line.turns[1]["alignment"]["word"] = words;
@@ -122,6 +124,8 @@ TEST(PrepareDialogues, WordsKeepTheirTimes) {
   const auto turns = turns_of_line(AudioCatalog::open(folder / "packed/user").line(0), "the test");
   EXPECT_EQ(turns[1].words, (std::vector<DialogueWord>{{"a", 0.48, 0.16}, {"b", 0.72, 0.24}}));
   EXPECT_TRUE(turns[0].words.empty() && turns[3].words.empty());
+  EXPECT_EQ(turns[1].text, "a b a");
+  EXPECT_EQ(AudioCatalog::open(folder / "packed/agent").text(0), "a b abab");
   line.turns[1]["alignment"]["word"][2][1] = 0.2;
   EXPECT_NE(complaint_of_dialogues(folder, cut_with_target(folder, line)).find("not in order"),
             std::string::npos);

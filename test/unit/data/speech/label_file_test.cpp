@@ -31,6 +31,16 @@ void expect_spoken(const LabelFile& labels, std::int64_t vocab_size) {
   EXPECT_TRUE(labels[3].empty());  // what a tokenizer cannot write has no labels
 }
 
+TEST(LabelFile, ThereNeedBeNone) {
+  const LabelFile none = LabelFile::none(3);
+  for (const LabelFile& labels : {none, LabelFile::deserialise(none.serialise())}) {
+    EXPECT_EQ(labels.size(), 3);
+    EXPECT_EQ(labels.vocab_size(), 0);
+    EXPECT_TRUE(labels[2].empty());
+    EXPECT_FALSE(labels.bad(2));
+  }
+}
+
 TEST(LabelFile, ComesBackAsItWasWritten) {
   const ScratchFolder folder;
   for (const std::int64_t vocab : {10, 70000}) {  // 2 and 4 bytes an id
