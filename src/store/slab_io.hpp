@@ -54,9 +54,9 @@ std::uint32_t write_pieces(const File& file, const TensorRecord& record, const S
 void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
                  const ByteProgress& progress);
 
-/// Reads the ends of this rank's pieces (of many: some of them) again, which share pages with pieces
-/// of other ranks: a file system without locks may have let the page of one come over that of
-/// another. StorageError that names the tensor.
+/// Reads the ends of this rank's pieces (of many: some of them) again, which share pages with
+/// pieces of other ranks: a file system without locks may have let the page of one come over that
+/// of another. StorageError that names the tensor.
 void require_borders(const File& file, const TensorRecord& record, const StoredTensor& tensor);
 /// Collective over ranks with equal pieces: what rank 0 has in them, all have.
 void share_pieces(const StoredTensor& tensor, Communicator& sharers);
