@@ -12,6 +12,7 @@ FUZZED := $(addprefix src/core/,crc32c dtype error file_kind json json_extent js
   $(basename $(wildcard $(addsuffix /*.cpp,$(addprefix src/store/,safetensors gguf torch llmc weights)))) \
   $(addprefix src/models/,families gpt/gpt_keys fastconformer/fastconformer_keys \
     fastconformer/speech_settings) \
+  $(basename $(wildcard src/models/fastconformer/foreign/*.cpp)) src/models/gpt/foreign/peft \
   $(basename $(wildcard src/deck/*.cpp))
 FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 $(BUILD)/fuzz/obj/%.o: %.cpp

@@ -3,6 +3,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
+#include "choir/models/fastconformer/import_nemo.hpp"
 #include "choir/models/gpt/foreign/import_model.hpp"
 #include "choir/models/gpt/foreign/logit_check.hpp"
 #include "choir/models/gpt/gpt.hpp"
@@ -58,7 +59,14 @@ int compare_logits(MpiSession& session, const ImportArguments& request) {
 
 int import(MpiSession& session, const ImportArguments& request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
-  const ImportReport report = import_model(mesh->world(), request.import);
+  bool nemo = false;
+  together(mesh->world(), [&] {
+    nemo = is_nemo(request.import.path);
+    if (nemo && !request.check_ids.empty())
+      throw DeckError("--check-ids is for language models, not for recognisers of NeMo",
+                      "leave it out");
+  });
+  const ImportReport report = (nemo ? import_nemo : import_model)(mesh->world(), request.import);
   if (session.rank() == 0) print_import(report, request, session.size());
   return request.check_ids.empty() ? 0 : compare_logits(session, request);
 }
@@ -69,7 +77,7 @@ int import_command(const Arguments& arguments) {
   CommandLine app(
       "Makes a run of a model of another program: GPT-2, Llama, Mistral and SmolLM of transformers "
       "(a folder with config.json and safetensors), GGUF of llama.cpp, ckpt.pt of nanoGPT, .bin of "
-      "llm.c. Every rank reads its share.",
+      "llm.c, FastConformers of NeMo (.nemo). Every rank reads its share.",
       "choir import");
   ImportArguments request;
   app.add_option("path", request.import.path, "the folder or file").required();

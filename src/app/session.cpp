@@ -71,8 +71,6 @@ ModelInstance::Options inference_options(const LoadedModel& loaded) {
   // What was too large for one rank in training is shared here too.
   const ZeroOptions zero{.stage = loaded.deck.parallel.zero == 3 ? 3 : 0,
                          .prefetch = loaded.deck.parallel.zero_prefetch};
-  // Masters are stored in the type they were trained in: fp64 and bf16-true decks load
-  // into masters of their own type only.
   return {.model = model_of(loaded.deck),
           .precision = precision_of(loaded.deck.train.precision),
           .seed = static_cast<std::uint64_t>(loaded.deck.run.seed),

@@ -119,6 +119,12 @@ void add_train_keys(Table& table) {
   train.add("unfreeze", &Part::unfreeze, "patterns",
             "With train.freeze or model.lora: names of parameters to train nevertheless.");
   train
+      .add(
+          "frozen_precision", &Part::frozen_precision, "",
+          "What parameters that are not trained are kept in: as the masters of the others, or with "
+          "bf16-mixed in bf16 alone, 2 bytes each instead of 6; changes no number.")
+      .one_of({"master", "bf16"});
+  train
       .add("nan_policy", &Part::nan_policy, "",
            "When a loss or gradient is not finite: stop and name the tensors, or skip the update.")
       .one_of({"stop", "skip"});

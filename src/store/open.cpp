@@ -10,6 +10,7 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/store/collectives.hpp"
 #include "choir/store/directory.hpp"
+#include "choir/store/encoding.hpp"
 #include "src/store/slab_io.hpp"
 #include "src/store/state_file.hpp"
 
@@ -107,7 +108,7 @@ void require_matching(const Checkpoint& checkpoint, const std::vector<StoredTens
       continue;
     }
     const TensorRecord& record = *at->second;
-    if (record.shape != tensor.shape || record.dtype != tensor.dtype)
+    if (!is_loadable(record, tensor))
       different.push_back(fmt::format("{} is stored as {} {} and wanted as {} {}", tensor.name,
                                       name_of(record.dtype), to_string(record.shape),
                                       name_of(tensor.dtype), to_string(tensor.shape)));
@@ -208,6 +209,12 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   if (!reason.empty())
     throw_agreed(world, path + " cannot be used: " + reason, "choose another step of the same run");
   return found;
+}
+
+bool is_loadable(const TensorRecord& record, const StoredTensor& tensor) {
+  const bool converts =
+      tensor.converts && can_convert(encoding_of(record.dtype), encoding_of(tensor.dtype));
+  return record.shape == tensor.shape && (record.dtype == tensor.dtype || converts);
 }
 
 namespace {

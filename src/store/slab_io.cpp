@@ -17,6 +17,7 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/core/failure.hpp"
 #include "choir/core/regular_file.hpp"
+#include "choir/store/encoding.hpp"
 
 namespace choir {
 namespace {
@@ -54,6 +55,33 @@ struct Chunks {
     }
   }
 };
+
+void read_converted(const File& file, const TensorRecord& record, const StoredTensor& tensor,
+                    const ByteProgress& progress) {
+  const Encoding from = encoding_of(record.dtype), to = encoding_of(tensor.dtype);
+  const bool staged = tensor.device != nullptr && !tensor.device->host_visible();
+  constexpr std::int64_t kElements = kDeviceChunk / 8;
+  std::vector<std::byte> stored(static_cast<std::size_t>(encoded_bytes(from, kElements)));
+  std::vector<std::byte> made(staged ? static_cast<std::size_t>(encoded_bytes(to, kElements))
+                                     : std::size_t{0});
+  for (const StoredPiece& piece : tensor.pieces)
+    for (std::int64_t at = 0; at < piece.count; at += kElements) {
+      const std::int64_t count = std::min(kElements, piece.count - at);
+      const auto bytes = static_cast<std::size_t>(encoded_bytes(to, count));
+      auto* const own = static_cast<std::byte*>(piece.data) + encoded_bytes(to, at);
+      file.read_at(stored.data(), encoded_bytes(from, count),
+                   record.offset + encoded_bytes(from, piece.first + at));
+      if (const std::int64_t misfit =
+              convert(stored.data(), from, staged ? made.data() : own, to, count);
+          misfit >= 0)
+        throw StorageError(
+            fmt::format("{}: element {} is stored as {} and too large for {}", tensor.name,
+                        piece.first + at + misfit, name_of(record.dtype), name_of(tensor.dtype)),
+            "keep it in the type that it is stored in");
+      if (staged) tensor.device->copy_from_host(own, made.data(), bytes);
+      if (progress) progress(static_cast<std::int64_t>(bytes));
+    }
+}
 
 }  // namespace
 
@@ -171,6 +199,7 @@ std::uint32_t write_pieces(const File& file, const TensorRecord& record, const S
 
 void read_pieces(const File& file, const TensorRecord& record, const StoredTensor& tensor,
                  const ByteProgress& progress) {
+  if (record.dtype != tensor.dtype) return read_converted(file, record, tensor, progress);
   Chunks chunks{tensor};
   for (const StoredPiece& piece : tensor.pieces)
     chunks.over(piece, [&](char* own, char* host, std::int64_t bytes, std::int64_t at) {

@@ -63,3 +63,42 @@ run 0 train "${small[@]}" model.lora.rank=4 'model.lora.targets=["q","dwn"]'
 expect "a target that is not" 2 'there is no target "dwn"; nearest legal: "down"'
 run 0 train "${small[@]}" model.lora.rank=4 model.tile=2
 expect "tiles" 2 "nearest legal: tile = 1"
+
+# Weights that are not trained in bf16 alone: the bits of the run that keeps masters of them, before and after a resume.
+plain=()
+for word in "${small[@]}"; do [[ $word == train.precision=* ]] || plain+=("$word"); done
+same=("${plain[@]}" model.lora.rank=4 optimizer.learning_rate=1e-2)
+# Numbers of fp64 would be rounded twice on one way and once on the other.
+run 1 train "${plain[@]}" train.precision=fp32 run.dir=base32 train.max_steps=2
+tune=("${same[@]}" checkpoint.init_from=base32 train.precision=bf16-mixed)
+narrow=(train.frozen_precision=bf16)
+run 2 train "${tune[@]}" run.dir=wide train.max_steps=4 parallel.zero=3
+expect "adapters in bf16-mixed" 0 "warm start from base32"
+run 2 train "${tune[@]}" "${narrow[@]}" run.dir=narrow train.max_steps=4 parallel.zero=3
+expect "... on a base in bf16" 0 "warm start from base32"
+check "... the same losses" same_losses wide narrow
+dtypes() { awk -F'"' '$2 == "dtype" { type = $4 } $2 == "name" && $4 ~ /^parameters/ { print $4 ~ /adapter/ ? "adapter" : "base", type }' \
+  "$1/checkpoints/$(newest "$1")/manifest.json" | sort -u; }
+check "... a checkpoint without fp32 of the base" test "$(dtypes narrow)" = "$(printf 'adapter f32\nbase bf16')"
+run 2 train "${tune[@]}" run.dir=wide train.max_steps=5
+run 2 train "${tune[@]}" run.dir=narrow train.max_steps=5
+expect "... goes on with masters, in another layout" 0 "resumed from narrow"
+check "... the same losses" same_losses wide narrow
+run 1 train "${tune[@]}" "${narrow[@]}" run.dir=wide train.max_steps=6
+expect "... and the run with masters without them" 0 "resumed from wide"
+run 1 train "${tune[@]}" "${narrow[@]}" run.dir=narrow train.max_steps=6
+check "... the same losses" same_losses wide narrow
+run 0 generate wide --ids $ids --logits wide.npy
+run 0 generate narrow --ids $ids --logits narrow.npy
+check "... and the same logits" cmp wide.npy narrow.npy
+run 2 export narrow --format hf --merge --type f32 --out narrow_hf
+expect "a base in bf16 with its adapters for others" 0 "narrow_hf/model.safetensors"
+# The fp32 run of the same rounded weights; tolerance as in precision.sh, for 4 x 26 targets and logits below 1.
+run 1 train "${same[@]}" checkpoint.init_from=narrow train.precision=fp32 run.dir=exact train.max_steps=1
+run 1 train "${same[@]}" checkpoint.init_from=narrow train.precision=bf16-mixed "${narrow[@]}" run.dir=rounded train.max_steps=1
+check "... is that of fp32 but for the rounding of activations" close_losses exact rounded 0.002
+check "... which is there" eval "! close_losses exact rounded 1e-9"
+run 1 train "${small[@]}" model.lora.rank=4 "${narrow[@]}"
+expect "bf16 where fp64 computes" 2 'train.frozen_precision = "bf16" is for models that compute with bf16' 'train.precision = "bf16-mixed"'
+run 1 train "$root/inputs/verify_gpt.json" "${narrow[@]}" train.precision=bf16-mixed
+expect "nothing is frozen" 2 "neither train.freeze nor model.lora is given"

@@ -52,6 +52,7 @@ struct TrainSection {
   std::string recompute = "none";  ///< none | selective | full
   std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze, unfreeze;
+  std::string frozen_precision = "master";  ///< master | bf16
   std::string nan_policy = "stop";  ///< stop | skip
   int nan_skip_limit = 10;
 };

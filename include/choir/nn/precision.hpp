@@ -20,11 +20,19 @@ struct Precision {
   DType master = DType::f32;     ///< the weights that the optimizer updates
   DType gradient = DType::f32;   ///< gradient sums and moments
   DType statistic = DType::f32;  ///< means, log-sum-exp, per-token losses
+  /// Weights that nobody updates: as masters, or as what computes, which is then all there is of
+  /// them.
+  DType frozen = DType::f32;
 
   bool has_copy() const { return compute != master; }
+  bool frozen_has_copy() const { return compute != frozen; }
+  /// The type that a weight is kept in.
+  DType kept(bool trainable) const { return trainable ? master : frozen; }
 };
 
-/// One of the names above. Throws DeckError for any other.
+/// One of the names above. Throws DeckError for any other. Frozen weights are as masters.
 Precision precision_of(std::string_view name);
+/// The same with frozen weights in the type that computes.
+Precision with_narrow_frozen(Precision precision);
 
 }  // namespace choir

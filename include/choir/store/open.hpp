@@ -53,6 +53,10 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world,
 Verification verify_checkpoint(const std::string& path, const Manifest& manifest,
                                Communicator& world, const PhaseProgress& progress = {});
 
+/// Local. Whether the tensor can be filled from what is stored: the same shape and type, or another
+/// type of reals where it converts.
+bool is_loadable(const TensorRecord& record, const StoredTensor& tensor);
+
 /// Collective. Fills the pieces of `tensors`. StorageError naming tensors that are missing, of
 /// another shape or dtype, or stored but not wanted; of the latter only names that begin with
 /// `scope` count

@@ -28,6 +28,8 @@ struct StoredTensor {
   Shape shape;
   std::vector<StoredPiece> pieces;
   Device* device = nullptr;  ///< where the pieces live; nullptr is host memory
+  /// On load: what is stored as reals of another type is rounded to this one.
+  bool converts = false;
 };
 
 /// What is saved beside the tensors. The store reads none of it except `step` and `metric`.

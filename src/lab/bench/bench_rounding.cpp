@@ -92,10 +92,11 @@ void move_last_places(ModelInstance& instance, std::uint64_t seed) {
   const int digits = digits_of(storage.precision().compute);
   std::vector<std::byte> host;
   for (const Parameter& p : storage.parameters().parameters()) {
-    const TensorView masters = storage.owned_part(storage.masters(storage.bucket_of(p)), p);
+    const Bucket& bucket = storage.bucket_of(p);
+    const TensorView masters = storage.owned_part(storage.masters(bucket), p);
     if (masters.count() == 0) continue;
     const PhiloxKey key = philox_key(seed, "last place " + p.name);
-    if (storage.masters_outside() || device.host_visible()) {
+    if (storage.masters_outside(bucket) || device.host_visible()) {
       move_any(masters, key, digits);
       continue;
     }

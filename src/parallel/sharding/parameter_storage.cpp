@@ -11,19 +11,19 @@
 namespace choir {
 
 OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& precision,
-                               Contents contents, std::int64_t slices_size,
-                               std::int64_t trained_size, Device& device, Communicator& world)
+                               Contents contents, const Sizes& sizes, Device& device,
+                               Communicator& world)
     : chunk_(options.chunk) {
   const std::array<DType, kFields> types{precision.master, precision.gradient, precision.gradient,
                                          precision.compute};
   const std::array<bool, kFields> kept{contents.masters, true, true, contents.values};
-  const std::array<std::int64_t, kFields> sizes{slices_size, trained_size, trained_size,
-                                                slices_size};
+  const std::array<std::int64_t, kFields> counts{sizes.masters, sizes.moments, sizes.moments,
+                                                 sizes.values};
   std::array<std::size_t, kFields> at{};
   std::size_t end = 0;
   for (std::size_t f = 0; f < kFields; ++f) {
     at[f] = end;
-    if (kept[f]) end += static_cast<std::size_t>(sizes[f]) * size_of(types[f]);
+    if (kept[f]) end += static_cast<std::size_t>(counts[f]) * size_of(types[f]);
   }
   const auto make = [&] {
     memory_ = options.place == MemoryPlace::file
@@ -32,7 +32,7 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
   };
   device.kind() == DeviceKind::null ? make() : together(world, make);
   for (std::size_t f = 0; f < kFields; ++f)
-    if (kept[f]) fields_[f] = {memory_.data() + at[f], types[f], {sizes[f]}};
+    if (kept[f]) fields_[f] = {memory_.data() + at[f], types[f], {counts[f]}};
 }
 
 std::size_t OffloadedState::offset(Field field, std::int64_t first) const {
@@ -96,10 +96,12 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
   if (masters_outside())
     masters_ = offloaded_->of(OffloadedState::master);
   else if (!masters_are_values() || sharding_.stage() == 0)
-    masters_ = own(master_memory_, mine, precision.master);
+    masters_ = own(master_memory_, masters_size(), precision.master);
   if (!whole_values && masters_outside() && precision.has_copy())
     slice_values_ = parameters_outside_ ? offloaded_->of(OffloadedState::value)
                                         : own(copy_memory_, mine, precision.compute);
+  else if (!whole_values)
+    narrow_ = own(narrow_memory_, mine - masters_size(), precision.compute);
   if (sharding_.stage() == 0)
     values_ = precision.has_copy() ? own(copy_memory_, n, precision.compute) : masters_;
   else if (whole_values)
@@ -114,6 +116,22 @@ ParameterStorage::ParameterStorage(ParameterSet& parameters, const Precision& pr
                   : masters_are_values() ? values_.data
                                          : masters_.data,
                   gradients_.data);
+  bind_narrow();
+}
+
+void ParameterStorage::bind_narrow() {
+  for (const Bucket& bucket : parameters_->buckets()) {
+    if (!narrow(bucket)) continue;
+    TensorView whole;
+    if (!sharding_.values_sharded())
+      whole = part(values_, bucket);
+    else if (sharding_.slices() == 1)
+      whole = masters(bucket);
+    for (Parameter* p : bucket.parameters) {
+      p->master = {nullptr, precision_.frozen, p->local};
+      if (whole.data != nullptr) p->master.data = whole.slice(p->offset, p->local_count()).data;
+    }
+  }
 }
 
 void ParameterStorage::offload(const OffloadOptions& options, Communicator& world) {
@@ -124,11 +142,22 @@ void ParameterStorage::offload(const OffloadOptions& options, Communicator& worl
       options, precision_,
       OffloadedState::Contents{.masters = precision_.has_copy() || parameters_outside_,
                                .values = precision_.has_copy() && parameters_outside_},
-      slices_size(), trained_slices_size(), *device_, world);
+      OffloadedState::Sizes{
+          .masters = masters_size(), .values = slices_size(), .moments = trained_slices_size()},
+      *device_, world);
+}
+
+TensorView ParameterStorage::narrow_slice(const Bucket& bucket) const {
+  if (!slice_values_.empty()) return slice_of(slice_values_, bucket);
+  const std::int64_t slices = sharding_.slices();
+  return narrow_.slice((bucket.offset - parameters_->trained_size()) / slices,
+                       bucket.size / slices);
 }
 
 TensorView ParameterStorage::masters(const Bucket& bucket) const {
-  if (!masters_are_values()) return slice_of(masters_, bucket);
+  const bool narrowed = narrow(bucket);
+  if (narrowed && sharding_.values_sharded()) return narrow_slice(bucket);
+  if (!narrowed && !masters_are_values()) return slice_of(masters_, bucket);
   const Range mine = sharding_.slice(bucket);
   return part(values_, bucket).slice(mine.first, mine.count);
 }
@@ -141,6 +170,7 @@ TensorView ParameterStorage::gradients(const Bucket& bucket) const {
 }
 
 TensorView ParameterStorage::copies(const Bucket& bucket) const {
+  if (narrow(bucket)) return {};
   if (!slice_values_.empty()) return slice_of(slice_values_, bucket);
   if (!precision_.has_copy() || sharding_.values_sharded()) return {};
   const Range mine = sharding_.slice(bucket);
@@ -157,8 +187,8 @@ void ParameterStorage::refresh_copies(const Stream& stream) const {
   for (const Bucket& bucket : parameters_->buckets()) {
     const TensorView to = copies(bucket);
     if (to.empty()) continue;
-    masters_outside() && !device_->host_visible() ? cast_outside(masters(bucket), to)
-                                                  : ops::cast(stream, masters(bucket), to);
+    masters_outside(bucket) && !device_->host_visible() ? cast_outside(masters(bucket), to)
+                                                        : ops::cast(stream, masters(bucket), to);
   }
   if (offloaded_) offloaded_->memory().rest();
 }
@@ -189,10 +219,11 @@ void ParameterStorage::initialise(std::uint64_t seed) {
   if (device_->kind() == DeviceKind::null) return;
   std::vector<std::byte> host;
   for (const Parameter& p : parameters_->parameters()) {
-    const TensorView to = owned_part(masters(bucket_of(p)), p);
+    const Bucket& bucket = bucket_of(p);
+    const TensorView to = owned_part(masters(bucket), p);
     const std::int64_t first = owned(p).first;
     if (to.count() == 0) continue;
-    if (masters_outside() || device_->host_visible()) {
+    if (masters_outside(bucket) || device_->host_visible()) {
       choir::initialise(p, seed, to, first);
       continue;
     }
@@ -218,8 +249,9 @@ std::uint64_t ParameterStorage::digest(bool whole_only) const {
 }
 
 std::pair<TensorView, bool> ParameterStorage::compared(const Parameter& p) const {
-  if (sharding_.values_sharded()) return {owned_part(masters(bucket_of(p)), p), masters_outside()};
-  if (sharding_.stage() == 0) return {p.master, masters_outside()};
+  const Bucket& bucket = bucket_of(p);
+  if (sharding_.values_sharded()) return {owned_part(masters(bucket), p), masters_outside(bucket)};
+  if (sharding_.stage() == 0) return {p.master, masters_outside(bucket)};
   return {p.value, false};
 }
 
@@ -248,7 +280,8 @@ void ParameterStorage::add_to(MemoryPlan& plan) const {
   if (master_memory_.bytes() > 0) plan.add("parameters, master", master_memory_.bytes());
   const std::string values =
       precision_.has_copy() ? "parameters, compute copy" : "parameters, master";
-  if (copy_memory_.bytes() > 0) plan.add(values, copy_memory_.bytes());
+  if (copy_memory_.bytes() + narrow_memory_.bytes() > 0)
+    plan.add(values, copy_memory_.bytes() + narrow_memory_.bytes());
   if (offloaded_) add_outside_to(plan);
   if (value_memory_.bytes() > 0) plan.add(values, value_memory_.bytes(), value_memory_.shared());
   if (!gradients_.empty())

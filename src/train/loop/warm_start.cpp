@@ -38,7 +38,7 @@ std::string obstacle(const StoredTensor& tensor, const Checkpoint& checkpoint,
   if (matches_any(wish.init_skip, name)) return "in checkpoint.init_skip";
   const TensorRecord* record = checkpoint.manifest.find(tensor.name);
   if (record == nullptr) return "not in the checkpoint";
-  if (record->shape == tensor.shape && record->dtype == tensor.dtype) return {};
+  if (is_loadable(*record, tensor)) return {};
   return fmt::format("stored as {} {}, wanted as {} {}", name_of(record->dtype),
                      to_string(record->shape), name_of(tensor.dtype), to_string(tensor.shape));
 }

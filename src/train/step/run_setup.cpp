@@ -96,11 +96,16 @@ ContextMode context_mode_of(const Deck& deck) {
       p.context_mode, deck.family().query_heads(deck.family().model(deck)) / p.tensor, p.context);
 }
 
+Precision precision_of(const Deck& deck) {
+  const Precision precision = precision_of(deck.train.precision);
+  return deck.train.frozen_precision == "master" ? precision : with_narrow_frozen(precision);
+}
+
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   const OptimizerSection& o = deck.optimizer;
   EngineOptions options;
   options.model = model_of(deck);
-  options.precision = precision_of(deck.train.precision);
+  options.precision = precision_of(deck);
   options.seed = static_cast<std::uint64_t>(deck.run.seed);
   options.sequence = deck.parallel.sequence;
   options.context_mode = context_mode_of(deck);

@@ -54,7 +54,8 @@ StoredTensor stored(const std::string& name, const Parameter& p, const Held& hel
 
 Held master_of(ModelInstance& instance, const Parameter& p) {
   const ParameterStorage& storage = instance.storage();
-  return {storage.owned_part(storage.masters(storage.bucket_of(p)), p), storage.masters_outside()};
+  const Bucket& bucket = storage.bucket_of(p);
+  return {storage.owned_part(storage.masters(bucket), p), storage.masters_outside(bucket)};
 }
 
 /// The host will look at what is outside: what is queued must have reached it.
@@ -72,6 +73,8 @@ void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const 
   const auto add = [&](const Parameter& place) {
     if (!place.resident()) return;
     StoredTensor here = stored(tensor.name, place, view_of(place), instance, share);
+    CHOIR_CHECK(here.dtype == dtype, "{} is {}, not {}", tensor.name, name_of(here.dtype),
+                name_of(dtype));
     tensor.device = here.device;
     tensor.pieces.insert(tensor.pieces.end(), here.pieces.begin(), here.pieces.end());
   };
@@ -84,8 +87,11 @@ void add_stored(std::vector<StoredTensor>& list, const std::string& kind, const 
 
 void add_master(std::vector<StoredTensor>& list, ModelInstance& instance, const Parameter& p,
                 const Share& share) {
-  add_stored(list, "parameters", p, instance.storage().precision().master, instance, share,
+  const DType kept = instance.storage().precision().kept(p.trainable);
+  add_stored(list, "parameters", p, kept, instance, share,
              [&](const Parameter& place) { return master_of(instance, place); });
+  // What is not updated may have been kept in a narrower type, or is to be from now on.
+  list.back().converts = !(instance.options().training && p.trainable);
 }
 
 /// Running statistics of norms, logical tensors as the weight of the norm: what this rank has of

@@ -2,7 +2,8 @@
 # Models of transformers small enough for tests, by a formula that anybody can repeat: of the names sorted as bytes the
 # k-th (from 0) has at i (flat, in the layout of the file) s = sin(0.37 i + k); norms are 1 + 0.1 s, all else 0.3 s.
 #
-#   tiny_models.pl make gpt2|smollm3|llama|qwen3 FOLDER    config.json and model.safetensors
+#   tiny_models.pl make gpt2|smollm3|llama|mistral|qwen2|qwen3 FOLDER    config.json and model.safetensors
+#   tiny_models.pl nll FILE.npy 3 17 5               the mean of -log p of each id behind those before it
 #   tiny_models.pl logits FILE.npy                   "SUM A B C D ...": sum of the absolute values, and the values
 #   tiny_models.pl difference A.npy B.npy            the largest
 #   tiny_models.pl ids FILE.npy 3 17 5               an array of int64
@@ -22,7 +23,7 @@ sub gpt2 {
   return \%shape;
 }
 sub llama {
-  my ($tied, $head, $normed) = @_;  # width of a head, and whether queries and keys have norms
+  my ($tied, $head, $normed, $biased) = @_;  # width of a head; norms of queries and keys; biases of q, k and v
   my %shape = ("model.embed_tokens.weight" => [$vocab, $width], "model.norm.weight" => [$width]);
   $shape{"lm_head.weight"} = [$vocab, $width] unless $tied;
   for my $n (0 .. $layers - 1) {
@@ -30,6 +31,10 @@ sub llama {
     $shape{"$l.$_.weight"} = [$width] for ("input_layernorm", "post_attention_layernorm");
     $shape{"$l.self_attn.q_proj.weight"} = [4 * $head, $width]; $shape{"$l.self_attn.o_proj.weight"} = [$width, 4 * $head];
     $shape{"$l.self_attn.${_}_proj.weight"} = [2 * $head, $width] for ("k", "v");
+    if ($biased) {
+      $shape{"$l.self_attn.q_proj.bias"} = [4 * $head];
+      $shape{"$l.self_attn.${_}_proj.bias"} = [2 * $head] for ("k", "v");
+    }
     if ($normed) { $shape{"$l.self_attn.${_}_norm.weight"} = [$head] for ("q", "k") }
     $shape{"$l.mlp.${_}_proj.weight"} = [$ffn, $width] for ("gate", "up");
     $shape{"$l.mlp.down_proj.weight"} = [$width, $ffn];
@@ -47,6 +52,14 @@ my %config = (
     "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 8, "hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "attention_bias": false,
     "use_sliding_window": false, "sliding_window": null, "max_window_layers": 28, "tie_word_embeddings": true}\n),
+  qwen2 => qq({"model_type": "qwen2", "vocab_size": $vocab, "max_position_embeddings": $block, "hidden_size": $width,
+    "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    "use_sliding_window": false, "sliding_window": null, "max_window_layers": 28, "tie_word_embeddings": true}\n),
+  mistral => qq({"model_type": "mistral", "vocab_size": $vocab, "max_position_embeddings": $block, "hidden_size": $width,
+    "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "hidden_act": "silu", "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "sliding_window": null,
+    "tie_word_embeddings": false}\n),
   llama => qq({"model_type": "llama", "vocab_size": $vocab, "max_position_embeddings": $block, "hidden_size": $width,
     "intermediate_size": $ffn, "num_hidden_layers": $layers, "num_attention_heads": 4, "num_key_value_heads": 2,
     "head_dim": 4, "hidden_act": "silu", "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "rope_scaling": null,
@@ -54,8 +67,8 @@ my %config = (
 
 sub make {
   my ($model, $folder) = @_;
-  my $qwen = $model eq "qwen3";
-  my $shape = $model eq "gpt2" ? gpt2() : llama($model ne "llama", $qwen ? 8 : 4, $qwen);
+  my %of = (llama => [0, 4], mistral => [0, 8], qwen2 => [1, 4, 0, 1], qwen3 => [1, 8, 1], smollm3 => [1, 4]);
+  my $shape = $model eq "gpt2" ? gpt2() : llama(@{$of{$model}});
   my ($header, $data, $k) = ("", "", 0);
   for my $name (sort keys %$shape) {
     my $count = 1;
@@ -96,6 +109,15 @@ elsif ($what eq "logits") {
   my @a = npy($ARGV[0]); my @b = npy($ARGV[1]); my $largest = @a == @b ? 0 : 1e300;
   for my $i (0 .. $#a) { my $d = abs($a[$i] - $b[$i]); $largest = $d unless $d <= $largest }
   printf "%.3e\n", $largest;
+} elsif ($what eq "nll") {
+  my @values = npy(shift); my $symbols = @values / @ARGV; my $sum = 0;
+  for my $i (1 .. $#ARGV) {
+    my ($at, $top, $z) = (($i - 1) * $symbols, -1e300, 0);
+    for (@values[$at .. $at + $symbols - 1]) { $top = $_ if $_ > $top }
+    $z += exp($_ - $top) for @values[$at .. $at + $symbols - 1];
+    $sum += $top + log($z) - $values[$at + $ARGV[$i]];
+  }
+  printf "%.6f\n", $sum / $#ARGV;
 } elsif ($what eq "ids") {
   my $file = shift; my $dict = sprintf "{'descr': '<i8', 'fortran_order': False, 'shape': (%d,), }", scalar @ARGV;
   $dict .= " " x (-(length($dict) + 11) % 64) . "\n";

@@ -218,6 +218,43 @@ TEST(Freezing, GradientsAndMomentsAreOfWhatIsTrained) {
   EXPECT_LT(bytes_of(upper, "activations"), 0.8 * bytes_of(whole, "activations"));
 }
 
+// What computes is a copy of the master that no update changes: without the master nothing else
+// changes, and of the fp32 nothing is left.
+TEST(Freezing, WithoutMastersOfWhatIsFrozenTheBitsAreTheSame) {
+  for (const Freezing& freezing : kOfGpt) {
+    SCOPED_TRACE(freezing.freeze.front());
+    const EngineOptions wide = with(gpt(three_dropped_layers(tiny_gpt()), "bf16-mixed"), freezing);
+    EngineOptions options = wide;
+    options.precision = with_narrow_frozen(wide.precision);
+    PartRun whole(wide), narrow(options);
+    for (int step = 0; step < 4; ++step) {
+      const StepResult one = whole.step(), other = narrow.step();
+      EXPECT_EQ(one.loss, other.loss) << "step " << step;
+      EXPECT_EQ(one.grad_norm, other.grad_norm) << "step " << step;
+    }
+    const Bytes masters = whole.masters(), kept = narrow.masters();
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const Parameter& p = narrow.parameters()[i];
+      EXPECT_EQ(p.master.dtype, p.trainable ? DType::f32 : DType::bf16) << p.name;
+      if (p.trainable) {
+        EXPECT_EQ(kept[i], masters[i]) << p.name;
+        continue;
+      }
+      EXPECT_EQ(p.master.data, p.value.data) << p.name;
+      const auto* from = whole.parameters()[i].master.as<float>();
+      for (std::int64_t k = 0; k < p.count(); ++k)
+        ASSERT_EQ(p.master.as<bf16>()[k].bits, bf16(from[k]).bits) << p.name << " " << k;
+    }
+    const ParameterSet& set = narrow.engine().instance().parameters();
+    const auto frozen = static_cast<double>(set.flat_size() - set.trained_size());
+    EXPECT_EQ(bytes_of(whole.plan(), "parameters, master") -
+                  bytes_of(narrow.plan(), "parameters, master"),
+              4 * frozen);
+    EXPECT_EQ(bytes_of(whole.plan(), "parameters, compute copy"),
+              bytes_of(narrow.plan(), "parameters, compute copy"));
+  }
+}
+
 /// FLOPs of a micro-batch: the step's own are in both.
 double flops(EngineOptions options) {
   options.micro_batches = 2;

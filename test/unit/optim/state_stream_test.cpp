@@ -25,7 +25,8 @@ const std::vector<Range>& chunks() {
 void each_element_once(const OffloadOptions& options, Device& device) {
   test::SingleRank single;
   OffloadedState state(options, precision_of("bf16-mixed"), {.masters = true, .values = false},
-                       kElements, kElements, device, single.mesh->world());
+                       {.masters = kElements, .values = kElements, .moments = kElements}, device,
+                       single.mesh->world());
   EXPECT_FALSE(state.has(OffloadedState::value));
   constexpr std::array kFields{OffloadedState::master, OffloadedState::first_moment,
                                OffloadedState::second_moment};
@@ -74,7 +75,8 @@ TEST(StateStream, ShowsAndKeepsEveryElement) {
 TEST(StateStream, OutOfOrderIsRefused) {
   CpuDevice cpu;
   test::SingleRank single;
-  OffloadedState state(test::offload_to_file(), precision_of("fp32"), {}, kElements, kElements, cpu,
+  OffloadedState state(test::offload_to_file(), precision_of("fp32"), {},
+                       {.masters = kElements, .values = kElements, .moments = kElements}, cpu,
                        single.mesh->world());
   const auto stream = StateStream::make(state, cpu, chunks());
   stream->begin(Stream(cpu));

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "src/comm/null_communicator.hpp"
 #include "src/store/slab_io.hpp"
 #include "test/unit/store/fixtures.hpp"
@@ -194,6 +196,50 @@ TEST_F(CheckpointStoreTest, WhatDoesNotFitIsNamed) {
   const auto only_parameters = [](Tensors& t) { t.resize(3); };
   EXPECT_NE(reason(only_parameters).find("and 2 more"), std::string::npos);
   EXPECT_EQ(reason(only_parameters, "parameters/"), "accepted");
+}
+
+TEST_F(CheckpointStoreTest, WhatConvertsIsRounded) {
+  constexpr std::int64_t kCount = 600000;  // of several pieces
+  std::vector<float> wide(kCount), back(kCount);
+  std::vector<bf16> narrow(kCount);
+  for (std::int64_t i = 0; i < kCount; ++i)
+    wide[static_cast<std::size_t>(i)] = static_cast<float>(std::sin(0.37 * static_cast<double>(i)));
+  const auto tensor = [](DType dtype, void* data) {
+    const auto half = kCount / 2 + 1;
+    auto* const second =
+        static_cast<std::byte*>(data) + static_cast<std::size_t>(half) * size_of(dtype);
+    return std::vector<StoredTensor>{{.name = "parameters/w",
+                                      .dtype = dtype,
+                                      .shape = {kCount},
+                                      .pieces = {{0, half, data}, {half, kCount - half, second}}}};
+  };
+  CheckpointStore keeper = store();
+  ASSERT_TRUE(keeper.save(test::meta_of(1), tensor(DType::f32, wide.data())).saved);
+  Checkpoint found = *keeper.find_newest_valid();
+  std::vector<StoredTensor> wanted = tensor(DType::bf16, narrow.data());
+  EXPECT_THROW(keeper.load(found, wanted), StorageError) << "unless it is told";
+  wanted[0].converts = true;
+  keeper.load(found, wanted);
+  for (std::size_t i = 0; i < wide.size(); ++i) ASSERT_EQ(narrow[i].bits, bf16(wide[i]).bits) << i;
+  ASSERT_TRUE(keeper.save(test::meta_of(2), tensor(DType::bf16, narrow.data())).saved);
+  found = *keeper.find_newest_valid();
+  wanted = tensor(DType::f32, back.data());
+  wanted[0].converts = true;
+  keeper.load(found, wanted);
+  for (std::size_t i = 0; i < wide.size(); ++i)
+    ASSERT_EQ(back[i], static_cast<float>(narrow[i])) << i;
+  wide[kCount - 3] = 3.4e38f;
+  ASSERT_TRUE(keeper.save(test::meta_of(3), tensor(DType::f32, wide.data())).saved);
+  wanted = tensor(DType::bf16, narrow.data());
+  wanted[0].converts = true;
+  try {
+    keeper.load(*keeper.find_newest_valid(), wanted);
+    FAIL() << "infinity";
+  } catch (const StorageError& error) {
+    EXPECT_NE(std::string(error.what()).find("element 599997 is stored as f32 and too large"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST_F(CheckpointStoreTest, PiecesThatDoNotCoverAreTheProgrammersMistake) {

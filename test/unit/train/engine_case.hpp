@@ -171,7 +171,8 @@ class EngineRun {
           [&](const Parameter& p) {
             return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
           },
-          storage.masters_outside());
+          storage.masters_outside(storage.bucket_of(first)));
+      if (!first.trainable) continue;
       append_of(
           first, [&](const Parameter& p) { return engine_->optimizer().first_moment(p); },
           offloaded);

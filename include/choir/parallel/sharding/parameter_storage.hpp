@@ -62,14 +62,17 @@ class OffloadedState {
   };
 
   OffloadedState() = default;
-  /// Collective over `world`: `slices_size` elements of masters and values, `trained_size` of
-  /// moments, all zero. StorageError on every rank when one of them cannot have its file.
+  /// Elements of this rank's slices: of masters, of values, and of each moment.
+  struct Sizes {
+    std::int64_t masters = 0, values = 0, moments = 0;
+  };
+  /// Collective over `world`; all of it is zero. StorageError on every rank when one of them cannot
+  /// have its file.
   OffloadedState(const OffloadOptions& options, const Precision& precision, Contents contents,
-                 std::int64_t slices_size, std::int64_t trained_size, Device& device,
-                 Communicator& world);
+                 const Sizes& sizes, Device& device, Communicator& world);
 
   bool has(Field field) const { return !fields_[static_cast<std::size_t>(field)].empty(); }
-  /// [slices_size], moments [trained_size], at an address of the host.
+  /// 1-D, at an address of the host.
   const TensorView& of(Field field) const { return fields_[static_cast<std::size_t>(field)]; }
   /// Where element `first` of it is in the memory.
   std::size_t offset(Field field, std::int64_t first) const;
@@ -97,7 +100,8 @@ class OffloadedState {
 /// Without a separate compute copy the masters of stages 0 to 2 are the values (slices of them).
 ///
 /// Frozen parameters have no gradients; the rest of the table holds for them, too: masters and
-/// values are spread as those of others, so that checkpoints have them.
+/// values are spread as those of others, so that checkpoints have them. Where they are kept as what
+/// computes (Precision::frozen), their values are their masters.
 ///
 /// With offload (OffloadedState) moments, and masters beside a compute copy, are outside of device
 /// memory; stage 3 then keeps slices of the compute copy, on the device, or with them ("all", which
@@ -149,8 +153,10 @@ class ParameterStorage {
 
   /// nullptr: everything is on the device.
   const OffloadedState* offloaded() const { return offloaded_ ? &*offloaded_ : nullptr; }
-  /// masters() are host memory, or copies() and gathered_from().
-  bool masters_outside() const { return offloaded_ && offloaded_->has(OffloadedState::master); }
+  /// masters() of the bucket are host memory, or copies() and gathered_from().
+  bool masters_outside(const Bucket& bucket) const {
+    return narrow(bucket) ? parameters_outside_ : masters_outside();
+  }
   bool values_outside() const { return parameters_outside_; }
   /// Any flat memory that has only the slices of all buckets, one after another.
   TensorView slice_of(const TensorView& slices, const Bucket& bucket) const {
@@ -182,6 +188,18 @@ class ParameterStorage {
   void add_outside_to(MemoryPlan& plan) const;
   std::uint64_t exchanged(std::uint64_t digest) const;
   bool masters_are_values() const { return !precision_.has_copy() && !sharding_.values_sharded(); }
+  bool masters_outside() const { return offloaded_ && offloaded_->has(OffloadedState::master); }
+  /// Kept in another type than the masters of what is trained.
+  bool narrow(const Bucket& bucket) const {
+    return !bucket.trainable && precision_.frozen != precision_.master;
+  }
+  /// Elements of masters that are not narrow, in this rank's slices.
+  std::int64_t masters_size() const {
+    return precision_.frozen == precision_.master ? slices_size() : trained_slices_size();
+  }
+  /// Stage 3: narrow slices lie behind those of what is trained.
+  TensorView narrow_slice(const Bucket& bucket) const;
+  void bind_narrow();
   void offload(const OffloadOptions& options, Communicator& world);
   void cast_outside(const TensorView& from, const TensorView& to) const;
 
@@ -191,11 +209,12 @@ class ParameterStorage {
   Sharding sharding_;
   std::optional<OffloadedState> offloaded_;
   bool parameters_outside_ = false;
-  Buffer master_memory_, copy_memory_, slice_gradient_memory_;
+  Buffer master_memory_, copy_memory_, narrow_memory_, slice_gradient_memory_;
   CommMemory value_memory_, gradient_memory_;
   // Flat, 1-D; empty where not kept.
   TensorView masters_, values_, gradients_, slice_gradients_;
   TensorView slice_values_;  // stage 3 beside masters outside
+  TensorView narrow_;        // stage 3 without those
 };
 
 }  // namespace choir

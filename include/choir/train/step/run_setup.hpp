@@ -22,6 +22,9 @@ LrSchedule schedule_of(const Deck& deck, int data_parallel);
 /// train.loss_scale and its window; no scaling but for fp16-mixed.
 ops::LossScaling loss_scaling_of(const Deck& deck);
 
+/// train.precision and train.frozen_precision.
+Precision precision_of(const Deck& deck);
+
 /// The model that the deck describes, with train.recompute.
 ModelConfig model_of(const Deck& deck);
 

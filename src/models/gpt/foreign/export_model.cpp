@@ -209,7 +209,9 @@ class Export {
     const TensorRecord* record = checkpoint_.manifest.find(name);
     CHOIR_CHECK(record != nullptr || parameter.name.ends_with(".bias"), "no {}", name);
     if (record == nullptr) ++report_.zero_tensors;
-    const DType dtype = record == nullptr ? DType::f32 : record->dtype;
+    // Sums with adapters are not rounded to the type of a frozen base.
+    const bool narrow = record == nullptr || (merged_ && record->dtype == DType::bf16);
+    const DType dtype = narrow ? DType::f32 : record->dtype;
     const std::int64_t columns = columns_of(parameter.shape), all = parameter.shape[0];
     const std::size_t row = static_cast<std::size_t>(columns) * size_of(dtype);
     const std::int64_t rows_of_rank =
@@ -225,7 +227,8 @@ class Export {
                         {{.name = name,
                           .dtype = dtype,
                           .shape = parameter.shape,
-                          .pieces = {{slab.first * columns, slab.rows * columns, slab.data}}}},
+                          .pieces = {{slab.first * columns, slab.rows * columns, slab.data}},
+                          .converts = true}},
                         world_, "nothing else");
       together(world_, [&] {
         if (merged_) merged_->add_to(parameter.name, slab);

@@ -12,7 +12,7 @@
 #include "choir/store/torch/torch_checkpoint.hpp"
 #include "choir/store/weights/open_weights.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

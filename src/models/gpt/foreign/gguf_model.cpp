@@ -11,7 +11,7 @@
 #include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "src/models/gpt/foreign/gguf_tokenizer.hpp"
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

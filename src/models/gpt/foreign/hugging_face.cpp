@@ -8,7 +8,7 @@
 #include "choir/core/json.hpp"
 #include "choir/core/text.hpp"
 #include "src/models/gpt/foreign/hugging_face_layers.hpp"
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

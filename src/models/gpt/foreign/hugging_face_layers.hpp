@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "choir/models/gpt/gpt_config.hpp"
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 

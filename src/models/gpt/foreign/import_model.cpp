@@ -15,10 +15,7 @@
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/store/directory.hpp"
-#include "choir/store/store.hpp"
-#include "choir/train/step/build_info.hpp"
 #include "choir/train/step/run_setup.hpp"
-#include "choir/train/step/train_checkpoint.hpp"
 #include "src/models/gpt/foreign/foreign_deck.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
@@ -102,9 +99,10 @@ class Import {
     together(world_, [&] { prepare(); });
     together(world_, [&] { read(); });
     together(world_, [&] {
-      if (world_.rank() == 0) make_folder();
+      if (world_.rank() == 0) make_run_folder(request_.out);
     });
-    save();
+    values_.vocab_size = config_.vocab_size;
+    result_ = save_imported(world_, request_.out, deck_, parameters_, values_);
     together(world_, [&] {
       if (world_.rank() == 0) write_rest();
     });
@@ -132,17 +130,14 @@ class Import {
     }
     if (world_.rank() != 0) return;
     read_tokenizer();
-    std::error_code ignored;
-    if (fs::exists(request_.out, ignored) && !fs::is_empty(request_.out, ignored))
-      throw DeckError(fmt::format("'{}' is not empty", request_.out),
-                      "name a new folder with --out");
+    require_free_folder(request_.out);
   }
 
   /// The file of a tokenizer that cannot be used here is kept all the same.
   void read_tokenizer() {
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {
-      if (vocabulary.size() <= config_.vocab_size) vocabulary_ = vocabulary.to_json();
+      if (vocabulary.size() <= config_.vocab_size) values_.vocabulary = vocabulary.to_json();
     };
     const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
     try {
@@ -156,25 +151,27 @@ class Import {
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
       const fs::path path = fs::path(file_.folder) / name;
       std::error_code ignored;
-      if (gguf != nullptr || !vocabulary_.empty() || !fs::is_regular_file(path, ignored)) continue;
+      if (gguf != nullptr || !values_.vocabulary.empty() || !fs::is_regular_file(path, ignored))
+        continue;
       try {
         use(Vocabulary::load(path.string()));
       } catch (const DataError& error) {
         if (fault.empty()) fault = error.what();
       }
     }
-    if (vocabulary_.empty() && !fault.empty())
+    if (values_.vocabulary.empty() && !fault.empty())
       kept_.push_back(fmt::format("(text cannot be generated: {})", fault));
   }
 
   /// This rank's rows of every parameter.
   void read() {
-    const DType dtype = precision_of(deck_.train.precision).master;
+    const Precision precision = precision_of(deck_);
     for (const Parameter* p : parameters_.all()) {
+      const DType dtype = precision.kept(p->trainable);
       const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
       const std::int64_t columns = columns_of(p->shape);
-      values_.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
-      const RowSlab slab{share.first, share.rows, values_.back().data(), dtype};
+      values_.rows.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
+      const RowSlab slab{share.first, share.rows, values_.rows.back().data(), dtype};
       if (is_adapter(p->name)) {
         read_factor(*p, slab, columns);
         continue;
@@ -229,65 +226,6 @@ class Import {
                         *name, file_.weights->path()),
             "correct the description: tie_word_embeddings is false");
     }
-  }
-
-  std::vector<StoredTensor> tensors() {
-    const Precision precision = precision_of(deck_.train.precision);
-    std::vector<StoredTensor> list;
-    std::size_t largest = 0, i = 0;
-    for (const std::vector<std::byte>& values : values_) largest = std::max(largest, values.size());
-    // Every moment is zero, and all of them lie in one piece of memory.
-    zeros_.assign(largest / size_of(precision.master) * size_of(precision.gradient), std::byte{0});
-    for (const Parameter* p : parameters_.all()) {
-      const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
-      const std::int64_t columns = columns_of(p->shape);
-      const auto add = [&](const char* kind, DType dtype, void* data) {
-        list.push_back({.name = kind + p->name,
-                        .dtype = dtype,
-                        .shape = p->shape,
-                        .pieces = {{share.first * columns, share.rows * columns, data}}});
-      };
-      add("parameters/", precision.master, values_[i++].data());
-      if (!p->trainable) continue;
-      add("optimizer/m/", precision.gradient, zeros_.data());
-      add("optimizer/v/", precision.gradient, zeros_.data());
-    }
-    const ops::LossScaling scaling = loss_scaling_of(deck_);
-    progress_.loss_scale = scaling.start;
-    for (const State& state : progress_.states(scaling.dynamic())) {
-      StoredTensor tensor{.name = "state/" + state.name,
-                          .dtype = state.value.dtype,
-                          .shape = state.value.shape,
-                          .pieces = {}};
-      if (world_.rank() == 0) tensor.pieces.push_back({0, state.value.count(), state.value.data});
-      list.push_back(std::move(tensor));
-    }
-    return list;
-  }
-
-  /// When nothing can be refused any more.
-  void make_folder() const {
-    std::error_code ignored;
-    fs::create_directories(request_.out, ignored);
-    if (!fs::is_directory(request_.out, ignored))
-      throw StorageError(fmt::format("cannot make the folder '{}'", request_.out),
-                         "choose another place with --out");
-  }
-
-  void save() {
-    CheckpointStore store((fs::path(request_.out) / "checkpoints").string(), world_);
-    const TrainMeta meta{.deck = resolved_json(deck_),
-                         .vocabulary = vocabulary_,
-                         .vocab_size = config_.vocab_size,
-                         .data = "",
-                         .provenance = build_provenance()};
-    result_ = store.save(
-        {.step = 0, .json = meta.to_json(), .deck_hash = deck_digest(deck_), .layout = "imported"},
-        tensors());
-    if (result_.saved) return;
-    StorageError error(result_.reason, "free space, or choose another place with --out");
-    error.set_agreed_ranks(world_.size());
-    throw error;
   }
 
   void write_rest() {
@@ -347,13 +285,10 @@ class Import {
   std::unique_ptr<Fit> fit_;
   PeftAdapter adapter_;
   std::vector<FactorPart> factors_;
-  std::vector<std::vector<std::byte>> values_;
-  std::vector<std::byte> zeros_;
-  Progress progress_;
+  ImportedValues values_;
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;
-  std::string vocabulary_;  ///< of a tokenizer that can be used here, or nothing
 };
 
 }  // namespace

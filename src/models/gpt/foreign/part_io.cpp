@@ -55,9 +55,4 @@ void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from) {
   }
 }
 
-RowShare share_of_rows(std::int64_t rows, int rank, int ranks) {
-  const std::int64_t first = rows * rank / ranks;
-  return {first, rows * (rank + 1) / ranks - first};
-}
-
 }  // namespace choir

@@ -6,6 +6,7 @@
 
 #include "choir/store/tensor_reader.hpp"
 #include "choir/store/tensor_writer.hpp"
+#include "choir/train/step/imported_run.hpp"
 #include "src/models/gpt/foreign/tensor_map.hpp"
 
 namespace choir {
@@ -21,11 +22,5 @@ struct RowSlab {
 std::int64_t read_part(const TensorReader& from, const std::string& name, const TensorPart& part,
                        const RowSlab& to);
 void write_part(TensorWriter& to, const TensorPart& part, const RowSlab& from);
-
-/// Those of `rows` that the rank-th of `ranks` has.
-struct RowShare {
-  std::int64_t first = 0, rows = 0;
-};
-RowShare share_of_rows(std::int64_t rows, int rank, int ranks);
 
 }  // namespace choir

@@ -14,7 +14,7 @@
 #include "choir/core/text.hpp"
 #include "choir/store/directory.hpp"
 #include "choir/store/weights/open_weights.hpp"
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {

@@ -50,6 +50,25 @@ TEST(Offload, ChangesNoBit) {
     }
 }
 
+// Frozen weights without masters: whether others have theirs on the device or outside of it.
+TEST(Offload, ChangesNoBitOfFrozenWeights) {
+  for (const int stage : {0, 2, 3}) {
+    EngineOptions options = test::engine_options(test::tiny_llama(), "bf16-mixed", 2);
+    options.freezing = {{"embedding.*", "*.qkv.weight", "*.output.weight"}, {}};
+    options.precision = with_narrow_frozen(options.precision);
+    options.zero.stage = stage;
+    const test::OffloadRun whole = trained(options, cpu());
+    options.offload = test::offload_to_file();
+    EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << stage << " file, separate";
+    options.offload = test::offload_to_host();
+    EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << stage << " optimizer";
+    options.offload = test::offload_to_host(true);
+    if (stage == 3) {
+      EXPECT_TRUE(same_bits(whole, trained(options, separate()))) << stage << " all";
+    }
+  }
+}
+
 TEST(Offload, NegativeControlStateThatIsNotKept) {
   EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 1);
   const test::OffloadRun whole = trained(options, cpu());

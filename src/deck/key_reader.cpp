@@ -1,4 +1,4 @@
-#include "src/models/gpt/foreign/key_reader.hpp"
+#include "choir/deck/key_reader.hpp"
 
 #include <fmt/core.h>
 

@@ -1,0 +1,298 @@
+#include "choir/models/fastconformer/import_nemo.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <unordered_set>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/file_kind.hpp"
+#include "choir/core/text.hpp"
+#include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/infer/freezing.hpp"
+#include "choir/models/family.hpp"
+#include "choir/store/collectives.hpp"
+#include "choir/store/directory.hpp"
+#include "choir/store/torch/nemo_archive.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "src/models/fastconformer/fastconformer.hpp"
+#include "src/models/fastconformer/foreign/nemo_model.hpp"
+#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+
+namespace choir {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDescription = "model_config.yaml";
+
+std::string nemo_deck(const NemoModel& model, const std::vector<std::string>& zeros,
+                      const std::string& out) {
+  const FastConformerConfig& c = model.config;
+  nlohmann::ordered_json deck;
+  deck["run"]["dir"] = out;
+  deck["run"]["name"] = fs::path(out).lexically_normal().filename().string();
+  auto& there = deck["model"];
+  there["type"] = "fastconformer";
+  there["n_layer"] = c.n_layer;
+  there["n_head"] = c.n_head;
+  there["n_embd"] = c.n_embd;
+  there["ffn_width"] = c.ffn_width;
+  there["vocab_size"] = c.vocab_size;
+  there["conv_kernel"] = c.conv_kernel;
+  there["conv_norm"] = c.conv_norm == ConvNorm::batchnorm ? "batchnorm" : "layernorm";
+  there["subsampling"] = c.subsampling;
+  there["subsampling_channels"] = c.subsampling_channels;
+  there["xscaling"] = c.xscaling;
+  there["causal"] = c.causal;
+  there["context_style"] = c.context_style == ContextStyle::chunked ? "chunked" : "regular";
+  there["left_context"] = c.left_context;
+  there["right_context"] = c.right_context;
+  there["normalise"] = c.normalise;
+  there["mels"] = c.mel.mels;
+  there["sample_rate"] = c.mel.sample_rate;
+  there["window"] = c.mel.window;
+  there["hop"] = c.mel.hop;
+  there["fft"] = c.mel.fft;
+  there["mel_high"] = c.mel.high;
+  there["preemphasis"] = c.mel.preemphasis;
+  there["dither"] = c.mel.dither;
+  deck["data"]["train"] = {"YOUR-AUDIO"};
+  if (!zeros.empty()) deck["train"]["freeze"] = zeros;
+  deck["train"]["micro_batches"] = 1;
+  deck["optimizer"]["learning_rate"] = 1e-4;
+  return dumped(deck, 2);
+}
+
+class NemoImport {
+ public:
+  NemoImport(Communicator& world, const ImportRequest& request)
+      : world_(world), request_(request) {}
+
+  ImportReport run() {
+    together(world_, [&] { prepare(); });
+    together(world_, [&] { read(); });
+    together(world_, [&] {
+      if (world_.rank() == 0) keep_tokenizer();
+    });
+    broadcast_text(world_, values_.vocabulary);
+    values_.vocab_size = model_.config.vocab_size;
+    const SaveResult saved = save_imported(world_, request_.out, deck_, *parameters_, values_);
+    together(world_, [&] {
+      if (world_.rank() == 0)
+        write_text_file((fs::path(request_.out) / "deck.json").string(), resolved_json(deck_));
+    });
+    std::string kept = join(kept_, "\n");
+    broadcast_text(world_, kept);
+    world_.all_reduce(&elements_, 1, DType::i64, ReduceOp::max);
+    const ModelConfig config = model_of(deck_);
+    return {.model = config.family().describe(config),
+            .checkpoint = saved.path,
+            .parameters = parameters_->count(),
+            .largest_share = elements_,
+            .bytes = saved.bytes,
+            .missing = missing_,
+            .unused = unused_,
+            .tokenizer = split(kept, '\n')};
+  }
+
+ private:
+  void prepare() {
+    if (!request_.adapter.empty())
+      throw DeckError("--adapter is for language models", "leave it out");
+    archive_ = std::make_unique<NemoArchive>(request_.path);
+    weights_ = archive_->open_weights();
+    const std::string source = request_.path + "/" + kDescription;
+    model_ = nemo_model_of(read_yaml(archive_->read_member(kDescription), source), source,
+                           request_.allow_unused);
+    const std::vector<std::string> zeros = nemo_zeros(model_, *described().second);
+    deck_ = parse_deck(nemo_deck(model_, zeros, request_.out), request_.out + "/deck.json",
+                       request_.overrides);
+    const ModelConfig config = model_of(deck_);
+    model_.config = config.as<FastConformerConfig>();
+    auto [described_model, set] = described();
+    described_ = std::move(described_model);
+    parameters_ = std::move(set);
+    freeze_parameters(*parameters_, {deck_.train.freeze, deck_.train.unfreeze}, config);
+    parts_ = nemo_parts(model_, *parameters_);
+    require_fit();
+    if (world_.rank() == 0) require_free_folder(request_.out);
+  }
+
+  /// Running statistics point at the parameters, which point at nothing of the model.
+  std::pair<std::unique_ptr<FastConformer>, std::unique_ptr<ParameterSet>> described() const {
+    auto set = std::make_unique<ParameterSet>();
+    auto model = std::make_unique<FastConformer>(model_.config, *set, ModelCut{});
+    return {std::move(model), std::move(set)};
+  }
+
+  void require_fit() {
+    std::vector<std::string> different;
+    std::unordered_set<std::string> used;
+    const auto look_at = [&](const std::string& name, const Shape& shape) {
+      const TensorEntry* entry = weights_->find(name);
+      used.insert(name);
+      if (entry == nullptr)
+        missing_.push_back(name);
+      else if (without_ones(entry->shape) != shape)
+        different.push_back(fmt::format("{} is {}, the model has {}", name, to_string(entry->shape),
+                                        to_string(shape)));
+      else if (!can_convert(entry->encoding, Encoding::f32))
+        different.push_back(fmt::format("{} is {}", name, name_of(entry->encoding)));
+    };
+    for (const NemoPart& part : parts_) look_at(part.name, part.shape);
+    for (const RunningStatistics& norm : parameters_->running_statistics())
+      for (const bool mean : {true, false})
+        look_at(nemo_statistic(norm.name, mean), without_ones(norm.weight->shape));
+    for (const TensorEntry& entry : weights_->tensors())
+      if (!used.contains(entry.name) && !is_no_weight(entry.name)) unused_.push_back(entry.name);
+    std::string text, hint;
+    const auto complain = [&](const char* what, const std::vector<std::string>& list, bool allowed,
+                              const char* flag) {
+      if (list.empty() || allowed) return;
+      text += fmt::format("\n  {}: {}", what, join(list, ", "));
+      hint += hint.empty() ? flag : fmt::format("; {}", flag);
+    };
+    complain("of another shape or type", different, false,
+             "the description is of another model, or the file is damaged");
+    complain("missing", missing_, request_.allow_missing, "--allow-missing begins them anew");
+    complain("unused", unused_, request_.allow_unused, "--allow-unused leaves them out");
+    if (!text.empty())
+      throw StorageError(fmt::format("'{}' does not fit:{}", request_.path, text), hint);
+  }
+
+  /// Tables that follow from the description, and counters.
+  static bool is_no_weight(const std::string& name) {
+    return name == "preprocessor.featurizer.window" || name == "preprocessor.featurizer.fb" ||
+           name.ends_with(".num_batches_tracked") || name.ends_with("pos_enc.pe");
+  }
+
+  /// This rank's rows of every parameter, and its share of running statistics.
+  void read() {
+    const Precision precision = precision_of(deck_);
+    for (const Parameter* p : parameters_->all()) {
+      const DType dtype = precision.kept(p->trainable);
+      const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
+      const std::int64_t columns = p->shape.count() / p->shape[0];
+      values_.rows.emplace_back(static_cast<std::size_t>(share.rows * columns) * size_of(dtype));
+      const TensorView rows{values_.rows.back().data(), dtype, {share.rows, columns}};
+      const bool of_file = std::any_of(parts_.begin(), parts_.end(), [&](const NemoPart& part) {
+        return part.own == p->name && weights_->find(part.name) != nullptr;
+      });
+      // What NeMo has none of stays zero.
+      const bool in_map = std::any_of(parts_.begin(), parts_.end(),
+                                      [&](const NemoPart& part) { return part.own == p->name; });
+      if (in_map && !of_file && share.rows > 0)
+        initialise(*p, static_cast<std::uint64_t>(deck_.run.seed), rows, share.first * columns);
+      for (const NemoPart& part : parts_)
+        if (part.own == p->name) read_part_of(part, share, columns, rows);
+    }
+    for (const RunningStatistics& norm : parameters_->running_statistics())
+      for (const bool mean : {true, false}) read_statistic(norm, mean, precision.statistic);
+  }
+
+  void read_part_of(const NemoPart& part, const RowShare& share, std::int64_t columns,
+                    const TensorView& rows) {
+    if (weights_->find(part.name) == nullptr) return;
+    const std::int64_t first = std::max(share.first, part.first_row);
+    const std::int64_t end = std::min(share.first + share.rows, part.first_row + part.rows);
+    if (first >= end) return;
+    const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(rows.dtype);
+    auto* to = static_cast<std::byte*>(rows.data) +
+               static_cast<std::size_t>(first - share.first) * row_bytes;
+    weights_->read(part.name, (first - part.first_row) * columns, (end - first) * columns, to,
+                   rows.dtype);
+    elements_ += (end - first) * columns;
+    if (part.channels == 0) return;
+    for (std::int64_t row = first; row < end; ++row, to += row_bytes)
+      transpose(to, part.channels, columns / part.channels, size_of(rows.dtype));
+  }
+
+  static void transpose(std::byte* matrix, std::int64_t rows, std::int64_t columns,
+                        std::size_t width) {
+    const std::vector<std::byte> from(matrix,
+                                      matrix + static_cast<std::size_t>(rows * columns) * width);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < columns; ++c)
+        std::memcpy(matrix + static_cast<std::size_t>(c * rows + r) * width,
+                    from.data() + static_cast<std::size_t>(r * columns + c) * width, width);
+  }
+
+  void read_statistic(const RunningStatistics& norm, bool mean, DType dtype) {
+    const std::string name = nemo_statistic(norm.name, mean);
+    const RowShare share = share_of_rows(norm.weight->shape[0], world_.rank(), world_.size());
+    statistics_.emplace_back(static_cast<std::size_t>(share.rows) * size_of(dtype));
+    void* const to = statistics_.back().data();
+    if (weights_->find(name) != nullptr)
+      weights_->read(name, share.first, share.rows, to, dtype);
+    else if (!mean)
+      std::fill_n(static_cast<float*>(to), dtype == DType::f32 ? share.rows : 0, 1.0f);
+    values_.more.push_back({.name = std::string(kRunningStatistics) + norm.name +
+                                    (mean ? ".running_mean" : ".running_variance"),
+                            .dtype = dtype,
+                            .shape = norm.weight->shape,
+                            .pieces = {{share.first, share.rows, to}}});
+  }
+
+  /// Makes the folder: nothing can be refused any more.
+  void keep_tokenizer() {
+    make_run_folder(request_.out);
+    if (model_.tokenizer.empty()) {
+      kept_.emplace_back("(text cannot be written: the archive names no tokenizer of its own)");
+      return;
+    }
+    const fs::path folder = fs::path(request_.out) / kTokenizerFolder;
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    const std::string path = (folder / "tokenizer.model").string();
+    write_text_file(path, archive_->read_member(model_.tokenizer));
+    kept_.emplace_back("tokenizer.model");
+    try {
+      const Vocabulary vocabulary = Vocabulary::load(path);
+      if (vocabulary.size() == model_.config.vocab_size)
+        values_.vocabulary = vocabulary.to_json();
+      else
+        kept_.push_back(fmt::format("(text cannot be written: it has {} pieces, the model {})",
+                                    vocabulary.size(), model_.config.vocab_size));
+    } catch (const DataError& error) {
+      kept_.push_back(fmt::format("(text cannot be written: {})", error.what()));
+    }
+  }
+
+  Communicator& world_;
+  const ImportRequest& request_;
+  std::unique_ptr<NemoArchive> archive_;
+  std::unique_ptr<TorchCheckpoint> weights_;
+  NemoModel model_;
+  Deck deck_;
+  std::unique_ptr<FastConformer> described_;
+  std::unique_ptr<ParameterSet> parameters_;
+  std::vector<NemoPart> parts_;
+  std::vector<std::string> missing_, unused_, kept_;
+  ImportedValues values_;
+  std::vector<std::vector<std::byte>> statistics_;
+  std::int64_t elements_ = 0;
+};
+
+}  // namespace
+
+bool is_nemo(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(kFileKindBytes, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  begin.resize(static_cast<std::size_t>(file.gcount()));
+  const FileKind kind = file_kind(begin);
+  return kind == FileKind::tar || kind == FileKind::gzip;
+}
+
+ImportReport import_nemo(Communicator& world, const ImportRequest& request) {
+  return NemoImport(world, request).run();
+}
+
+}  // namespace choir

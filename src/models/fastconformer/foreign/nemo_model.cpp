@@ -1,0 +1,289 @@
+#include "src/models/fastconformer/foreign/nemo_model.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "choir/core/error.hpp"
+#include "choir/deck/key_reader.hpp"
+
+namespace choir {
+namespace {
+
+const nlohmann::json kNothing = nlohmann::json::object();
+
+const nlohmann::json& section_of(const nlohmann::json& yaml, const char* name) {
+  const auto found = yaml.find(name);
+  return found != yaml.end() && found->is_object() ? *found : kNothing;
+}
+
+void read_context(KeyReader& keys, FastConformerConfig& c) {
+  const std::string style = keys.text("att_context_style", "regular");
+  if (style == "chunked_limited")
+    c.context_style = ContextStyle::chunked;
+  else if (style != "regular")
+    keys.problem("att_context_style", "regular and chunked_limited are known");
+  keys.harmless({"att_context_probs"});
+  const nlohmann::json* size = keys.value("att_context_size");
+  if (size == nullptr) return;
+  // Several were trained in turn; the first is what NeMo itself takes.
+  if (size->is_array() && !size->empty() && size->front().is_array()) size = &size->front();
+  const auto whole = [](const nlohmann::json& n) { return n.is_number_integer() && n >= -1; };
+  if (!size->is_array() || size->size() != 2 || !whole((*size)[0]) || !whole((*size)[1]))
+    return keys.problem("att_context_size", "two numbers of frames from -1 on are expected");
+  c.left_context = (*size)[0].get<std::int64_t>();
+  c.right_context = (*size)[1].get<std::int64_t>();
+}
+
+void read_convolution(KeyReader& keys, FastConformerConfig& c) {
+  c.conv_kernel = keys.whole("conv_kernel_size", 31);
+  const std::string norm = keys.text("conv_norm_type", "batch_norm");
+  if (norm == "batch_norm" || norm == "layer_norm")
+    c.conv_norm = norm == "batch_norm" ? ConvNorm::batchnorm : ConvNorm::layernorm;
+  else
+    keys.problem("conv_norm_type", "batch_norm and layer_norm are known");
+  c.causal = keys.flag("causal_downsampling", false);
+  const nlohmann::json* context = keys.value("conv_context_size");
+  const bool causal = context != nullptr && *context == "causal";
+  if (context != nullptr && !causal) keys.problem("conv_context_size", "null and causal are known");
+  if (causal != c.causal)
+    keys.problem("conv_context_size",
+                 "a convolution that is causal wants causal_downsampling = true, and the reverse");
+}
+
+void read_encoder(NemoModel& model, KeyReader& keys) {
+  FastConformerConfig& c = model.config;
+  keys.harmless({"_target_", "feat_out", "pos_emb_max_len", "subsampling_conv_chunking_factor",
+                 "sync_max_audio_length", "use_pytorch_sdpa", "use_pytorch_sdpa_backends",
+                 "dropout", "dropout_pre_encoder", "dropout_emb", "dropout_att",
+                 "stochastic_depth_drop_prob", "stochastic_depth_mode",
+                 "stochastic_depth_start_layer", "reduction_position", "reduction_factor",
+                 "global_tokens_spacing", "global_attn_separate"});
+  c.n_layer = keys.needed("n_layers");
+  c.n_embd = keys.needed("d_model");
+  c.n_head = keys.whole("n_heads", 4);
+  c.ffn_width = c.n_embd * keys.whole("ff_expansion_factor", 4);
+  c.subsampling = keys.whole("subsampling_factor", 4);
+  // NeMo writes -1 for d_model.
+  const nlohmann::json* channels = keys.value("subsampling_conv_channels");
+  const bool as_model = channels == nullptr || *channels == -1;
+  c.subsampling_channels = as_model ? c.n_embd : keys.whole("subsampling_conv_channels", c.n_embd);
+  keys.only("subsampling", "dw_striding", "it has no depthwise convolutions");
+  keys.only("self_attention_model", "rel_pos", "it has positions of another kind");
+  keys.only("untie_biases", true, "all blocks share the biases of positions");
+  keys.only("reduction", nullptr, "frames are reduced once more");
+  keys.only("global_tokens", 0, "some frames see all others");
+  c.xscaling = keys.flag("xscaling", true);
+  model.biases = keys.flag("use_bias", true);
+  c.mel.mels = keys.needed("feat_in");
+  read_context(keys, c);
+  read_convolution(keys, c);
+}
+
+void read_features(NemoModel& model, KeyReader& keys) {
+  ops::MelOptions& mel = model.config.mel;
+  keys.harmless({"_target_", "pad_to", "pad_value", "nb_augmentation_prob", "nb_max_freq",
+                 "use_grads", "rng", "stft_exact_pad", "stft_conv", "exact_pad"});
+  mel.sample_rate = keys.whole("sample_rate", 16000);
+  const auto samples = [&](const char* seconds, const char* count, double otherwise) {
+    if (keys.has(count)) return keys.whole(count, 1);
+    return static_cast<std::int64_t>(
+        std::llround(keys.real(seconds, otherwise) * static_cast<double>(mel.sample_rate)));
+  };
+  mel.window = samples("window_size", "n_window_size", 0.02);
+  mel.hop = samples("window_stride", "n_window_stride", 0.01);
+  // Where only one spelling is given the other is null.
+  keys.harmless({"window_size", "window_stride", "n_window_size", "n_window_stride"});
+  mel.fft = keys.whole("n_fft", 0);
+  for (std::int64_t two = 1; mel.fft == 0 && two < 65536; two *= 2)
+    if (two >= mel.window) mel.fft = two;
+  if (keys.whole("features", 64) != mel.mels)
+    keys.problem("features", fmt::format("encoder.feat_in is {}", mel.mels));
+  const bool plain = keys.knows("preemph") && !keys.has("preemph");
+  mel.preemphasis = plain ? 0 : keys.real("preemph", 0.97);
+  const nlohmann::json* dither = keys.value("dither");
+  mel.dither = dither != nullptr && dither->is_number() ? dither->get<double>() : 1e-5;
+  keys.harmless({"preemph"});
+  mel.high = keys.has("highfreq") ? keys.real("highfreq", 0) : 0;
+  keys.harmless({"highfreq"});
+  const nlohmann::json* normalize = keys.value("normalize");
+  const bool none = normalize == nullptr || *normalize == "NA" || *normalize == "None";
+  if (!none && *normalize != "per_feature")
+    keys.problem("normalize", "per_feature and null are known");
+  model.config.normalise = !none;
+  keys.only("window", "hann", "spectra have another window");
+  keys.only("frame_splicing", 1, "frames are stacked");
+  keys.only("log", true, "features are no logarithms");
+  keys.only("mag_power", 2.0, "features are no powers");
+  keys.only("lowfreq", 0, "filters begin elsewhere");
+  keys.only("mel_norm", "slaney", "filters are scaled in another way");
+  keys.only("log_zero_guard_type", "add", "small powers are cut off");
+  const nlohmann::json* guard = keys.value("log_zero_guard_value");
+  if (guard != nullptr && (!guard->is_number() || *guard != 0x1p-24))
+    keys.problem("log_zero_guard_value", "2^-24 is known");
+}
+
+void read_head(NemoModel& model, const nlohmann::json& yaml, std::vector<std::string>& problems) {
+  // A hybrid has its CTC head beside the transducer.
+  const nlohmann::json& beside = section_of(section_of(yaml, "aux_ctc"), "decoder");
+  const bool hybrid = !beside.empty();
+  const nlohmann::json& decoder = hybrid ? beside : section_of(yaml, "decoder");
+  model.head = hybrid ? "ctc_decoder." : "decoder.";
+  const nlohmann::json classes = decoder.value("num_classes", nlohmann::json());
+  const nlohmann::json words = decoder.value("vocabulary", nlohmann::json());
+  if (classes.is_number_integer() && classes > 0)
+    model.config.vocab_size = classes.get<std::int64_t>();
+  else if (words.is_array() && !words.empty())
+    model.config.vocab_size = std::ssize(words);
+  else
+    problems.emplace_back(
+        "decoder.num_classes is no number of symbols: transducers have no CTC head to import");
+  const nlohmann::json path = section_of(yaml, "tokenizer").value("model_path", nlohmann::json());
+  constexpr std::string_view kInside = "nemo:";
+  if (path.is_string() && path.get<std::string>().starts_with(kInside))
+    model.tokenizer = path.get<std::string>().substr(kInside.size());
+}
+
+/// What follows "encoder.layers.N." there and "encoder.blocks.N." here, without ".weight" and
+/// ".bias".
+constexpr std::array<std::pair<const char*, const char*>, 15> kBlock{{
+    {"feed_forward_1_norm", "norm_feed_forward1"},
+    {"feed_forward_1.input", "feed_forward1.linear1"},
+    {"feed_forward_1.output", "feed_forward1.linear2"},
+    {"attention_norm", "norm_self_att"},
+    {"attention.position", "self_attn.linear_pos"},
+    {"attention.output", "self_attn.linear_out"},
+    {"convolution_norm", "norm_conv"},
+    {"convolution.input", "conv.pointwise_conv1"},
+    {"convolution.depthwise", "conv.depthwise_conv"},
+    {"convolution.norm", "conv.batch_norm"},
+    {"convolution.output", "conv.pointwise_conv2"},
+    {"feed_forward_2_norm", "norm_feed_forward2"},
+    {"feed_forward_2.input", "feed_forward2.linear1"},
+    {"feed_forward_2.output", "feed_forward2.linear2"},
+    {"final_norm", "norm_out"},
+}};
+
+/// "blocks.3.x.weight" -> "3", "x", ".weight".
+struct BlockName {
+  std::string number, layer, end;
+
+  static BlockName of(const std::string& name) {
+    constexpr std::string_view kBegin = "encoder.blocks.";
+    const std::size_t dot = name.find('.', kBegin.size());
+    std::size_t end = name.rfind('.');
+    // Biases of heads are names of their own.
+    if (name.ends_with("query_bias") || name.ends_with("position_bias")) end = name.size();
+    return {name.substr(kBegin.size(), dot - kBegin.size()), name.substr(dot + 1, end - dot - 1),
+            name.substr(end)};
+  }
+};
+
+std::string name_in_layer(const std::string& layer) {
+  for (const auto& [own, there] : kBlock)
+    if (layer == own) return there;
+  if (layer == "attention.query_bias") return "self_attn.pos_bias_u";
+  if (layer == "attention.position_bias") return "self_attn.pos_bias_v";
+  CHOIR_CHECK(false, "a layer {} of a FastConformer", layer);
+}
+
+/// Layers that have a bias of their own, whatever use_bias says: norms.
+bool always_has_bias(const std::string& layer) {
+  return layer.ends_with("norm");
+}
+
+}  // namespace
+
+Shape without_ones(const Shape& shape) {
+  Shape result;
+  for (int d = 0; d < shape.rank(); ++d)
+    if (shape[d] != 1) result.append(shape[d]);
+  return result;
+}
+
+namespace {
+
+std::string subsampling_name(const std::string& name) {
+  constexpr std::string_view kBegin = "encoder.subsampling.";
+  const std::string rest = name.substr(kBegin.size());
+  const std::string end = rest.substr(rest.rfind('.'));
+  if (rest.starts_with("output.")) return "encoder.pre_encode.out" + end;
+  if (rest.starts_with("conv.")) return "encoder.pre_encode.conv.0" + end;
+  // A stage has a depthwise convolution, a pointwise one and a ReLU.
+  const bool depthwise = rest.starts_with("depthwise.");
+  const int stage = rest[rest.find('.') + 1] - '0';
+  return fmt::format("encoder.pre_encode.conv.{}{}", 3 * stage - (depthwise ? 1 : 0), end);
+}
+
+}  // namespace
+
+NemoModel nemo_model_of(const nlohmann::json& yaml, const std::string& source, bool allow_unknown) {
+  NemoModel model;
+  KeyReader encoder(section_of(yaml, "encoder"), source, "encoder.");
+  read_encoder(model, encoder);
+  KeyReader features(section_of(yaml, "preprocessor"), source, "preprocessor.");
+  read_features(model, features);
+  std::vector<std::string> problems = encoder.problems(allow_unknown);
+  for (std::string& problem : features.problems(allow_unknown))
+    problems.push_back(std::move(problem));
+  read_head(model, yaml, problems);
+  refuse_problems(source, problems);
+  return model;
+}
+
+std::vector<NemoPart> nemo_parts(const NemoModel& model, const ParameterSet& parameters) {
+  std::vector<NemoPart> parts;
+  for (const Parameter* p : parameters.all()) {
+    const std::string& own = p->name;
+    const auto add = [&](const std::string& name, std::int64_t first, std::int64_t rows) {
+      Shape shape = p->shape;
+      shape[0] = rows;
+      parts.push_back({own, name, first, rows, without_ones(shape), 0});
+    };
+    if (own.starts_with("head.")) {
+      add(model.head + "decoder_layers.0" + own.substr(4), 0, p->shape[0]);
+    } else if (own.starts_with("encoder.subsampling.")) {
+      add(subsampling_name(own), 0, p->shape[0]);
+      const bool window =
+          own.find(".conv.") != std::string::npos || own.find(".depthwise.") != std::string::npos;
+      if (window && own.ends_with(".weight"))
+        parts.back().shape = without_ones({p->shape[0], 3, 3});
+      if (own.ends_with("output.weight")) parts.back().channels = model.config.subsampling_channels;
+    } else {
+      const BlockName name = BlockName::of(own);
+      if (!model.biases && name.end == ".bias" && !always_has_bias(name.layer)) continue;
+      const std::string layer = "encoder.layers." + name.number + ".";
+      if (name.layer != "attention.qkv") {
+        add(layer + name_in_layer(name.layer) + name.end, 0, p->shape[0]);
+        continue;
+      }
+      const std::int64_t third = p->shape[0] / 3;
+      for (int i = 0; i < 3; ++i)
+        add(fmt::format("{}self_attn.linear_{}{}", layer, "qkv"[i], name.end), i * third, third);
+    }
+  }
+  return parts;
+}
+
+std::string nemo_statistic(const std::string& norm, bool mean) {
+  const BlockName name = BlockName::of(norm + ".");
+  return fmt::format("encoder.layers.{}.conv.batch_norm.{}", name.number,
+                     mean ? "running_mean" : "running_var");
+}
+
+std::vector<std::string> nemo_zeros(const NemoModel& model, const ParameterSet& parameters) {
+  std::vector<std::string> patterns;
+  if (model.biases) return patterns;
+  for (const Parameter* p : parameters.all()) {
+    if (!p->name.starts_with("encoder.blocks.0.")) continue;
+    const BlockName name = BlockName::of(p->name);
+    if (name.end == ".bias" && !always_has_bias(name.layer))
+      patterns.push_back("encoder.blocks.*." + name.layer + name.end);
+  }
+  return patterns;
+}
+
+}  // namespace choir

@@ -1,0 +1,359 @@
+#include "src/models/fastconformer/foreign/yaml_reader.hpp"
+
+#include <fmt/core.h>
+
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+constexpr int kDeepest = 32;
+
+struct Line {
+  std::size_t number = 0, indent = 0;
+  std::string_view text;  ///< without indentation and blanks at the end
+};
+
+void append_code_point(std::string& to, char32_t c) {
+  const auto byte = [&](char32_t bits) { to += static_cast<char>(bits); };
+  if (c < 0x80) return byte(c);
+  if (c < 0x800) return byte(0xC0 | (c >> 6)), byte(0x80 | (c & 63));
+  if (c < 0x10000)
+    return byte(0xE0 | (c >> 12)), byte(0x80 | ((c >> 6) & 63)), byte(0x80 | (c & 63));
+  byte(0xF0 | (c >> 18)), byte(0x80 | ((c >> 12) & 63));
+  byte(0x80 | ((c >> 6) & 63)), byte(0x80 | (c & 63));
+}
+
+nlohmann::json plain(std::string_view word) {
+  if (word.empty() || word == "null" || word == "~" || word == "Null" || word == "NULL")
+    return nullptr;
+  if (word == "true" || word == "True" || word == "TRUE") return true;
+  if (word == "false" || word == "False" || word == "FALSE") return false;
+  const char *first = word.data(), *last = first + word.size();
+  std::int64_t whole = 0;
+  if (const auto read = std::from_chars(first, last, whole);
+      read.ec == std::errc() && read.ptr == last)
+    return whole;
+  double real = 0;
+  const bool digit = word.find_first_of("0123456789") != std::string_view::npos;
+  if (const auto read = std::from_chars(first, last, real);
+      digit && read.ec == std::errc() && read.ptr == last)
+    return real;
+  return std::string(word);
+}
+
+class YamlReader {
+ public:
+  YamlReader(const std::string& text, std::string source) : source_(std::move(source)) {
+    std::size_t number = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      std::string_view line(text.data() + at, end - at);
+      at = end + 1;
+      ++number;
+      while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.remove_suffix(1);
+      const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+      line.remove_prefix(indent);
+      if (line.starts_with('#')) continue;
+      if (line.starts_with('\t')) refuse(number, "a tab for indentation");
+      if (line == "---" && lines_.empty()) continue;
+      lines_.push_back({number, indent, line});
+    }
+  }
+
+  nlohmann::json document() {
+    skip_empty();
+    if (done()) return nullptr;
+    nlohmann::json value = block(line().indent, 0);
+    skip_empty();
+    if (!done()) refuse(line().number, "text that belongs to nothing");
+    return value;
+  }
+
+ private:
+  [[noreturn]] void refuse(std::size_t number, const std::string& what) const {
+    throw StorageError(fmt::format("'{}', line {}: {} is not understood", source_, number, what),
+                       "save the configuration again as NeMo does");
+  }
+  bool done() const { return next_ == lines_.size(); }
+  const Line& line() const { return lines_[next_]; }
+  void skip_empty() {
+    while (!done() && line().text.empty()) ++next_;
+  }
+
+  static bool is_item(std::string_view text) { return text == "-" || text.starts_with("- "); }
+
+  /// Where the key of a "key: value" ends; npos: the text is none.
+  std::size_t key_end(std::string_view text) const {
+    if (text.starts_with('"') || text.starts_with('\'')) {
+      const std::size_t close = quoted_end(text);
+      const bool key = close != std::string_view::npos && text.substr(close + 1).starts_with(':');
+      return key ? close + 1 : std::string_view::npos;
+    }
+    if (text.starts_with('[') || text.starts_with('{')) return std::string_view::npos;
+    for (std::size_t at = text.find(':'); at != std::string_view::npos; at = text.find(':', at + 1))
+      if (at + 1 == text.size() || text[at + 1] == ' ') return at;
+    return std::string_view::npos;
+  }
+
+  /// The place of the quote that closes the first one.
+  static std::size_t quoted_end(std::string_view text) {
+    const char quote = text.front();
+    for (std::size_t at = 1; at < text.size(); ++at) {
+      if (quote == '"' && text[at] == '\\')
+        ++at;
+      else if (text[at] == quote && quote == '\'' && text.substr(at + 1).starts_with(quote))
+        ++at;
+      else if (text[at] == quote)
+        return at;
+    }
+    return std::string_view::npos;
+  }
+
+  nlohmann::json block(std::size_t indent, int depth) {
+    if (depth > kDeepest) refuse(line().number, "nesting deeper than 32");
+    if (is_item(line().text)) return list(indent, depth);
+    if (key_end(line().text) != std::string_view::npos) return mapping(indent, depth);
+    const std::size_t number = line().number;
+    const std::string text = joined(line().text, indent == 0 ? 0 : indent - 1);
+    return scalar(text, number, depth);
+  }
+
+  nlohmann::json list(std::size_t indent, int depth) {
+    nlohmann::json items = nlohmann::json::array();
+    for (skip_empty(); !done() && line().indent == indent && is_item(line().text); skip_empty()) {
+      const std::string_view rest = line().text.substr(1);
+      const std::size_t blanks = std::min(rest.find_first_not_of(' '), rest.size());
+      if (blanks == rest.size()) {
+        ++next_;
+        items.push_back(nested(indent + 1, depth));
+        continue;
+      }
+      // What follows the dash is a block that begins here.
+      lines_[next_].indent = indent + 1 + blanks;
+      lines_[next_].text = rest.substr(blanks);
+      items.push_back(item(indent, depth));
+    }
+    return items;
+  }
+
+  nlohmann::json item(std::size_t indent, int depth) {
+    const std::string_view text = line().text;
+    if (is_item(text) || key_end(text) != std::string_view::npos)
+      return block(line().indent, depth + 1);
+    const std::size_t number = line().number;
+    return scalar(joined(text, indent), number, depth);
+  }
+
+  nlohmann::json mapping(std::size_t indent, int depth) {
+    nlohmann::json object = nlohmann::json::object();
+    for (skip_empty(); !done() && line().indent == indent; skip_empty()) {
+      const std::string_view text = line().text;
+      const std::size_t number = line().number, end = key_end(text);
+      if (end == std::string_view::npos) refuse(number, fmt::format("'{}'", text));
+      const nlohmann::json name = scalar(std::string(text.substr(0, end)), number, depth);
+      const std::string key =
+          name.is_string() ? name.get<std::string>() : std::string(text.substr(0, end));
+      if (object.contains(key)) refuse(number, fmt::format("a second '{}'", key));
+      std::string_view rest = text.substr(end + 1);
+      while (rest.starts_with(' ')) rest.remove_prefix(1);
+      if (rest.empty()) {
+        ++next_;
+        object[key] = value_below(indent, depth);
+      } else {
+        object[key] = scalar(joined(rest, indent), number, depth);
+      }
+    }
+    if (!done() && line().indent > indent) refuse(line().number, "indentation that fits nothing");
+    return object;
+  }
+
+  /// A list may stand as far to the left as its key.
+  nlohmann::json value_below(std::size_t indent, int depth) {
+    skip_empty();
+    if (!done() && line().indent == indent && is_item(line().text)) return list(indent, depth + 1);
+    return nested(indent + 1, depth);
+  }
+
+  nlohmann::json nested(std::size_t least, int depth) {
+    skip_empty();
+    if (done() || line().indent < least) return nullptr;
+    return block(line().indent, depth + 1);
+  }
+
+  /// The text of a scalar from here on, with the lines that go on with it: those further to the
+  /// right than `indent`, or until a quote or bracket is closed. An empty line stands for a
+  /// newline.
+  std::string joined(std::string_view first, std::size_t indent) {
+    std::string text(first);
+    ++next_;
+    std::size_t empty = 0;
+    while (!done()) {
+      if (line().text.empty()) {
+        ++empty, ++next_;
+        continue;
+      }
+      if (!open(text) && line().indent <= indent) break;
+      if (!open(text) && !text.starts_with('"') && !text.starts_with('\'') &&
+          key_end(line().text) != std::string_view::npos)
+        refuse(line().number, "a key below a value");
+      const bool escaped = text.starts_with('"') && text.ends_with('\\');
+      if (escaped) text.pop_back();
+      if (empty > 0)
+        text.append(empty, '\n');
+      else if (!escaped)
+        text += ' ';
+      text += line().text;
+      empty = 0;
+      ++next_;
+    }
+    return text;
+  }
+
+  static bool open(std::string_view text) {
+    if (text.starts_with('"') || text.starts_with('\''))
+      return quoted_end(text) == std::string_view::npos;
+    if (!text.starts_with('[') && !text.starts_with('{')) return false;
+    int depth = 0;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+      const char c = text[at];
+      const bool begins =
+          at == 0 || std::string_view(" [{,:").find(text[at - 1]) != std::string_view::npos;
+      if ((c == '"' || c == '\'') && begins) {
+        const std::size_t close = quoted_end(text.substr(at));
+        if (close == std::string_view::npos) return true;
+        at += close;
+      } else if (c == '[' || c == '{') {
+        ++depth;
+      } else if (c == ']' || c == '}') {
+        --depth;
+      }
+    }
+    return depth > 0;
+  }
+
+  nlohmann::json scalar(const std::string& text, std::size_t number, int depth) const {
+    std::string_view rest = text;
+    nlohmann::json value = flow(rest, number, depth, false);
+    while (rest.starts_with(' ')) rest.remove_prefix(1);
+    if (!rest.empty() && !rest.starts_with('#')) refuse(number, fmt::format("'{}'", rest));
+    return value;
+  }
+
+  /// One value, which is taken from `rest`; inside of brackets plain words end at their marks.
+  nlohmann::json flow(std::string_view& rest, std::size_t number, int depth, bool inside) const {
+    if (depth > kDeepest) refuse(number, "nesting deeper than 32");
+    while (rest.starts_with(' ')) rest.remove_prefix(1);
+    if (rest.starts_with('"') || rest.starts_with('\'')) return quoted(rest, number);
+    if (rest.starts_with('[') || rest.starts_with('{')) return bracket(rest, number, depth);
+    if (!rest.empty() && std::string_view("&*!|>%@`").find(rest.front()) != std::string_view::npos)
+      refuse(number, fmt::format("'{}'", rest.substr(0, 20)));
+    std::size_t end = rest.size();
+    for (std::size_t at = 0; at < rest.size(); ++at) {
+      const bool mark =
+          inside && (std::string_view(",]}").find(rest[at]) != std::string_view::npos ||
+                     (rest[at] == ':' && rest.substr(at + 1).starts_with(' ')));
+      const bool comment = rest[at] == '#' && at > 0 && rest[at - 1] == ' ';
+      if (!mark && !comment) continue;
+      end = at;
+      break;
+    }
+    std::string_view word = rest.substr(0, end);
+    rest.remove_prefix(end);
+    while (word.ends_with(' ')) word.remove_suffix(1);
+    return plain(word);
+  }
+
+  nlohmann::json bracket(std::string_view& rest, std::size_t number, int depth) const {
+    const bool array = rest.front() == '[';
+    const char close = array ? ']' : '}';
+    nlohmann::json value = array ? nlohmann::json::array() : nlohmann::json::object();
+    const auto skip = [&] {
+      while (rest.starts_with(' ') || rest.starts_with('\n')) rest.remove_prefix(1);
+      if (rest.empty()) refuse(number, "a bracket that nothing closes");
+    };
+    rest.remove_prefix(1);
+    for (skip(); rest.front() != close; skip()) {
+      nlohmann::json one = flow(rest, number, depth + 1, true);
+      skip();
+      if (array) {
+        value.push_back(std::move(one));
+      } else {
+        if (rest.front() != ':' || !one.is_string() || value.contains(one.get<std::string>()))
+          refuse(number, "a mapping in brackets");
+        rest.remove_prefix(1);
+        skip();
+        value[one.get<std::string>()] = flow(rest, number, depth + 1, true);
+        skip();
+      }
+      if (rest.front() == ',')
+        rest.remove_prefix(1);
+      else if (rest.front() != close)
+        refuse(number, fmt::format("'{}'", rest.substr(0, 20)));
+    }
+    rest.remove_prefix(1);
+    return value;
+  }
+
+  nlohmann::json quoted(std::string_view& rest, std::size_t number) const {
+    const std::size_t end = quoted_end(rest);
+    if (end == std::string_view::npos) refuse(number, "a quote that nothing closes");
+    const bool escapes = rest.front() == '"';
+    const std::string_view inner = rest.substr(1, end - 1);
+    rest.remove_prefix(end + 1);
+    std::string text;
+    for (std::size_t at = 0; at < inner.size(); ++at) {
+      if (!escapes && inner[at] == '\'') ++at;  // it stands twice for itself
+      if (escapes && inner[at] == '\\')
+        append_escape(text, inner, at, number);
+      else
+        text += inner[at];
+    }
+    return text;
+  }
+
+  /// `at` goes from the backslash to the last letter of the escape.
+  void append_escape(std::string& to, std::string_view inner, std::size_t& at,
+                     std::size_t number) const {
+    static constexpr std::string_view kLetters = "0abtnvfre \"/\\_N";
+    static constexpr std::string_view kMeanings("\0\a\b\t\n\v\f\r\x1b \"/\\", 13);
+    const char letter = inner[++at];
+    const std::size_t digits = letter == 'x' ? 2 : letter == 'u' ? 4 : letter == 'U' ? 8 : 0;
+    if (digits > 0) {
+      std::uint32_t code = 0;
+      const char* first = inner.data() + at + 1;
+      const bool there = at + digits < inner.size();
+      const auto read = there ? std::from_chars(first, first + digits, code, 16)
+                              : std::from_chars_result{first, std::errc::invalid_argument};
+      const bool surrogate = code >= 0xD800 && code < 0xE000;
+      if (read.ec != std::errc() || read.ptr != first + digits || code > 0x10FFFF || surrogate)
+        refuse(number, "an escape");
+      at += digits;
+      return append_code_point(to, code);
+    }
+    const std::size_t which = kLetters.find(letter);
+    if (which == std::string_view::npos) refuse(number, fmt::format("'\\{}'", letter));
+    if (which < kMeanings.size()) {
+      to += kMeanings[which];
+      return;
+    }
+    append_code_point(to, letter == '_' ? 0xA0 : 0x85);
+  }
+
+  std::string source_;
+  std::vector<Line> lines_;
+  std::size_t next_ = 0;
+};
+
+}  // namespace
+
+nlohmann::json read_yaml(const std::string& text, const std::string& source) {
+  return YamlReader(text, source).document();
+}
+
+}  // namespace choir
