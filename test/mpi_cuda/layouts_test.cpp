@@ -37,7 +37,6 @@ const std::vector<Case>& cases() {
       {"data, stage 1", kData2, {}, 1},
       {"data, stage 2", kData2, {}, 2},
       {"data, stage 3", kData2, {}, 3, 0, Recompute::full},
-      {"data, stage 1, a copy each", kData2, {}, 1, 1},
       {"data, stage 3, copies of two", kData4, {}, 3, 2},
       {"data and context, stage 2, a copy for each data rank", kDataContext, {}, 2, 1},
   };
