@@ -120,7 +120,8 @@ std::int64_t workspace_on_cuda(const AttentionProblem& p, bool backward) {
   }
 #if defined(CHOIR_HAVE_CUDNN)
   if (p.implementation != AttentionImplementation::own) {
-    cudnn::AttentionLayout layout{.backward = backward};
+    cudnn::AttentionLayout layout{.backward = backward, .deterministic = p.deterministic};
+    layout.bias = {.present = p.biased, .gradient = p.biased, .batch = 8, .head = 8, .row = 8};
     for (auto* strides : {&layout.q, &layout.k, &layout.v, &layout.out, &layout.d_out, &layout.d_q,
                           &layout.d_k, &layout.d_v})
       *strides = {8, 8};

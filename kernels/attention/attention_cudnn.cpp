@@ -36,11 +36,10 @@ AttentionLayout layout_of(const ops::AttentionForward& args, const AttentionBias
   return layout;
 }
 
-AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBias& bias,
-                          bool deterministic) {
+AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBias& bias) {
   AttentionLayout layout;
   layout.backward = true;
-  layout.deterministic = deterministic;
+  layout.deterministic = args.problem.deterministic;
   layout.q = strides_of(args.q), layout.k = strides_of(args.k), layout.v = strides_of(args.v);
   layout.out = strides_of(args.out), layout.d_out = strides_of(args.d_out);
   layout.d_q = strides_of(args.d_q), layout.d_k = strides_of(args.d_k);

@@ -42,8 +42,7 @@ struct AttentionLayout {
   friend bool operator==(const AttentionLayout&, const AttentionLayout&) = default;
 };
 AttentionLayout layout_of(const ops::AttentionForward& args, const AttentionBias& bias = {});
-AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBias& bias = {},
-                          bool deterministic = true);
+AttentionLayout layout_of(const ops::AttentionBackward& args, const AttentionBias& bias = {});
 
 /// Why cuDNN is not asked at all; empty when it is. A pure function: no device, no library.
 std::string attention_outside_rules(const ops::AttentionProblem& problem,
@@ -72,6 +71,6 @@ bool attention_supported(Device& device, const ops::AttentionProblem& problem,
 void attention_forward(const Stream& stream, const ops::AttentionForward& args,
                        const AttentionBias& bias = {});
 void attention_backward(const Stream& stream, const ops::AttentionBackward& args,
-                        const AttentionBias& bias = {}, bool deterministic = true);
+                        const AttentionBias& bias = {});
 
 }  // namespace choir::cudnn

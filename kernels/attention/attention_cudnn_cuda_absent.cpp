@@ -24,8 +24,8 @@ void attention_forward(const Stream&, const ops::AttentionForward& args,
 }
 
 void attention_backward(const Stream&, const ops::AttentionBackward& args,
-                        const AttentionBias& bias, bool deterministic) {
-  throw Error(ExitCode::other, absent(args.problem, layout_of(args, bias, deterministic)));
+                        const AttentionBias& bias) {
+  throw Error(ExitCode::other, absent(args.problem, layout_of(args, bias)));
 }
 
 }  // namespace choir::cudnn

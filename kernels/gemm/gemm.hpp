@@ -12,6 +12,7 @@
 // primitive, its memory objects and its scratchpad are made on the first call of a shape and kept.
 // Where it has no such product f16 (as on most processors) is converted, multiplied in f32 by
 // oneDNN and rounded once. Without oneDNN f32 goes to CBLAS, and so do bf16 and f16, converted.
+#include <cstddef>
 #include <cstdint>
 
 #include "choir/core/dtype.hpp"
@@ -35,6 +36,23 @@ struct GemmArgs {
   void* pre_activation = nullptr;  ///< of type out, see ops::GemmOptions
   void* sums_of_a = nullptr;       ///< [m] of type out, overwritten; or nullptr
   void* sums_of_c = nullptr;       ///< [n] of type out, overwritten; or nullptr
+
+  // Plain products of many matrices, for gemm_cuda(); the others take them one by one.
+  std::int64_t batch = 1;
+  std::int64_t stride_a = 0, stride_b = 0, stride_c = 0;  ///< elements from one to the next
+
+  /// The product of the h-th matrices alone.
+  GemmArgs matrix(std::int64_t h) const {
+    const auto at = [h](const void* base, std::int64_t stride, DType type) {
+      return static_cast<const std::byte*>(base) +
+             static_cast<std::size_t>(h * stride) * size_of(type);
+    };
+    GemmArgs one = *this;
+    one.batch = 1;
+    one.a = at(a, stride_a, in), one.b = at(b, stride_b, in);
+    one.c = const_cast<std::byte*>(at(c, stride_c, out));
+    return one;
+  }
 };
 
 /// The fastest way this build and this processor have.

@@ -47,8 +47,9 @@ void add_parallel_keys(Table& table) {
       .at_most(3);
   parallel
       .add("zero_group", &Part::zero_group, "ranks",
-           "How many consecutive data-parallel ranks share one copy of what parallel.zero spreads; "
-           "between such groups gradients are all-reduced.")
+           "How many consecutive data-parallel ranks (with their context ranks) share one copy of "
+           "what "
+           "parallel.zero spreads; between such groups gradients are all-reduced.")
       .checked("all, node or a number that divides the data-parallel ranks",
                [](const KeyValue& value) -> std::string {
                  const auto& group = std::get<std::string>(value);

@@ -63,8 +63,8 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
                  .family()
                  .make(options.model, parameters_, cut_for(options, mesh.along(Axis::pipeline)))),
       storage_(std::make_unique<ParameterStorage>(
-          frozen(options, parameters_), options.precision, device,
-          Sharding(mesh, options.zero, device), options.training, options.offload, &mesh.world())),
+          frozen(options, parameters_), options.precision, device, Sharding(mesh, options.zero),
+          options.training, options.offload, &mesh.world())),
       statistics_(parameters_, options.precision, device),
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
@@ -96,8 +96,9 @@ Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
   for (BatchField& field : batch.fields()) {
     if (field.view.empty()) continue;
     Tensor& there = held[count++];
-    there = pass_.shares_positions() && field.shared != Shared::nothing ? share_on_device(host, field)
-                                                          : on_device(field.view);
+    there = pass_.shares_positions() && field.shared != Shared::nothing
+                ? share_on_device(host, field)
+                : on_device(field.view);
     field.view = there;
   }
   // What the sequence points at is now where the model can read it.

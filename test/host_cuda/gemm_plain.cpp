@@ -101,6 +101,8 @@ bool gemm_cuda_offers(const Stream&, const GemmArgs& args) {
   constexpr std::int64_t kAuxMultiple = 8;
   check_type(args.in);
   if (args.bias && args.in != args.out) return false;
+  if (args.batch > 1 && (args.bias || args.epilogue != GemmEpilogue::none || args.sums_of_a))
+    return false;
   const bool gradient = args.epilogue == GemmEpilogue::gelu_tanh_gradient;
   if (args.pre_activation && args.n % kAuxMultiple != 0) return false;
   if (args.sums_of_a && (args.epilogue != GemmEpilogue::none || args.bias)) return false;
@@ -110,7 +112,9 @@ bool gemm_cuda_offers(const Stream&, const GemmArgs& args) {
 void gemm_cuda(const Stream& stream, const GemmArgs& args) {
   if (!gemm_cuda_offers(stream, args))
     throw Error(ExitCode::other, "a product with an epilogue that is not offered");
-  host_cuda::queue(static_cast<cudaStream_t>(stream.native()), [args] { multiply(args); });
+  host_cuda::queue(static_cast<cudaStream_t>(stream.native()), [args] {
+    for (std::int64_t h = 0; h < args.batch; ++h) multiply(args.matrix(h));
+  });
 }
 
 }  // namespace choir

@@ -16,13 +16,13 @@ struct Case {
   const char* name;
   Layout layout;
   PipelineOptions pipeline{};
-  int zero = 0;
+  int zero = 0, zero_group = ZeroOptions::kAll;
   Recompute recompute = Recompute::none;
 };
 
 // Tensor, context, data, pipeline.
 const Layout kPipeline2(1, 1, 1, 2), kContext2(1, 2, 1, 1), kTensor2(2, 1, 1, 1),
-    kData2(1, 1, 2, 1);
+    kData2(1, 1, 2, 1), kData4(1, 1, 4, 1), kDataContext(1, 2, 2, 1);
 const PipelineOptions kOneFOneB{ScheduleKind::one_f_one_b, 1},
     kInterleaved{ScheduleKind::interleaved, 2}, kZb{ScheduleKind::zb_h1, 1};
 
@@ -30,13 +30,15 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all{
       {"pipeline 1f1b", kPipeline2, kOneFOneB},
       {"pipeline interleaved", kPipeline2, kInterleaved},
-      {"pipeline zb-h1", kPipeline2, kZb, 0, Recompute::selective},
+      {"pipeline zb-h1", kPipeline2, kZb, 0, 0, Recompute::selective},
       {"context", kContext2},
-      {"context, stage 3", kContext2, {}, 3, Recompute::full},
+      {"context, stage 3", kContext2, {}, 3, 0, Recompute::full},
       {"tensor", kTensor2},
       {"data, stage 1", kData2, {}, 1},
       {"data, stage 2", kData2, {}, 2},
-      {"data, stage 3", kData2, {}, 3, Recompute::full},
+      {"data, stage 3", kData2, {}, 3, 0, Recompute::full},
+      {"data, stage 3, copies of two", kData4, {}, 3, 2},
+      {"data and context, stage 2, a copy for each data rank", kDataContext, {}, 2, 1},
   };
   return all;
 }
@@ -52,7 +54,8 @@ GptConfig model(const Case& c, bool llama) {
 
 /// How many all data ranks have: two go through a pipeline.
 int micro_batches(const Case& c) {
-  return c.layout.size(Axis::pipeline) > 1 ? 2 * c.layout.size(Axis::data) : 2;
+  return c.layout.size(Axis::pipeline) > 1 ? 2 * c.layout.size(Axis::data)
+                                           : std::max(2, c.layout.size(Axis::data));
 }
 
 struct Trained {
@@ -95,13 +98,15 @@ Trained trained_in_layout(EngineRun& run) {
 Trained trained_in_layout(const Case& c, bool llama, Way way, bool graph) {
   auto device = make_device(DeviceKind::cuda);
   auto mesh = Mesh::over_world(c.layout, Transport::automatic);
-  mesh->attach(*device, {.way = way, .nccl_library = nccl_library()});
+  mesh->attach(*device, {.way = way,
+                         .replica_groups = c.zero_group == ZeroOptions::kAll ? 0 : 2,
+                         .nccl_library = nccl_library()});
   EngineOptions options =
       engine_options(model(c, llama), "fp32", micro_batches(c) / c.layout.size(Axis::data));
   options.model.as<GptConfig>().recompute = c.recompute;
   options.sequence = c.layout.size(Axis::tensor) > 1;
   options.pipeline = c.pipeline;
-  options.zero.stage = c.zero;
+  options.zero.stage = c.zero, options.zero.group = c.zero_group;
   options.cuda_graph = graph;
   EngineRun run(options, *mesh, std::move(device));
   Trained result = trained_in_layout(run);
@@ -113,7 +118,7 @@ Trained trained_in_layout(const Case& c, bool llama, Way way, bool graph) {
 TEST(DeviceLayouts, TrainAsOneRankOnTheCpu) {
   if (cuda::availability().cards.empty()) GTEST_SKIP() << "there is no GPU";
   if (nccl_library().empty()) GTEST_SKIP() << "only under host execution";
-  if (world_size() != 2) GTEST_SKIP() << "needs two ranks";
+  if (world_size() != 2 && world_size() != 4) GTEST_SKIP() << "needs two or four ranks";
   bool llama = true;
   for (const Case& c : cases()) {
     if (c.layout.ranks() != world_size()) continue;

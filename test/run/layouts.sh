@@ -32,7 +32,6 @@ refused "context ranks and heads" 2 "parallel.context=2 parallel.context_mode=ul
   "parallel.context = 2 does not divide the 1 heads" "legal: context = 1, or context_mode = \"gather\""
 refused "context ranks and tensor ranks" 4 "parallel.context=2 parallel.tensor=2 parallel.context_mode=ulysses" "parallel.context = 2 does not divide the 1 heads that each of parallel.tensor = 2 ranks has"
 refused "groups that do not divide the ranks" 2 "parallel.zero=1 parallel.zero_group=3" "parallel.zero_group = 3 does not divide the 2 data-parallel ranks"
-refused "groups of context ranks" 4 "parallel.zero=1 parallel.zero_group=2 parallel.context=2" "parallel.zero_group = \"2\" is not yet supported with parallel.context = 2"
 refused "sequence parallelism of one rank" 2 "parallel.sequence=true" "parallel.tensor = 1; nearest legal: sequence = false, or tensor = 2"
 refused "reproducible mode and context ranks" 2 "train.reproducible=true train.global_batch_size=16 parallel.context=2" \
   "parallel.context = 2 divides; nearest legal: context = 1"

@@ -53,9 +53,10 @@ void run_forward(PretendCuda& device, const AttentionTensors& t,
 void run_backward(PretendCuda& device, const AttentionTensors& t, bool deterministic,
                   const cudnn::AttentionBias& bias = {}) {
   ops::AttentionBackward args = t.backward();
-  const Workspace workspace(args.problem, cudnn::layout_of(args, bias, deterministic));
+  args.problem.deterministic = deterministic;
+  const Workspace workspace(args.problem, cudnn::layout_of(args, bias));
   args.workspace = workspace;
-  cudnn::attention_backward(Stream(device), args, bias, deterministic);
+  cudnn::attention_backward(Stream(device), args, bias);
   EXPECT_TRUE(workspace.all.guard_intact() && t.d_q.guard_intact() && t.d_kv.guard_intact());
 }
 
@@ -93,6 +94,32 @@ TEST(AttentionCudnn, GraphsSayWhatTheReferenceComputes) {
         c.keys = 27;  // the last query sees all of them
         compare(device, c);
       }
+}
+
+// Whoever needs no equal bits gets the form that keeps no dS, in the memory planned for it.
+TEST(AttentionCudnn, TheOpTakesTheFormThatTheProblemAsksFor) {
+  PretendCuda device;
+  const Stream stream(device);
+  AttentionCase c{.heads = 2, .kv_heads = 2, .width = 8, .causal = true, .dtype = DType::bf16};
+  c.queries = c.keys = 300;
+  std::array<std::int64_t, 2> planned{};
+  for (const bool deterministic : {true, false}) {
+    const AttentionTensors t(c, 1), exact = t.exact();
+    run_forward(device, t);
+    ref::attention_forward(exact.forward());
+    ops::AttentionBackward args = t.backward();
+    args.problem.deterministic = deterministic;
+    args.problem.implementation = ops::AttentionImplementation::cudnn;
+    const std::int64_t bytes = ops::attention_workspace(stream, args.problem, true);
+    const HostTensor workspace(DType::u8, {bytes});
+    args.workspace = workspace.view();
+    ops::attention_backward(stream, args);
+    ref::attention_backward(exact.backward());
+    expect_close_norm(t.d_q, exact.d_q, limit_of(c), "d_q");
+    EXPECT_TRUE(workspace.guard_intact());
+    planned[deterministic ? 1 : 0] = bytes;
+  }
+  EXPECT_LT(planned[0], planned[1] - 2 * 2 * 300 * 300 / 2) << "dS is not planned for";
 }
 
 TEST(AttentionCudnn, WithoutStatisticsTheOutputIsTheSame) {

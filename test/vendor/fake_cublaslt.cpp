@@ -51,6 +51,13 @@ struct Operation : Attributes {
 struct Matrix {
   DType type;
   std::int64_t rows, columns, leading;
+  Attributes batch{};
+  std::int32_t count() const {
+    return batch.get<std::int32_t>(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, 1);
+  }
+  std::int64_t stride() const {
+    return batch.get<std::int64_t>(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, 0);
+  }
 };
 
 DType type_of(cudaDataType_t type) {
@@ -64,8 +71,22 @@ cudaDataType_t type_of(DType type) {
 Operation& operation(cublasLtMatmulDesc_t of) {
   return *reinterpret_cast<Operation*>(of);
 }
-const Matrix& matrix(cublasLtMatrixLayout_t of) {
-  return *reinterpret_cast<const Matrix*>(of);
+Matrix& matrix(cublasLtMatrixLayout_t of) {
+  return *reinterpret_cast<Matrix*>(of);
+}
+
+/// What an algorithm was chosen for, kept inside it: the alignments that were promised for A, B, C
+/// and D, which addresses must have, and the shape.
+struct Promise {
+  std::uint32_t alignment[4];
+  std::int32_t count;
+  std::int64_t rows, columns;
+};
+static_assert(sizeof(Promise) <= sizeof(cublasLtMatmulAlgo_t));
+
+bool aligned(const void* address, const Matrix& m, std::uint32_t to) {
+  const auto step = static_cast<std::uintptr_t>(m.stride()) * size_of(m.type);
+  return (reinterpret_cast<std::uintptr_t>(address) | (m.count() > 1 ? step : 0)) % to == 0;
 }
 
 constexpr int kAux = 128, kGradientOfBias = 16, kGelu = CUBLASLT_EPILOGUE_GELU, kGeluGradient = 64;
@@ -91,6 +112,8 @@ double gelu_gradient(double x) {
 }
 
 bool fits(const Operation& o, const Operand& a, const Operand& b, const Matrix& d) {
+  if (a.m.count() != d.count() || b.m.count() != d.count()) return false;
+  if (d.count() > 1 && o.epilogue() != CUBLASLT_EPILOGUE_DEFAULT) return false;
   if (a.rows() != d.rows || b.columns() != d.columns || a.columns() != b.rows()) return false;
   if (d.leading < d.rows || a.m.leading < a.m.rows || b.m.leading < b.m.rows) return false;
   const bool vector = o.has(CUBLASLT_EPILOGUE_BIAS) || o.has(kGradientOfBias) ||
@@ -148,6 +171,16 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaData
       type_of(type), static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns), leading});
   return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t of,
+                                                cublasLtMatrixLayoutAttribute_t name,
+                                                const void* value, size_t bytes) {
+  const bool count = name == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (!count && name != CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (bytes != (count ? sizeof(std::int32_t) : sizeof(std::int64_t)))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  return matrix(of).batch.set(name, value, bytes);
+}
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t of) {
   delete &matrix(of);
   return CUBLAS_STATUS_SUCCESS;
@@ -169,7 +202,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t o
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t of,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int most,
+                                              cublasLtMatmulPreference_t wish, int most,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* count) {
   ++choices;
@@ -180,15 +213,67 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (most < 1 || !fits(o, left, right, matrix(d))) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0] = {};
   results[0].state = CUBLAS_STATUS_SUCCESS;
+  const auto& wishes = *reinterpret_cast<const Attributes*>(wish);
+  Promise promise{.alignment = {},
+                  .count = matrix(d).count(),
+                  .rows = matrix(d).rows,
+                  .columns = matrix(d).columns};
+  constexpr std::uint32_t kUnlessSaid = 256;  // the manual's default of all four
+  constexpr int kNames[] = {
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+  for (int i = 0; i < 4; ++i)
+    promise.alignment[i] = wishes.get<std::uint32_t>(kNames[i], kUnlessSaid);
+  std::memcpy(&results[0].algo, &promise, sizeof promise);
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 }
+
+}  // extern "C"
+
+namespace {
+cublasStatus_t multiply_one(cublasLtMatmulDesc_t of, const void* alpha, const void* a,
+                            cublasLtMatrixLayout_t a_is, const void* b, cublasLtMatrixLayout_t b_is,
+                            const void* beta, const void* c, cublasLtMatrixLayout_t c_is, void* d,
+                            cublasLtMatrixLayout_t d_is);
+}
+
+extern "C" {
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const void* alpha,
                               const void* a, cublasLtMatrixLayout_t a_is, const void* b,
                               cublasLtMatrixLayout_t b_is, const void* beta, const void* c,
                               cublasLtMatrixLayout_t c_is, void* d, cublasLtMatrixLayout_t d_is,
-                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t) {
+                              const cublasLtMatmulAlgo_t* chosen, void*, size_t, cudaStream_t) {
+  const Matrix &left = matrix(a_is), &right = matrix(b_is), &out = matrix(d_is);
+  Promise promise;
+  std::memcpy(&promise, chosen, sizeof promise);
+  if (promise.rows != out.rows || promise.columns != out.columns || promise.count != out.count())
+    return CUBLAS_STATUS_INVALID_VALUE;
+  if (!aligned(a, left, promise.alignment[0]) || !aligned(b, right, promise.alignment[1]) ||
+      !aligned(c, matrix(c_is), promise.alignment[2]) || !aligned(d, out, promise.alignment[3]))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  const auto at = [](const void* base, const Matrix& m, std::int32_t h) {
+    return static_cast<std::byte*>(const_cast<void*>(base)) +
+           static_cast<std::size_t>(h * m.stride()) * size_of(m.type);
+  };
+  for (std::int32_t h = 0; h < out.count(); ++h)
+    if (const cublasStatus_t status =
+            multiply_one(of, alpha, at(a, left, h), a_is, at(b, right, h), b_is, beta,
+                         at(c, matrix(c_is), h), c_is, at(d, out, h), d_is);
+        status != CUBLAS_STATUS_SUCCESS)
+      return status;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+}  // extern "C"
+
+namespace {
+
+cublasStatus_t multiply_one(cublasLtMatmulDesc_t of, const void* alpha, const void* a,
+                            cublasLtMatrixLayout_t a_is, const void* b, cublasLtMatrixLayout_t b_is,
+                            const void* beta, const void* c, cublasLtMatrixLayout_t c_is, void* d,
+                            cublasLtMatrixLayout_t d_is) {
   const Operation& o = operation(of);
   const Operand left{matrix(a_is), a, o.transposed(CUBLASLT_MATMUL_DESC_TRANSA)};
   const Operand right{matrix(b_is), b, o.transposed(CUBLASLT_MATMUL_DESC_TRANSB)};
@@ -224,4 +309,4 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t of, const v
   return CUBLAS_STATUS_SUCCESS;
 }
 
-}  // extern "C"
+}  // namespace

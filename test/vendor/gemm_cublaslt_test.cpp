@@ -127,6 +127,41 @@ TEST(GemmCublasLt, EveryEpilogueOfALinearLayer) {
   }
 }
 
+/// All heads of a layer in one call: A and C of each, B the same for all or of each.
+TEST(GemmCublasLt, ManyMatricesInOneCall) {
+  PretendCuda device;
+  constexpr std::int64_t kCount = 3;
+  for (const auto& [in, out] : kTypes)
+    for (int bits = 0; bits < 16; ++bits) {
+      const bool shared = (bits & 8) != 0;
+      const Case c{.m = 6,
+                   .n = bits % 2 == 0 ? 15 : 16,
+                   .k = 5,
+                   .in = in,
+                   .out = out,
+                   .transpose_a = (bits & 1) != 0,
+                   .transpose_b = (bits & 2) != 0,
+                   .accumulate = (bits & 4) != 0};
+      const HostTensor a = HostTensor::normal(in, {kCount, c.m * c.k}, 1),
+                       b = HostTensor::normal(in, {shared ? 1 : kCount, c.k * c.n}, 2),
+                       result = HostTensor::normal(out, {kCount, c.m * c.n}, 3),
+                       a64 = a.to(DType::f64), b64 = b.to(DType::f64),
+                       exact = result.to(DType::f64);
+      const auto args = [&](const HostTensor& x, const HostTensor& y, const HostTensor& z) {
+        GemmArgs args{c.m,       c.n,       c.k,      c.transpose_a, c.transpose_b, c.accumulate,
+                      x.dtype(), z.dtype(), x.data(), y.data(),      nullptr,       z.data()};
+        args.batch = kCount, args.stride_a = c.m * c.k, args.stride_c = c.m * c.n;
+        args.stride_b = shared ? 0 : c.k * c.n;
+        return args;
+      };
+      ASSERT_TRUE(gemm_cuda_offers(Stream(device), args(a, b, result))) << name_of(c);
+      gemm_cuda(Stream(device), args(a, b, result));
+      for (std::int64_t h = 0; h < kCount; ++h) ref::gemm(args(a64, b64, exact).matrix(h));
+      expect_close(result, exact, 1.01 * operation_roundoff(out), 1e-7, "C " + name_of(c));
+      EXPECT_TRUE(result.guard_intact());
+    }
+}
+
 TEST(GemmCublasLt, SaysWhatItDoesNotOffer) {
   PretendCuda device;
   const Stream stream(device);

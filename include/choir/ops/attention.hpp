@@ -43,6 +43,9 @@ struct AttentionProblem {
   std::int64_t positions = 0;
   const std::int32_t* begins = nullptr;
   bool biased = false;  ///< the call brings a bias (it decides about the workspace)
+  /// Backward gives the same bits each time. Otherwise cuDNN's may gather dQ by atomics, which is
+  /// faster and takes less scratch memory; all others give the same bits anyway.
+  bool deterministic = true;
   AttentionImplementation implementation = AttentionImplementation::automatic;
 
   /// Whether the window hides any key at all.
@@ -91,7 +94,6 @@ struct AttentionBackward {
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
                                  bool backward);
 void attention_forward(const Stream& stream, const AttentionForward& args);
-/// Deterministic.
 void attention_backward(const Stream& stream, const AttentionBackward& args);
 
 }  // namespace choir::ops

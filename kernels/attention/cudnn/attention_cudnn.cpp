@@ -156,8 +156,8 @@ void attention_forward(const Stream& stream, const ops::AttentionForward& args,
 }
 
 void attention_backward(const Stream& stream, const ops::AttentionBackward& args,
-                        const AttentionBias& bias, bool deterministic) {
-  const AttentionLayout layout = layout_of(args, bias, deterministic);
+                        const AttentionBias& bias) {
+  const AttentionLayout layout = layout_of(args, bias);
   const Plan& plan = plan_for(stream, args.problem, layout);
   check_aligned({args.q.data, args.k.data, args.v.data, args.out.data, args.d_out.data,
                  args.d_q.data, args.d_k.data, args.d_v.data, bias.data, bias.gradient,

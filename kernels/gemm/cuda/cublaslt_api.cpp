@@ -17,6 +17,7 @@ struct Loaded {
     library.find(api.set_operation, "cublasLtMatmulDescSetAttribute");
     library.find(api.create_layout, "cublasLtMatrixLayoutCreate");
     library.find(api.destroy_layout, "cublasLtMatrixLayoutDestroy");
+    library.find(api.set_layout, "cublasLtMatrixLayoutSetAttribute");
     library.find(api.create_preference, "cublasLtMatmulPreferenceCreate");
     library.find(api.destroy_preference, "cublasLtMatmulPreferenceDestroy");
     library.find(api.set_preference, "cublasLtMatmulPreferenceSetAttribute");

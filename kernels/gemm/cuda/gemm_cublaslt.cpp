@@ -26,10 +26,12 @@ namespace {
 
 using ops::GemmEpilogue;
 
-/// Largest power of two that divides the address, up to what every tensor of an arena has.
-std::uint32_t alignment_of(const void* address) {
+/// Largest power of two that divides the address, and those of all matrices behind it, up to what
+/// every tensor of an arena has.
+std::uint32_t alignment_of(const void* address, std::int64_t stride = 0, DType type = DType::u8) {
   constexpr std::uintptr_t kMost = 64;
-  const auto at = reinterpret_cast<std::uintptr_t>(address) | kMost;
+  const auto at = reinterpret_cast<std::uintptr_t>(address) | kMost |
+                  static_cast<std::uintptr_t>(stride) * size_of(type);
   return static_cast<std::uint32_t>(at & (~at + 1));
 }
 
@@ -46,24 +48,31 @@ struct Key {
   DType in, out;
   GemmEpilogue epilogue;
   bool transpose_a, transpose_b, accumulate, bias, pre_activation, sums_of_a, sums_of_c;
+  std::int64_t batch, stride_a, stride_b, stride_c;
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 Key key_of(const GemmArgs& args) {
-  return {args.m,
-          args.n,
-          args.k,
-          {alignment_of(args.a), alignment_of(args.b), alignment_of(args.c),
-           alignment_of(vector_of(args)), alignment_of(args.pre_activation)},
-          args.in,
-          args.out,
-          args.epilogue,
-          args.transpose_a,
-          args.transpose_b,
-          args.accumulate,
-          args.bias != nullptr,
-          args.pre_activation != nullptr,
-          args.sums_of_a != nullptr,
-          args.sums_of_c != nullptr};
+  return {
+      args.m,
+      args.n,
+      args.k,
+      {alignment_of(args.a, args.stride_a, args.in), alignment_of(args.b, args.stride_b, args.in),
+       alignment_of(args.c, args.stride_c, args.out), alignment_of(vector_of(args)),
+       alignment_of(args.pre_activation)},
+      args.in,
+      args.out,
+      args.epilogue,
+      args.transpose_a,
+      args.transpose_b,
+      args.accumulate,
+      args.bias != nullptr,
+      args.pre_activation != nullptr,
+      args.sums_of_a != nullptr,
+      args.sums_of_c != nullptr,
+      args.batch,
+      args.stride_a,
+      args.stride_b,
+      args.stride_c};
 }
 
 cudaDataType_t type_of(DType type) {
@@ -112,14 +121,24 @@ void set(const cublaslt::Preference& wish, cublasLtMatmulPreferenceAttributes_t 
                   fmt::format("preference {} of a product", static_cast<int>(name)));
 }
 
-/// A matrix stored by rows.
-cublaslt::Layout layout_of(DType type, std::int64_t rows, std::int64_t columns) {
+/// Matrices stored by rows, `stride` elements from one to the next.
+cublaslt::Layout layout_of(DType type, std::int64_t rows, std::int64_t columns, std::int64_t batch,
+                           std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   cublaslt::check(
       cublaslt::api().create_layout(&layout, type_of(type), static_cast<std::uint64_t>(columns),
                                     static_cast<std::uint64_t>(rows), columns),
       "a matrix");
-  return cublaslt::Layout(layout);
+  cublaslt::Layout made(layout);
+  if (batch == 1) return made;
+  const auto count = static_cast<std::int32_t>(batch);
+  cublaslt::check(
+      cublaslt::api().set_layout(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count),
+      "the number of matrices");
+  cublaslt::check(cublaslt::api().set_layout(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                             &stride, sizeof stride),
+                  "the way from matrix to matrix");
+  return made;
 }
 
 /// One product, compiled. Without an algorithm: the library does not offer it.
@@ -196,9 +215,11 @@ Plan Plans::make(const Key& key, const GemmArgs& args) {
   if (key.bias) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(key.out));
   if (key.pre_activation) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
   bind(plan, args);  // the choice looks at how these addresses are aligned
-  plan.a = layout_of(key.in, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n);
-  plan.b = layout_of(key.in, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k);
-  plan.c = layout_of(key.out, key.m, key.n);
+  plan.a = layout_of(key.in, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n,
+                     key.batch, key.stride_b);
+  plan.b = layout_of(key.in, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k,
+                     key.batch, key.stride_a);
+  plan.c = layout_of(key.out, key.m, key.n, key.batch, key.stride_c);
   choose(plan, key);
   return plan;
 }

@@ -239,31 +239,42 @@ Axis Mesh::peer_axis() const {
   return found == kPeerAxes.end() ? Axis::tensor : *found;
 }
 
-std::unique_ptr<Communicator> Mesh::subgroup(Axis axis, const std::vector<int>& members,
-                                             const std::string& name) {
-  const auto mine = std::find(members.begin(), members.end(), coordinates_[axis]);
+std::unique_ptr<Communicator> Mesh::replica_group(const std::vector<int>& members,
+                                                  const std::string& name) {
+  const Communicator& all = host_replicas();
+  const auto mine = std::find(members.begin(), members.end(), all.rank());
   CHOIR_CHECK(mine != members.end(), "{}: rank {} is no member", name, rank_);
   const auto size = static_cast<int>(members.size());
-  const Communicator& all = *axes_[static_cast<std::size_t>(axis)];
   if (planned_) {
     const auto place = static_cast<int>(mine - members.begin());
     Rehearsal* const book = rehearsal_of(all);
-    return book == nullptr ? make_null_communicator(name, place, size)
+    return book == nullptr ? make_null_communicator(name, place, size, device_)
                            : make_rehearsed_communicator(name, place, size, *book);
   }
-  std::vector<int> world_ranks;
-  for (const int at : members) {
-    Coordinates other = coordinates_;
-    other[axis] = at;
-    world_ranks.push_back(layout_.rank(other));
-  }
-  const SplitGroup group(choir::mpi_handle(all), members.front(), coordinates_[axis]);
-  return make_communicator(group.comm, name, world_ranks, rank_, {node_of_rank_, nodes_},
-                           {.transport = transport_, .timeout_seconds = timeout_seconds_});
+  const std::vector<int> everyone = replica_ranks();
+  std::vector<int> ranks;
+  for (const int member : members) ranks.push_back(everyone[static_cast<std::size_t>(member)]);
+  const SplitGroup group(choir::mpi_handle(all), members.front(), all.rank());
+  auto host = make_communicator(group.comm, name, ranks, rank_, {node_of_rank_, nodes_},
+                                {.transport = transport_, .timeout_seconds = timeout_seconds_});
+  if (!device_) return host;
+  under_groups_.push_back(std::move(host));
+  return on_device(*under_groups_.back(), std::move(ranks));
+}
+
+std::unique_ptr<Communicator> Mesh::on_device(Communicator& host, std::vector<int> ranks) {
+  if (!nccl_ || host.size() == 1) return make_staged_communicator(host, *device_, host.name());
+  return make_nccl_communicator(host, *device_, host.name(),
+                                {.timeout_seconds = device_transport_.timeout_seconds,
+                                 .library = device_transport_.nccl_library,
+                                 .ranks = std::move(ranks),
+                                 .communicators = nccl_groups_});
 }
 
 void Mesh::attach(Device& device, const DeviceTransport& transport) {
   if (device.host_visible()) return;
+  device_ = &device;
+  device_transport_ = transport;
   if (planned_) {
     for (int a = 0; a < kAxes; ++a) {
       const Communicator& host = host_along(static_cast<Axis>(a));
@@ -287,22 +298,15 @@ void Mesh::attach(Device& device, const DeviceTransport& transport) {
   world_->all_reduce(&able, 1, DType::i32, ReduceOp::min);
   if (wanted && able == 0)
     transport_note_ = obstacle.empty() ? "NCCL cannot be used on another rank" : obstacle;
-  int groups = replicas_ ? 1 : 0;
-  for (int a = 0; a < kAxes; ++a) groups += layout_.size(static_cast<Axis>(a)) > 1;
-  const auto make = [&](Communicator& host, std::vector<int> ranks) {
-    if (able == 0 || host.size() == 1) return make_staged_communicator(host, device, host.name());
-    return make_nccl_communicator(host, device, host.name(),
-                                  {.timeout_seconds = transport.timeout_seconds,
-                                   .library = transport.nccl_library,
-                                   .ranks = std::move(ranks),
-                                   .communicators = groups});
-  };
+  nccl_ = able != 0;
+  nccl_groups_ = transport.replica_groups + (replicas_ ? 1 : 0);
+  for (int a = 0; a < kAxes; ++a) nccl_groups_ += layout_.size(static_cast<Axis>(a)) > 1;
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
     device_axes_[static_cast<std::size_t>(a)] =
-        make(host_along(axis), layout_.group(rank_, {axis}));
+        on_device(host_along(axis), layout_.group(rank_, {axis}));
   }
-  if (replicas_) device_replicas_ = make(*replicas_, replica_ranks());
+  if (replicas_) device_replicas_ = on_device(*replicas_, replica_ranks());
 }
 
 // Mismatches name world ranks. Calls on device communicators are checked by way of the host.

@@ -44,7 +44,7 @@ class DeckState {
       require_memory(plan, mesh_.node().size(), device_);
     });
     options.arena_requests = plan.arena_requests;
-    data_->start(Sharding(mesh_, options.zero, device_));
+    data_->start(Sharding(mesh_, options.zero));
     engine_ = std::make_unique<Engine>(options, device_, mesh_, plan.arena_bytes);
     engine_->instance().initialise(options.seed);
   }

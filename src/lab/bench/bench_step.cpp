@@ -157,7 +157,7 @@ void Bench::build() {
   });
   // Past its end the schedule stands still: there the probes are made.
   if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
-  data_->start(Sharding(mesh_, options.zero, device_));
+  data_->start(Sharding(mesh_, options.zero));
   world().barrier();
   malloc_trim(0);
   base_ = own_bytes();

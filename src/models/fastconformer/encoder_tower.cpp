@@ -135,9 +135,11 @@ Sequence EncoderTower::sequence_of(const ModelBatch& batch) const {
 }
 
 Tensor EncoderTower::positions(Pass& pass) const {
-  Tensor table =
-      pass.allocate({2 * pass.sequence().tokens - 1, config_.n_embd}, "relative positions");
-  ops::relative_positions(pass.stream(), position_tables_, table);
+  const std::int64_t distances = 2 * pass.sequence().tokens - 1;
+  const std::int64_t rows = RelativeAttention::position_rows(pass.sequence().tokens);
+  Tensor table = pass.allocate({rows, config_.n_embd}, "relative positions");
+  ops::relative_positions(pass.stream(), position_tables_, table.slice(0, distances));
+  ops::zero(pass.stream(), table.slice(distances, rows - distances));
   return table;
 }
 

@@ -313,11 +313,6 @@ std::vector<KeyProblem> check_context(const Deck& deck, const GptConfig& gpt) {
         fmt::format("train.reproducible = true sums gradients over whole micro-batches, which "
                     "parallel.context = {} divides; nearest legal: context = 1",
                     ranks));
-  if (deck.parallel.zero_group != "all")
-    add({"parallel.context", "parallel.zero_group"},
-        fmt::format("parallel.zero_group = \"{}\" is not yet supported with parallel.context = "
-                    "{}; legal: \"all\"",
-                    deck.parallel.zero_group, ranks));
   return problems;
 }
 

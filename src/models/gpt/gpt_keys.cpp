@@ -128,6 +128,11 @@ void add_model_keys(DecoderTable& table) {
           "auto takes cuDNN where it can.")
       .one_of({"auto", "own", "cudnn"})
       .when_resumed(OnResume::free);
+  gpt.add("attention_deterministic", &GptConfig::attention_deterministic, "",
+          "Backward of cuDNN's attention gives the same bits each time, as it does with "
+          "train.reproducible = true: slower, and it keeps B H T T numbers of a layer. Own kernels "
+          "always do.")
+      .when_resumed(OnResume::free);
 }
 
 /// "" where all are targets, once each.

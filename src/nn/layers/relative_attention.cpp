@@ -5,6 +5,7 @@
 
 #include "choir/nn/stream_state.hpp"
 #include "choir/ops/gemm.hpp"
+#include "choir/ops/gemm_batched.hpp"
 
 namespace choir {
 namespace {
@@ -86,13 +87,16 @@ ops::AttentionBias RelativeAttention::bias(const Tensor& scores, const Pass& pas
           .query_stride = distances - 1};
 }
 
+TensorView RelativeAttention::by_heads(const TensorView& rows) const {
+  return rows.reshaped({options_.heads, head_width_, rows.shape.back()});
+}
+
 Tensor RelativeAttention::project(Pass& pass, const Tensor& positions) const {
   const std::int64_t count = positions.shape[0];
   Tensor projected =
       pass.allocate({options_.heads, count, head_width_}, "projected relative positions");
-  for (std::int64_t h = 0; h < options_.heads; ++h)
-    ops::gemm(pass.stream(), positions, position_->value.slice(h * head_width_, head_width_),
-              projected.slice(h, 1).reshaped({count, head_width_}), {.transpose_b = true});
+  ops::gemm_batched(pass.stream(), positions, by_heads(position_->value), projected,
+                    {.transpose_b = true});
   return projected;
 }
 
@@ -137,16 +141,21 @@ Tensor RelativeAttention::position_scores(Pass& pass, const Tensor& shifted,
                                           const Tensor& projected, std::int64_t keys,
                                           std::int64_t first) const {
   const std::int64_t tokens = pass.sequence().tokens, rows = pass.sequence().rows();
-  const std::int64_t count = keys + tokens - 1, all = projected.shape[1];
+  const std::int64_t all = projected.shape[1];
+  const std::int64_t count = pass.sequence().state ? keys + tokens - 1 : all;
   Tensor scores = pass.allocate({options_.heads, rows, count}, "scores of relative positions");
+  if (!pass.sequence().state) {
+    ops::gemm_batched(pass.stream(), shifted, projected, scores, {.transpose_b = true});
+    ops::mask_scores(
+        pass.stream(), options_.context,
+        scores.TensorView::reshaped({options_.heads * pass.sequence().batch, tokens, count}));
+    return scores;
+  }
+  // A stream wants the distances that its keys have.
   for (std::int64_t h = 0; h < options_.heads; ++h)
     ops::gemm(pass.stream(), shifted.slice(h, 1).reshaped({rows, head_width_}),
               projected.slice(h, 1).reshaped({all, head_width_}).slice(first, count),
               scores.slice(h, 1).reshaped({rows, count}), {.transpose_b = true});
-  if (!pass.sequence().state)
-    ops::mask_scores(
-        pass.stream(), options_.context,
-        scores.TensorView::reshaped({options_.heads * pass.sequence().batch, tokens, count}));
   return scores;
 }
 
@@ -243,17 +252,9 @@ void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tens
   const bool trained = position_->trainable;
   const Tensor d_projected =
       trained ? pass.allocate(projected.shape, "relative positions gradient") : Tensor();
-  for (std::int64_t h = 0; h < options_.heads; ++h) {
-    const auto head = [&](const Tensor& x, const Shape& shape) {
-      return x.slice(h, 1).reshaped(shape);
-    };
-    const TensorView d = head(d_scores, {rows, count});
-    ops::gemm(pass.stream(), d, head(projected, {count, head_width_}),
-              head(d_shifted, {rows, head_width_}));
-    if (!trained) continue;
-    ops::gemm(pass.stream(), d, head(shifted, {rows, head_width_}),
-              head(d_projected, {count, head_width_}), {.transpose_a = true});
-  }
+  ops::gemm_batched(pass.stream(), d_scores, projected, d_shifted);
+  if (trained)
+    ops::gemm_batched(pass.stream(), d_scores, shifted, d_projected, {.transpose_a = true});
   d_scores.reset();
   if (trained)
     pass.weight_gradient({&RelativeAttention::position_gradient, this, positions, d_projected});
@@ -277,12 +278,9 @@ void RelativeAttention::backward_positions(Pass& pass, Tensor d_bias, const Tens
 void RelativeAttention::position_gradient(Pass& pass, void* self, const Tensor& positions,
                                           const Tensor& d_projected) {
   auto& layer = *static_cast<RelativeAttention*>(self);
-  const std::int64_t width = layer.head_width_;
-  const bool accumulate = layer.position_->accumulate();
-  for (std::int64_t h = 0; h < layer.options_.heads; ++h)
-    ops::gemm(pass.stream(), d_projected.slice(h, 1).reshaped({positions.shape[0], width}),
-              positions, layer.position_->gradient.slice(h * width, width),
-              {.transpose_a = true, .accumulate = accumulate});
+  ops::gemm_batched(pass.stream(), d_projected, positions,
+                    layer.by_heads(layer.position_->gradient),
+                    {.transpose_a = true, .accumulate = layer.position_->accumulate()});
 }
 
 }  // namespace choir

@@ -70,6 +70,7 @@ ops::AttentionProblem SelfAttention::problem(const Pass& pass, const ContextHead
           .dtype = pass.precision().compute,
           .positions = pass.sequence().document_positions,
           .begins = pass.sequence().document_begins,
+          .deterministic = options_.deterministic || pass.tensor().order == Summation::tree,
           .implementation = options_.implementation};
 }
 

@@ -36,7 +36,7 @@ std::string divisors_of(int n) {
 
 }  // namespace
 
-Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
+Sharding::Sharding(Mesh& mesh, const ZeroOptions& options)
     : options_(options),
       contexts_(mesh.layout().size(Axis::context)),
       data_(&mesh.replicas()),
@@ -44,18 +44,15 @@ Sharding::Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device)
   CHOIR_CHECK(options.stage >= 0 && options.stage <= 3, "ZeRO stage {}", options.stage);
   CHOIR_CHECK(options.prefetch >= 0, "ZeRO prefetch {}", options.prefetch);
   const int size = group_size(mesh, options);
-  if (size < data_ranks()) form_groups(mesh, size, device);
+  // The context ranks of a data rank are neighbours among the replicas, and a group has all of
+  // them.
+  if (size < data_ranks()) form_groups(mesh, size * contexts_);
 }
 
 int Sharding::group_size(const Mesh& mesh, const ZeroOptions& options) {
   const int all = mesh.layout().size(Axis::data);
   if (options.stage == 0 || options.group == ZeroOptions::kAll) return all;
   const int size = options.group == ZeroOptions::kNode ? ranks_of_node(mesh) : options.group;
-  if (size < all && mesh.layout().size(Axis::context) > 1)
-    throw DeckError(
-        fmt::format("parallel.zero_group = {} is not yet supported with parallel.context = {}",
-                    size, mesh.layout().size(Axis::context)),
-        "set parallel.zero_group to \"all\"");
   if (size < 1 || all % size != 0)
     throw DeckError(
         fmt::format("parallel.zero_group = {} does not divide the {} data-parallel "
@@ -65,21 +62,16 @@ int Sharding::group_size(const Mesh& mesh, const ZeroOptions& options) {
   return size;
 }
 
-void Sharding::form_groups(Mesh& mesh, int size, const Device& device) {
+void Sharding::form_groups(Mesh& mesh, int size) {
   const int all = data_->size();
-  if (!device.host_visible())
-    throw DeckError(fmt::format("parallel.zero_group: groups of {} of {} ranks exchange host memory"
-                                ", which device = \"{}\" does not compute in",
-                                size, all, name_of(device.kind())),
-                    "set parallel.zero_group to \"all\"");
   const int part = data_->rank() % size, first = data_->rank() - part;
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), first);
-  own_group_ = mesh.subgroup(Axis::data, members, "zero group");
+  own_group_ = mesh.replica_group(members, "zero group");
   group_ = own_group_.get();
   std::vector<int> same_slice;
   for (int r = part; r < all; r += size) same_slice.push_back(r);
-  replicas_ = mesh.subgroup(Axis::data, same_slice, "zero replicas");
+  replicas_ = mesh.replica_group(same_slice, "zero replicas");
 }
 
 Range Sharding::slice(const Bucket& bucket) const {
@@ -95,7 +87,6 @@ Range Sharding::owned(const Bucket& bucket, const Parameter& p) const {
 }
 
 std::int64_t Sharding::first_micro_batch(std::int64_t per_rank) const {
-  // The context ranks of a data rank are neighbours, and a group has all of them.
   if (!gradients_sharded()) return data_->rank() / contexts_ * per_rank;
   return replica() * (group_->size() / contexts_) * per_rank + group_->rank() / contexts_;
 }

@@ -44,6 +44,7 @@ void open_device(Workplace& place, const Deck& deck) {
   });
   mesh.attach(*place.device, {.way = way_of(deck),
                               .shared_cards = choice.shared_cards,
+                              .replica_groups = deck.parallel.zero_group == "all" ? 0 : 2,
                               .timeout_seconds = deck.parallel.timeout,
                               .nccl_library = {}});
   if (deck.watch.calls) mesh.check_calls();

@@ -98,8 +98,12 @@ TEST(Traffic, IsAsPlannedWithAContextAxis) {
     for (const int zero : {0, 1, 2, 3}) {
       EngineOptions options = test::engine_options(test::tiny_gpt(), "fp32", 2);
       options.zero.stage = zero;
-      expect_as_planned(options, Layout(1, contexts, test::world_size() / contexts, 1),
-                        Transport::automatic, fmt::format("zero {}", zero));
+      const Layout layout(1, contexts, test::world_size() / contexts, 1);
+      expect_as_planned(options, layout, Transport::automatic, fmt::format("zero {}", zero));
+      if (zero == 0 || layout.size(Axis::data) == 1) continue;
+      options.zero.group = 1;
+      expect_as_planned(options, layout, Transport::automatic,
+                        fmt::format("zero {}, a copy for each data rank", zero));
     }
   }
 }

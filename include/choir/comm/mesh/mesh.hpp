@@ -33,7 +33,9 @@ struct MeshOptions {
 /// of its own, else staged through the host's transport.
 struct DeviceTransport {
   enum class Way { automatic, nccl, staged } way = Way::automatic;
-  bool shared_cards = false;     ///< some ranks share a GPU; equal on all ranks
+  bool shared_cards = false;  ///< some ranks share a GPU; equal on all ranks
+  /// How many of Mesh::replica_group() will be in use at once: NCCL leaves them room on the GPU.
+  int replica_groups = 0;
   double timeout_seconds = 300;  ///< of NCCL's set-up
   std::string nccl_library;      ///< a path; empty: where the system's loader looks
 };
@@ -86,10 +88,6 @@ class Mesh {
   Communicator& host_along(Axis axis) { return *axes_[static_cast<std::size_t>(axis)]; }
   /// Node of any world rank, as node_index() of that rank.
   int node_of(int rank) const { return node_of_rank_[static_cast<std::size_t>(rank)]; }
-  /// Collective over `axis`: a communicator for host memory of those of its ranks that have the
-  /// given coordinates along it (ascending; this rank among them).
-  std::unique_ptr<Communicator> subgroup(Axis axis, const std::vector<int>& members,
-                                         const std::string& name);
   /// Layout::replicas() in this order, as along(): what gradients are summed over, what shares
   /// optimizer state, what must agree on parameters. Without a context axis it is along(data);
   /// otherwise another one than any axis has, so that gradients may travel while activations do.
@@ -97,7 +95,12 @@ class Mesh {
     if (device_replicas_) return *device_replicas_;
     return replicas_ ? *replicas_ : along(Axis::data);
   }
-  /// The same ranks, for host memory.
+  /// Collective over replicas(): a communicator of those of them with the given ranks there
+  /// (ascending; this rank among them), for the memory that replicas() is for. It must end before
+  /// the mesh.
+  std::unique_ptr<Communicator> replica_group(const std::vector<int>& members,
+                                              const std::string& name);
+  /// The same ranks as replicas(), for host memory.
   Communicator& host_replicas() { return replicas_ ? *replicas_ : host_along(Axis::data); }
   /// Ranks that share one part of the batch: those that differ from this one along any axis but
   /// data, in the order of the world; for host memory.
@@ -117,6 +120,8 @@ class Mesh {
   int replica_index() const {
     return coordinates_[Axis::data] * layout_.size(Axis::context) + coordinates_[Axis::context];
   }
+  /// For memory of the device, over `host`, whose ranks in the world are `ranks`.
+  std::unique_ptr<Communicator> on_device(Communicator& host, std::vector<int> ranks);
   Layout layout_;
   Coordinates coordinates_;
   int rank_ = 0, node_index_ = 0, nodes_ = 1;
@@ -129,6 +134,11 @@ class Mesh {
   std::unique_ptr<Communicator> peers_;                       // where no axis has just these ranks
   std::string transport_note_;
   double timeout_seconds_ = 300;  // of windows
+  Device* device_ = nullptr;      // attached, where the host does not see its memory
+  DeviceTransport device_transport_;
+  bool nccl_ = false;  // every rank can use it
+  int nccl_groups_ = 1;
+  std::vector<std::unique_ptr<Communicator>> under_groups_;  // for host memory, of replica_group()
 };
 
 /// How fast the ranks of an axis reduce, as it was just measured.

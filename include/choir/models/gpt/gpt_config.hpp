@@ -45,6 +45,7 @@ struct GptConfig {
   /// Layers before this one, and layers n - 1, 2 n - 1, ... (0: none), have no window.
   std::int64_t window_first_layer = 0, window_skip_interval = 0;
   ops::AttentionImplementation attention = ops::AttentionImplementation::automatic;
+  bool attention_deterministic = false;   ///< its backward, also outside reproducible mode
   Recompute recompute = Recompute::none;  ///< in every block, while training
   double label_smoothing = 0;             ///< of the targets, while training; in [0, 1)
   bool packed = false;                    ///< rows have several documents (add_documents)

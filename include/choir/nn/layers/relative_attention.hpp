@@ -29,7 +29,13 @@ class RelativeAttention {
   /// and `name`.position_bias (v), [H, C / H] and zero, and `name`.output in the current bucket.
   RelativeAttention(ParameterSet& parameters, const std::string& name, const Options& options);
 
-  /// x [B*T, C] -> [B*T, C]; `positions` [2T - 1, C] of ops::relative_positions. `source`, the same
+  /// Rows of `positions` for T frames: 2T - 1 distances, and rows of zeros, so that rows of scores
+  /// are whole packs of 16 bytes, which products on a GPU are several times faster with.
+  static constexpr std::int64_t position_rows(std::int64_t tokens) {
+    return round_up(2 * tokens - 1, 8);
+  }
+  /// x [B*T, C] -> [B*T, C]; `positions` [position_rows(T), C], or 2T - 1 rows, of
+  /// ops::relative_positions. `source`, the same
   /// in both calls: the norm that x came from and that makes it again for backward; then neither x
   /// nor the position term is kept. Of streams the next chunk, whose frames see all of it and what
   /// is kept of those before; positions are not read.
@@ -59,6 +65,8 @@ class RelativeAttention {
   Past read(Pass& pass, const Tensor& qkv, const Tensor& positions) const;
   /// W r of every head: [H, 2T - 1, D].
   Tensor project(Pass& pass, const Tensor& positions) const;
+  /// Rows of all heads -> [H, D, columns].
+  TensorView by_heads(const TensorView& rows) const;
   /// [H, B*T, keys + T - 1], what the context hides at -inf. A chunk of a stream sees all there is.
   Tensor position_scores(Pass& pass, const Tensor& shifted, const Tensor& projected,
                          std::int64_t keys, std::int64_t first = 0) const;

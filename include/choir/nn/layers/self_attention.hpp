@@ -30,6 +30,8 @@ class SelfAttention {
     double dropout = 0;  ///< on the output; attention weights are never dropped
     double output_init_std = 0.02;
     ops::AttentionImplementation implementation = ops::AttentionImplementation::automatic;
+    /// Also outside reproducible mode: see ops::AttentionProblem.
+    bool deterministic = false;
     Lora lora{};  ///< of q, k, v and o
   };
   /// Registers `name`.qkv (rows q | k | v), `name`.output and, with head_norm, `name`.query_norm

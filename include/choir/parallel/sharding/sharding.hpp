@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "choir/comm/mesh/mesh.hpp"
-#include "choir/device/device.hpp"
 #include "choir/nn/parameter.hpp"
 
 namespace choir {
@@ -45,9 +44,9 @@ class Sharding {
   Sharding(Communicator& data) : data_(&data), group_(&data) {}
   /// Over the replicas of the mesh, collectively. DeckError on every rank when the groups do not
   /// come out.
-  Sharding(Mesh& mesh, const ZeroOptions& options, const Device& device);
+  Sharding(Mesh& mesh, const ZeroOptions& options);
 
-  /// Local: ranks of a group of this mesh. DeckError as above.
+  /// Local: data ranks of a group of this mesh. DeckError as above.
   static int group_size(const Mesh& mesh, const ZeroOptions& options);
 
   int stage() const { return options_.stage; }
@@ -82,7 +81,8 @@ class Sharding {
   }
 
  private:
-  void form_groups(Mesh& mesh, int size, const Device& device);
+  /// Of `size` neighbouring replicas each.
+  void form_groups(Mesh& mesh, int size);
 
   ZeroOptions options_;
   int contexts_ = 1;

@@ -138,7 +138,7 @@ std::int64_t legal_by_hand(int ranks) {
           std::int64_t micro = 0;
           for (const int size : {1, 2, 3, 4}) micro += 24 % (dp * size) == 0 ? 1 : 0;
           const int sequence = tp > 1 ? 2 : 1;
-          const bool pairs = dp > 2 && dp % 2 == 0 && cp == 1;  // groups of two, several of them
+          const bool pairs = dp > 2 && dp % 2 == 0;  // groups of two, several of them
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
           // Four schedules, interleaved also with two pieces a stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
