@@ -172,12 +172,10 @@ class EngineRun {
             return storage.owned_part(storage.masters(storage.bucket_of(p)), p);
           },
           storage.masters_outside());
-      append_of(
-          first, [&](const Parameter& p) { return engine_->optimizer().first_moment(p); },
-          offloaded);
-      append_of(
-          first, [&](const Parameter& p) { return engine_->optimizer().second_moment(p); },
-          offloaded);
+      for (std::size_t i = 0; i < engine_->optimizer().moment_names().size(); ++i)
+        append_of(
+            first, [&](const Parameter& p) { return engine_->optimizer().moment(i, p); },
+            offloaded);
     }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()

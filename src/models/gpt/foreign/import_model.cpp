@@ -241,7 +241,7 @@ class Import {
     for (const Parameter* p : parameters_.all()) {
       const RowShare share = share_of_rows(p->shape[0], world_.rank(), world_.size());
       const std::int64_t columns = columns_of(p->shape);
-      const auto add = [&](const char* kind, DType dtype, void* data) {
+      const auto add = [&](const std::string& kind, DType dtype, void* data) {
         list.push_back({.name = kind + p->name,
                         .dtype = dtype,
                         .shape = p->shape,
@@ -249,8 +249,8 @@ class Import {
       };
       add("parameters/", precision.master, values_[i++].data());
       if (!p->trainable) continue;
-      add("optimizer/m/", precision.gradient, zeros_.data());
-      add("optimizer/v/", precision.gradient, zeros_.data());
+      for (const std::string_view moment : moment_names(update_rule_of(deck_.optimizer.name)))
+        add(fmt::format("optimizer/{}/", moment), precision.gradient, zeros_.data());
     }
     const ops::LossScaling scaling = loss_scaling_of(deck_);
     progress_.loss_scale = scaling.start;
