@@ -1,7 +1,9 @@
 // choir train DECK.json [key.path=value ...]
 #include <fmt/core.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
@@ -50,7 +52,9 @@ int train(MpiSession& session, const std::string& path, const Arguments& overrid
   place.mesh = Mesh::over_world(layout, mesh_options_of(deck));
   choose_threads(place.mesh->node());
   open_device(place, deck);
-  Logger log(session.rank() == 0 || deck.log.all_ranks);
+  const char* const all_ranks = std::getenv("LOG_FROM_ALL_RANKS");  // as ezpz calls it
+  Logger log(session.rank() == 0 || deck.log.all_ranks ||
+             (all_ranks != nullptr && std::string_view(all_ranks) == "1"));
   log.to_stdout();
   const std::string folder = deck.run.dir;
   try {
