@@ -22,6 +22,7 @@ place_site() {  # place_site BATCH
   [ "${NERSC_HOST:-}" != perlmutter ] || { echo perlmutter; return; }
   case $1:${PBS_O_HOST:-}:$(hostname) in
     pbs:*polaris*) echo polaris ;;
+    pbs:*aurora*) echo aurora ;;
     *) echo generic ;;
   esac
 }

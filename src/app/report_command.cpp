@@ -1,4 +1,4 @@
-// choir report RUN_DIR|FILE.csv|FILE.jsonl ... [--out FILE.html]
+// choir report RUN_DIR|FILE.csv|FILE.jsonl ... [--out FILE.html] [--wandb]
 #include <fmt/core.h>
 
 #include <cerrno>
@@ -9,6 +9,7 @@
 #include "choir/core/error.hpp"
 #include "choir/core/text.hpp"
 #include "choir/report/report_page.hpp"
+#include "choir/report/wandb_run.hpp"
 #include "src/app/session.hpp"
 
 namespace choir {
@@ -16,18 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_page(const std::string& path, const std::string& page, bool chosen) {
+/// `cure`: where the file cannot be written.
+void write_whole(const std::string& path, const std::string& bytes, const std::string& cure) {
   const std::string fresh = path + ".new";
   std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
   const int why = errno;
   const auto refuse = [&](const std::string& reason) {
-    throw StorageError(fmt::format("cannot write '{}': {}", path, reason),
-                       chosen ? "name another place with --out FILE.html"
-                              : "the run directory cannot be written: name a place with --out "
-                                "FILE.html");
+    throw StorageError(fmt::format("cannot write '{}': {}", path, reason), cure);
   };
   if (!file) refuse(std::strerror(why));
-  file << page;
+  file << bytes;
   file.close();
   std::error_code failed;
   if (!file) {
@@ -72,6 +71,27 @@ Subjects read_subjects(const std::vector<std::string>& paths) {
   return subjects;
 }
 
+/// Offline runs of Weights & Biases, each in its run directory or in `out`.
+int export_to_wandb(const std::vector<std::string>& paths, const std::string& out) {
+  for (const std::string& path : paths)
+    if (fs::is_regular_file(path))
+      throw DeckError(fmt::format("--wandb is of runs, and '{}' is a file", path),
+                      "name run directories (run.dir of a deck) alone");
+  const Subjects subjects = read_subjects(paths);
+  for (const report::ReportedRun& run : subjects.runs) {
+    if (run.empty()) continue;  // was said to have no metrics
+    const report::WandbRun made = report::wandb_run(run);
+    const fs::path folder = fs::path(out.empty() ? run.path + "/wandb" : out) / made.folder;
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    write_whole((folder / made.file).string(), made.bytes,
+                "name a folder that can be written with --out FOLDER");
+    fmt::print("{} ({:.0f} kB)\nsend it: wandb sync --project NAME {}\n", folder.string(),
+               static_cast<double>(made.bytes.size()) / 1e3, folder.string());
+  }
+  return 0;
+}
+
 int report_on(const std::vector<std::string>& paths, std::string out) {
   const Subjects subjects = read_subjects(paths);
   const bool chosen = !out.empty();
@@ -80,7 +100,9 @@ int report_on(const std::vector<std::string>& paths, std::string out) {
   else if (!chosen)
     out = "report.html";
   const std::string page = report::report_page(subjects.runs, subjects.tables, subjects.dialogues);
-  write_page(out, page, chosen);
+  write_whole(out, page,
+              chosen ? "name another place with --out FILE.html"
+                     : "the run directory cannot be written: name a place with --out FILE.html");
   for (const std::string& caution : report::comparison_cautions(subjects.runs))
     fmt::print("{}\n", caution);
   const std::vector<std::string> keys = report::differing_keys(subjects.runs);
@@ -105,9 +127,13 @@ int report_command(const Arguments& arguments) {
       .required();
   app.add_option("--out", out,
                  "the page; default: report.html in the run directory, of several paths in the "
-                 "current one");
+                 "current one; with --wandb a folder, default: wandb in the run directory");
+  bool wandb = false;
+  app.add_flag("--wandb", wandb,
+               "no page: each run, all of its jobs together, as an offline run of Weights & "
+               "Biases, for `wandb sync`");
   if (const auto code = parse(app, arguments)) return *code;
-  return without_mpi([&] { return report_on(paths, out); });
+  return without_mpi([&] { return wandb ? export_to_wandb(paths, out) : report_on(paths, out); });
 }
 
 }  // namespace choir

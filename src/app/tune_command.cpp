@@ -312,7 +312,7 @@ class TuneRun {
     const Deck& deck = case_.deck;
     const std::string word = fmt::format(" batch_duration={}", duration);
     std::vector<std::string> changes;
-    for (const SpeechEvalSet& set : speech_data_config(deck, input_cfg_text(deck), 0).eval) {
+    for (const SpeechEvalSet& set : speech_data_config(deck, speech_request(deck)).eval) {
       const auto named = speech_settings(deck).data.validation.find(set.name);
       const std::string text = named != speech_settings(deck).data.validation.end()
                                    ? named->second

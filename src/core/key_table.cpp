@@ -49,7 +49,7 @@ class KeySet::Reader {
                              "\"{}\": {{...}}",
                              path, split(name, '.').front()));
       } else if (key) {
-        assign(*key, value, place, KeySource::file);
+        if (!value.is_null()) assign(*key, value, place, KeySource::file);  // null: not given
       } else if (is_section(path)) {
         if (value.is_object())
           walk(value, path, document);

@@ -112,6 +112,32 @@ class Checks {
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
   }
 
+  void optimizer() {
+    const std::string& name = deck_.optimizer.name;
+    const bool lars = name == "lars";
+    const std::vector<std::string> others =
+        lars ? std::vector<std::string>{"optimizer.beta1", "optimizer.beta2", "optimizer.epsilon"}
+             : std::vector<std::string>{"optimizer.momentum", "optimizer.trust_coefficient"};
+    for (const std::string& key : others)
+      if (deck_.given(key))
+        add({key, "optimizer.name"},
+            fmt::format("{} is for optimizer.name = \"{}\", not \"{}\"; leave it out", key,
+                        lars ? "adamw" : "lars", name));
+    if (!lars) return;
+    const std::string& precision = deck_.train.precision;
+    if (precision == "bf16-true")
+      add({"optimizer.name", "train.precision"},
+          "optimizer.name = \"lars\" wants weights of more than 16 bits, not train.precision = "
+          "\"bf16-true\"; nearest legal: \"bf16-mixed\"");
+    const std::string& offload = deck_.parallel.offload;
+    if (offload != "none" && (precision.ends_with("-mixed") || offload == "all"))
+      add({"optimizer.name", "parallel.offload"},
+          fmt::format("optimizer.name = \"lars\" needs the norms of all weights before the update, "
+                      "and parallel.offload = \"{}\" keeps the weights of train.precision = "
+                      "\"{}\" outside of the device; nearest legal: offload = \"none\"",
+                      offload, precision));
+  }
+
   void precision() {
     const TrainSection defaults;
     const TrainSection& train = deck_.train;
@@ -189,6 +215,7 @@ std::vector<KeyProblem> deck::check(const Deck& deck) {
   add(deck::check_parallel(deck));
   if (family.fixed_shape()) checks.batch();
   checks.schedule();
+  checks.optimizer();
   checks.freezing();
   checks.warm_start();
   checks.precision();

@@ -11,7 +11,7 @@ std::vector<ForeignKey> foreign_keys() {
   const char* const torch = "torchrun";
   const char* const titan = "torchtitan";
   const char* const speed = "DeepSpeed";
-  return {
+  std::vector<ForeignKey> all{
       {"max_iters", "train.max_steps", nano},
       {"gradient_accumulation_steps", "train.grad_accum", nano},
       {"gas", "train.grad_accum", "wordplay"},
@@ -34,7 +34,7 @@ std::vector<ForeignKey> foreign_keys() {
       {"dataset", "data.train", nano},
       {"backend", "parallel.transport", nano},
       {"compile", "not needed, nothing is compiled at run time", nano},
-      {"wandb_log", "not needed, every number is in metrics.jsonl", nano},
+      {"wandb_log", "not needed: `choir report RUN --wandb` makes a run of W&B afterwards", nano},
       {"trainer.devices", "not needed, choir takes the ranks mpiexec gives it", nemo},
       {"devices", "not needed, choir takes the ranks mpiexec gives it", nemo},
       {"num_nodes", "not needed, choir takes the ranks mpiexec gives it", nemo},
@@ -149,6 +149,9 @@ std::vector<ForeignKey> foreign_keys() {
       {"offload_optimizer", "parallel.offload", speed},
       {"stage", "parallel.zero", speed},
   };
+  const std::vector<ForeignKey> recipes = foreign_recipes();
+  all.insert(all.end(), recipes.begin(), recipes.end());
+  return all;
 }
 
 }  // namespace choir::deck

@@ -4,7 +4,12 @@ namespace choir::deck {
 void add_optimizer_keys(Table& table) {
   using Part = OptimizerSection;
   auto optimizer = table.section("optimizer", &Deck::optimizer);
-  optimizer.add("name", &Part::name, "", "AdamW (Loshchilov & Hutter 2019).").one_of({"adamw"});
+  optimizer
+      .add("name", &Part::name, "",
+           "adamw (Loshchilov & Hutter 2019), or lars (You et al. 2017): momentum, with a learning "
+           "rate of its own for every matrix, for very large batches.")
+      .one_of({"adamw", "lars"})
+      .when_resumed(OnResume::fixed);
   optimizer.add("learning_rate", &Part::learning_rate, "", "Highest learning rate.").above(0);
   optimizer.add("min_lr", &Part::min_lr, "", "Learning rate from optimizer.decay_steps on.")
       .at_least(0);
@@ -15,11 +20,25 @@ void add_optimizer_keys(Table& table) {
       .at_least(0);
   optimizer.add("schedule", &Part::schedule, "", "Learning rate after the warm-up.")
       .one_of({"constant", "cosine", "linear", "inverse_sqrt"});
-  optimizer.add("beta1", &Part::beta1, "", "Decay of the first moment.").at_least(0).below(1);
-  optimizer.add("beta2", &Part::beta2, "", "Decay of the second moment.").at_least(0).below(1);
-  optimizer.add("epsilon", &Part::epsilon, "", "Added to the root of the second moment.").above(0);
-  optimizer.add("weight_decay", &Part::weight_decay, "", "Decoupled, on matrices only.")
+  optimizer.add("beta1", &Part::beta1, "", "adamw: decay of the first moment.").at_least(0).below(1);
+  optimizer.add("beta2", &Part::beta2, "", "adamw: decay of the second moment.")
+      .at_least(0)
+      .below(1);
+  optimizer.add("epsilon", &Part::epsilon, "", "adamw: added to the root of the second moment.")
+      .above(0);
+  optimizer
+      .add("weight_decay", &Part::weight_decay, "",
+           "On matrices only. adamw: decoupled; lars: added to the gradient, 0.0005 in the paper.")
       .at_least(0);
+  optimizer
+      .add("momentum", &Part::momentum, "", "lars: part of the step before that is added to a step.")
+      .at_least(0)
+      .below(1);
+  optimizer
+      .add("trust_coefficient", &Part::trust_coefficient, "",
+           "lars: the learning rate of a matrix w with gradient g is multiplied with this * |w| / "
+           "(|g| + weight_decay * |w|).")
+      .above(0);
   optimizer.add("grad_clip", &Part::grad_clip, "", "Largest global gradient norm. 0: no clipping.")
       .at_least(0);
   optimizer

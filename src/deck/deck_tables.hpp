@@ -17,6 +17,7 @@ void add_service_keys(Table& table);  // checkpoint, log, fault, device
 void add_fault_keys(Table& table);    // called by add_service_keys
 void add_watch_keys(Table& table);
 std::vector<ForeignKey> foreign_keys();
+std::vector<ForeignKey> foreign_recipes();  // added by foreign_keys
 
 /// What no single key can show. Places are put in front by the caller.
 std::vector<KeyProblem> check(const Deck& deck);

@@ -82,8 +82,9 @@ void read_metrics(const std::string& path, ReportedRun& run) {
   for (const std::string& line : lines.records()) {
     const json record = parsed_json(line);
     if (record["event"] != "start") continue;
-    ++run.starts;
+    run.starts.emplace_back();
     try {
+      run.starts.back() = {record.value("step", std::int64_t{0}), record.value("time", "")};
       run.start = start_of(record);
     } catch (const json::exception&) {
       run.notes.emplace_back("a start record of metrics.jsonl is not understood");

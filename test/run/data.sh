@@ -61,6 +61,23 @@ expect "... the same one goes on" 0 "20 (10 now)"
 check "... on another number of ranks with the same losses" close_losses blend blend_2 1e-5
 run 2 eval blend
 expect "eval, set by set" 0 "val_loss=" "val_loss/held=" "val_loss/news="
+cat >blend.json <<'D'
+{"inputs": [{"type": "txt", "paths": "plays.txt", "weight": 3, "tags": {"style": "verse"}},
+            {"folder": "news.txt", "weight": 1, "limit": 2000}]}
+D
+run 2 train "$debug" data.train=[] data.input_cfg=blend.json run.dir=blend_4 'data.validation={"held": "held.txt limit=1000"}' \
+  train.max_steps=2
+expect "a blend in a file, with a limit and tags" 0 "blend 75.00 % 'plays.txt, tags style=verse': " \
+  "blend 25.00 % 'news.txt': 2,000 tokens"
+started "... and a limit of the validation" blend_4 " 32 windows"
+sed -i 's/2000/3000/' blend.json
+run 1 train "$debug" data.train=[] data.input_cfg=blend.json run.dir=blend_4 'data.validation={"held": "held.txt limit=1000"}' \
+  train.max_steps=4
+expect "the file changed" 2 "blend 0.75 of " "0.25 of 2000 tokens" "0.25 of 3000 tokens"
+run 2 train "$debug" data.train=[] data.input_cfg=blend.yaml run.dir=blend_5
+expect "a blend in YAML" 2 "'blend.yaml' is YAML, which is not read" "as JSON"
+run 1 train "$debug" 'data.validation={"held": "held.txt tag.lang=en"}' run.dir=blend_5
+expect "an option of speech" 2 "data.validation.held: 'tag.lang=en' is not understood" "[limit=N]"
 blended 2 blend_3 0
 expect "a weight of nothing" 2 "data.input_cfg" "the weight 0 of an input is not above 0"
 

@@ -39,6 +39,9 @@ site() { try env -u OMP_NUM_THREADS "$@" jobs/launch --dry-run "$choir" doctor; 
 site PBS_NODEFILE="$work/two_nodes" PBS_O_HOST=polaris-login-01.hsn.cm.polaris.alcf.anl.gov
 words "Polaris: PALS, cores beside the GPU" 0 \
   "\$ mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind list:24-31:16-23:8-15:0-7 --envall --line-buffer $choir doctor"
+site PBS_NODEFILE="$work/two_nodes" PBS_O_HOST=aurora-uan-0010.hostmgmt.cm.aurora.alcf.anl.gov
+words "Aurora: processors, a socket for each rank" 0 \
+  "\$ mpiexec -n 4 --ppn 2 --depth 51 --cpu-bind list:1-51:53-103 --envall --line-buffer $choir doctor"
 site NERSC_HOST=perlmutter SLURM_JOB_ID=1 SLURM_JOB_NUM_NODES=2
 words "Perlmutter: srun, all GPUs of a node visible" 0 \
   "\$ srun -n 8 --ntasks-per-node 4 --cpus-per-task 32 --cpu-bind cores --kill-on-bad-exit=1 --mpi=cray_shasta --gpus-per-node=4 --gpu-bind=none $choir doctor"

@@ -22,6 +22,14 @@ check "TensorBoard: a file for each start" test "$(ls a/tensorboard/events.out.t
 check "... with the version in front" matches "$(ls a/tensorboard/* | head -n 1)" "brain.Event:2"
 check "... and the losses" matches "$(ls a/tensorboard/* | tail -n 1)" "train/loss"
 
+run 0 report a --wandb
+expect "an offline run of W&B" 0 "a/wandb/offline-run-" "send it: wandb sync"
+check "... that begins as one" eval '[ "$(head -c 4 a/wandb/offline-run-*/run-*.wandb)" = ":W&B" ]'
+check "... with every step of both jobs" eval '[ "$(grep -ao "_runtime" a/wandb/offline-run-*/run-*.wandb | wc -l)" = "$(grep -c "\"step\":.*\"loss\"" a/metrics.jsonl)" ]'
+printf 'a,b\n' >no_run.csv
+run 0 report a no_run.csv --wandb
+expect "W&B of what is no run" 2 "--wandb is of runs"
+
 # Several runs.
 train 1 b log.interval=5 optimizer.learning_rate=1e-3 run.name='<script>alert(1)'
 run 0 report a b --out both.html

@@ -82,6 +82,17 @@ expect "text alone" 2 "--audio"
 run 1 train "$debug" run.dir=text train.max_steps=1
 run 1 generate text --audio a.wav
 expect "a model of text" 2 "cannot hear" "salm"
+# A blend: by weight, of a part of a folder, with answers told apart by tags.
+inputs() { echo "data.input_cfg=[{\"folder\": \"train\", \"weight\": $1, \"tags\": {\"set\": \"a\"}}, {\"folder\": \"val\", \"weight\": 1, \"limit\": 2}]"; }
+mixed() { run "$1" train deck.json run.dir=mixed data.train=[] "$(inputs "$2")" data.shard_seed=5 train.max_steps="$3" \
+  'data.validation={"held": "[{\"folder\": \"val\", \"tags\": {\"set\": \"a\"}}, \"train\"] limit=9"}' "${@:4}"; }
+mixed 2 3 4 eval.answers=0
+expect "a blend of conversations" 0 "drawn so far: 'train' " "(of 75.0 %)" "by tag: set=a" "validation 'held', set=a: exact match"
+check "... with metrics of the tag" matches mixed/metrics.jsonl '"val_wer/set=a":'
+mixed 1 1 6
+expect "other weights on resume" 2 "data.input_cfg" "blend 0.75 of " "+ 0.25 of 2 conversations" "blend 0.5 of "
+run 1 train deck.json run.dir=x data.shard_seed=often
+expect "an order of no seed" 2 "data.shard_seed" "\"randomized\""
 run 1 train deck.json run.dir=x "data.train=[]"
 expect "nothing to train on" 2 "data.train is not given"
 run 2 train deck.json run.dir=x "data.train=[\"tasks\"]"

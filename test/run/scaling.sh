@@ -134,6 +134,6 @@ expect "noise without communication" 2 "--no-comm leaves the ranks alone"
 run 1 bench step "${deck[@]}" train.grad_accum=1 train.global_batch_size=2 --gradient-noise 2
 expect "noise of one micro-batch" 2 "one micro-batch only" "train.grad_accum"
 run 2 bench collectives parallel.tensor=2 --max-bytes 4096 --repeats 2
-expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "VALID: 28 of 28"
+expect "collectives along tensor ranks" 0 "all_to_all along tp (2 ranks) by node" "by mpi" "#wrong" "VALID: 36 of 36"
 run 2 bench reader --bytes 1048576 --rounds 2
 expect "reader" 0 "bw(MiB/s)" "StdDev" "VALID: 5 readers, 0 blocks wrong"

@@ -23,6 +23,7 @@ expect "what is printed" 0 "ranks 2 on 1 node" "  model      gpt: 2 layers" "  d
   "--- sample after 0 steps ---" "step=1 loss=" "val_loss=" "--- sample after 20 steps ---" "summary:" "arena peak" \
   "between steps" "  diagnosis        " "run directory    seen" "checkpoint       seen/checkpoints/step_00000020"
 started "what start.txt has" seen "[rank=0/1][local_rank=0/1][node=0/0]" "[rank=1/1][local_rank=1/1]" "dist_info:" \
+  DEVICE_ID=none GPUS_PER_NODE=0 HOSTS= HOSTFILE= LOCAL_RANK=0 MACHINE= NGPUS=0 NODE_ID=0 RANK=0 WORLD_SIZE_IN_USE=2 LAUNCH_CMD= \
   "WORLD_SIZE_TOTAL=2" "model.n_layer" "defaults:" "without positions" "decayed" "not decayed" "blocks.0" \
   "tokens per iteration" "memory plan per rank" "legend:"
 for words in dist_info: defaults: legend: "memory plan per rank"; do check "... and the screen has not: $words" lacks out "$words"; done

@@ -28,6 +28,11 @@ expect "fp32, by the rounding of one rank" 0 "4 x the distance of one rank in fp
 run 4 verify "$deck" --layouts "$few" --precision bf16-mixed
 expect "bf16" 0 "VALID: 8 layouts"
 
+# The ratios of LARS are of whole tensors, whoever has parts of them; a trust coefficient that moves weights.
+lars=(optimizer.name=lars optimizer.learning_rate=1 optimizer.trust_coefficient=0.02 optimizer.weight_decay=0.01)
+run 4 verify "$deck" "${lars[@]}" --layouts "dp=2 tp=2 sequence=true,dp=4 zero=1,dp=4 zero=2 zero_group=2,dp=2 zero=3 offload=file,dp=2 tp=2 zero=3 tile=4,pp=2 tp=2,cp=2 dp=2,tp=4"
+expect "LARS" 0 "VALID: 8 layouts"
+
 run 2 verify "$debug" model.n_layer=1 parallel.tensor=2 --layouts quick --steps 1
 expect "any deck, its own layout set aside, its data not read" 0 "97 stands in" "VALID:"
 run 0 verify "$deck" --layouts quick --steps 1

@@ -66,7 +66,8 @@ struct OptimizerSection {
   std::string schedule = "cosine";  ///< constant | cosine | linear | inverse_sqrt
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0.1;
-  double grad_clip = 1.0;         ///< 0: no clipping
+  double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars
+  double grad_clip = 1.0;                           ///< 0: no clipping
   std::string scale_lr = "none";  ///< none | sqrt | linear
   TextMap scale;                  ///< factors on the learning rate, by patterns of parameters
 };

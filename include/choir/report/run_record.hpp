@@ -48,6 +48,12 @@ struct RunStart {
   std::vector<std::pair<std::string, std::string>> provenance;
 };
 
+/// A job of the chain that the run is.
+struct JobStart {
+  std::int64_t step = 0;  ///< done before it
+  std::string time;       ///< local, as in the log
+};
+
 /// What is known of how a run stands. `silent`: its log has no end, and nothing shows that it runs.
 enum class Fate { unknown, finished, stopped, failed, running, silent };
 const char* name_of(Fate fate);
@@ -69,7 +75,7 @@ struct ReportedRun {
   std::size_t sample_count = 0;
   std::map<std::string, DeckEntry> deck;
   RunStart start;
-  int starts = 0;
+  std::vector<JobStart> starts;  ///< in the order of the lines
   std::vector<std::string> notes;  ///< what was cut, missing or not understood
 
   /// Empty where the run has no such curve.

@@ -286,7 +286,7 @@ struct ConversationBatches::State {
             .what = what};
   }
   void open_training(Communicator& world);
-  void open_set(Communicator& world, const ConversationEvalSet& asked);
+  void open_set(Communicator& world, const SpeechEvalSet& asked);
 };
 
 void ConversationBatches::State::open_training(Communicator& world) {
@@ -302,21 +302,18 @@ void ConversationBatches::State::open_training(Communicator& world) {
 }
 
 // Longest first, so that neighbours are of about one length; a function of the set alone.
-void ConversationBatches::State::open_set(Communicator& world, const ConversationEvalSet& asked) {
+void ConversationBatches::State::open_set(Communicator& world, const SpeechEvalSet& asked) {
   auto set = std::make_unique<EvalSet>();
   set->name = asked.name;
-  const std::vector<SpeechLeaf> leaves = leaves_of(SpeechMix::of_folders(asked.folders));
+  const std::vector<SpeechLeaf> leaves = leaves_of(asked);
   set->corpus = ConversationCorpus::load(world, leaves,
                                          options(fmt::format("validation set '{}'", asked.name)));
-  std::vector<SpeechItem> items;
+  set->corpus.limit(asked.limit);
   for (int leaf = 0; leaf < set->corpus.folders(); ++leaf)
-    items.insert(items.end(), set->corpus.items(leaf).begin(), set->corpus.items(leaf).end());
-  const std::int64_t all = std::ssize(items);
-  const std::int64_t count = asked.limit > 0 ? std::min(asked.limit, all) : all;
-  for (std::int64_t i = 0; i < count; ++i) {
-    set->rows.push_back({items[static_cast<std::size_t>(i * all / count)], 0});
-    set->targets += set->rows.back().item.labels;
-  }
+    for (const SpeechItem& item : set->corpus.items(leaf)) {
+      set->rows.push_back({item, 0});
+      set->targets += item.labels;
+    }
   std::stable_sort(set->rows.begin(), set->rows.end(), [](const SpeechRow& a, const SpeechRow& b) {
     return a.item.samples > b.item.samples;
   });
@@ -359,7 +356,7 @@ std::unique_ptr<ConversationBatches> ConversationBatches::open(Communicator& wor
   state->rank = rank;
   state->ranks = ranks;
   if (!config.train.inputs.empty()) state->open_training(world);
-  for (const ConversationEvalSet& set : config.eval) state->open_set(world, set);
+  for (const SpeechEvalSet& set : config.eval) state->open_set(world, set);
   if (!state->corpus && state->eval.empty())
     throw DeckError("there are no conversations", "name folders in data.train or data.val");
   return std::unique_ptr<ConversationBatches>(new ConversationBatches(std::move(state)));

@@ -109,6 +109,7 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
                                 static_cast<std::int32_t>(targets)}),
             ++kept;
     }
+    limit_items(folder.items, folder.leaf.limit);
   }
   std::vector<std::string> reasons;
   if (too_long > 0)
@@ -121,6 +122,17 @@ void ConversationCorpus::choose(const ConversationCorpusOptions& options) {
     throw DataError(fmt::format("nothing is left of {}: {}", options.what, left_out_),
                     "allow longer conversations (model.block_size), or look at the data with "
                     "'choir prepare chat FILE --show 3'");
+}
+
+void ConversationCorpus::limit(std::int64_t conversations) {
+  std::vector<SpeechItem> all;
+  for (Folder& folder : folders_) {
+    all.insert(all.end(), folder.items.begin(), folder.items.end());
+    folder.items.clear();
+  }
+  limit_items(all, conversations);
+  for (const SpeechItem& item : all)
+    folders_[static_cast<std::size_t>(item.leaf)].items.push_back(item);
 }
 
 std::int64_t ConversationCorpus::conversations() const {

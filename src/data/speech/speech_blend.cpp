@@ -1,6 +1,7 @@
 #include "choir/data/speech/speech_blend.hpp"
 
 #include <fmt/core.h>
+#include <algorithm>
 #include <charconv>
 #include <numeric>
 
@@ -78,6 +79,33 @@ std::uint64_t speech_order_seed(const std::string& shard_seed, std::uint64_t run
     throw DeckError(fmt::format("data.shard_seed is '{}'", shard_seed),
                     "a whole number from 0 on, or \"randomized\"");
   return seed;
+}
+
+std::vector<SpeechLeaf> leaves_of(std::span<const SpeechSource> sources) {
+  std::vector<SpeechLeaf> leaves;
+  for (const SpeechSource& source : sources) leaves.push_back(source.leaf);
+  return leaves;
+}
+
+std::string blend_contents(const SpeechBlend& blend, std::span<const SpeechLeaf> leaves,
+                           const char* thing) {
+  const auto limited = [](const SpeechLeaf& leaf) { return leaf.limit > 0; };
+  if (blend.pools() == 1 && std::ranges::none_of(leaves, limited)) return {};
+  std::string text;
+  for (int p = 0; p < blend.pools(); ++p) {
+    const SpeechPoolItems& pool = blend.pool(p);
+    text += fmt::format("{}{} of {}", p == 0 ? ", blend " : " + ", pool.probability,
+                        counted(std::ssize(pool.items), thing));
+  }
+  return text;
+}
+
+void limit_items(std::vector<SpeechItem>& items, std::int64_t limit) {
+  const std::int64_t all = std::ssize(items);
+  if (limit <= 0 || limit >= all) return;
+  for (std::int64_t i = 0; i < limit; ++i)
+    items[static_cast<std::size_t>(i)] = items[static_cast<std::size_t>(i * all / limit)];
+  items.resize(static_cast<std::size_t>(limit));
 }
 
 std::vector<SpeechSource> sources_of(std::span<const SpeechLeaf> leaves, const SpeechBlend& blend,

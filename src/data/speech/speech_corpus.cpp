@@ -177,6 +177,7 @@ SpeechCorpus SpeechCorpus::load(Communicator& comm, Communicator* peers,
                        std::span(damaged).subspan(static_cast<std::size_t>(folder.first),
                                                   static_cast<std::size_t>(folder.catalog.size())),
                        folder.items);
+      limit_items(folder.items, leaves[static_cast<std::size_t>(leaf)].limit);
     }
     corpus.sift_.require(options.on_bad, options.bad_cap, options.what);
   });

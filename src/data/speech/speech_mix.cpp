@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include "choir/core/json_value.hpp"
+#include <string_view>
 
 #include "choir/core/error.hpp"
+#include "choir/core/json.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
 
 namespace choir {
 namespace {
@@ -28,6 +31,8 @@ void check_level(const Inputs& inputs) {
   for (const auto& input : inputs) {
     if (input.folder.empty() == input.group.empty())
       throw DeckError("an input needs a folder or a group, one of the two");
+    if (input.limit != 0 && !input.group.empty())
+      throw DeckError("a limit is of a folder, not of a group", "give it to the folders in it");
     if (input.weight && !(*input.weight > 0 && std::isfinite(*input.weight)))
       throw DeckError(fmt::format("the weight {} of an input is not above 0", *input.weight),
                       "leave out what is not wanted");
@@ -41,7 +46,7 @@ void collect(const Inputs& inputs, const std::map<std::string, std::string>& tag
     auto merged = input.tags;
     merged.insert(tags.begin(), tags.end());
     if (input.group.empty())
-      leaves.push_back({input.folder, merged});
+      leaves.push_back({input.folder, merged, input.limit});
     else
       collect(input.group, merged, leaves);
   }
@@ -122,6 +127,36 @@ std::map<std::string, std::string> tags_of(const nlohmann::json& tags, const std
   return read;
 }
 
+/// In NeMo every type of input has a name of its own for where it is.
+bool names_folder(std::string_view key) {
+  constexpr std::string_view kNames[] = {"folder",   "manifest_filepath", "cuts_path",
+                                         "shar_path", "paths"};
+  return std::ranges::find(kNames, key) != std::end(kNames);
+}
+
+/// NeMo says of what type an input is; here the data say it, and the word must only be possible.
+void check_type(const nlohmann::json& type, bool group, const std::string& path) {
+  constexpr std::string_view kTypes[] = {"nemo",
+                                         "lhotse",
+                                         "lhotse_shar",
+                                         "lhotse_as_conversation",
+                                         "s2s_as_conversation",
+                                         "multimodal_conversation",
+                                         "share_gpt",
+                                         "nemo_sft_jsonl",
+                                         "txt"};
+  const std::string name = type.is_string() ? type.get<std::string>() : dumped(type);
+  if (name == "group" && !group)
+    throw DeckError(fmt::format("{}: a group without a list", path), R"("input_cfg": [...])");
+  if (name != "group" && group)
+    throw DeckError(fmt::format("{}: '{}' has a list of inputs", path, name), R"("type": "group")");
+  if (name != "group" && std::ranges::find(kTypes, name) == std::end(kTypes))
+    throw DeckError(fmt::format("{}: '{}' is not understood", path, name),
+                    fmt::format("group, {}, or no type: prepared folders say what they are",
+                                join(std::vector<std::string>(std::begin(kTypes), std::end(kTypes)),
+                                     ", ")));
+}
+
 Inputs inputs_of(const nlohmann::json& list, const std::string& path);
 
 SpeechInput input_of(const nlohmann::json& item, const std::string& path) {
@@ -135,18 +170,22 @@ SpeechInput input_of(const nlohmann::json& item, const std::string& path) {
                     R"({"folder": "data/a", "weight": 2})");
   for (const auto& [key, value] : item.items()) {
     const std::string at = path + "." + key;
-    if (key == "folder" && value.is_string())
+    if (names_folder(key) && value.is_string() && input.folder.empty())
       input.folder = value.get<std::string>();
-    else if (key == "group")
+    else if (key == "group" || key == "input_cfg")
       input.group = inputs_of(value, at);
     else if (key == "weight" && value.is_number())
       input.weight = value.get<double>();
+    else if (key == "limit" && value.is_number_integer() && value.get<std::int64_t>() > 0)
+      input.limit = value.get<std::int64_t>();
     else if (key == "tags")
       input.tags = tags_of(value, at);
-    else
+    else if (key != "type")
       throw DeckError(fmt::format("{}: {} is not understood", at, dumped(value)),
-                      "folder (text) or group (list), weight (number), tags (object)");
+                      "folder (text) or group (list), weight (number), limit (a whole number from "
+                      "1 on), tags (object)");
   }
+  if (item.contains("type")) check_type(item.at("type"), !input.group.empty(), path + ".type");
   return input;
 }
 
@@ -167,8 +206,29 @@ Inputs inputs_of(const nlohmann::json& list, const std::string& path) {
 
 SpeechMix SpeechMix::of_folders(const std::vector<std::string>& folders) {
   SpeechMix mix;
-  for (const auto& folder : folders) mix.inputs.push_back({folder, {}, {}, {}});
+  for (const auto& folder : folders) mix.inputs.push_back({.folder = folder});
   return mix;
+}
+
+SpeechMix SpeechMix::of_text(const std::string& text, double temperature,
+                             const std::string& source) {
+  const std::string path = "data.input_cfg";
+  const JsonDocument document = parse_json(text, source);
+  const nlohmann::json& root = document.root();
+  if (!root.is_object()) return of_json(root, {temperature}, path);
+  std::vector<double> levels{temperature};
+  nlohmann::json inputs = nlohmann::json::array();
+  for (const auto& [key, value] : root.items()) {
+    if (key == "inputs" || key == "input_cfg")
+      inputs = value;
+    else if (key == "temperature" && value.is_array() &&
+             std::ranges::all_of(value, [](const auto& t) { return t.is_number(); }))
+      levels = value.get<std::vector<double>>();
+    else
+      throw DeckError(fmt::format("{}.{}: {} is not understood", path, key, dumped(value)),
+                      "inputs (a list) and temperature (a list of numbers, one a level)");
+  }
+  return of_json(inputs, levels, path + ".inputs");
 }
 
 SpeechMix SpeechMix::of_json(const nlohmann::json& list, const std::vector<double>& temperature,

@@ -164,6 +164,8 @@ SpeechCorpusOptions options_of(const SpeechDataConfig& config, const SpeechEvalS
   return options;
 }
 
+}  // namespace
+
 std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set) {
   CHOIR_CHECK(set.tags.empty() || set.tags.size() == set.folders.size(), "{} tags of {} folders",
               set.tags.size(), set.folders.size());
@@ -171,8 +173,6 @@ std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set) {
   for (std::size_t i = 0; i < set.tags.size(); ++i) leaves[i].tags = set.tags[i];
   return leaves;
 }
-
-}  // namespace
 
 SpeechEvaluation::SpeechEvaluation(Communicator& comm, const SpeechDataConfig& config,
                                    const SpeechEvalSet& set, int sample_rate,

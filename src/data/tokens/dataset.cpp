@@ -85,9 +85,12 @@ void check_settings(const DataConfig& config) {
     throw DeckError("synthetic data needs model.vocab_size", "give the number of entries");
 }
 
-EvalSampler eval_sampler(const EvalFiles& set, std::int64_t block_size) {
+EvalSampler eval_sampler(const EvalFiles& set, const DataConfig& config) {
+  const auto limit = config.validation_limits.find(set.name);
+  const std::int64_t all = set.stream.count();
   try {
-    return {set.stream.count(), block_size};
+    return {limit == config.validation_limits.end() ? all : std::min(all, limit->second),
+            config.block_size};
   } catch (const DataError& error) {
     if (set.name.empty()) throw;
     throw DataError(fmt::format("validation set '{}': {}", set.name, error.what()), error.hint());
@@ -110,14 +113,16 @@ void Dataset::State::open_files() {
   together(comm, [&] {
     const bool blends = !config.blend.empty();
     const std::vector<std::string> names =
-        blends ? config.blend : std::vector<std::string>{config.train.front()};
+        !config.blend_names.empty() ? config.blend_names
+        : blends                    ? config.blend
+                                    : std::vector<std::string>{config.train.front()};
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });
   for (const EvalFiles& set : files.val) {
     EvalSet& made = eval_sets.emplace_back();
     made.name = set.name;
-    made.sampler = eval_sampler(set, config.block_size);
+    made.sampler = eval_sampler(set, config);
     made.windows = made.sampler->windows();
     if (config.eval_windows > 0) made.windows = std::min(made.windows, config.eval_windows);
   }

@@ -1,6 +1,8 @@
 #include "choir/data/tokens/token_blend.hpp"
 
 #include <fmt/core.h>
+
+#include <algorithm>
 #include <numeric>
 
 #include "choir/core/error.hpp"
@@ -50,6 +52,9 @@ TokenBlend::TokenBlend(std::span<const TokenPool> pools, std::span<const std::st
       length += tokens[static_cast<std::size_t>(i)];
       texts += (texts.empty() ? "" : ", ") + names[static_cast<std::size_t>(i)];
     }
+    CHOIR_CHECK(pool.limit == 0 || pool.texts.size() == 1, "a limit of several texts");
+    if (pool.limit > 0) length = std::min(length, pool.limit);
+    limited_ = limited_ || pool.limit > 0;
     const std::uint64_t order = pools.size() == 1 ? seed : pool_seed(seed, pools_.size());
     pools_.push_back(
         {.texts = texts,
@@ -105,7 +110,7 @@ std::int64_t TokenBlend::windows_per_epoch() const {
 
 std::string TokenBlend::contents() const {
   std::string text;
-  if (pools_.size() == 1) return text;
+  if (pools_.size() == 1 && !limited_) return text;
   for (const Pool& pool : pools_)
     text += fmt::format("{}{} of {} tokens", text.empty() ? ", blend " : " + ", pool.share,
                         pool.tokens);

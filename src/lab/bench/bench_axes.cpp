@@ -44,6 +44,10 @@ class AxisBench {
     share_ = std::max<std::size_t>(1, bytes / sizeof(float) / n);
     count_ = share_ * n;
     host_.resize(count_);
+    blocks_.assign(n, static_cast<std::int64_t>(share_ * sizeof(float)));
+    offsets_.resize(n);
+    for (std::size_t r = 0; r < n; ++r)
+      offsets_[r] = static_cast<std::int64_t>(r * share_ * sizeof(float));
     first_ = comm_.allocate(count_ * sizeof(float));
     second_ = comm_.allocate(count_ * sizeof(float));
     for (const Way& way : ways()) rows.push_back(measure(way));
@@ -52,7 +56,7 @@ class AxisBench {
   }
 
  private:
-  std::array<Way, 7> ways() {
+  std::array<Way, 9> ways() {
     const double n = comm_.size();
     const int me = comm_.rank(), ranks = comm_.size();
     void* data = first_->data();
@@ -73,6 +77,24 @@ class AxisBench {
         {"reduce", "sum", 0, 1,
          [=, this] { comm_.reduce(data, count_, DType::f32, ReduceOp::sum, 0); },
          [=](std::size_t i) { return me == 0 ? sum_of(ranks, i) : -1; }},
+        {"scatter", "none", 0, (n - 1) / n,
+         [=, this] {
+           comm_.scatter(data, blocks_.data(), offsets_.data(), second_->data(),
+                         share_ * sizeof(float), 0);
+         },
+         [=, this](std::size_t i) {
+           return i < share_ ? value_of(0, static_cast<std::size_t>(me) * share_ + i) : -1;
+         },
+         true},
+        {"gather", "none", 0, (n - 1) / n,
+         [=, this] {
+           comm_.gather(data, share_ * sizeof(float), second_->data(), blocks_.data(),
+                        offsets_.data(), 0);
+         },
+         [=, this](std::size_t i) {
+           return me == 0 ? value_of(static_cast<int>(i / share_), i % share_) : -1;
+         },
+         true},
         {"all_to_all", "none", -1, (n - 1) / n,
          [=, this] { comm_.all_to_all(data, second_->data(), share_ * sizeof(float)); },
          [=, this](std::size_t i) {
@@ -152,6 +174,7 @@ class AxisBench {
   int repeats_;
   std::size_t share_ = 0, count_ = 0;
   std::vector<float> host_;
+  std::vector<std::int64_t> blocks_, offsets_;  // bytes of each rank
   std::unique_ptr<CommBuffer> first_, second_;
 };
 

@@ -22,6 +22,13 @@
 namespace choir {
 namespace {
 
+/// One moment instead of AdamW's two, which are read and written; and the norms of the weights.
+void count_lars(const Precision& precision, std::int64_t parameters, StepWork& work) {
+  const auto count = static_cast<double>(parameters);
+  work.optimizer_bytes -= 2 * count * static_cast<double>(size_of(precision.gradient));
+  work.norm_bytes += count * static_cast<double>(size_of(precision.master));
+}
+
 /// Resident bytes where a page shared by n processes counts 1/n: windows are not counted twice.
 std::int64_t own_bytes() {
   std::ifstream file("/proc/self/smaps_rollup");
@@ -169,6 +176,8 @@ void Bench::build() {
   // The axes that part the work on a micro-batch, evenly if they can.
   const double parts = world().size() / mesh_.along(Axis::data).size();
   result_.work = data_->work(options, engine_->instance(), parts);
+  if (options.optimizer.rule == UpdateRule::lars)
+    count_lars(options.precision, engine_->instance().storage().slices_size(), result_.work);
 }
 
 double Bench::timed_step() {

@@ -65,7 +65,7 @@ std::string floor_table(const StepBench& b) {
                      b.work.gemm_flops / rate) +
                     line("12 D x causal pairs x heads x layers", b.work.attention_flops, "GFLOP",
                          b.work.attention_flops / rate)) +
-         line("AdamW: 7 words a parameter, and the copy", b.work.optimizer_bytes, "GB",
+         line("update: parameters, state, gradient, copy", b.work.optimizer_bytes, "GB",
               b.work.optimizer_bytes / copy) +
          line("gradient norm: 1 word a parameter", b.work.norm_bytes, "GB",
               b.work.norm_bytes / copy) +

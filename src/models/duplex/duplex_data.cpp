@@ -4,7 +4,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/conversations/conversation_sources.hpp"
+#include "choir/data/speech/blend_source.hpp"
 #include "choir/models/fastconformer/speech_data.hpp"
 
 namespace choir {
@@ -18,9 +18,7 @@ DialogueConfig dialogue_config(const Deck& deck, bool training, const std::strin
   if (training && !named)
     throw DeckError("nothing to train on: data.train is not given",
                     "name folders of dialogues (`choir prepare dialogues`)");
-  if (training) config.user.train = conversation_mix(data.input_cfg, deck.data.train);
-  for (auto& [name, folders] : named_conversation_sets(deck.data.val, data.validation))
-    config.user.eval.push_back({.name = name, .folders = folders});
+  config.user.eval = eval_sets_of(deck.data.val, data.validation, EvalWords{});
   if (!training && config.user.eval.empty())
     throw DataError("there is no validation data",
                     "name folders of dialogues in data.val, or sets in data.validation");
@@ -31,7 +29,6 @@ DialogueConfig dialogue_config(const Deck& deck, bool training, const std::strin
   config.user.batching.max_samples = data.max_dialogues;
   config.user.batching.buckets = data.buckets;
   config.user.window = data.window;
-  config.user.order_seed = static_cast<std::uint64_t>(deck.run.seed);
   config.codes = data.codes;
   config.codebooks = settings.model.codebooks;
   config.codes_per_book = settings.model.codes;
@@ -71,7 +68,13 @@ std::unique_ptr<AgentEar> open_ear(const Deck& deck, const DialogueBatches& data
 std::unique_ptr<DialogueBatches> open_dialogues(const Deck& deck, Mesh& mesh, bool training,
                                                 const std::string& vocabulary) {
   DialogueConfig config;
+  const DuplexSection& section = duplex_settings(deck).data;
   together(mesh.world(), [&] { config = dialogue_config(deck, training, vocabulary); });
+  if (training)
+    config.user.train =
+        open_blend(mesh.world(), section.input_cfg, deck.data.train, section.temperature);
+  config.user.order_seed = open_order_seed(mesh.world(), section.shard_seed,
+                                           static_cast<std::uint64_t>(deck.run.seed));
   config.user.peers = &mesh.host_peers();
   auto data = DialogueBatches::open(mesh.host_along(Axis::data), config);
   together(mesh.world(), [&] {

@@ -85,15 +85,10 @@ std::vector<KeyProblem> check_streaming(const DuplexConfig& config) {
 
 void add_dialogue_keys(DuplexTable& table) {
   using Part = DuplexSection;
+  add_blend_keys(table.section<BlendSection>(
+                     "data", [](DuplexSettings& all) -> BlendSection& { return all.data; }),
+                 EvalWords{});
   auto data = table.section("data", &DuplexSettings::data);
-  data.add("input_cfg", &Part::input_cfg, "",
-           "Dialogues, instead of data.train: a JSON list of folders and groups with weights, "
-           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
-      .when_resumed(OnResume::same_contents);
-  data.add("validation", &Part::validation, "",
-           "Dialogues: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those of "
-           "data.val, which are called as their folders.")
-      .when_resumed(OnResume::same_contents);
   data.add("codes", &Part::codes, "",
            "Dialogues: NAME of the codes of the agent, agent/codes.NAME.bin of `choir prepare "
            "codes`.");
@@ -153,9 +148,9 @@ void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
                         fmt::format("data.format = \"{}\" is not of dialogues; legal for "
                                     "model.type = \"duplex\": auto, synthetic",
                                     data.format)});
-  if (!duplex_settings(deck).data.input_cfg.empty() && !data.train.empty())
-    problems.push_back({{"data.train", "data.input_cfg"},
-                        "data.train and data.input_cfg both say what to train on; remove one"});
+  for (KeyProblem& problem :
+       check_blend(duplex_settings(deck).data, data.train, data.format == "synthetic"))
+    problems.push_back(std::move(problem));
   check_hearing(duplex_settings(deck).data, problems);
   const std::int64_t vocabulary = duplex_settings(deck).model.lm.vocab_size;
   if (deck.data.format == "synthetic" && vocabulary < kFewest)

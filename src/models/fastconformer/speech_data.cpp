@@ -2,8 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <chrono>
-
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/corpus_labels.hpp"
@@ -63,19 +61,16 @@ struct OpenedSpeech {
 
 OpenedSpeech opened(const Deck& deck, const SpeechRequest& request, Mesh& mesh, bool training,
                     std::uint64_t tokenizer_hash) {
-  std::string input_cfg;
-  std::int64_t attempt = 0;
+  const SpeechSection& data = *request.data;
   SpeechDataConfig config;
+  SpeechMix mix;
+  if (training) mix = open_blend(mesh.world(), data.input_cfg, deck.data.train, data.temperature);
+  const std::uint64_t seed = open_order_seed(mesh.world(), data.shard_seed,
+                                             static_cast<std::uint64_t>(deck.run.seed));
   together(mesh.world(), [&] {
-    if (mesh.rank() != 0) return;
-    input_cfg = training ? input_cfg_text(*request.data) : "";
-    attempt = std::chrono::system_clock::now().time_since_epoch().count();
-  });
-  broadcast_text(mesh.world(), input_cfg);
-  mesh.world().broadcast(&attempt, sizeof attempt, 0);
-  together(mesh.world(), [&] {
-    config = speech_data_config(deck, request, input_cfg, static_cast<std::uint64_t>(attempt));
-    if (!training) config.train = {};
+    config = speech_data_config(deck, request);
+    config.train = std::move(mix);
+    config.order_seed = seed;
     if (training && config.train.inputs.empty())
       throw DeckError("nothing to train on: data.train is not given",
                       "name folders of packed speech (`choir prepare audio`)");
@@ -148,7 +143,9 @@ std::string counts_of(const SpeechDataset& set, std::string_view what) {
     text += fmt::format(", train {} {} of {:.6f} hours", source.utterances, what, source.hours);
   for (int i = 0; i < set.eval_sets(); ++i)
     text += fmt::format(", validation {} {}", set.eval_utterances(i), what);
-  return text;
+  const std::vector<SpeechLeaf> leaves = leaves_of(set.sources());
+  const std::string thing(what.substr(0, what.size() - 1));
+  return text + blend_contents(set.sampler().blend(), leaves, thing.c_str());
 }
 
 std::vector<std::string> gathered_warnings(SpeechDataset& set, Mesh& mesh) {

@@ -3,17 +3,15 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
-#include <filesystem>
 
-#include "choir/core/json.hpp"
-#include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
 #include "src/models/fastconformer/fastconformer_family.hpp"
 
 namespace choir {
 namespace {
+
+constexpr EvalWords kSpeechEvalWords{.durations = true, .tags = true};
 
 /// The whole word as a number from 0 on.
 template <class Number>
@@ -23,120 +21,6 @@ Number number_of(std::string_view word, const std::string& what) {
   if (problem != std::errc() || stop != word.data() + word.size() || !(number >= 0))
     throw DeckError(fmt::format("{}: '{}' is not a number from 0 on", what, word));
   return number;
-}
-
-/// A validation set hears all of its folders.
-void require_no_weights(const std::vector<SpeechInput>& inputs, const std::string& path) {
-  for (const SpeechInput& input : inputs) {
-    if (input.weight)
-      throw DeckError(fmt::format("{}: a validation set has no weights", path),
-                      "it hears every utterance of its folders once; remove \"weight\"");
-    require_no_weights(input.group, path);
-  }
-}
-
-using Tags = std::vector<std::pair<std::string, std::string>>;
-
-void set_option(SpeechEvalSet& set, const std::string& word, Tags& tags) {
-  const std::size_t equals = word.find('=');
-  const std::string name = word.substr(0, equals);
-  const std::string what = fmt::format("data.validation.{}, {}", set.name, name);
-  const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
-  if (name == "limit")
-    set.limit = number_of<std::int64_t>(value, what);
-  else if (name == "batch_duration")
-    set.batch_duration = number_of<double>(value, what);
-  else if (name == "min_duration")
-    set.filter.min_duration = number_of<double>(value, what);
-  else if (name == "max_duration")
-    set.filter.max_duration = number_of<double>(value, what);
-  else if (name.starts_with("tag."))
-    tags.emplace_back(name.substr(4), value);
-  else
-    throw DeckError(fmt::format("data.validation.{}: '{}' is not understood", set.name, word),
-                    "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S] "
-                    "[max_duration=S] [tag.NAME=VALUE]");
-}
-
-/// Results are stored under these.
-void check_tag_word(const std::string& word, const std::string& set) {
-  const auto legal = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("_-.:+").find(static_cast<char>(c)) != std::string_view::npos;
-  };
-  if (word.empty() || !std::ranges::all_of(word, legal))
-    throw DeckError(fmt::format("data.validation.{}: '{}' is no name or value of a tag", set, word),
-                    "letters, digits, '_', '-', '.', ':' and '+'");
-}
-
-/// A tag of the set holds for the folders that have none of its name.
-void set_tag(SpeechEvalSet& set, const std::string& name, const std::string& value) {
-  check_tag_word(name, set.name);
-  check_tag_word(value, set.name);
-  set.tags.resize(set.folders.size());
-  for (auto& tags : set.tags) tags.emplace(name, value);
-}
-
-/// Folders and groups as in data.input_cfg.
-void set_folders(SpeechEvalSet& set, const std::string& list) {
-  const std::string path = "data.validation." + set.name;
-  const JsonDocument document = parse_json(list, path);
-  const SpeechMix mix = SpeechMix::of_json(document.root(), {}, path);
-  require_no_weights(mix.inputs, path);
-  for (const SpeechLeaf& leaf : leaves_of(mix)) {
-    for (const auto& [name, value] : leaf.tags) {
-      check_tag_word(name, set.name);
-      check_tag_word(value, set.name);
-    }
-    set.folders.push_back(leaf.folder);
-    set.tags.push_back(leaf.tags);
-  }
-  const auto empty = [](const auto& tags) { return tags.empty(); };
-  if (std::ranges::all_of(set.tags, empty)) set.tags.clear();
-}
-
-SpeechMix mix_of(const Deck& deck, const SpeechSection& speech, const std::string& input_cfg) {
-  if (input_cfg.empty()) return SpeechMix::of_folders(deck.data.train);
-  const std::string& named = speech.input_cfg;
-  const bool inside = named.starts_with('[') || named.starts_with('{');
-  const JsonDocument document = parse_json(input_cfg, inside ? "data.input_cfg" : named);
-  const nlohmann::json& root = document.root();
-  if (!root.is_object()) return SpeechMix::of_json(root, {speech.temperature}, "data.input_cfg");
-  // With the temperatures of the levels.
-  std::vector<double> temperature{speech.temperature};
-  nlohmann::json inputs = nlohmann::json::array();
-  for (const auto& [key, value] : root.items()) {
-    if (key == "inputs")
-      inputs = value;
-    else if (key == "temperature" && value.is_array() &&
-             std::ranges::all_of(value, [](const auto& t) { return t.is_number(); }))
-      temperature = value.get<std::vector<double>>();
-    else
-      throw DeckError(fmt::format("data.input_cfg.{}: {} is not understood", key, dumped(value)),
-                      "inputs (a list) and temperature (a list of numbers, one a level)");
-  }
-  return SpeechMix::of_json(inputs, temperature, "data.input_cfg.inputs");
-}
-
-std::vector<SpeechEvalSet> eval_sets_of(const Deck& deck, const SpeechSection& speech) {
-  std::vector<SpeechEvalSet> sets;
-  for (const std::string& folder : deck.data.val) {
-    SpeechEvalSet set;
-    const std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
-    set.name = (path.has_filename() ? path : path.parent_path()).filename().string();
-    // A manifest loses its ending: "val.json", "cuts.jsonl.gz".
-    if (const std::size_t at = set.name.find(".json"); at != std::string::npos && at > 0)
-      set.name.resize(at);
-    set.folders = {folder};
-    sets.push_back(std::move(set));
-  }
-  for (const auto& [name, text] : speech.validation) sets.push_back(eval_set_of(name, text));
-  for (std::size_t i = 0; i < sets.size(); ++i)
-    for (std::size_t j = 0; j < i; ++j)
-      if (sets[i].name == sets[j].name)
-        throw DeckError(fmt::format("two validation sets are called '{}'", sets[i].name),
-                        "name them in data.validation, as {\"clean\": \"data/a/val\"}");
-  return sets;
 }
 
 SpeechBucketOptions batching_of(const SpeechSection& speech) {
@@ -153,30 +37,6 @@ SpeechBucketOptions batching_of(const SpeechSection& speech) {
 
 }  // namespace
 
-SpeechEvalSet eval_set_of(const std::string& name, const std::string& text) {
-  SpeechEvalSet set;
-  set.name = name;
-  std::string words = text;
-  if (trim(text).starts_with('[')) {
-    const std::size_t end = text.rfind(']') + 1;
-    set_folders(set, text.substr(0, end == 0 ? text.size() : end));
-    words = text.substr(end);
-  }
-  Tags tags;
-  for (const std::string& word : split(words, ' ')) {
-    if (word.empty()) continue;
-    if (set.folders.empty())
-      set.folders = split(word, ',');
-    else
-      set_option(set, word, tags);
-  }
-  for (const auto& [tag, value] : tags) set_tag(set, tag, value);
-  if (set.folders.empty() || std::ranges::find(set.folders, "") != set.folders.end())
-    throw DeckError(fmt::format("data.validation.{} = \"{}\" names no folder", name, text),
-                    "for example \"data/digits/val\"");
-  return set;
-}
-
 SpeechBin bucket_bin_of(const std::string& word) {
   const std::vector<std::string> parts = split(word, ':');
   if (parts.size() > 2)
@@ -191,12 +51,6 @@ std::int64_t bucket_size_of(const std::string& word) {
   return number_of<std::int64_t>(word, "data.bucket_sizes");
 }
 
-std::string input_cfg_text(const SpeechSection& speech) {
-  const std::string& named = speech.input_cfg;
-  if (named.empty() || named.starts_with('[') || named.starts_with('{')) return named;
-  return read_deck_text(named);
-}
-
 SpeechRequest speech_request(const Deck& deck) {
   const FastConformerConfig& model = speech_of(deck);
   return {.data = &speech_settings(deck).data,
@@ -205,13 +59,11 @@ SpeechRequest speech_request(const Deck& deck) {
           .frames = model.speech_frames()};
 }
 
-SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request,
-                                    const std::string& input_cfg, std::uint64_t attempt) {
+SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request) {
   const DataSection& d = deck.data;
   const SpeechSection& s = *request.data;
   SpeechDataConfig config;
-  config.train = mix_of(deck, s, input_cfg);
-  config.eval = eval_sets_of(deck, s);
+  config.eval = eval_sets_of(d.val, s.validation, kSpeechEvalWords);
   config.labels = s.labels;
   config.sample_rate = request.sample_rate;
   config.vocab_size = request.vocab_size;
@@ -223,8 +75,6 @@ SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& reque
   config.on_bad = on_bad_of(s.on_bad, "data.on_bad");
   config.batching = batching_of(s);
   config.window = s.window;
-  config.order_seed =
-      speech_order_seed(s.shard_seed, static_cast<std::uint64_t>(deck.run.seed), attempt);
   config.reader.kind = reader_kind_of(d.reader);
   config.reader.preload = preload_of(d.preload);
   config.reader.hints = d.hints;
@@ -244,38 +94,6 @@ void add_sources(DataKeys& data) {
            "Speech: NAME of labels.NAME.bin and tokenizer.NAME.json in every folder. A codec needs "
            "none (\"\"), but to choose or sort utterances by.")
       .when_resumed(OnResume::same_contents);
-  data.add("input_cfg", &Part::input_cfg, "",
-           "Speech, instead of data.train: a JSON list of folders and groups with weights and tags "
-           "(or {inputs: LIST, temperature: [OF EACH LEVEL]}), or the name of a file with it.")
-      .when_resumed(OnResume::same_contents);
-  data.add("temperature", &Part::temperature, "",
-           "Speech: exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
-      .at_least(0);
-  data.add(
-          "validation", &Part::validation, "",
-          "Speech: sets with names, each \"FOLDER[,FOLDER...] [limit=N] [batch_duration=S] "
-          "[min_duration=S] [max_duration=S] [tag.NAME=VALUE]\"; or a list as in data.input_cfg in "
-          "place of the folders, with tags by which results are told apart.")
-      .when_resumed(OnResume::same_contents)
-      .checked("folders and options", [](const KeyValue& value) -> std::string {
-        for (const auto& [name, text] : std::get<TextMap>(value)) try {
-            eval_set_of(name, text);
-          } catch (const DeckError& error) {
-            return fmt::format("{}; {}", error.what(), error.hint());
-          }
-        return {};
-      });
-  data.add("shard_seed", &Part::shard_seed, "",
-           "Speech: seed of the order of the data. Empty: run.seed; randomized: another one at "
-           "every start, so that a resumed run draws anew.")
-      .checked("\"\", an integer or \"randomized\"", [](const KeyValue& value) -> std::string {
-        try {
-          speech_order_seed(std::get<std::string>(value), 0, 0);
-        } catch (const DeckError&) {
-          return "expected an integer of at most 18 digits, \"randomized\", or \"\"";
-        }
-        return {};
-      });
   data.add("on_bad", &Part::on_bad, "",
            "Speech: utterances that are damaged, cannot be spelled in the vocabulary, or not by "
            "CTC: stop, or leave out up to 1 % of all.")
@@ -348,6 +166,9 @@ const KeyTable<SpeechSection>& speech_data_keys() {
     DataTable table;
     DataKeys data = table.top();
     add_sources(data);
+    add_blend_keys(table.section<BlendSection>(
+                       "", [](SpeechSection& all) -> BlendSection& { return all; }),
+                   kSpeechEvalWords);
     add_batches(data);
     add_filters(data);
     return table;
@@ -356,7 +177,8 @@ const KeyTable<SpeechSection>& speech_data_keys() {
 }
 
 std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection& speech) {
-  std::vector<KeyProblem> problems;
+  std::vector<KeyProblem> problems =
+      check_blend(speech, deck.data.train, deck.data.format == "synthetic");
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };
@@ -365,9 +187,6 @@ std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection&
     add({"data.format"},
         fmt::format("data.format = \"{}\" is of text; legal for speech: auto, synthetic",
                     data.format));
-  if (!data.train.empty() && !speech.input_cfg.empty())
-    add({"data.input_cfg", "data.train"},
-        "data.train and data.input_cfg both say what to train on; remove one");
   if (speech.max_duration > 0 && speech.min_duration > speech.max_duration)
     add({"data.min_duration", "data.max_duration"},
         fmt::format("data.min_duration = {} is above data.max_duration = {}", speech.min_duration,

@@ -7,16 +7,16 @@
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/conversations/conversation_sources.hpp"
+#include "choir/data/speech/blend_source.hpp"
 #include "choir/models/gpt/generator.hpp"
 #include "choir/models/gpt/token_data.hpp"
 
 namespace choir {
 namespace {
 
-SpeechMix mix_of(const Deck& deck) {
-  return conversation_mix(gpt_settings(deck).input_cfg, deck.data.train,
-                          gpt_settings(deck).temperature);
+SpeechMix open_mix(const Deck& deck, Mesh& mesh) {
+  return open_blend(mesh.world(), gpt_settings(deck).input_cfg, deck.data.train,
+                    gpt_settings(deck).temperature);
 }
 
 ConversationCorpusOptions corpus_options(const Deck& deck, std::uint64_t vocab_hash,
@@ -95,14 +95,16 @@ std::optional<Vocabulary> vocabulary_of(const std::string& json) {
 bool trains_on_chat(const Deck& deck, Mesh& mesh) {
   if (deck.data.format == "synthetic") return false;
   std::int64_t chat = 0;
+  const SpeechMix mix = open_mix(deck, mesh);
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
-    std::vector<std::string> paths = deck.data.train;
-    if (!gpt_settings(deck).input_cfg.empty())
-      for (const SpeechLeaf& leaf : leaves_of(mix_of(deck))) paths.push_back(leaf.folder);
+    std::vector<std::string> paths;
+    if (!mix.inputs.empty())
+      for (const SpeechLeaf& leaf : leaves_of(mix)) paths.push_back(leaf.folder);
     paths.insert(paths.end(), deck.data.val.begin(), deck.data.val.end());
-    for (const auto& [name, folders] : gpt_settings(deck).validation)
-      for (const std::string& folder : split(folders, ',')) paths.push_back(folder);
+    for (const auto& [name, text] : gpt_settings(deck).validation)
+      for (const std::string& folder : eval_set_of(name, text, {}).folders)
+        paths.push_back(folder);
     const auto count = std::count_if(paths.begin(), paths.end(), holds_conversations);
     if (count != 0 && count != std::ssize(paths))
       throw DataError(
@@ -159,13 +161,14 @@ ChatValidation::ChatValidation(const Deck& deck, std::int64_t rows, std::uint64_
     : mesh_(mesh), rows_(rows), buffer_(rows, gpt_of(deck).block_size, gpt_of(deck).packed) {
   const std::int64_t most =
       gpt_settings(deck).eval_batches * std::max<std::int64_t>(deck.train.global_batch_size, 1);
-  for (const auto& [name, folders] :
-       named_conversation_sets(deck.data.val, gpt_settings(deck).validation)) {
+  for (const SpeechEvalSet& asked :
+       eval_sets_of(deck.data.val, gpt_settings(deck).validation, EvalWords{})) {
     ChatEvalSet& set = sets_.emplace_back();
-    set.name = name;
+    set.name = asked.name;
     set.corpus = ConversationCorpus::load(
-        mesh.world(), leaves_of(SpeechMix::of_folders(folders)),
-        corpus_options(deck, vocab_hash, fmt::format("validation set '{}'", name)));
+        mesh.world(), leaves_of(asked),
+        corpus_options(deck, vocab_hash, fmt::format("validation set '{}'", asked.name)));
+    set.corpus.limit(asked.limit);
     set.items = items_of(set.corpus);
     if (most > 0 && std::ssize(set.items) > most) set.items.resize(static_cast<std::size_t>(most));
     for (const SpeechItem& item : set.items) set.targets += item.labels;
@@ -224,7 +227,7 @@ ChatTrainingData::ChatTrainingData(const Deck& deck, const BatchSizes& batch, Me
       block_size_(gpt_of(deck).block_size),
       batch_(batch),
       mesh_(mesh),
-      mix_(mix_of(deck)),
+      mix_(open_mix(deck, mesh)),
       corpus_(open_corpus(deck, mix_, mesh)),
       vocabulary_(vocabulary_of(corpus_.tokenizer())),
       reading_(SpeechBlend(corpus_.pools(mix_), order_seed(deck, mesh)), block_size_,
@@ -274,11 +277,7 @@ std::string ChatTrainingData::contents() const {
   std::string text = fmt::format("conversations {:016x}", corpus_.hash());
   for (const ChatEvalSet& set : validation_.sets())
     text += fmt::format(", {} {:016x}", set.name, set.corpus.hash());
-  const SpeechBlend& blend = reading_.blend();
-  for (int p = 0; p < blend.pools() && blend.pools() > 1; ++p)
-    text += fmt::format("{}{} of {}", p == 0 ? ", blend " : " + ", blend.pool(p).probability,
-                        counted(std::ssize(blend.pool(p).items), "conversation"));
-  return text;
+  return text + blend_contents(reading_.blend(), leaves_of(mix_), "conversation");
 }
 
 void ChatTrainingData::require_resumable(std::int64_t consumed_samples) const {

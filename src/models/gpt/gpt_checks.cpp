@@ -167,20 +167,8 @@ class Checks {
     const DataSection& data = deck_.data;
     const bool synthetic = data.format == "synthetic";
     const bool mixed = !gpt_settings(deck_).input_cfg.empty();
-    if (mixed && !data.train.empty())
-      add({"data.train", "data.input_cfg"},
-          "data.train and data.input_cfg both say what to train on; remove one");
-    if (synthetic && (mixed || !gpt_settings(deck_).validation.empty()))
-      add({"data.input_cfg", "data.validation", "data.format"},
-          "data.format = \"synthetic\" reads nothing, but data.input_cfg or data.validation name "
-          "data; remove one");
-    if (synthetic && !gpt_settings(deck_).shard_seed.empty())
-      add({"data.shard_seed", "data.format"},
-          "data.shard_seed is the order of data that are read, and data.format = \"synthetic\" "
-          "reads none; remove it");
-    if (!mixed && gpt_settings(deck_).temperature != 1)
-      add({"data.temperature", "data.input_cfg"},
-          "data.temperature is an exponent of the weights of data.input_cfg, which is not given");
+    for (KeyProblem& problem : check_blend(gpt_settings(deck_), data.train, synthetic))
+      problems_.push_back(std::move(problem));
     if (!synthetic && data.train.empty() && !mixed)
       add({"data.train"},
           "data.train is not given: name files or folders, or set data.format = "

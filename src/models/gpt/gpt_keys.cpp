@@ -182,30 +182,9 @@ void add_run_keys(KeyTable<GptSettings>& table) {
            "Part at the end of a text that is kept for validation when it is prepared.")
       .at_least(0)
       .below(1);
-  data.add("input_cfg", &GptSettings::input_cfg, "",
-           "Text, tokens or conversations, instead of data.train: a JSON list of folders, files "
-           "and groups with weights, [{\"folder\": \"data/a\", \"weight\": 2}, ...] (or {inputs: "
-           "LIST, temperature: [OF EACH LEVEL]}). Without weights they count by their length.")
-      .when_resumed(OnResume::same_contents);
-  data.add("temperature", &GptSettings::temperature, "",
-           "Exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
-      .at_least(0)
-      .when_resumed(OnResume::same_contents);
-  data.add("validation", &GptSettings::validation, "",
-           "Validation sets with names, each \"FOLDER[,FOLDER...]\", beside data.val, which is "
-           "called val; of conversations each of its folders is a set with the folder's name.")
-      .when_resumed(OnResume::same_contents);
-  data.add("shard_seed", &GptSettings::shard_seed, "",
-           "Seed of the order of the data. Empty: run.seed; randomized: another one at every "
-           "start, so that a resumed run draws anew.")
-      .checked("\"\", an integer or \"randomized\"", [](const KeyValue& value) -> std::string {
-        try {
-          speech_order_seed(std::get<std::string>(value), 0, 0);
-        } catch (const DeckError&) {
-          return "expected an integer of at most 18 digits, \"randomized\", or \"\"";
-        }
-        return {};
-      });
+  add_blend_keys(
+      table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }),
+      EvalWords{});
   table.section("data", &GptSettings::model)
       .add("pack", &GptConfig::packed, "",
            "Conversations: as many in a row of block_size as go into it, first fit in the order of "

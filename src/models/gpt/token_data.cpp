@@ -1,7 +1,6 @@
 #include "choir/models/gpt/token_data.hpp"
 
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -9,8 +8,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
-#include "choir/data/conversations/conversation_sources.hpp"
-#include "choir/data/speech/speech_blend.hpp"
+#include "choir/data/speech/blend_source.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 
 namespace choir {
@@ -68,17 +66,43 @@ std::string default_corpus(Communicator& world, Logger& log) {
   return shakespeare ? kShakespeare : kBible;
 }
 
+/// A text with a limit is a pool of its own: no window runs on from its end into the next text.
+void append_pools(const SpeechPool& pool, std::span<const std::int64_t> limits,
+                  std::span<const std::int64_t> lengths, std::vector<TokenPool>& pools) {
+  const auto at = [](std::span<const std::int64_t> list, int leaf) {
+    return list[static_cast<std::size_t>(leaf)];
+  };
+  if (std::ranges::none_of(pool.leaves, [&](int leaf) { return at(limits, leaf) > 0; }))
+    return pools.push_back({.texts = pool.leaves, .probability = pool.probability});
+  double all = 0;
+  for (const int leaf : pool.leaves) all += static_cast<double>(at(lengths, leaf));
+  for (const int leaf : pool.leaves)
+    pools.push_back(
+        {.texts = {leaf},
+         .probability = pool.probability * static_cast<double>(at(lengths, leaf)) / all,
+         .limit = at(limits, leaf)});
+}
+
 void set_blend(const SpeechMix& mix, DataConfig& config) {
-  for (const SpeechLeaf& leaf : leaves_of(mix)) config.blend.push_back(leaf.folder);
-  config.pools = [mix](std::span<const std::int64_t> tokens) {
+  std::vector<std::int64_t> limits;
+  for (const SpeechLeaf& leaf : leaves_of(mix)) {
+    const std::string tags = tags_text(leaf.tags);
+    config.blend.push_back(leaf.folder);
+    config.blend_names.push_back(leaf.folder + (tags.empty() ? "" : ", tags " + tags));
+    limits.push_back(leaf.limit);
+  }
+  config.pools = [mix, limits](std::span<const std::int64_t> tokens) {
+    std::vector<std::int64_t> lengths(tokens.begin(), tokens.end());
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      if (limits[i] > 0) lengths[i] = std::min(lengths[i], limits[i]);
     std::vector<TokenPool> pools;
-    for (const SpeechPool& pool : pools_of(mix, tokens))
-      pools.push_back({pool.leaves, pool.probability});
+    for (const SpeechPool& pool : pools_of(mix, lengths)) append_pools(pool, limits, lengths, pools);
     return pools;
   };
 }
 
-DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_hash, Logger& log) {
+DataConfig data_config(const Deck& deck, const SpeechMix& mix, std::int64_t rows,
+                       std::uint64_t vocab_hash, Logger& log) {
   const DataSection& d = deck.data;
   DataConfig config;
   config.train = d.train;
@@ -94,10 +118,12 @@ DataConfig data_config(const Deck& deck, std::int64_t rows, std::uint64_t vocab_
   config.train_fraction = 1.0 - gpt_settings(deck).val_fraction;
   config.say = [&log](const std::string& line) { log.info("data: {}", line); };
   const GptSettings& gpt = gpt_settings(deck);
-  if (!gpt.input_cfg.empty())
-    set_blend(conversation_mix(gpt.input_cfg, {}, gpt.temperature), config);
-  for (const auto& [name, paths] : gpt.validation)
-    config.validation.emplace_back(name, split(paths, ','));
+  if (!gpt.input_cfg.empty()) set_blend(mix, config);
+  for (const auto& [name, text] : gpt.validation) {
+    const SpeechEvalSet set = eval_set_of(name, text, EvalWords{});
+    config.validation.emplace_back(name, set.folders);
+    if (set.limit > 0) config.validation_limits[name] = set.limit;
+  }
   config.block_size = gpt_of(deck).block_size;
   config.rows = rows;
   config.vocab_size = gpt_of(deck).vocab_size;
@@ -117,7 +143,10 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
   if (gpt_of(deck).packed)
     throw DataError("data.pack = true is for conversations, and these data are none",
                     "'choir prepare chat' makes some; other rows are full of one text");
-  DataConfig config = data_config(deck, rows, vocab_hash, log);
+  const GptSettings& settings = gpt_settings(deck);
+  const SpeechMix mix =
+      open_blend(mesh.world(), settings.input_cfg, deck.data.train, settings.temperature);
+  DataConfig config = data_config(deck, mix, rows, vocab_hash, log);
   for (auto* paths : {&config.train, &config.val})
     for (std::string& path : *paths)
       if (path == kDefaultCorpus) path = default_corpus(mesh.world(), log);
@@ -127,11 +156,8 @@ std::unique_ptr<Dataset> open_data(const Deck& deck, std::int64_t rows, Mesh& me
 }
 
 std::uint64_t order_seed(const Deck& deck, Mesh& mesh) {
-  std::int64_t attempt = 0;
-  if (mesh.rank() == 0) attempt = std::chrono::system_clock::now().time_since_epoch().count();
-  mesh.world().broadcast(&attempt, sizeof attempt, 0);
-  return speech_order_seed(gpt_settings(deck).shard_seed, static_cast<std::uint64_t>(deck.run.seed),
-                           static_cast<std::uint64_t>(attempt));
+  return open_order_seed(mesh.world(), gpt_settings(deck).shard_seed,
+                         static_cast<std::uint64_t>(deck.run.seed));
 }
 
 MicroBatchOrder micro_batch_order(const Sharding& sharding, std::int64_t mine,

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/data/conversations/conversation_sources.hpp"
+#include "choir/data/speech/blend_source.hpp"
 
 namespace choir {
 namespace {
@@ -18,9 +18,7 @@ ConversationConfig conversation_config(const Deck& deck, bool training, std::uin
   if (training && !named)
     throw DeckError("nothing to train on: data.train is not given",
                     "name folders of conversations (`choir prepare chat`)");
-  if (training) config.train = conversation_mix(data.input_cfg, deck.data.train);
-  for (auto& [name, folders] : named_conversation_sets(deck.data.val, data.validation))
-    config.eval.push_back({.name = name, .folders = folders});
+  config.eval = eval_sets_of(deck.data.val, data.validation, kSalmEvalWords);
   if (!training && config.eval.empty())
     throw DataError("there is no validation data",
                     "name folders of conversations in data.val, or sets in data.validation");
@@ -34,7 +32,6 @@ ConversationConfig conversation_config(const Deck& deck, bool training, std::uin
   config.max_conversations = data.max_conversations;
   config.buckets = static_cast<int>(data.buckets);
   config.window = data.window;
-  config.order_seed = static_cast<std::uint64_t>(deck.run.seed);
   return config;
 }
 
@@ -51,7 +48,13 @@ bool contains(const ConversationShape& a, const ConversationShape& b) {
 SalmData open_conversation_data(const Deck& deck, Mesh& mesh, bool training,
                                 std::uint64_t vocab_hash) {
   ConversationConfig config;
+  const SalmSection& section = salm_settings(deck).data;
   together(mesh.world(), [&] { config = conversation_config(deck, training, vocab_hash); });
+  if (training)
+    config.train =
+        open_blend(mesh.world(), section.input_cfg, deck.data.train, section.temperature);
+  config.order_seed = open_order_seed(mesh.world(), section.shard_seed,
+                                      static_cast<std::uint64_t>(deck.run.seed));
   SalmData data;
   data.mix = config.train;
   data.batches = ConversationBatches::open(mesh.world(), mesh.coordinates()[Axis::data],
@@ -103,7 +106,8 @@ std::string SalmTrainingData::contents() const {
   for (int set = 0; set < data_.batches->eval_sets(); ++set)
     text += fmt::format(", {} {:016x}", data_.batches->eval_name(set),
                         data_.batches->eval_corpus(set).hash());
-  return text;
+  return text + blend_contents(data_.batches->sampler().blend(), leaves_of(data_.mix),
+                               "conversation");
 }
 
 void SalmTrainingData::start_training(const Sharding& sharding, std::int64_t per_rank,

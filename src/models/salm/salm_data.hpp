@@ -12,6 +12,9 @@
 
 namespace choir {
 
+/// Options of its validation sets.
+inline constexpr EvalWords kSalmEvalWords{.tags = true};
+
 /// The conversations that a deck names, opened, and the text of their ids where they have any.
 struct SalmData {
   SpeechMix mix;

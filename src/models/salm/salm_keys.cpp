@@ -1,6 +1,7 @@
 // SalmFamily: the keys that the deck has for it, and what is wrong with their values together.
 #include "choir/models/fastconformer/speech_settings.hpp"
 #include "choir/models/salm/two_towers.hpp"
+#include "src/models/salm/salm_data.hpp"
 #include "src/models/salm/salm_family.hpp"
 
 namespace choir {
@@ -30,15 +31,10 @@ void add_adapter_keys(Table& table) {
 
 void add_data_keys(Table& table) {
   using Part = SalmSection;
+  add_blend_keys(table.section<BlendSection>(
+                     "data", [](SalmSettings& all) -> BlendSection& { return all.data; }),
+                 kSalmEvalWords);
   auto data = table.section("data", &SalmSettings::data);
-  data.add("input_cfg", &Part::input_cfg, "",
-           "Conversations, instead of data.train: a JSON list of folders and groups with weights, "
-           "[{\"folder\": \"data/a\", \"weight\": 2}, ...].")
-      .when_resumed(OnResume::same_contents);
-  data.add("validation", &Part::validation, "",
-           "Conversations: validation sets with names, each \"FOLDER[,FOLDER...]\", beside those "
-           "of data.val, which are called as their folders.")
-      .when_resumed(OnResume::same_contents);
   data.add("batch_tokens", &Part::batch_tokens, "tokens",
            "Conversations with audio: rows of a micro-batch, tokens and frames, padding included.")
       .at_least(1)
@@ -77,15 +73,14 @@ void add_data_keys(Table& table) {
 void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   const SalmSettings& settings = salm_settings(deck);
-  const bool synthetic = data.format == "synthetic", mixed = !settings.data.input_cfg.empty();
+  const bool synthetic = data.format == "synthetic";
+  for (KeyProblem& problem : check_blend(settings.data, data.train, synthetic))
+    problems.push_back(std::move(problem));
   if (data.format != "auto" && !synthetic)
     problems.push_back({{"data.format"},
                         fmt::format("data.format = \"{}\" is of text; legal for conversations with "
                                     "audio: auto, synthetic",
                                     data.format)});
-  if (mixed && !data.train.empty())
-    problems.push_back({{"data.train", "data.input_cfg"},
-                        "data.train and data.input_cfg both say what to train on; remove one"});
   if (synthetic && settings.model.lm.vocab_size == 0)
     problems.push_back({{"model.lm.vocab_size", "data.format"},
                         "data.format = \"synthetic\" needs model.lm.vocab_size, for example 1024"});

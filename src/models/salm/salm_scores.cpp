@@ -45,6 +45,10 @@ class ConversationScoring {
         // One place a micro-batch, zero on the other ranks: the order of summation is theirs.
         losses_(static_cast<std::size_t>(calls_ * mesh_.host_along(Axis::data).size())) {
     result_.name = data.eval_name(set);
+    // All of them on every rank, whatever it meets.
+    const ConversationCorpus& corpus = data.eval_corpus(set);
+    for (int leaf = 0; leaf < corpus.folders(); ++leaf)
+      for (const auto& [name, value] : corpus.leaf(leaf).tags) result_.tags[name + "=" + value];
     find_last_answered();
   }
 
@@ -102,6 +106,8 @@ class ConversationScoring {
     for (std::size_t i = 0; i < made.size(); ++i) {
       const std::string reference = text_of(asked[i].second), said = text_of(made[i]);
       result_.answers.add(reference, said);
+      for (const auto& [name, value] : corpus.leaf(asked[i].first.leaf).tags)
+        result_.tags[name + "=" + value].add(reference, said);
       keep(asked[i].first, reference, said);
     }
   }
@@ -124,9 +130,14 @@ class ConversationScoring {
     for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
       all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
     for (const double loss : losses_) result_.loss += loss;
-    std::vector<std::int64_t> sums = result_.answers.integers();
+    sum_over_ranks(result_.answers);
+    for (auto& [tag, answers] : result_.tags) sum_over_ranks(answers);
+  }
+
+  void sum_over_ranks(AnswerScores& answers) {
+    std::vector<std::int64_t> sums = answers.integers();
     mesh_.world().all_reduce(sums.data(), sums.size(), DType::i64, ReduceOp::sum);
-    result_.answers = AnswerScores::of_integers(sums);
+    answers = AnswerScores::of_integers(sums);
   }
 
   void gather_pairs() {
@@ -208,7 +219,23 @@ Validation SalmSetScores::validation() const {
     v.metrics = {{"exact_match", answers.exact_match()},
                  {"wer", answers.words.rate()},
                  {"bleu", answers.bleu.score()}};
+  for (const auto& [tag, some] : tags)
+    if (tells_apart(some)) {
+      v.metrics.emplace_back("exact_match/" + tag, some.exact_match());
+      v.metrics.emplace_back("wer/" + tag, some.words.rate());
+      v.metrics.emplace_back("bleu/" + tag, some.bleu.score());
+    }
   return v;
+}
+
+std::vector<std::string> SalmSetScores::tag_lines() const {
+  std::vector<std::string> lines;
+  for (const auto& [tag, some] : tags)
+    if (tells_apart(some))
+      lines.push_back(fmt::format("{}: exact match {:.2f} % ({} of {}), WER {}, BLEU {:.2f}", tag,
+                                  100 * some.exact_match(), some.exact, some.answers,
+                                  choir::to_string(some.words, "words"), some.bleu.score()));
+  return lines;
 }
 
 std::string SalmSetScores::to_string() const {
@@ -240,6 +267,7 @@ SalmSetScores sum_of(const std::vector<SalmSetScores>& sets) {
     all.targets += set.targets;
     all.answers += set.answers;
     all.seconds += set.seconds;
+    for (const auto& [tag, some] : set.tags) all.tags[tag] += some;
   }
   return all;
 }
@@ -255,9 +283,12 @@ std::vector<Validation> validations_of(const std::vector<SalmSetScores>& sets) {
 
 std::vector<std::string> lines_of(const std::vector<SalmSetScores>& sets) {
   std::vector<std::string> lines;
-  for (const SalmSetScores& set : sets)
-    lines.push_back(fmt::format("'{}': {}", set.name, set.to_string()));
-  if (sets.size() > 1) lines.push_back("all: " + sum_of(sets).to_string());
+  const auto append = [&](const std::string& name, const SalmSetScores& set) {
+    lines.push_back(name + ": " + set.to_string());
+    for (const std::string& line : set.tag_lines()) lines.push_back(name + ", " + line);
+  };
+  for (const SalmSetScores& set : sets) append("'" + set.name + "'", set);
+  if (sets.size() > 1) append("all", sum_of(sets));
   return lines;
 }
 

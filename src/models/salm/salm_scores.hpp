@@ -2,6 +2,7 @@
 // How well a model answers what it hears: the loss of validation sets, and answers generated from
 // their prompts against those that are written, as counts over whole sets.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,10 +45,18 @@ struct SalmSetScores {
   std::int64_t targets = 0;
   AnswerScores answers;
   double seconds = 0;
+  std::map<std::string, AnswerScores> tags{};  ///< by "NAME=VALUE"
   std::vector<AnswerPair> pairs{};  ///< on rank 0; of the same conversations every time
 
   Validation validation() const;
   std::string to_string() const;
+  /// A line for each tag that some answers have and others have not.
+  std::vector<std::string> tag_lines() const;
+
+ private:
+  bool tells_apart(const AnswerScores& some) const {
+    return some.answers > 0 && some.answers != answers.answers;
+  }
 };
 
 struct AnswerOptions {

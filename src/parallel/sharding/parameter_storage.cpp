@@ -16,7 +16,8 @@ OffloadedState::OffloadedState(const OffloadOptions& options, const Precision& p
     : chunk_(options.chunk) {
   const std::array<DType, kFields> types{precision.master, precision.gradient, precision.gradient,
                                          precision.compute};
-  const std::array<bool, kFields> kept{contents.masters, true, true, contents.values};
+  const std::array<bool, kFields> kept{contents.masters, true, options.second_moment,
+                                       contents.values};
   const std::array<std::int64_t, kFields> counts{sizes.masters, sizes.moments, sizes.moments,
                                                  sizes.values};
   std::array<std::size_t, kFields> at{};

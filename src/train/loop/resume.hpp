@@ -7,7 +7,7 @@
 
 #include "choir/core/log.hpp"
 #include "choir/deck/deck.hpp"
-#include "choir/optim/adamw_optimizer.hpp"
+#include "choir/optim/optimizer.hpp"
 #include "choir/store/open.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
 

@@ -2,8 +2,10 @@
 
 #include <omp.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <initializer_list>
 #include <numeric>
 
 #include "choir/comm/agreement.hpp"
@@ -79,18 +81,55 @@ std::string who_am_i(Mesh& mesh, const Device& device) {
                      card == nullptr ? "" : describe(*card));
 }
 
+namespace {
+
+/// Where this is, as jobs/sites and `choir doctor` call it, or the batch system, or "local".
+std::string machine_name() {
+  const auto from = [](const char* name) { return std::getenv(name); };
+  if (const char* site = from("SITE")) return site;
+  for (const char* name : {"NERSC_HOST", "LMOD_SYSTEM_NAME", "SLURM_CLUSTER_NAME", "PBS_O_HOST"})
+    if (const char* known = from(name); known != nullptr && *known != 0) return known;
+  return host_name();
+}
+
+/// The file with the hosts of the job, and the line that started it, as far as launchers tell.
+std::string told(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* value = std::getenv(name); value != nullptr && *value != 0) return value;
+  return "none";
+}
+
+/// Each host once, in the order of ranks.
+std::string hosts_of(const std::vector<std::string>& host_of_rank) {
+  std::vector<std::string> hosts;
+  for (const std::string& host : host_of_rank)
+    if (std::ranges::find(hosts, host) == hosts.end()) hosts.push_back(host);
+  return join(hosts, ",");
+}
+
+}  // namespace
+
+// The names are those of ezpz, as far as they mean something here.
 std::string dist_info(Mesh& mesh, const Device& device, const std::string& device_reason) {
   Communicator& data = mesh.along(Axis::data);
+  const std::string hosts = hosts_of(gather_texts(mesh.world(), host_name()));
+  const cuda::Card* card = cuda::card_of(device);
+  const int gpus = card == nullptr ? 0 : static_cast<int>(mesh.node().size());
   const std::string why = device_reason.empty() ? "" : fmt::format(" (auto: {})", device_reason);
   return fmt::format(
       "dist_info:\n"
-      "  DEVICE={}{}\n  DISTRIBUTED_BACKEND={}\n  HOSTNAME={}\n  MACHINE={}\n  NUM_NODES={}\n"
-      "  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n  WORLD_SIZE_TOTAL={}\n"
-      "  LAYOUT={}\n  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
-      device.description(), why, device.host_visible() ? "mpi" : data.transport(), host_name(),
-      "linux", mesh.nodes(), mesh.node().size(), omp_get_max_threads(), scheduler(),
-      mesh.world().size(), mesh.layout().to_string(), data.transport(),
-      MpiSession::library_version());
+      "  DEVICE={}{}\n  DEVICE_ID={}\n  DISTRIBUTED_BACKEND={}\n  GPUS_PER_NODE={}\n  HOSTS={}\n"
+      "  HOSTFILE={}\n  HOSTNAME={}\n  LOCAL_RANK={}\n  MACHINE={}\n  NUM_NODES={}\n  NGPUS={}\n"
+      "  NODE_ID={}\n  RANK={}\n  RANKS_PER_NODE={}\n  THREADS_PER_RANK={}\n  SCHEDULER={}\n"
+      "  WORLD_SIZE_TOTAL={}\n  WORLD_SIZE_IN_USE={}\n  LAUNCH_CMD={}\n  LAYOUT={}\n"
+      "  DATA_PARALLEL_TRANSPORT={}\n  MPI={}",
+      device.description(), why, card == nullptr ? "none" : card->pci,
+      device.host_visible() ? "mpi" : data.transport(), gpus, hosts,
+      told({"PBS_NODEFILE", "SLURM_JOB_NODELIST", "OMPI_MCA_orte_default_hostfile"}), host_name(),
+      mesh.node().rank(), machine_name(), mesh.nodes(), gpus * mesh.nodes(), mesh.node_index(),
+      mesh.rank(), mesh.node().size(), omp_get_max_threads(), scheduler(), mesh.world().size(),
+      mesh.layout().ranks(), told({"CHOIR_LAUNCH_CMD"}), mesh.layout().to_string(),
+      data.transport(), MpiSession::library_version());
 }
 
 std::string transport_report(const Mesh& mesh, const std::vector<AxisSpeed>& speeds) {

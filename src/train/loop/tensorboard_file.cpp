@@ -7,34 +7,13 @@
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/process.hpp"
+#include "choir/core/protobuf.hpp"
 
 namespace choir {
 namespace tensorboard {
 namespace {
 
-// Wire types of protocol buffers.
-enum class Wire : unsigned { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
-
-template <class Word>
-void put_little_endian(std::string& out, Word word) {
-  for (std::size_t byte = 0; byte < sizeof word; ++byte)
-    out += static_cast<char>(word >> (8 * byte) & 0xff);
-}
-
-void put_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-void put_key(std::string& out, unsigned field, Wire wire) {
-  put_varint(out, field << 3 | static_cast<unsigned>(wire));
-}
-
-void put_bytes(std::string& out, unsigned field, std::string_view bytes) {
-  put_key(out, field, Wire::bytes);
-  put_varint(out, bytes.size());
-  out += bytes;
-}
+using namespace protobuf;
 
 std::uint32_t masked_crc(std::string_view bytes) {
   constexpr std::uint32_t kMask = 0xa282ead8;
@@ -44,11 +23,8 @@ std::uint32_t masked_crc(std::string_view bytes) {
 /// Event: wall_time = 1 (double), step = 2 (int64, 0 is left out).
 std::string event(double wall_time, std::int64_t step) {
   std::string out;
-  put_key(out, 1, Wire::fixed64);
-  put_little_endian(out, std::bit_cast<std::uint64_t>(wall_time));
-  if (step == 0) return out;
-  put_key(out, 2, Wire::varint);
-  put_varint(out, static_cast<std::uint64_t>(step));
+  put_double(out, 1, wall_time);
+  if (step != 0) put_integer(out, 2, static_cast<std::uint64_t>(step));
   return out;
 }
 
@@ -76,8 +52,7 @@ std::string version_event(double wall_time) {
 
 std::string start_event(double wall_time, std::int64_t step) {
   std::string session;  // SessionLog: status = 1 (START = 1)
-  put_key(session, 1, Wire::varint);
-  put_varint(session, 1);
+  put_integer(session, 1, 1);
   std::string out = event(wall_time, step);
   put_bytes(out, 7, session);
   return out;
@@ -89,8 +64,7 @@ std::string scalars_event(double wall_time, std::int64_t step,
   for (const auto& [tag, number] : scalars) {
     std::string value;  // Summary.Value: tag = 1, simple_value = 2 (float)
     put_bytes(value, 1, tag);
-    put_key(value, 2, Wire::fixed32);
-    put_little_endian(value, std::bit_cast<std::uint32_t>(static_cast<float>(number)));
+    put_float(value, 2, static_cast<float>(number));
     put_bytes(summary, 1, value);
   }
   std::string out = event(wall_time, step);

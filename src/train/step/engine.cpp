@@ -111,9 +111,9 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
   instance_.arena().set_requests(options.arena_requests);
   ParameterStorage& storage = instance_.storage();
   instance_.statistics().record(storage.sharding(), options.micro_batches);
-  AdamWOptimizer::Options adamw = options.adamw;
-  adamw.scale = rate_scales(storage.parameters(), options.rate_scales);
-  optimizer_ = std::make_unique<AdamWOptimizer>(storage, device, adamw, options.seed);
+  Optimizer::Options optimizer = options.optimizer;
+  optimizer.scale = rate_scales(storage.parameters(), options.rate_scales);
+  optimizer_ = std::make_unique<Optimizer>(storage, device, optimizer, options.seed);
   Communicator& stages = instance_.stages();
   gradients_ = std::make_unique<GradientPath>(
       storage, instance_.gatherer(), device, mesh.along(Axis::tensor), stages,
@@ -130,7 +130,14 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       schedule_, stages,
       PipelineExecutor::Options{.watchdog = options.watchdog,
                                 .clock = options.time_actions ? &device : nullptr});
-  norm_ = std::make_unique<GradientNorm>(storage, device, lag_ + 1, options.reproducible);
+  norm_ = std::make_unique<TrainedNorm>(
+      storage, device, TrainedNorm::Options{.places = lag_ + 1, .exact = options.reproducible});
+  if (optimizer.rule == UpdateRule::lars)
+    ratios_ = std::make_unique<TrustRatios>(
+        storage, device,
+        TrustRatios::Options{.coefficient = optimizer.trust_coefficient,
+                             .decay = optimizer.weight_decay,
+                             .exact = options.reproducible});
   const auto terms = static_cast<std::int64_t>(instance_.loss_terms().size());
   const std::int64_t places = options.micro_batches * storage.sharding().data_ranks();
   loss_memory_ = Buffer(device, static_cast<std::size_t>(terms * (places + 1)) * sizeof(double));
@@ -282,14 +289,16 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
                          .square_sum = norm_->square_sum(),
                          .loss_sums = loss_sums_,
                          .max_norm = options_.grad_clip,
-                         .beta1 = options_.adamw.beta1,
-                         .beta2 = options_.adamw.beta2,
+                         .beta1 = options_.optimizer.beta1,
+                         .beta2 = options_.optimizer.beta2,
                          .scaling = options_.loss_scaling});
+  if (ratios_) ratios_->compute(stream, holders, *norm_, place, control());
   settle_readers(clock);
   instance_.statistics().update(stream, control());
   ParameterGatherer& gatherer = instance_.gatherer();
   gatherer.forget();  // nothing reads parameters while they change
-  optimizer_->step(stream, control(), [&](const Bucket& bucket) { gatherer.updated(bucket); });
+  optimizer_->step(stream, control(), ratios_.get(),
+                   [&](const Bucket& bucket) { gatherer.updated(bucket); });
   enter(slot, clock, Phase::comm);
   gatherer.finish_update();
   enter(slot, clock, Phase::other);
@@ -408,6 +417,7 @@ MemoryPlan Engine::memory() const {
   optimizer_->add_to(plan);
   gradients_->add_to(plan);
   norm_->add_to(plan);
+  if (ratios_) ratios_->add_to(plan);
   plan.add("losses", loss_memory_.bytes());
   std::size_t batches = 0;
   for (const auto& slot : slots_) batches += slot->device_bytes();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "choir/optim/optimizer.hpp"
 #include "choir/train/step/build_info.hpp"
 #include "choir/train/step/run_setup.hpp"
 
@@ -28,7 +29,7 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
   for (const Parameter* p : parameters.all()) {
     const RowShare share = share_of_rows(p->shape[0], world.rank(), world.size());
     const std::int64_t columns = p->shape.count() / p->shape[0];
-    const auto add = [&](const char* kind, DType dtype, void* data) {
+    const auto add = [&](const std::string& kind, DType dtype, void* data) {
       list.push_back({.name = kind + p->name,
                       .dtype = dtype,
                       .shape = p->shape,
@@ -36,8 +37,8 @@ std::vector<StoredTensor> imported_tensors(const Communicator& world, const Deck
     };
     add("parameters/", precision.kept(p->trainable), values.rows[i++].data());
     if (!p->trainable) continue;
-    add("optimizer/m/", precision.gradient, zeros.data());
-    add("optimizer/v/", precision.gradient, zeros.data());
+    for (const std::string_view moment : moment_names(update_rule_of(deck.optimizer.name)))
+      add(fmt::format("optimizer/{}/", moment), precision.gradient, zeros.data());
   }
   list.insert(list.end(), values.more.begin(), values.more.end());
   const ops::LossScaling scaling = loss_scaling_of(deck);

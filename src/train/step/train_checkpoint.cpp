@@ -122,19 +122,18 @@ std::vector<StoredTensor> all_tensors(Engine& engine, Progress& progress, const 
                                       bool with_state) {
   std::vector<StoredTensor> list;
   ModelInstance& instance = engine.instance();
-  const AdamWOptimizer& adamw = engine.optimizer();
+  const Optimizer& optimizer = engine.optimizer();
   const DType moment = instance.storage().precision().gradient;
   const bool outside = instance.storage().offloaded() != nullptr;
   settle(instance);
   for (const Parameter* p : instance.parameters().all()) {
     add_master(list, instance, *p, share);
     if (!p->trainable) continue;
-    add_stored(list, "optimizer/m", *p, moment, instance, share, [&](const Parameter& place) {
-      return Held{adamw.first_moment(place), outside};
-    });
-    add_stored(list, "optimizer/v", *p, moment, instance, share, [&](const Parameter& place) {
-      return Held{adamw.second_moment(place), outside};
-    });
+    for (std::size_t i = 0; i < optimizer.moment_names().size(); ++i)
+      add_stored(list, fmt::format("optimizer/{}", optimizer.moment_names()[i]), *p, moment,
+                 instance, share, [&](const Parameter& place) {
+                   return Held{optimizer.moment(i, place), outside};
+                 });
   }
   add_statistics(list, instance, share.all);
   for (const State& state : progress.states(engine.options().loss_scaling.dynamic())) {

@@ -116,8 +116,7 @@ TEST(KeyTable, WrongTypesAreNamed) {
       "lower case");
   EXPECT_EQ(complaint_of_table(R"({"part": {"on": 1}})"),
             "t.json:1: part.on = 1: expected true or false, not an integer");
-  EXPECT_EQ(complaint_of_table(R"({"part": {"rate": null}})"),
-            "t.json:1: part.rate = null: expected a number, not null");
+  EXPECT_EQ(complaint_of_table(R"({"part": {"rate": null}})"), "") << "as if it were not given";
   EXPECT_EQ(complaint_of_table(R"({"part": {"list": [1]}})"),
             "t.json:1: part.list = [1]: expected a list of texts, not a list");
   EXPECT_EQ(complaint_of_table(R"({"part": {"time": "1h"}})"),

@@ -1,5 +1,5 @@
 // Learning rates against closed forms at the corners.
-#include "choir/optim/adamw_optimizer.hpp"
+#include "choir/optim/optimizer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -173,12 +173,10 @@ class EngineRun {
           },
           storage.masters_outside(storage.bucket_of(first)));
       if (!first.trainable) continue;
-      append_of(
-          first, [&](const Parameter& p) { return engine_->optimizer().first_moment(p); },
-          offloaded);
-      append_of(
-          first, [&](const Parameter& p) { return engine_->optimizer().second_moment(p); },
-          offloaded);
+      for (std::size_t i = 0; i < engine_->optimizer().moment_names().size(); ++i)
+        append_of(
+            first, [&](const Parameter& p) { return engine_->optimizer().moment(i, p); },
+            offloaded);
     }
     if (storage.sharding().slices() > 1)
       add_up(storage.sharding().replicas() ? storage.sharding().group()

@@ -42,15 +42,9 @@ struct ConversationBatch {
   const SpeechCursor* after = nullptr;  ///< where the next step begins
 };
 
-struct ConversationEvalSet {
-  std::string name;
-  std::vector<std::string> folders;
-  std::int64_t limit = 0;  ///< at most so many conversations, evenly spread; 0: all
-};
-
 struct ConversationConfig {
   SpeechMix train;  ///< without inputs: only validation sets are opened
-  std::vector<ConversationEvalSet> eval;
+  std::vector<SpeechEvalSet> eval;  ///< without filters and durations
   SpeechFrames frames;
   int sample_rate = 0;                 ///< of the model; 0: that of the data
   std::int64_t vocab_size = 0;         ///< of the model; 0: any

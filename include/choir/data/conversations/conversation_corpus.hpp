@@ -41,6 +41,8 @@ class ConversationCorpus {
   /// What can be drawn of a folder: `utterance` is the conversation, `samples` its rows (tokens and
   /// frames that are inputs), `labels` its targets.
   const std::vector<SpeechItem>& items(int i) const { return at(i).items; }
+  /// Keeps so many of all of them, evenly spread; 0: all.
+  void limit(std::int64_t conversations);
   std::int64_t conversations() const;  ///< that can be drawn
   std::int64_t clips() const;
   int sample_rate() const { return sample_rate_; }  ///< 0: no audio

@@ -72,6 +72,14 @@ struct SpeechSource {
   std::int64_t utterances = 0;
 };
 
+std::vector<SpeechLeaf> leaves_of(std::span<const SpeechSource> sources);
+/// What was blended, without the seed: ", blend 0.75 of 120 utterances + ..."; "" for one pool of
+/// folders without limits. Equal for equal shares of equal numbers. `thing`: "utterance".
+std::string blend_contents(const SpeechBlend& blend, std::span<const SpeechLeaf> leaves,
+                           const char* thing);
+/// Keeps `limit` of them, evenly spread, where there are more; 0: all.
+void limit_items(std::vector<SpeechItem>& items, std::int64_t limit);
+
 /// One source for every leaf, also for one without utterances.
 std::vector<SpeechSource> sources_of(std::span<const SpeechLeaf> leaves, const SpeechBlend& blend,
                                      int sample_rate);

@@ -21,6 +21,9 @@ struct SpeechEvalSet {
   std::vector<std::map<std::string, std::string>> tags{};
 };
 
+/// Its folders, with the tags of each.
+std::vector<SpeechLeaf> leaves_of(const SpeechEvalSet& set);
+
 struct SpeechDataConfig {
   SpeechMix train;  ///< without inputs: only validation sets are opened
   std::vector<SpeechEvalSet> eval;

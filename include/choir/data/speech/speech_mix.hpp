@@ -16,6 +16,7 @@ struct SpeechInput {
   std::string folder;                       ///< empty: a group
   std::vector<SpeechInput> group;           ///< empty: a folder
   std::optional<double> weight;             ///< above 0
+  std::int64_t limit = 0;  ///< of a folder: at most so many samples (texts: tokens); 0: all
   std::map<std::string, std::string> tags;  ///< those of a group hold for all in it
 };
 
@@ -32,8 +33,13 @@ struct SpeechMix {
 
   /// Folders with equal standing.
   static SpeechMix of_folders(const std::vector<std::string>& folders);
+  /// What data.input_cfg holds: a list as above, or {"inputs": LIST, "temperature": [OF EACH
+  /// LEVEL]}. `temperature`: of a list; `source`: of the text, for messages. Throws DeckError.
+  static SpeechMix of_text(const std::string& text, double temperature, const std::string& source);
   /// A list of {"folder": ..} or {"group": [..]}, each with "weight" and "tags" where wanted, or of
-  /// names of folders. Throws DeckError naming the key path, which begins with `path`.
+  /// names of folders; a folder also with "limit". NeMo's words are understood: "input_cfg" for a
+  /// group, "type", and for a folder the names that its types have. Throws DeckError naming the key
+  /// path, which begins with `path`.
   static SpeechMix of_json(const nlohmann::json& list, const std::vector<double>& temperature,
                            const std::string& path);
 };
@@ -42,6 +48,7 @@ struct SpeechMix {
 struct SpeechLeaf {
   std::string folder;
   std::map<std::string, std::string> tags;
+  std::int64_t limit = 0;  ///< see SpeechInput
 };
 
 /// Folders that share epochs, and how often one of their utterances is drawn.

@@ -23,10 +23,12 @@ struct DataConfig {
   std::vector<std::string> train, val;
   /// The texts of a blend, instead of `train`, and its pools for texts of so many tokens.
   std::vector<std::string> blend;
+  std::vector<std::string> blend_names;  ///< what the log calls them; empty: as their paths
   std::function<std::vector<TokenPool>(std::span<const std::int64_t> tokens)> pools;
   /// Further validation sets, {name, paths}; `val` is the set "val" beside them. With `val` or
   /// these no part of the training data is kept for validation.
   std::vector<std::pair<std::string, std::vector<std::string>>> validation;
+  std::map<std::string, std::int64_t> validation_limits;  ///< tokens from the start of some sets
   /// Random tokens instead of files (fill_synthetic); needs vocab_size.
   bool synthetic = false;
   TokenFormat format = TokenFormat::automatic;

@@ -15,6 +15,7 @@ namespace choir {
 struct TokenPool {
   std::vector<int> texts;  ///< ascending, without gaps
   double probability = 1;
+  std::int64_t limit = 0;  ///< of a single text: its first so many tokens; 0: all
 };
 
 class TokenBlend {
@@ -33,7 +34,8 @@ class TokenBlend {
   int pools() const { return static_cast<int>(pools_.size()); }
   double share(int pool) const { return pools_[static_cast<std::size_t>(pool)].share; }
   std::int64_t windows_per_epoch() const;  ///< of all pools together
-  /// What was blended, without the seed; "" for one pool. Equal for equal shares of equal lengths.
+  /// What was blended, without the seed; "" for one pool without a limit. Equal for equal shares
+  /// of equal lengths.
   std::string contents() const;
   /// "blend 75.00 % 'data/a': 1,234 tokens", a line a pool; "" for one pool.
   std::string to_string() const;
@@ -48,6 +50,7 @@ class TokenBlend {
   std::int64_t drawn_before(std::int64_t sample, int pool);
 
   std::vector<Pool> pools_;
+  bool limited_ = false;        ///< some text has a limit
   std::vector<double> below_;  ///< sums of shares
   PhiloxKey pool_key_;
   /// Draws of each pool before sample kStride, 2 kStride, ..., as far as was asked for.

@@ -1,6 +1,7 @@
 #pragma once
 // What a deck says to duplex models: the keys that only they have.
 #include "choir/deck/deck.hpp"
+#include "choir/models/blend_section.hpp"
 #include "choir/models/duplex/duplex_config.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 
@@ -18,9 +19,7 @@ inline DuplexConfig undetermined_duplex() {
 }
 
 /// What data.* and eval.* say of dialogues alone.
-struct DuplexSection {
-  std::string input_cfg;           ///< JSON instead of data.train: folders with weights
-  TextMap validation;              ///< beside data.val: "FOLDER[,FOLDER...]" by name
+struct DuplexSection : BlendSection {
   std::string codes = "codec";     ///< NAME of agent/codes.NAME.bin
   double batch_duration = 60;      ///< seconds of a micro-batch
   std::int64_t max_dialogues = 0;  ///< of a micro-batch; 0: any number

@@ -1,21 +1,19 @@
 #pragma once
 // What a deck says to FastConformers: the keys that only they have, and, from the words of data.*,
-// the options of a data set of speech. Pure but for the file that data.input_cfg may name.
+// the options of a data set of speech. Pure.
 #include <cstdint>
 #include <string>
 
 #include "choir/data/speech/speech_dataset.hpp"
 #include "choir/deck/deck.hpp"
+#include "choir/models/blend_section.hpp"
 #include "choir/models/fastconformer/fastconformer_config.hpp"
 
 namespace choir {
 
 /// What data.* says of speech alone.
-struct SpeechSection {
+struct SpeechSection : BlendSection {
   std::string labels = "char";      ///< NAME of labels.NAME.bin and tokenizer.NAME.json
-  std::string input_cfg;            ///< instead of data.train: JSON or the name of such a file
-  double temperature = 1;           ///< of its levels, where it has none of its own
-  TextMap validation;               ///< beside data.val: named sets, see eval_set_of()
   double batch_duration = 60;       ///< seconds of a micro-batch
   double quadratic_duration = 0;    ///< seconds; 0: no penalty
   std::int64_t max_utterances = 0;  ///< of a micro-batch; 0: any number
@@ -24,7 +22,6 @@ struct SpeechSection {
   std::int64_t window = 4096;                          ///< utterances
   double min_duration = 0, max_duration = 0;           ///< seconds; 0: no bound
   double min_labels_per_second = 0, max_labels_per_second = 0;
-  std::string shard_seed;       ///< "": run.seed, an integer, or "randomized"
   std::string on_bad = "stop";  ///< stop | skip
 };
 
@@ -50,10 +47,6 @@ std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfi
 /// For families whose steps are counted in micro-batches, where nobody said how many.
 KeyProblem micro_batches_problem();
 
-/// A value of data.validation: "FOLDER[,FOLDER...] [limit=N] [batch_duration=S] [min_duration=S]
-/// [max_duration=S] [tag.NAME=VALUE]". In place of the folders may stand a JSON list as in
-/// data.input_cfg, without weights: so each folder has tags of its own. Throws DeckError.
-SpeechEvalSet eval_set_of(const std::string& name, const std::string& text);
 /// "SECONDS" or "SECONDS:LABELS", and a number of utterances. Throw DeckError.
 SpeechBin bucket_bin_of(const std::string& word);
 std::int64_t bucket_size_of(const std::string& word);
@@ -73,19 +66,8 @@ struct SpeechRequest {
 /// What the deck of a FastConformer asks for.
 SpeechRequest speech_request(const Deck& deck);
 
-/// Local. What data.input_cfg holds, or the file that it names; "" where it is empty. DeckError for
-/// a file that cannot be read.
-std::string input_cfg_text(const SpeechSection& speech);
-inline std::string input_cfg_text(const Deck& deck) {
-  return input_cfg_text(speech_settings(deck).data);
-}
-/// Pure. `input_cfg`: its text; `attempt`: what data.shard_seed = "randomized" is a function of.
-/// With nothing to train on the training part is empty. Throws DeckError.
-SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request,
-                                    const std::string& input_cfg, std::uint64_t attempt);
-inline SpeechDataConfig speech_data_config(const Deck& deck, const std::string& input_cfg,
-                                           std::uint64_t attempt) {
-  return speech_data_config(deck, speech_request(deck), input_cfg, attempt);
-}
+/// Pure. All but the blend and the seed of its order, which ranks agree on (blend_source.hpp).
+/// Throws DeckError.
+SpeechDataConfig speech_data_config(const Deck& deck, const SpeechRequest& request);
 
 }  // namespace choir

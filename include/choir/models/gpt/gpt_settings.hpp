@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "choir/deck/deck.hpp"
+#include "choir/models/blend_section.hpp"
 #include "choir/models/gpt/gpt_config.hpp"
 
 namespace choir {
@@ -15,15 +16,11 @@ inline GptConfig undetermined_gpt() {
   return gpt;
 }
 
-struct GptSettings {
+struct GptSettings : BlendSection {
   GptConfig model = undetermined_gpt();
   std::string tokenizer = "char";  ///< char | byte, for text prepared on first use
   double val_fraction = 0.1;
   std::int64_t eval_batches = 0;  ///< 0: all of the validation data
-  std::string input_cfg;          ///< a JSON list of folders with weights, instead of data.train
-  double temperature = 1;         ///< of its levels, where it has none of its own
-  TextMap validation;             ///< named sets, "FOLDER[,FOLDER...]", beside data.val
-  std::string shard_seed;         ///< "": run.seed, an integer, or "randomized"
   int sample_tokens = 200;        ///< 0: no sample
   std::string sample_prompt = "\n";
   double sample_temperature = 0.8;

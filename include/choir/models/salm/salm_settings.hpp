@@ -3,6 +3,7 @@
 #include <string>
 
 #include "choir/deck/deck.hpp"
+#include "choir/models/blend_section.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
 #include "choir/models/salm/salm_config.hpp"
 
@@ -15,9 +16,7 @@ inline SalmConfig undetermined_salm() {
 }
 
 /// What data.* and eval.* say of conversations with clips alone.
-struct SalmSection {
-  std::string input_cfg;               ///< JSON instead of data.train: folders with weights
-  TextMap validation;                  ///< beside data.val: "FOLDER[,FOLDER...]" by name
+struct SalmSection : BlendSection {
   std::int64_t batch_tokens = 2048;    ///< rows of a micro-batch, padding included
   std::int64_t max_tokens = 0;         ///< longer conversations are left out; 0: block_size
   std::int64_t max_conversations = 0;  ///< of a micro-batch; 0: any number

@@ -27,6 +27,7 @@ struct OffloadOptions {
 
   MemoryPlace place = MemoryPlace::device;  ///< of the optimizer state
   bool parameters = false;                  ///< in host memory, with the optimizer state
+  bool second_moment = true;                ///< the optimizer has one
   std::string directory{};                  ///< of the file
   std::int64_t chunk = kChunk;
 

@@ -15,8 +15,8 @@
 #include "choir/comm/mesh/mesh.hpp"
 #include "choir/comm/watch/watchdog.hpp"
 #include "choir/infer/model_instance.hpp"
-#include "choir/optim/adamw_optimizer.hpp"
-#include "choir/optim/gradient_norm.hpp"
+#include "choir/optim/optimizer.hpp"
+#include "choir/optim/trained_norm.hpp"
 #include "choir/parallel/gradients/gradient_sums.hpp"
 #include "choir/parallel/pipeline/pipeline_executor.hpp"
 #include "choir/train/step/phase_clock.hpp"
@@ -35,7 +35,7 @@ struct EngineOptions : ModelInstance::Options {
   std::vector<BatchShape> evaluation_shapes;  ///< further ones, without gradients
   std::vector<std::size_t> arena_requests;    ///< as planned: see StepPlan and Arena::requests
   std::int64_t micro_batches = 1;             ///< per rank and step
-  AdamWOptimizer::Options adamw;              ///< its `scale` is set by the engine
+  Optimizer::Options optimizer;               ///< its `scale` is set by the engine
   std::vector<RateScale> rate_scales;
   LrSchedule schedule;
   double grad_clip = 1.0;
@@ -105,7 +105,7 @@ class Engine {
 
   ModelInstance& instance() { return instance_; }
   const ModelInstance& instance() const { return instance_; }
-  AdamWOptimizer& optimizer() { return *optimizer_; }
+  Optimizer& optimizer() { return *optimizer_; }
   const EngineOptions& options() const { return options_; }
   Mesh& mesh() { return *mesh_; }
 
@@ -159,11 +159,12 @@ class Engine {
   bool mixes_;   // micro-batches of different shapes are in flight together
   bool graphs_;  // the work of a step is recorded and replayed
   int lag_;
-  std::unique_ptr<AdamWOptimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<GradientPath> gradients_;
   std::unique_ptr<TrainingWork> work_;
   std::unique_ptr<PipelineExecutor> executor_;
-  std::unique_ptr<GradientNorm> norm_;
+  std::unique_ptr<TrainedNorm> norm_;
+  std::unique_ptr<TrustRatios> ratios_;  // LARS alone
   Buffer loss_memory_, control_;
   TensorView losses_;     // [terms, micro-batches of all ranks] f64
   TensorView loss_sums_;  // [terms] f64: their sums

@@ -44,6 +44,34 @@ TEST(SpeechMix, GroupsMultiplyAndTagsAreInherited) {
   EXPECT_DOUBLE_EQ(pools[2].probability, 0.1);
 }
 
+// As in NeMo's documentation, written as JSON.
+TEST(SpeechMix, WordsOfNemo) {
+  const SpeechMix mix = SpeechMix::of_text(R"({"input_cfg": [
+    {"type": "lhotse_shar", "shar_path": "duplexA", "weight": 0.7},
+    {"type": "group", "weight": 0.3, "tags": {"task": "qa"}, "input_cfg": [
+      {"type": "nemo", "manifest_filepath": "b.json", "weight": 2},
+      {"type": "lhotse", "cuts_path": "c.jsonl.gz", "weight": 1, "limit": 5}]}]})",
+                                           1, "blend.json");
+  const auto leaves = leaves_of(mix);
+  ASSERT_EQ(leaves.size(), 3u);
+  EXPECT_EQ(leaves[0].folder, "duplexA");
+  EXPECT_EQ(leaves[1].folder, "b.json");
+  EXPECT_EQ(leaves[2].folder, "c.jsonl.gz");
+  EXPECT_EQ(leaves[2].tags.at("task"), "qa");
+  EXPECT_EQ(leaves[0].limit, 0);
+  EXPECT_EQ(leaves[2].limit, 5);
+  EXPECT_NE(error_of(R"([{"type": "nemo_tarred", "manifest_filepath": "a"}])").find(".type: 'nemo_"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"([{"type": "group", "folder": "a"}])").find("without a list"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"([{"type": "nemo", "group": ["a"]}])").find("has a list"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"([{"group": ["a"], "limit": 3}])").find("not of a group"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"([{"folder": "a", "limit": 0}])").find("limit: 0 is not understood"),
+            std::string::npos);
+}
+
 TEST(SpeechMix, TemperatureOfEachLevel) {
   const std::int64_t sizes[] = {10, 20, 30};
   auto pools = pools_of(mix_of(kNested, {0}), sizes);  // holds for all levels

@@ -60,6 +60,25 @@ TEST(TokenBlend, PoolsHaveEpochsOfTheirOwn) {
   }
 }
 
+// No window reaches beyond the first 200 tokens of a, and a's epoch has each of those in there.
+TEST(TokenBlend, ALimitedTextIsItsBeginning) {
+  const TokenPool pools[] = {{.texts = {0}, .probability = 0.5, .limit = 200},
+                             {.texts = {1}, .probability = 0.5}};
+  TokenBlend blend(pools, std::vector<std::string>{"a", "b"}, kLengths, kBlendBlock, 7);
+  std::set<std::int64_t> starts;
+  for (std::int64_t i = 0; i < 2000; ++i) {
+    const TokenWindow window = blend.window(i);
+    if (blend.pool_of(i) == 1) {
+      ASSERT_GE(window.start, 1000);
+      continue;
+    }
+    ASSERT_LE(window.start + window.targets + 1, 200);
+    starts.insert(window.start / kBlendBlock);
+  }
+  EXPECT_EQ(starts.size(), static_cast<std::size_t>(200 / kBlendBlock));
+  EXPECT_NE(blend.contents().find("0.5 of 200 tokens"), std::string::npos);
+}
+
 // What a rank of any layout asks for, and a resumed run, is what one rank sees in order.
 TEST(TokenBlend, SamplesDoNotDependOnWhatWasAskedBefore) {
   TokenBlend in_order = blend_of(kThreeToOne, kLengths, 7);

@@ -19,7 +19,13 @@ Deck deck_of_data(const std::vector<std::string>& overrides = {}) {
 
 SpeechDataConfig data_config(const std::vector<std::string>& overrides) {
   const Deck deck = deck_of_data(overrides);
-  return speech_data_config(deck, input_cfg_text(deck), 1);
+  const SpeechSection& data = speech_settings(deck).data;
+  SpeechDataConfig config = speech_data_config(deck, speech_request(deck));
+  config.train = blend_of(data.input_cfg, input_cfg_text(data.input_cfg), deck.data.train,
+                          data.temperature);
+  config.order_seed =
+      speech_order_seed(data.shard_seed, static_cast<std::uint64_t>(deck.run.seed), 1);
+  return config;
 }
 
 std::string complaint_of_data(const std::vector<std::string>& overrides) {
@@ -84,8 +90,6 @@ TEST(SpeechDeck, OrderSeeds) {
   EXPECT_EQ(data_config({"data.train=a"}).order_seed, 1337u);
   EXPECT_EQ(data_config({"data.train=a", "run.seed=3"}).order_seed, 3u);
   EXPECT_EQ(data_config({"data.train=a", "data.shard_seed=0"}).order_seed, 0u);
-  const Deck deck = deck_of_data({"data.train=a", "data.shard_seed=randomized"});
-  EXPECT_NE(speech_data_config(deck, "", 1).order_seed, speech_data_config(deck, "", 2).order_seed);
   data_says({"data.shard_seed=often"}, "expected an integer");
 }
 
@@ -105,8 +109,10 @@ TEST(SpeechDeck, Blends) {
   EXPECT_EQ(outside.train.temperature, (std::vector<double>{0.25, 1}));
   std::filesystem::remove(file);
   data_says({"data.input_cfg=no/such/file.json"}, "no/such/file.json");
+  data_says({"data.input_cfg=blend.yaml"}, "'blend.yaml' is YAML, which is not read | write");
   data_says({R"(data.input_cfg=[{"folder": "a", "weight": 2}, "b"])"}, "have a weight");
   data_says({R"(data.input_cfg={"inputs": ["a"], "heat": 1})"}, "data.input_cfg.heat");
+  data_says({"data.train=a", "data.temperature=0.5"}, "data.input_cfg, which is not given");
   data_says({"data.train=a", R"(data.input_cfg=["b"])"}, "both say what to train on");
 }
 
@@ -162,6 +168,7 @@ TEST(SpeechDeck, TagsOfValidation) {
   data_says({R"(data.validation.a=[{"folder": "x", "tags": {"lang": "en us"}}])"},
             "'en us' is no name or value of a tag");
   data_says({"data.validation.a=x tag.=en"}, "'' is no name or value of a tag");
+  data_says({R"(data.validation.a=[{"folder": "x", "limit": 2}])"}, "write limit=N behind");
   data_says({R"(data.validation.a=["x")"}, "data.validation.a:1");
 }
 

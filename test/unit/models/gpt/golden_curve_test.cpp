@@ -30,7 +30,7 @@ void check_curve(GptConfig config, double clip) {
   config.ffn_width = 12;
   EngineOptions options = test::engine_options(config, "fp64", kCurveMicroBatches);
   options.grad_clip = clip;
-  options.adamw = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.3};
+  options.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.3};
   test::SingleRank single;
   test::EngineRun run(options, *single.mesh);
   naive::Values weights = values_of(run.engine().instance().parameters());

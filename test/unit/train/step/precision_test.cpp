@@ -153,7 +153,7 @@ TEST(Precision, SmallUpdatesAreNotLost) {
   const auto weights = [](const char* precision) {
     EngineOptions options = test::engine_options(test::tiny_gpt(), precision, 1);
     options.schedule = {.kind = LrSchedule::Kind::constant, .peak = 0x1p-14};
-    options.adamw.weight_decay = 0;
+    options.optimizer.weight_decay = 0;
     test::SingleRank single;
     test::EngineRun run(options, *single.mesh);
     std::map<std::string, std::vector<double>> first, moved;

@@ -1,5 +1,5 @@
 // The norm of the whole gradient and its clip factor against plain f64 sums.
-#include "choir/optim/gradient_norm.hpp"
+#include "choir/optim/trained_norm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,10 +45,10 @@ struct Gradients {
   EngineOptions options;
   test::SingleRank single;
   test::EngineRun run;
-  GradientNorm norm{run.engine().instance().storage(), run.engine().instance().device()};
+  TrainedNorm norm{run.engine().instance().storage(), run.engine().instance().device()};
 };
 
-TEST(GradientNorm, EqualsThePlainSum) {
+TEST(TrainedNorm, EqualsThePlainSum) {
   for (const char* precision : {"fp64", "fp32", "bf16-mixed"}) {
     Gradients g(precision);
     const double expected = g.naive();
@@ -62,7 +62,7 @@ TEST(GradientNorm, EqualsThePlainSum) {
 }
 
 // Padding between and behind parameters is no part of the gradient.
-TEST(GradientNorm, PaddingDoesNotCount) {
+TEST(TrainedNorm, PaddingDoesNotCount) {
   Gradients g("fp64");
   const double before = g.compute(1)[0];
   std::vector<bool> used(static_cast<std::size_t>(g.parameters().flat_size()), false);
@@ -77,7 +77,7 @@ TEST(GradientNorm, PaddingDoesNotCount) {
   EXPECT_EQ(g.compute(1)[0], before);
 }
 
-TEST(GradientNorm, NotFinite) {
+TEST(TrainedNorm, NotFinite) {
   for (const double bad : {std::numeric_limits<double>::quiet_NaN(), HUGE_VAL}) {
     Gradients g("fp64");
     g.parameters().parameters().back().gradient.as<double>()[3] = bad;

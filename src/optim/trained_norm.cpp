@@ -1,4 +1,4 @@
-#include "choir/optim/gradient_norm.hpp"
+#include "choir/optim/trained_norm.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -31,21 +31,24 @@ std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters)
 
 }  // namespace
 
-GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int places, bool exact)
-    : storage_(&storage), device_(&device), exact_(exact && storage.sharding().slices() > 1) {
-  std::vector<const Parameter*> tensors;  // and tiles of them
-  for (const Parameter* p : counted_parameters(storage.parameters()))
-    for (; p != nullptr; p = p->next_tile) tensors.push_back(p);
-  for (const Parameter* p : tensors)
+TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const Options& options)
+    : storage_(&storage),
+      of_(options.of),
+      device_(&device),
+      exact_(options.exact && storage.sharding().slices() > 1) {
+  const auto add_parts = [&](const Parameter* p, const Parameter* whole) {
     for (int rank = 0; rank < p->split.ranks; ++rank)
       for (const LocalRange& range : owned_ranges(*p, rank)) {
         const std::int64_t chunks = round_up(range.count) / kChunk;
         const bool mine = p->resident() && rank == p->split.rank;
-        parts_.push_back({p, mine, {range.first, range.count}, chunks, chunks_, mine_});
+        parts_.push_back({p, whole, mine, {range.first, range.count}, chunks, chunks_, mine_});
         chunks_ += chunks;
         if (mine) mine_ += chunks;
       }
-  const std::int64_t sums = places * chunks_;
+  };
+  for (const Parameter* whole : counted_parameters(storage.parameters()))
+    for (const Parameter* p = whole; p != nullptr; p = p->next_tile) add_parts(p, whole);
+  const std::int64_t sums = options.places * chunks_;
   memory_ = Buffer(device, static_cast<std::size_t>(sums + 1) * sizeof(double));
   device.zero(memory_.data(), memory_.bytes());
   const TensorView all{memory_.data(), DType::f64, {sums + 1}};
@@ -55,12 +58,13 @@ GradientNorm::GradientNorm(const ParameterStorage& storage, Device& device, int 
   if (cuts_.empty()) return;
   const std::int64_t room =
       std::min(kCutsAtATime, static_cast<std::int64_t>(cuts_.size())) * kChunk;
-  const DType type = storage.precision().gradient;
+  const Precision& precision = storage.precision();
+  const DType type = of_ == Of::gradients ? precision.gradient : precision.master;
   border_memory_ = Buffer(device, static_cast<std::size_t>(room) * size_of(type));
   border_ = {border_memory_.data(), type, {room}};
 }
 
-void GradientNorm::find_cuts() {
+void TrainedNorm::find_cuts() {
   for (const Part& part : parts_) {
     if (!part.mine) continue;
     const Parameter& p = *part.parameter;
@@ -73,7 +77,7 @@ void GradientNorm::find_cuts() {
   }
 }
 
-void GradientNorm::compute(const Stream& stream, std::span<Communicator* const> holders,
+void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> holders,
                            int place) {
   const TensorView sums = partials(place);
   Communicator& data = storage_->sharding().data();
@@ -97,7 +101,7 @@ void GradientNorm::compute(const Stream& stream, std::span<Communicator* const> 
 }
 
 // Every data rank has the whole gradient: they read a run of its chunks each.
-void GradientNorm::sum_shares(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_shares(const Stream& stream, const TensorView& sums) const {
   const Communicator& data = storage_->sharding().data();
   const std::int64_t first = mine_ * data.rank() / data.size();
   const std::int64_t last = mine_ * (data.rank() + 1) / data.size();
@@ -109,18 +113,18 @@ void GradientNorm::sum_shares(const Stream& stream, const TensorView& sums) cons
     const std::int64_t from = begin * kChunk;
     const std::int64_t to = std::min(part.elements.count, end * kChunk);
     ops::sum_of_squares(stream,
-                        own_gradient(*part.parameter).slice(part.elements.first + from, to - from),
+                        own_part(*part.parameter).slice(part.elements.first + from, to - from),
                         sums.slice(part.at + begin, end - begin));
   }
 }
 
 // The piece before the first border of chunks, and what follows it.
-void GradientNorm::sum_slices(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_slices(const Stream& stream, const TensorView& sums) const {
   for (const Part& part : parts_) {
     if (!part.mine) continue;
     const Range mine = storage_->owned(*part.parameter), counted = overlap(mine, part.elements);
     if (counted.count == 0) continue;
-    const TensorView own = own_gradient(*part.parameter);
+    const TensorView own = own_part(*part.parameter);
     // Elements of the part.
     const std::int64_t first = counted.first - part.elements.first, last = first + counted.count;
     const auto sum = [&](std::int64_t from, std::int64_t to) {
@@ -138,7 +142,7 @@ void GradientNorm::sum_slices(const Stream& stream, const TensorView& sums) cons
 
 // Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum is the chunks.
 // The first data rank adds their squares.
-void GradientNorm::sum_cuts(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& sums) const {
   Communicator& group = storage_->sharding().group();
   const std::size_t room = static_cast<std::size_t>(border_.count() / kChunk);
   for (std::size_t next = 0; next < cuts_.size(); next += room) {
@@ -150,7 +154,7 @@ void GradientNorm::sum_cuts(const Stream& stream, const TensorView& sums) const 
       const Cut& cut = cuts_[next + i];
       const Range mine = storage_->owned(*cut.parameter), piece = overlap(mine, cut.elements);
       if (piece.count == 0) continue;
-      ops::copy(stream, own_gradient(*cut.parameter).slice(piece.first - mine.first, piece.count),
+      ops::copy(stream, own_part(*cut.parameter).slice(piece.first - mine.first, piece.count),
                 row.slice(place(i) + piece.first - cut.elements.first, piece.count));
     }
     group.all_reduce(row.data, static_cast<std::size_t>(row.count()), row.dtype, ReduceOp::sum);
@@ -161,7 +165,15 @@ void GradientNorm::sum_cuts(const Stream& stream, const TensorView& sums) const 
   }
 }
 
-std::vector<std::string> GradientNorm::not_finite(int place) const {
+std::vector<TrainedNorm::Tensor> TrainedNorm::tensors() const {
+  std::vector<Tensor> list;
+  for (const Part& part : parts_)
+    if (list.empty() || list.back().name != part.whole->name)
+      list.push_back({part.whole->name, part.at});
+  return list;
+}
+
+std::vector<std::string> TrainedNorm::not_finite(int place) const {
   std::vector<double> sums(static_cast<std::size_t>(chunks_));
   device_->copy_to_host(sums.data(), partials(place).data, sums.size() * sizeof(double));
   std::vector<std::string> names;

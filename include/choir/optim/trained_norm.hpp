@@ -1,5 +1,6 @@
 #pragma once
-// The Euclidean norm of the whole gradient: one number over unique elements.
+// The Euclidean norm of the whole gradient, or of the weights that have one: one number over unique
+// elements, and the sums that it is made of.
 #include <span>
 #include <string>
 #include <vector>
@@ -19,10 +20,16 @@ namespace choir {
 /// other their pieces of such chunks, at most one a border and a few at a time, and the sum is that
 /// of the whole chunk. The chunk sums of the last few steps are kept, so that the tensors of a bad
 /// step can be named after the next one was queued.
-class GradientNorm {
+class TrainedNorm {
  public:
-  /// Keeps the chunk sums of `places` steps.
-  GradientNorm(const ParameterStorage& storage, Device& device, int places = 1, bool exact = false);
+  enum class Of { gradients, masters };
+  struct Options {
+    int places = 1;      ///< keeps the chunk sums of so many steps
+    bool exact = false;  ///< as above
+    Of of = Of::gradients;
+  };
+  TrainedNorm(const ParameterStorage& storage, Device& device) : TrainedNorm(storage, device, Options()) {}
+  TrainedNorm(const ParameterStorage& storage, Device& device, const Options& options);
 
   /// Collective over the data ranks of the storage and over `holders`, the axes whose ranks hold
   /// other parts of the model (tensor, pipeline); after all reductions. Whole gradients are read by
@@ -30,19 +37,32 @@ class GradientNorm {
   /// squares, and `place` what it was made of.
   void compute(const Stream& stream, std::span<Communicator* const> holders, int place = 0);
 
+  /// Logical tensors, tiles together, in the order of their chunks; the same for gradients and
+  /// masters, and on every rank.
+  struct Tensor {
+    std::string name;
+    std::int64_t first_chunk = 0;
+  };
+  std::vector<Tensor> tensors() const;
+  std::int64_t chunks() const { return chunks_; }
+  /// After compute(): [chunks] f64 on the device, over all ranks.
+  TensorView chunk_sums(int place = 0) const { return partials(place); }
+
   /// Device scalar (f64).
   TensorView square_sum() const { return square_sum_; }
   /// Waits for the stream: names of the parameters whose gradient was not finite when `place` was
   /// computed. Local; the same on every rank.
   std::vector<std::string> not_finite(int place = 0) const;
   void add_to(MemoryPlan& plan) const {
-    plan.add("gradient norm", memory_.bytes() + border_memory_.bytes());
+    plan.add(of_ == Of::gradients ? "gradient norm" : "weight norms",
+             memory_.bytes() + border_memory_.bytes());
   }
 
  private:
   /// Local elements that a rank of the tensor axis counts, and the chunks they are cut into.
   struct Part {
     const Parameter* parameter;
+    const Parameter* whole;  // the first tile of its logical tensor
     bool mine;  // of this rank
     Range elements;
     std::int64_t chunks;
@@ -60,12 +80,15 @@ class GradientNorm {
   void sum_shares(const Stream& stream, const TensorView& sums) const;
   void sum_slices(const Stream& stream, const TensorView& sums) const;
   void sum_cuts(const Stream& stream, const TensorView& sums) const;
-  /// This rank's slice of a gradient, 1-D.
-  TensorView own_gradient(const Parameter& p) const {
-    return storage_->owned_part(storage_->gradients(storage_->bucket_of(p)), p);
+  /// This rank's slice of a gradient, or master, 1-D.
+  TensorView own_part(const Parameter& p) const {
+    const Bucket& bucket = storage_->bucket_of(p);
+    return storage_->owned_part(
+        of_ == Of::gradients ? storage_->gradients(bucket) : storage_->masters(bucket), p);
   }
 
   const ParameterStorage* storage_;
+  Of of_;
   std::vector<Part> parts_;  // of the whole model
   Device* device_;
   bool exact_;
@@ -75,7 +98,7 @@ class GradientNorm {
   TensorView partials_;  // [places * chunks]
   TensorView square_sum_;
   std::vector<Cut> cuts_;  // exact only; the same on every rank of a group
-  TensorView border_;      // [a few chunks] of the gradient
+  TensorView border_;      // [a few chunks] of the gradient, or the masters
 };
 
 }  // namespace choir

@@ -1,4 +1,4 @@
-#include "choir/optim/adamw_optimizer.hpp"
+#include "choir/optim/optimizer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,6 +7,7 @@
 #include "choir/device/profile_range.hpp"
 #include "choir/nn/parameter.hpp"
 #include "choir/ops/adamw.hpp"
+#include "choir/ops/lars.hpp"
 
 namespace choir {
 namespace {
@@ -64,10 +65,24 @@ double LrSchedule::at(std::int64_t step) const {
   return floor + left * (peak - floor);
 }
 
-AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const Options& options,
-                               std::uint64_t seed)
+UpdateRule update_rule_of(const std::string& name) {
+  CHOIR_CHECK(name == "adamw" || name == "lars", "there is no optimizer '{}'", name);
+  return name == "adamw" ? UpdateRule::adamw : UpdateRule::lars;
+}
+
+std::span<const std::string_view> moment_names(UpdateRule rule) {
+  static constexpr std::array<std::string_view, 2> kAdamW{"m", "v"};
+  static constexpr std::array<std::string_view, 1> kLars{"momentum"};
+  if (rule == UpdateRule::lars) return kLars;
+  return kAdamW;
+}
+
+Optimizer::Optimizer(ParameterStorage& storage, Device& device, const Options& options,
+                     std::uint64_t seed)
     : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
   const bool rounds = storage.precision().master == DType::bf16;
+  CHOIR_CHECK(options.rule == UpdateRule::adamw || !(rounds || storage.masters_outside()),
+              "LARS with bf16 masters, or masters outside of the device");
   for (const Bucket& bucket : storage.parameters().buckets()) {
     scales_.push_back(scaled_ranges(bucket));
     spans_.push_back(rounds ? element_spans(bucket)
@@ -91,22 +106,25 @@ AdamWOptimizer::AdamWOptimizer(ParameterStorage& storage, Device& device, const 
   }
   const std::int64_t n = storage.trained_slices_size();
   const DType type = storage.precision().gradient;
-  memory_ = Buffer(device, 2 * static_cast<std::size_t>(n) * size_of(type));
-  const TensorView both{memory_.data(), type, {2 * n}};
-  moments_ = {both.slice(0, n), both.slice(n, n)};
+  const auto moments = std::ssize(moment_names());
+  memory_ = Buffer(device, static_cast<std::size_t>(moments * n) * size_of(type));
+  const TensorView all{memory_.data(), type, {moments * n}};
+  for (std::int64_t i = 0; i < moments; ++i)
+    moments_[static_cast<std::size_t>(i)] = all.slice(i * n, n);
   if (n > 0) device.zero(memory_.data(), memory_.bytes());
 }
 
-TensorView AdamWOptimizer::moment(std::int64_t which, const Parameter& p) const {
-  return storage_->owned_part(moment(which, storage_->bucket_of(p)), p);
+TensorView Optimizer::moment(std::size_t which, const Parameter& p) const {
+  return storage_->owned_part(moment_of(which, storage_->bucket_of(p)), p);
 }
 
-TensorView AdamWOptimizer::moment(std::int64_t which, const Bucket& bucket) const {
-  return storage_->slice_of(moments_[static_cast<std::size_t>(which)], bucket);
+TensorView Optimizer::moment_of(std::size_t which, const Bucket& bucket) const {
+  if (moments_[which].empty()) return {};
+  return storage_->slice_of(moments_[which], bucket);
 }
 
 // Gaps between parameters, where everything is zero, go with what is before them.
-std::vector<AdamWOptimizer::ScaledRange> AdamWOptimizer::scaled_ranges(const Bucket& bucket) const {
+std::vector<Optimizer::ScaledRange> Optimizer::scaled_ranges(const Bucket& bucket) const {
   std::vector<ScaledRange> ranges{{{0, bucket.size}, 1}};
   if (!options_.scale) return ranges;
   for (const Parameter* p : bucket.parameters) {
@@ -119,18 +137,22 @@ std::vector<AdamWOptimizer::ScaledRange> AdamWOptimizer::scaled_ranges(const Buc
   return ranges;
 }
 
-std::size_t AdamWOptimizer::index_of(const Bucket& bucket) const {
+std::size_t Optimizer::index_of(const Bucket& bucket) const {
   return static_cast<std::size_t>(&bucket - storage_->parameters().buckets().data());
 }
 
-void AdamWOptimizer::add_to(MemoryPlan& plan) const {
+void Optimizer::add_to(MemoryPlan& plan) const {
   if (state_) return state_->add_to(plan);
   plan.add("optimizer moments", memory_.bytes());
 }
 
-void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
-                          const std::function<void(const Bucket&)>& updated) {
-  const ProfileRange range(stream, "adamw");
+void Optimizer::step(const Stream& stream, const ops::StepControl* control,
+                     const TrustRatios* ratios,
+                     const std::function<void(const Bucket&)>& updated) {
+  const bool lars = options_.rule == UpdateRule::lars;
+  CHOIR_CHECK(lars == (ratios != nullptr), "ratios are LARS's");
+  const ProfileRange range(stream, lars ? "lars" : "adamw");
+  const Decided decided{control, ratios};
   if (state_) state_->begin(stream);
   std::size_t chunk = 0;
   for (const Bucket& bucket : storage_->parameters().buckets()) {
@@ -138,15 +160,15 @@ void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
     const std::int64_t size = storage_->sharding().slice(bucket).count;
     if (state_)
       for (std::int64_t end = 0; end < size; end = chunks_[chunk - 1].end())
-        update_outside(stream, control, bucket, chunks_[chunk++]);
+        update_outside(stream, decided, bucket, chunks_[chunk++]);
     else
-      update(stream, control,
+      update(stream, decided,
              {.bucket = &bucket,
               .first = 0,
               .count = size,
               .master = storage_->masters(bucket),
-              .m = moment(0, bucket),
-              .v = moment(1, bucket),
+              .m = moment_of(0, bucket),
+              .v = moment_of(1, bucket),
               .copy = storage_->copies(bucket)});
     if (updated) updated(bucket);
   }
@@ -154,15 +176,15 @@ void AdamWOptimizer::step(const Stream& stream, const ops::StepControl* control,
 }
 
 // What is not outside is where it always is.
-void AdamWOptimizer::update_outside(const Stream& stream, const ops::StepControl* control,
-                                    const Bucket& bucket, const Range& chunk) {
+void Optimizer::update_outside(const Stream& stream, const Decided& step, const Bucket& bucket,
+                               const Range& chunk) {
   const OffloadedState& outside = *storage_->offloaded();
   const StateStream::Window window = state_->acquire();
   const auto pick = [&](OffloadedState::Field field, const TensorView& resident) {
     if (outside.has(field)) return window[static_cast<std::size_t>(field)];
     return resident.empty() ? resident : resident.slice(chunk.first, chunk.count);
   };
-  update(stream, control,
+  update(stream, step,
          {.bucket = &bucket,
           .first = chunk.first,
           .count = chunk.count,
@@ -173,11 +195,38 @@ void AdamWOptimizer::update_outside(const Stream& stream, const ops::StepControl
   state_->release();
 }
 
-// The decayed range of the bucket comes first.
-void AdamWOptimizer::update(const Stream& stream, const ops::StepControl* control,
-                            const Part& part) {
+void Optimizer::update(const Stream& stream, const Decided& step, const Part& part) {
+  options_.rule == UpdateRule::lars ? lars(stream, step, part) : adamw(stream, step, part);
+}
+
+Range Optimizer::in_bucket(const Part& part) const {
+  return {storage_->sharding().slice(*part.bucket).first + part.first, part.count};
+}
+
+// Tensor by tensor, since each has its ratio; gaps between them stay zero.
+void Optimizer::lars(const Stream& stream, const Decided& step, const Part& part) {
   const Bucket& bucket = *part.bucket;
-  const Range mine{storage_->sharding().slice(bucket).first + part.first, part.count};
+  const Range mine = in_bucket(part);
+  const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
+  for (const Parameter* p : bucket.parameters) {
+    const auto [from, count] = overlap({p->offset, p->local_count()}, mine);
+    if (count == 0) continue;
+    const std::int64_t first = from - mine.first;
+    ops::lars(stream, {.master = part.master.slice(first, count),
+                       .gradient = gradient.slice(first, count),
+                       .velocity = part.m.slice(first, count),
+                       .copy = part.copy.empty() ? part.copy : part.copy.slice(first, count),
+                       .momentum = options_.momentum,
+                       .scale = options_.scale ? options_.scale(*p) : 1,
+                       .ratio = p->decay ? step.ratios->of(*p) : nullptr,
+                       .control = step.control});
+  }
+}
+
+// The decayed range of the bucket comes first.
+void Optimizer::adamw(const Stream& stream, const Decided& step, const Part& part) {
+  const Bucket& bucket = *part.bucket;
+  const Range mine = in_bucket(part);
   const TensorView gradient = storage_->gradients(bucket).slice(part.first, part.count);
   const auto range = [&](const ElementSpan& span, const ScaledRange& scaled, const Range& half,
                          double decay) {
@@ -194,7 +243,7 @@ void AdamWOptimizer::update(const Stream& stream, const ops::StepControl* contro
                         .epsilon = options_.epsilon,
                         .decay = decay,
                         .scale = scaled.scale,
-                        .control = control,
+                        .control = step.control,
                         .rounding = rounding_,
                         .elements = span.elements.behind(from - span.local.first)});
   };

@@ -1,0 +1,40 @@
+#pragma once
+// LARS (You, Gitman & Ginsburg 2017): momentum, with a learning rate of its own for every tensor.
+#include "choir/core/tensor.hpp"
+#include "choir/device/device.hpp"
+#include "choir/ops/step_control.hpp"
+
+namespace choir::ops {
+
+/// What the two terms of a LARS step are multiplied with: {ratio, ratio * decay}, f64.
+struct TrustRatios {
+  TensorView weight_sums;    ///< [chunks] f64: sums of squares of parts of weights, ...
+  TensorView gradient_sums;  ///< [chunks] f64: ... and of gradients, before gradient_factor
+  TensorView begins;         ///< [n + 1] i64: tensor i has chunks [begins[i], begins[i + 1])
+  TensorView ratios;         ///< [n, 2] f64
+  double coefficient = 1e-3, decay = 0;
+  const StepControl* control = nullptr;  ///< device memory
+};
+
+/// With |w| and |g| of each tensor, g = gradient * gradient_factor:
+/// ratio = coefficient * |w| / (|g| + decay * |w|); {1, 0} where |w| or |g| is 0. The chunks of a
+/// tensor are summed in their order.
+void trust_ratios(const Stream& stream, const TrustRatios& args);
+
+/// With what `control` holds after end_step(): v = momentum * v + learning_rate * scale *
+/// (ratio[0] * g + ratio[1] * w); w -= v; copy = w in the compute dtype. Nothing is written when
+/// the step is not applied.
+struct Lars {
+  TensorView master;              ///< [n] f64 or f32
+  TensorView gradient, velocity;  ///< [n] as the master
+  TensorView copy;                ///< [n] bf16 or f16; empty when the master is computed with
+  double momentum = 0.9;
+  double scale = 1;                      ///< multiplies the learning rate of the control
+  const double* ratio = nullptr;         ///< two in device memory; nullptr: {1, 0}
+  const StepControl* control = nullptr;  ///< device memory
+};
+
+/// 20 bytes per f32 parameter (22 with a 16-bit copy): bandwidth bound.
+void lars(const Stream& stream, const Lars& args);
+
+}  // namespace choir::ops

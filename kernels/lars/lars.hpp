@@ -1,0 +1,37 @@
+#pragma once
+// LARS on flat memory: one pass, no temporaries. The factors of gradient and weight are made in
+// double, once: rate * ratio * gradient_factor and rate * ratio * decay. Floor: 20 bytes a
+// parameter for f32 (reads w g v, writes w v), 22 with a 16-bit copy; 6 FLOP.
+#include <cmath>
+
+#include "choir/core/philox.hpp"
+#include "choir/ops/lars.hpp"
+#include "kernels/cuda_kernel.hpp"
+
+namespace choir {
+
+/// From the sums of squares of one tensor to the two factors; once for every device.
+CHOIR_HOST_DEVICE inline void set_trust_ratio(double weights, double gradients, double factor,
+                                              double coefficient, double decay, double* ratio) {
+  const double w = std::sqrt(weights), g = std::sqrt(gradients) * factor;
+  const bool none = w == 0 || g == 0;
+  ratio[0] = none ? 1 : coefficient * w / (g + decay * w);
+  ratio[1] = none ? 0 : ratio[0] * decay;
+}
+
+namespace cpu {
+void trust_ratios(const ops::TrustRatios& args);
+void lars(const ops::Lars& args);
+}  // namespace cpu
+
+namespace cuda {
+CHOIR_CUDA_KERNEL void trust_ratios(const Stream& stream, const ops::TrustRatios& args);
+CHOIR_CUDA_KERNEL void lars(const Stream& stream, const ops::Lars& args);
+}  // namespace cuda
+
+namespace ref {
+/// f64 throughout; a copy, if wanted, is bf16 or f16.
+void lars(const ops::Lars& args);
+}  // namespace ref
+
+}  // namespace choir

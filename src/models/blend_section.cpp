@@ -1,0 +1,50 @@
+#include "choir/models/blend_section.hpp"
+
+#include <fmt/core.h>
+
+namespace choir {
+
+std::string wrong_shard_seed(const KeyValue& value) {
+  try {
+    speech_order_seed(std::get<std::string>(value), 0, 0);
+    return {};
+  } catch (const DeckError&) {
+    return "expected an integer of at most 18 digits, \"randomized\", or \"\"";
+  }
+}
+
+// The key is one for all families: an option that some of them have passes here, and is refused by
+// the others when they open their data.
+std::string wrong_validation(const KeyValue& value, EvalWords) {
+  constexpr EvalWords kOfAny{.durations = true, .tags = true};
+  for (const auto& [name, text] : std::get<TextMap>(value)) try {
+      eval_set_of(name, text, kOfAny);
+    } catch (const DeckError& error) {
+      return fmt::format("{}; {}", error.what(), error.hint());
+    }
+  return {};
+}
+
+std::vector<KeyProblem> check_blend(const BlendSection& blend, const std::vector<std::string>& train,
+                                    bool synthetic) {
+  std::vector<KeyProblem> problems;
+  const bool mixed = !blend.input_cfg.empty();
+  if (mixed && !train.empty())
+    problems.push_back({{"data.train", "data.input_cfg"},
+                        "data.train and data.input_cfg both say what to train on; remove one"});
+  if (synthetic && (mixed || !blend.validation.empty()))
+    problems.push_back({{"data.input_cfg", "data.validation", "data.format"},
+                        "data.format = \"synthetic\" reads nothing, but data.input_cfg or "
+                        "data.validation name data; remove one"});
+  if (synthetic && !blend.shard_seed.empty())
+    problems.push_back({{"data.shard_seed", "data.format"},
+                        "data.shard_seed is the order of data that are read, and data.format = "
+                        "\"synthetic\" reads none; remove it"});
+  if (!mixed && blend.temperature != 1)
+    problems.push_back({{"data.temperature", "data.input_cfg"},
+                        "data.temperature is an exponent of the weights of data.input_cfg, which "
+                        "is not given"});
+  return problems;
+}
+
+}  // namespace choir

@@ -1,0 +1,239 @@
+#include "choir/report/wandb_run.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <map>
+#include <optional>
+
+#include "choir/core/json_value.hpp"
+#include "choir/core/protobuf.hpp"
+
+namespace choir::report {
+namespace {
+
+using namespace protobuf;
+
+/// CRC-32 of zlib and gzip, continued from `crc`.
+std::uint32_t zlib_crc32(std::string_view bytes, std::uint32_t crc = 0) {
+  static const auto kTable = [] {
+    std::array<std::uint32_t, 256> table{};
+    for (std::uint32_t i = 0; i < table.size(); ++i) {
+      std::uint32_t word = i;
+      for (int bit = 0; bit < 8; ++bit) word = (word >> 1) ^ ((word & 1) != 0 ? 0xedb88320u : 0);
+      table[i] = word;
+    }
+    return table;
+  }();
+  crc = ~crc;
+  for (const char c : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(c)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+/// Records in blocks of 32 KiB, as LevelDB writes its logs.
+class RecordLog {
+ public:
+  RecordLog() : bytes_(":W&B\xe1\xbe\0", 7) {}
+
+  /// The body of the next Record, without its number.
+  void add(std::string_view body) {
+    std::string record;
+    put_integer(record, 1, ++records_);
+    record += body;
+    bool first = true;
+    for (std::string_view rest = record; first || !rest.empty(); first = false) {
+      if (room() < kHeader) bytes_.append(room(), '\0');
+      const std::size_t size = std::min(rest.size(), room() - kHeader);
+      const bool last = size == rest.size();
+      append(first ? (last ? kFull : kFirst) : (last ? kLast : kMiddle), rest.substr(0, size));
+      rest.remove_prefix(size);
+    }
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  static constexpr std::size_t kBlock = 32768, kHeader = 7;
+  static constexpr char kFull = 1, kFirst = 2, kMiddle = 3, kLast = 4;
+
+  std::size_t room() const { return kBlock - bytes_.size() % kBlock; }
+  void append(char type, std::string_view piece) {
+    put_little_endian(bytes_, zlib_crc32(piece, zlib_crc32({&type, 1})));
+    put_little_endian(bytes_, static_cast<std::uint16_t>(piece.size()));
+    bytes_ += type;
+    bytes_ += piece;
+  }
+
+  std::string bytes_;
+  std::uint64_t records_ = 0;
+};
+
+// Numbers of fields in wandb_internal.proto.
+constexpr unsigned kHistory = 2, kSummary = 3, kRun = 17, kExit = 18, kHeaderRecord = 21;
+constexpr unsigned kItem = 1, kKey = 1, kNestedKey = 2, kStepOfHistory = 2, kValueJson = 16;
+
+/// JSON as wandb writes it: what is not finite is a text.
+std::string value_json(double value) {
+  if (std::isfinite(value)) return fmt::format("{}", value);
+  return std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+}
+
+void put_item(std::string& out, unsigned key_field, std::string_view key, std::string_view json) {
+  std::string item;
+  put_bytes(item, key_field, key);
+  put_bytes(item, kValueJson, json);
+  put_bytes(out, kItem, item);
+}
+
+/// Seconds since 1970 of a local time, "2026-11-20 17:03:59".
+std::optional<double> seconds_of(const std::string& time) {
+  std::tm local{};
+  local.tm_isdst = -1;
+  if (strptime(time.c_str(), "%Y-%m-%d %H:%M:%S", &local) == nullptr) return std::nullopt;
+  return static_cast<double>(std::mktime(&local));
+}
+
+/// FNV-1a of what a run keeps for all its jobs.
+std::string id_of(const ReportedRun& run) {
+  const std::string text = run.name + "\n" + (run.starts.empty() ? "" : run.starts.front().time);
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string id(8, '0');
+  for (char& digit : id) digit = kDigits[hash % kDigits.size()], hash /= kDigits.size();
+  return id;
+}
+
+std::string header_body() {
+  std::string version, header, body;
+  put_bytes(version, 1, "choir");
+  put_bytes(version, 2, "0.70.0");  // the oldest client that reads it
+  put_bytes(header, 1, version);
+  put_bytes(body, kHeaderRecord, header);
+  return body;
+}
+
+/// The deck, a key for each section.
+std::string config_of(const ReportedRun& run) {
+  nlohmann::ordered_json sections;
+  for (const auto& [key, entry] : run.deck) {
+    const std::size_t dot = key.find('.');
+    const nlohmann::json value = json_unless_broken(entry.value);
+    if (dot == std::string::npos)
+      sections[key] = value;
+    else
+      sections[key.substr(0, dot)][key.substr(dot + 1)] = value;
+  }
+  std::string config;
+  for (const auto& [key, value] : sections.items()) put_item(config, kKey, key, dumped(value));
+  return config;
+}
+
+std::string run_body(const ReportedRun& run, const std::string& id, std::optional<double> start) {
+  std::string record, body;
+  put_bytes(record, 1, id);
+  put_bytes(record, 3, "choir");  // project
+  put_bytes(record, 4, config_of(run));
+  put_bytes(record, 7, "train");
+  put_bytes(record, 8, run.name);
+  if (!run.start.ranks.empty()) put_bytes(record, 13, run.start.ranks.front().host);
+  if (start) {
+    std::string time;
+    put_integer(time, 1, static_cast<std::uint64_t>(*start));
+    put_bytes(record, 17, time);
+  }
+  put_bytes(body, kRun, record);
+  return body;
+}
+
+/// When each step was done: the time of the job's start, and the seconds of its steps since.
+class StepTimes {
+ public:
+  explicit StepTimes(const ReportedRun& run) : dt_(run.curve("dt")) {
+    for (const JobStart& start : run.starts)
+      if (const auto seconds = seconds_of(start.time)) jobs_.emplace_back(start.step, *seconds);
+    if (!jobs_.empty()) now_ = jobs_.front().second;
+  }
+
+  std::optional<double> first() const {
+    if (jobs_.empty()) return std::nullopt;
+    return jobs_.front().second;
+  }
+  /// Steps in ascending order.
+  double at(double step) {
+    for (; job_ < jobs_.size() && static_cast<double>(jobs_[job_].first) < step; ++job_) {
+      now_ = std::max(now_, jobs_[job_].second);
+      before_ = std::max(before_, static_cast<double>(jobs_[job_].first));
+    }
+    while (line_ < dt_.x.size() && dt_.x[line_] < step) ++line_;
+    if (line_ < dt_.x.size() && dt_.x[line_] == step && std::isfinite(dt_.y[line_]))
+      now_ += dt_.y[line_] * (step - before_);
+    before_ = step;
+    return now_;
+  }
+
+ private:
+  const Curve& dt_;
+  std::vector<std::pair<std::int64_t, double>> jobs_;
+  std::size_t job_ = 0, line_ = 0;
+  double now_ = 0, before_ = 0;
+};
+
+using Row = std::map<std::string, double>;
+
+std::map<double, Row> rows_of(const ReportedRun& run) {
+  std::map<double, Row> rows;
+  for (const auto& [key, curve] : run.curves)
+    for (std::size_t i = 0; i < curve.x.size(); ++i)
+      if (key != "step") rows[curve.x[i]][key] = curve.y[i];
+  return rows;
+}
+
+}  // namespace
+
+WandbRun wandb_run(const ReportedRun& run) {
+  const std::string id = id_of(run);
+  StepTimes times(run);
+  const auto start = times.first();
+  RecordLog log;
+  log.add(header_body());
+  log.add(run_body(run, id, start));
+  Row last;
+  for (const auto& [step, row] : rows_of(run)) {
+    const auto number = static_cast<std::int64_t>(step);
+    const double now = times.at(step);
+    std::string history, body, place;
+    put_item(history, kNestedKey, "_step", fmt::format("{}", number));
+    put_item(history, kNestedKey, "_runtime", value_json(now - start.value_or(0)));
+    if (start) put_item(history, kNestedKey, "_timestamp", value_json(now));
+    for (const auto& [key, value] : row) {
+      put_item(history, kNestedKey, key, value_json(value));
+      last[key] = value;
+    }
+    put_integer(place, 1, static_cast<std::uint64_t>(number));
+    put_bytes(history, kStepOfHistory, place);
+    put_bytes(body, kHistory, history);
+    log.add(body);
+  }
+  std::string summary, exit, body;
+  for (const auto& [key, value] : last) put_item(summary, kKey, key, value_json(value));
+  put_bytes(body, kSummary, summary);
+  log.add(body);
+  const bool failed = run.fate == Fate::failed || run.fate == Fate::silent;
+  if (failed) put_integer(exit, 1, 1);
+  body.clear();
+  put_bytes(body, kExit, exit);
+  log.add(body);
+
+  std::array<char, 32> when{"19700101_000000"};
+  const auto seconds = static_cast<std::time_t>(start.value_or(0));
+  if (std::tm local{}; start && localtime_r(&seconds, &local) != nullptr)
+    std::strftime(when.data(), when.size(), "%Y%m%d_%H%M%S", &local);
+  return {.folder = fmt::format("offline-run-{}-{}", when.data(), id),
+          .file = fmt::format("run-{}.wandb", id),
+          .bytes = log.take()};
+}
+
+}  // namespace choir::report

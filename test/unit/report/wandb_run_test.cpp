@@ -1,0 +1,120 @@
+// A run of two jobs as Weights & Biases keeps it, against the bytes that its own package writes.
+#include "choir/report/wandb_run.hpp"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <ctime>
+
+namespace choir::report {
+namespace {
+
+ReportedRun two_jobs() {
+  ReportedRun run;
+  run.name = "tiny";
+  run.fate = Fate::finished;
+  run.deck["model.n_layer"] = {"2", "a.json:1"};
+  run.deck["run.name"] = {"\"tiny\"", "a.json:2"};
+  run.start.ranks.push_back({.host = "node1"});
+  run.starts = {{0, "2026-11-24 12:00:00"}, {5, "2026-11-24 12:01:40"}};
+  run.curves["loss"] = {{5, 10}, {3.25, NAN}};
+  run.curves["dt"] = {{5, 10}, {0.5, 1}};
+  return run;
+}
+
+std::string hex(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return text;
+}
+
+class WandbRunTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const char* zone = std::getenv("TZ")) before_ = zone;
+    setenv("TZ", "UTC", 1);
+    tzset();
+  }
+  void TearDown() override {
+    before_.empty() ? unsetenv("TZ") : setenv("TZ", before_.c_str(), 1);
+    tzset();
+  }
+  std::string before_;
+};
+
+// wandb 0.19.11: wandb_internal_pb2 and DataStore. Times are those of the jobs' starts and of their
+// steps: 5 of 0.5 s, and 100 s after the first start 5 of 1 s.
+constexpr const char* kWandbBytes =
+    "3a572642e1be0073994b4e1600010801aa01110a0f0a0563686f69721206302e37302e302eaff4ed67000108"
+    "028a01620a0879353072757437691a0563686f697222320a170a056d6f64656c82010d7b226e5f6c61796572"
+    "223a327d0a170a0372756e82010f7b226e616d65223a2274696e79227d3a05747261696e420474696e796a05"
+    "6e6f6465318a010608c0f895d806e5f1a11c5f00010803125b0a0b12055f73746570820101350a1012085f72"
+    "756e74696d65820103322e350a1b120a5f74696d657374616d7082010c313739353532313630322e350a0a12"
+    "026474820103302e350a0d12046c6f7373820104332e323512020805dd9134965d0001080412590a0c12055f"
+    "7374657082010231300a1012085f72756e74696d658201033130350a19120a5f74696d657374616d7082010a"
+    "313739353532313730350a0812026474820101310a0e12046c6f7373820105224e614e221202080a4bda5852"
+    "1e000108051a1a0a080a026474820101310a0e0a046c6f7373820105224e614e22c43b098805000108069201"
+    "00";
+
+TEST_F(WandbRunTest, HasTheBytesOfItsOwnPackage) {
+  const WandbRun made = wandb_run(two_jobs());
+  EXPECT_EQ(hex(made.bytes), kWandbBytes);
+  EXPECT_EQ(made.folder, "offline-run-20261124_120000-y50rut7i");
+  EXPECT_EQ(made.file, "run-y50rut7i.wandb");
+}
+
+// What a longer chain writes later takes the place of the run.
+TEST_F(WandbRunTest, KeepsItsName) {
+  ReportedRun longer = two_jobs();
+  longer.starts.push_back({10, "2026-11-25 00:00:00"});
+  longer.curves["loss"].x.push_back(11);
+  longer.curves["loss"].y.push_back(2);
+  EXPECT_EQ(wandb_run(longer).folder, wandb_run(two_jobs()).folder);
+  ReportedRun other = two_jobs();
+  other.starts.front().time = "2026-11-24 12:00:01";
+  EXPECT_NE(wandb_run(other).file, wandb_run(two_jobs()).file);
+}
+
+// Records go over the borders of blocks, where a header must fit: every block begins with a piece.
+TEST_F(WandbRunTest, CutsRecordsAtBlocks) {
+  ReportedRun run = two_jobs();
+  for (int step = 11; step < 3000; ++step) {
+    run.curves["loss"].x.push_back(step);
+    run.curves["loss"].y.push_back(1.0 / step);
+  }
+  const std::string bytes = wandb_run(run).bytes;
+  ASSERT_GT(bytes.size(), 4u * 32768);
+  std::size_t at = 7, records = 0;
+  bool inside = false;
+  while (at < bytes.size()) {
+    const std::size_t left = 32768 - at % 32768;
+    if (left < 7) {
+      for (std::size_t i = 0; i < left; ++i) ASSERT_EQ(bytes[at + i], 0);
+      at += left;
+      continue;
+    }
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[at + i]); };
+    const std::size_t size = byte(4) + 256u * byte(5);
+    const int type = byte(6);
+    ASSERT_TRUE(type >= 1 && type <= 4);
+    ASSERT_EQ(inside, type == 3 || type == 4);
+    inside = type == 2 || type == 3;
+    records += type == 1 || type == 4;
+    ASSERT_LE(7 + size, left);
+    at += 7 + size;
+  }
+  EXPECT_FALSE(inside);
+  EXPECT_EQ(records, 2u + 2 + 2989 + 2);
+}
+
+// Without start records nobody knows when it was.
+TEST_F(WandbRunTest, WithoutTimes) {
+  ReportedRun run = two_jobs();
+  run.starts.clear();
+  EXPECT_EQ(wandb_run(run).bytes.find("_timestamp"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace choir::report
