@@ -87,14 +87,22 @@ inline unsigned char* swizzled_shared() {
 }
 inline void barrier_init(Barrier* barrier, unsigned arrivals) {
   host_cuda::hopper::init(barrier, arrivals);
+  *barrier = arrivals;
+}
+/// Reads what barrier_init() wrote: who has not synchronised with that races with it.
+inline void see(const Barrier* barrier) {
+  [[maybe_unused]] const Barrier word = *const_cast<const volatile Barrier*>(barrier);
 }
 inline void barrier_arrive(Barrier* barrier) {
+  see(barrier);
   host_cuda::hopper::arrive(barrier, 0);
 }
 inline void barrier_arrive_expecting(Barrier* barrier, unsigned bytes) {
+  see(barrier);
   host_cuda::hopper::arrive(barrier, bytes);
 }
 inline void barrier_wait(Barrier* barrier, unsigned parity) {
+  see(barrier);
   host_cuda::hopper::wait(barrier, parity, host_cuda::Where::current());
 }
 inline void fence_async_proxy() {

@@ -3,10 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "choir/device/cuda.hpp"
-#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/attention/cuda/attention_hopper.cuh"
 
 namespace choir::cuda {
 namespace {
@@ -200,6 +201,41 @@ TEST(Hopper, TensorMapsAreRefusedAsADriverRefusesThem) {
   EXPECT_THROW(set_tensor_map(map, wrong), Error) << "a stride that is none";
   wrong = boxes, wrong.box_rows = 257;
   EXPECT_THROW(set_tensor_map(map, wrong), Error);
+}
+
+// --- which calls of attention ---------------------------------------------------------------------
+
+TEST(Hopper, AttentionTakesTheCallsThatItSays) {
+  const ops::AttentionProblem problem{.batch = 2, .heads = 4, .kv_heads = 4, .head_width = 64};
+  AttentionArgs<bf16> args{};
+  args.aligned = true;
+  for (auto* x : {&args.q, &args.k, &args.v}) x->position_stride = 768, x->batch_stride = 7680;
+  const auto takes = [](const ops::AttentionProblem& p, const AttentionArgs<bf16>& a) {
+    const auto device = make_device(DeviceKind::cuda);
+    return hopper_takes(Stream(*device), p, a);
+  };
+  EXPECT_TRUE(takes(problem, args));
+  ops::AttentionProblem p = problem;
+  for (const std::int64_t width : {32, 96, 120}) {
+    p.head_width = width;
+    EXPECT_FALSE(takes(p, args)) << width;
+  }
+  AttentionArgs<bf16> a = args;
+  a.aligned = false;
+  EXPECT_FALSE(takes(problem, a));
+  const bf16 bias[1]{};
+  a = args, a.bias = bias;
+  EXPECT_FALSE(takes(problem, a));
+  const std::int32_t lengths[1]{};
+  a = args, a.lengths = lengths;
+  EXPECT_FALSE(takes(problem, a));
+  a = args, a.k.position_stride = 776;
+  EXPECT_FALSE(takes(problem, a));
+  a = args, a.v.batch_stride = 7688;
+  EXPECT_FALSE(takes(problem, a));
+  ::setenv("HOST_CUDA_CAPABILITY", "80", 1);
+  EXPECT_FALSE(takes(problem, args));
+  ::unsetenv("HOST_CUDA_CAPABILITY");
 }
 
 // --- products -------------------------------------------------------------------------------------
