@@ -1,6 +1,8 @@
 // Attention by our own kernels against the naive reference in f64.
 #include "test/cuda/attention_fixture.hpp"
 
+#include <cstdlib>
+
 namespace choir::test {
 namespace {
 
@@ -213,6 +215,69 @@ TEST_F(CudaAttention, RepeatsBitwise) {
 /// (L(x + hu) - L(x - hu)) / 2h with L = <d_out, out> in f32: its error is h^2 / 6 times a third
 
 /// derivative of order one (4e-5) and the roundoff of L, of |d_out| |out| terms, over h (2e-5).
+
+/// The calls of GPT training, which kernels of sm_90a compute where there are any: lengths beside the
+/// tiles of 64 and 128, rings that go round, windows and documents; widths and types take turns.
+TEST_F(CudaAttention, WholeTiles) {
+  const AttentionCase shape{.batch = 1, .heads = 2, .kv_heads = 1, .width = 64, .dtype = DType::f16};
+  const auto turned = [&](std::int64_t queries, std::int64_t keys, bool other) {
+    AttentionCase c = shape;
+    c.queries = queries, c.keys = keys;
+    if (other) c.width = 128, c.dtype = DType::bf16;
+    return c;
+  };
+  for (const bool other : {false, true}) {
+    AttentionCase c = turned(200, 200, other);
+    compare(c);
+    c = turned(65, 400, !other), c.causal = other, c.batch = 2, c.heads = 1;
+    compare(c);
+    c = turned(210, 210, other), c.heads = 1, c.window = 70;
+    compare(c);
+    c = turned(200, 200, !other), c.heads = 1, c.batch = 2;
+    c.begins = documents(2, 200, {64, 65, 130, 190});
+    compare(c);
+  }
+}
+
+/// The same calls by the kernels for all GPUs; on a real one, by those it has.
+class CudaAttentionBeforeHopper : public CudaAttention {
+ protected:
+  void SetUp() override {
+    ::setenv("HOST_CUDA_CAPABILITY", "80", 1);
+    CudaAttention::SetUp();
+  }
+  void TearDown() override { ::unsetenv("HOST_CUDA_CAPABILITY"); }
+};
+
+TEST_F(CudaAttentionBeforeHopper, WholeTiles) {
+  for (const std::int64_t width : {64, 128})
+    compare({.batch = 1,
+             .heads = 2,
+             .kv_heads = 1,
+             .width = width,
+             .queries = 140,
+             .keys = 140,
+             .dtype = DType::bf16});
+}
+
+/// For the thread sanitizer: a ring of tiles that goes round.
+TEST_F(CudaAttention, WarpGroupsTsan) {
+  compare({.batch = 1,
+           .heads = 1,
+           .kv_heads = 1,
+           .width = 64,
+           .queries = 70,
+           .keys = 650,
+           .causal = false,
+           .dtype = DType::bf16});
+  compare({.batch = 1,
+           .heads = 1,
+           .kv_heads = 1,
+           .width = 128,
+           .queries = 40,
+           .keys = 140,
+           .dtype = DType::bf16});
+}
 
 /// For the thread sanitizer: several tiles of queries and of keys, one small width of each kind.
 TEST_F(CudaAttention, TensorCoresTsan) {

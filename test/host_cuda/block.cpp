@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "test/host_cuda/fiber.hpp"
+#include "test/host_cuda/hopper.hpp"
 
 namespace host_cuda {
 namespace {
@@ -18,7 +19,7 @@ namespace {
 constexpr std::size_t kStackBytes = std::size_t{256} << 10;
 constexpr unsigned kWarp = 32;
 
-enum class Waits : std::uint8_t { nothing, block, warp };
+enum class Waits : std::uint8_t { nothing, block, warp, condition };
 
 // Operations of a warp, told apart by where their names stand.
 constexpr char kBarrier[] = "__syncwarp", kShuffle[] = "a warp shuffle or vote",
@@ -69,6 +70,7 @@ struct Scheduler {
   Index3 block;
   std::vector<Thread> threads;
   std::vector<Copies> copies;  // of each thread
+  std::vector<const std::function<bool()>*> conditions;  // what a thread waits for otherwise
   std::vector<Warp> warps;
   std::vector<Static> statics;
   char allocated = 0;  // its address orders their allocation for ThreadSanitizer
@@ -109,12 +111,12 @@ Copies& own_copies() {
   return s.copies[s.current];
 }
 
-std::byte* aligned_block(std::unique_ptr<std::byte[]>& memory, std::size_t bytes) {
-  constexpr std::size_t kAlignment = 128;
+std::byte* aligned_block(std::unique_ptr<std::byte[]>& memory, std::size_t bytes,
+                         std::size_t alignment = 128) {
   // The end of the block is the end of the allocation, so that an overrun is seen.
-  memory.reset(new std::byte[bytes + kAlignment]);
+  memory.reset(new std::byte[bytes + alignment]);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
-  return memory.get() + (kAlignment - address % kAlignment) % kAlignment;
+  return memory.get() + (alignment - address % alignment) % alignment;
 }
 
 /// Volatile, so that it does not become a call of memset, which ThreadSanitizer would take for an
@@ -219,9 +221,10 @@ void prepare(Scheduler& s, const Grid& grid) {
       grid.blocks.z > 65535)
     defect("%s launched with %u x %u x %u blocks", grid.kernel, grid.blocks.x, grid.blocks.y,
            grid.blocks.z);
-  if (grid.shared_bytes > kMaxSharedBytes)
+  if (grid.shared_bytes > hopper::most_shared_bytes())
     defect("%s launched with %zu bytes of shared memory", grid.kernel, grid.shared_bytes);
   if (s.threads.size() < s.count) s.threads.resize(s.count), s.copies.resize(s.count);
+  s.conditions.assign(s.count, nullptr);
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
     if (!t.fiber) t.fiber = std::make_unique<Fiber>(kStackBytes);
@@ -230,7 +233,7 @@ void prepare(Scheduler& s, const Grid& grid) {
   }
   s.warps.resize((s.count + kWarp - 1) / kWarp);
   s.statics.clear();
-  s.dynamic = aligned_block(s.dynamic_memory, grid.shared_bytes);
+  s.dynamic = aligned_block(s.dynamic_memory, grid.shared_bytes, hopper::shared_alignment());
 }
 
 void run_block(Scheduler& s, const std::vector<unsigned>& order,
@@ -240,12 +243,14 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
   s.live = s.count, s.at_barrier = 0;
   for (Warp& warp : s.warps)
     for (const auto& slots : warp.results) slots->readers = 0;
+  hopper::begin_block(s.count);
   tsan_release(&s.begin);
   const std::function<void()> ordered = [&] {
     tsan_acquire(&the().begin);
     body();
     if (!own_copies().copies.empty())
       defect("%s ends with cp.async copies nobody waited for", s.grid.kernel);
+    hopper::end_thread(s.grid.kernel);
     tsan_release(&the().end);
   };
   for (unsigned i = 0; i < s.count; ++i) {
@@ -258,6 +263,7 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
     bool progress = false;
     for (const unsigned i : order) {
       Thread& t = s.threads[i];
+      if (t.waits == Waits::condition && (*s.conditions[i])()) t.waits = Waits::nothing;
       if (t.fiber->finished() || t.waits != Waits::nothing) continue;
       progress = true;
       s.current = i;
@@ -275,10 +281,11 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
       }
       progress = true;
     }
-    if (!progress)
+    if (!progress && !hopper::deliver(s.seed == 0 ? 0 : draw(s)))
       defect("DEADLOCK in %s, block (%u, %u, %u): no thread can go on%s", s.grid.kernel, s.block.x,
              s.block.y, s.block.z, describe_waiting(s).c_str());
   }
+  hopper::end_block(s.grid.kernel);
   tsan_acquire(&s.end);
 }
 
@@ -335,6 +342,19 @@ unsigned lane() {
 }
 void* dynamic_shared() {
   return the().dynamic;
+}
+
+std::size_t dynamic_bytes() {
+  return the().grid.shared_bytes;
+}
+
+void wait_until(const std::function<bool()>& holds, const char* operation, Where where) {
+  if (holds()) return;
+  Scheduler& s = the();
+  Thread& me = self();
+  me.operation = operation, me.where = where;
+  s.conditions[s.current] = &holds;
+  wait(Waits::condition);
 }
 
 void* static_shared(const void* key, std::size_t bytes) {

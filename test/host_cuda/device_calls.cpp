@@ -1,4 +1,5 @@
-// CUDA runtime: what devices are there: one, or as many as HOST_CUDA_CARDS says, of no make.
+// CUDA runtime: what devices are there: one, or as many as HOST_CUDA_CARDS says, of no make and of
+// compute capability 9.0, or what HOST_CUDA_CAPABILITY says ("80").
 #include <cstdio>
 #include <cstdlib>
 
@@ -14,6 +15,11 @@ int current = 0;
 int cards() {
   const char* text = std::getenv("HOST_CUDA_CARDS");
   return text != nullptr ? std::atoi(text) : 1;
+}
+
+int capability() {
+  const char* text = std::getenv("HOST_CUDA_CAPABILITY");
+  return text != nullptr ? std::atoi(text) : 90;
 }
 
 }  // namespace
@@ -37,7 +43,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   std::snprintf(p->name, sizeof p->name, "host execution");
   p->uuid.bytes[15] = static_cast<char>(1 + device);
   p->totalGlobalMem = kMemory;
-  p->major = 9, p->minor = 0, p->multiProcessorCount = 4;
+  p->major = capability() / 10, p->minor = capability() % 10, p->multiProcessorCount = 4;
   p->sharedMemPerBlockOptin = host_cuda::kMaxSharedBytes;
   p->l2CacheSize = 1 << 20;
   return cudaSuccess;

@@ -68,6 +68,16 @@ gpu 4 refused parallel.pipeline=2 train.max_steps=3
 expect "... which is not done unasked" 2 "4 ranks for 2 GPU(s)" "parallel.share_device=true"
 unset HOST_CUDA_CARDS
 
+# Heads of 64: the attention of sm_90a, which sums in another order than that of older GPUs, and learns the same.
+wide=(model.attention=own model.n_embd=64 model.n_head=1 model.n_layer=1 model.block_size=160 train.max_steps=3)
+gpu 1 hopper "${wide[@]}"
+expect "attention of sm_90a" 0 "summary:"
+HOST_CUDA_CAPABILITY=80 gpu 1 ampere "${wide[@]}"
+expect "... and of sm_80" 0 "summary:"
+check "... learn the same" close hopper ampere
+apart() { ! same "$1" "$2"; }
+check "... by other kernels" apart "weights hopper" "weights ampere"
+
 half=train.precision=fp16-mixed
 gpu 1 fp16 train.max_steps=3
 expect "fp16-mixed" 0 "loss_scale="

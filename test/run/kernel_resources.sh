@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kernel_resources.sh BUILD [--write]: what ptxas says of every kernel. Fails on a spill or a stack frame, and where a
 # kernel needs more than one allocation step (8 registers) above what is written in lib/kernel_registers.txt: registers are
-# occupancy. Architectures that are not in that file are only mentioned. --write takes today's numbers for the right ones.
+# occupancy; and where it remarks that products of warp groups wait. Architectures that are not in that file are only mentioned. --write takes today's numbers for the right ones.
 # Last line "N passed, N failed".
 set -u
 build=$1
@@ -50,6 +50,9 @@ while read -r arch registers stack spills kernel; do
   fi
   [ "$failed" -gt "$before" ] || passed=$((passed + 1))
 done <"$build/kernel_resources.txt"
+# What ptxas says of wgmma that it makes wait for each other (C7510), fences it has to add (C7519), registers that are not
+# handed over (C7508).
+if notes=$(grep -h 'ptxas info *: (C75' "${logs[@]}"); then complain "ptxas on warp groups: $notes"; else passed=$((passed + 1)); fi
 [ "$same_compiler" = yes ] || echo "registers not compared: $known is of $(head -n 1 "$known"), this is nvcc $version"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

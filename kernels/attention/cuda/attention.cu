@@ -1,7 +1,8 @@
 // The kernels are compiled in files of their own; what they do, and how fast, is said at the head
-// of attention_forward.cuh, attention_backward_keys.cuh, attention_backward_queries.cuh and, for
-// f32, attention_exact.cuh.
+// of attention_forward.cuh, attention_backward_keys.cuh, attention_backward_queries.cuh, for sm_90a
+// of their namesakes attention_hopper_*.cuh and, for f32, of attention_exact.cuh.
 #include "kernels/attention/cuda/attention_delta.cuh"
+#include "kernels/attention/cuda/attention_hopper.cuh"
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/cuda/types.cuh"
 
@@ -9,7 +10,11 @@ namespace choir::cuda {
 
 void attention_forward(const Stream& stream, const ops::AttentionForward& args) {
   with_element(args.problem.dtype, [&](auto t) {
-    launch_attention_forward(stream, args.problem, attention_args<decltype(t)>(args));
+    const auto a = attention_args<decltype(t)>(args);
+    if constexpr (sizeof t == 2)
+      if (hopper_takes(stream, args.problem, a))
+        return launch_attention_hopper_forward(stream, args.problem, a);
+    launch_attention_forward(stream, args.problem, a);
   });
 }
 
@@ -17,6 +22,9 @@ void attention_backward(const Stream& stream, const ops::AttentionBackward& args
   with_element(args.problem.dtype, [&](auto t) {
     const auto a = attention_args<decltype(t)>(args);
     launch_attention_delta(stream, a, args.problem);
+    if constexpr (sizeof t == 2)
+      if (hopper_takes(stream, args.problem, a))
+        return launch_attention_hopper_backward(stream, args.problem, a);
     launch_attention_backward_keys(stream, args.problem, a);
     launch_attention_backward_queries(stream, args.problem, a);
   });

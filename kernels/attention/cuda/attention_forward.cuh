@@ -25,8 +25,7 @@
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
 // 35 % on H100 and H200 (350), where only wgmma reaches more; D = 64 a tenth less. Not measured.
 #include "kernels/attention/cuda/attention_launch.cuh"
-#include "kernels/attention/cuda/attention_scores.cuh"
-#include "kernels/cuda/collective.cuh"
+#include "kernels/attention/cuda/attention_softmax.cuh"
 
 namespace choir::cuda {
 
@@ -42,91 +41,6 @@ struct ForwardTiles {
   using KeyTile = SharedTile<T, kKeys, kWidth>;
   static constexpr std::size_t kSharedBytes =
       sizeof(std::uint16_t) * (kQueries + 2 * kKeys) * kWidth;
-};
-
-/// Running maximum (of raw scores) and sum of each row; the sum is this lane's share.
-template <int kM>
-struct OnlineSoftmax {
-  float most[kM][2], sum[kM][2];
-
-  __device__ void reset() {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) most[m][half] = -INFINITY, sum[m][half] = 0;
-  }
-
-  /// Scores become 2^(factor * (score - most)); sums and `out` follow. The maximum is raised only
-  /// when some row of the warp would exceed 2^kSlack: any reference is exact after the division by
-  /// the sum, P keeps its relative precision, and f16 holds 2^kSlack with ease. So `out` is
-  /// rescaled in the first tile and hardly ever again.
-  template <int kN, int kWide>
-  __device__ void add(float (&scores)[kM][kN][4], float (&out)[kM][kWide][4], float factor) {
-    constexpr float kSlack = 8;
-    float next[kM][2];
-    bool raise = false;
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float top = most[m][half];
-#pragma unroll
-        for (int n = 0; n < kN; ++n)
-          top = fmaxf(top, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-        next[m][half] = warp_reduce<Max, 4>(top);
-        raise = raise || (next[m][half] - most[m][half]) * factor > kSlack;
-      }
-    if (__any_sync(kAllLanes, raise)) rescale(next, out, factor);
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float shift = most[m][half] == -INFINITY ? 0.0f : most[m][half] * factor;
-        float total = 0;
-#pragma unroll
-        for (int n = 0; n < kN; ++n)
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[m][n][i] = ptx::exp2_approx(scores[m][n][i] * factor - shift);
-            total += scores[m][n][i];
-          }
-        sum[m][half] += total;
-      }
-  }
-
-  template <int kWide>
-  __device__ void rescale(const float (&next)[kM][2], float (&out)[kM][kWide][4], float factor) {
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float shrink = next[m][half] == -INFINITY
-                                 ? 1.0f
-                                 : ptx::exp2_approx((most[m][half] - next[m][half]) * factor);
-        most[m][half] = next[m][half];
-        sum[m][half] *= shrink;
-#pragma unroll
-        for (int n = 0; n < kWide; ++n)
-          out[m][n][2 * half] *= shrink, out[m][n][2 * half + 1] *= shrink;
-      }
-  }
-
-  /// Ends the rows: inverse sums (0 for a row that saw nothing) and the natural logarithm of the
-  /// sum of exponentials of rows row.., when wanted.
-  __device__ void finish(float (&inverse)[kM][2], float factor, float* log_sum_exp, int row,
-                         int rows) {
-    const int lane = lane_index();
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float total = warp_reduce<Sum, 4>(sum[m][half]);
-        inverse[m][half] = total == 0 ? 0.0f : 1.0f / total;
-        const int t = row + 16 * m + 8 * half + lane / 4;
-        if (log_sum_exp && lane % 4 == 0 && t < rows)
-          log_sum_exp[t] = total == 0 ? -INFINITY : most[m][half] * factor * kLn2 + logf(total);
-      }
-  }
 };
 
 template <class T, int kWidth, AttentionPath kPath>
