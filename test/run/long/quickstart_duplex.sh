@@ -25,7 +25,7 @@ check "a recogniser understands the agent" number_is "$(share 'heard: WER' "'pla
 export OMP_NUM_THREADS=1
 limit=300
 for deck in codec duplex; do
-  every=(train.reproducible=true train.max_steps=12 optimizer.decay_steps=12 eval.interval=0 checkpoint.interval=5 checkpoint.async=false log.interval=1)
+  every=(train.reproducible=true train.max_steps=12 optimizer.warmup_steps=2 eval.interval=0 checkpoint.interval=5 checkpoint.async=false log.interval=1)
   for name in straight killed; do
     fault=()
     [ $name = straight ] || fault=(fault.enable=true fault.kill_rank=1 fault.kill_step=8)
