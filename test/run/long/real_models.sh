@@ -98,7 +98,7 @@ done
 # The first evaluation comes after one step of the warm-up.
 run 2 train smol/deck.json checkpoint.init_from=smol run.dir=tuned 'data.train=["chat/train"]' 'data.val=["chat/held"]' \
   model.lora.rank=8 model.block_size=64 optimizer.learning_rate=1e-3 optimizer.schedule=constant optimizer.warmup_steps=4 \
-  train.precision=bf16-mixed train.frozen_precision=bf16 train.micro_batch_size=4 train.grad_accum=1 train.max_steps=12 eval.interval=3 checkpoint.interval=12
+  train.precision=bf16-mixed train.frozen_precision=bf16 train.micro_batch_size=4 train.grad_accum=1 train.max_steps=16 eval.interval=1
 expect "LoRA on two ranks, the base in bf16" 0 "warm start from smol"
 check "... the loss of held-out answers falls" awk -F'"val_loss":' '
   NF > 1 { split($2, v, "[,}]"); if (first == "") first = v[1]; last = v[1] }
