@@ -46,7 +46,6 @@ class TuneRun {
     text_ = read_everywhere(world(), words_.deck);
     together(world(), [&] {
       case_.deck = parse_deck(text_, words_.deck, words_.overrides);
-      require_tunable();
       choose_out();
     });
     limit_ = take_place(request_.place, *mesh_, case_);
@@ -62,17 +61,6 @@ class TuneRun {
  private:
   Communicator& world() { return mesh_->world(); }
 
-  void require_tunable() const {
-    const ModelFamily& family = case_.deck.family();
-    if (family.fixed_shape() || family.transcribes()) return;
-    throw DeckError(
-        fmt::format(
-            "model.type = \"{}\" has neither micro-batches of one shape nor the buckets of a "
-            "recogniser to tune",
-            family.name()),
-        "`choir plan DECK data.batch_duration=S` says whether larger micro-batches fit; SALM has "
-        "data.batch_tokens");
-  }
   void choose_out() {
     namespace fs = std::filesystem;
     out_ =

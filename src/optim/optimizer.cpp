@@ -81,9 +81,10 @@ Optimizer::Optimizer(ParameterStorage& storage, Device& device, const Options& o
                      std::uint64_t seed)
     : storage_(&storage), options_(options), rounding_(philox_key(seed, "rounding")) {
   const bool rounds = storage.precision().master == DType::bf16;
-  CHOIR_CHECK(options.rule == UpdateRule::adamw || !(rounds || storage.masters_outside()),
-              "LARS with bf16 masters, or masters outside of the device");
   for (const Bucket& bucket : storage.parameters().buckets()) {
+    const bool outside = bucket.trainable && storage.masters_outside(bucket);
+    CHOIR_CHECK(options.rule == UpdateRule::adamw || !(rounds || outside),
+                "LARS with bf16 masters, or masters outside of the device");
     scales_.push_back(scaled_ranges(bucket));
     spans_.push_back(rounds ? element_spans(bucket)
                             : std::vector<ElementSpan>{{.local = {0, bucket.size}}});
@@ -147,8 +148,7 @@ void Optimizer::add_to(MemoryPlan& plan) const {
 }
 
 void Optimizer::step(const Stream& stream, const ops::StepControl* control,
-                     const TrustRatios* ratios,
-                     const std::function<void(const Bucket&)>& updated) {
+                     const TrustRatios* ratios, const std::function<void(const Bucket&)>& updated) {
   const bool lars = options_.rule == UpdateRule::lars;
   CHOIR_CHECK(lars == (ratios != nullptr), "ratios are LARS's");
   const ProfileRange range(stream, lars ? "lars" : "adamw");

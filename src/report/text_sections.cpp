@@ -20,7 +20,7 @@ std::string step_text(std::int64_t step) {
 
 /// Lanes over the steps: a tick for each event, one for each kind that occurs.
 std::string event_lanes(const ReportedRun& run) {
-  constexpr double kWidth = 480, kLeft = 96, kRight = 24, kLane = 22;
+  constexpr double kLanesWidth = 480, kLanesLeft = 96, kLanesRight = 24, kLane = 22;
   struct Lane {
     std::string name;
     int colour = 0;
@@ -29,7 +29,8 @@ std::string event_lanes(const ReportedRun& run) {
   std::map<int, Lane> lanes;  // in the order in which a run meets them
   const double last = std::max(run.last_step(), 1.0);
   const auto place = [&](double step) {
-    return std::lround(2 * (kLeft + std::min(1.0, step / last) * (kWidth - kLeft - kRight)));
+    return std::lround(
+        2 * (kLanesLeft + std::min(1.0, step / last) * (kLanesWidth - kLanesLeft - kLanesRight)));
   };
   for (const RunEvent& event : run.events) {
     if (event.step < 0) continue;
@@ -46,12 +47,13 @@ std::string event_lanes(const ReportedRun& run) {
   }
   if (lanes.empty()) return {};
   const double height = static_cast<double>(lanes.size()) * kLane + 26;
-  std::string out = fmt::format(
-      "<svg class=chart viewBox=\"0 0 {} {:.0f}\" role=img aria-label=events>", kWidth, height);
+  std::string out =
+      fmt::format("<svg class=chart viewBox=\"0 0 {} {:.0f}\" role=img aria-label=events>",
+                  kLanesWidth, height);
   double y = kLane / 2 + 2;
   for (const auto& [order, lane] : lanes) {
     out += fmt::format("<text x={} y={:.0f} class=e>{}</text><path class=g d=\"M{} {:.0f}H{}\"/>",
-                       kLeft - 10, y + 4, lane.name, kLeft, y, kWidth - kRight);
+                       kLanesLeft - 10, y + 4, lane.name, kLanesLeft, y, kLanesWidth - kLanesRight);
     std::string ticks;
     for (const long x : lane.at) ticks += fmt::format("M{} {:.0f}v12", x / 2.0, y - 6);
     out += fmt::format("<path class=\"s{}\" stroke-width=2.5 d=\"{}\"/>", lane.colour, ticks);

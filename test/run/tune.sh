@@ -90,10 +90,6 @@ run 0 tune digits.json data.format=synthetic
 expect "nothing to bucket" 2 "has no buckets to tune"
 run 0 tune
 expect "no deck" 2 "no deck given"
-for type in codec duplex salm; do
-  run 0 tune "$root/inputs/verify_$type.json"
-  expect "a $type, which has no such batches" 2 "model.type = \"$type\" has neither micro-batches of one shape nor the buckets"
-done
 
 # Text: the largest micro-batch, the same global batch.
 text=("$debug" "${small[@]}" train.micro_batch_size=1 train.global_batch_size=48 train.grad_accum=0 eval.interval=0)

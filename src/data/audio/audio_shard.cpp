@@ -28,7 +28,7 @@ struct ShardHeader {
 };
 static_assert(sizeof(ShardHeader) == AudioCatalog::kHeaderBytes);
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+[[noreturn]] void refuse_shard(const std::string& path, const std::string& what) {
   throw DataError(fmt::format("packed audio '{}' {}", path, what), kPrepareAgain);
 }
 
@@ -43,20 +43,21 @@ AudioShardHeader read_audio_shard_header(const std::string& path) {
   const std::int64_t size = file.size();
   ShardHeader raw;
   if (size < AudioCatalog::kHeaderBytes)
-    refuse(path, fmt::format("is truncated: {} bytes, its header alone has {}", size,
-                             AudioCatalog::kHeaderBytes));
+    refuse_shard(path, fmt::format("is truncated: {} bytes, its header alone has {}", size,
+                                   AudioCatalog::kHeaderBytes));
   file.read_at(&raw, sizeof raw, 0);
-  if (raw.magic != kShardMagic) refuse(path, "is no packed audio (no CHOIRPCM at its start)");
+  if (raw.magic != kShardMagic) refuse_shard(path, "is no packed audio (no CHOIRPCM at its start)");
   if (raw.version != kShardVersion)
-    refuse(path, fmt::format("has version {}, this program reads {}", raw.version, kShardVersion));
+    refuse_shard(path,
+                 fmt::format("has version {}, this program reads {}", raw.version, kShardVersion));
   if (raw.sample_rate > std::numeric_limits<std::int32_t>::max())
-    refuse(path, fmt::format("has an impossible sample rate of {} hertz", raw.sample_rate));
+    refuse_shard(path, fmt::format("has an impossible sample rate of {} hertz", raw.sample_rate));
   const auto there = static_cast<std::uint64_t>((size - AudioCatalog::kHeaderBytes) / kSampleBytes);
   if (there < raw.samples)
-    refuse(path, fmt::format("is truncated: the header promises {} samples, {} are there",
-                             raw.samples, there));
+    refuse_shard(path, fmt::format("is truncated: the header promises {} samples, {} are there",
+                                   raw.samples, there));
   if (static_cast<std::uint64_t>(size - AudioCatalog::kHeaderBytes) != raw.samples * kSampleBytes)
-    refuse(path, fmt::format("has bytes after its {} samples", raw.samples));
+    refuse_shard(path, fmt::format("has bytes after its {} samples", raw.samples));
   return {static_cast<int>(raw.sample_rate), static_cast<std::int64_t>(raw.samples),
           raw.payload_crc};
 }

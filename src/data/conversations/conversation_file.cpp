@@ -41,27 +41,28 @@ void take(std::string_view& bytes, std::size_t count, std::vector<T>& values) {
   bytes.remove_prefix(count * sizeof(T));
 }
 
-[[noreturn]] void refuse(const std::string& source, const std::string& what) {
+[[noreturn]] void refuse_file(const std::string& source, const std::string& what) {
   throw DataError(fmt::format("conversations '{}' {}", source, what), kAgain);
 }
 
 Header checked_header(std::string_view bytes, const std::string& source) {
   Header header;
-  if (bytes.size() < sizeof header) refuse(source, "are truncated");
+  if (bytes.size() < sizeof header) refuse_file(source, "are truncated");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kMagic) refuse(source, "are of another kind: no CHOIRCHT at the start");
+  if (header.magic != kMagic) refuse_file(source, "are of another kind: no CHOIRCHT at the start");
   if (header.version != 1 || header.endianness != kEndiannessMark)
-    refuse(source, fmt::format("have version {} or another byte order", header.version));
-  if (header.checksum() != header.header_crc) refuse(source, "have a corrupt header");
+    refuse_file(source, fmt::format("have version {} or another byte order", header.version));
+  if (header.checksum() != header.header_crc) refuse_file(source, "have a corrupt header");
   const std::uint64_t size = bytes.size();
   if (header.conversations > size || header.tokens > size || header.clips > size ||
       size !=
           sizeof header + 16 * (header.conversations + 1) + 4 * header.tokens + 8 * header.clips)
-    refuse(source, fmt::format("have {} bytes, which {} conversations of {} tokens do not need",
-                               size, header.conversations, header.tokens));
+    refuse_file(source,
+                fmt::format("have {} bytes, which {} conversations of {} tokens do not need", size,
+                            header.conversations, header.tokens));
   bytes.remove_prefix(sizeof header);
   if (crc32c(bytes.data(), bytes.size()) != header.payload_crc)
-    refuse(source, "are damaged: the checksum is another one");
+    refuse_file(source, "are damaged: the checksum is another one");
   return header;
 }
 
@@ -143,7 +144,7 @@ std::string ConversationSet::serialise() const {
 ConversationSet ConversationSet::deserialise(std::string_view bytes, const std::string& source) {
   const Header header = checked_header(bytes, source);
   if (header.vocab_size == 0 || header.vocab_size >= (1u << 30))
-    refuse(source, fmt::format("have a vocabulary of {}", header.vocab_size));
+    refuse_file(source, fmt::format("have a vocabulary of {}", header.vocab_size));
   ConversationSet set(header.vocab_size, header.vocab_hash, header.end_of_turn);
   bytes.remove_prefix(sizeof header);
   take(bytes, header.conversations + 1, set.first_token_);
@@ -157,26 +158,27 @@ ConversationSet ConversationSet::deserialise(std::string_view bytes, const std::
 void ConversationSet::check(const std::string& source) const {
   for (const auto& [begins, end] : {std::pair(&first_token_, std::ssize(words_)),
                                     std::pair(&first_clip_, std::ssize(clips_))}) {
-    if (begins->front() != 0 || begins->back() != end) refuse(source, "do not add up");
+    if (begins->front() != 0 || begins->back() != end) refuse_file(source, "do not add up");
     for (std::size_t i = 1; i < begins->size(); ++i)
-      if ((*begins)[i] < (*begins)[i - 1]) refuse(source, "go backwards");
+      if ((*begins)[i] < (*begins)[i - 1]) refuse_file(source, "go backwards");
   }
   for (std::int64_t i = 0; i < size(); ++i) {
     std::int64_t placeholders = 0;
     for (std::int64_t k = first_token_[at(i)]; k < first_token_[at(i) + 1]; ++k) {
       const std::int32_t word = words_[at(k)], id = (word >> 1) - 1;
       if (word < 0 || id >= vocab_size_)
-        refuse(source, fmt::format("have id {} in conversation {}, outside the vocabulary of {}",
-                                   id, i, vocab_size_));
-      if (id < 0 && (word & 1) != 0) refuse(source, "count a clip as a target");
+        refuse_file(source,
+                    fmt::format("have id {} in conversation {}, outside the vocabulary of {}", id,
+                                i, vocab_size_));
+      if (id < 0 && (word & 1) != 0) refuse_file(source, "count a clip as a target");
       placeholders += id < 0;
     }
     if (placeholders != std::ssize(clips(i)))
-      refuse(source, fmt::format("have {} clips and {} placeholders in conversation {}",
-                                 clips(i).size(), placeholders, i));
+      refuse_file(source, fmt::format("have {} clips and {} placeholders in conversation {}",
+                                      clips(i).size(), placeholders, i));
     for (const ClipOfFile& clip : clips(i))
       if (clip.utterance < 0 || clip.samples < 1)
-        refuse(source, fmt::format("have a clip of {} samples", clip.samples));
+        refuse_file(source, fmt::format("have a clip of {} samples", clip.samples));
   }
 }
 

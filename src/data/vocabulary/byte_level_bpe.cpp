@@ -11,7 +11,7 @@ namespace choir {
 namespace {
 
 constexpr std::size_t kSlots = std::size_t{1} << 16;
-constexpr std::size_t kMostPieces = kSlots / 4 * 3;
+constexpr std::size_t kMostCached = kSlots / 4 * 3;
 // What is longer is rarely met again, and a file that is one long word must not be kept.
 constexpr std::size_t kLongestPiece = 256;
 constexpr std::uint64_t kMultiplier = 0x9E3779B97F4A7C15u;
@@ -125,7 +125,7 @@ void ByteLevelBpe::encode(std::string_view piece, PieceCache& cache,
   }
   const std::size_t before = ids.size();
   merge(piece, cache, ids);
-  if (cache.used_ == kMostPieces) {
+  if (cache.used_ == kMostCached) {
     cache.clear();
     at = cache.find(hash, piece);
   }

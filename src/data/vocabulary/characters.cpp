@@ -12,7 +12,7 @@
 namespace choir {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::uint64_t characters_hash(VocabularyKind kind, const std::vector<char32_t>& entries) {
   std::uint64_t h = fnv1a(name_of(kind));
@@ -38,14 +38,14 @@ class Characters : public VocabularyModel {
   std::uint64_t hash() const override { return hash_; }
 
   std::string to_json() const override {
-    Json entries = Json::array();
+    OrderedJson entries = OrderedJson::array();
     for (std::int32_t id = 0; id < size(); ++id) {
       if (kind_ == VocabularyKind::byte)
         entries.push_back(id);
       else
         entries.push_back(piece(id));
     }
-    Json all;
+    OrderedJson all;
     all["kind"] = name_of(kind_);
     all["size"] = size();
     all["hash"] = fmt::format("{:016x}", hash_);
@@ -140,7 +140,7 @@ SharedVocabularyModel character_vocabulary_from_json(const std::string& json,
                     "prepare the data again with 'choir prepare text'");
   };
   if (const std::string excess = json_excess(json); !excess.empty()) refuse("is " + excess);
-  const Json parsed = Json::parse(json, nullptr, false);
+  const OrderedJson parsed = OrderedJson::parse(json, nullptr, false);
   if (!parsed.is_object()) refuse("is not valid JSON");
   for (const char* key : {"kind", "hash", "entries"})
     if (!parsed.contains(key)) refuse(fmt::format("has no '{}'", key));

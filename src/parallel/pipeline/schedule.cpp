@@ -157,14 +157,14 @@ namespace {
 
 using Kind = ActionKind;
 
-struct Interval {
+struct BusyTime {
   int begin = -1, end = -1;  // -1: not done yet
 };
 
 /// When everything happens if messages take no time.
 struct Timeline {
   std::vector<std::vector<int>> begin;      // [stages][actions of the stage]
-  std::vector<Interval> forward, gradient;  // [virtual stages, micro-batches]
+  std::vector<BusyTime> forward, gradient;  // [virtual stages, micro-batches]
 };
 
 struct TimedMessage {
@@ -195,7 +195,7 @@ int ready_time(const PipelineShape& shape, const Timeline& line, int u, const Ac
 /// Every stage works through its list as soon as inputs are there.
 Timeline nominal_timeline(const Schedule& order) {
   const PipelineShape& shape = order.shape;
-  const std::vector<Interval> unknown(at(shape, shape.virtual_stages(), 0));
+  const std::vector<BusyTime> unknown(at(shape, shape.virtual_stages(), 0));
   Timeline line{std::vector<std::vector<int>>(order.actions.size()), unknown, unknown};
   std::vector<int> now(order.actions.size(), 0);
   for (bool progress = true; progress;) {
@@ -253,7 +253,7 @@ std::vector<TimedMessage> all_messages(const Schedule& order, const Timeline& li
   const PipelineShape& shape = order.shape;
   std::vector<TimedMessage> messages;
   const auto add = [&](int from, int to, int micro_batch, Kind send, Kind receive,
-                       const std::vector<Interval>& done) {
+                       const std::vector<BusyTime>& done) {
     const int produced = done[at(shape, from, micro_batch)].end;
     const int consumed = done[at(shape, to, micro_batch)].begin;
     TimedMessage message{0,

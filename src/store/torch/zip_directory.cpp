@@ -19,7 +19,7 @@ constexpr std::int64_t kMostDirectoryBytes = std::int64_t{256} << 20;
 constexpr std::uint16_t kExtra64 = 1;
 constexpr std::uint32_t kIn64 = 0xffffffff;
 
-[[noreturn]] void refuse(const FileWindow& archive, const std::string& why) {
+[[noreturn]] void refuse_zip(const FileWindow& archive, const std::string& why) {
   throw StorageError(fmt::format("the zip archive '{}' {}", archive.name(), why),
                      "was it copied or downloaded completely?");
 }
@@ -37,18 +37,18 @@ struct Directory {
 
 std::int64_t checked(std::uint64_t value, const FileWindow& archive) {
   if (value > static_cast<std::uint64_t>(archive.bytes()))
-    refuse(archive, fmt::format("points to byte {} of {}", value, archive.bytes()));
+    refuse_zip(archive, fmt::format("points to byte {} of {}", value, archive.bytes()));
   return static_cast<std::int64_t>(value);
 }
 
 Directory find_directory64(const FileWindow& archive, std::int64_t end_at) {
   const std::int64_t locator = end_at - kLocator64Bytes;
   if (locator < 0 || archive.number_at<std::uint32_t>(locator) != kLocator64Mark)
-    refuse(archive, "lacks the locator of its 64-bit directory");
+    refuse_zip(archive, "lacks the locator of its 64-bit directory");
   const std::int64_t at = checked(archive.number_at<std::uint64_t>(locator + 8), archive);
   const std::string record = archive.text_at(at, kEnd64Bytes);
   if (number_in<std::uint32_t>(record, 0) != kEnd64Mark)
-    refuse(archive, "lacks its 64-bit directory");
+    refuse_zip(archive, "lacks its 64-bit directory");
   return {checked(number_in<std::uint64_t>(record, 32), archive),
           checked(number_in<std::uint64_t>(record, 48), archive),
           checked(number_in<std::uint64_t>(record, 40), archive)};
@@ -56,7 +56,7 @@ Directory find_directory64(const FileWindow& archive, std::int64_t end_at) {
 
 Directory find_directory(const FileWindow& archive) {
   const std::int64_t tail = std::min(archive.bytes(), kEndBytes + kLongestComment);
-  if (tail < kEndBytes) refuse(archive, "is too short");
+  if (tail < kEndBytes) refuse_zip(archive, "is too short");
   const std::string bytes = archive.text_at(archive.bytes() - tail, tail);
   for (std::int64_t at = tail - kEndBytes; at >= 0; --at) {
     const auto here = static_cast<std::size_t>(at);
@@ -68,12 +68,12 @@ Directory find_directory(const FileWindow& archive) {
                           number_in<std::uint32_t>(bytes, here + 16),
                           number_in<std::uint32_t>(bytes, here + 12)};
     if (number_in<std::uint16_t>(bytes, here + 4) != 0 && found.entries != 0xffff)
-      refuse(archive, "is one of several parts");
+      refuse_zip(archive, "is one of several parts");
     if (found.entries == 0xffff || found.at == kIn64 || found.bytes == kIn64)
       return find_directory64(archive, end_at);
     return found;
   }
-  refuse(archive, "has no directory at its end");
+  refuse_zip(archive, "has no directory at its end");
 }
 
 // Sizes and places beyond 4 GiB stand in an extra field, in this order, those that do not fit.
@@ -82,13 +82,13 @@ void read_extra64(std::string_view extra, std::uint64_t& whole, std::uint64_t& s
   while (extra.size() >= 4) {
     const auto kind = number_in<std::uint16_t>(extra, 0);
     const std::size_t size = number_in<std::uint16_t>(extra, 2);
-    if (size > extra.size() - 4) refuse(archive, "has a damaged extra field");
+    if (size > extra.size() - 4) refuse_zip(archive, "has a damaged extra field");
     std::string_view field = extra.substr(4, size);
     extra.remove_prefix(4 + size);
     if (kind != kExtra64) continue;
     for (std::uint64_t* value : {&whole, &stored, &header}) {
       if (*value != kIn64) continue;
-      if (field.size() < 8) refuse(archive, "has a damaged 64-bit extra field");
+      if (field.size() < 8) refuse_zip(archive, "has a damaged 64-bit extra field");
       *value = number_in<std::uint64_t>(field, 0);
       field.remove_prefix(8);
     }
@@ -100,34 +100,34 @@ void require_plain_path(const std::string& name, const FileWindow& archive) {
                       name.find("/../") != std::string::npos;
   if (name.empty() || name.front() == '/' || climbs ||
       name.find_first_of(std::string_view("\\\0", 2)) != std::string::npos)
-    refuse(archive, fmt::format("has a member with the path '{}'", name));
+    refuse_zip(archive, fmt::format("has a member with the path '{}'", name));
 }
 
 // One entry of the directory, which is cut off.
 ZipMember take_member(std::string_view& directory, const FileWindow& archive) {
   if (std::ssize(directory) < kCentralBytes ||
       number_in<std::uint32_t>(directory, 0) != kCentralMark)
-    refuse(archive, "has a damaged directory");
+    refuse_zip(archive, "has a damaged directory");
   const std::size_t name_bytes = number_in<std::uint16_t>(directory, 28),
                     extra_bytes = number_in<std::uint16_t>(directory, 30),
                     comment_bytes = number_in<std::uint16_t>(directory, 32);
   const std::size_t all = kCentralBytes + name_bytes + extra_bytes + comment_bytes;
-  if (directory.size() < all) refuse(archive, "has a damaged directory");
+  if (directory.size() < all) refuse_zip(archive, "has a damaged directory");
   ZipMember member;
   member.name = directory.substr(kCentralBytes, name_bytes);
   require_plain_path(member.name, archive);
   if ((number_in<std::uint16_t>(directory, 8) & 1u) != 0)
-    refuse(archive, fmt::format("has the encrypted member '{}'", member.name));
+    refuse_zip(archive, fmt::format("has the encrypted member '{}'", member.name));
   if (number_in<std::uint16_t>(directory, 10) != 0)
-    refuse(archive,
-           fmt::format("has the compressed member '{}'; torch stores them plainly", member.name));
+    refuse_zip(archive, fmt::format("has the compressed member '{}'; torch stores them plainly",
+                                    member.name));
   std::uint64_t stored = number_in<std::uint32_t>(directory, 20),
                 whole = number_in<std::uint32_t>(directory, 24),
                 header = number_in<std::uint32_t>(directory, 42);
   read_extra64(directory.substr(kCentralBytes + name_bytes, extra_bytes), whole, stored, header,
                archive);
   if (stored != whole)
-    refuse(archive, fmt::format("gives two sizes of the member '{}'", member.name));
+    refuse_zip(archive, fmt::format("gives two sizes of the member '{}'", member.name));
   member.bytes = checked(whole, archive);
   member.header = checked(header, archive);
   directory.remove_prefix(all);
@@ -141,10 +141,10 @@ void locate(ZipMember& member, const FileWindow& archive, std::int64_t directory
   const auto extra_bytes = std::int64_t{number_in<std::uint16_t>(head, 28)};
   if (number_in<std::uint32_t>(head, 0) != kLocalMark ||
       archive.text_at(member.header + kLocalBytes, name_bytes) != member.name)
-    refuse(archive, fmt::format("does not have the member '{}' where it says", member.name));
+    refuse_zip(archive, fmt::format("does not have the member '{}' where it says", member.name));
   member.data = member.header + kLocalBytes + name_bytes + extra_bytes;
   if (member.data > directory_at || member.bytes > directory_at - member.data)
-    refuse(archive, fmt::format("has the member '{}' reach into its directory", member.name));
+    refuse_zip(archive, fmt::format("has the member '{}' reach into its directory", member.name));
 }
 
 void require_apart(const std::vector<ZipMember>& members, const FileWindow& archive) {
@@ -154,8 +154,8 @@ void require_apart(const std::vector<ZipMember>& members, const FileWindow& arch
             [](const ZipMember* a, const ZipMember* b) { return a->header < b->header; });
   for (std::size_t i = 1; i < sorted.size(); ++i)
     if (sorted[i]->header < sorted[i - 1]->data + sorted[i - 1]->bytes)
-      refuse(archive, fmt::format("has the members '{}' and '{}' overlap", sorted[i - 1]->name,
-                                  sorted[i]->name));
+      refuse_zip(archive, fmt::format("has the members '{}' and '{}' overlap", sorted[i - 1]->name,
+                                      sorted[i]->name));
 }
 
 }  // namespace
@@ -163,7 +163,7 @@ void require_apart(const std::vector<ZipMember>& members, const FileWindow& arch
 ZipDirectory::ZipDirectory(const FileWindow& archive) {
   const Directory directory = find_directory(archive);
   if (directory.bytes > archive.bytes() - directory.at || directory.bytes > kMostDirectoryBytes)
-    refuse(archive, "has a directory that does not fit");
+    refuse_zip(archive, "has a directory that does not fit");
   const std::string bytes = archive.text_at(directory.at, directory.bytes);
   std::string_view left = bytes;
   std::set<std::string_view> names;
@@ -173,8 +173,8 @@ ZipDirectory::ZipDirectory(const FileWindow& archive) {
   }
   for (const ZipMember& member : members_)
     if (!names.insert(member.name).second)
-      refuse(archive, fmt::format("has two members '{}'", member.name));
-  if (!left.empty()) refuse(archive, "has more members than it counts");
+      refuse_zip(archive, fmt::format("has two members '{}'", member.name));
+  if (!left.empty()) refuse_zip(archive, "has more members than it counts");
   require_apart(members_, archive);
 }
 

@@ -134,8 +134,8 @@ TEST_F(RehearsalTest, AMeshKnowsItsBookAndItsSubgroups) {
   EXPECT_EQ(rehearsal_of(mesh->along(Axis::data)), &book);
   EXPECT_EQ(mesh->node().size(), 8);
   EXPECT_EQ(mesh->nodes(), 4);
-  const int here = mesh->coordinates()[Axis::data];
-  const auto part = mesh->subgroup(Axis::data, {here - here % 2, here - here % 2 + 1}, "part");
+  const int here = mesh->replicas().rank();
+  const auto part = mesh->replica_group({here - here % 2, here - here % 2 + 1}, "part");
   EXPECT_EQ(rehearsal_of(*part), &book);
   EXPECT_EQ(part->size(), 2);
   EXPECT_EQ(rehearsal_of(*make_null_communicator("dp", 0, 2)), nullptr);

@@ -242,8 +242,8 @@ class Import {
       kept_.emplace_back("tokenizer.gguf");
     }
     // As other commands read it: `choir prepare chat --tokenizer`.
-    if (gguf != nullptr && !vocabulary_.empty()) {
-      write_text_file((to / "tokenizer.json").string(), vocabulary_);
+    if (gguf != nullptr && !values_.vocabulary.empty()) {
+      write_text_file((to / "tokenizer.json").string(), values_.vocabulary);
       kept_.emplace_back("tokenizer.json");
     }
     for (const char* name : kKept) {
