@@ -93,7 +93,7 @@ std::vector<ForeignKey> nemo_keys() {
       {"model.optim.sched.name", "optimizer.schedule", us},
       {"exp_dir", "run.dir", us},
       {"exp_manager.name", "run.name", us},
-      {"name", "run.name", us},
+      {"name", "run.name, or optimizer.name of an optimizer", us},
       {"create_tensorboard_logger", "log.tensorboard", us},
       {"create_checkpoint_callback", "checkpoint.interval, where 0 is never", us},
       {"create_wandb_logger",

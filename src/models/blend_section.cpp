@@ -25,21 +25,13 @@ std::string wrong_validation(const KeyValue& value, EvalWords) {
   return {};
 }
 
-std::vector<KeyProblem> check_blend(const BlendSection& blend, const std::vector<std::string>& train,
-                                    bool synthetic) {
+std::vector<KeyProblem> check_blend(const BlendSection& blend,
+                                    const std::vector<std::string>& train) {
   std::vector<KeyProblem> problems;
   const bool mixed = !blend.input_cfg.empty();
   if (mixed && !train.empty())
     problems.push_back({{"data.train", "data.input_cfg"},
                         "data.train and data.input_cfg both say what to train on; remove one"});
-  if (synthetic && (mixed || !blend.validation.empty()))
-    problems.push_back({{"data.input_cfg", "data.validation", "data.format"},
-                        "data.format = \"synthetic\" reads nothing, but data.input_cfg or "
-                        "data.validation name data; remove one"});
-  if (synthetic && !blend.shard_seed.empty())
-    problems.push_back({{"data.shard_seed", "data.format"},
-                        "data.shard_seed is the order of data that are read, and data.format = "
-                        "\"synthetic\" reads none; remove it"});
   if (!mixed && blend.temperature != 1)
     problems.push_back({{"data.temperature", "data.input_cfg"},
                         "data.temperature is an exponent of the weights of data.input_cfg, which "

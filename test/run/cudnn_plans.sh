@@ -10,7 +10,8 @@ decks() {
   local deck heads width tokens groups
   for deck in "$root"/inputs/*.json; do
     ! grep -qE '"precision": "fp64"|"type": "(fastconformer|codec)"' "$deck" || continue
-    value() { sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" "$deck" | head -n 1; }
+    # Two towers: the second one's.
+    value() { { sed -n '/"lm": /,$p' "$deck"; cat "$deck"; } | sed -nE "s/.*\"$1\": *([0-9]+).*/\1/p" | head -n 1; }
     heads=$(value n_head) width=$(value n_embd) tokens=$(value block_size) groups=$(value n_kv_head)
     [ -n "$heads" ] && [ -n "$width" ] && [ -n "$tokens" ] || { echo "refused=a_deck_without_shape $deck=0"; continue; }
     echo "B=4 H=$heads K=${groups:-$heads} D=$((width / heads)) T=$tokens"

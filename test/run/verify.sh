@@ -14,7 +14,7 @@ check "... as many in the JSON lines" eval '[ "$(grep -c "^dp=" stdout)" = "$(gr
 check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" rows.jsonl | grep -v "\"tolerance\":1e-12"'
 
 run 4 verify "$deck" --layouts "dp=2 tp=2 sequence=true,tp=4,dp=4 zero=1,dp=4 zero=2 zero_group=2,dp=2 cp=2 zero=3 zero_group=1,pp=2,cp=4,dp=1" --steps 20
-expect "after 20 steps too" 0 "VALID: 7 layouts"
+expect "after 20 steps too" 0 "VALID: 8 layouts"
 run 4 verify "$root/inputs/verify_modern.json" --layouts "dp=2 tp=2 sequence=true zero=3,tp=4 recompute=full,pp=4,cp=4,cp=2 tp=2 recompute=selective,cp=3,cp=2 tp=2 context_mode=gather sequence=true"
 expect "what models of today add" 0 "VALID: 7 layouts"
 run 4 verify "$deck" model.n_head=2 --layouts "cp=4,cp=3,cp=2 pp=2 context_mode=gather recompute=full,dp=2 cp=2 context_mode=ring zero=3,cp=3 context_mode=ring"

@@ -46,8 +46,8 @@ void add_blend_keys(Section data, EvalWords legal) {
       .checked("\"\", an integer or \"randomized\"", wrong_shard_seed);
 }
 
-/// What is wrong with these keys together. `train`: data.train; `synthetic`: no data are read.
-std::vector<KeyProblem> check_blend(const BlendSection& blend, const std::vector<std::string>& train,
-                                    bool synthetic);
+/// What is wrong with these keys together. `train`: data.train.
+std::vector<KeyProblem> check_blend(const BlendSection& blend,
+                                    const std::vector<std::string>& train);
 
 }  // namespace choir

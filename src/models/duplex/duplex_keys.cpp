@@ -148,8 +148,7 @@ void check_dialogues(const Deck& deck, std::vector<KeyProblem>& problems) {
                         fmt::format("data.format = \"{}\" is not of dialogues; legal for "
                                     "model.type = \"duplex\": auto, synthetic",
                                     data.format)});
-  for (KeyProblem& problem :
-       check_blend(duplex_settings(deck).data, data.train, data.format == "synthetic"))
+  for (KeyProblem& problem : check_blend(duplex_settings(deck).data, data.train))
     problems.push_back(std::move(problem));
   check_hearing(duplex_settings(deck).data, problems);
   const std::int64_t vocabulary = duplex_settings(deck).model.lm.vocab_size;

@@ -166,9 +166,9 @@ const KeyTable<SpeechSection>& speech_data_keys() {
     DataTable table;
     DataKeys data = table.top();
     add_sources(data);
-    add_blend_keys(table.section<BlendSection>(
-                       "", [](SpeechSection& all) -> BlendSection& { return all; }),
-                   kSpeechEvalWords);
+    add_blend_keys(
+        table.section<BlendSection>("", [](SpeechSection& all) -> BlendSection& { return all; }),
+        kSpeechEvalWords);
     add_batches(data);
     add_filters(data);
     return table;
@@ -177,8 +177,7 @@ const KeyTable<SpeechSection>& speech_data_keys() {
 }
 
 std::vector<KeyProblem> check_speech_data(const Deck& deck, const SpeechSection& speech) {
-  std::vector<KeyProblem> problems =
-      check_blend(speech, deck.data.train, deck.data.format == "synthetic");
+  std::vector<KeyProblem> problems = check_blend(speech, deck.data.train);
   const auto add = [&](std::vector<std::string> keys, std::string text) {
     problems.push_back({std::move(keys), std::move(text)});
   };

@@ -167,8 +167,16 @@ class Checks {
     const DataSection& data = deck_.data;
     const bool synthetic = data.format == "synthetic";
     const bool mixed = !gpt_settings(deck_).input_cfg.empty();
-    for (KeyProblem& problem : check_blend(gpt_settings(deck_), data.train, synthetic))
+    for (KeyProblem& problem : check_blend(gpt_settings(deck_), data.train))
       problems_.push_back(std::move(problem));
+    if (synthetic && (mixed || !gpt_settings(deck_).validation.empty()))
+      add({"data.input_cfg", "data.validation", "data.format"},
+          "data.format = \"synthetic\" reads nothing, but data.input_cfg or data.validation name "
+          "data; remove one");
+    if (synthetic && !gpt_settings(deck_).shard_seed.empty())
+      add({"data.shard_seed", "data.format"},
+          "data.shard_seed is the order of data that are read, and data.format = \"synthetic\" "
+          "reads none; remove it");
     if (!synthetic && data.train.empty() && !mixed)
       add({"data.train"},
           "data.train is not given: name files or folders, or set data.format = "

@@ -74,7 +74,7 @@ void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   const SalmSettings& settings = salm_settings(deck);
   const bool synthetic = data.format == "synthetic";
-  for (KeyProblem& problem : check_blend(settings.data, data.train, synthetic))
+  for (KeyProblem& problem : check_blend(settings.data, data.train))
     problems.push_back(std::move(problem));
   if (data.format != "auto" && !synthetic)
     problems.push_back({{"data.format"},
