@@ -37,6 +37,9 @@ truncate -s -1 run/checkpoints/step_00000098/state.h5
 run 0 inspect run
 expect "... and what is cut is" 6 "98 "
 rm -r run/checkpoints/step_00000098
+# A command by itself fetches no daemon of the launcher's (half a second), so it needs no path to one.
+PATH=/nonexistent "$choir" inspect run >out 2>&1 </dev/null
+check "one process needs no launcher" has out "valid (latest)"
 run 0 generate run --tokens 0
 expect "no tokens" 2 "--tokens"
 run 0 generate run --top-p 2
