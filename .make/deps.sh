@@ -5,7 +5,7 @@
 #   deps.sh --if-missing  installs only when something is missing; silent otherwise
 #   deps.sh --fuzz              Clang, for `make fuzz`, when it is missing
 #   deps.sh --speech [PREFIX]  the recorded prompts that `choir prepare corpus asterisk` reads, and nothing else
-#   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM)
+#   deps.sh --long [--if-missing]  what `make test-long` needs beside: a batch system of its own (SLURM), another MPI
 set -eu
 packages=(g++ make git ca-certificates curl pkg-config openmpi-bin libopenmpi-dev libhdf5-openmpi-dev
           libopenblas-openmp-dev libdnnl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
@@ -19,7 +19,7 @@ elif [ "${1:-}" = --fuzz ]; then
   packages=(clang)
   shift
 elif [ "${1:-}" = --long ]; then
-  packages=(slurm-wlm munge libpmix2)
+  packages=(slurm-wlm munge libpmix2 mpich libmpich-dev libhdf5-dev)
   shift
 fi
 missing=()
@@ -28,7 +28,7 @@ if command -v dpkg-query >/dev/null 2>&1; then
     dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
   done
 elif [ "${1:-}" = --if-missing ]; then exit 0  # not Debian: the modules or the user provide
-else echo "make deps knows Debian's packages only. Install: MPI, parallel HDF5, OpenBLAS, oneDNN, nlohmann-json, CLI11, spdlog, fmt, GoogleTest." >&2; exit 1
+else echo "make deps knows Debian's packages only. Install: MPI, HDF5, OpenBLAS, oneDNN, nlohmann-json, CLI11, spdlog, fmt, GoogleTest." >&2; exit 1
 fi
 [ "${#missing[@]}" -eq 0 ] && { [ "${1:-}" = --if-missing ] || echo "Every package is installed."; exit 0; }
 

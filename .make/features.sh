@@ -23,15 +23,20 @@ if printf '#include <mpi.h>\nint main(){return MPI_VERSION>=3?0:1;}' | probe; th
   yes MPI "$(mpiexec --version 2>/dev/null | head -n1)"
 else no MPI "mpi.h does not compile with $MPICXX"; missing+=" MPI"; fi
 
-# HDF5, parallel.
+# HDF5: one rank lays the file out, and all write into it by MPI-IO. So a serial one does, whatever the MPI; a parallel
+# one has to be of the same MPI.
+case $($MPICXX -show 2>/dev/null) in *mpich*) own=hdf5-mpich ;; *) own=hdf5-openmpi ;; esac
+h5c="" h5l="-lhdf5"
 if [ -n "${HDF5:-}" ]; then h5c="-I$HDF5/include"; h5l="-L$HDF5/lib -Wl,-rpath,$HDF5/lib -lhdf5"
-elif pc hdf5-openmpi; then h5c=$(pkg-config --cflags hdf5-openmpi); h5l=$(pkg-config --libs hdf5-openmpi)
-elif pc hdf5-mpich; then h5c=$(pkg-config --cflags hdf5-mpich); h5l=$(pkg-config --libs hdf5-mpich)
-else h5c=""; h5l="-lhdf5"; fi
-if printf '#include <hdf5.h>\n#ifndef H5_HAVE_PARALLEL\n#error serial\n#endif\nint main(){unsigned a,b,c;return H5get_libversion(&a,&b,&c);}' | probe $h5c $h5l; then
+else
+  for name in hdf5-serial $own hdf5; do
+    if pc "$name"; then h5c=$(pkg-config --cflags "$name"); h5l=$(pkg-config --libs "$name"); break; fi
+  done
+fi
+if printf '#include <hdf5.h>\nint main(){unsigned a,b,c;return H5get_libversion(&a,&b,&c);}' | probe $h5c $h5l; then
   v=$(printf '#include <hdf5.h>\nVERSION H5_VERS_INFO\n' | $MPICXX -E -x c++ - $h5c 2>/dev/null | grep -a '^VERSION' | cut -d'"' -f2)
-  yes HDF5 "$v, parallel"; cppflags+=" $h5c"; libs+=" $h5l"
-else no HDF5 "no parallel HDF5: set HDF5=DIR"; missing+=" HDF5"; fi
+  yes HDF5 "$v"; cppflags+=" $h5c"; libs+=" $h5l"
+else no HDF5 "no HDF5: set HDF5=DIR"; missing+=" HDF5"; fi
 
 # CBLAS for fp64. The OpenMP flavour shares our threads; the pthread flavour fights them.
 arch=$($MPICXX -print-multiarch 2>/dev/null || echo x86_64-linux-gnu)

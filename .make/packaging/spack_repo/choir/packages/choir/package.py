@@ -27,7 +27,7 @@ class Choir(MakefilePackage):
     depends_on("git", type="build")
 
     depends_on("mpi@3:")
-    depends_on("hdf5+mpi")
+    depends_on("hdf5")
     depends_on("openblas threads=openmp")
     depends_on("nlohmann-json")
     depends_on("cli11")

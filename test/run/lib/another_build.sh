@@ -1,0 +1,58 @@
+# shellcheck shell=bash
+# Sourced in place of common.sh by the scripts that build the program once more and run tests of it:
+#
+#   build_another DIRECTORY ARGUMENT...   make's arguments: targets of DIRECTORY, variables
+#   tests NAME RANKS PROGRAM OPTION...    runs a test program, counts its tests
+#   script NAME DIRECTORY                 runs test/run/NAME.sh on that build, counts its checks
+#   findings=PATTERN                      what is a failure wherever it is printed, even if every test passes
+#   reports                               a function that prints VARIABLE=VALUE for scripts, to write to $work/found.*
+
+# shellcheck source=common.sh
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+findings='^$^'  # nothing is
+reports() { :; }
+
+build_another() {
+  local directory=$1
+  shift
+  if make -C "$root" -k -j"$(env -u OMP_NUM_THREADS nproc)" BUILD="$directory" "$@" >make.log 2>&1; then pass "builds in $SECONDS s"
+  else
+    fail "builds" "$*"
+    grep -aE -A 4 'error|Error|undefined' make.log | head -n 40
+    return 1
+  fi
+}
+
+# counted LOG CODE PATTERN NAME: adds "N passed, N failed" of a log to the sums; a bad end without a failure is one.
+counted() {
+  local counts
+  counts=$(sed -nE "s/$3/\1 \2/p" "$1" | tail -n 1)
+  counts=${counts:-0 0}
+  passed=$((passed + ${counts% *})) failed=$((failed + ${counts#* }))
+  echo "ok $4: ${counts% *} of them, $SECONDS s since the beginning"
+  if [ "${counts#* }" -gt 0 ]; then grep -aE '^not ok|^FAILED: ' "$1" | sed "s|^|$4: |"; fi
+  if grep -qaE "$findings" "$1"; then fail "$4" "it says what must not be said"
+  elif [ "${counts#* }" -eq 0 ] && { [ "$2" -ne 0 ] || [ "${counts% *}" -eq 0 ]; }; then fail "$4" "exit code $2"
+  else return 0
+  fi
+  if grep -qaE "$findings|: Failure\$" "$1"; then grep -aE -A 30 "$findings|: Failure\$" "$1" | head -n 90
+  else tail -n 10 "$1"
+  fi | sed 's/^/    | /'
+}
+# In the root of the repository, as `make test` runs them.
+tests() {
+  local name=$1 ranks=$2 log
+  shift 2
+  log=$work/$(basename "$1").$ranks.log
+  (cd "$root" && LAUNCH_LIMIT=3600 launch "$ranks" "$@") >"$log" 2>&1 </dev/null
+  counted "$log" $? '^ranks=[0-9]+: ([0-9]+) passed, ([0-9]+) failed$' "$name"
+}
+script() {
+  local log=$work/$1.log code variables
+  mapfile -t variables < <(reports)
+  (cd / && env ${variables[@]+"${variables[@]}"} "$root/test/run/$1.sh" "$2") >"$log" 2>&1 </dev/null
+  code=$?
+  cat "$work"/found.* >>"$log" 2>/dev/null
+  rm -f "$work"/found.*
+  counted "$log" "$code" '^([0-9]+) passed, ([0-9]+) failed$' "run/$1"
+}
