@@ -3,6 +3,7 @@
 #   job [DECK [key=value...]]       $DECK and $OVERRIDES (words) where the batch system passes no arguments
 #   CHOIR     the program, build/choir       RANKS_PER_NODE, OMP_NUM_THREADS      instead of what the site says
 #   STAGE     see lib/storage.sh             PROFILER    words put before the program, as "nsys profile -o x"
+#             nsys profile --capture-range=cudaProfilerApi sees the steps of train.profile=k:l, and no others
 #   WALLTIME  of the job, where the batch system does not say    SIGNAL_LEAD, SIGNAL_AFTER    see below
 jobs=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 for file in launch.sh lib/place.sh lib/overrides.sh lib/chain.sh lib/deadline.sh lib/storage.sh; do

@@ -20,7 +20,9 @@ void add_optimizer_keys(Table& table) {
       .at_least(0);
   optimizer.add("schedule", &Part::schedule, "", "Learning rate after the warm-up.")
       .one_of({"constant", "cosine", "linear", "inverse_sqrt"});
-  optimizer.add("beta1", &Part::beta1, "", "adamw: decay of the first moment.").at_least(0).below(1);
+  optimizer.add("beta1", &Part::beta1, "", "adamw: decay of the first moment.")
+      .at_least(0)
+      .below(1);
   optimizer.add("beta2", &Part::beta2, "", "adamw: decay of the second moment.")
       .at_least(0)
       .below(1);
@@ -31,7 +33,8 @@ void add_optimizer_keys(Table& table) {
            "On matrices only. adamw: decoupled; lars: added to the gradient, 0.0005 in the paper.")
       .at_least(0);
   optimizer
-      .add("momentum", &Part::momentum, "", "lars: part of the step before that is added to a step.")
+      .add("momentum", &Part::momentum, "",
+           "lars: part of the step before that is added to a step.")
       .at_least(0)
       .below(1);
   optimizer
@@ -123,7 +126,9 @@ void add_train_keys(Table& table) {
       .one_of({"none", "selective", "full"});
   train
       .add("profile", &Part::profile, "steps",
-           "Writes the steps k to l as a trace for Perfetto or chrome://tracing. Empty: no trace.")
+           "Writes the steps k to l as a trace for Perfetto or chrome://tracing; on a GPU they are "
+           "also "
+           "what `nsys profile --capture-range=cudaProfilerApi` sees. Empty: no trace.")
       .checked("\"k:l\", 1 <= k <= l", [](const KeyValue& value) -> std::string {
         try {
           profile_range(std::get<std::string>(value));

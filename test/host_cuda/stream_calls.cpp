@@ -1,4 +1,8 @@
-// CUDA runtime: streams, events and graphs.
+// CUDA runtime: streams, events and graphs; and when a profiler would look.
+#include <cuda_profiler_api.h>
+
+#include <cstdio>
+
 #include "test/host_cuda/runtime.hpp"
 
 using namespace host_cuda;
@@ -180,5 +184,14 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   delete exec;
+  return cudaSuccess;
+}
+
+cudaError_t cudaProfilerStart() {
+  std::puts("profiler starts");
+  return cudaSuccess;
+}
+cudaError_t cudaProfilerStop() {
+  std::puts("profiler stops");
   return cudaSuccess;
 }

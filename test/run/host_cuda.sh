@@ -23,6 +23,10 @@ check "losses of the GPU and of the CPU agree" close whole cpu
 gpu 1 queued train.max_steps=6 train.cuda_graph=false
 expect "trains without a recorded step" 0 "summary:"
 check "... with the same bits" same_losses whole queued
+gpu 1 profiled train.max_steps=4 train.profile=2:3 log.interval=1
+check "a profiler looks on from before the first to after the last step of train.profile" test \
+  "$(grep -oE 'profiler (starts|stops)|step=[0-9] loss' stdout | tr '\n' ,)" = \
+  "step=1 loss,profiler starts,step=2 loss,profiler stops,step=3 loss,step=4 loss,"
 check "... and weights" same "weights whole" "weights queued"
 
 gpu 1 parts train.max_steps=3
@@ -90,4 +94,4 @@ expect "a head without a kernel" 2 "132 wide" "1 to 128"
 gpu 1 cudnn model.attention=cudnn
 expect "cuDNN where there is none" 2 "cuDNN"
 gpu 1 large model.n_layer=24 model.n_embd=2048 model.n_head=16
-expect "a model larger than the card" 2 "out of memory" "host execution" "gradients" "train.micro_batch_size"
+expect "a model larger than the card" 2 "out of memory" "host execution" "gradients" "train.micro_batch_size" "model.tile=4" "parallel.offload=optimizer"

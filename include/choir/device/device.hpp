@@ -99,6 +99,9 @@ class Device {
   /// For ProfileRange.
   virtual void begin_range(const char* /*name*/) {}
   virtual void end_range() {}
+  /// A profiler that was told to wait for it (nsys --capture-range=cudaProfilerApi) looks on from
+  /// here, or no longer.
+  virtual void let_profilers_look(bool /*on*/) {}
 
   /// Makes host memory of somebody else as good for copies as that of allocate_host(), until
   /// unpin(). Throws Error where the system refuses.

@@ -1,5 +1,7 @@
 #include "src/device/cuda/cuda_device.hpp"
 
+#include <cuda_profiler_api.h>
+
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/device/cuda/check.hpp"
@@ -191,6 +193,10 @@ void CudaDevice::begin_range(const char* name) {
 
 void CudaDevice::end_range() {
   nvtxRangePop();
+}
+
+void CudaDevice::let_profilers_look(bool on) {
+  CHOIR_CUDA(on ? cudaProfilerStart() : cudaProfilerStop());
 }
 
 void* CudaDevice::allocate_host(std::size_t bytes) {

@@ -48,6 +48,7 @@ class CudaDevice final : public Device {
 
   void begin_range(const char* name) override;
   void end_range() override;
+  void let_profilers_look(bool on) override;
 
   const Card& card() const { return card_; }
 

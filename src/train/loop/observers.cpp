@@ -22,7 +22,13 @@ void Observers::follow(const Engine& engine, const Progress& progress) {
   });
 }
 
+void Observers::before_step(Engine& engine, std::int64_t step) {
+  faults.before_step(step);
+  if (step == trace.first()) engine.instance().device().let_profilers_look(true);
+}
+
 void Observers::after_step(Engine& engine, std::int64_t step) {
+  if (step == trace.last()) engine.instance().device().let_profilers_look(false);
   faults.flip_weight(step, engine.instance());
   watch.after_step(engine, step);
 }

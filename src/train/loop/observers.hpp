@@ -20,8 +20,11 @@ struct Observers {
   void follow(const Engine& engine, const Progress& progress);
   /// Whether one of them wants the results and the weights of this step before the next is queued.
   bool settles(std::int64_t step) const {
-    return step == trace.last() || watch.weights_due(step) || faults.flips_after(step);
+    return trace.first() == step + 1 || step == trace.last() || watch.weights_due(step) ||
+           faults.flips_after(step);
   }
+  /// Local, before anything of this step is queued.
+  void before_step(Engine& engine, std::int64_t step);
   /// Collective, with no step in flight.
   void after_step(Engine& engine, std::int64_t step);
   /// Collective. A trace that is complete becomes a file in the run's directory.

@@ -56,7 +56,7 @@ void TrainingLoop::queue_step() {
   observers.clock.begin();
   observers.watch.begin_phases();
   if (run_.engine.in_flight() == 0) observers.trace.begin_step(step);
-  observers.faults.before_step(step);
+  observers.before_step(run_.engine, step);
   const StepContent content = run_.data.content(step - 1, run_.engine.instance().model());
   run_.engine.step(
       step - 1, [this](std::int64_t) { return run_.data.next(); },

@@ -17,6 +17,7 @@ class Trace {
   /// Local, never allocates: spans beyond the reserved number are counted as lost.
   void begin_step(std::int64_t step) { step_ = step; }
   void span(const char* name, double start, double end);
+  std::int64_t first() const { return first_; }
   std::int64_t last() const { return last_; }
   bool recording() const { return step_ >= first_ && step_ <= last_ && last_ > 0; }
   /// The last step has been recorded and not yet written. A run resumed beyond it never gets here.
