@@ -24,9 +24,9 @@ done
 mkdir -p "$run"
 touch "$run/unfinished"
 train=("$build/choir" train inputs/gpt_quickstart.json run.dir="$run")
-# Faster where the processor multiplies bf16 in tiles. A run that is there keeps the precision it began with.
+# Faster where the processor multiplies bf16. A run that is there keeps the precision it began with.
 precision=""
-if [ ! -e "$run/deck.json" ] && grep -qw amx_bf16 /proc/cpuinfo 2>/dev/null; then precision=bf16-mixed; fi
+if [ ! -e "$run/deck.json" ] && grep -qwE "amx_bf16|avx512_bf16" /proc/cpuinfo 2>/dev/null; then precision=bf16-mixed; fi
 if [ -e "$run/deck.json" ] && grep -q '"precision": "bf16-mixed"' "$run/deck.json"; then precision=bf16-mixed; fi
 [ -z "$precision" ] || train+=(train.precision=$precision)
 # For tests: a shorter run.
