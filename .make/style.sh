@@ -26,7 +26,7 @@ judged=$(awk '
   { lines = FNR }
   !long && length($0) > 110 { long = FNR }
   (FNR == 2 || FNR == 3) && /^\/\// { promise = 1 }
-  !in_comment && /^ *\/\/+<? Of [a-z]/ { complain(name ":" FNR ": a comment has a subject: not \"Of ...\"") }
+  !in_comment && /^ *\/\/+<? Of [a-z`]/ { complain(name ":" FNR ": a comment has a subject: not \"Of ...\"") }
   { in_comment = /^ *\/\// }
   END {
     end_of_file()

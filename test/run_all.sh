@@ -9,7 +9,9 @@ build=${1:?usage: run_all.sh BUILD [--long|--program]}
 long=${2:-}
 emulated=yes rank_counts=(3 4)
 if [ "$long" = --program ]; then emulated="" rank_counts=(2); fi
-# Two ranks are those of most scripts; what they could show of a collective, three and four do.
+# Two ranks are those of most scripts; what they could show of a collective, three and four do. Here they run what the
+# others leave to them, which skipped_everywhere() watches.
+of_two="LossTerms.*:ZeroMemory.StageTwo*:DeviceTraining.*:DeviceLayouts.*"
 if [ "$long" = --long ]; then rank_counts=(2 3 4); fi
 # Grids of trainings: every entry with each precision and model (test/support/exhaustive.hpp).
 [ "$long" != --long ] || export TEST_EXHAUSTIVE=1
@@ -151,10 +153,13 @@ else echo "unit, ops on all cores: not run, its sources are not here"; fi
 filter="*"
 if [ -n "$emulated" ]; then shards "mpi, 1 rank" "$build/test_mpi"
 else filter=$(suites_of mpi/comm); fi
+[ -z "$emulated" ] || [ "$long" = --long ] || OMP_NUM_THREADS=1 gtest "mpi, 2 ranks" 2 "$build/test_mpi" --gtest_filter="$of_two"
 for ranks in "${rank_counts[@]}"; do
   OMP_NUM_THREADS=1 gtest "mpi, $ranks ranks" "$ranks" "$build/test_mpi" --gtest_filter="$filter"
 done
 # Collectives on device memory, on the emulated GPU of each rank; streams take turns by the seed.
+[ -z "$emulated" ] || [ "$long" = --long ] ||
+  HOST_CUDA_SEED=1 gtest "emulated GPUs, 2 ranks" 2 "$build/test_host_cuda_mpi" --gtest_filter="$of_two"
 for ranks in ${emulated:+"${rank_counts[@]}"}; do
   HOST_CUDA_SEED=$((ranks - 1)) gtest "emulated GPUs, $ranks ranks" "$ranks" "$build/test_host_cuda_mpi"
 done
@@ -175,6 +180,21 @@ if [ -n "$emulated" ]; then
 fi
 if [ -x "$build/test_cuda" ] && nvidia-smi -L >/dev/null 2>&1; then gtest "kernels, on a GPU" 1 "$build/test_cuda"
 else echo "kernels, on a GPU: not run, there is none here"; fi
+
+# A test that every run of it skips is none.
+skipped_everywhere() {
+  local names='s/^(\x1b\[[0-9;]*m)*\[ *(SKIPPED|OK) *\] *(\x1b\[m)? *([A-Za-z0-9_\/]+\.[A-Za-z0-9_\/]+).*/\2 \4/p'
+  cat "$logs"/*.log | sed -nE "$names" | sort -u | awk '{ of[$2] = of[$2] $1 } END { for (t in of) if (of[t] == "SKIPPED") print t }'
+}
+if [ -n "$emulated" ]; then
+  settle
+  lost=$(skipped_everywhere)
+  if [ -z "$lost" ]; then passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    printf 'skipped by every run of them:\n%s\n' "$lost"
+  fi
+fi
 
 # Without CUDA the program has other objects in device/, comm/ and ops/, and the same ones everywhere else: one script of
 # every kind of user tells whether they work together.

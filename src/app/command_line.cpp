@@ -108,12 +108,20 @@ CommandOption CommandOption::within(std::int64_t low, std::int64_t high) {
 }
 
 CommandOption CommandOption::within(double low, double high) {
-  option_->check(refusal_unless_finite)->check(CLI::Range(low, high));
+  option_->check(refusal_unless_finite)->check([low, high](const std::string& value) {
+    const double number = std::strtod(value.c_str(), nullptr);
+    return number >= low && number <= high
+               ? ""
+               : fmt::format("Value {} not in range {:g} to {:g}", value, low, high);
+  });
   return *this;
 }
 
 CommandOption CommandOption::positive() {
-  option_->check(refusal_unless_finite)->check(CLI::PositiveNumber);
+  option_->check(refusal_unless_finite)->check([](const std::string& value) {
+    return std::strtod(value.c_str(), nullptr) > 0 ? ""
+                                                   : fmt::format("Value {} not above 0", value);
+  });
   return *this;
 }
 

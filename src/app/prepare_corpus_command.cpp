@@ -100,7 +100,7 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("--hours", request->spoken.hours,
                  "of speech; default: spoken-book 4, spoken-dialogues 2, spoken-voice 1, "
                  "spoken-tasks half an hour, spoken-digits 10 minutes")
-      .positive();
+      .within(1e-4, 1e4);
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
   app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");
   app.add_option("--transcripts", request->prompts.transcripts,

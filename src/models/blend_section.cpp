@@ -15,7 +15,7 @@ std::string wrong_shard_seed(const KeyValue& value) {
 
 // The key is one for all families: an option that some of them have passes here, and is refused by
 // the others when they open their data.
-std::string wrong_validation(const KeyValue& value, EvalWords) {
+std::string wrong_validation(const KeyValue& value) {
   constexpr EvalWords kOfAny{.durations = true, .tags = true};
   for (const auto& [name, text] : std::get<TextMap>(value)) try {
       eval_set_of(name, text, kOfAny);

@@ -17,16 +17,17 @@ struct BlendSection {
 
 /// "" for what data.shard_seed and data.validation may be, else what they should be.
 std::string wrong_shard_seed(const KeyValue& value);
-std::string wrong_validation(const KeyValue& value, EvalWords legal);
+std::string wrong_validation(const KeyValue& value);
 
-/// `data`: the section of a table, bound to the BlendSection. `legal`: options of data.validation.
+/// `data`: the section of a table, bound to the BlendSection.
 template <class Section>
-void add_blend_keys(Section data, EvalWords legal) {
-  data.add("input_cfg", &BlendSection::input_cfg, "",
-           "Instead of data.train: a JSON list of folders and groups with weights, tags and limits, "
-           "[{\"folder\": \"data/a\", \"weight\": 2, \"limit\": 1000}, ...] (or {inputs: LIST, "
-           "temperature: [OF EACH LEVEL]}), or the name of a JSON file with it. Without weights "
-           "they count by their size; NeMo's names of keys are understood.")
+void add_blend_keys(Section data) {
+  data.add(
+          "input_cfg", &BlendSection::input_cfg, "",
+          "Instead of data.train: a JSON list of folders and groups with weights, tags and limits, "
+          "[{\"folder\": \"data/a\", \"weight\": 2, \"limit\": 1000}, ...] (or {inputs: LIST, "
+          "temperature: [OF EACH LEVEL]}), or the name of a JSON file with it. Without weights "
+          "they count by their size; NeMo's names of keys are understood.")
       .when_resumed(OnResume::same_contents);
   data.add("temperature", &BlendSection::temperature, "",
            "Exponent of the weights of data.input_cfg. 1: as given, 0: all alike.")
@@ -38,8 +39,7 @@ void add_blend_keys(Section data, EvalWords legal) {
            "data.input_cfg in place of the folders, with tags by which results are told apart; "
            "speech also [batch_duration=S] [min_duration=S] [max_duration=S].")
       .when_resumed(OnResume::same_contents)
-      .checked("folders and options",
-               [legal](const KeyValue& value) { return wrong_validation(value, legal); });
+      .checked("folders and options", wrong_validation);
   data.add("shard_seed", &BlendSection::shard_seed, "",
            "Seed of the order of the data. Empty: run.seed; randomized: another one at every "
            "start, so that a resumed run draws anew.")

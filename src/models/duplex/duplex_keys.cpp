@@ -86,8 +86,7 @@ std::vector<KeyProblem> check_streaming(const DuplexConfig& config) {
 void add_dialogue_keys(DuplexTable& table) {
   using Part = DuplexSection;
   add_blend_keys(table.section<BlendSection>(
-                     "data", [](DuplexSettings& all) -> BlendSection& { return all.data; }),
-                 EvalWords{});
+      "data", [](DuplexSettings& all) -> BlendSection& { return all.data; }));
   auto data = table.section("data", &DuplexSettings::data);
   data.add("codes", &Part::codes, "",
            "Dialogues: NAME of the codes of the agent, agent/codes.NAME.bin of `choir prepare "

@@ -167,8 +167,7 @@ const KeyTable<SpeechSection>& speech_data_keys() {
     DataKeys data = table.top();
     add_sources(data);
     add_blend_keys(
-        table.section<BlendSection>("", [](SpeechSection& all) -> BlendSection& { return all; }),
-        kSpeechEvalWords);
+        table.section<BlendSection>("", [](SpeechSection& all) -> BlendSection& { return all; }));
     add_batches(data);
     add_filters(data);
     return table;

@@ -183,8 +183,7 @@ void add_run_keys(KeyTable<GptSettings>& table) {
       .at_least(0)
       .below(1);
   add_blend_keys(
-      table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }),
-      EvalWords{});
+      table.section<BlendSection>("data", [](GptSettings& all) -> BlendSection& { return all; }));
   table.section("data", &GptSettings::model)
       .add("pack", &GptConfig::packed, "",
            "Conversations: as many in a row of block_size as go into it, first fit in the order of "

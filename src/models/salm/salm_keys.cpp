@@ -1,7 +1,6 @@
 // SalmFamily: the keys that the deck has for it, and what is wrong with their values together.
 #include "choir/models/fastconformer/speech_settings.hpp"
 #include "choir/models/salm/two_towers.hpp"
-#include "src/models/salm/salm_data.hpp"
 #include "src/models/salm/salm_family.hpp"
 
 namespace choir {
@@ -32,8 +31,7 @@ void add_adapter_keys(Table& table) {
 void add_data_keys(Table& table) {
   using Part = SalmSection;
   add_blend_keys(table.section<BlendSection>(
-                     "data", [](SalmSettings& all) -> BlendSection& { return all.data; }),
-                 kSalmEvalWords);
+      "data", [](SalmSettings& all) -> BlendSection& { return all.data; }));
   auto data = table.section("data", &SalmSettings::data);
   data.add("batch_tokens", &Part::batch_tokens, "tokens",
            "Conversations with audio: rows of a micro-batch, tokens and frames, padding included.")

@@ -29,7 +29,7 @@ SpeechMix open_blend(Communicator& world, const std::string& input_cfg,
 std::uint64_t open_order_seed(Communicator& world, const std::string& shard_seed,
                               std::uint64_t run_seed);
 
-/// Which options a validation set may have beside limit=N.
+/// What a validation set may say beside limit=N depends on the family.
 struct EvalWords {
   bool durations = false;  ///< batch_duration, min_duration, max_duration
   bool tags = false;       ///< tag.NAME, and lists with tags

@@ -40,7 +40,7 @@ class TwoTowers : public Model {
     Recompute recompute;              ///< in the blocks of both
     std::int64_t adapter_layers = 0;  ///< see EncoderTower
   };
-  /// Of `options` the derived class says what only it knows.
+  /// The derived class puts into `options` what only it knows.
   TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCut& cut,
             const DecoderTower::Options& options);
 

@@ -81,7 +81,7 @@ class Sharding {
   }
 
  private:
-  /// Of `size` neighbouring replicas each.
+  /// Makes the group of `size` neighbouring replicas that this rank is in.
   void form_groups(Mesh& mesh, int size);
 
   ZeroOptions options_;
