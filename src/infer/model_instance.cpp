@@ -1,7 +1,5 @@
 #include "choir/infer/model_instance.hpp"
 
-#include <array>
-
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/reduce.hpp"
 #include "src/infer/stage_chain.hpp"
@@ -84,26 +82,37 @@ void ModelInstance::initialise(std::uint64_t seed) {
 }
 
 std::unique_ptr<Pass> ModelInstance::make_pass() {
-  return std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(), pass_.tensor(),
-                                pass_.context());
+  return std::make_unique<Pass>(stream_, arena_, options_.precision, pass_.seed(),
+                                pass_.whole_tensor(), pass_.context());
 }
 
 Tensor ModelInstance::forward(Mode mode, const ModelBatch& host) {
-  model_->begin(pass_, mode, host);
+  BatchMemory memory;
+  const ModelBatch batch = part_of(host, mode, memory);
+  model_->begin(pass_, mode, batch);
+  return forward_through_stages(*model_, pass_, batch, hooks(), stages());
+}
+
+BatchRanks ModelInstance::batch_ranks(Mode mode) const {
+  BatchRanks ranks;
+  if (mode != Mode::generate) ranks.context = pass_.context();
+  if (!model_->divides_rows()) return ranks;
+  ranks.tensor_rank = pass_.whole_tensor().rank();
+  ranks.tensor_ranks = pass_.whole_tensor().size();
+  return ranks;
+}
+
+ModelBatch ModelInstance::part_of(const ModelBatch& host, Mode mode, BatchMemory& memory) {
+  const BatchRanks ranks = batch_ranks(mode);
   ModelBatch batch = host;
-  std::array<Tensor, ModelBatch::kMostFields> held;
   std::size_t count = 0;
   for (BatchField& field : batch.fields()) {
     if (field.view.empty()) continue;
-    Tensor& there = held[count++];
-    there = pass_.shares_positions() && field.shared != Shared::nothing
-                ? share_on_device(host, field)
-                : on_device(field.view);
+    Tensor& there = memory[count++];
+    there = ranks.share(field) ? share_on_device(host, field, ranks) : on_device(field.view);
     field.view = there;
   }
-  // What the sequence points at is now where the model can read it.
-  model_->begin(pass_, mode, batch);
-  return forward_through_stages(*model_, pass_, batch, hooks(), stages());
+  return batch;
 }
 
 ByTerm ModelInstance::loss_sums(const ModelBatch& batch) {
@@ -124,11 +133,12 @@ double ModelInstance::loss_sum(const ModelBatch& batch) {
   return loss_sums(batch).first();
 }
 
-Tensor ModelInstance::share_on_device(const ModelBatch& batch, const BatchField& field) {
+Tensor ModelInstance::share_on_device(const ModelBatch& batch, const BatchField& field,
+                                      const BatchRanks& ranks) {
   TensorView mine = field.view;
-  mine.shape = share_shape(batch, field, context());
+  mine.shape = share_shape(batch, field, ranks);
   share_.resize(mine.bytes());
-  copy_share(batch, field, context(), share_.data());
+  copy_share(batch, field, ranks, share_.data());
   Tensor there = arena_.allocate(mine.dtype, mine.shape, "evaluation batch");
   device_->copy_from_host(there.data, share_.data(), mine.bytes());
   return there;

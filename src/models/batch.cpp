@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "choir/core/error.hpp"
-#include "choir/nn/pass.hpp"
 
 namespace choir {
 
@@ -26,11 +25,31 @@ const TensorView& ModelBatch::operator[](std::string_view name) const {
   return *view;
 }
 
-Shape share_shape(const ModelBatch& batch, const BatchField& field, const ContextAxis& context) {
-  const auto share = [&](std::int64_t n) { return (n + context.size() - 1) / context.size(); };
+namespace {
+
+/// Which share of the rows or columns of a field is this rank's, and of how many.
+struct FieldShare {
+  std::int64_t rank, ranks;
+  FieldShare(const BatchField& field, const BatchRanks& all)
+      : rank(all.context.rank()), ranks(all.context.size()) {
+    if (field.shared != Shared::rows && field.shared != Shared::columns) return;
+    rank = rank * all.tensor_ranks + all.tensor_rank;
+    ranks *= all.tensor_ranks;
+  }
+};
+
+}  // namespace
+
+bool BatchRanks::share(const BatchField& field) const {
+  return field.shared != Shared::nothing && FieldShare(field, *this).ranks > 1;
+}
+
+Shape share_shape(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks) {
+  const std::int64_t parts = FieldShare(field, ranks).ranks;
+  const auto share = [&](std::int64_t n) { return (n + parts - 1) / parts; };
   Shape shape = field.view.shape;
   if (field.shared == Shared::positions) {
-    const std::int64_t rows = share_of_sequences(batch.samples, batch.tokens, context).rows();
+    const std::int64_t rows = share_of_sequences(batch.samples, batch.tokens, ranks.context).rows();
     shape[0] = shape[0] / (batch.samples * batch.tokens) * rows;
     return shape;
   }
@@ -39,11 +58,12 @@ Shape share_shape(const ModelBatch& batch, const BatchField& field, const Contex
   return shape;
 }
 
-void copy_share(const ModelBatch& batch, const BatchField& field, const ContextAxis& context,
+void copy_share(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks,
                 void* to) {
-  const Shape shape = share_shape(batch, field, context);
+  const Shape shape = share_shape(batch, field, ranks);
   const TensorView& from = field.view;
   if (field.shared == Shared::positions) {
+    const ContextAxis& context = ranks.context;
     CHOIR_CHECK(size_of(from.dtype) == sizeof(std::int32_t), "positions of type {}",
                 name_of(from.dtype));
     const std::int64_t each = from.count() / (batch.samples * batch.tokens);
@@ -62,7 +82,7 @@ void copy_share(const ModelBatch& batch, const BatchField& field, const ContextA
   const bool columns = field.shared == Shared::columns;
   const std::int64_t runs = columns ? from.shape.rows() : 1;
   const std::int64_t whole = from.count() / runs, part = shape.count() / runs;
-  const std::int64_t first = std::min(context.rank() * part, whole);
+  const std::int64_t first = std::min(FieldShare(field, ranks).rank * part, whole);
   const std::size_t size = size_of(from.dtype);
   const auto bytes = [size](std::int64_t n) { return static_cast<std::size_t>(n) * size; };
   const std::size_t here = bytes(std::min(part, whole - first));

@@ -85,6 +85,10 @@ Parameter& ParameterSet::add(Parameter parameter) {
     for (std::size_t i = 0; !follows && i < list->size(); ++i)
       CHOIR_CHECK((*list)[i]->name != parameter.name, "two parameters are called '{}'",
                   parameter.name);
+  if (alone_) {
+    CHOIR_CHECK(parameter.shard.tiles == 1, "'{}' of one rank in tiles", parameter.name);
+    parameter.shard = {.alignment = parameter.shard.alignment, .partial = {Axis::tensor}};
+  }
   const Place place = order_[current_];
   parameter.bucket = place.resident ? static_cast<int>(place.index) : -1;
   parameter.split = tensor_;

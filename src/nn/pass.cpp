@@ -53,6 +53,7 @@ Pass::Pass(Stream stream, Arena& arena, const Precision& precision, std::uint64_
       precision_(precision),
       seed_(seed),
       tensor_(tensor),
+      one_rank_{.order = tensor.order},
       context_(context) {
   sequences_.reserve(kMaxSequences);
   sequences_.resize(1);

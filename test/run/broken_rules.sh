@@ -62,6 +62,7 @@ breaks always frames-everywhere "$hears" "tp=2" "tp=2 sequence=true"
 breaks sometimes frames-misplaced "$hears" "tp=2 sequence=true" "tp=2"
 breaks always clips-misplaced "$hears" "cp=2" "dp=2"
 breaks sometimes projector-unsummed "$hears" "tp=2 sequence=true" "tp=2"
+breaks always encoder-unsummed "$hears" "tp=2" "dp=2" parallel.encoder=clips
 breaks sometimes stacks-lost "$hears" "tp=2 sequence=true" "tp=2"
 
 speaks=$root/inputs/verify_duplex.json

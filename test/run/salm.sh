@@ -51,6 +51,15 @@ expect "continues on two stages" 0 "resumed from killed/checkpoints/step_0000000
 check "the losses of straight through, bit by bit" same_losses one killed
 check "every tensor, bit by bit" same_tensors one killed
 check "the same validation" same "validated one" "validated killed"
+# Saved by ranks that divide the encoder, continued by ranks that share the clips, and back.
+shared() { run 2 train deck.json run.dir=shared train.reproducible=false parallel.tensor=2 train.max_steps="$1" "${@:2}"; }
+shared 4
+expect "divided among tensor ranks" 0 "summary:"
+shared 6 parallel.encoder=clips parallel.sequence=true
+expect "... then with clips shared" 0 "resumed from shared/checkpoints/step_00000004" "summary:"
+shared 8
+expect "... and divided again" 0 "resumed from shared/checkpoints/step_00000006" "summary:"
+check "the losses of one rank" close_losses one shared 1e-12
 
 result() { grep -o ' val_[a-z_/]*=[0-9.]*' stdout; }
 run 1 eval one eval.answers=0
@@ -67,6 +76,9 @@ expect "an answer" 0 '{"prompt":"Repeat: <|audio|> and <|audio|>","audio":["a.wa
 cp stdout answer
 run 2 generate one --tensor 2 --audio a.wav,b.wav --prompt "Repeat: <|audio|> and <|audio|>" --tokens 5 --json
 check "... the same of two ranks" cmp stdout answer
+run 2 eval one --tensor 2 eval.answers=0 parallel.encoder=clips
+result >shared_clips
+check "... and of two that share the clips" cmp alone shared_clips
 run 2 generate killed --audio a.wav --tokens 5
 expect "a clip alone" 0
 run 1 generate one --audio a.wav,b.wav --prompt "Add <|audio|>"

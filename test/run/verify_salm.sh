@@ -27,6 +27,15 @@ run 4 verify "$deck" model.lm.lora.rank=2 'train.unfreeze=["projector.*"]' --lay
 expect "the projector and adapters" 0 "VALID: 2 layouts"
 run 2 verify "$deck" 'train.freeze=["encoder.*","projector.*","lm.embedding.*"]' --layouts "pp=2,tp=2"
 expect "blocks of the language model alone" 0 "VALID: 2 layouts"
+# Tensor ranks that encode clips of their own: fewer clips than ranks, and heads that do not divide among them.
+clips=(parallel.encoder=clips model.encoder.n_head=2)
+run 4 verify "$deck" "${clips[@]}" --layouts \
+  "tp=4 zero=3,tp=2 dp=2 sequence=true zero=2,tp=2 cp=2 recompute=full,tp=2 pp=2 schedule=zb-h1 sequence=true,tp=2 cp=2 context_mode=ring"
+expect "clips shared by tensor ranks" 0 "VALID: 5 layouts"
+run 4 verify "$deck" "${clips[@]}" "$frozen" --layouts "tp=2 pp=2,tp=2 cp=2 sequence=true"
+expect "... of an encoder that is frozen" 0 "VALID: 2 layouts"
+run 2 verify "$deck" parallel.encoder=clips model.encoder.conv_norm=batchnorm --layouts "tp=2"
+expect "... without statistics of all clips" 2 'parallel.encoder = "clips": parallel.tensor = 2 ranks share the clips'
 run 4 verify "$deck" --layouts "tp=2 sequence=true,pp=2 dp=2" --precision bf16-mixed
 expect "bf16-mixed, by the rounding of one rank" 0 "VALID: 2 layouts"
 

@@ -1,6 +1,7 @@
 #pragma once
 // A model with its parameters and working memory on one device: what training, evaluation and
 // generation share.
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -68,7 +69,6 @@ class ModelInstance {
   /// The pipeline axis, for memory of the device.
   Communicator& stages() const { return mesh_->along(Axis::pipeline); }
   Mesh& mesh() const { return *mesh_; }
-  const ContextAxis& context() const { return pass_.context(); }
   /// Another micro-batch in flight, on the same stream and arena.
   std::unique_ptr<Pass> make_pass();
 
@@ -76,6 +76,13 @@ class ModelInstance {
   /// sequences in host memory. What the last piece returns (Model::forward) on the last stage,
   /// empty on the others. Where parameters are sharded, their ranks must call it equally often.
   Tensor forward(Mode mode, const ModelBatch& batch);
+  /// The ranks that share what fields of micro-batches say that they can; those of the context axis
+  /// share nothing in generation.
+  BatchRanks batch_ranks(Mode mode) const;
+  /// Memory of what a batch has on this rank where it is not that of the host.
+  using BatchMemory = std::array<Tensor, ModelBatch::kMostFields>;
+  /// A batch of whole sequences in host memory, as this rank's model reads it in this mode.
+  ModelBatch part_of(const ModelBatch& batch, Mode mode, BatchMemory& memory);
   const std::vector<LossTerm>& loss_terms() const { return loss_terms_; }
   /// As forward(): this rank's part of the sum of the losses of each term. The sums are over the
   /// ranks of the context and the pipeline axis (the last stage has all of them). 0 on the null
@@ -89,7 +96,7 @@ class ModelInstance {
   /// A field of a batch in host memory: itself where the device sees it, else a copy.
   Tensor on_device(const TensorView& host);
   /// This rank's share of a field, likewise.
-  Tensor share_on_device(const ModelBatch& batch, const BatchField& host);
+  Tensor share_on_device(const ModelBatch& batch, const BatchField& host, const BatchRanks& ranks);
 
   Options options_;
   Device* device_;

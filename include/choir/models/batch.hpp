@@ -7,11 +7,12 @@
 #include <string_view>
 
 #include "choir/core/tensor.hpp"
+#include "choir/nn/pass.hpp"
 
 namespace choir {
 
-/// What of a field ranks of the context axis share. Positions are those of sequences, K values of 32
-/// bits for each, [B*T] or [B*T, K] or [B*T*K]; rows and columns are those of the field itself.
+/// What of a field ranks of the context axis share. Positions are those of sequences, K values of
+/// 32 bits for each, [B*T] or [B*T, K] or [B*T*K]; rows and columns are those of the field itself.
 enum class Shared { nothing, positions, rows, columns };
 
 struct BatchField {
@@ -56,12 +57,21 @@ class ModelBatch {
   std::size_t count_ = 0;
 };
 
-struct ContextAxis;
+/// Who shares the fields of a micro-batch: ranks of the context axis, and, rows and columns alone,
+/// of the tensor axis.
+struct BatchRanks {
+  ContextAxis context;
+  int tensor_rank = 0, tensor_ranks = 1;
+
+  /// Each has other parts of this field.
+  bool share(const BatchField& field) const;
+};
 
 /// The shape of a rank's share of a field, and the share itself, from host memory into host memory.
-/// Positions lie in the order of rows of share_of_sequences().
-Shape share_shape(const ModelBatch& batch, const BatchField& field, const ContextAxis& context);
-void copy_share(const ModelBatch& batch, const BatchField& field, const ContextAxis& context,
+/// Positions lie in the order of rows of share_of_sequences(); rows and columns of the tensor ranks
+/// of one context rank stand together.
+Shape share_shape(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks);
+void copy_share(const ModelBatch& batch, const BatchField& field, const BatchRanks& ranks,
                 void* to);
 
 /// How large a micro-batch is at most, by the extents that families have: memory is planned for it.

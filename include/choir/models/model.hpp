@@ -39,6 +39,9 @@ class Model {
   }
   /// The other sequences of a pass that has begun, by Pass::add_sequence.
   virtual void add_sequences(Pass&, const ModelBatch&) const {}
+  /// Ranks of the tensor axis share rows and columns of fields (BatchField::shared), too: each has
+  /// sequences of its own (Sequence::alone) in a part of the model.
+  virtual bool divides_rows() const { return false; }
   void begin(Pass& pass, Mode mode, const ModelBatch& batch) const {
     pass.begin(mode, sequence_of(batch, pass.context()), batch.first_sample,
                batch.first_sample_on_device);

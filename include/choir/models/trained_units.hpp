@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "choir/models/units.hpp"
 #include "choir/nn/parameter_set.hpp"
 
 namespace choir {
@@ -17,9 +18,14 @@ class TrainedUnits {
   /// Backward passes through this unit.
   bool reach(int unit) const { return unit >= lowest_; }
   int lowest() const { return lowest_; }
+  /// FLOPs of forward and backward, where the costs are those of the forward of each unit: as much
+  /// again for the gradient of what it reads, as far down as backward goes, and for those of its
+  /// weights, as many of them as are trained.
+  double flops(const UnitCosts& costs) const;
 
  private:
   std::vector<std::size_t> begins_;  // of each unit, in ParameterSet::all()
+  std::vector<double> trained_;      // share of the numbers of each unit; empty: all are
   int lowest_ = 0;
 };
 

@@ -3,7 +3,6 @@
 // blocks, L + 1 the head with what stands before it.
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 namespace choir {
@@ -35,10 +34,6 @@ inline UnitCosts alike(double input, double block, double head, std::int64_t blo
   costs.front() = input;
   costs.back() = head;
   return costs;
-}
-/// FLOPs of forward and backward, where the costs are those of the forward.
-inline double training_flops(const UnitCosts& costs) {
-  return 3 * std::accumulate(costs.begin(), costs.end(), 0.0);
 }
 
 }  // namespace choir

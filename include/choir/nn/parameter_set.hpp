@@ -22,7 +22,24 @@ class ParameterSet {
   /// `tensor`: which part of every tensor is this rank's.
   explicit ParameterSet(const TensorSplit& tensor = {}) : tensor_(tensor) {}
 
-  const TensorSplit& tensor() const { return tensor_; }
+  const TensorSplit& tensor() const { return alone_ ? kOneRank : tensor_; }
+  /// While it lives, layers are built as those of one rank, for sequences that each rank of the
+  /// tensor axis has for itself (Sequence::alone): following parameters are whole on all of them,
+  /// and their gradients sums over them.
+  class Alone {
+   public:
+    explicit Alone(ParameterSet& parameters, bool yes = true)
+        : parameters_(&parameters), before_(parameters.alone_) {
+      if (yes) parameters.alone_ = true;
+    }
+    ~Alone() { parameters_->alone_ = before_; }
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    ParameterSet* parameters_;
+    bool before_;
+  };
   /// Following parameters belong to a new bucket of this name, in the order of the model on every
   /// rank; not `resident`: another stage has it. Its number among those of this rank, or -1.
   int begin_bucket(std::string name, bool resident = true);
@@ -80,6 +97,7 @@ class ParameterSet {
   std::int64_t count_frozen() const;
 
  private:
+  static constexpr TensorSplit kOneRank{};
   /// A bucket of the model: which of buckets_ or elsewhere_.
   struct Place {
     bool resident;
@@ -95,6 +113,7 @@ class ParameterSet {
   const Bucket& bucket_with(const Parameter* parameter) const;
 
   TensorSplit tensor_;
+  bool alone_ = false;
   std::deque<Parameter> parameters_, described_;
   std::deque<RunningStatistics> running_;
   std::vector<const Parameter*> all_, copies_;

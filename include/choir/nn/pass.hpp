@@ -79,6 +79,9 @@ struct Sequence {
   /// rows are [2, batch, tokens / 2] instead of [batch, tokens].
   std::int64_t second_position = 0;
   bool repeated = false;  ///< every rank of the context axis has all positions
+  /// Each rank of the tensor axis has other sequences, and layers that it does not share
+  /// (ParameterSet::Alone).
+  bool alone = false;
   // Speech has sequences of different lengths; both are in device memory, and nullptr means that
   // all positions count and samples are consecutive.
   const std::int32_t* lengths = nullptr;     ///< [batch] positions that count
@@ -167,16 +170,17 @@ class Pass {
   /// of the context axis has them all, and does what the others do.
   bool shares_positions() const { return shares_positions(sequence()); }
 
-  const TensorAxis& tensor() const { return tensor_; }
+  /// The ranks that share each layer of this sequence.
+  const TensorAxis& tensor() const { return tensor(sequence()); }
+  /// Those that share the layers of the sequence that the pass was begun with.
+  const TensorAxis& whole_tensor() const { return tensor_; }
   /// Norms, dropout and the residual stream hold share_rows() of the rows, from
   /// first_share_row() on. Not in generation, where there is next to nothing to share.
-  bool shares_rows() const {
-    return tensor_.sequence && tensor_.size() > 1 && mode_ != Mode::generate;
-  }
+  bool shares_rows() const { return shares_rows(sequence()); }
   std::int64_t share_rows() const { return share_rows(sequence()); }
   std::int64_t share_rows(const Sequence& sequence) const {
     const std::int64_t rows = sequence.rows();
-    return shares_rows() ? (rows + tensor_.size() - 1) / tensor_.size() : rows;
+    return shares_rows(sequence) ? (rows + tensor_.size() - 1) / tensor_.size() : rows;
   }
   std::int64_t first_share_row() const { return shares_rows() ? tensor_.rank() * share_rows() : 0; }
 
@@ -236,13 +240,20 @@ class Pass {
   bool shares_positions(const Sequence& sequence) const {
     return context_.size() > 1 && mode_ != Mode::generate && !sequence.repeated;
   }
+  const TensorAxis& tensor(const Sequence& sequence) const {
+    return sequence.alone ? one_rank_ : tensor_;
+  }
+  bool shares_rows(const Sequence& sequence) const {
+    const TensorAxis& axis = tensor(sequence);
+    return axis.sequence && axis.size() > 1 && mode_ != Mode::generate;
+  }
   void postpone(Postponed entry);
 
   Stream stream_;
   Arena* arena_;
   Precision precision_;
   std::uint64_t seed_;
-  TensorAxis tensor_;
+  TensorAxis tensor_, one_rank_;
   ContextAxis context_;
   Mode mode_ = Mode::evaluate;
   std::vector<Sequence> sequences_;

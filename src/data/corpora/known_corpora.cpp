@@ -160,10 +160,13 @@ SpokenPlan spoken_digits_plan(const SpokenOptions& options) {
   return plan;
 }
 
+std::string kjv_verses() {
+  return run_program({"bible", "-f", "Gen1:1-Rev22:21"}, "bible-kjv");
+}
+
 std::string kjv_text() {
-  const std::string printed = run_program({"bible", "-f", "Gen1:1-Rev22:21"}, "bible-kjv");
   std::string text;
-  for (const std::string& verse : split(printed, '\n')) {
+  for (const std::string& verse : split(kjv_verses(), '\n')) {
     const std::size_t blank = verse.find(' ');  // "Gen1:1 In the beginning ..."
     if (blank != std::string::npos) text += verse.substr(blank + 1) + '\n';
   }

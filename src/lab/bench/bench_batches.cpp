@@ -39,7 +39,7 @@ class SyntheticBenchBatches final : public BenchBatches {
   }
   StepWork work(const EngineOptions& options, ModelInstance& instance,
                 double parts) const override {
-    StepWork work = update_work(options.precision, instance.storage().slices_size());
+    StepWork work = update_work(options.precision, instance.storage().trained_slices_size());
     work.gemm_flops =
         flops(0, instance) * static_cast<double>(of_rank_) / static_cast<double>(of_step_) / parts;
     return work;
@@ -68,6 +68,8 @@ class TrainingBenchBatches final : public BenchBatches {
         of_step_(batch.global) {
     if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = vocab_size();
     model_ = deck.family().make(model_of(deck), parameters_, {});
+    freeze_parameters(parameters_, engine_options(deck, batch).freezing, model_of(deck));
+    model_->lowest_trained_unit();  // from here on it knows what backward leaves out
   }
 
   std::int64_t vocab_size() const override { return data_->vocab_size(); }
@@ -86,7 +88,7 @@ class TrainingBenchBatches final : public BenchBatches {
   double flops(std::int64_t step, ModelInstance&) const override { return content(step).flops; }
   StepWork work(const EngineOptions& options, ModelInstance& instance,
                 double parts) const override {
-    StepWork work = update_work(options.precision, instance.storage().slices_size());
+    StepWork work = update_work(options.precision, instance.storage().trained_slices_size());
     work.gemm_flops =
         mean_flops_ * static_cast<double>(of_rank_) / static_cast<double>(of_step_) / parts;
     return work;

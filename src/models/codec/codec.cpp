@@ -237,7 +237,7 @@ UnitCosts Codec::unit_costs(const CodecConfig& c, const BatchShape& shape) {
 }
 
 double Codec::flops(const BatchShape& shape) const {
-  return training_flops(unit_costs(config_, shape));
+  return trained_.flops(unit_costs(config_, shape));
 }
 
 std::string Codec::describe() const {

@@ -102,7 +102,7 @@ UnitCosts Duplex::unit_costs(const DuplexConfig& c, const BatchShape& shape) {
 }
 
 double Duplex::flops(const BatchShape& shape) const {
-  return training_flops(unit_costs(config_, shape));
+  return trained_.flops(unit_costs(config_, shape));
 }
 
 std::vector<std::pair<std::string, std::int64_t>> Duplex::further_counts() const {

@@ -211,7 +211,8 @@ std::vector<KeyProblem> DuplexFamily::check(const Deck& deck) const {
   const auto add = [&](std::vector<KeyProblem> found) {
     for (KeyProblem& problem : found) problems.push_back(std::move(problem));
   };
-  add(within(kHearingSection, check_encoder(deck, model.encoder, kHearingSection)));
+  add(within(kHearingSection,
+             check_encoder(deck, model.encoder, kHearingSection, deck.parallel.tensor)));
   add(within(kHearingSection, check_streaming(model)));
   add(within(kSpeakingSection, check_model(model.lm)));
   add(within(kSpeakingSection, choir::check_tensor_size(model.lm, deck.parallel.tensor)));

@@ -105,7 +105,7 @@ UnitCosts FastConformer::unit_costs(const FastConformerConfig& c, const BatchSha
 }
 
 double FastConformer::flops(const BatchShape& shape) const {
-  return training_flops(unit_costs(config(), shape));
+  return trained_.flops(unit_costs(config(), shape));
 }
 
 std::string FastConformer::describe() const {

@@ -181,15 +181,14 @@ class EncoderChecks {
                       c.left_context, chunk, multiples_around(c.left_context, chunk)));
   }
 
-  void tensor() {
-    const ParallelSection& p = deck_.parallel;
+  void tensor(std::int64_t ranks) {
     const auto divides = [&](const char* key, std::int64_t value) {
-      if (value % p.tensor == 0) return;
+      if (value % ranks == 0) return;
       add({std::string("model.") + key, "parallel.tensor"},
           fmt::format("model.{} = {} cannot be divided among parallel.tensor = {} ranks; nearest "
                       "legal: {} = {}, or tensor = {}",
-                      key, value, p.tensor, key, multiples_around(value, p.tensor),
-                      divisors_around(value, p.tensor, kMostTensorRanks)));
+                      key, value, ranks, key, multiples_around(value, ranks),
+                      divisors_around(value, ranks, kMostTensorRanks)));
     };
     divides("n_head", speech_.n_head);
     divides("n_embd", speech_.n_embd);
@@ -221,13 +220,13 @@ const KeyTable<FastConformerConfig>& encoder_keys() {
 }
 
 std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfig& config,
-                                      const std::string& section) {
+                                      const std::string& section, std::int64_t ranks) {
   EncoderChecks checks(deck, config, section);
   checks.shape();
   checks.features();
   checks.augmentation();
   checks.context();
-  checks.tensor();
+  checks.tensor(ranks);
   return checks.take();
 }
 
@@ -274,7 +273,8 @@ std::int64_t& FastConformerFamily::vocab_size(Deck& deck) const {
 }
 
 std::vector<KeyProblem> FastConformerFamily::check(const Deck& deck) const {
-  std::vector<KeyProblem> problems = check_encoder(deck, speech_of(deck), "model");
+  std::vector<KeyProblem> problems =
+      check_encoder(deck, speech_of(deck), "model", deck.parallel.tensor);
   if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
   if (deck.parallel.context > 1)
     problems.push_back({{"parallel.context", "model.type"},

@@ -12,13 +12,17 @@ namespace choir {
 
 FrameProjector::Places::Places(const Pass& pass)
     : clips(pass.mode() == Mode::generate ? 1 : pass.context().size()),
+      alone(pass.sequence().alone ? pass.whole_tensor().size() : 1),
       of_clips(pass.sequence().rows()),
       share(pass.share_rows()),
       begin(pass.first_share_row()),
-      rows(std::clamp<std::int64_t>(of_clips - begin, 0, share)) {}
+      rows(std::clamp<std::int64_t>(of_clips - begin, 0, share)),
+      own(alone > 1 ? pass.whole_tensor().rank() : 0),
+      // Where every tensor rank has all frames, one of them adds them to the sum over ranks.
+      adds(pass.shares_rows() || alone > 1 || pass.tensor().rank() == 0) {}
 
 std::int64_t FrameProjector::Places::first(std::int64_t rank) const {
-  return rank * of_clips + begin;
+  return (rank * alone + own) * of_clips + begin;
 }
 
 FrameProjector::FrameProjector(ParameterSet& parameters, std::int64_t inputs, std::int64_t outputs,
@@ -58,9 +62,7 @@ FrameProjector::Projected FrameProjector::forward(Pass& pass, const Tensor& fram
 void FrameProjector::Projected::add(Pass& pass, const TensorView& index,
                                     const Tensor& terms) const {
   const std::int64_t rows = places.rows;
-  // Where every tensor rank has all frames, one of them adds them to the sum over ranks.
-  const bool adds = pass.shares_rows() || pass.tensor().rank() == 0;
-  if (!adds || rows == 0) return;
+  if (!places.adds || rows == 0) return;
   for (std::int64_t rank = 0; rank < places.clips; ++rank)
     ops::splice_forward(pass.stream(), {.index = index,
                                         .audio = frames.slice(rank * places.share, rows),

@@ -5,14 +5,17 @@
 namespace choir {
 
 Salm::Salm(const SalmConfig& c, ParameterSet& parameters, const ModelCut& cut)
-    : TwoTowers({c.encoder, c.lm, c.recompute, c.adapter.layers}, parameters, cut,
+    : TwoTowers({c.encoder, c.lm, c.recompute, c.adapter.layers, c.shares_clips()}, parameters, cut,
                 {.spliced = true}),
       config_(c),
       stack_(c.adapter.stack) {
-  encoder_.add(0, pieces_, trained_);
-  trained_.begin_unit(parameters);
-  projector_ = std::make_unique<FrameProjector>(parameters, c.adapter.stack * c.encoder.n_embd,
-                                                c.lm.n_embd, pieces_.resident(junction()));
+  {
+    const ParameterSet::Alone alone(parameters, c.shares_clips());
+    encoder_.add(0, pieces_, trained_);
+    trained_.begin_unit(parameters);
+    projector_ = std::make_unique<FrameProjector>(parameters, c.adapter.stack * c.encoder.n_embd,
+                                                  c.lm.n_embd, pieces_.resident(junction()));
+  }
   decoder_.add_embedding(pieces_.resident(junction()));
   decoder_.add_blocks(junction() + 1, pieces_, trained_);
   trained_.begin_unit(parameters);
@@ -75,7 +78,7 @@ UnitCosts Salm::unit_costs(const SalmConfig& c, const BatchShape& shape) {
 }
 
 double Salm::flops(const BatchShape& shape) const {
-  return training_flops(unit_costs(config_, shape));
+  return trained_.flops(unit_costs(config_, shape));
 }
 
 }  // namespace choir

@@ -15,7 +15,9 @@ namespace choir {
 /// Over the tensor axis both towers are divided as they are alone, and the projector is whole: with
 /// sequence parallelism each rank projects its share of the frames, otherwise all of them. Ranks of
 /// the context axis share the rows of conversations, and the clips: each encodes some of them, and
-/// gets the projected frames of the others.
+/// gets the projected frames of the others. With EncoderShare::clips tensor ranks share the clips,
+/// too: encoder and projector are whole on each, no message goes between them, and the sum over
+/// ranks that embeds the tokens brings the frames of all to their rows.
 class Salm final : public TwoTowers {
  public:
   /// Parameters "encoder.*" (as of a FastConformer), "adapter.*", "projector.*" and "lm.*" (as of a

@@ -235,15 +235,8 @@ ModelBatch SalmGenerator::token_batch(std::span<const std::int32_t> tokens) {
 
 Tensor SalmGenerator::feed(StreamState& state, const ModelBatch& host) {
   Pass& pass = instance_.pass();
-  Device& device = instance_.device();
-  ModelBatch batch = host;
-  std::vector<Tensor> held;
-  for (BatchField& field : batch.fields()) {
-    if (field.view.empty() || device.host_visible()) continue;
-    held.push_back(instance_.arena().allocate(field.view.dtype, field.view.shape, "prompt"));
-    device.copy_from_host(held.back().data, field.view.data, field.view.bytes());
-    field.view = held.back();
-  }
+  ModelInstance::BatchMemory memory;
+  const ModelBatch batch = instance_.part_of(host, Mode::generate, memory);
   Sequence sequence = state.next(batch.tokens);
   sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
   pass.begin(Mode::generate, sequence, 0);

@@ -28,6 +28,16 @@ void add_adapter_keys(Table& table) {
       .at_most(64);
 }
 
+void add_parallel_keys(Table& table) {
+  table.section<SalmConfig>("parallel", [](SalmSettings& all) -> SalmConfig& { return all.model; })
+      .add("encoder", &SalmConfig::encoder_share, "",
+           "A model that hears: what parallel.tensor ranks share of its encoder. layers: each "
+           "layer, "
+           "as everywhere else. clips: each rank encodes some clips of a micro-batch with whole "
+           "layers, and there are no messages between them; for encoders that fit on every rank.")
+      .one_of({"layers", "clips"});
+}
+
 void add_data_keys(Table& table) {
   using Part = SalmSection;
   add_blend_keys(table.section<BlendSection>(
@@ -68,6 +78,26 @@ void add_data_keys(Table& table) {
       .at_most(1 << 20);
 }
 
+void check_statistics(const Deck& deck, const SalmConfig& model,
+                      std::vector<KeyProblem>& problems) {
+  if (model.encoder.conv_norm != ConvNorm::batchnorm) return;
+  const auto refuse = [&](std::vector<std::string> keys, const std::string& what,
+                          const std::string& also) {
+    keys.emplace_back("model.encoder.conv_norm");
+    problems.push_back(
+        {std::move(keys), fmt::format("{} ranks share the clips of a micro-batch, of which "
+                                      "model.encoder.conv_norm = \"batchnorm\" takes statistics; "
+                                      "legal: \"layernorm\"{}",
+                                      what, also)});
+  };
+  if (deck.parallel.context > 1)
+    refuse({"parallel.context"}, fmt::format("parallel.context = {}", deck.parallel.context), "");
+  if (model.shares_clips() && deck.parallel.tensor > 1)
+    refuse({"parallel.encoder", "parallel.tensor"},
+           fmt::format("parallel.encoder = \"clips\": parallel.tensor = {}", deck.parallel.tensor),
+           ", or parallel.encoder = \"layers\"");
+}
+
 void check_data(const Deck& deck, std::vector<KeyProblem>& problems) {
   const DataSection& data = deck.data;
   const SalmSettings& settings = salm_settings(deck);
@@ -101,6 +131,7 @@ const KeySet& SalmFamily::keys() const {
     table.include<GptConfig>(decoder_keys(), kDecoder,
                              [](SalmSettings& all) -> GptConfig& { return all.model.lm; });
     add_adapter_keys(table);
+    add_parallel_keys(table);
     add_data_keys(table);
     return table;
   }();
@@ -134,18 +165,15 @@ std::int64_t SalmFamily::query_heads(const ModelConfig& config) const {
 
 std::vector<KeyProblem> SalmFamily::check(const Deck& deck) const {
   const SalmConfig& model = salm_settings(deck).model;
-  std::vector<KeyProblem> problems = within(kEncoder, check_encoder(deck, model.encoder, kEncoder));
+  const int encoder_ranks = model.shares_clips() ? 1 : deck.parallel.tensor;
+  std::vector<KeyProblem> problems =
+      within(kEncoder, check_encoder(deck, model.encoder, kEncoder, encoder_ranks));
   for (auto found :
        {check_model(model.lm), choir::check_tensor_size(model.lm, deck.parallel.tensor),
         check_context(deck, model.lm)})
     for (KeyProblem& problem : within(kDecoder, std::move(found)))
       problems.push_back(std::move(problem));
-  if (deck.parallel.context > 1 && model.encoder.conv_norm == ConvNorm::batchnorm)
-    problems.push_back({{"parallel.context", "model.encoder.conv_norm"},
-                        fmt::format("parallel.context = {} ranks share the clips of a micro-batch, "
-                                    "of which model.encoder.conv_norm = \"batchnorm\" takes "
-                                    "statistics; legal: \"layernorm\"",
-                                    deck.parallel.context)});
+  check_statistics(deck, model, problems);
   if (deck.train.micro_batches == 0) problems.push_back(micro_batches_problem());
   check_data(deck, problems);
   return problems;

@@ -44,7 +44,8 @@ TwoTowers::TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCu
     : Model(parameters, cut, parts.encoder.n_layer + parts.adapter_layers + 1 + parts.lm.n_layer),
       encoder_(with(parts.recompute, parts.encoder), parameters, parts.adapter_layers),
       decoder_(with(parts.recompute, parts.lm), parameters,
-               options_of(options, parts.lm, cut, pieces_, junction())) {}
+               options_of(options, parts.lm, cut, pieces_, junction())),
+      clips_alone_(parts.clips_alone) {}
 
 std::size_t TwoTowers::table_bytes(const Precision& precision) const {
   return tables_behind(encoder_, precision) + decoder_.table_bytes(precision);
@@ -61,6 +62,7 @@ void TwoTowers::add_sequences(Pass& pass, const ModelBatch& batch) const {
   if (batch.find("audio") == nullptr) return;
   Sequence frames = encoder_.sequence_of(batch);
   frames.repeated = true;
+  frames.alone = clips_alone_;
   pass.add_sequence(frames);
 }
 

@@ -43,7 +43,8 @@ Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& de
 /// The stage with the embedding that a tied head shares.
 int embedding_stage(const EngineOptions& options, int stages) {
   const std::vector<TiedNames> tied = options.model.family().tied(options.model);
-  return tied.empty() ? 0 : stage_of_unit(options.model, options.pipeline, stages, tied.front().unit);
+  return tied.empty() ? 0
+                      : stage_of_unit(options.model, options.pipeline, stages, tied.front().unit);
 }
 
 /// Aborts all communication unless its own end comes first.
@@ -92,6 +93,17 @@ std::vector<BatchShape> shapes_of(const EngineOptions& options) {
   return options.shapes;
 }
 
+namespace {
+
+/// Ranks have parts of micro-batches.
+bool shares_batches(const EngineOptions& options, const BatchRanks& ranks) {
+  const ModelBatch batch = options.model.family().fields(options.model, shapes_of(options).front());
+  return std::ranges::any_of(batch.fields(),
+                             [&](const BatchField& field) { return ranks.share(field); });
+}
+
+}  // namespace
+
 Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::size_t arena_bytes)
     : options_(options),
       mesh_(&mesh),
@@ -99,7 +111,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
       keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
-             mesh.layout().size(Axis::context) > 1),
+             shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
              schedule_.shape.virtual_stages() > 1),
       graphs_(options.cuda_graph && fixed_shape(options) && device.records_graphs() &&
@@ -156,18 +168,17 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
 StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
       schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];
-  const ContextAxis& context = instance_.context();
+  const BatchRanks ranks = instance_.batch_ranks(Mode::train);
   StepSlot::Options slot{.micro_batches = options_.micro_batches,
                          .marks = staged_ ? 2 * actions.size() + 5 : 0,
                          .fixed = fixed_shape(options_),
-                         .context = context};
+                         .ranks = ranks};
   if (!keeps_) return slot;
   for (const BatchShape& shape : shapes_of(options_)) {
     const ModelBatch whole = options_.model.family().fields(options_.model, shape);
     ModelBatch share = whole;
-    if (context.size() > 1)
-      for (BatchField& field : share.fields())
-        field.view.shape = share_shape(whole, field, context);
+    for (BatchField& field : share.fields())
+      if (ranks.share(field)) field.view.shape = share_shape(whole, field, ranks);
     slot.batch_bytes = std::max(slot.batch_bytes, bytes_of_fields(share));
   }
   return slot;

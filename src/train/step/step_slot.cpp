@@ -69,14 +69,14 @@ void StepSlot::stage(const Stream& copies, std::int64_t j, const ModelBatch& bat
   for (BatchField& field : there.fields()) {
     const TensorView from = field.view;
     if (from.empty()) continue;
-    const bool shared = field.shared != Shared::nothing && options_.context.size() > 1;
+    const bool shared = options_.ranks.share(field);
     const BatchField whole = field;
     TensorView& to = field.view;
-    if (shared) to.shape = share_shape(batch, whole, options_.context);
+    if (shared) to.shape = share_shape(batch, whole, options_.ranks);
     CHOIR_CHECK(used + to.bytes() <= stride_, "a micro-batch of {} bytes where {} were planned",
                 bytes_of_fields(batch), options_.batch_bytes);
     if (shared)
-      copy_share(batch, whole, options_.context, host + used);
+      copy_share(batch, whole, options_.ranks, host + used);
     else
       std::memcpy(host + used, from.data, from.bytes());
     to.data = device + used;

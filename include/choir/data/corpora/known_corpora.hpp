@@ -33,8 +33,9 @@ SpokenPlan spoken_voice_plan(std::string_view book, const SpokenOptions& options
 /// (val): strings of two or more digits that training never says.
 SpokenPlan spoken_digits_plan(const SpokenOptions& options);
 
-/// Local. The King James Bible of Debian's bible-kjv, one verse a line without its reference.
-/// Throws DataError when it is not there (names the package).
+/// Local. The King James Bible of Debian's bible-kjv, one verse a line behind its reference ("Ge1:1
+/// In the beginning ..."), or without. Throw DataError when it is not there (names the package).
+std::string kjv_verses();
 std::string kjv_text();
 
 struct PromptOptions {

@@ -7,14 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "choir/data/corpora/known_corpora.hpp"
+#include "choir/data/corpora/spoken_conversations.hpp"
 
 namespace choir {
-
-struct SpokenTask {
-  std::string prompt, answer;
-  friend bool operator==(const SpokenTask&, const SpokenTask&) = default;
-};
 
 /// Sixty words that everybody knows, in order.
 std::span<const char* const> common_words();
@@ -28,10 +23,7 @@ std::vector<SpokenTask> spoken_tasks_of(std::string_view words);
 /// (val), half by unseen ones (val_voices).
 SpokenPlan spoken_tasks_plan(const SpokenOptions& options);
 
-/// Local. Of the manifests of a finished corpus: conversations/SPLIT.jsonl (NeMo's conversations)
-/// and conversations/SPLIT_cuts.jsonl (Lhotse's cuts with the tag "context"), with `prompts`
-/// different tasks for every utterance, drawn by Philox(seed). How many conversations were written.
-/// Throws DataError, StorageError.
+/// write_conversations() with `prompts` different tasks for every utterance, drawn by Philox(seed).
 std::int64_t write_spoken_tasks(const std::string& folder, std::uint64_t seed, int prompts = 3);
 
 }  // namespace choir

@@ -39,11 +39,12 @@ inline const FastConformerConfig& speech_of(const Deck& deck) {
 }
 
 /// The keys of an encoder, without their section ("model" of a FastConformer); what its zeros stand
-/// for; and every complaint about it, in the words of a FastConformer. `section`: where it is.
+/// for; and every complaint about it, in the words of a FastConformer. `section`: where it is;
+/// `ranks`: how many share each layer.
 const KeyTable<FastConformerConfig>& encoder_keys();
 void derive_encoder(Deck& deck, FastConformerConfig& config, const std::string& section);
 std::vector<KeyProblem> check_encoder(const Deck& deck, const FastConformerConfig& config,
-                                      const std::string& section);
+                                      const std::string& section, std::int64_t ranks);
 /// For families whose steps are counted in micro-batches, where nobody said how many.
 KeyProblem micro_batches_problem();
 

@@ -3,7 +3,8 @@
 // clips into the rows that are to hear them. Collective over the tensor and context axes as modules
 // are. Over the tensor axis the layer is whole: with sequence parallelism each rank projects its
 // share of the frames, otherwise all of them. Ranks of the context axis share the clips: each
-// projects the frames of some of them, and gets those of the others.
+// projects the frames of some of them, and gets those of the others. So do ranks of the tensor axis
+// where each encodes clips of its own; what they make meets in the sum over them.
 #include <cstdint>
 #include <memory>
 
@@ -16,7 +17,8 @@ namespace choir {
 class FrameProjector {
  public:
   /// Registers "projector.weight" [outputs, inputs] and "projector.bias" in a bucket of their own.
-  /// `factor`: of what the layer gives.
+  /// `factor`: of what the layer gives. Within a ParameterSet::Alone where tensor ranks have clips
+  /// of their own.
   FrameProjector(ParameterSet& parameters, std::int64_t inputs, std::int64_t outputs, bool resident,
                  double factor = 1);
 
@@ -25,11 +27,14 @@ class FrameProjector {
   struct Places {
     explicit Places(const Pass& pass);
     std::int64_t first(std::int64_t rank) const;
-    std::int64_t all() const { return clips * of_clips; }
+    std::int64_t all() const { return clips * alone * of_clips; }
 
     std::int64_t clips;               ///< ranks of the context axis
+    std::int64_t alone;               ///< tensor ranks with clips of their own, or 1
     std::int64_t of_clips;            ///< frames of a rank's clips
     std::int64_t share, begin, rows;  ///< of them on this tensor rank; those that are
+    std::int64_t own;                 ///< which of those with clips of their own this one is
+    bool adds;                        ///< no other tensor rank has these frames to add
   };
   struct Projected {
     Tensor frames;  ///< [clips * share, outputs]

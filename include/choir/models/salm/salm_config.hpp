@@ -17,6 +17,10 @@ struct SalmAdapter {
   std::int64_t stack = 1;   ///< frames side by side that the projector turns into one row
 };
 
+/// What ranks of the tensor axis share of the work before the junction: the layers of each block,
+/// or the clips of a micro-batch, of which each encodes some with whole layers.
+enum class EncoderShare : std::uint8_t { layers, clips };
+
 struct SalmConfig {
   FastConformerConfig encoder;  ///< its vocabulary means nothing: there is no CTC head
   SalmAdapter adapter;
@@ -26,6 +30,8 @@ struct SalmConfig {
   std::int64_t n_layer = 0;  ///< encoder's, adapter's, the junction, decoder's: complete() counts
   std::int64_t n_embd = 0, vocab_size = 0;  ///< of the decoder
   Recompute recompute = Recompute::none;    ///< in the blocks of both
+  EncoderShare encoder_share = EncoderShare::layers;
+  bool shares_clips() const { return encoder_share == EncoderShare::clips; }
 
   /// Sets what follows from the parts.
   void complete() {

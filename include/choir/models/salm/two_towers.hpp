@@ -23,6 +23,7 @@ class TwoTowers : public Model {
  public:
   std::size_t table_bytes(const Precision& precision) const override;
   void prepare(Pass& pass, void* memory) override;
+  bool divides_rows() const override { return clips_alone_; }
   /// The frames of the audio, where the batch has any.
   void add_sequences(Pass& pass, const ModelBatch& batch) const override;
   Shape boundary_shape(const Pass& pass, int unit) const override;
@@ -39,6 +40,9 @@ class TwoTowers : public Model {
     const GptConfig& lm;
     Recompute recompute;              ///< in the blocks of both
     std::int64_t adapter_layers = 0;  ///< see EncoderTower
+    /// Each rank of the tensor axis encodes clips of its own: the derived class registers what
+    /// reads frames within a ParameterSet::Alone.
+    bool clips_alone = false;
   };
   /// The derived class puts into `options` what only it knows.
   TwoTowers(const Parts& parts, ParameterSet& parameters, const ModelCut& cut,
@@ -54,6 +58,7 @@ class TwoTowers : public Model {
   std::unique_ptr<FrameProjector> projector_;
 
  private:
+  bool clips_alone_;
   /// The rows that the decoder's blocks read.
   virtual Tensor join(Pass& pass, const Tensor& frames, const ModelBatch& batch,
                       BucketHooks& hooks) = 0;

@@ -38,7 +38,7 @@ class StepSlot {
     std::size_t batch_bytes = 0;
     bool fixed = false;  ///< every micro-batch is as large
     /// The ranks that share what fields say that they can.
-    ContextAxis context{};
+    BatchRanks ranks{};
   };
   StepSlot(Device& device, const Options& options);
   ~StepSlot();

@@ -315,5 +315,45 @@ TEST(Salm, StagesAreCutByWhatTheyTrain) {
   EXPECT_EQ(stage_of_unit(config, {}, 2, config.junction()), 1);
 }
 
+// Five clips for two ranks of the context axis and three of the tensor axis: the last has none.
+TEST(SalmBatch, TensorRanksShareTheClipsOfAContextRank) {
+  HostBatch host(small_salm(), {.samples = 2, .tokens = 3, .audio_samples = 320, .clips = 5});
+  for (std::int64_t clip = 0; clip < 5; ++clip) {
+    host.batch["sample_ids"].as<std::int64_t>()[clip] = 10 + clip;
+    for (std::int32_t stage = 0; stage < 2; ++stage)
+      host.batch["frame_lengths"].as<std::int32_t>()[stage * 5 + clip] =
+          static_cast<std::int32_t>(10 * stage + clip);
+  }
+  const auto mesh = Mesh::planned(Layout(1, 2, 1, 1), 1, 1);  // the second context rank
+  const auto share = [&](const char* name, int rank, auto none) {
+    const auto field = std::ranges::find(host.batch.fields(), name, &BatchField::name);
+    const BatchRanks ranks{{&mesh->along(Axis::context)}, rank, 3};
+    EXPECT_TRUE(ranks.share(*field));
+    std::vector<decltype(none)> part(
+        static_cast<std::size_t>(share_shape(host.batch, *field, ranks).count()), none);
+    copy_share(host.batch, *field, ranks, part.data());
+    return part;
+  };
+  EXPECT_EQ(share("sample_ids", 1, std::int64_t{-1}), (std::vector<std::int64_t>{14}));
+  EXPECT_EQ(share("sample_ids", 2, std::int64_t{-1}), (std::vector<std::int64_t>{0}));
+  EXPECT_EQ(share("frame_lengths", 0, std::int32_t{-1}), (std::vector<std::int32_t>{3, 13}));
+  EXPECT_EQ(share("index", 0, std::int32_t{-1}).size(), 4u)
+      << "rows of all three, of two positions";
+}
+
+// What only one tensor rank encodes is whole on each, and its gradient a sum.
+TEST(SalmParameters, OfTheEncoderAreWholeWhereTensorRanksShareClips) {
+  SalmConfig config = adapted_salm();
+  config.encoder_share = EncoderShare::clips;
+  ParameterSet parameters({.rank = 1, .ranks = 2, .sequence = true});
+  const auto model = family_of(config).make(config, parameters, {});
+  for (const Parameter* p : parameters.all()) {
+    const bool of_lm = p->name.starts_with("lm.");
+    EXPECT_TRUE(of_lm || p->local_count() == p->count()) << p->name;
+    EXPECT_TRUE(of_lm || partial_runs(*p).size() == 1) << p->name;
+    EXPECT_TRUE(of_lm || owned_ranges(*p, 1).empty()) << p->name << " counts once";
+  }
+}
+
 }  // namespace
 }  // namespace choir
