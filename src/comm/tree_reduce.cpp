@@ -69,7 +69,7 @@ A combine(A a, A b) {
   return b < a ? b : a;
 }
 
-template <class T, ReduceOp kOp>
+template <class T, class Out, ReduceOp kOp>
 struct Tree {
   using A = typename Accumulator<T>::Type;
   static constexpr std::size_t kBlock = kBlockBytes / sizeof(A);
@@ -104,23 +104,24 @@ struct Tree {
   }
 
   static void run(const void* const* in, int ranks, void* const* out, int outs, Chunk part) {
-    if (ranks == 2 && outs == 2 && in[0] == out[0] && in[1] == out[1] && std::is_same_v<T, A>)
-      return pair(static_cast<T*>(out[0]) + part.offset, static_cast<T*>(out[1]) + part.offset,
-                  part.count);
+    if constexpr (std::is_same_v<T, A> && std::is_same_v<T, Out>)
+      if (ranks == 2 && outs == 2 && in[0] == out[0] && in[1] == out[1])
+        return pair(static_cast<T*>(out[0]) + part.offset, static_cast<T*>(out[1]) + part.offset,
+                    part.count);
     // A right child needs one level more than its parent: 20 levels are enough for 2^19 ranks.
     alignas(64) Level levels[20];
     for_each_chunk(part.count, kBlock, [&](std::size_t offset, std::size_t count) {
       const std::size_t at = part.offset + offset;
       block(in, 0, ranks, at, count, levels);
       const void* sum = levels[0];
-      alignas(64) std::array<T, std::is_same_v<T, A> ? 1 : kBlock> rounded;
-      if constexpr (!std::is_same_v<T, A>) {
-        for (std::size_t i = 0; i < count; ++i) rounded[i] = T(levels[0][i]);
+      alignas(64) std::array<Out, std::is_same_v<Out, A> ? 1 : kBlock> rounded;
+      if constexpr (!std::is_same_v<Out, A>) {
+        for (std::size_t i = 0; i < count; ++i) rounded[i] = Out(levels[0][i]);
         sum = rounded.data();
       }
       for (int d = 0; d < outs; ++d) {
-        void* to = static_cast<T*>(out[d]) + at;
-        std::memcpy(to, sum, count * sizeof(T));
+        void* to = static_cast<Out*>(out[d]) + at;
+        std::memcpy(to, sum, count * sizeof(Out));
       }
     });
   }
@@ -136,10 +137,11 @@ void over_threads(std::size_t count, std::size_t bytes, std::size_t granule, F f
     if (const Chunk mine = share_of(count, kParts, part, granule); mine.count > 0) f(mine);
 }
 
-template <class T, ReduceOp kOp>
+template <class T, ReduceOp kOp, class Out = T>
 void reduce_typed(const void* const* in, int ranks, void* const* out, int outs, std::size_t count) {
-  over_threads(count, count * sizeof(T), Tree<T, kOp>::kBlock,
-               [=](Chunk part) { Tree<T, kOp>::run(in, ranks, out, outs, part); });
+  using Sums = Tree<T, Out, kOp>;
+  over_threads(count, count * sizeof(T), Sums::kBlock,
+               [=](Chunk part) { Sums::run(in, ranks, out, outs, part); });
 }
 
 template <class T>
@@ -179,6 +181,19 @@ void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, s
       return reduce_op<f16>(in, ranks, out, outs, count, op);
   }
   CHOIR_CHECK(false, "no host reduction of {}", name_of(dtype));
+}
+
+void tree_sum(const void* const* in, int ranks, void* out, std::size_t count, DType from,
+              DType to) {
+  CHOIR_CHECK(from == DType::f32 || to == DType::f32, "sums of {} as {}", name_of(from),
+              name_of(to));
+  const bool widens = to == DType::f32;
+  if ((widens ? from : to) == DType::bf16)
+    return widens ? reduce_typed<bf16, ReduceOp::sum, float>(in, ranks, &out, 1, count)
+                  : reduce_typed<float, ReduceOp::sum, bf16>(in, ranks, &out, 1, count);
+  CHOIR_CHECK((widens ? from : to) == DType::f16, "sums of {} as {}", name_of(from), name_of(to));
+  return widens ? reduce_typed<f16, ReduceOp::sum, float>(in, ranks, &out, 1, count)
+                : reduce_typed<float, ReduceOp::sum, f16>(in, ranks, &out, 1, count);
 }
 
 void bulk_copy(void* to, const void* from, std::size_t bytes, bool streaming) {

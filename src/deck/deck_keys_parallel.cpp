@@ -25,10 +25,14 @@ void add_parallel_keys(Table& table) {
           "How attention sees sequences that context ranks share. ulysses: heads are exchanged for "
           "positions, so that parallel.context divides the query heads of a tensor rank; gather: "
           "every rank gathers the keys and values of all positions; ring: they go round the ranks, "
-          "which never hold more than those of two (layers with a window gather). Both are for any "
-          "number of ranks, with positions dealt out in a zig-zag that levels causal work. auto: "
-          "ulysses where heads can be divided, else gather. Ignored on one rank.")
-      .one_of({"auto", "ulysses", "gather", "ring"});
+          "which never hold more than those of two (layers with a window gather); ring-ulysses: "
+          "groups of neighbouring ranks, the largest that divide both ranks and heads, exchange "
+          "heads, and keys and values go round the groups. These three are for any number of "
+          "ranks, "
+          "with positions dealt out in a zig-zag that levels causal work. auto: ulysses where "
+          "heads "
+          "can be divided, else gather. Ignored on one rank.")
+      .one_of({"auto", "ulysses", "gather", "ring", "ring-ulysses"});
   parallel
       .add("data", &Part::data, "ranks",
            "Data-parallel size. auto: all ranks. A number must equal the ranks the job has.")

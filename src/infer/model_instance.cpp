@@ -67,7 +67,7 @@ ModelInstance::ModelInstance(const Options& options, Device& device, Mesh& mesh,
       gatherer_(std::make_unique<ParameterGatherer>(*storage_, device)),
       arena_(device, arena_bytes),
       pass_(stream_, arena_, options.precision, options.seed, tensor_axis(options, mesh),
-            {.communicator = &mesh.along(Axis::context), .mode = options.context_mode}),
+            {.communicator = &mesh.along(Axis::context), .way = options.context}),
       loss_terms_(loss_terms_of(options.model)),
       sums_(device, loss_terms_.size() * sizeof(double)) {
   const std::size_t bytes = model_->table_bytes(options.precision);

@@ -32,29 +32,17 @@ std::vector<const Parameter*> counted_parameters(const ParameterSet& parameters)
 }  // namespace
 
 TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const Options& options)
-    : storage_(&storage),
-      of_(options.of),
-      device_(&device),
-      exact_(options.exact && storage.sharding().slices() > 1) {
-  const auto add_parts = [&](const Parameter* p, const Parameter* whole) {
-    for (int rank = 0; rank < p->split.ranks; ++rank)
-      for (const LocalRange& range : owned_ranges(*p, rank)) {
-        const std::int64_t chunks = round_up(range.count) / kChunk;
-        const bool mine = p->resident() && rank == p->split.rank;
-        parts_.push_back({p, whole, mine, {range.first, range.count}, chunks, chunks_, mine_});
-        chunks_ += chunks;
-        if (mine) mine_ += chunks;
-      }
-  };
+    : storage_(&storage), of_(options.of), device_(&device), exact_(options.exact) {
   for (const Parameter* whole : counted_parameters(storage.parameters()))
-    for (const Parameter* p = whole; p != nullptr; p = p->next_tile) add_parts(p, whole);
-  const std::int64_t sums = options.places * chunks_;
-  memory_ = Buffer(device, static_cast<std::size_t>(sums + 1) * sizeof(double));
+    for (const Parameter* p = whole; p != nullptr; p = p->next_tile) add_sums(p, whole);
+  const std::int64_t kept = options.places * count_, chunks = exact_ ? 0 : mine_;
+  memory_ = Buffer(device, static_cast<std::size_t>(1 + kept + chunks) * sizeof(double));
   device.zero(memory_.data(), memory_.bytes());
-  const TensorView all{memory_.data(), DType::f64, {sums + 1}};
+  const TensorView all{memory_.data(), DType::f64, {1 + kept + chunks}};
   square_sum_ = all.slice(0, 1);
-  partials_ = all.slice(1, sums);
-  if (exact_) find_cuts();
+  sums_ = all.slice(1, kept);
+  chunk_sums_ = all.slice(1 + kept, chunks);
+  if (exact_ && storage.sharding().slices() > 1) find_cuts();
   if (cuts_.empty()) return;
   const std::int64_t room =
       std::min(kCutsAtATime, static_cast<std::int64_t>(cuts_.size())) * kChunk;
@@ -64,9 +52,31 @@ TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const 
   border_ = {border_memory_.data(), type, {room}};
 }
 
+void TrainedNorm::add_sums(const Parameter* p, const Parameter* whole) {
+  for (int rank = 0; rank < p->split.ranks; ++rank) {
+    const bool mine = p->resident() && rank == p->split.rank;
+    const std::int64_t turn = mine_;
+    std::int64_t chunks = 0;
+    for (const LocalRange& range : owned_ranges(*p, rank)) {
+      const std::int64_t of_part = round_up(range.count) / kChunk;
+      if (mine)
+        parts_.push_back({p,
+                          {range.first, range.count},
+                          of_part,
+                          exact_ ? count_ + chunks : turn + chunks,
+                          turn + chunks});
+      chunks += of_part;
+    }
+    if (chunks == 0) continue;
+    if (mine) mine_ += chunks;
+    if (mine && !exact_) totals_.push_back({turn, chunks, count_});
+    runs_.push_back({p, whole, exact_ ? chunks : 1});
+    count_ += runs_.back().count;
+  }
+}
+
 void TrainedNorm::find_cuts() {
   for (const Part& part : parts_) {
-    if (!part.mine) continue;
     const Parameter& p = *part.parameter;
     const std::int64_t slice = storage_->sharding().slice(storage_->bucket_of(p)).count;
     for (std::int64_t c = 0; c < part.chunks; ++c) {
@@ -77,31 +87,33 @@ void TrainedNorm::find_cuts() {
   }
 }
 
-void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> holders,
-                           int place) {
-  const TensorView sums = partials(place);
+void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> holders, int place) {
+  const TensorView of_model = sums(place), chunks = exact_ ? of_model : chunk_sums_;
   Communicator& data = storage_->sharding().data();
-  // What a rank does not sum it leaves zero, so that the sum over ranks is exact (but for the
-  // pieces of a cut chunk) and the tree below sees the same numbers whatever the number of ranks.
-  ops::zero(stream, sums);
+  // What a rank does not sum it leaves zero, so that the sum over ranks is exact (but for what data
+  // ranks have slices of, and they all get the same) and the tree below sees the same numbers.
+  ops::zero(stream, of_model);
+  if (!exact_) ops::zero(stream, chunks);
   if (storage_->sharding().slices() == 1) {
-    sum_shares(stream, sums);
+    sum_shares(stream, chunks);
   } else {
-    if (storage_->sharding().replica() == 0) sum_slices(stream, sums);
-    if (exact_) sum_cuts(stream, sums);
+    if (storage_->sharding().replica() == 0) sum_slices(stream, chunks);
+    if (exact_) sum_cuts(stream, chunks);
   }
+  for (const Total& total : totals_)
+    ops::tree_sum(stream, chunks.slice(total.turn, total.chunks), of_model.slice(total.sum, 1));
   const auto sum_over = [&](Communicator& ranks) {
     if (ranks.size() > 1)
-      ranks.all_reduce(sums.data, static_cast<std::size_t>(sums.count()), DType::f64,
+      ranks.all_reduce(of_model.data, static_cast<std::size_t>(of_model.count()), DType::f64,
                        ReduceOp::sum);
   };
   sum_over(data);
   for (Communicator* ranks : holders) sum_over(*ranks);
-  ops::tree_sum(stream, sums, square_sum_);
+  ops::tree_sum(stream, of_model, square_sum_);
 }
 
 // Every data rank has the whole gradient: they read a run of its chunks each.
-void TrainedNorm::sum_shares(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) const {
   const Communicator& data = storage_->sharding().data();
   const std::int64_t first = mine_ * data.rank() / data.size();
   const std::int64_t last = mine_ * (data.rank() + 1) / data.size();
@@ -109,19 +121,18 @@ void TrainedNorm::sum_shares(const Stream& stream, const TensorView& sums) const
     // Chunks of the part.
     const std::int64_t begin = std::max<std::int64_t>(0, first - part.turn);
     const std::int64_t end = std::min(part.chunks, last - part.turn);
-    if (begin >= end || !part.mine) continue;
+    if (begin >= end) continue;
     const std::int64_t from = begin * kChunk;
     const std::int64_t to = std::min(part.elements.count, end * kChunk);
     ops::sum_of_squares(stream,
                         own_part(*part.parameter).slice(part.elements.first + from, to - from),
-                        sums.slice(part.at + begin, end - begin));
+                        chunks.slice(part.at + begin, end - begin));
   }
 }
 
 // The piece before the first border of chunks, and what follows it.
-void TrainedNorm::sum_slices(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) const {
   for (const Part& part : parts_) {
-    if (!part.mine) continue;
     const Range mine = storage_->owned(*part.parameter), counted = overlap(mine, part.elements);
     if (counted.count == 0) continue;
     const TensorView own = own_part(*part.parameter);
@@ -131,7 +142,7 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& sums) const
       if (from >= to) return;
       const std::int64_t chunk = from / kChunk, end = round_up(to) / kChunk;
       ops::sum_of_squares(stream, own.slice(part.elements.first + from - mine.first, to - from),
-                          sums.slice(part.at + chunk, end - chunk));
+                          chunks.slice(part.at + chunk, end - chunk));
     };
     // Pieces that sum_cuts() will see whole are left to it.
     const bool cut_at_end = last < part.elements.count;
@@ -142,7 +153,7 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& sums) const
 
 // Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum is the chunks.
 // The first data rank adds their squares.
-void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& sums) const {
+void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) const {
   Communicator& group = storage_->sharding().group();
   const std::size_t room = static_cast<std::size_t>(border_.count() / kChunk);
   for (std::size_t next = 0; next < cuts_.size(); next += room) {
@@ -161,26 +172,29 @@ void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& sums) const {
     if (storage_->sharding().data().rank() != 0) continue;
     for (std::size_t i = 0; i < count; ++i)
       ops::sum_of_squares(stream, row.slice(place(i), cuts_[next + i].elements.count),
-                          sums.slice(cuts_[next + i].chunk, 1));
+                          chunks.slice(cuts_[next + i].chunk, 1));
   }
 }
 
 std::vector<TrainedNorm::Tensor> TrainedNorm::tensors() const {
   std::vector<Tensor> list;
-  for (const Part& part : parts_)
-    if (list.empty() || list.back().name != part.whole->name)
-      list.push_back({part.whole->name, part.at});
+  std::int64_t first = 0;
+  for (const Run& run : runs_) {
+    if (list.empty() || list.back().name != run.whole->name)
+      list.push_back({run.whole->name, first});
+    first += run.count;
+  }
   return list;
 }
 
 std::vector<std::string> TrainedNorm::not_finite(int place) const {
-  std::vector<double> sums(static_cast<std::size_t>(chunks_));
-  device_->copy_to_host(sums.data(), partials(place).data, sums.size() * sizeof(double));
+  std::vector<double> host(static_cast<std::size_t>(count_));
+  device_->copy_to_host(host.data(), sums(place).data, host.size() * sizeof(double));
   std::vector<std::string> names;
-  auto sum = sums.begin();
-  for (const Part& part : parts_) {
-    const auto end = sum + part.chunks;
-    const std::string& name = part.parameter->name;
+  auto sum = host.begin();
+  for (const Run& run : runs_) {
+    const auto end = sum + run.count;
+    const std::string& name = run.parameter->name;
     const bool named = !names.empty() && names.back() == name;
     if (!named && !std::all_of(sum, end, [](double x) { return std::isfinite(x); }))
       names.push_back(name);

@@ -6,15 +6,14 @@ namespace choir {
 
 TrustRatios::TrustRatios(const ParameterStorage& storage, Device& device, const Options& options)
     : options_(options),
-      weights_(storage, device,
-               {.exact = options.exact, .of = TrainedNorm::Of::masters}) {
+      weights_(storage, device, {.exact = options.exact, .of = TrainedNorm::Of::masters}) {
   std::vector<std::int64_t> begins;
   for (const TrainedNorm::Tensor& tensor : weights_.tensors()) {
     number_.emplace(tensor.name, std::ssize(begins));
-    begins.push_back(tensor.first_chunk);
+    begins.push_back(tensor.first_sum);
   }
   const std::int64_t tensors = std::ssize(begins);
-  begins.push_back(weights_.chunks());
+  begins.push_back(weights_.sums().count());
   memory_ = Buffer(device, static_cast<std::size_t>(3 * tensors + 1) * sizeof(double));
   ratios_ = {memory_.data(), DType::f64, {2 * tensors}};
   begins_ = {ratios_.as<double>() + 2 * tensors, DType::i64, {tensors + 1}};
@@ -23,11 +22,10 @@ TrustRatios::TrustRatios(const ParameterStorage& storage, Device& device, const 
 }
 
 void TrustRatios::compute(const Stream& stream, std::span<Communicator* const> holders,
-                          const TrainedNorm& gradient, int place,
-                          const ops::StepControl* control) {
+                          const TrainedNorm& gradient, int place, const ops::StepControl* control) {
   weights_.compute(stream, holders);
-  ops::trust_ratios(stream, {.weight_sums = weights_.chunk_sums(),
-                             .gradient_sums = gradient.chunk_sums(place),
+  ops::trust_ratios(stream, {.weight_sums = weights_.sums(),
+                             .gradient_sums = gradient.sums(place),
                              .begins = begins_,
                              .ratios = ratios_,
                              .coefficient = options_.coefficient,

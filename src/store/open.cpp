@@ -137,7 +137,7 @@ Verification verify_checkpoint(const std::string& path, const Manifest& manifest
   const std::int64_t last = std::min(first + part, manifest.state_bytes);
   std::vector<std::uint32_t> crcs;
   together(world, [&] {
-    const File file(path + "/" + kStateName, File::Mode::read);
+    const File file(path + "/" + kStateName, File::Mode::read, manifest.state_bytes);
     crcs = crc_shares(file, regions, first, last, counted(progress, "verify", last - first));
   });
   exclusive_or(world, crcs);
@@ -229,7 +229,8 @@ void read_tensors(const Checkpoint& checkpoint, const std::vector<StoredTensor>&
   together(world, [&] {
     if (total == 0 || !reads) return;
     const ByteProgress bytes = counted(progress, "load", total);
-    const File file(checkpoint.path + "/" + kStateName, File::Mode::read);
+    const File file(checkpoint.path + "/" + kStateName, File::Mode::read,
+                    checkpoint.manifest.state_bytes);
     for (const StoredTensor& tensor : tensors) {
       for (const StoredPiece& piece : tensor.pieces)
         CHOIR_CHECK(piece.first >= 0 && piece.count >= 0 &&

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "choir/core/clock.hpp"
@@ -86,12 +88,42 @@ void read_converted(const File& file, const TensorRecord& record, const StoredTe
 }  // namespace
 
 File::File(const std::string& path, Mode mode) : path_(path) {
+  if (const int why = reopen(mode); why != 0)
+    fail(mode == Mode::create ? "make" : "open", path_, why);
+  require_regular_file();
+}
+
+File::File(const std::string& path, Mode mode, std::int64_t bytes) : path_(path) {
+  constexpr double kLate = 60;  // seconds; Linux keeps what it knows of a folder on NFS so long
+  const double until = now_seconds() + kLate;
+  for (;;) {
+    const int why = reopen(mode);
+    struct stat status {};
+    if (why == 0 && ::fstat(descriptor_, &status) == 0 && status.st_size == bytes) break;
+    const bool late = now_seconds() > until;
+    if (why != 0 && (late || (why != ENOENT && why != ESTALE))) fail("open", path_, why);
+    if (late) {
+      ::close(descriptor_);
+      throw StorageError(
+          fmt::format("{} has {} bytes after {} were written", path_, status.st_size, bytes),
+          "look at the file system: it lost what it had confirmed");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  require_regular_file();
+}
+
+int File::reopen(Mode mode) {
   const int flags = mode == Mode::read    ? O_RDONLY
                     : mode == Mode::write ? O_WRONLY
                                           : O_WRONLY | O_CREAT | O_TRUNC;
+  if (descriptor_ >= 0) ::close(descriptor_);
   // A pipe is opened without waiting for its other end, so that it can be refused.
-  descriptor_ = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
-  if (descriptor_ < 0) fail(mode == Mode::create ? "make" : "open", path_, errno);
+  descriptor_ = ::open(path_.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0666);
+  return descriptor_ < 0 ? errno : 0;
+}
+
+void File::require_regular_file() {
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;
   const std::string kind = known ? unusual_kind(status.st_mode) : "";

@@ -17,6 +17,9 @@ class File {
  public:
   enum class Mode { read, write, create };
   File(const std::string& path, Mode mode);
+  /// What another rank has made, of so many bytes. A host may see that late, for over a network it
+  /// keeps for up to a minute what it knew of a folder or a file: it is waited for so long.
+  File(const std::string& path, Mode mode, std::int64_t bytes);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
@@ -38,6 +41,11 @@ class File {
   void close();
 
  private:
+  /// Closes what is open. 0 or the system's reason why not.
+  int reopen(Mode mode);
+  /// Not of what is no file but a pipe, say.
+  void require_regular_file();
+
   std::string path_;
   int descriptor_ = -1;
 };

@@ -53,6 +53,7 @@ breaks always positions-in-one-run "$gpt" "cp=3" "cp=2"
 breaks always mask-off-by-one "$gpt" "cp=2 context_mode=gather" "cp=2"
 breaks sometimes runs-unsummed "$gpt" "cp=3" "cp=2"
 breaks always parts-unmerged "$gpt" "cp=2 context_mode=ring" "cp=2 context_mode=gather"
+breaks always heads-mixed "$gpt" "cp=4 context_mode=ring-ulysses" "cp=4 context_mode=ring" model.n_head=2
 breaks sometimes mask-redrawn "$gpt" "recompute=full" "recompute=selective"
 
 breaks sometimes adapter-unsummed "$root/inputs/verify_lora.json" "dp=2 tp=2" "dp=2 pp=2"

@@ -24,7 +24,7 @@ inline double value_at(const char* what, std::int64_t index) {
 class RankOfContext {
  public:
   RankOfContext(Device& device, Mesh& mesh, const char* precision, bool sequence,
-                ContextMode mode = ContextMode::ulysses)
+                const ContextWay& way = {})
       : device_(&device),
         mesh_(&mesh),
         precision_(precision_of(precision)),
@@ -35,7 +35,7 @@ class RankOfContext {
                      .sequence = sequence && mesh.along(Axis::tensor).size() > 1}),
         pass_(Stream(device), arena_, precision_, kSeed,
               {.communicator = &mesh.along(Axis::tensor), .sequence = sequence},
-              {.communicator = &mesh.along(Axis::context), .mode = mode}) {}
+              {.communicator = &mesh.along(Axis::context), .way = way}) {}
 
   /// After the modules registered theirs: values away from the symmetric start, gradients zero.
   void place() {
@@ -131,7 +131,7 @@ struct AttentionContextCase {
   const char* precision = "fp64";
   bool sequence = false;
   bool over_replicas = true;  ///< false breaks the rule
-  ContextMode mode = ContextMode::ulysses;
+  ContextWay way{};
 
   ContextResult run(Device& device, Mesh& mesh) const { return on_rank(device, mesh, nullptr); }
   /// Bytes of activations at their most.
@@ -181,7 +181,7 @@ struct AttentionContextCase {
   }
 
   ContextResult on_rank(Device& device, Mesh& mesh, std::size_t* peak) const {
-    RankOfContext rank(device, mesh, precision, sequence, mode);
+    RankOfContext rank(device, mesh, precision, sequence, way);
     rank.parameters().begin_bucket("attention");
     SelfAttention attention(rank.parameters(), "attention", options);
     rank.place();

@@ -16,6 +16,10 @@ namespace choir {
 void tree_reduce(const void* const* in, int ranks, void* const* out, int outs, std::size_t count,
                  DType dtype, ReduceOp op);
 
+/// The sum of inputs of 16 bits as f32, for a tree that goes on elsewhere before it is rounded, and
+/// the end of such a tree, f32 -> 16 bits.
+void tree_sum(const void* const* in, int ranks, void* out, std::size_t count, DType from, DType to);
+
 /// memcpy, with stores that bypass the cache when `streaming` (visible to others after this returns
 /// and the caller publishes with a release); threaded like tree_reduce.
 void bulk_copy(void* to, const void* from, std::size_t bytes, bool streaming);

@@ -53,7 +53,7 @@ struct TrainSection {
   std::string profile;             ///< "" or "k:l"
   std::vector<std::string> freeze, unfreeze;
   std::string frozen_precision = "master";  ///< master | bf16
-  std::string nan_policy = "stop";  ///< stop | skip
+  std::string nan_policy = "stop";          ///< stop | skip
   int nan_skip_limit = 10;
 };
 
@@ -68,15 +68,15 @@ struct OptimizerSection {
   double weight_decay = 0.1;
   double momentum = 0.9, trust_coefficient = 1e-3;  ///< lars
   double grad_clip = 1.0;                           ///< 0: no clipping
-  std::string scale_lr = "none";  ///< none | sqrt | linear
-  TextMap scale;                  ///< factors on the learning rate, by patterns of parameters
+  std::string scale_lr = "none";                    ///< none | sqrt | linear
+  TextMap scale;  ///< factors on the learning rate, by patterns of parameters
 };
 
 inline constexpr int kMostTensorRanks = 8;
 
 struct ParallelSection {
   int tensor = 1, pipeline = 1, context = 1;
-  std::string context_mode = "auto";  ///< auto | ulysses | gather | ring
+  std::string context_mode = "auto";  ///< auto | ulysses | gather | ring | ring-ulysses
   int data = 0;                       ///< 0 is written "auto": the ranks that remain
   bool sequence = false;
   int zero = 0;

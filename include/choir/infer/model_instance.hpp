@@ -25,7 +25,7 @@ class ModelInstance {
     std::uint64_t seed = 0;
     bool training = false;  ///< with gradients
     bool sequence = false;  ///< sequence parallelism along the tensor axis
-    ContextMode context_mode = ContextMode::ulysses;
+    ContextWay context{};   ///< how ranks meet that share positions
     /// Results do not depend on the layout, to the last bit: see ModelCut::separate_tied and
     /// Summation::tree.
     bool reproducible = false;

@@ -27,6 +27,12 @@ struct TensorAxis {
 /// How attention sees whole sequences of which each rank has some positions: see
 /// choir/nn/axes/context_axis.hpp.
 enum class ContextMode : std::uint8_t { ulysses, gather, ring };
+struct ContextWay {
+  ContextMode mode = ContextMode::ulysses;
+  /// ring: keys and values go round groups of so many neighbouring ranks, which exchange heads.
+  int group = 1;
+  friend bool operator==(const ContextWay&, const ContextWay&) = default;
+};
 
 /// Positions [first, first + tokens) of a sequence, of which the first `real` exist. Those at or
 /// beyond its end are padding (id 0, no target): they come last, so the causal mask hides them from
@@ -42,16 +48,20 @@ PositionShare position_share(std::int64_t whole_tokens, int share, int shares);
 /// The ranks that share each sequence; see choir/nn/axes/context_axis.hpp.
 struct ContextAxis {
   Communicator* communicator = nullptr;  ///< for memory of the device; nullptr: one rank
-  ContextMode mode = ContextMode::ulysses;
+  ContextWay way{};
 
   int size() const { return communicator ? communicator->size() : 1; }
   int rank() const { return communicator ? communicator->rank() : 0; }
+  /// Neighbouring ranks that exchange heads.
+  int exchanging() const { return way.mode == ContextMode::ulysses ? size() : way.group; }
   /// Shares of a sequence that each rank has. Two are the zig-zag: of 2 C shares rank c has number
   /// c and number 2 C - 1 - c, so that under a causal mask all ranks have as much to attend to.
-  int runs() const { return size() > 1 && mode != ContextMode::ulysses ? 2 : 1; }
+  /// Where groups exchange heads, so it is with groups, whose ranks follow on one another.
+  int runs() const { return size() > 1 && way.mode != ContextMode::ulysses ? 2 : 1; }
   /// The positions of run 0 or 1 of a rank.
   PositionShare share(std::int64_t whole_tokens, int of_rank, int run) const {
-    return position_share(whole_tokens, run == 0 ? of_rank : 2 * size() - 1 - of_rank,
+    const int group = way.group, mirrored = 2 * (size() / group) - 1 - of_rank / group;
+    return position_share(whole_tokens, run == 0 ? of_rank : mirrored * group + of_rank % group,
                           runs() * size());
   }
 };

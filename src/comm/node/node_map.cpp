@@ -27,14 +27,6 @@ std::vector<int> NodeMap::places_served(int rank) const {
   return places;
 }
 
-std::vector<int> NodeMap::ranks_served(int rank) const {
-  std::vector<int> served;
-  for (int other = 0; other < ranks(); ++other)
-    if (node_of(other) != node_of(rank) && partner(node_of(rank), place_of(other)) == rank)
-      served.push_back(other);
-  return served;
-}
-
 bool NodeMap::continues_tree() const {
   const std::size_t each = members_.front().size();
   if (nodes() > 1 && !std::has_single_bit(each)) return false;

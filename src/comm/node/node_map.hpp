@@ -17,6 +17,7 @@ class NodeMap {
   int node_of(int rank) const { return node_[static_cast<std::size_t>(rank)]; }
   int place_of(int rank) const { return place_[static_cast<std::size_t>(rank)]; }
   const std::vector<int>& on(int node) const { return members_[static_cast<std::size_t>(node)]; }
+  bool has_place(int node, int place) const { return place < static_cast<int>(on(node).size()); }
   /// Ranks of the fullest node: so many share the work of every node.
   int most_on_a_node() const { return most_; }
   int partner(int node, int place) const {
@@ -25,8 +26,6 @@ class NodeMap {
   }
   /// The places of other nodes that this rank works for: those whose partner on its node it is.
   std::vector<int> places_served(int rank) const;
-  /// The ranks of other nodes whose partner on its node this rank is.
-  std::vector<int> ranks_served(int rank) const;
   /// Whether trees over the ranks of each node, and then one over nodes, add in the order of one
   /// tree over all ranks (tree_reduce.hpp): consecutive ranks, a power of two on every node but the
   /// last, which may have fewer.

@@ -21,6 +21,10 @@ using Stage = NodeRendezvous::Stage;
 constexpr std::size_t kCacheLine = 64;
 constexpr int kTags = 4096;  // pieces on their way are far fewer, so that no two share a tag
 
+bool is_narrow(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16;
+}
+
 /// Messages get shorter where there are many nodes: room for one from each is kept for a piece.
 std::size_t bytes_of_message(const NodeOptions& options, int nodes) {
   constexpr std::size_t kShortest = std::size_t{16} << 10, kRoom = std::size_t{4} << 20;
@@ -47,16 +51,16 @@ TwoLevelOperations::TwoLevelOperations(MPI_Comm group, MPI_Comm inside, NodeMap 
       place_(map_.place_of(rank_)),
       neighbours_(static_cast<int>(map_.on(node_).size())),
       places_served_(map_.places_served(rank_)),
-      ranks_served_(map_.ranks_served(rank_)),
+      quick_(map_, places_served_, false),
+      in_tree_(map_, places_served_, true),
       meeting_(inside, label, options, map_.on(node_)),
       windows_(std::move(windows)),
       unwinding_(std::uncaught_exceptions()) {
   mpi_check(MPI_Comm_dup(group, &comm_), "MPI_Comm_dup", label_);
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
   const auto others = static_cast<std::size_t>(map_.nodes() - 1);
-  staging_bytes_ = std::max<std::size_t>(1, places_served_.size()) * others * message_bytes_;
-  const std::size_t most =
-      2 * std::max<std::size_t>(1, places_served_.size()) * others + ranks_served_.size() + others;
+  staging_bytes_ = places_served_.size() * others * message_bytes_;
+  const std::size_t most = 2 * places_served_.size() * others + 2;
   inputs_.resize(std::max(static_cast<std::size_t>(map_.nodes()), map_.on(node_).size()));
   statuses_.resize(most);
   for (Piece& piece : pieces_) {
@@ -68,14 +72,21 @@ TwoLevelOperations::TwoLevelOperations(MPI_Comm group, MPI_Comm inside, NodeMap 
 TwoLevelOperations::~TwoLevelOperations() {
   const bool in_flight = std::any_of(pieces_.begin(), pieces_.end(),
                                      [](const Piece& piece) { return piece.operation != nullptr; });
-  if (in_flight && staging_) keep_forever(std::move(staging_));  // MPI may still write to it
+  if (in_flight && staging_) keep_forever(std::move(staging_));  // MPI may still write to it,
+  if (in_flight && work_) keep_forever(std::move(work_));        // or read it
   if (!abandoned_ && std::uncaught_exceptions() == unwinding_) MPI_Comm_free(&comm_);
 }
 
 bool TwoLevelOperations::takes(DType dtype, ReduceOp op, Summation order) const {
-  if (op != ReduceOp::sum) return true;
-  if (dtype == DType::bf16 || dtype == DType::f16) return false;
-  return order == Summation::fast || map_.continues_tree();
+  const bool any_order = op != ReduceOp::sum || (order == Summation::fast && !is_narrow(dtype));
+  return any_order || map_.continues_tree();
+}
+
+DType TwoLevelOperations::between_nodes(const NodeCall& call) const {
+  const bool adds = (call.kind == Kind::all_reduce || call.kind == Kind::reduce_scatter) &&
+                    call.op == ReduceOp::sum;
+  const bool at_once = map_.most_on_a_node() == 1 && in_tree_.rounds().count() == 1;
+  return adds && is_narrow(call.dtype) && !at_once ? DType::f32 : call.dtype;
 }
 
 void TwoLevelOperations::abandon() {
@@ -94,6 +105,13 @@ std::uint64_t TwoLevelOperations::begin(const NodeCall& call) {
     staging_ = aligned_memory(kPieces * staging_bytes_);
     for (std::size_t p = 0; p < kPieces; ++p)
       pieces_[p].staging = staging_.get() + p * staging_bytes_;
+  }
+  const bool in_blocks = call.kind == Kind::all_reduce && between_nodes(call) == call.dtype;
+  if (!in_blocks && call.kind != Kind::barrier && !work_) {
+    const std::size_t bytes =
+        places_served_.size() * static_cast<std::size_t>(map_.nodes()) * message_bytes_;
+    work_ = aligned_memory(kPieces * bytes);
+    for (std::size_t p = 0; p < kPieces; ++p) pieces_[p].work = work_.get() + p * bytes;
   }
   at(next_) = {.call = call, .sequence = next_, .pieces = count_pieces(call)};
   meeting_.arrive(next_, call);
@@ -198,37 +216,99 @@ bool TwoLevelOperations::next_phase(Piece& piece) {
   return false;
 }
 
-// Each place of a node has a part of the piece, of which each node adds a slice.
+const NodeLanes& TwoLevelOperations::lanes(const NodeCall& call) const {
+  const bool in_any_order =
+      call.kind == Kind::all_gather || call.op != ReduceOp::sum || !map_.continues_tree();
+  return in_any_order ? quick_ : in_tree_;
+}
+
+// Each place has a part of the piece of an all-reduce, of which all nodes have slices; otherwise
+// the slices are the blocks of the ranks that have this place.
+NodeLane TwoLevelOperations::lane(const Piece& piece, std::size_t part) const {
+  const NodeCall& call = piece.operation->call;
+  const auto nodes = static_cast<std::size_t>(map_.nodes());
+  const int place = places_served_[part], places = map_.most_on_a_node();
+  NodeLane lane{.part = part,
+                .place = place,
+                .slices = piece.work + part * nodes * message_bytes_,
+                .element = size_of(between_nodes(call)),
+                .granule = kCacheLine / size_of(between_nodes(call)),
+                .count = chunk_at(piece.index, call.count, elements(call)).count,
+                .blocks = true};
+  if (call.kind != Kind::all_reduce) return lane;
+  const Chunk whole =
+      chunk_at(piece.index, call.count, elements(call) * nodes * static_cast<std::size_t>(places));
+  const Chunk share = share_of(whole.count, places, place, lane.granule);
+  lane.blocks = false;
+  lane.count = share.count;
+  lane.first = whole.offset + share.offset;
+  if (lane.element == size_of(call.dtype)) lane.slices = mine(call, lane.first * lane.element);
+  return lane;
+}
+
+void TwoLevelOperations::divide(Piece& piece, const NodeLane& lane, int round) {
+  const NodeLanes& lanes = this->lanes(piece.operation->call);
+  const NodeRounds& all = lanes.rounds();
+  const std::size_t own = lanes.held(lane, node_, round + 1).count;
+  for (int digit = 0; digit < all.radix(round); ++digit) {
+    if (digit == all.digit(node_, round)) continue;
+    const int node = all.peer(node_, round, digit), partner = map_.partner(node, lane.place);
+    const Chunk theirs = lanes.held(lane, node, round + 1);
+    send(piece, partner, lane.slices + theirs.offset, theirs.count);
+    receive(piece, partner, staged(piece, lane, round, digit), own);
+  }
+}
+
+void TwoLevelOperations::put_together(Piece& piece, const NodeLane& lane, int round) {
+  const NodeLanes& lanes = this->lanes(piece.operation->call);
+  const NodeRounds& all = lanes.rounds();
+  const Chunk own = lanes.held(lane, node_, round + 1);
+  for (int digit = 0; digit < all.radix(round); ++digit) {
+    if (digit == all.digit(node_, round)) continue;
+    const int node = all.peer(node_, round, digit), partner = map_.partner(node, lane.place);
+    const Chunk theirs = lanes.held(lane, node, round + 1);
+    send(piece, partner, lane.slices + own.offset, own.count);
+    receive(piece, partner, lane.slices + theirs.offset, theirs.count);
+  }
+}
+
+void TwoLevelOperations::add_round(const Piece& piece, const NodeLane& lane, int round,
+                                   std::byte* result) {
+  const NodeCall& call = piece.operation->call;
+  const NodeLanes& lanes = this->lanes(call);
+  const NodeRounds& all = lanes.rounds();
+  const Chunk held = lanes.held(lane, node_, round + 1);
+  std::byte* const own = lane.slices + held.offset;
+  for (int digit = 0; digit < all.radix(round); ++digit)
+    inputs_[static_cast<std::size_t>(digit)] =
+        digit == all.digit(node_, round) ? own : staged(piece, lane, round, digit);
+  const bool last = round + 1 == all.count();
+  add(call, all.radix(round), last ? result : own, held.count / lane.element, between_nodes(call),
+      last ? call.dtype : between_nodes(call));
+}
+
 bool TwoLevelOperations::all_reduce(Piece& piece) {
   const NodeCall& call = piece.operation->call;
-  const std::size_t element = size_of(call.dtype), granule = kCacheLine / element;
-  const int nodes = map_.nodes(), places = map_.most_on_a_node();
-  const Chunk whole =
-      chunk_at(piece.index, call.count, elements(call) * static_cast<std::size_t>(nodes * places));
-  if (piece.phase > 2) return false;
+  const NodeLanes& lanes = this->lanes(call);
+  const NodeRounds& all = lanes.rounds();
+  const int turn = all.count();  // the phase in which sums are complete
+  if (piece.phase > 2 * turn) return false;
   for (std::size_t part = 0; part < places_served_.size(); ++part) {
-    const int place = places_served_[part];
-    const Chunk share = share_of(whole.count, places, place, granule);
-    const std::size_t from = (whole.offset + share.offset) * element;
-    const auto slice = [&](int node) { return share_of(share.count, nodes, node, granule); };
-    const Chunk own = slice(node_);
-    std::byte* const own_at = mine(call, from + own.offset * element);
-    if (piece.phase == 0) add_inside(call, from, share.count);
-    if (piece.phase == 1) add_across(piece, part, own_at, own.count);
-    if (piece.phase == 2) give_inside(call, from, share.count * element);
-    for (int node = 0; node < nodes && piece.phase < 2; ++node) {
-      if (node == node_) continue;
-      const int partner = map_.partner(node, place);
-      const Chunk theirs = slice(node);
-      std::byte* const theirs_at = mine(call, from + theirs.offset * element);
-      if (piece.phase == 0) {
-        send(piece, partner, theirs_at, theirs.count * element);
-        receive(piece, partner, staged(piece, part, node), own.count * element);
-      } else {
-        send(piece, partner, own_at, own.count * element);
-        receive(piece, partner, theirs_at, theirs.count * element);
-      }
-    }
+    const NodeLane sums = lane(piece, part);
+    NodeLane results = sums;
+    results.element = size_of(call.dtype);
+    const std::size_t from = sums.first * results.element;
+    results.slices = mine(call, from);
+    const std::size_t own =
+        lanes.begin_of(sums, all.held(node_, turn).first) / sums.element * results.element;
+    if (piece.phase == 0) add_inside(call, from, sums.count, sums.slices);
+    if (piece.phase > 0 && piece.phase <= turn)
+      add_round(piece, sums, piece.phase - 1, results.slices + own);
+    if (piece.phase < turn) divide(piece, sums, piece.phase);
+    if (piece.phase >= turn && piece.phase < 2 * turn)
+      put_together(piece, results, 2 * turn - 1 - piece.phase);
+    if (piece.phase == 2 * turn)
+      give_inside(call, from, results.count * results.element, results.slices);
   }
   return true;
 }
@@ -236,44 +316,43 @@ bool TwoLevelOperations::all_reduce(Piece& piece) {
 // What a rank of another node gets, its partner here adds and sends.
 bool TwoLevelOperations::reduce_scatter(Piece& piece) {
   const NodeCall& call = piece.operation->call;
-  const std::size_t element = size_of(call.dtype);
-  const Chunk part = chunk_at(piece.index, call.count, elements(call));
-  const auto block = [&](int rank) {
-    return (static_cast<std::size_t>(rank) * call.count + part.offset) * element;
-  };
-  if (piece.phase > 1) return false;
-  if (piece.phase == 1) {
-    add_across(piece, 0, mine(call, block(rank_)), part.count);
-    return true;
+  const NodeLanes& lanes = this->lanes(call);
+  const NodeRounds& all = lanes.rounds();
+  if (piece.phase > all.count()) return false;
+  for (std::size_t part = 0; part < places_served_.size(); ++part) {
+    const NodeLane blocks = lane(piece, part);
+    for (int slice = 0; slice < map_.nodes() && piece.phase == 0; ++slice)
+      if (map_.has_place(all.owner(slice), blocks.place))
+        add_inside(call, block_of(piece, map_.partner(all.owner(slice), blocks.place)),
+                   blocks.count, blocks.slices + lanes.begin_of(blocks, slice));
+    if (piece.phase > 0)
+      add_round(piece, blocks, piece.phase - 1, mine(call, block_of(piece, rank_)));
+    if (piece.phase < all.count()) divide(piece, blocks, piece.phase);
   }
-  for (const int rank : ranks_served_) {
-    add_inside(call, block(rank), part.count);
-    send(piece, rank, mine(call, block(rank)), part.count * element);
-  }
-  add_inside(call, block(rank_), part.count);
-  for (int node = 0; node < map_.nodes(); ++node)
-    if (node != node_)
-      receive(piece, map_.partner(node, place_), staged(piece, 0, node), part.count * element);
   return true;
 }
 
 bool TwoLevelOperations::all_gather(Piece& piece) {
   const NodeCall& call = piece.operation->call;
-  const std::size_t element = size_of(call.dtype);
-  const Chunk part = chunk_at(piece.index, call.count, elements(call));
-  const std::size_t bytes = part.count * element;
-  const auto block = [&](int rank) {
-    return (static_cast<std::size_t>(rank) * call.count + part.offset) * element;
-  };
-  if (piece.phase > 1) return false;
-  if (piece.phase == 1) {
-    for (const int rank : ranks_served_) give_inside(call, block(rank), bytes);
-    return true;
+  const NodeLanes& lanes = this->lanes(call);
+  const NodeRounds& all = lanes.rounds();
+  const int last = all.count();
+  if (piece.phase > last) return false;
+  for (std::size_t part = 0; part < places_served_.size(); ++part) {
+    const NodeLane blocks = lane(piece, part);
+    const std::size_t bytes = blocks.count * blocks.element;
+    if (piece.phase == 0 && blocks.place == place_) {
+      const std::byte* const own = mine(call, block_of(piece, rank_));
+      bulk_copy(blocks.slices + lanes.begin_of(blocks, all.held(node_, last).first), own, bytes,
+                false);
+      give_inside(call, block_of(piece, rank_), bytes, own);
+    }
+    if (piece.phase < last) put_together(piece, blocks, last - 1 - piece.phase);
+    for (int slice = 0; slice < map_.nodes() && piece.phase == last; ++slice)
+      if (const int node = all.owner(slice); node != node_ && map_.has_place(node, blocks.place))
+        give_inside(call, block_of(piece, map_.partner(node, blocks.place)), bytes,
+                    blocks.slices + lanes.begin_of(blocks, slice));
   }
-  for (int node = 0; node < map_.nodes(); ++node)
-    if (node != node_) send(piece, map_.partner(node, place_), mine(call, block(rank_)), bytes);
-  for (const int rank : ranks_served_) receive(piece, rank, mine(call, block(rank)), bytes);
-  give_inside(call, block(rank_), bytes);
   return true;
 }
 
@@ -339,37 +418,45 @@ std::byte* TwoLevelOperations::mine(const NodeCall& call, std::size_t byte) cons
   return (*windows_)[call.window].block(place_) + call.offset + byte;
 }
 
-std::byte* TwoLevelOperations::staged(const Piece& piece, std::size_t part, int node) const {
-  const std::size_t others = static_cast<std::size_t>(map_.nodes() - 1),
-                    other = static_cast<std::size_t>(node < node_ ? node : node - 1);
-  return piece.staging + (part * others + other) * message_bytes_;
+std::size_t TwoLevelOperations::block_of(const Piece& piece, int rank) const {
+  const NodeCall& call = piece.operation->call;
+  const std::size_t offset = chunk_at(piece.index, call.count, elements(call)).offset;
+  return (static_cast<std::size_t>(rank) * call.count + offset) * size_of(call.dtype);
 }
 
-void TwoLevelOperations::add_inside(const NodeCall& call, std::size_t byte, std::size_t count) {
-  if (neighbours_ == 1 || count == 0) return;
+std::byte* TwoLevelOperations::staged(const Piece& piece, const NodeLane& lane, int round,
+                                      int digit) const {
+  const NodeRounds& all = lanes(piece.operation->call).rounds();
+  const int other = digit < all.digit(node_, round) ? digit : digit - 1;
+  const auto slots = static_cast<std::size_t>(other * all.held(node_, round + 1).count);
+  return piece.staging +
+         (lane.part * static_cast<std::size_t>(map_.nodes() - 1) + slots) * message_bytes_;
+}
+
+void TwoLevelOperations::add_inside(const NodeCall& call, std::size_t byte, std::size_t count,
+                                    std::byte* to) {
+  if (count == 0 || (neighbours_ == 1 && to == mine(call, byte))) return;
   const SharedWindow& window = (*windows_)[call.window];
   for (int p = 0; p < neighbours_; ++p)
     inputs_[static_cast<std::size_t>(p)] = window.block(p) + call.offset + byte;
-  void* out = mine(call, byte);
-  tree_reduce(inputs_.data(), neighbours_, &out, 1, count, call.dtype, call.op);
+  add(call, neighbours_, to, count, call.dtype, between_nodes(call));
 }
 
-void TwoLevelOperations::add_across(const Piece& piece, std::size_t part, std::byte* own,
-                                    std::size_t count) {
-  if (count == 0) return;
-  const NodeCall& call = piece.operation->call;
-  for (int node = 0; node < map_.nodes(); ++node)
-    inputs_[static_cast<std::size_t>(node)] = node == node_ ? own : staged(piece, part, node);
-  void* out = own;
-  tree_reduce(inputs_.data(), map_.nodes(), &out, 1, count, call.dtype, call.op);
+void TwoLevelOperations::add(const NodeCall& call, int inputs, std::byte* to, std::size_t count,
+                             DType from, DType as) {
+  void* out = to;
+  if (from != as) return tree_sum(inputs_.data(), inputs, out, count, from, as);
+  tree_reduce(inputs_.data(), inputs, &out, 1, count, from, call.op);
 }
 
-void TwoLevelOperations::give_inside(const NodeCall& call, std::size_t byte, std::size_t bytes) {
+void TwoLevelOperations::give_inside(const NodeCall& call, std::size_t byte, std::size_t bytes,
+                                     const std::byte* from) {
   const SharedWindow& window = (*windows_)[call.window];
   const bool streaming = call.count * size_of(call.dtype) >= streaming_bytes_;
-  for (int k = 1; k < neighbours_; ++k)
-    bulk_copy(window.block((place_ + k) % neighbours_) + call.offset + byte, mine(call, byte),
-              bytes, streaming);
+  for (int k = 0; k < neighbours_; ++k) {
+    std::byte* const to = window.block((place_ + k) % neighbours_) + call.offset + byte;
+    if (to != from) bulk_copy(to, from, bytes, streaming);
+  }
 }
 
 void TwoLevelOperations::time_out() {

@@ -10,14 +10,16 @@
 #include <vector>
 
 #include "src/comm/aligned_memory.hpp"
+#include "src/comm/node/node_lanes.hpp"
 #include "src/comm/node/node_map.hpp"
 #include "src/comm/node/window_operations.hpp"
 
 namespace choir {
 
 /// Operations are cut into pieces, several of which are on their way at once. A piece goes through
-/// phases: work in memory, then messages, until it is done. Messages go directly from node to node,
-/// n-1 a rank and phase. Whoever waits works on the pieces of all operations.
+/// phases: work in memory, then messages, until it is done. The ranks that have the same place on
+/// each node work together in rounds (node_rounds.hpp): O(log n) messages a rank and piece where n
+/// has small factors. Whoever waits works on the pieces of all operations.
 class TwoLevelOperations final : public WindowOperations {
  public:
   /// Collective over `group`, of which `inside` has the ranks of this node in the same order.
@@ -27,8 +29,7 @@ class TwoLevelOperations final : public WindowOperations {
   TwoLevelOperations(const TwoLevelOperations&) = delete;
   TwoLevelOperations& operator=(const TwoLevelOperations&) = delete;
 
-  /// Not those of 16 bits, which would be rounded on each level, nor those in tree order where
-  /// nodes are not branches of that tree.
+  /// Not sums of 16 bits, nor those in tree order, where nodes are not branches of that tree.
   bool takes(DType dtype, ReduceOp op, Summation order) const override;
   std::uint64_t next() const override { return next_; }
   std::uint64_t begin(const NodeCall& call) override;
@@ -51,12 +52,16 @@ class TwoLevelOperations final : public WindowOperations {
     int phase = 0, tag = 0;
     std::vector<MPI_Request> requests;
     std::vector<Message> messages;  ///< that the requests are of
-    std::byte* staging = nullptr;
+    std::byte* staging = nullptr;   ///< what comes and is to be added
+    std::byte* work = nullptr;      ///< what is not worked on in blocks
   };
-
   Operation& at(std::uint64_t sequence) { return ring_[sequence % ring_.size()]; }
   std::size_t count_pieces(const NodeCall& call) const;
-  std::size_t elements(const NodeCall& call) const { return message_bytes_ / size_of(call.dtype); }
+  /// What sums of a node are sent as: of 16 bits as f32, so that they are rounded once, at the end.
+  DType between_nodes(const NodeCall& call) const;
+  std::size_t elements(const NodeCall& call) const {
+    return message_bytes_ / size_of(between_nodes(call));
+  }
 
   /// All that can be done without waiting; whether that was anything.
   bool step();
@@ -69,25 +74,36 @@ class TwoLevelOperations final : public WindowOperations {
   void proceed(Piece& piece);
   /// Work and messages of the next phase; false when there is none.
   bool next_phase(Piece& piece);
+  const NodeLanes& lanes(const NodeCall& call) const;
   bool all_reduce(Piece& piece);
   bool reduce_scatter(Piece& piece);
   bool all_gather(Piece& piece);
   bool barrier(Piece& piece);
 
+  NodeLane lane(const Piece& piece, std::size_t part) const;
+  /// Messages of a round in which slices of sums are given up for sums of the slices that stay, and
+  /// of one backwards, in which complete ones are put together.
+  void divide(Piece& piece, const NodeLane& lane, int round);
+  void put_together(Piece& piece, const NodeLane& lane, int round);
+  /// Adds what has come in a round; after the last one as the type of the call, to its place.
+  void add_round(const Piece& piece, const NodeLane& lane, int round, std::byte* result);
   void send(Piece& piece, int to, std::byte* data, std::size_t bytes);
   void receive(Piece& piece, int from, std::byte* data, std::size_t bytes);
   void post(Piece& piece);
   bool messages_done(Piece& piece);
 
   std::byte* mine(const NodeCall& call, std::size_t byte) const;
-  /// Part `part` of a piece's staging, from that node.
-  std::byte* staged(const Piece& piece, std::size_t part, int node) const;
-  /// Adds the blocks of this node at a place, into this rank's.
-  void add_inside(const NodeCall& call, std::size_t byte, std::size_t count);
-  /// Adds what came from other nodes to what is at `own`.
-  void add_across(const Piece& piece, std::size_t part, std::byte* own, std::size_t count);
-  /// Copies from this rank's block to those of its neighbours.
-  void give_inside(const NodeCall& call, std::size_t byte, std::size_t bytes);
+  /// The first byte in a block of what a piece has of the block of a rank.
+  std::size_t block_of(const Piece& piece, int rank) const;
+  std::byte* staged(const Piece& piece, const NodeLane& lane, int round, int digit) const;
+  /// Adds the blocks of this node at a place.
+  void add_inside(const NodeCall& call, std::size_t byte, std::size_t count, std::byte* to);
+  /// Adds so many inputs_ as the call says, of one type as another.
+  void add(const NodeCall& call, int inputs, std::byte* to, std::size_t count, DType from,
+           DType as);
+  /// Copies to all blocks of this node but where it comes from.
+  void give_inside(const NodeCall& call, std::size_t byte, std::size_t bytes,
+                   const std::byte* from);
 
   [[noreturn]] void time_out();
 
@@ -97,11 +113,12 @@ class TwoLevelOperations final : public WindowOperations {
   double timeout_;
   std::size_t message_bytes_, streaming_bytes_;
   int rank_ = 0, node_ = 0, place_ = 0, neighbours_ = 1;
-  std::vector<int> places_served_, ranks_served_;
+  std::vector<int> places_served_;
+  NodeLanes quick_, in_tree_;  // for sums in any order, or in that of a tree
   NodeRendezvous meeting_;
   std::shared_ptr<const NodeWindows> windows_;
   std::size_t staging_bytes_;  // of a piece
-  AlignedMemory staging_;
+  AlignedMemory staging_, work_;
   std::vector<const void*> inputs_;
   std::vector<MPI_Status> statuses_;
   std::array<Operation, Communicator::kMaxInFlight> ring_;

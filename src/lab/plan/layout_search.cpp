@@ -17,8 +17,12 @@ namespace choir {
 namespace {
 
 /// How positions of different ranks meet in attention.
-const char* meeting(const Deck& deck) {
-  switch (context_mode_of(deck)) {
+std::string meeting(const Deck& deck) {
+  const ContextWay way = context_way_of(deck);
+  if (way.group > 1)
+    return fmt::format("exchange heads, {} by {}, and hand keys and values round", way.group,
+                       way.group);
+  switch (way.mode) {
     case ContextMode::gather:
       return "gather keys and values";
     case ContextMode::ring:

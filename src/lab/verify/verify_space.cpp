@@ -7,6 +7,7 @@
 
 #include "choir/comm/layout.hpp"
 #include "choir/core/text.hpp"
+#include "choir/train/step/run_setup.hpp"
 
 namespace choir {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 std::vector<std::string> candidates(LayoutAxis axis) {
   switch (axis) {
     case LayoutAxis::context_mode:
-      return {"auto", "gather", "ring"};
+      return {"auto", "gather", "ring", "ring-ulysses"};
     case LayoutAxis::sequence:
       return {"false", "true"};
     case LayoutAxis::zero:
@@ -212,8 +213,11 @@ std::vector<VerifyLayout> legal_layouts(const Deck& deck, int ranks) {
       layout[static_cast<LayoutAxis>(axis)] = words[axis];
     choose(layout, kFirstOther, values, [&](const VerifyLayout& complete) {
       problems.clear();
-      lay_out(deck, complete, problems);
-      if (problems.empty()) legal.push_back(complete);
+      const Deck laid_out = lay_out(deck, complete, problems);
+      // Another mode stands for a product of which one factor is 1.
+      const bool product = complete[LayoutAxis::context_mode] == "ring-ulysses";
+      if (problems.empty() && (!product || context_way_of(laid_out).group > 1))
+        legal.push_back(complete);
     });
   }
   return legal;

@@ -1,6 +1,7 @@
 #include "choir/nn/axes/context_axis.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -26,19 +27,22 @@ std::vector<std::int64_t> legal_context_sizes(std::int64_t heads) {
   return sizes;
 }
 
-ContextMode context_mode_of(std::string_view word, std::int64_t heads, std::int64_t ranks) {
-  if (heads == 0) return ContextMode::ulysses;
-  if (word == "gather") return ContextMode::gather;
-  if (word == "ring") return ContextMode::ring;
-  if (word == "ulysses" || heads % ranks == 0) return ContextMode::ulysses;
-  return ContextMode::gather;
+ContextWay context_way_of(std::string_view word, std::int64_t heads, std::int64_t ranks) {
+  if (heads == 0) return {};
+  if (word == "gather") return {.mode = ContextMode::gather};
+  if (word == "ring") return {.mode = ContextMode::ring};
+  if (word == "ulysses" || heads % ranks == 0) return {};
+  if (word == "ring-ulysses")
+    return {.mode = ContextMode::ring, .group = static_cast<int>(std::gcd(heads, ranks))};
+  return {.mode = ContextMode::gather};
 }
 
 HeadExchange::HeadExchange(Pass& pass, std::int64_t heads, std::int64_t kv_heads,
                            std::int64_t head_width)
     : pass_(&pass),
       head_width_(head_width),
-      here_(context_heads(heads, kv_heads, pass.context().size())),
+      ranks_(pass.context().exchanging()),
+      here_(context_heads(heads, kv_heads, ranks_)),
       sections_{{heads, 1}, {kv_heads, here_.copies}, {kv_heads, here_.copies}} {}
 
 std::span<const HeadExchange::Section> HeadExchange::sections(Rows kind) const {
@@ -58,7 +62,7 @@ std::int64_t HeadExchange::width_here(Rows kind) const {
 // Rows of all heads on one side; on the other a block [B*n, w] for each rank.
 void HeadExchange::copy_sections(const Tensor& rows, const Tensor& blocks, Rows kind,
                                  bool back) const {
-  const std::int64_t ranks = pass_->context().size(), width = width_here(kind);
+  const std::int64_t ranks = ranks_, width = width_here(kind);
   const std::int64_t count = pass_->sequence().rows();
   const auto at = [](const Tensor& x, std::int64_t element) -> void* {
     return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
@@ -107,32 +111,54 @@ Tensor HeadExchange::reordered(Tensor blocks, std::int64_t outer, std::int64_t i
 
 Tensor HeadExchange::exchanged(Tensor blocks) const {
   Tensor received = pass_->allocate(blocks.shape, "exchanged heads");
-  pass_->context().communicator->all_to_all(
-      blocks.data, received.data,
-      blocks.bytes() / static_cast<std::size_t>(pass_->context().size()));
+  if (ranks_ < pass_->context().size())
+    exchange_in_group(blocks, received);
+  else
+    pass_->context().communicator->all_to_all(blocks.data, received.data,
+                                              blocks.bytes() / static_cast<std::size_t>(ranks_));
   return received;
 }
 
+void HeadExchange::exchange_in_group(const Tensor& blocks, const Tensor& received) const {
+  constexpr int kTag = 3;  // other ones than those of a ring
+  const int own = pass_->context().rank() % ranks_, first = pass_->context().rank() - own;
+  const std::int64_t rows = blocks.shape.rows() / ranks_;
+  const auto block = [&](const Tensor& of, int member) { return of.slice(member * rows, rows); };
+  ops::copy(pass_->stream(), block(blocks, own), block(received, own));
+  for (int next = 1; next < ranks_; next += 2) {
+    std::array<Message, Communicator::kMaxPeers> messages;
+    std::size_t count = 0;
+    for (int distance = next; distance < std::min(next + 2, ranks_); ++distance)
+      for (const bool send : {true, false}) {
+        const int member = (own + (send ? distance : ranks_ - distance)) % ranks_;
+        const TensorView data = block(send ? blocks : received, member);
+        messages[count++] = {.send = send,
+                             .data = data.data,
+                             .bytes = data.bytes(),
+                             .peer = first + member,
+                             .tag = kTag};
+      }
+    pass_->context().communicator->start_exchange({messages.data(), count}).wait();
+  }
+}
+
 Tensor HeadExchange::to_heads(Tensor positions, Rows kind) const {
-  const std::int64_t ranks = pass_->context().size(), batch = pass_->sequence().batch;
   CHOIR_CHECK(positions.shape.rows() == pass_->sequence().rows() &&
                   positions.shape.back() == width_of_all(kind),
               "{} for {} rows of {}", to_string(positions.shape), pass_->sequence().rows(),
               width_of_all(kind));
   Tensor blocks =
-      pass_->allocate({ranks * pass_->sequence().rows(), width_here(kind)}, "heads to exchange");
+      pass_->allocate({ranks_ * pass_->sequence().rows(), width_here(kind)}, "heads to exchange");
   copy_sections(positions, blocks, kind, false);
   positions.reset();
-  return reordered(exchanged(std::move(blocks)), ranks, batch);
+  return reordered(exchanged(std::move(blocks)), ranks_, spans());
 }
 
 Tensor HeadExchange::to_positions(Tensor heads, Rows kind) const {
-  const std::int64_t ranks = pass_->context().size(), batch = pass_->sequence().batch;
-  CHOIR_CHECK(heads.shape.rows() == ranks * pass_->sequence().rows() &&
-                  heads.shape.back() == width_here(kind),
-              "{} for {} rows of {}", to_string(heads.shape), ranks * pass_->sequence().rows(),
-              width_here(kind));
-  const Tensor blocks = exchanged(reordered(std::move(heads), batch, ranks));
+  const std::int64_t rows = ranks_ * pass_->sequence().rows();
+  CHOIR_CHECK(heads.shape.rows() == rows && heads.shape.back() == width_here(kind),
+              "{} for {} rows of {}", to_string(heads.shape), rows, width_here(kind));
+  const Tensor blocks = exchanged(reordered(std::move(heads), spans(), ranks_));
   Tensor positions = pass_->allocate({pass_->sequence().rows(), width_of_all(kind)}, "positions");
   copy_sections(positions, blocks, kind, true);
   return positions;
@@ -147,28 +173,33 @@ void KeyGather::reorder(const Tensor& by_ranks, const Tensor& by_positions, bool
   const Sequence& sequence = pass_->sequence();
   const std::int64_t block = sequence.run(0).tokens * width_, batch = sequence.batch;
   const std::int64_t sequence_of_all = 2 * ranks_ * block, terms = back ? 2 : 1;
+  const std::int64_t group = pass_->context().way.group;
   const auto at = [](const Tensor& x, std::int64_t element) -> void* {
     return static_cast<std::byte*>(x.data) + static_cast<std::size_t>(element) * size_of(x.dtype);
   };
-  for (const std::int64_t run : {0, 1}) {
-    // Second runs stand in the order of ranks from the last position back.
-    const std::int64_t first = run == 0 ? 0 : 2 * ranks_ - 1;
-    const ops::BlockPlace ranks{.data = at(by_ranks, run * batch * block),
-                                .row_stride = 2 * batch * block,
+  // First runs stand in the order of ranks; second ones in that of ranks within a group, but of
+  // groups from the last position back.
+  const auto copy = [&](std::int64_t run, std::int64_t rank, std::int64_t first, std::int64_t rows,
+                        std::int64_t next_rank, std::int64_t next) {
+    const ops::BlockPlace ranks{.data = at(by_ranks, (2 * rank + run) * batch * block),
+                                .row_stride = 2 * next_rank * batch * block,
                                 .group_stride = block};
     const ops::BlockPlace positions{.data = at(by_positions, first * block),
-                                    .row_stride = run == 0 ? block : -block,
+                                    .row_stride = next * block,
                                     .stride = batch * sequence_of_all,
                                     .group = terms,
                                     .group_stride = sequence_of_all};
     ops::copy_blocks(pass_->stream(), {.dtype = by_ranks.dtype,
-                                       .rows = ranks_,
+                                       .rows = rows,
                                        .blocks = batch,
                                        .width = block,
                                        .terms = terms,
                                        .from = back ? positions : ranks,
                                        .to = back ? ranks : positions});
-  }
+  };
+  copy(0, 0, 0, ranks_, 1, 1);
+  for (std::int64_t member = 0; member < group; ++member)
+    copy(1, member, 2 * ranks_ - group + member, ranks_ / group, group, -group);
 }
 
 Tensor KeyGather::gather(const ops::RowBlock& own) const {

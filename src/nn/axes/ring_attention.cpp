@@ -33,12 +33,9 @@ class RingAttention::Hop {
       : messages_{{{.send = true,
                     .data = out.data,
                     .bytes = out.bytes(),
-                    .peer = (ring.rank_ + 1) % ring.ranks_,
+                    .peer = ring.neighbour(1),
                     .tag = tag},
-                   {.data = in.data,
-                    .bytes = in.bytes(),
-                    .peer = (ring.rank_ + ring.ranks_ - 1) % ring.ranks_,
-                    .tag = tag}}},
+                   {.data = in.data, .bytes = in.bytes(), .peer = ring.neighbour(-1), .tag = tag}}},
         request_(&ring.pass_->context().communicator->start_exchange(messages_)) {}
   Hop(const Hop&) = delete;
   Hop& operator=(const Hop&) = delete;
@@ -52,16 +49,22 @@ class RingAttention::Hop {
 RingAttention::RingAttention(Pass& pass, const ops::AttentionProblem& problem)
     : pass_(&pass),
       problem_(problem),
-      ranks_(pass.context().size()),
-      rank_(pass.context().rank()),
+      group_(pass.context().way.group),
+      ranks_(pass.context().size() / group_),
+      rank_(pass.context().rank() / group_),
       q_width_(problem.heads * problem.head_width),
       kv_width_(2 * problem.kv_heads * problem.head_width) {
   CHOIR_CHECK(pass.sequence().runs() == 2 && problem.window == 0,
               "a ring for positions in one run, or with a window of {}", problem.window);
 }
 
+int RingAttention::neighbour(int steps) const {
+  const int all = ranks_ * group_;
+  return (pass_->context().rank() + all + steps * group_) % all;
+}
+
 Tensor RingAttention::own_keys(const Tensor& qkv) const {
-  Tensor keys = pass_->allocate({pass_->sequence().rows(), kv_width_}, "keys of a rank");
+  Tensor keys = pass_->allocate({rows(), kv_width_}, "keys of a rank");
   ops::copy_rows(pass_->stream(), keys.dtype, keys.shape.rows(), kv_width_,
                  {element(qkv, q_width_), qkv.shape.back()}, {keys.data, kv_width_});
   return keys;
@@ -76,7 +79,7 @@ void RingAttention::each_seen(int owner, const F& f) const {
       if (theirs > mine) continue;
       ops::AttentionProblem problem = problem_;
       problem.causal = theirs == mine;
-      f(pass_->sequence().run(queries), queries, pass_->sequence().run(keys), keys, problem);
+      f(run(queries), queries, run(keys), keys, problem);
     }
 }
 
@@ -95,14 +98,13 @@ Tensor RingAttention::rounded(Tensor sums) const {
 }
 
 Tensor RingAttention::forward(const Tensor& qkv, const TensorView& log_sum_exp) const {
-  const Sequence& sequence = pass_->sequence();
-  const std::int64_t of_run_rows = sequence.run(0).rows;
+  const Sequence::Run first = run(0);
   Tensor keys = own_keys(qkv);
   Tensor next = pass_->allocate(keys.shape, "keys of a rank");
-  Tensor sums = pass_->allocate_statistic({sequence.rows(), q_width_}, "attention of a ring");
+  Tensor sums = pass_->allocate_statistic({rows(), q_width_}, "attention of a ring");
   {
-    const Tensor part = pass_->allocate({of_run_rows, q_width_}, "attention to a rank");
-    const Tensor lse = pass_->allocate_statistic({of_run_rows, problem_.heads}, "attention lse");
+    const Tensor part = pass_->allocate({first.rows, q_width_}, "attention to a rank");
+    const Tensor lse = pass_->allocate_statistic({first.rows, problem_.heads}, "attention lse");
     for (int step = 0; step < ranks_; ++step) {
       const int owner = (rank_ - step + ranks_) % ranks_;
       std::optional<Hop> hop;
@@ -115,7 +117,7 @@ Tensor RingAttention::forward(const Tensor& qkv, const TensorView& log_sum_exp) 
                                                  .q = of_run(qkv, 0, queries),
                                                  .k = of_run(keys, 0, there),
                                                  .v = of_run(keys, kv_width_ / 2, there),
-                                                 .out = of_run(part, 0, sequence.run(0)),
+                                                 .out = of_run(part, 0, first),
                                                  .log_sum_exp = lse,
                                                  .workspace = workspace});
         ops::attention_merge(pass_->stream(), {.heads = problem.heads,
@@ -137,11 +139,10 @@ Tensor RingAttention::forward(const Tensor& qkv, const TensorView& log_sum_exp) 
 
 Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tensor& d_out,
                                const TensorView& log_sum_exp) const {
-  const Sequence& sequence = pass_->sequence();
-  const std::int64_t of_run_rows = sequence.run(0).rows;
+  const Sequence::Run first = run(0);
   Tensor keys = own_keys(qkv);
   Tensor next = pass_->allocate(keys.shape, "keys of a rank");
-  Tensor d_q = pass_->allocate_statistic({sequence.rows(), q_width_}, "gradient of queries");
+  Tensor d_q = pass_->allocate_statistic({rows(), q_width_}, "gradient of queries");
   Tensor d_keys = pass_->allocate_statistic(keys.shape, "gradient of keys");
   Tensor d_next = pass_->allocate_statistic(keys.shape, "gradient of keys");
   ops::zero(pass_->stream(), d_q);
@@ -152,9 +153,8 @@ Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tenso
     if (step + 1 < ranks_) hop.emplace(*this, keys, next, kKeysTag);
     each_seen(owner, [&](const Sequence::Run& queries, int query_run, const Sequence::Run& there,
                          int, const ops::AttentionProblem& problem) {
-      const Tensor d_q_part = pass_->allocate({of_run_rows, q_width_}, "gradient of queries");
-      const Tensor d_kv_part = pass_->allocate({of_run_rows, kv_width_}, "gradient of keys");
-      const Sequence::Run first = sequence.run(0);
+      const Tensor d_q_part = pass_->allocate({first.rows, q_width_}, "gradient of queries");
+      const Tensor d_kv_part = pass_->allocate({first.rows, kv_width_}, "gradient of keys");
       {
         const Tensor workspace = pass_->scratch(
             ops::attention_workspace(pass_->stream(), problem, true), "attention workspace");
@@ -183,11 +183,11 @@ Tensor RingAttention::backward(const Tensor& qkv, const Tensor& out, const Tenso
   }
   keys.reset(), next.reset(), d_next.reset();
   Tensor d_qkv = pass_->allocate(qkv.shape, "qkv gradient");
-  const std::int64_t row = d_qkv.shape.back(), rows = sequence.rows();
+  const std::int64_t row = d_qkv.shape.back();
   const Tensor of_queries = rounded(std::move(d_q)), of_keys = rounded(std::move(d_keys));
-  ops::copy_rows(pass_->stream(), d_qkv.dtype, rows, q_width_, {of_queries.data, q_width_},
+  ops::copy_rows(pass_->stream(), d_qkv.dtype, rows(), q_width_, {of_queries.data, q_width_},
                  {d_qkv.data, row});
-  ops::copy_rows(pass_->stream(), d_qkv.dtype, rows, kv_width_, {of_keys.data, kv_width_},
+  ops::copy_rows(pass_->stream(), d_qkv.dtype, rows(), kv_width_, {of_keys.data, kv_width_},
                  {element(d_qkv, q_width_), row});
   return d_qkv;
 }

@@ -2,7 +2,8 @@
 // Attention of shared positions with keys and values that go round the ranks (ContextMode::ring;
 // Liu et al. 2023): step by step every rank attends to those of one rank more, so that it never
 // holds more than those of two. What the steps give is merged by log sum exp; in backward gradients
-// of keys and values go round with them, once more than they.
+// of keys and values go round with them, once more than they. Where ranks exchange heads
+// (ContextWay::group) rows are those of a group, and the ring is one of groups.
 #include "choir/nn/pass.hpp"
 #include "choir/ops/attention.hpp"
 
@@ -22,6 +23,14 @@ class RingAttention {
                   const TensorView& log_sum_exp) const;
 
  private:
+  /// Rows of the group of this rank.
+  std::int64_t rows() const { return group_ * pass_->sequence().rows(); }
+  Sequence::Run run(int i) const {
+    const Sequence::Run own = pass_->sequence().run(i);
+    return {group_ * own.first_row, group_ * own.rows, group_ * own.tokens, own.first_position};
+  }
+  /// The rank so many steps on, which has the same heads.
+  int neighbour(int steps) const;
   /// The rows k | v of this rank.
   Tensor own_keys(const Tensor& qkv) const;
   /// f(query run, key run, problem) for those that the keys of `owner` are seen by.
@@ -36,7 +45,7 @@ class RingAttention {
 
   Pass* pass_;
   ops::AttentionProblem problem_;
-  int ranks_, rank_;
+  int group_, ranks_, rank_;  // the latter of the ring
   std::int64_t q_width_, kv_width_;
 };
 

@@ -240,16 +240,19 @@ Tensor SelfAttention::attend_backward(Pass& pass, Tensor d_out) const {
 // The same for passes of any shape, which ask for the same memory. Keys that go round come without
 // those before them, from which windows and documents count.
 bool SelfAttention::goes_round(const Pass& pass) const {
-  return pass.context().mode == ContextMode::ring && options_.window == 0 &&
+  return pass.context().way.mode == ContextMode::ring && options_.window == 0 &&
          pass.sequence().document_positions == 0;
 }
 
 ops::AttentionProblem SelfAttention::problem_of_run(const Pass& pass) const {
-  const std::int64_t tokens = pass.sequence().run(0).tokens;
-  return problem(pass, context_heads(options_.heads, options_.kv_heads, 1), tokens, tokens);
+  const int ranks = pass.context().way.group;
+  const std::int64_t tokens = ranks * pass.sequence().run(0).tokens;
+  return problem(pass, context_heads(options_.heads, options_.kv_heads, ranks), tokens, tokens);
 }
 
-Tensor SelfAttention::attend_round(Pass& pass, const Tensor& qkv) const {
+Tensor SelfAttention::attend_round(Pass& pass, Tensor qkv) const {
+  const bool exchanged = pass.context().way.group > 1;
+  if (exchanged) qkv = exchange(pass).to_heads(std::move(qkv), HeadExchange::Rows::qkv);
   const ops::AttentionProblem shape = problem_of_run(pass);
   const Tensor lse =
       pass.allocate_statistic({2, shape.batch * shape.heads * shape.queries}, "attention lse");
@@ -257,11 +260,25 @@ Tensor SelfAttention::attend_round(Pass& pass, const Tensor& qkv) const {
   pass.save(qkv);
   pass.save(out);
   if (pass.training()) pass.save(lse);
-  return out;
+  if (!exchanged) return out;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(out), HeadExchange::Rows::queries);
+}
+
+Tensor SelfAttention::attend_round_backward(Pass& pass, Tensor d_out) const {
+  const bool exchanged = pass.context().way.group > 1;
+  if (exchanged) d_out = exchange(pass).to_heads(std::move(d_out), HeadExchange::Rows::queries);
+  const Tensor lse = pass.pop();
+  const Tensor out = pass.pop();
+  Tensor qkv = pass.pop();
+  Tensor d_qkv = RingAttention(pass, problem_of_run(pass)).backward(qkv, out, d_out, lse);
+  if (!exchanged) return d_qkv;
+  qkv.reset();
+  return exchange(pass).to_positions(std::move(d_qkv), HeadExchange::Rows::qkv);
 }
 
 Tensor SelfAttention::attend_to_all(Pass& pass, Tensor qkv) const {
-  if (goes_round(pass)) return attend_round(pass, qkv);
+  if (goes_round(pass)) return attend_round(pass, std::move(qkv));
   const Sequence& sequence = pass.sequence();
   const KeyGather all = gather(pass);
   const std::int64_t kv_width = options_.kv_heads * head_width_;
@@ -290,12 +307,11 @@ Tensor SelfAttention::attend_to_all(Pass& pass, Tensor qkv) const {
 }
 
 Tensor SelfAttention::attend_to_all_backward(Pass& pass, Tensor d_out) const {
+  if (goes_round(pass)) return attend_round_backward(pass, std::move(d_out));
   const Sequence& sequence = pass.sequence();
   const Tensor lse = pass.pop();
   const Tensor out = pass.pop();
   const Tensor qkv = pass.pop();
-  if (goes_round(pass))
-    return RingAttention(pass, problem_of_run(pass)).backward(qkv, out, d_out, lse);
   const KeyGather all = gather(pass);
   const std::int64_t kv_width = options_.kv_heads * head_width_;
   Tensor keys = all.gather({packed(qkv, options_.heads, pass).data, qkv.shape.back()});

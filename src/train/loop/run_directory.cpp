@@ -1,20 +1,17 @@
 #include "choir/train/loop/run_directory.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <thread>
+#include <utility>
 
-#include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/failure.hpp"
 #include "choir/core/regular_file.hpp"
 #include "choir/store/directory.hpp"
+#include "src/train/loop/run_lock.hpp"
 
 namespace choir {
 namespace {
@@ -28,23 +25,8 @@ std::string cure_of(const std::error_code& failed) {
 
 }  // namespace
 
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) close(lock_);
-}
-
-void RunDirectory::lock() {
-  lock_ = open(log().c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0) return;  // who opens the log will say why
-  const double until = now_seconds() + kPatience;
-  while (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return;  // this file system has no locks
-    if (now_seconds() > until)
-      throw StorageError(
-          "another run is using the run directory '" + path_ + "'",
-          "wait until it ends (or stop it: touch " + stop_file() + "), or choose another run.dir");
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
+RunDirectory::RunDirectory(std::string path) : path_(std::move(path)) {}
+RunDirectory::~RunDirectory() = default;
 
 void RunDirectory::require_writable() const {
   for (const std::string& file : {deck(), log(), metrics()}) {
@@ -68,7 +50,7 @@ void RunDirectory::require_writable() const {
                        cure_of(failed));
 }
 
-void RunDirectory::create() {
+void RunDirectory::create(const std::function<void(const std::string&)>& say) {
   std::error_code failed;
   for (const std::string& folder : {path_, checkpoints(), samples()}) {
     fs::create_directories(folder, failed);
@@ -77,7 +59,7 @@ void RunDirectory::create() {
                          cure_of(failed));
   }
   for (const std::string& file : {deck(), log(), metrics()}) require_regular(file);
-  lock();
+  lock_ = std::make_unique<RunLock>(path_, log(), RunLock::Options{.say = say});
   fs::remove(stop_file(), failed);
 }
 

@@ -38,7 +38,7 @@ void open_run(RunDirectory& directory, const Workplace& place, const Faults& fau
   Mesh& mesh = *place.mesh;
   together(mesh.world(), [&] {
     if (mesh.rank() != 0) return;
-    directory.create();
+    directory.create([&](const std::string& text) { log.plain(text); });
     log.to_file(directory.log());
     faults.damage_data();
   });

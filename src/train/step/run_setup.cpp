@@ -90,10 +90,10 @@ ModelConfig model_of(const Deck& deck) {
   return model;
 }
 
-ContextMode context_mode_of(const Deck& deck) {
+ContextWay context_way_of(const Deck& deck) {
   const ParallelSection& p = deck.parallel;
-  return context_mode_of(
-      p.context_mode, deck.family().query_heads(deck.family().model(deck)) / p.tensor, p.context);
+  return context_way_of(p.context_mode,
+                        deck.family().query_heads(deck.family().model(deck)) / p.tensor, p.context);
 }
 
 Precision precision_of(const Deck& deck) {
@@ -108,7 +108,7 @@ EngineOptions engine_options(const Deck& deck, const BatchSizes& batch) {
   options.precision = precision_of(deck);
   options.seed = static_cast<std::uint64_t>(deck.run.seed);
   options.sequence = deck.parallel.sequence;
-  options.context_mode = context_mode_of(deck);
+  options.context = context_way_of(deck);
   options.reproducible = deck.train.reproducible;
   options.zero = zero_of(deck);
   options.pipeline = pipeline_of(deck);

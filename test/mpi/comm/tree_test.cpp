@@ -34,6 +34,36 @@ class Tree : public testing::TestWithParam<std::string> {
     return serial_tree(leaves);
   }
 
+  /// Whether sums of 16 bits are right from `first` on.
+  template <class T>
+  bool rounded_once(const T* data, std::size_t first, std::size_t count) const {
+    bool ok = true;
+    for (std::size_t i = first; i < first + count; ++i) {
+      std::vector<float> leaves;
+      for (int p = 0; p < size; ++p) leaves.push_back(static_cast<float>(T(wild<float>(p, i))));
+      ok &= data[i].bits == T(serial_tree(leaves)).bits;
+    }
+    return ok;
+  }
+  template <class T>
+  void compare_narrow(std::size_t count) {
+    const DType dtype = DTypeOf<T>::value;
+    const Memory memory(*comm, count * ranks * sizeof(T));
+    T* data = memory.as<T>();
+    const auto fill = [&](std::size_t n) {
+      for (std::size_t i = 0; i < n; ++i) data[i] = T(wild<float>(rank, i));
+    };
+    fill(count);
+    comm->all_reduce(data, count, dtype, ReduceOp::sum);
+    EXPECT_ALL_RANKS(rounded_once(data, 0, count)) << "all_reduce of " << count;
+    comm->barrier();
+    fill(count * ranks);
+    comm->start_reduce_scatter(data, count, dtype, ReduceOp::sum, Summation::fast).wait();
+    EXPECT_ALL_RANKS(rounded_once(data, static_cast<std::size_t>(rank) * count, count))
+        << "reduce_scatter of " << count;
+    comm->barrier();
+  }
+
   template <class T>
   void compare(std::size_t count) {
     const DType dtype = DTypeOf<T>::value;
@@ -103,20 +133,11 @@ TEST_P(Tree, ContinuesTheTreeInsideTheRanks) {
   EXPECT_TRUE(order_matters) << "the numbers are too tame to test anything";
 }
 
-// bf16 is added in float and rounded once, in both transports.
-TEST_P(Tree, Bf16IsRoundedOnce) {
-  constexpr std::size_t kCount = 501;
-  const Memory memory(*comm, kCount * sizeof(bf16));
-  auto* data = memory.as<bf16>();
-  for (std::size_t i = 0; i < kCount; ++i) data[i] = bf16(wild<float>(rank, i));
-  comm->all_reduce(data, kCount, DType::bf16, ReduceOp::sum);
-  bool ok = true;
-  for (std::size_t i = 0; i < kCount; ++i) {
-    std::vector<float> leaves;
-    for (int p = 0; p < size; ++p) leaves.push_back(static_cast<float>(bf16(wild<float>(p, i))));
-    ok &= data[i].bits == bf16(serial_tree(leaves)).bits;
-  }
-  EXPECT_ALL_RANKS(ok);
+// Numbers of 16 bits are added in float and rounded once, whatever they come through.
+TEST_P(Tree, NumbersOf16BitsAreRoundedOnce) {
+  for (const std::size_t count : {1u, 501u}) compare_narrow<bf16>(count);
+  compare_narrow<f16>(501);
+  if (GetParam() == "two_level") compare_narrow<bf16>(300001);  // in several pieces
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Tree,

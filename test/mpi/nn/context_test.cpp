@@ -2,6 +2,8 @@
 // runs by itself.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "choir/core/error.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/device/null_device.hpp"
@@ -25,9 +27,10 @@ std::vector<Layout> layouts() {
 struct Names {
   std::string text;
   explicit Names(const test::AttentionContextCase& c, const Layout& layout)
-      : text(fmt::format("{}: mode {} T {} kv {} rope {} dropout {} window {} sequence {}",
-                         layout.to_string(), static_cast<int>(c.mode), c.tokens, c.options.kv_heads,
-                         c.options.rope, c.options.dropout, c.options.window, c.sequence)) {}
+      : text(fmt::format("{}: mode {} of {} T {} kv {} rope {} dropout {} window {} sequence {}",
+                         layout.to_string(), static_cast<int>(c.way.mode), c.way.group, c.tokens,
+                         c.options.kv_heads, c.options.rope, c.options.dropout, c.options.window,
+                         c.sequence)) {}
 };
 
 double distance(const test::ContextResult& a, const test::ContextResult& b) {
@@ -43,18 +46,23 @@ test::ContextResult on_one_rank(test::AttentionContextCase c) {
   return c.run(device, *single.mesh);
 }
 
-constexpr ContextMode kModes[] = {ContextMode::ulysses, ContextMode::gather, ContextMode::ring};
+/// All ways in which ranks can share the positions of a model with so many heads a tensor rank.
+std::vector<ContextWay> ways(std::int64_t heads, std::int64_t ranks) {
+  std::vector<ContextWay> list{{ContextMode::gather}, {ContextMode::ring}};
+  for (const char* const word : {"auto", "ring-ulysses"})
+    if (const ContextWay way = context_way_of(word, heads, ranks);
+        std::find(list.begin(), list.end(), way) == list.end())
+      list.push_back(way);
+  return list;
+}
 
 void expect_equal(test::AttentionContextCase c) {
   const test::ContextResult one = on_one_rank(c);
   for (const Layout& layout : layouts())
     for (const bool sequence : {false, true})
-      for (const ContextMode mode : kModes) {
-        c.mode = mode;
-        const std::int64_t context = layout.size(Axis::context);
-        if (mode == ContextMode::ulysses &&
-            c.options.heads / layout.size(Axis::tensor) % context != 0)
-          continue;
+      for (const ContextWay& way :
+           ways(c.options.heads / layout.size(Axis::tensor), layout.size(Axis::context))) {
+        c.way = way;
         c.sequence = sequence;
         const int tensor = layout.size(Axis::tensor);
         if ((sequence && tensor == 1) || c.options.heads % tensor != 0) continue;
@@ -91,6 +99,11 @@ TEST(ContextAttention, EqualsOneRankForAnyNumberOfHeads) {
     for (const std::int64_t tokens : {3, 7, 17})
       expect_equal({.tokens = tokens,
                     .options = {.width = 48, .heads = heads, .kv_heads = 1, .rope = true}});
+  // With 4 ranks a ring of pairs: heads of keys and values that pairs divide, and copies of them.
+  for (const std::int64_t kv_heads : {6, 3, 2})
+    expect_equal(
+        {.tokens = 17,
+         .options = {.width = 48, .heads = 6, .kv_heads = kv_heads, .rope = true, .dropout = 0.3}});
 }
 
 TEST(ContextAttention, EqualsOneRankUnderAWindow) {
@@ -98,6 +111,8 @@ TEST(ContextAttention, EqualsOneRankUnderAWindow) {
     expect_equal(
         {.tokens = 17,
          .options = {.width = 48, .heads = 12, .kv_heads = 4, .window = window, .rope = true}});
+  expect_equal({.tokens = 17,
+                .options = {.width = 48, .heads = 6, .kv_heads = 2, .window = 5, .rope = true}});
 }
 
 TEST(ContextAttention, DropsTheSameFeatures) {
@@ -109,9 +124,9 @@ TEST(ContextAttention, DropsTheSameFeatures) {
 
 TEST(ContextAttention, ThePlanIsExact) {
   for (const Layout& layout : layouts())
-    for (const ContextMode mode : kModes) {
-      const test::AttentionContextCase c{.options = {.width = 48, .heads = 12, .kv_heads = 2},
-                                         .mode = mode};
+    for (const ContextWay& way : ways(6 / layout.size(Axis::tensor), layout.size(Axis::context))) {
+      const test::AttentionContextCase c{.options = {.width = 48, .heads = 6, .kv_heads = 2},
+                                         .way = way};
       CpuDevice device;
       NullDevice null;
       const auto mesh = Mesh::over_world(layout, Transport::automatic);
@@ -123,12 +138,13 @@ TEST(ContextAttention, ThePlanIsExact) {
       EXPECT_ALL_RANKS(sent.calls == counted.calls && sent.bytes == counted.bytes)
           << sent.bytes << " bytes sent, " << counted.bytes << " planned";
       const int n = layout.size(Axis::context);
-      const int calls = mode == ContextMode::ulysses  ? 4
-                        : mode == ContextMode::gather ? 3
-                                                      : 3 * n - 2;
+      const int calls = way.mode == ContextMode::ulysses  ? 4
+                        : way.mode == ContextMode::gather ? 3
+                        : way.group == 1                  ? 3 * n - 2
+                                                          : 4 + 3 * n / 2 - 2;
       EXPECT_EQ(sent.calls, layout.size(Axis::context) > 1 ? calls : 0)
-          << "one message a direction; two gathers and a sum of gradients; or two rounds of keys "
-             "and one of gradients";
+          << "one message a direction; two gathers and a sum of gradients; two rounds of keys and "
+             "one of gradients; or the first and the last, in and among pairs";
     }
 }
 
@@ -207,9 +223,9 @@ std::int32_t id_at(std::int64_t sample, std::int64_t position) {
 /// Sum of losses over all tokens and its gradient; the data axis cuts the batch. `padding`: the
 /// target of positions that are not there.
 GptResult train_on(const GptConfig& config, Mesh& mesh, bool sequence, Mode mode = Mode::train,
-                   std::int32_t padding = -1, ContextMode context_mode = ContextMode::ulysses) {
+                   std::int32_t padding = -1, const ContextWay& way = {}) {
   CpuDevice device;
-  test::RankOfContext rank(device, mesh, "fp64", sequence, context_mode);
+  test::RankOfContext rank(device, mesh, "fp64", sequence, way);
   Gpt model(config, rank.parameters());
   rank.place();
   Pass& pass = rank.pass();
@@ -288,13 +304,16 @@ TEST(ContextGpt, EqualsOneRank) {
   std::vector<Layout> all = layouts();
   if (test::world_size() == 4)
     all.insert(all.end(), {Layout(1, 2, 2, 1), Layout(1, 2, 2, 1, "dp-cp-tp-pp")});
-  for (const GptConfig& config : {gpt(), llama(2), llama(1)}) {
+  GptConfig pairs = llama(2);  // of 4 ranks, in a ring
+  pairs.n_head = 6;
+  for (const GptConfig& config : {gpt(), llama(2), llama(1), pairs}) {
     const GptResult one = train_on(config, *single.mesh, false);
     const double evaluated = train_on(config, *single.mesh, false, Mode::evaluate).loss;
     ASSERT_ALL_RANKS(std::abs(one.loss - evaluated) > 1e-3) << "dropout is at work";
     for (const Layout& layout : all)
       for (const bool sequence : {false, true})
-        for (const ContextMode context : kModes) {
+        for (const ContextWay& context :
+             ways(config.n_head / layout.size(Axis::tensor), layout.size(Axis::context))) {
           if (sequence && layout.size(Axis::tensor) == 1) continue;
           const auto mesh = Mesh::over_world(layout, Transport::automatic);
           const GptResult many = train_on(config, *mesh, sequence, Mode::train, -1, context);

@@ -56,7 +56,7 @@ TEST(PositionShare, CutsEverySequence) {
 TEST(PositionShare, ZigZagLevelsCausalWork) {
   const auto mesh = Mesh::planned(Layout(1, 3, 1, 1), 1, 1);
   Communicator* const ranks = &mesh->along(Axis::context);
-  const ContextAxis zigzag{ranks, ContextMode::gather}, straight{ranks};
+  const ContextAxis zigzag{ranks, {ContextMode::gather}}, straight{ranks};
   ASSERT_EQ(zigzag.runs(), 2);
   EXPECT_EQ(straight.runs(), 1);
   const Sequence part = share_of_sequences(4, 30, zigzag);
@@ -79,12 +79,32 @@ TEST(PositionShare, ZigZagLevelsCausalWork) {
   EXPECT_EQ(owners, std::vector<int>(30, 1));
 }
 
-TEST(ContextMode, IsUlyssesWhereTheRanksDivideTheHeads) {
-  EXPECT_EQ(context_mode_of("auto", 12, 4), ContextMode::ulysses);
-  EXPECT_EQ(context_mode_of("auto", 12, 5), ContextMode::gather);
-  EXPECT_EQ(context_mode_of("auto", 2, 4), ContextMode::gather);
-  EXPECT_EQ(context_mode_of("gather", 12, 4), ContextMode::gather);
-  EXPECT_EQ(context_mode_of("gather", 0, 4), ContextMode::ulysses) << "nobody attends";
+// Groups of two of six ranks: group g has runs g and 2 * 3 - 1 - g of six of the sequence, and rank
+// c of it half c % 2 of both.
+TEST(PositionShare, GroupsZigZagAndTheirRanksFollowOnOneAnother) {
+  const auto mesh = Mesh::planned(Layout(1, 6, 1, 1), 1, 1);
+  const ContextAxis axis{&mesh->along(Axis::context), {ContextMode::ring, 2}};
+  ASSERT_EQ(axis.exchanging(), 2);
+  ASSERT_EQ(axis.runs(), 2);
+  const std::vector<std::pair<int, int>> first{{0, 50},  {5, 55},  {10, 40},
+                                               {15, 45}, {20, 30}, {25, 35}};
+  for (int rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(axis.share(60, rank, 0).first, first[static_cast<std::size_t>(rank)].first);
+    EXPECT_EQ(axis.share(60, rank, 1).first, first[static_cast<std::size_t>(rank)].second);
+  }
+}
+
+TEST(ContextWay, IsUlyssesWhereTheRanksDivideTheHeads) {
+  const ContextWay ulysses{}, gather{ContextMode::gather}, ring{ContextMode::ring};
+  EXPECT_EQ(context_way_of("auto", 12, 4), ulysses);
+  EXPECT_EQ(context_way_of("auto", 12, 5), gather);
+  EXPECT_EQ(context_way_of("auto", 2, 4), gather);
+  EXPECT_EQ(context_way_of("gather", 12, 4), gather);
+  EXPECT_EQ(context_way_of("gather", 0, 4), ulysses) << "nobody attends";
+  EXPECT_EQ(context_way_of("ring", 12, 4), ring);
+  EXPECT_EQ(context_way_of("ring-ulysses", 12, 8), (ContextWay{ContextMode::ring, 4}));
+  EXPECT_EQ(context_way_of("ring-ulysses", 12, 5), ring);
+  EXPECT_EQ(context_way_of("ring-ulysses", 12, 6), ulysses);
 }
 
 // What attention wants: query head j of a rank reads its K/V head j / (heads / kv_heads), which

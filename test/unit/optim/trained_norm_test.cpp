@@ -13,8 +13,8 @@ namespace choir {
 namespace {
 
 struct Gradients {
-  explicit Gradients(const char* precision)
-      : options(test::engine_options(test::tiny_gpt(), precision, 1)), run(options, *single.mesh) {
+  explicit Gradients(const char* precision, const GptConfig& model = test::tiny_gpt())
+      : options(test::engine_options(model, precision, 1)), run(options, *single.mesh) {
     for (Parameter& p : parameters().parameters())
       for (std::int64_t i = 0; i < p.count(); ++i) {
         const double g = 0.01 * normal_at(philox_key(1, p.name), static_cast<std::uint64_t>(i));
@@ -59,6 +59,30 @@ TEST(TrainedNorm, EqualsThePlainSum) {
     EXPECT_EQ(g.compute(1e3)[1], 1.0) << "a short gradient is not stretched";
     EXPECT_EQ(g.compute(0)[1], 1.0) << "0 does not clip";
   }
+}
+
+// What meets the numbers of other ranks is a sum a tensor; in exact mode it is the sums of all
+// chunks, and the model must be large enough to tell the two.
+TEST(TrainedNorm, OneSumOfATensorMeetsThoseOfOthers) {
+  GptConfig model = test::tiny_gpt();
+  model.vocab_size = 5000;
+  Gradients g("fp64", model);
+  ModelInstance& instance = g.run.engine().instance();
+  std::int64_t tensors = 0, chunks = 0;
+  for (const Parameter& p : g.parameters().parameters()) {
+    ++tensors;
+    chunks += (p.count() + ops::kNormChunk - 1) / ops::kNormChunk;
+  }
+  ASSERT_GT(chunks, tensors + 2) << "the table is cut";
+  TrainedNorm exact(instance.storage(), instance.device(), {.places = 2, .exact = true});
+  EXPECT_EQ(g.norm.sums().count(), tensors);
+  EXPECT_EQ(exact.sums(1).count(), chunks);
+  g.norm.compute(instance.stream(), {});
+  exact.compute(instance.stream(), {}, 1);
+  const double all = exact.square_sum().as<double>()[0];
+  EXPECT_GT(all, 0);
+  // Both are f64 sums of the same positive chunks in a tree, of at most so many levels.
+  EXPECT_NEAR(g.norm.square_sum().as<double>()[0], all, 32 * 0x1p-53 * all);
 }
 
 // Padding between and behind parameters is no part of the gradient.

@@ -48,11 +48,13 @@ std::unique_ptr<Communicator> make_node_communicator(MPI_Comm group, const std::
 /// As above, with blocks shared by the ranks of each node: these add in the window, each sends its
 /// part of the sum to its partner on every other node and gets theirs, and writes the result to
 /// all blocks of its node. Over n nodes each sends 2 (n-1)/n of the bytes of an all_reduce, half of
-/// that for the other two. reduce_scatter leaves sums of the node in the blocks of other ranks.
-/// Results are the same on every rank. Sums of bf16 and f16, and those of Summation::tree where the
-/// nodes are not branches of that tree (consecutive ranks, on each node but the last the same power
-/// of two), go through MPI, so that their bits do not depend on nodes. Different calls are detected
-/// within a node, and between nodes by their sizes.
+/// that for the other two, in log2 n messages where n is a power of two (node_rounds.hpp).
+/// Results are the same on every rank. Sums of bf16 and f16 travel as f32 until they are complete,
+/// where more than one sum is on the way, and are rounded once (an all_reduce is then 3 (n-1)/n of
+/// its bytes). They and those of Summation::tree go through MPI where the nodes are not branches of
+/// that tree (consecutive ranks, on each node but the last the same power of two), so that their
+/// bits do not depend on nodes. Different calls are detected within a node, and between nodes by
+/// their sizes.
 std::unique_ptr<Communicator> make_two_level_communicator(MPI_Comm group, const std::string& name,
                                                           int node,
                                                           const NodeOptions& options = {});

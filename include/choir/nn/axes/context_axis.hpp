@@ -24,6 +24,9 @@ namespace choir {
 //            where K/V heads are few. Positions zig-zag (ContextAxis::runs).
 //   ring     The same shares, but keys and values go round the ranks, so that none has more than
 //            those of two (src/nn/axes/ring_attention.hpp). Layers with a window gather.
+//   both     Groups of U neighbours, which divide the heads, exchange them, so that a group has
+//            its two runs of positions with a part of the heads on each rank; keys and values of
+//            these go round the C / U groups (Fang and Zhao 2024): 1 / U of the bytes of a ring.
 //
 // Each rank has the gradient of its own tokens: every parameter's gradient is a sum over data and
 // context (Mesh::replicas()).
@@ -43,11 +46,13 @@ std::vector<std::int64_t> legal_context_sizes(std::int64_t heads);
 
 /// What parallel.context_mode says for a model of which each rank of the tensor axis has so many
 /// query heads; 0: a model without attention across shared positions. "auto" is ulysses where the
-/// ranks divide the heads, else gather.
-ContextMode context_mode_of(std::string_view word, std::int64_t heads, std::int64_t ranks);
+/// ranks divide the heads, else gather; "ring-ulysses" a ring of the largest groups that divide
+/// heads and ranks.
+ContextWay context_way_of(std::string_view word, std::int64_t heads, std::int64_t ranks);
 
-/// Rows q | k | v, or rows of one width per query head, between positions and heads. Collective
-/// over the context axis; the memory comes from the arena of the pass.
+/// Rows q | k | v, or rows of one width per query head, between positions and heads of the ranks
+/// that exchange them (ContextAxis::exchanging). Collective over the context axis; the memory comes
+/// from the arena of the pass.
 class HeadExchange {
  public:
   enum class Rows { qkv, queries };
@@ -56,8 +61,8 @@ class HeadExchange {
   HeadExchange(Pass& pass, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width);
 
   const ContextHeads& here() const { return here_; }
-  /// [B*n, (H + 2 Hkv) D] or [B*n, H D] of my positions -> [B*C*n, ...] of all positions with
-  /// here() heads.
+  /// [B*n, (H + 2 Hkv) D] or [B*n, H D] of my positions -> [B*C*n, ...] of all positions of these
+  /// ranks with here() heads; run by run where there are two.
   Tensor to_heads(Tensor positions, Rows kind) const;
   /// The reverse; K/V heads that were sent several times come back as the sum of their copies.
   Tensor to_positions(Tensor heads, Rows kind) const;
@@ -75,9 +80,14 @@ class HeadExchange {
   /// [C, B, n, w] <-> [B, C, n, w]; the same memory for one sequence.
   Tensor reordered(Tensor blocks, std::int64_t outer, std::int64_t inner) const;
   Tensor exchanged(Tensor blocks) const;
+  /// The same among some of the ranks: two of them further on in each round.
+  void exchange_in_group(const Tensor& blocks, const Tensor& received) const;
+  /// Runs of consecutive positions: sequences, each of them twice in a zig-zag.
+  std::int64_t spans() const { return pass_->sequence().batch * pass_->sequence().runs(); }
 
   Pass* pass_;
   std::int64_t head_width_;
+  int ranks_;
   ContextHeads here_;
   Section sections_[3];
 };

@@ -63,8 +63,9 @@ class SelfAttention {
   Tensor attend_to_all_backward(Pass& pass, Tensor d_out) const;
   /// ... or, if the layer does so, that go round the ranks.
   bool goes_round(const Pass& pass) const;
-  Tensor attend_round(Pass& pass, const Tensor& qkv) const;
-  /// The attention of one run of positions with itself.
+  Tensor attend_round(Pass& pass, Tensor qkv) const;
+  Tensor attend_round_backward(Pass& pass, Tensor d_out) const;
+  /// The attention of one run of positions with itself, as those who exchange heads have them.
   ops::AttentionProblem problem_of_run(const Pass& pass) const;
   /// The attention of `queries` positions over `keys`, the last ones of which are those.
   ops::AttentionProblem problem(const Pass& pass, const ContextHeads& heads, std::int64_t queries,

@@ -1,15 +1,19 @@
 #pragma once
 // The files of a run: deck.json, start.txt, log.txt, metrics.jsonl, checkpoints/, samples/.
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "choir/core/log.hpp"
 
 namespace choir {
 
+class RunLock;
+
 class RunDirectory {
  public:
-  explicit RunDirectory(std::string path) : path_(std::move(path)) {}
+  explicit RunDirectory(std::string path);
   ~RunDirectory();
   RunDirectory(const RunDirectory&) = delete;
 
@@ -27,9 +31,10 @@ class RunDirectory {
   /// making anything. StorageError.
   void require_writable() const;
   /// Local, by one rank. Makes the folders and locks them until destruction (flock on log.txt,
-  /// where the file system can; a run that is just ending is waited for); a stop file of an earlier
-  /// run is removed. StorageError.
-  void create();
+  /// where the file system can, and signs of life in in_use; a run that is just ending, or one that
+  /// another host left, is waited for, and `say` told so); a stop file of an earlier run is
+  /// removed. StorageError.
+  void create(const std::function<void(const std::string&)>& say = {});
   /// Local, by one rank. Moves the checkpoints, and a copy of the metrics, to before-1/ (or -2 ...)
   /// and returns its path: a run that starts behind its own checkpoints would otherwise leave two
   /// histories in one place, and the next would continue the wrong one. StorageError.
@@ -42,13 +47,9 @@ class RunDirectory {
   /// training.
   bool write_sample(std::int64_t step, const std::string& text) const;
 
-  static constexpr double kPatience = 3;  ///< seconds
-
  private:
-  void lock();
-
   std::string path_;
-  int lock_ = -1;  // a file descriptor
+  std::unique_ptr<RunLock> lock_;
 };
 
 }  // namespace choir

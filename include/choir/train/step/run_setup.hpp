@@ -29,7 +29,7 @@ Precision precision_of(const Deck& deck);
 ModelConfig model_of(const Deck& deck);
 
 /// How the attention of the deck's model sees sequences that ranks share.
-ContextMode context_mode_of(const Deck& deck);
+ContextWay context_way_of(const Deck& deck);
 
 /// The deck's model must know its vocabulary (model.vocab_size > 0) and the batch must be resolved.
 EngineOptions engine_options(const Deck& deck, const BatchSizes& batch);

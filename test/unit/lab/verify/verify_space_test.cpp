@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "choir/core/error.hpp"
@@ -127,7 +128,7 @@ std::int64_t accepted(const char* key, const std::vector<std::string>& values) {
 
 /// The layouts of the deck above by the rules in words: 8 heads are divided among tensor ranks, 4
 /// layers among stages, 24 sequences among data ranks and micro-batches; positions among any number
-/// of context ranks, in three ways.
+/// of context ranks, in three ways, and a fourth where a factor of them divides the heads.
 std::int64_t legal_by_hand(int ranks) {
   std::int64_t sum = 0;
   for (const int tp : {1, 2, 4, 8})
@@ -142,7 +143,10 @@ std::int64_t legal_by_hand(int ranks) {
           const int zero = dp > 1 ? 1 + 3 * (pairs ? 2 : 1) : 1;
           // Four schedules, interleaved also with two pieces a stage.
           const int schedule = pp == 1 ? 1 : pp == 2 ? 5 : 4;
-          const int recompute = 3, mode = cp > 1 ? 3 : 1;
+          const int recompute = 3;
+          const int group = std::gcd(8 / tp, cp), mode = cp == 1                   ? 1
+                                                         : group > 1 && group < cp ? 4
+                                                                                   : 3;
           // Two axes can be put in two orders. Of three, with tp-cp-dp-pp, pp-dp-cp-tp and
           // dp-tp-cp-pp, three are different unless dp is missing.
           const int axes = (tp > 1) + (cp > 1) + (pp > 1) + (dp > 1);

@@ -204,7 +204,7 @@ TEST(DuplexBatch, RanksShareAllCodesOfAPosition) {
   std::vector<std::int32_t> part(8);
   const auto mesh = Mesh::planned(Layout(1, 2, 1, 1), 1, 1);
   Communicator* const ranks = &mesh->along(Axis::context);
-  const BatchRanks straight{{ranks}}, zigzag{{ranks, ContextMode::gather}};
+  const BatchRanks straight{{ranks}}, zigzag{{ranks, {ContextMode::gather}}};
   EXPECT_EQ(share_shape(host.batch, *field, straight), (Shape{4, 2}));
   copy_share(host.batch, *field, straight, part.data());
   EXPECT_EQ(part, (std::vector<std::int32_t>{4, 5, 0, 0, 10, 11, 0, 0}));
