@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
 # bench/results/: facts, doctor, the CUDA tests, a step, one of a speech recogniser, a training whose losses are known,
-# PyTorch beside it, attention, products, ops, compute-sanitizer. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
+# PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there are (ranks), a step
+# under ncu, compute-sanitizer; clocks all the while; at the end what was predicted beside what was measured. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
 # at most; the most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
-#   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops doctor throughput
-#                     memcheck racecheck
+#   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops matrix ranks doctor
+#                     throughput ncu memcheck racecheck predicted
 #   --skip=A,B        without these parts
 #   --out=DIR         the folder is made below DIR (default bench/results)
 #   --device=DEVICE   cuda (default), or cpu to try the script
+#   --ranks=2,4       so many ranks in the part 'ranks', a GPU each (default: 2, 4 and 8 as far as there are GPUs)
 #   --minutes=N       for everything together (default 9)
 #   --smoke           tiny shapes and few steps, nothing judged: does every part run?
 #   --judge=FILE      only judge the losses in a metrics.jsonl, as the part 'train' does
@@ -16,21 +18,23 @@
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")/.." && pwd)
-only="" skip="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged=""
-all="facts tests step speech train peer attention gemm ops doctor throughput memcheck racecheck"
+only="" skip="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged="" counts=""
+all="facts tests step speech train peer attention gemm ops matrix ranks doctor throughput ncu memcheck racecheck predicted"
 for option in "$@"; do
   case $option in
     --only=*) only=${option#*=} ;;
     --skip=*) skip=${option#*=} ;;
     --out=*) out=${option#*=} ;;
     --device=cpu | --device=cuda) device=${option#*=} ;;
+    --ranks=*) counts=${option#*=} ;;
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done
+[[ $counts =~ ^([0-9]+(,[0-9]+)*)?$ ]] || { echo "gpu_report: --ranks=$counts is no list of numbers" >&2; exit 2; }
 [[ $minutes =~ ^[0-9]+$ ]] || { echo "gpu_report: --minutes=$minutes is no number" >&2; exit 2; }
 for name in ${only//,/ } ${skip//,/ }; do
   case " $all " in *" $name "*) ;; *) echo "gpu_report: no part is called '$name'; there are: $all" >&2; exit 2 ;; esac
@@ -77,7 +81,8 @@ folder=$out/$(date +%F)-$label-$revision
 mkdir -p "$folder" || exit 1
 folder=$(cd "$folder" && pwd)
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/choir-report.XXXXXX") || exit 1
-trap 'rm -rf "$scratch"' EXIT
+sampler=""
+trap '[ -z "$sampler" ] || kill "$sampler" 2>/dev/null; rm -rf "$scratch"' EXIT
 trap 'finish; exit 130' INT TERM
 text=data/shakespeare/input.txt
 deadline=$((SECONDS + 60 * minutes))
@@ -126,14 +131,18 @@ deck=inputs/shakespeare_char.json
 known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
 micro=64
-small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10
+small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10 matrix_seconds=3
+shared=(model.n_layer=4 model.n_head=8 model.n_embd=256 model.block_size=64)
+ways=("" zero=1 zero=2 zero=3 tensor=2 pipeline=2 context=2)
 if [ $smoke = 1 ]; then
   small=(model.n_layer=2 model.n_head=2 model.n_embd=64 model.block_size=64 train.precision=fp32)
   tiny_speech=(model.n_layer=1 model.n_embd=32 model.subsampling_channels=16 train.precision=fp32 --batch-duration 8 --longest 4)
   micro=4
-  seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1
+  seconds=0.001 preset=(--preset cpu) peer=(--tiny) steps=20 short=10 step_seconds=1 matrix_seconds=0.2
+  shared=(model.n_layer=2 model.n_head=4 model.n_embd=32 model.block_size=16) ways=(zero=3 tensor=2)
 fi
 single=(train.micro_batch_size="$micro" train.global_batch_size="$micro")
+most_bytes=$((smoke ? 65536 : 256 << 20))
 write_to() { echo --json "$folder/$1.json" --csv "$folder/$1.csv"; }
 
 facts() {
@@ -167,22 +176,95 @@ known_losses() {
   [ "$smoke" = 0 ] || { echo "not judged: smoke"; return 0; }
   judge "$folder/train.jsonl"
 }
-sanitizer() {
+# What each choice is worth: a step of each, and at the end their rates. On the CPU those that it has.
+matrix() {
+  local name overrides code bad=0 table=""
+  while read -r name overrides; do
+    [ "$device" = cuda ] || case $name in base | gelu_tanh | vocab*) ;; *) continue ;; esac
+    echo "== $name: $overrides"
+    # shellcheck disable=SC2086
+    "${choir[@]}" bench step "$deck" device="$device" "${small[@]}" "${single[@]}" "${known[@]}" $overrides --no-ceilings \
+      --seconds "$matrix_seconds" >"$scratch/one" 2>&1
+    code=$?
+    cat "$scratch/one"
+    if [ "$code" = 0 ]; then table+=$(printf '%-24s %s' "$name" "$(grep -a tokens/s "$scratch/one" | head -n 1)")$'\n'
+    else table+=$(printf '%-24s exit code %s: %s' "$name" "$code" "$(grep -a -m 1 '^choir: ' "$scratch/one")")$'\n'; fi
+    # Only cuDNN may be missing.
+    case $code:$name in 0:* | 2:*cudnn*) ;; *) bad=1 ;; esac
+  done <<END
+base
+attention_own model.attention=own
+attention_cudnn model.attention=cudnn
+cudnn_deterministic model.attention=cudnn model.attention_deterministic=true
+queued train.cuda_graph=false
+timed_products train.time_products=true
+gelu_tanh model.activation=gelu_tanh
+vocab_50257 model.vocab_size=50257
+vocab_50304 model.vocab_size=50304
+micro_16 train.micro_batch_size=16 train.global_batch_size=16
+micro_32 train.micro_batch_size=32 train.global_batch_size=32
+END
+  printf '%s' "$table"
+  return "$bad"
+}
+# Several ranks: every collective, and the losses of every way to share the work beside those of one rank.
+ranked() {  # ranked NAME RANKS OVERRIDE...: eight steps of a small model; their losses
+  local name=$1 count=$2
+  shift 2
+  mpiexec -n "$count" "${choir[@]}" train "$deck" device="$device" data.format=synthetic 'data.train=[]' model.vocab_size=65 "${shared[@]}" \
+    train.precision=fp32 train.micro_batch_size=1 train.global_batch_size=16 \
+    train.max_steps=8 log.interval=1 eval.interval=0 eval.sample_tokens=0 checkpoint.interval=0 run.dir="$scratch/$name" "$@" \
+    >"$scratch/$name.log" 2>&1 || { echo "$name: failed"; tail -n 5 "$scratch/$name.log"; return 1; }
+  sed -nE 's/.*"step":([0-9]+),.*"loss":([-+.0-9e]+).*/\1 \2/p' "$scratch/$name/metrics.jsonl" >"$scratch/$name.losses"
+}
+# In fp32 the order of sums moves a loss by some 1e-8, a lost micro-batch by 2e-3 (bench/README.md): 2^-14 lies between them.
+apart() {  # apart NAME: the largest relative difference to one rank; fails above 2^-14
+  paste -d' ' "$scratch/alone.losses" "$scratch/$1.losses" | awk '
+    { d = $2 - $4; if (d < 0) d = -d; d /= $2; if (d > worst) worst = d; if ($1 != $3) worst = 1 }
+    END { if (NR < 8) worst = 1; printf "%.2e", worst; exit !(worst <= 1 / 16384) }'
+}
+ranks() {
+  local n words word layout name verdict bad=0 half table="" difference=""
+  ranked alone 1 || return
+  for n in $counts; do
+    if mpiexec -n "$n" "${choir[@]}" bench collectives device="$device" --max-bytes "$most_bytes" --csv "$folder/collectives-$n.csv" 2>&1; then
+      verdict=VALID
+    else verdict=INVALID bad=1; fi
+    table+="$n ranks, collectives: $verdict"$'\n'
+    half=$((n / 2))
+    for words in "${ways[@]}" "tensor=2 pipeline=$half"; do
+      [ "$n" -ge 4 ] || [ "$words" != "tensor=2 pipeline=$half" ] || continue
+      layout=() name="on$n-${words//[ =]/-}" verdict=VALID
+      for word in $words; do layout+=("parallel.$word"); done
+      { ranked "$name" "$n" "${layout[@]}" && difference=$(apart "$name"); } || verdict=INVALID bad=1
+      table+="$n ranks, ${words:-zero=0}: losses ${difference:-not there} apart from one rank's: $verdict"$'\n'
+      difference=""
+    done
+  done
+  printf '%s' "$table"
+  return "$bad"
+}
+tool_of_cuda() {  # tool_of_cuda NAME: where it is
   local tool
-  for tool in "$(command -v compute-sanitizer)" "${CUDA_HOME:-}/bin/compute-sanitizer" /usr/local/cuda*/bin/compute-sanitizer; do
+  for tool in "$(command -v "$1")" "${CUDA_HOME:-}/bin/$1" /usr/local/cuda*/bin/"$1"; do
     if [ -n "$tool" ] && [ -x "$tool" ]; then echo "$tool"; return 0; fi
   done
   return 1
 }
-export -f judge value train known_losses facts
-export folder scratch device deck steps smoke
+export -f judge value train known_losses facts matrix ranked apart ranks
+export folder scratch device deck steps smoke matrix_seconds
 
 # --- the parts, most telling first --------------------------------------------------------------------------------------
 # Functions are exported and run by a child, so that the time limit reaches what they start; arrays go in its text.
-child() { declare -p choir run small; printf '%s\n' "$@"; }
+child() { declare -p choir run small single known shared ways; printf '%s\n' "$@"; }
 
 echo "report to $folder"
 : >"$folder/summary.txt"
+if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=timestamp,index,clocks.sm,clocks.mem,power.draw,temperature.gpu,utilization.gpu,clocks_throttle_reasons.active \
+    --format=csv -lms 200 >"$folder/clocks.csv" 2>&1 &
+  sampler=$!
+fi
 if wanted facts; then part facts 30 'echo "${gpu:-no GPU}"' bash -c "$(child facts)"; fi
 if wanted tests; then
   if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then part tests 120 'last_line tests' "${run[@]}" "$programs/test_cuda"
@@ -217,17 +299,42 @@ for name in attention gemm ops; do
   # shellcheck disable=SC2046
   part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done
+if wanted matrix; then part matrix 130 'grep -a -c "tokens/s" "$folder/matrix.txt" | sed "s/$/ rates/"' bash -c "$(child matrix)"; fi
+if wanted ranks; then
+  if [ -z "$counts" ]; then
+    cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+    for n in 2 4 8; do [ "$n" -gt "$cards" ] || counts+="${counts:+,}$n"; done
+  fi
+  if [ -n "$counts" ]; then
+    part ranks 150 'grep -a -c VALID "$folder/ranks.txt" | sed "s/$/ verdicts/"' bash -c "$(child "counts='${counts//,/ }' most_bytes=$most_bytes" ranks)"
+  else skipped ranks "fewer than two GPUs"; fi
+fi
 if wanted doctor; then part doctor 60 'last_line doctor' "${choir[@]}" doctor --folder "$scratch"; fi
 if wanted throughput; then
   part throughput 60 throughput_note bash -c "$(child); train throughput train.max_steps=$short eval.interval=0 log.interval=1 ${single[*]} ${known[*]}"
 fi
+if wanted ncu; then
+  if ! found=$(tool_of_cuda ncu); then skipped ncu "no ncu"
+  elif [ "$device" = cuda ]; then
+    part ncu 100 'grep -a -c gpu__time_duration "$folder/ncu.txt" | sed "s/$/ kernels/"' "${run[@]}" "$found" --clock-control none --csv --launch-count 200 \
+      --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active,sm__inst_issued.avg.pct_of_peak_sustained_active,sm__warps_active.avg.pct_of_peak_sustained_active \
+      "$programs/choir" bench step $deck device=cuda "${small[@]}" "${single[@]}" "${known[@]}" model.n_layer=2 train.cuda_graph=false --steps 1 --no-ceilings
+  else skipped ncu "not on a GPU"; fi
+fi
 for tool in memcheck racecheck; do
   wanted $tool || continue
-  if ! found=$(sanitizer); then skipped $tool "no compute-sanitizer"
+  if ! found=$(tool_of_cuda compute-sanitizer); then skipped $tool "no compute-sanitizer"
   elif [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then
     part $tool 100 "grep -a SUMMARY '$folder/$tool.txt'" "${run[@]}" "$found" --tool $tool --error-exitcode 9 "$programs/test_cuda"
   else skipped $tool "no test_cuda in $programs, or not on a GPU"; fi
 done
+if wanted predicted; then
+  if [ -e "$folder/attention.csv" ] || [ -e "$folder/gemm.csv" ] || [ -e "$folder/ops.csv" ]; then
+    part predicted 20 'grep -a -c -v "not there" "$folder/predicted.txt" | sed "s/$/ lines/"' \
+      bash -c ". '$here/bench/lib/gpu_expected.sh'; gpu_expected '$folder'"
+    grep -av -e '^\$' -e '^\[exit' "$folder/predicted.txt"
+  else skipped predicted "nothing was measured"; fi
+fi
 finish
 echo "left in $folder ($(du -sh "$folder" | cut -f1)): $([ $failed = 0 ] && echo VALID || echo INVALID)"
 exit $failed

@@ -84,6 +84,11 @@ inline void load_matrices(std::uint32_t (&out)[4], const void* row, bool transpo
     std::memcpy(&elements, all + (8 * matrix + r) * host_cuda::kExchangeBytes, sizeof elements);
     return elements;
   };
+  if (host_cuda::lane() == 0) {
+    const void* rows[kWarp];
+    for (unsigned l = 0; l < kWarp; ++l) rows[l] = address(l / 8, l % 8);
+    host_cuda::load_matrices(rows);
+  }
   const unsigned g = host_cuda::lane() / 4, t = host_cuda::lane() % 4;
   for (unsigned m = 0; m < 4; ++m) {
     const std::uint32_t low = transpose ? address(m, 2 * t)[g] : address(m, g)[2 * t];

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 #include "choir/device/cpu_device.hpp"
@@ -68,7 +69,9 @@ void multiply(const Stream& stream, const GemmArgs& args) {
   stream.count(
       2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k),
       bytes_of(args));
-  if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
+  if (args.m == 0 || args.n == 0) return;
+  note_product(stream, args);
+  if (stream.kind() == DeviceKind::null) return;
   CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
   gemm_cpu(stream.device().plans(), args);
@@ -101,20 +104,28 @@ void add_sums(const Stream& stream, const TensorView& total, const TensorView& s
   if (!total.empty()) add(stream, total, {sums.data, total.dtype, total.shape}, total);
 }
 
-/// In one call, where the device has it: false when it has not.
-bool fused(const Stream& stream, GemmArgs args, const GemmOptions& options) {
-  if (stream.kind() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
+/// What a library of a GPU may be asked for in one call, if anything.
+std::optional<GemmArgs> in_one_call(GemmArgs args, const GemmOptions& options) {
   args.epilogue = options.epilogue;
   args.pre_activation = options.pre_activation.data;
   if (!options.sums_of_a.empty()) args.sums_of_a = options.workspace.data;
   if (!options.sums_of_c.empty()) args.sums_of_c = options.workspace.data;
   // A library may take the processor's short tanh, right to 11 bits: less than an f32 has.
-  if (options.epilogue != GemmEpilogue::none && args.in == DType::f32) return false;
+  if (options.epilogue != GemmEpilogue::none && args.in == DType::f32) return {};
   // Sums come in the type of C. Into 16 bits they would be rounded before they are added up.
   const bool sums = args.sums_of_a || args.sums_of_c;
-  if (sums && args.out != sum_dtype_of(args.in)) return false;
-  if (!gemm_cuda_offers(stream, args)) return false;
-  multiply(stream, args);
+  if (sums && args.out != sum_dtype_of(args.in)) return {};
+  return args;
+}
+
+/// In one call, where the device has it: false when it has not.
+bool fused(const Stream& stream, const GemmArgs& args, const GemmOptions& options) {
+  if (stream.device().plans_for() != DeviceKind::cuda || args.m == 0 || args.n == 0) return false;
+  const std::optional<GemmArgs> whole = in_one_call(args, options);
+  if (!whole) return false;
+  note_product(stream, *whole);  // whether a library offers it shows on the device alone
+  if (stream.kind() != DeviceKind::cuda || !gemm_cuda_offers(stream, *whole)) return false;
+  multiply(stream, *whole);
   add_sums(stream, options.sums_of_a, options.workspace);
   add_sums(stream, options.sums_of_c, options.workspace);
   return true;

@@ -18,6 +18,7 @@
 #include "choir/core/dtype.hpp"
 #include "choir/device/device.hpp"
 #include "choir/ops/gemm.hpp"
+#include "choir/ops/product.hpp"
 
 namespace choir {
 
@@ -55,6 +56,10 @@ struct GemmArgs {
   }
 };
 
+ops::Product product_of(const GemmArgs& args);
+/// On a device that only counts: see ops::ProductsAsked.
+void note_product(const Stream& stream, const GemmArgs& args);
+
 /// The fastest way this build and this processor have.
 void gemm_cpu(PlanCache& plans, const GemmArgs& args);
 /// By CBLAS, any dtype.
@@ -78,6 +83,10 @@ void gemm_cuda(const Stream& stream, const GemmArgs& args);
 /// Whether there is one call for this: a plain product always, an epilogue where the library has
 /// it.
 bool gemm_cuda_offers(const Stream& stream, const GemmArgs& args);
+// What ops/product.hpp has of these names, on a cuda device.
+std::vector<double> time_cuda_proposals(const Stream& stream, const ops::Product& product);
+void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
+std::string cuda_product_library();
 
 namespace ref {
 /// The oracle: plain loops, sums in f64, one rounding. Epilogues work on the unrounded product, and

@@ -50,7 +50,9 @@ void gemm_batched(const Stream& stream, const TensorView& a, const TensorView& b
   const GemmArgs args = checked_batch(a, b, c, options);
   stream.count(2.0 * static_cast<double>(c.count()) * static_cast<double>(args.k),
                as_bytes(a) + as_bytes(b) + (options.accumulate ? 2 : 1) * as_bytes(c));
-  if (stream.kind() == DeviceKind::null || c.count() == 0) return;
+  if (c.count() == 0) return;
+  note_product(stream, args);
+  if (stream.kind() == DeviceKind::null) return;
   CHOIR_CHECK(args.k > 0, "products over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
   for (std::int64_t h = 0; h < args.batch; ++h) gemm_cpu(stream.device().plans(), args.matrix(h));

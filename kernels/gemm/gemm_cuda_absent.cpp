@@ -12,4 +12,14 @@ bool gemm_cuda_offers(const Stream&, const GemmArgs&) {
   return false;
 }
 
+std::vector<double> time_cuda_proposals(const Stream&, const ops::Product&) {
+  return {};
+}
+
+void choose_cuda_products(Device&, const ops::ProductChoices&) {}
+
+std::string cuda_product_library() {
+  return {};
+}
+
 }  // namespace choir

@@ -110,6 +110,14 @@ class Checks {
     if (deck_.device == "cpu" && deck_.parallel.share_device)
       add({"parallel.share_device", "device"},
           "parallel.share_device is for device = \"cuda\", not \"cpu\"; remove one");
+    if (!deck_.train.time_products) return;
+    if (deck_.device == "cpu")
+      add({"train.time_products", "device"},
+          "train.time_products is for device = \"cuda\", not \"cpu\"; remove one");
+    if (deck_.train.reproducible)
+      add({"train.time_products", "train.reproducible"},
+          "train.time_products chooses by the clock how products are summed, and "
+          "train.reproducible = true wants the same bits of every run; remove one");
   }
 
   void optimizer() {
@@ -176,7 +184,7 @@ bool has(const ModelFamily& family, const std::string& key) {
 }  // namespace
 
 bool deck::is_for_cuda(const std::string& key) {
-  return is_in(key, {"train.cuda_graph", "parallel.share_device"});
+  return is_in(key, {"train.cuda_graph", "train.time_products", "parallel.share_device"});
 }
 
 bool deck::concerns(const ModelFamily& family, const std::string& key) {

@@ -82,6 +82,12 @@ void add_train_keys(Table& table) {
       .at_least(1);
   train.add("cuda_graph", &Part::cuda_graph, "",
             "cuda only: the kernels of a step are recorded once and launched as a whole.");
+  train.add(
+      "time_products", &Part::time_products, "",
+      "cuda only: the first eight ways that cuBLASLt proposes for each matrix product are "
+      "timed once at the start, and all ranks take the fastest; kept in RUN/products.json for "
+      "when the run goes on. Another run may choose otherwise, so not with "
+      "train.reproducible.");
   train
       .add("steps_in_flight", &Part::steps_in_flight, "steps",
            "Steps queued before the result of the first is read; changes no number. auto: 1 on the "

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "test/host_cuda/banks.hpp"
 #include "test/host_cuda/fiber.hpp"
 #include "test/host_cuda/hopper.hpp"
 
@@ -39,7 +40,7 @@ struct alignas(64) Thread {
   const char* operation = "";
   Where where;
   Slots* result = nullptr;  // of its last exchange
-  std::uint32_t open_group = 0;
+  std::uint32_t open_group = 0, committed = 0;
   Waits waits = Waits::nothing;
   // ThreadSanitizer: what this thread may see when it goes on. One address each: through a common
   // one a slow thread would also see what a fast one did after the barrier.
@@ -69,7 +70,7 @@ struct Scheduler {
   Grid grid;
   Index3 block;
   std::vector<Thread> threads;
-  std::vector<Copies> copies;  // of each thread
+  std::vector<Copies> copies;                            // of each thread
   std::vector<const std::function<bool()>*> conditions;  // what a thread waits for otherwise
   std::vector<Warp> warps;
   std::vector<Static> statics;
@@ -255,7 +256,7 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
   };
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
-    t.waits = Waits::nothing, t.result = nullptr, t.open_group = 0;
+    t.waits = Waits::nothing, t.result = nullptr, t.open_group = t.committed = 0;
     s.copies[i].copies.clear(), s.copies[i].groups.clear();
     t.fiber->start(ordered);
   }
@@ -285,6 +286,7 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
       defect("DEADLOCK in %s, block (%u, %u, %u): no thread can go on%s", s.grid.kernel, s.block.x,
              s.block.y, s.block.z, describe_waiting(s).c_str());
   }
+  settle_copies(s.grid.kernel);
   hopper::end_block(s.grid.kernel);
   tsan_acquire(&s.end);
 }
@@ -392,8 +394,7 @@ void synchronize_warp(std::uint32_t mask, Where where) {
 const std::byte* exchange(std::uint32_t mask, const void* value, std::size_t bytes, Where where) {
   Scheduler& s = the();
   std::memcpy(s.warps[s.current / kWarp].arriving + lane() * kExchangeBytes, value, bytes);
-  meet(mask, kShuffle, where,
-       [&](Warp& warp, unsigned first) { hand_out(s, warp, first, mask); });
+  meet(mask, kShuffle, where, [&](Warp& warp, unsigned first) { hand_out(s, warp, first, mask); });
   return self().result->inputs;
 }
 
@@ -408,15 +409,22 @@ const std::byte* combine(std::uint32_t mask, const void* value, std::size_t byte
   return self().result->outputs + lane() * kExchangeBytes;
 }
 
+void load_matrices(const void* const rows[kWarp]) {
+  note_matrices(the().grid.kernel, rows);
+}
+
 void queue_copy(const QueuedCopy& copy) {
   own_copies().copies.push_back(copy);
-  ++self().open_group;
+  Thread& me = self();
+  note_copy(the().current, me.committed, me.open_group, copy.to);
+  ++me.open_group;
 }
 
 void commit_copies() {
   Thread& me = self();
   own_copies().groups.push_back(me.open_group);
   me.open_group = 0;
+  ++me.committed;
 }
 
 bool next_copy(unsigned pending, QueuedCopy& copy) {

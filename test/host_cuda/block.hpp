@@ -62,6 +62,9 @@ using Combine = void (*)(const std::byte* inputs, std::byte* outputs);
 const std::byte* combine(std::uint32_t mask, const void* value, std::size_t bytes, Combine combine,
                          Where where);
 
+/// One lane of a warp tells what rows its ldmatrix reads, for banks.hpp.
+void load_matrices(const void* const rows[32]);
+
 /// Copies queued by cp.async, done when their group is waited for.
 struct QueuedCopy {
   void* to;

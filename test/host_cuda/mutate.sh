@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# mutate.sh BUILD [--all]: negative controls of the kernel tests. Takes a barrier, a wait for a copy or a bounds check out
-# of a kernel, builds the kernel so, and requires tests to fail: its own, or those of all kernels. Without --all one
-# mutation of each kind, the one that is built soonest; with it, every place there is. Last line "N passed, N failed".
+# mutate.sh BUILD [--all]: negative controls of the kernel tests. Takes a barrier, a wait for a copy, a bounds check or the
+# change of places that keeps a tile free of bank conflicts out of a kernel, builds the kernel so, and requires tests to
+# fail: its own, or those of all kernels. Without --all one mutation of each kind, the one that is built soonest; with it,
+# every place there is. Last line "N passed, N failed".
 set -u
 build=$(realpath "$1")
 all=${2:-}
@@ -14,6 +15,7 @@ mutations() {
   grep -nE '^ *__syncthreads\(\);' "$1" | sed -E 's/^([0-9]+):.*/barrier \1/'
   grep -nE '^ *(ptx::)?cp_async_wait<' "$1" | sed -E 's/^([0-9]+):.*/wait \1/'
   grep -nE 'if \([a-z_]+ < (n|rows|width|columns)\)' "$1" | sed -E 's/^([0-9]+):.*/bounds \1/'
+  grep -nE '^ *const unsigned moved = c \^' "$1" | sed -E 's/^([0-9]+):.*/banks \1/'
 }
 
 # mutate KIND LINE FILE: the mutant to standard output.
@@ -21,6 +23,7 @@ mutate() {
   case $1 in
     barrier) sed -E "$2s/__syncthreads\(\);/;/" "$3" ;;
     wait) sed -E "$2s/(ptx::)?cp_async_wait<[^;]*;/;/" "$3" ;;
+    banks) sed -E "$2s/ c \^ .*;/ c;/" "$3" ;;
     bounds) sed -E "$2s/ < (n|rows|width|columns)\)/ < \1 + 1)/" "$3" ;;
   esac
 }
@@ -45,7 +48,7 @@ own_tests() {
   done
   echo "${all#:}"
 }
-variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait) echo plain ;; esac; }
+variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks) echo plain ;; esac; }
 # cheapest_first KIND: the headers of kernels, those first that have tests of their own, few launchers and little code.
 cheapest_first() {
   local file users
@@ -71,11 +74,14 @@ try() {
   mutate "$kind" "$line" "$file" >"$mutants/$file"
   log=$mutants/log
   for op in $(users_of "$file"); do objects+=" $op"; done
+  # All of them access a tile alike.
+  [ "$kind" != banks ] || objects=$(grep -oE '[^ ]*_forward_bf16\.cu' <<<"$objects" | grep -v hopper)
   if ! make --no-print-directory BUILD="$build" mutant VARIANT="$variant" MUTANTS="$mutants" MUTATED="$objects" >"$log" 2>&1; then
     echo "not ok $kind of $file:$line: the mutant does not build"; tail -n 5 "$log"; failed=$((failed + 1)); return
   fi
   # shellcheck disable=SC2086
   own=$(own_tests "$variant" $objects)
+  [ "$kind" != banks ] || own='CudaAttention.TensorCoresTsan'
   if { [ -n "$own" ] && noticed "$variant" "$own" "$log"; } || noticed "$variant" "*" "$log"; then
     why=$(grep -m1 -aoE 'data race|AddressSanitizer: [a-z-]+|runtime error: .*|: Failure$|host_cuda: .*' "$log")
     if [ -z "$why" ]; then
@@ -89,7 +95,7 @@ try() {
   fi
 }
 
-for kind in barrier wait bounds; do
+for kind in barrier wait bounds banks; do
   found=0
   for file in $(cheapest_first "$kind"); do
     while read -r what line; do

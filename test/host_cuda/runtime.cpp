@@ -74,8 +74,18 @@ Runtime& runtime() {
   return *runtime;
 }
 
+namespace {
+
+double told = 0;
+
+}  // namespace
+
 double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return told +
+         std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+void pass(double seconds) {
+  told += seconds;
 }
 
 cudaError_t answer(cudaError_t error) {

@@ -89,6 +89,8 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 /// Seconds, for event times.
 double now();
+/// So many more have passed by that clock: what work takes on a device, as told, not measured.
+void pass(double seconds);
 /// Remembers a failure for cudaGetLastError and passes it on.
 cudaError_t answer(cudaError_t error);
 HostCudaStream& stream_of(cudaStream_t stream);

@@ -38,6 +38,30 @@ for file in summary.json summary.txt facts.txt step.txt step.json step.csv speec
 done
 check "the step is valid and counted" matches "$folder/step.csv" ',VALID,'
 check "the summary names every part" matches "$folder/summary.json" '"part": "tests", "result": "skipped"'
+report --smoke --device=cpu --only=matrix,ranks,predicted --ranks=2 --out="$work/ways"
+expect "choices and several ranks" 0 "matrix      ok" "ranks       ok" "predicted   skipped" "VALID"
+folder=$(echo "$work"/ways/*)
+check "every choice of a CPU has a rate" test "$(grep -cE '^(base|gelu_tanh|vocab_50257|vocab_50304) .*tokens/s' "$folder/matrix.txt")" = 4
+for words in "collectives: VALID" "zero=3: losses [0-9.e+-]+ apart from one rank's: VALID" "tensor=2: .*: VALID"; do
+  check "2 ranks, $words" matches "$folder/ranks.txt" "^2 ranks, $words"
+done
+report --ranks=two
+expect "ranks that are no number" 2 "is no list of numbers"
+
+# What was predicted beside what a report has: ratios to the middle, and what is not there.
+mkdir measured
+cat >measured/attention.csv <<'END'
+bench,name,variant,shape,dtype,us,rate,unit,fraction,error,allowed,verdict
+attention,attention forward,own,"B 64 H 12/12 T 1024 D 64 causal",bf16,1,300.000,TFLOP/s,0.3,0,1,VALID
+attention,attention forward,own,"B 64 H 12/12 T 1024 D 64 full",bf16,1,500.000,TFLOP/s,0.5,0,1,VALID
+attention,attention forward,cudnn,"B 64 H 12/12 T 1024 D 64 causal",bf16,1,400.000,TFLOP/s,0.4,0,1,VALID
+END
+printf 'ops,cross_entropy,,"[65536, 50304]",bf16,1,2500,GB/s,0.66,0,1,VALID\n' >measured/ops.csv
+bash -c ". '$root/bench/lib/gpu_expected.sh'; gpu_expected measured" >out 2>&1
+check "own attention, by its own row" matches out '^attention forward own  +.*D 64 causal +280 to 370 TFLOP/s +300\.0 +0\.92$'
+check "a fraction of the ceiling" matches out '^cross_entropy .*80 to 85 % +66\.0 +0\.80$'
+check "what is not there is named" matches out '^layernorm_backward .*not there'
+
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   report --smoke --device=cuda --only=step,facts --out="$work/failing"
   expect "a part that fails is recorded, and the report goes on" 1 "step        failed" "facts       ok" "INVALID"

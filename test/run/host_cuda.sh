@@ -41,6 +41,36 @@ expect "... and back on the GPU" 0 "step_00000009"
 run 1 generate whole --device cuda --tokens 8 --prompt "the "
 expect "writes text on the GPU" 0 "the "
 
+# Ways to the products are timed once, each with sums of its own (HOST_CUDA_PACE: which is fast), and kept for when a run
+# goes on, where another would be found.
+ways() { grep '"way"' "$1/products.json"; }
+apart() { ! same "$1" "$2"; }
+timed=(train.time_products=true)
+export HOST_CUDA_PACE=1
+gpu 1 timed "${timed[@]}" train.max_steps=6
+expect "times its products" 0 "summary:"
+started "... says which way each goes" timed " on host execution, driver 13.0, cuBLASLt of host execution, timed in" "  proposal "
+check "... and sums otherwise than by the first ways" apart "weights whole" "weights timed"
+gpu 1 goes_on "${timed[@]}" train.max_steps=3
+export HOST_CUDA_PACE=2
+gpu 1 goes_on "${timed[@]}" train.max_steps=6
+started "goes on by the ways it has" goes_on "as in goes_on/products.json"
+check "... with the bits of one run" same "weights timed" "weights goes_on"
+cp goes_on/products.json kept
+refused() {  # refused NAME EXPRESSION WORDS: what sed makes of the file is of no use, and is said so; it is written anew
+  sed "$2" kept >goes_on/products.json
+  gpu 1 goes_on "${timed[@]}" train.max_steps=6
+  expect "$1" 0 "goes_on/products.json $3" "products are timed again" "already complete"
+}
+refused "ways of another driver" 's/"driver": "13.0"/"driver": "12.0"/' "was written on host execution, driver 12.0"
+check "... are other ways" apart "ways timed" "ways goes_on"
+refused "ways of other products" 's/"product": "bf16 \[/"product": "bf16 [1/' "does not know bf16 ["
+refused "a damaged file" 's/"way": [0-9]/"way": 8/' "is damaged (way 8)"
+refused "a file of nothing" 'd' "is damaged"
+unset HOST_CUDA_PACE
+gpu 1 never "${timed[@]}" train.reproducible=true
+expect "reproducible runs do not choose by the clock" 2 "train.time_products" "train.reproducible"
+
 gpu 2 alone
 expect "two ranks want one GPU" 2 "parallel.share_device=true"
 gpu 2 shared parallel.share_device=true train.max_steps=6
@@ -79,7 +109,6 @@ expect "attention of sm_90a" 0 "summary:"
 HOST_CUDA_CAPABILITY=80 gpu 1 ampere "${wide[@]}"
 expect "... and of sm_80" 0 "summary:"
 check "... learn the same" close hopper ampere
-apart() { ! same "$1" "$2"; }
 check "... by other kernels" apart "weights hopper" "weights ampere"
 
 half=train.precision=fp16-mixed

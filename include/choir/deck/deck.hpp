@@ -42,6 +42,7 @@ struct TrainSection {
   std::int64_t loss_scale = 0;     ///< 0 is written "dynamic"
   std::int64_t loss_scale_window = 2000;
   bool cuda_graph = true;
+  bool time_products = false;
   int steps_in_flight = 0;  ///< 0 is written "auto"
   int micro_batch_size = 0;
   int global_batch_size = 0;

@@ -14,6 +14,7 @@
 #include "choir/core/process.hpp"
 #include "choir/lab/bench/bench_batches.hpp"
 #include "choir/ops/ceiling.hpp"
+#include "choir/train/step/product_timing.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "src/lab/bench/bench_ceilings.hpp"
 #include "src/lab/bench/bench_rounding.hpp"
@@ -162,6 +163,8 @@ void Bench::build() {
   together(world(), [&] {
     plan_ = plan_step(options, mesh_.layout(), mesh_.rank(), mesh_.node().size(), false, &device_);
   });
+  if (deck_.train.time_products)
+    log_.info("{}", time_products(mesh_, device_, plan_.products, "").report);
   // Past its end the schedule stands still: there the probes are made.
   if (options_.noise_probes > 0) options.schedule = standing_after(options.schedule);
   data_->start(Sharding(mesh_, options.zero));

@@ -68,6 +68,7 @@ TinyTraining train_tiny_gpt(Mesh& mesh) {
         clock);
     run.losses.push_back(engine.finish(clock).loss);
   }
+  engine.instance().gatherer().complete_update();
   run.digests.resize(static_cast<std::size_t>(mesh.world().size()));
   run.digests[static_cast<std::size_t>(mesh.rank())] = engine.instance().storage().digest();
   mesh.world().all_gather(run.digests.data(), 1, DType::i64);

@@ -1,6 +1,7 @@
 #include "choir/parallel/sharding/parameter_gatherer.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "choir/core/clock.hpp"
 #include "choir/ops/reduce.hpp"
@@ -16,6 +17,8 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
   if (sharding.values_sharded())
     ring_.emplace(storage.parameters(), BucketRing::Of::all, storage.precision().compute,
                   1 + sharding.prefetch(), device, sharding.group());
+  if (sharding.slices() > 1 && !ring_ && !device.host_visible())
+    for (const Bucket& b : buckets) later_.push_back({.due = b.trainable});
   if (!storage.values_outside()) return;
   fetches_ = std::make_unique<SideStream>(device);
   free_ = std::make_unique<Event>(device);
@@ -24,7 +27,7 @@ ParameterGatherer::ParameterGatherer(ParameterStorage& storage, Device& device)
 }
 
 void ParameterGatherer::acquire(int index) {
-  if (!ring_) return;
+  if (!ring_) return gather_ahead(index);
   CHOIR_CHECK(gather(index), "bucket {}: every slot of its shape is in use", bucket(index).name);
   await(index);
   if (bucket(index).frozen >= 0) await(bucket(index).frozen);
@@ -34,7 +37,7 @@ void ParameterGatherer::acquire(int index) {
 void ParameterGatherer::await(int index) {
   BucketRing::Slot& slot = *ring_->find(index);
   fetched(index);
-  queue_.finish(slot.ticket);
+  gathers().finish(slot.ticket);
   ++slot.users;
   storage_->parameters().bind_values(bucket(index), slot.memory);
 }
@@ -79,7 +82,7 @@ bool ParameterGatherer::gather(int index) {
 
 bool ParameterGatherer::gather_alone(int index) {
   if (ring_->find(index) != nullptr) return true;
-  BucketRing::Slot* slot = ring_->claim(index, queue_);
+  BucketRing::Slot* slot = ring_->claim(index, gathers());
   if (slot == nullptr) return false;
   const Bucket& b = bucket(index);
   const Sharding& sharding = storage_->sharding();
@@ -88,9 +91,9 @@ bool ParameterGatherer::gather_alone(int index) {
   fill(index, own);
   if (sharding.slices() == 1) return true;
   fetched(index);
-  slot->ticket = queue_.start([&]() -> CommRequest& {
-    return sharding.group().start_all_gather(slot->memory.data,
-                                             static_cast<std::size_t>(mine.count), own.dtype);
+  slot->ticket = gathers().start([&]() -> CommRequest& {
+    return sharding.gathers().start_all_gather(slot->memory.data,
+                                               static_cast<std::size_t>(mine.count), own.dtype);
   });
   return true;
 }
@@ -120,24 +123,63 @@ void ParameterGatherer::settle() {
 
 void ParameterGatherer::publish(const Stream& stream) {
   storage_->refresh_copies(stream);
-  for (const Bucket& b : storage_->parameters().buckets()) updated(b);
+  if (storage_->sharding().slices() > 1 && !ring_)
+    for (const Bucket& b : storage_->parameters().buckets()) start_gather(b);
   finish_update();
+  for (Later& later : later_) later = {};
 }
 
-void ParameterGatherer::updated(const Bucket& b) {
+std::uint64_t ParameterGatherer::start_gather(const Bucket& b) {
   const Sharding& sharding = storage_->sharding();
-  if (sharding.slices() == 1 || ring_) return;
   const TensorView values = storage_->whole_values(b);
-  queue_.start([&]() -> CommRequest& {
-    return sharding.group().start_all_gather(
+  return gathers().start([&]() -> CommRequest& {
+    return sharding.gathers().start_all_gather(
         values.data, static_cast<std::size_t>(sharding.slice(b).count), values.dtype);
   });
 }
 
+// The first bucket is needed before there is any work to hide its gather: that of the others is
+// updated meanwhile.
+void ParameterGatherer::updated(const Bucket& b) {
+  if (storage_->sharding().slices() == 1 || ring_) return;
+  const auto index = static_cast<std::size_t>(&b - storage_->parameters().buckets().data());
+  if (later_.empty() || index == 0)
+    start_gather(b);
+  else
+    later_[index] = {.due = true};
+}
+
+void ParameterGatherer::gather_ahead(int index) {
+  // Half of what may be in flight: a queue that is full would wait for the oldest.
+  constexpr int kAhead = Communicator::kMaxInFlight / 2;
+  const int end = std::min(index + kAhead, static_cast<int>(later_.size()));
+  for (int b = index; b < end; ++b) {
+    Later& later = later_[static_cast<std::size_t>(b)];
+    if (std::exchange(later.due, false)) later.ticket = start_gather(bucket(b));
+  }
+  if (later_.empty()) return;
+  Later& own = later_[static_cast<std::size_t>(index)];
+  if (own.ticket > 0) gathers().finish(std::exchange(own.ticket, 0));
+}
+
+void ParameterGatherer::complete_update() {
+  for (int b = 0; b < static_cast<int>(later_.size()); ++b) gather_ahead(b);
+}
+
+void ParameterGatherer::forget() {
+  settle();
+  if (ring_) ring_->forget();
+  if (later_.empty()) return;
+  gathers().finish_all();
+  for (std::size_t b = 0; b < later_.size(); ++b)
+    later_[b] = {.due = storage_->parameters().buckets()[b].trainable};
+}
+
 double ParameterGatherer::finish_update() {
   const double start = now_seconds();
-  queue_.finish_all();
-  forget();
+  gathers().finish_all();
+  settle();
+  if (ring_) ring_->forget();
   return now_seconds() - start;
 }
 

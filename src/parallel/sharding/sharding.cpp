@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "choir/core/error.hpp"
@@ -47,6 +48,8 @@ Sharding::Sharding(Mesh& mesh, const ZeroOptions& options)
   // The context ranks of a data rank are neighbours among the replicas, and a group has all of
   // them.
   if (size < data_ranks()) form_groups(mesh, size * contexts_);
+  if (slices() > 1 && std::string_view(group_->transport()) == "nccl")
+    own_gathers_ = group_->duplicate("zero gathers");
 }
 
 int Sharding::group_size(const Mesh& mesh, const ZeroOptions& options) {

@@ -146,7 +146,9 @@ void Faults::spoil_gradients(std::int64_t step, const Stream& stream, const Buck
 }
 
 void Faults::flip_weight(std::int64_t step, ModelInstance& instance) const {
-  if (section_.flip_rank != rank_ || section_.flip_step != step) return;
+  if (section_.flip_rank < 0 || section_.flip_step != step) return;
+  instance.gatherer().complete_update();  // or it would take the place of the flipped bit
+  if (section_.flip_rank != rank_) return;
   const Parameter* p = parameter_named(instance, section_.flip_parameter);
   say(rank_, fmt::format("has a bit of {} flipped after step {}", p->name, step));
   const auto [view, outside] = instance.storage().compared(*p);

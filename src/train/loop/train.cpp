@@ -9,6 +9,7 @@
 #include "choir/train/loop/async_choice.hpp"
 #include "choir/train/loop/layout_report.hpp"
 #include "choir/train/step/build_info.hpp"
+#include "choir/train/step/product_timing.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/step_planner.hpp"
 #include "src/train/loop/resume.hpp"
@@ -79,6 +80,18 @@ StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& plac
   });
   options.arena_requests = plan.arena_requests;
   return plan;
+}
+
+/// Collective, before any product. What is to be said of them.
+std::string choose_products(const Deck& deck, const StepPlan& plan, const Workplace& place,
+                            const RunDirectory& directory, Logger& log) {
+  if (!deck.train.time_products) return {};
+  const ProductTiming timing =
+      time_products(*place.mesh, *place.device, plan.products, directory.products());
+  if (!timing.warning.empty()) log.warn("{}", timing.warning);
+  if (place.device->kind() != DeviceKind::cuda && place.mesh->rank() == 0)
+    log.warn("train.time_products: {}", timing.report);
+  return timing.report;
 }
 
 /// "offload: nothing" -> "nothing": the screen has labels of its own.
@@ -214,6 +227,7 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   options.evaluation_shapes = data->validation_shapes();
   options.watchdog = &observers.watch.dog();
   StepPlan plan = planned(options, deck, place);
+  start.add(choose_products(deck, plan, place, directory, log));
   std::string waits;
   const bool async = choose_async(deck, plan, mesh, device, waits);
   if (async) add_snapshot(plan.memory, plan);

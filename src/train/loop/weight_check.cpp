@@ -174,6 +174,7 @@ std::vector<WeightDispute> disputes(const Layout& layout,
 }
 
 void check_weights(Engine& engine, std::int64_t step) {
+  engine.instance().gatherer().complete_update();
   const ParameterStorage& storage = engine.instance().storage();
   Communicator& world = engine.mesh().world();
   std::vector<std::uint64_t> digests;

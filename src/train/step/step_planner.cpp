@@ -84,6 +84,7 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
     engine.instance().loss_sums(steps.batch(shape));
   plan_evaluation(engine.instance(), options.evaluation_shapes);
   if (generate) options.model.family().sample_once(engine.instance());
+  plan.products = device.plans().get<ops::ProductsAsked>().all;
   plan.memory = engine.memory();
   Progress progress;
   if (snapshot) plan.snapshot_bytes = Snapshot::bytes_of(tensors_to_save(engine, progress));

@@ -240,6 +240,7 @@ std::vector<StoredTensor> parameters_to_load(ModelInstance& instance) {
 }
 
 void require_equal_parameters(Engine& engine, const std::string& what) {
+  engine.instance().gatherer().complete_update();
   const ParameterStorage& storage = engine.instance().storage();
   Mesh& mesh = engine.mesh();
   // Each compares with its own groups only, so after every comparison all ranks agree: a group that

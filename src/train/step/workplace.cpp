@@ -18,6 +18,12 @@ DeviceTransport::Way way_of(const Deck& deck) {
   return DeviceTransport::Way::staged;  // by the host's transport of that name
 }
 
+/// Communicators of the replicas beside that of the axis: see Sharding.
+int replica_groups_of(const ParallelSection& parallel) {
+  const int gathers = parallel.zero > 0 ? 1 : 0;
+  return gathers + (parallel.zero_group == "all" ? 0 : 2);
+}
+
 cpu_set_t own_cores() {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -44,7 +50,7 @@ void open_device(Workplace& place, const Deck& deck) {
   });
   mesh.attach(*place.device, {.way = way_of(deck),
                               .shared_cards = choice.shared_cards,
-                              .replica_groups = deck.parallel.zero_group == "all" ? 0 : 2,
+                              .replica_groups = replica_groups_of(deck.parallel),
                               .timeout_seconds = deck.parallel.timeout,
                               .nccl_library = {}});
   if (deck.watch.calls) mesh.check_calls();

@@ -112,6 +112,11 @@ TEST(DeckRules, DeviceAndTransportMustGoTogether) {
             std::string::npos);
   EXPECT_NE(complaint({"device=cpu", "parallel.share_device=true"}).find("remove one"),
             std::string::npos);
+  EXPECT_EQ(complaint({"device=cuda", "train.time_products=true"}), "");
+  EXPECT_NE(complaint({"device=cpu", "train.time_products=true"}).find("remove one"),
+            std::string::npos);
+  EXPECT_NE(complaint({"train.time_products=true", "train.reproducible=true"}).find("by the clock"),
+            std::string::npos);
   EXPECT_NE(complaint({"device=tpu"}).find("auto, cpu, cuda"), std::string::npos);
 }
 

@@ -11,11 +11,13 @@
 
 namespace choir {
 
-/// Stages 1 and 2 gather all buckets after every update, stage 3 gathers a bucket at a time, into a
-/// slot that it keeps until another bucket needs it: from acquire() on, and `prefetch` buckets
-/// ahead of it in the direction the model walks, so that the gather of the next bucket overlaps the
-/// computation of this one. Backward walks from a layer to its last tile, down to its first, and on
-/// to the layer below. Bytes a step and rank:
+/// Stages 1 and 2 gather all buckets after every update; where the host cannot see the memory of
+/// the device all but the first are gathered under the next forward instead, each before it is
+/// acquired, so that a recorded step has its gathers where there is work to hide them. Stage 3
+/// gathers a bucket at a time, into a slot that it keeps until another bucket needs it: from
+/// acquire() on, and `prefetch` buckets ahead of it in the direction the model walks, so that the
+/// gather of the next bucket overlaps the computation of this one. Backward walks from a layer to
+/// its last tile, down to its first, and on to the layer below. Bytes a step and rank:
 ///
 ///   stage 1, 2   the compute copy once
 ///   stage 3      the compute copy for every forward and every backward, less what was still in its
@@ -43,12 +45,12 @@ class ParameterGatherer final : public BucketHooks {
   void updated(const Bucket& bucket);
   /// ... of all buckets: completes it. Seconds of waiting.
   double finish_update();
-  /// Local, between passes: what slots still have is not to be used. For who changes masters or
-  /// slots without this object, as a replayed graph does.
-  void forget() {
-    settle();
-    if (ring_) ring_->forget();
-  }
+  /// Between steps: nothing of an update is left to be gathered, for who reads whole values without
+  /// acquiring them.
+  void complete_update();
+  /// Local, between passes: what slots still have is not to be used, nor what was gathered under
+  /// a forward. For who changes masters or slots without this object, as a replayed graph does.
+  void forget();
 
   /// The queue of the communicator of the group, for all who use it asynchronously.
   CommQueue& queue() { return queue_; }
@@ -58,7 +60,13 @@ class ParameterGatherer final : public BucketHooks {
   const Bucket& bucket(int index) const {
     return storage_->parameters().buckets()[static_cast<std::size_t>(index)];
   }
+  /// The queue of the communicator that gathers.
+  CommQueue& gathers() { return storage_->sharding().gathers_apart() ? gather_queue_ : queue_; }
   bool gather(int index);
+  std::uint64_t start_gather(const Bucket& bucket);
+  /// Stages 1 and 2: starts what an update left to be gathered of this bucket and some behind it,
+  /// and waits for this one.
+  void gather_ahead(int index);
   bool gather_alone(int index);
   void await(int index);
   void fill(int index, const TensorView& own);
@@ -71,8 +79,14 @@ class ParameterGatherer final : public BucketHooks {
 
   ParameterStorage* storage_;
   Stream stream_;
-  CommQueue queue_;
+  CommQueue queue_, gather_queue_;
   std::optional<BucketRing> ring_;
+  // Stages 1 and 2 under a forward: of each bucket the gather that it waits for.
+  struct Later {
+    bool due = false;          // an update came after the last gather
+    std::uint64_t ticket = 0;  // of one that was started and nobody waited for; 0: none
+  };
+  std::vector<Later> later_;
   int last_ = 0;    // acquired
   int walked_ = 0;  // buckets that the model names; those beside them follow
   // Values in host memory: the stream that fetches them, and what it has reached.

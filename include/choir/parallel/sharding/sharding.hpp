@@ -60,6 +60,10 @@ class Sharding {
   int data_ranks() const { return data_->size() / contexts_; }
   /// Those that share one copy of the state.
   Communicator& group() const { return *group_; }
+  /// The same ranks, for gathers of values: over NCCL by a communicator of their own, so that a
+  /// gather does not stand behind a sum of gradients in its stream.
+  Communicator& gathers() const { return own_gathers_ ? *own_gathers_ : *group_; }
+  bool gathers_apart() const { return own_gathers_ != nullptr; }
   /// Those with the same slice in other groups; nullptr: there is one group.
   Communicator* replicas() const { return replicas_.get(); }
   int replica() const { return replicas_ ? replicas_->rank() : 0; }
@@ -88,7 +92,7 @@ class Sharding {
   int contexts_ = 1;
   Communicator* data_;
   Communicator* group_;
-  std::unique_ptr<Communicator> own_group_, replicas_;
+  std::unique_ptr<Communicator> own_group_, own_gathers_, replicas_;
 };
 
 }  // namespace choir

@@ -1,5 +1,6 @@
 #pragma once
-// The files of a run: deck.json, start.txt, log.txt, metrics.jsonl, checkpoints/, samples/.
+// The files of a run: deck.json, start.txt, log.txt, metrics.jsonl, checkpoints/, samples/, and on
+// GPUs products.json.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@ class RunDirectory {
   std::string log() const { return path_ + "/log.txt"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string products() const { return path_ + "/products.json"; }
   std::string samples() const { return path_ + "/samples"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string stop_file() const { return path_ + "/stop_now"; }

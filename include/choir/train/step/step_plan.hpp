@@ -1,8 +1,11 @@
 #pragma once
 // What one step needs and does on one rank, as planned before it runs
 // (choir/train/step/step_planner.hpp), and whether this machine has it.
+#include <set>
+
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/product.hpp"
 #include "choir/train/step/step_traffic.hpp"
 
 namespace choir {
@@ -13,10 +16,11 @@ struct StepPlan {
   std::vector<std::size_t> arena_requests;  ///< for EngineOptions, where shapes mix in a pipeline
   /// The host copy that an asynchronous checkpoint makes; not part of `memory` unless added.
   std::size_t snapshot_bytes = 0;
-  double flops = 0;           ///< of one step on this rank, all micro-batches
-  double repeated_flops = 0;  ///< of them those of recomputation: no progress of the model
-  double bytes = 0;           ///< touched by the ops of one step, caches ignored
-  StepTraffic traffic{};      ///< of one step of this rank on each axis; seconds stay 0
+  double flops = 0;                 ///< of one step on this rank, all micro-batches
+  double repeated_flops = 0;        ///< of them those of recomputation: no progress of the model
+  double bytes = 0;                 ///< touched by the ops of one step, caches ignored
+  std::set<ops::Product> products;  ///< of steps and evaluations
+  StepTraffic traffic{};            ///< of one step of this rank on each axis; seconds stay 0
   /// Hardware FLOPs utilisation over model FLOPs utilisation: 1 without recomputation.
   double hfu_over_mfu() const {
     return repeated_flops > 0 ? flops / (flops - repeated_flops) : 1.0;

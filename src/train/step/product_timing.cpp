@@ -1,0 +1,215 @@
+#include "choir/train/step/product_timing.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/core/clock.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/device/cuda.hpp"
+#include "choir/store/directory.hpp"
+#include "choir/train/step/step_plan.hpp"
+
+namespace choir {
+namespace {
+
+using nlohmann::ordered_json;
+
+/// The first proposal is the library's own choice. Times of a few milliseconds repeat to a percent
+/// or two: what promises no more than this is left alone.
+constexpr double kWorthwhile = 0.97;
+
+/// Whose times they are.
+struct Maker {
+  std::string card, driver, library;
+  friend bool operator==(const Maker&, const Maker&) = default;
+  std::string text() const { return fmt::format("{}, driver {}, {}", card, driver, library); }
+};
+
+Maker maker_of(const Device& device) {
+  return {.card = cuda::card_of(device)->name,
+          .driver = cuda::availability().driver,
+          .library = ops::product_library(device)};
+}
+
+struct Timed {
+  int way = 0;
+  std::vector<double> seconds;  // of every proposal, infinite where it fails; empty: not timed
+};
+using Table = std::map<ops::Product, Timed>;
+
+int fastest(const std::vector<double>& seconds) {
+  int best = -1;
+  for (int i = 0; i < static_cast<int>(seconds.size()); ++i) {
+    const double own = seconds[static_cast<std::size_t>(i)];
+    if (!std::isfinite(own)) continue;
+    if (best < 0 || own < kWorthwhile * seconds[static_cast<std::size_t>(best)]) best = i;
+  }
+  return std::max(best, 0);
+}
+
+Table timed_here(Device& device, const std::set<ops::Product>& asked) {
+  Table table;
+  const Stream stream(device);
+  for (const ops::Product& product : asked) {
+    Timed& timed = table[product];
+    const double room = static_cast<double>(cuda::free_memory(device)) - kForLibraries;
+    if (ops::product_bytes(product) <= room) timed.seconds = ops::time_proposals(stream, product);
+    timed.way = fastest(timed.seconds);
+  }
+  return table;
+}
+
+ordered_json json_of(const Table& table, const Maker& maker) {
+  ordered_json json{{"card", maker.card}, {"driver", maker.driver}, {"library", maker.library}};
+  ordered_json& list = json["products"] = ordered_json::array();
+  for (const auto& [product, timed] : table) {
+    ordered_json times = ordered_json::array();
+    for (const double s : timed.seconds)
+      times.push_back(std::isfinite(s) ? ordered_json(1e3 * s) : ordered_json());
+    list.push_back({{"product", to_string(product)}, {"way", timed.way}, {"milliseconds", times}});
+  }
+  return json;
+}
+
+/// The table of a file, where it is of this maker and has all that is asked for; or why not.
+std::optional<Table> kept(const std::string& file, const Maker& maker,
+                          const std::set<ops::Product>& asked, std::string& why_not) {
+  try {
+    const ordered_json json = parsed_ordered_json(read_text_file(file));
+    const Maker then{json.at("card"), json.at("driver"), json.at("library")};
+    if (!(then == maker)) {
+      why_not = fmt::format("was written on {}, and this is {}", then.text(), maker.text());
+      return {};
+    }
+    std::map<std::string, Timed> by_name;
+    for (const ordered_json& line : json.at("products")) {
+      Timed timed{.way = line.at("way")};
+      for (const ordered_json& time : line.at("milliseconds"))
+        timed.seconds.push_back(time.is_null() ? std::numeric_limits<double>::infinity()
+                                               : 1e-3 * time.get<double>());
+      if (timed.way < 0 || timed.way >= ops::kMostProposals)
+        throw std::out_of_range(fmt::format("way {}", timed.way));
+      by_name[line.at("product")] = timed;
+    }
+    Table table;
+    for (const ops::Product& product : asked) {
+      const auto found = by_name.find(to_string(product));
+      if (found == by_name.end()) {
+        why_not = fmt::format("does not know {}", to_string(product));
+        return {};
+      }
+      table[product] = found->second;
+    }
+    return table;
+  } catch (const StorageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    why_not = fmt::format("is damaged ({})", error.what());
+    return {};
+  }
+}
+
+std::string line_of(const ops::Product& product, const Timed& timed) {
+  if (timed.seconds.empty())
+    return fmt::format("\n  not timed               {}", to_string(product));
+  const double own = timed.seconds[static_cast<std::size_t>(timed.way)];
+  const auto first = std::find_if(timed.seconds.begin(), timed.seconds.end(),
+                                  [](double s) { return std::isfinite(s); });
+  return fmt::format("\n  proposal {} {:9.4f} ms {}{}", timed.way + 1, 1e3 * own,
+                     to_string(product),
+                     own < *first ? fmt::format(" ({:.4f} ms by the first)", 1e3 * *first) : "");
+}
+
+std::string report_of(const Table& table, const Maker& maker, const std::string& source) {
+  const auto others = std::count_if(table.begin(), table.end(),
+                                    [](const auto& entry) { return entry.second.way > 0; });
+  std::string text =
+      fmt::format("products: {} on {}, {}; {} take another way than the first proposed",
+                  table.size(), maker.text(), source, others);
+  for (const auto& [product, timed] : table) text += line_of(product, timed);
+  return text;
+}
+
+// Products travel as they lie in memory: plain data between processes of one program.
+template <class T>
+std::string bytes_of(const std::vector<T>& list) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(list.data()), list.size() * sizeof(T)};
+}
+template <class T>
+std::vector<T> list_of(std::string_view bytes) {
+  std::vector<T> list(bytes.size() / sizeof(T));
+  std::memcpy(list.data(), bytes.data(), bytes.size());
+  return list;
+}
+
+struct Choice {
+  ops::Product product;
+  int way = 0;
+};
+
+/// On rank 0: of all ranks' products.
+Table table_for(Device& device, const Maker& maker, const std::set<ops::Product>& asked,
+                const std::string& file, ProductTiming& result) {
+  const double start = now_seconds();
+  std::string why_not;
+  if (!file.empty() && std::filesystem::exists(file)) {
+    if (auto table = kept(file, maker, asked, why_not)) {
+      result.report = report_of(*table, maker, "as in " + file);
+      return *table;
+    }
+    result.warning = fmt::format("{} {}: products are timed again", file, why_not);
+  }
+  Table table = timed_here(device, asked);
+  result.report = report_of(table, maker, fmt::format("timed in {:.1f} s", now_seconds() - start));
+  if (file.empty()) return table;
+  write_text_file(file + ".new", dumped(json_of(table, maker), 1) + "\n");
+  std::filesystem::rename(file + ".new", file);
+  return table;
+}
+
+}  // namespace
+
+ProductTiming time_products(Mesh& mesh, Device& device, const std::set<ops::Product>& asked,
+                            const std::string& file) {
+  if (device.kind() != DeviceKind::cuda)
+    return {.report = fmt::format("products: not timed on {}", name_of(device.kind())),
+            .warning = {}};
+  Communicator& world = mesh.world();
+  const Maker maker = maker_of(device);
+  const std::vector<std::string> makers = gather_texts(world, maker.text());
+  const std::vector<std::string> lists =
+      gather_texts(world, bytes_of(std::vector<ops::Product>(asked.begin(), asked.end())));
+  ProductTiming result;
+  std::vector<Choice> choices;
+  together(world, [&] {
+    if (mesh.rank() != 0) return;
+    for (std::size_t r = 0; r < makers.size(); ++r)
+      if (makers[r] != makers[0]) {
+        result.report = fmt::format("products: not timed: rank 0 has {}, rank {} has {}", makers[0],
+                                    r, makers[r]);
+        return;
+      }
+    std::set<ops::Product> all;
+    for (const std::string& list : lists)
+      for (const ops::Product& product : list_of<ops::Product>(list)) all.insert(product);
+    for (const auto& [product, timed] : table_for(device, maker, all, file, result))
+      choices.push_back({product, timed.way});
+  });
+  std::string bytes = bytes_of(choices);
+  broadcast_text(world, bytes);
+  ops::ProductChoices chosen;
+  for (const Choice& choice : list_of<Choice>(bytes)) chosen[choice.product] = choice.way;
+  ops::choose_products(device, chosen);
+  return result;
+}
+
+}  // namespace choir

@@ -1,0 +1,61 @@
+// The matrix products of every shipped deck, as a GPU would be asked for them: rows that are no
+// multiple of 16 bytes cannot be read by its copy engine, nor with its widest loads, and cost a
+// product a factor of two to five.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+
+#include "choir/deck/deck.hpp"
+#include "choir/device/null_device.hpp"
+#include "choir/models/synthetic_batches.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/step_planner.hpp"
+
+namespace choir {
+namespace {
+
+constexpr std::int64_t kRow = 16;  // bytes
+
+/// Of one step and an evaluation on one rank.
+std::set<ops::Product> products_of(Deck deck) {
+  // fp64 stays on the CPU.
+  if (deck.train.precision == "fp64") deck.train.precision = "bf16-mixed";
+  const ModelFamily& family = deck.family();
+  constexpr std::int64_t kUnknown = 65;  // symbols, where the data say how many
+  if (family.vocab_size(deck) == 0)
+    family.vocab_size(deck) = std::max(kUnknown, family.usual_vocab_size());
+  EngineOptions options = engine_options(deck, resolve_batch(deck, 1));
+  options.micro_batches = 1;
+  if (!family.fixed_shape())
+    options.shapes = family.synthetic_batches(options.model, 1, options.micro_batch_size)->shapes();
+  const NullDevice card(DeviceKind::cuda);
+  return plan_step(options, Layout(), 0, 1, false, &card).products;
+}
+
+/// "C of ...": operands whose rows are narrow or odd.
+std::vector<std::string> complaints_of(const std::set<ops::Product>& products) {
+  std::vector<std::string> all;
+  for (const ops::Product& p : products)
+    for (const auto& [operand, bytes] :
+         {std::pair("A", p.row_bytes_of_a()), std::pair("B", p.row_bytes_of_b()),
+          std::pair("C", p.row_bytes_of_c())})
+      if (bytes % kRow != 0) all.push_back(fmt::format("{} of {}", operand, to_string(p)));
+  return all;
+}
+
+TEST(DeckProducts, RowsAreWholePiecesOf16Bytes) {
+  int decks = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
+    if (entry.path().extension() != ".json") continue;
+    ++decks;
+    const std::set<ops::Product> products = products_of(read_deck(entry.path(), {}));
+    EXPECT_GE(products.size(), 8u) << entry.path();
+    for (const std::string& complaint : complaints_of(products))
+      ADD_FAILURE() << entry.path() << ": " << complaint;
+  }
+  EXPECT_GE(decks, 20);
+}
+
+}  // namespace
+}  // namespace choir
