@@ -19,13 +19,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 median() { sort -g "$1" | awk '{v[NR] = $1} END {printf "%.1f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2}'; }
 ids() { awk -v n="$1" -v i="$2" 'BEGIN { for (k = 0; k < n; k++) printf "%s%d", k ? "," : "", (17 * k + i) % 1000 + 300 }'; }
-# seconds PRECISION PROMPT TOKENS ROUND: of the whole command; loading is in it, and goes out in differences.
-seconds() {
-  local begin end
-  begin=$(date +%s%N)
-  "$build/choir" generate "$model" --precision "$1" --device cpu --ids "$(ids "$2" "$4")" --tokens "$3" --temperature 0 >"$work/out"
-  end=$(date +%s%N)
-  echo $((end - begin))
+# ours PRECISION ROUND: "PREFILL DECODE", as peer_llama.py prints; loading is in neither.
+ours() {
+  "$build/choir" generate "$model" --precision "$1" --device cpu --ids "$(ids "$prompt" "$2")" --tokens $((tokens + 1)) --temperature 0 \
+    --timings 2>&1 >"$work/out" | awk '/^prompt:/ { gsub(",", ""); print $7, $(NF - 2) }'
 }
 for type in f32 bf16; do
   "$build/choir" export "$model" --format gguf --type $type --out "$work/$type.gguf" >"$work/export"
@@ -34,9 +31,9 @@ for round in $(seq "$rounds"); do
   for type in f32 bf16; do
     precision=fp32
     [ $type = f32 ] || precision=bf16-mixed
-    short=$(seconds $precision 8 2 "$round") long=$(seconds $precision "$prompt" 2 "$round") more=$(seconds $precision 8 $((tokens + 2)) "$round")
-    awk -v s="$short" -v l="$long" -v n=$((prompt - 8)) 'BEGIN { print n / (l - s) * 1e9 }' >>"$work/choir.$type.prefill"
-    awk -v s="$short" -v m="$more" -v n="$tokens" 'BEGIN { print n / (m - s) * 1e9 }' >>"$work/choir.$type.decode"
+    ours $precision "$round" >"$work/ours"
+    awk '{ print $1 }' "$work/ours" >>"$work/choir.$type.prefill"
+    awk '{ print $2 }' "$work/ours" >>"$work/choir.$type.decode"
     "$python" bench/peer_llama.py "$work/$type.gguf" --threads "$threads" --prompt "$prompt" --tokens "$tokens" >"$work/peer" 2>"$work/log"
     awk '{ print $1 }' "$work/peer" >>"$work/llama.$type.prefill"
     awk '{ print $2 }' "$work/peer" >>"$work/llama.$type.decode"

@@ -43,6 +43,11 @@ std::int64_t attention_backward_simd_bytes(const ops::AttentionProblem& problem,
 std::int64_t attention_forward_amx_bytes(const ops::AttentionProblem& problem, int threads);
 std::int64_t attention_backward_amx_bytes(const ops::AttentionProblem& problem, int threads);
 void attention_forward_simd(const ops::AttentionForward& args, int threads);
+/// One query a sample, without a bias: a token that is generated. Vectors are along the head, where
+/// those along queries would have one lane in use; bound by reading K and V.
+bool attention_of_one_query(const ops::AttentionProblem& problem);
+std::int64_t attention_one_query_simd_bytes(const ops::AttentionProblem& problem, int threads);
+void attention_one_query_simd(const ops::AttentionForward& args, int threads);
 void attention_backward_simd(const ops::AttentionBackward& args, int threads);
 void attention_forward_amx(const ops::AttentionForward& args, int threads);
 void attention_backward_amx(const ops::AttentionBackward& args, int threads);

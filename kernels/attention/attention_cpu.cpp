@@ -50,12 +50,16 @@ std::int64_t attention_workspace_cpu(AttentionKernel kernel, const ops::Attentio
   if (kernel == AttentionKernel::amx)
     return backward ? attention_backward_amx_bytes(problem, threads)
                     : attention_forward_amx_bytes(problem, threads);
+  if (!backward && attention_of_one_query(problem))
+    return attention_one_query_simd_bytes(problem, threads);
   return backward ? attention_backward_simd_bytes(problem, threads)
                   : attention_forward_simd_bytes(problem, threads);
 }
 
 void attention_forward_cpu(AttentionKernel kernel, const ops::AttentionForward& args, int threads) {
-  if (kernel == AttentionKernel::simd) return attention_forward_simd(args, threads);
+  if (kernel == AttentionKernel::simd)
+    return attention_of_one_query(args.problem) ? attention_one_query_simd(args, threads)
+                                                : attention_forward_simd(args, threads);
   check_tiles(args.problem);
   attention_forward_amx(args, threads);
 }

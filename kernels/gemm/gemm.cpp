@@ -37,6 +37,7 @@ GemmArgs checked(const TensorView& a, const TensorView& b, const TensorView& c,
   args.transpose_a = options.transpose_a;
   args.transpose_b = options.transpose_b;
   args.accumulate = options.accumulate;
+  args.reads_b_once = options.reads_b_once;
   args.in = a.dtype;
   args.out = c.dtype;
   const std::int64_t a_m = options.transpose_a ? a.shape.back() : a.shape.rows();

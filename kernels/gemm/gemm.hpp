@@ -12,6 +12,8 @@
 // primitive, its memory objects and its scratchpad are made on the first call of a shape and kept.
 // Where it has no such product f16 (as on most processors) is converted, multiplied in f32 by
 // oneDNN and rounded once. Without oneDNN f32 goes to CBLAS, and so do bf16 and f16, converted.
+// The few rows of a model that generates are multiplied here: libraries for large products read
+// weights at half the memory's rate, and 16 bits that are converted first at a fifth.
 #include <cstddef>
 #include <cstdint>
 
@@ -31,6 +33,8 @@ struct GemmArgs {
   const void* b = nullptr;
   const void* bias = nullptr;  ///< or nullptr
   void* c = nullptr;
+
+  bool reads_b_once = false;  ///< see ops::GemmOptions; for gemm_cpu()
 
   // For gemm_cuda() and the reference only; the cpu composes them from other ops.
   ops::GemmEpilogue epilogue = ops::GemmEpilogue::none;
@@ -67,6 +71,12 @@ void gemm_blas(PlanCache& plans, const GemmArgs& args);
 using GemmFunction = void(PlanCache& plans, const GemmArgs& args);
 /// bf16 or f16: operands converted whole, `product` in f32, one rounding.
 void gemm_widened(PlanCache& plans, const GemmArgs& args, GemmFunction* product);
+/// A of up to so many rows is no work beside reading B.
+inline constexpr std::int64_t kFewRows = 8;
+/// Y = X W^T of few rows X in f32, bf16 or f16, sums in f32: bound by reading W, once and without a
+/// copy. An element is the same sum whatever the number of rows and threads. False (nothing
+/// written) for other products.
+bool gemm_few_rows(PlanCache& plans, const GemmArgs& args);
 /// By oneDNN; false (nothing written) when it is absent or does not offer the product.
 bool gemm_onednn(PlanCache& plans, const GemmArgs& args);
 /// Whether it multiplies elements of this type on this processor.

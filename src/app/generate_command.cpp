@@ -33,7 +33,7 @@ struct GenerateRequest {
   std::string ids;      ///< instead of a text
   std::string prompts;  ///< instead, a file of them, or "-"
   std::string chat_template, system;
-  bool chat = false, json = false;
+  bool chat = false, json = false, timings = false;
   std::int64_t batch = 8;  ///< texts that go on together
   bool talks = false;      ///< turns of a conversation come on the standard input
   std::int64_t samples = 1;
@@ -54,6 +54,10 @@ HearRequest heard(const GenerateRequest& r) {
           .choice = r.choice,
           .tensor = r.tensor,
           .json = r.json};
+}
+
+void show_times(const Generator& generator, const GenerateRequest& request, bool writes) {
+  if (request.timings && writes) fmt::print(stderr, "{}\n", generator.times().to_string());
 }
 
 /// What a model is asked, in its tokens, and what it says.
@@ -164,12 +168,12 @@ class TextWriter {
       if (i == 0 && !request_.json) show(whole);
     };
     if (!request_.json) show(heading(exchanges[0]));
-    auto answers =
-        Generator(*loaded_.instance)
-            .generate_together(questions, request_.tokens, [&](std::size_t i, std::int32_t token) {
-              // A table of embeddings may have more rows than there are tokens.
-              if (vocabulary_.has(token)) add(i, characters[i].push(vocabulary_.piece(token)));
-            });
+    Generator generator(*loaded_.instance);
+    auto answers = generator.generate_together(
+        questions, request_.tokens, [&](std::size_t i, std::int32_t token) {
+          // A table of embeddings may have more rows than there are tokens.
+          if (vocabulary_.has(token)) add(i, characters[i].push(vocabulary_.piece(token)));
+        });
     for (std::size_t i = 0; i < exchanges.size(); ++i) {
       add(i, characters[i].finish());
       exchanges[i].answer = std::move(answers[i]);
@@ -178,6 +182,7 @@ class TextWriter {
       else
         show((i == 0 ? "" : heading(exchanges[i]) + exchanges[i].text) + "\n");
     }
+    show_times(generator, request_, writes_);
   }
 
   /// What stands before an answer.
@@ -232,8 +237,10 @@ void write_ids(const LoadedModel& loaded, const GenerateRequest& request, bool w
                logits.in_f32 ? "float32" : "float64");
     return;
   }
-  const auto tokens = Generator(*loaded.instance).generate(prompt, request.tokens, request.choice);
+  Generator generator(*loaded.instance);
+  const auto tokens = generator.generate(prompt, request.tokens, request.choice);
   if (writes) fmt::print("{}\n", fmt::join(tokens, ","));
+  show_times(generator, request, writes);
 }
 
 /// Collective. What --prompt or --prompts says.
@@ -351,9 +358,14 @@ int generate_command(const Arguments& arguments) {
       .needs(chat);
   app.add_option("--system", request.system, "what the system says before a conversation")
       .needs(chat);
-  app.add_option("--logits", request.logits,
-                 "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
-      .needs(ids);
+  const auto logits =
+      app.add_option("--logits", request.logits,
+                     "write the logits [ids, vocabulary] of the prompt in NumPy's format instead")
+          .needs(ids);
+  const auto timings =
+      app.add_flag("--timings", request.timings,
+                   "tell on the standard error how many tokens a second were read and written")
+          .excludes(logits);
   const auto audio = app.add_option("--audio", request.audio,
                                     "sound files, a.wav,b.flac: models that hear answer; --prompt "
                                     "has <|audio|> where each is heard, or they come first")
@@ -361,7 +373,8 @@ int generate_command(const Arguments& arguments) {
                          .excludes(prompts)
                          .excludes(samples)
                          .excludes(batch)
-                         .excludes(chat);
+                         .excludes(chat)
+                         .excludes(timings);
   app.add_option("--tokens", request.tokens, "how many tokens to add").within(1, 1 << 30);
   const auto temperature =
       app.add_option("--temperature", request.choice.temperature,

@@ -45,12 +45,10 @@ int prepare_pieces(MpiSession& session, const TextRequest& request) {
       vocabulary = Vocabulary::load(request.tokenizer);
     });
   }
-  together(mesh->world(), [&] {
-    if (session.rank() != 0) return;
-    PrepareOptions options = request.options;
-    options.vocabulary = &*vocabulary;
-    fmt::print("{}\n", prepare_text(request.paths, request.out, options).to_string());
-  });
+  PrepareOptions options = request.options;
+  options.vocabulary = &*vocabulary;
+  const auto summary = prepare_text(request.paths, request.out, options, &mesh->world());
+  if (session.rank() == 0) fmt::print("{}\n", summary.to_string());
   return 0;
 }
 

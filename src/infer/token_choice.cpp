@@ -8,45 +8,71 @@
 #include "choir/core/philox.hpp"
 
 namespace choir {
+namespace {
+constexpr std::size_t kFirstSorted = 64;
+}
 
 TokenChooser::TokenChooser(const TokenChoice& choice, std::int64_t vocabulary)
-    : choice_(choice),
-      order_(static_cast<std::size_t>(vocabulary)),
-      weight_(static_cast<std::size_t>(vocabulary)) {}
+    : choice_(choice), order_(static_cast<std::size_t>(vocabulary)) {}
+
+// Ties go to the smaller id, so that the order is the same everywhere. Most choices fall on one of
+// the first few, so no more of a large vocabulary is sorted than is looked at.
+void TokenChooser::sort_to(std::size_t count, std::span<const float> logits) {
+  if (count <= sorted_) return;
+  const auto before = [&](std::int32_t a, std::int32_t b) {
+    const float x = logit_of(logits, a), y = logit_of(logits, b);
+    return x != y ? x > y : a < b;
+  };
+  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+  sorted_ = std::min(std::max({count, 4 * sorted_, kFirstSorted}), order_.size());
+  const auto end = order_.begin() + static_cast<std::ptrdiff_t>(sorted_);
+  if (end != order_.end()) std::nth_element(begin, end, order_.end(), before);
+  std::sort(begin, end, before);
+}
+
+float TokenChooser::logit_of(std::span<const float> logits, std::int32_t token) {
+  const float x = logits[static_cast<std::size_t>(token)];
+  return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
+}
+
+std::int32_t TokenChooser::likeliest(std::span<const float> logits) {
+  std::int32_t best = 0;
+  for (std::int32_t token = 1; token < std::ssize(logits); ++token)
+    if (logit_of(logits, token) > logit_of(logits, best)) best = token;
+  return best;
+}
 
 std::int32_t TokenChooser::choose(std::span<const float> logits, std::int64_t index) {
   CHOIR_CHECK(logits.size() == order_.size(), "{} logits for {} tokens", logits.size(),
               order_.size());
+  const std::int32_t best = likeliest(logits);
+  const double top = logit_of(logits, best);
+  if (choice_.temperature <= 0 || std::isinf(top)) return best;
   std::iota(order_.begin(), order_.end(), 0);
-  const auto logit_of = [&](std::int32_t token) {
-    const float x = logits[static_cast<std::size_t>(token)];
-    return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
-  };
-  // Ties go to the smaller id, so that the order is the same everywhere.
-  std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) {
-    const float x = logit_of(a), y = logit_of(b);
-    return x != y ? x > y : a < b;
-  });
-  const double top = logit_of(order_.front());
-  if (choice_.temperature <= 0 || std::isinf(top)) return order_.front();
+  sorted_ = 0;
   std::size_t kept = order_.size();
   if (choice_.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(choice_.top_k));
+  if (kept < order_.size()) sort_to(kept, logits);
   double total = 0;
-  for (std::size_t i = 0; i < kept; ++i) {
-    weight_[i] = std::exp((logit_of(order_[i]) - top) / choice_.temperature);
-    total += weight_[i];
-  }
+  const auto weight_of = [&](std::size_t i) {
+    return std::exp((logit_of(logits, order_[i]) - top) / choice_.temperature);
+  };
+  for (std::size_t i = 0; i < kept; ++i) total += weight_of(i);
   double mass = 0;
-  for (std::size_t i = 0; i < kept; ++i) {
-    mass += weight_[i];
-    if (mass >= choice_.top_p * total) kept = i + 1;
-  }
-  mass = std::accumulate(weight_.begin(), weight_.begin() + static_cast<std::ptrdiff_t>(kept), 0.0);
+  if (choice_.top_p < 1)
+    for (std::size_t i = 0; i < kept; ++i) {
+      sort_to(i + 1, logits);
+      mass += weight_of(i);
+      if (mass >= choice_.top_p * total) kept = i + 1;
+    }
+  else
+    mass = total;
   const PhiloxBlock word =
       philox_at(philox_key(choice_.seed, "generate"), static_cast<std::uint64_t>(index));
   double left = uniform01(word[0]) * mass;
   for (std::size_t i = 0; i + 1 < kept; ++i) {
-    left -= weight_[i];
+    sort_to(i + 1, logits);
+    left -= weight_of(i);
     if (left < 0) return order_[i];
   }
   return order_[kept - 1];

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # choir import and export: models of other programs in and out, on one rank and several, and logits that agree.
 . "$(dirname "$0")/lib/common.sh"
+. "$(dirname "$0")/lib/golden_models.sh"
 
-tiny() { perl "$root/test/run/lib/tiny_models.pl" "$@"; }
-prompt=3,17,5,0,23,11,8,8,2,19
 for model in gpt2 smollm3 llama qwen3; do tiny make $model $model; done
 # shellcheck disable=SC2086
 tiny ids ids.npy ${prompt//,/ }
@@ -42,6 +41,10 @@ for model in gpt2 smollm3 qwen3; do
   logits 2 $model.32 $model.tp.npy --tensor 2
   check "... its logits from a divided model" differ_by_at_most $model.tp.npy $model.64.npy 1e-5
 done
+# Gradients, too; the other models and layouts are in long/real_models.sh.
+golden_layout gpt2 gpt2.64 1e-10 2 parallel.tensor=2 parallel.zero=1
+golden_layout smollm3 smollm3.64 1e-10 4 parallel.pipeline=2 parallel.context=2
+golden_layout qwen3 qwen3.64 1e-10 4 parallel.tensor=2 parallel.zero=3
 run 4 import llama --out llama.run
 expect "llama on four ranks: each reads its share" 0 "parameters=4688 ranks=4 largest_share=1172"
 run 1 import llama --out llama.one

@@ -22,9 +22,14 @@ class TokenChooser {
   std::int32_t choose(std::span<const float> logits, std::int64_t index);
 
  private:
+  static float logit_of(std::span<const float> logits, std::int32_t token);
+  static std::int32_t likeliest(std::span<const float> logits);
+  /// At least so many of `order_`, from the likeliest on.
+  void sort_to(std::size_t count, std::span<const float> logits);
+
   TokenChoice choice_;
   std::vector<std::int32_t> order_;
-  std::vector<double> weight_;
+  std::size_t sorted_ = 0;  ///< at the front of it
 };
 
 }  // namespace choir

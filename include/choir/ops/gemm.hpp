@@ -16,7 +16,10 @@ struct GemmOptions {
   bool transpose_a = false;  ///< A is stored [k, m]
   bool transpose_b = false;  ///< B is stored [n, k]
   bool accumulate = false;   ///< C += instead of C =; without an epilogue
-  TensorView bias{};         ///< [n], dtype of A, added to every row; empty for none
+  /// Where A has few rows, as when a model generates: B is read once, at the rate of the memory.
+  /// The order of the sums is another than in products of many rows.
+  bool reads_b_once = false;
+  TensorView bias{};  ///< [n], dtype of A, added to every row; empty for none
   GemmEpilogue epilogue = GemmEpilogue::none;
   /// [m, n], dtype of C: product + bias, written by gelu_tanh (empty: not kept), read by its
   /// gradient.

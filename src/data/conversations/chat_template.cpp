@@ -154,6 +154,15 @@ std::string_view name_of(ChatTemplate chat) {
   return "?";
 }
 
+std::optional<ChatTemplate> template_written_by(std::string_view jinja) {
+  for (const auto& [mark, chat] : {std::pair("<|im_start|>", ChatTemplate::chatml),
+                                   {"<|start_header_id|>", ChatTemplate::llama3},
+                                   {"<<SYS>>", ChatTemplate::llama2},
+                                   {"[INST]", ChatTemplate::mistral}})
+    if (jinja.find(mark) != std::string_view::npos) return chat;
+  return std::nullopt;
+}
+
 ChatTemplate guess_template(const ChatTokenizer& tokenizer) {
   const auto has = [&](const char* token) { return tokenizer.control(token).has_value(); };
   if (has("<|im_start|>") && has("<|im_end|>")) return ChatTemplate::chatml;

@@ -35,12 +35,15 @@ class BpeChat final : public ChatTokenizer {
 class VocabularyChat final : public ChatTokenizer {
  public:
   VocabularyChat(Vocabulary vocabulary, std::vector<std::string> controls)
-      : vocabulary_(std::move(vocabulary)), controls_(std::move(controls)) {}
+      : vocabulary_(std::move(vocabulary)), controls_(std::move(controls)) {
+    std::erase_if(controls_, [&](const auto& token) { return vocabulary_.control(token); });
+  }
 
   std::vector<std::int32_t> encode(std::string_view text, std::string_view source) override {
     return vocabulary_.encode(text, source);
   }
   std::optional<std::int32_t> control(std::string_view token) const override {
+    if (const auto own = vocabulary_.control(token)) return own;
     const auto at = std::find(controls_.begin(), controls_.end(), token);
     if (at == controls_.end()) return std::nullopt;
     return vocabulary_.size() + static_cast<std::int32_t>(at - controls_.begin());
@@ -115,7 +118,10 @@ OpenedTokenizer opened_json(const std::string& json, const std::string& source,
 
 OpenedTokenizer opened_vocabulary(Vocabulary vocabulary, const std::string& chat) {
   OpenedTokenizer opened;
-  opened.chat = chat.empty() ? ChatTemplate::plain : chat_template_of(chat);
+  const bool instructed = vocabulary.control("[INST]") && vocabulary.control("[/INST]");
+  opened.chat = !chat.empty() ? chat_template_of(chat)
+                : instructed  ? ChatTemplate::mistral
+                              : ChatTemplate::plain;
   opened.json = vocabulary.to_json();
   opened.file_name =
       vocabulary.kind() == VocabularyKind::sentencepiece ? "tokenizer.json" : "vocab.json";
@@ -167,9 +173,14 @@ ChatForm ChatForm::from_json(const std::string& json, const std::string& source)
 
 OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
                                   std::int64_t model_ids, const std::string& source) {
-  if (is_tokenizer_json(json)) return opened_json(json, source, chat);
-  OpenedTokenizer opened = opened_vocabulary(Vocabulary::from_json(json, source), chat);
-  if (opened.tokenizer->vocab_size() != model_ids)
+  const ChatForm form = ChatForm::from_json(json, source);
+  const std::string& name = chat.empty() ? form.chat_template : chat;
+  if (is_tokenizer_json(form.tokenizer)) return opened_json(form.tokenizer, source, name);
+  const Vocabulary vocabulary = Vocabulary::from_json(form.tokenizer, source);
+  OpenedTokenizer opened = opened_vocabulary(vocabulary, name);
+  // A table of embeddings may have more rows than a vocabulary with control tokens of its own.
+  const std::int64_t ids = opened.tokenizer->vocab_size();
+  if (ids == vocabulary.size() ? ids > model_ids : ids != model_ids)
     throw DataError(
         fmt::format("{}: the model has {} ids, its vocabulary with the control tokens of template "
                     "'{}' has {}",

@@ -8,15 +8,19 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
-#include "choir/core/json_value.hpp"
 
+#include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
+#include "choir/core/json_value.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/process.hpp"
 #include "choir/core/sync_directory.hpp"
+#include "choir/core/text.hpp"
 #include "src/data/posix_file.hpp"
+#include "src/data/tokens/encoded_text.hpp"
 #include "src/data/tokens/text_files.hpp"
 #include "src/data/tokens/token_file.hpp"
 
@@ -97,21 +101,40 @@ class ShardWriter {
   std::optional<TokenFileWriter> shard_;
 };
 
-/// In a first pass: how many there are decides which of them train.
-std::int64_t count_tokens(const std::vector<TextFile>& files, const Vocabulary& vocabulary) {
-  std::int64_t count = 0;
-  std::vector<std::int32_t> ids;
-  for (const auto& file : files) {
-    const std::string source = fmt::format("'{}'", file.path);
-    read_text(file, [&](std::string_view text, std::int64_t offset, bool more_follows) {
-      ids.clear();
-      const std::size_t used = vocabulary.encode_part(text, more_follows, source, offset, ids);
-      count += std::ssize(ids);
-      return used;
-    });
+/// Ids on their way to shards: how many there are decides which of them train, and that is known
+/// when all are made.
+class Spool {
+ public:
+  explicit Spool(const std::string& folder)
+      : path_(folder + "/ids"), file_(PosixFile::for_writing(path_)) {}
+
+  void append(std::span<const std::int32_t> ids) {
+    file_.write_at(ids.data(), ids.size_bytes(), bytes_of(count_));
+    count_ += std::ssize(ids);
   }
-  return count;
-}
+  std::int64_t count() const { return count_; }
+  void move_to(ShardWriter& writer) const {
+    constexpr std::int64_t kAtOnce = std::int64_t{1} << 20;
+    const PosixFile file = PosixFile::for_reading(path_);
+    std::vector<std::int32_t> ids;
+    for (std::int64_t at = 0; at < count_; at += kAtOnce) {
+      ids.resize(static_cast<std::size_t>(std::min(kAtOnce, count_ - at)));
+      file.read_at(ids.data(), ids.size() * sizeof ids[0], bytes_of(at));
+      writer.append(ids);
+    }
+    writer.close();
+    fs::remove(path_);
+  }
+
+ private:
+  static std::int64_t bytes_of(std::int64_t ids) {
+    return ids * static_cast<std::int64_t>(sizeof(std::int32_t));
+  }
+
+  std::string path_;
+  PosixFile file_;
+  std::int64_t count_ = 0;
+};
 
 void write_shards(const std::vector<TextFile>& files, ShardWriter& writer,
                   const Vocabulary& vocabulary) {
@@ -243,54 +266,67 @@ std::string PrepareSummary::to_string() const {
     const std::string character = vocabulary->piece(id);
     if (static_cast<unsigned char>(character.front()) >= ' ') shown += character;
   }
+  std::string speed;
+  if (encoding_seconds > 0)
+    speed =
+        fmt::format("speed       {:.1f} MB/s of text to tokens on {} rank{}\n",
+                    static_cast<double>(text_bytes) / 1e6 / encoding_seconds, ranks, plural(ranks));
   return fmt::format(
-      "text        {} file{}, {}\nvocabulary  {} ({} entries, hash {:016x}) {}\n"
+      "text        {} file{}, {}\n{}vocabulary  {} ({} entries, hash {:016x}) {}\n"
       "train       {} tokens in {} file{}\nval         {} tokens in {} file{}\nwritten to  {}\n"
       "in a deck   data.train = [\"{}\"]",
-      files, plural(files), format_bytes(static_cast<double>(text_bytes)),
+      files, plural(files), format_bytes(static_cast<double>(text_bytes)), speed,
       name_of(vocabulary->kind()), vocabulary->size(), vocabulary->hash(), shown,
       format_count(train_tokens), train_shards, plural(train_shards), format_count(val_tokens),
       val_shards, plural(val_shards), folder, folder);
 }
 
-PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
-                            const PrepareOptions& options) {
+namespace {
+
+void check(const PrepareOptions& options) {
   if (!(options.train_fraction >= 0 && options.train_fraction <= 1))
     throw DeckError(fmt::format("train fraction {} outside [0, 1]", options.train_fraction));
   if (options.tokens_per_shard < 1)
     throw DeckError(fmt::format("{} tokens per shard", options.tokens_per_shard), "at least 1");
-  const auto files = find_text_files(paths);
-  const bool by_pieces = options.vocabulary != nullptr && is_of_pieces(*options.vocabulary);
-  const Scan text = by_pieces ? Scan{} : scan_files(files);
+}
+
+/// Ranks that see different files would wait for each other.
+std::uint64_t digest_of(const std::vector<TextFile>& files) {
+  std::string names;
+  for (const TextFile& file : files) names += fmt::format("{}\n{}\n", file.path, file.bytes);
+  return fnv1a(names);
+}
+
+PrepareSummary summary_of(const std::vector<TextFile>& files, const Vocabulary& vocabulary) {
   PrepareSummary summary;
-  summary.vocabulary = options.vocabulary != nullptr ? *options.vocabulary
-                       : options.tokenizer == VocabularyKind::byte
-                           ? Vocabulary::bytes()
-                           : Vocabulary::characters(text.characters);
+  summary.vocabulary = vocabulary;
   summary.files = std::ssize(files);
   for (const auto& file : files) summary.text_bytes += file.bytes;
-  const std::int64_t total = by_pieces ? count_tokens(files, *summary.vocabulary)
-                             : summary.vocabulary->kind() == VocabularyKind::byte
-                                 ? summary.text_bytes
-                                 : text.code_points;
-  summary.train_tokens =
-      static_cast<std::int64_t>(static_cast<double>(total) * options.train_fraction);
+  return summary;
+}
+
+void divide(PrepareSummary& summary, std::int64_t total, const std::string& path,
+            double train_fraction) {
+  summary.train_tokens = static_cast<std::int64_t>(static_cast<double>(total) * train_fraction);
   summary.val_tokens = total - summary.train_tokens;
-  if (options.train_fraction > 0 && summary.train_tokens == 0)
+  if (train_fraction > 0 && summary.train_tokens == 0)
     throw DeckError(
         fmt::format("of the {} tokens of '{}' none is left for training: the first {:.3g} of them "
                     "train, the rest validates",
-                    total, files.front().path, options.train_fraction),
+                    total, path, train_fraction),
         fmt::format("in a deck: data.val_fraction of at most {:.4g}; for `choir prepare text`: a "
                     "greater --train-fraction",
                     1.0 - 1.0 / static_cast<double>(std::max<std::int64_t>(total, 2))));
+}
 
-  Workplace workplace(out_dir);
-  ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens,
-                     options.tokens_per_shard);
-  write_shards(files, writer, *summary.vocabulary);
-  if (writer.written() != total)
-    throw DataError(fmt::format("text '{}' changed while it was read", files.front().path));
+/// The shards are written by `write`, and everything beside them here.
+void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_per_shard,
+            const std::function<void(ShardWriter&)>& write) {
+  ShardWriter writer(workplace.path(), *summary.vocabulary, summary.train_tokens, tokens_per_shard);
+  write(writer);
+  if (writer.written() != summary.train_tokens + summary.val_tokens)
+    throw DataError(fmt::format("the text changed while it was read: {} tokens, and {} before",
+                                writer.written(), summary.train_tokens + summary.val_tokens));
   summary.train_shards = writer.train_shards();
   summary.val_shards = writer.val_shards();
   const bool has_file = summary.vocabulary->kind() == VocabularyKind::bpe;
@@ -298,6 +334,64 @@ PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::st
   write_meta(summary, workplace.path());
   workplace.commit();
   summary.folder = workplace.final_path();
+}
+
+/// Of single bytes or characters, whose number is known before they are ids.
+PrepareSummary prepare_characters(const std::vector<TextFile>& files, const std::string& out_dir,
+                                  const PrepareOptions& options) {
+  const Scan text = scan_files(files);
+  PrepareSummary summary = summary_of(files, options.vocabulary != nullptr ? *options.vocabulary
+                                             : options.tokenizer == VocabularyKind::byte
+                                                 ? Vocabulary::bytes()
+                                                 : Vocabulary::characters(text.characters));
+  const bool bytes = summary.vocabulary->kind() == VocabularyKind::byte;
+  divide(summary, bytes ? summary.text_bytes : text.code_points, files.front().path,
+         options.train_fraction);
+  Workplace workplace(out_dir);
+  finish(summary, workplace, options.tokens_per_shard,
+         [&](ShardWriter& writer) { write_shards(files, writer, *summary.vocabulary); });
+  return summary;
+}
+
+}  // namespace
+
+PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
+                            const PrepareOptions& options, Communicator* ranks) {
+  const bool writes = ranks == nullptr || ranks->rank() == 0;
+  const bool by_pieces = options.vocabulary != nullptr && is_of_pieces(*options.vocabulary);
+  PrepareSummary summary;
+  std::vector<TextFile> files;
+  std::optional<Workplace> workplace;
+  std::optional<Spool> spool;
+  const auto agreed = [&](const std::function<void()>& action) {
+    ranks ? together(*ranks, action) : action();
+  };
+  agreed([&] {
+    check(options);
+    files = find_text_files(paths);
+    if (!writes) return;
+    if (!by_pieces) {
+      summary = prepare_characters(files, out_dir, options);
+    } else {
+      workplace.emplace(out_dir);
+      spool.emplace(workplace->path());
+    }
+  });
+  if (!by_pieces) return summary;
+  if (ranks) require_equal(*ranks, digest_of(files), "the list of text files");
+  const double began = now_seconds();
+  encode_texts(ranks, files, *options.vocabulary, options.part_bytes,
+               [&](std::span<const std::int32_t> ids) { spool->append(ids); });
+  const double seconds = now_seconds() - began;
+  agreed([&] {
+    if (!writes) return;
+    summary = summary_of(files, *options.vocabulary);
+    summary.encoding_seconds = seconds;
+    summary.ranks = ranks ? ranks->size() : 1;
+    divide(summary, spool->count(), files.front().path, options.train_fraction);
+    finish(summary, *workplace, options.tokens_per_shard,
+           [&](ShardWriter& writer) { spool->move_to(writer); });
+  });
   return summary;
 }
 

@@ -192,6 +192,10 @@ class SentencePieceModel : public VocabularyModel {
     if (processor_.eos_id() < 0) return std::nullopt;
     return processor_.eos_id();
   }
+  std::optional<std::int32_t> control(std::string_view piece) const override {
+    const int id = processor_.PieceToId(piece);
+    return processor_.IsControl(id) ? std::optional(id) : std::nullopt;
+  }
 
  private:
   /// Where the last blank is that something else stands before; 0: nowhere.

@@ -164,6 +164,10 @@ bool Vocabulary::has(std::int32_t id) const {
 std::vector<std::int32_t> Vocabulary::text_start() const {
   return model_->text_start();
 }
+std::optional<std::int32_t> Vocabulary::control(std::string_view piece) const {
+  return model_->control(piece);
+}
+
 std::optional<std::int32_t> Vocabulary::end_of_text() const {
   return model_->end_of_text();
 }

@@ -30,6 +30,7 @@ class VocabularyModel {
   virtual bool has(std::int32_t id) const { return id >= 0 && id < size(); }
   virtual std::vector<std::int32_t> text_start() const { return {}; }
   virtual std::optional<std::int32_t> end_of_text() const { return std::nullopt; }
+  virtual std::optional<std::int32_t> control(std::string_view) const { return std::nullopt; }
 };
 using SharedVocabularyModel = std::shared_ptr<const VocabularyModel>;
 

@@ -1,8 +1,11 @@
 #include "choir/models/gpt/generator.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "choir/core/clock.hpp"
 #include "choir/models/gpt/gpt.hpp"
 #include "src/infer/host_scores.hpp"
 #include "src/infer/stage_chain.hpp"
@@ -124,6 +127,16 @@ bool Generator::Batch::feed(const std::vector<std::int32_t>& ids, const Show& sh
 
 Generator::Generator(ModelInstance& instance) : instance_(instance) {}
 
+std::string GenerationTimes::to_string() const {
+  const auto rate = [](std::int64_t count, double time) {
+    return time > 0 ? static_cast<double>(count) / time : 0.0;
+  };
+  return fmt::format(
+      "prompt: {} tokens in {:.3f} s, {:.1f} a second; then {} in {:.3f} s, {:.1f} a second",
+      prompt_tokens, prompt_seconds, rate(prompt_tokens, prompt_seconds), tokens, seconds,
+      rate(tokens, seconds));
+}
+
 namespace {
 
 /// A question on its way: what the model has of it is its ids from `begin` on.
@@ -191,11 +204,15 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
     std::vector<std::int32_t> tokens;
     for (const GrowingText& text : texts) tokens.push_back(text.ids->back());
     const bool anew = step == 0 || static_cast<std::size_t>(batch.seen()) == block;
+    const double began = now_seconds();
     const bool chooses = anew ? batch.begin(contexts_within(block, texts), keep_logits)
                               : batch.feed(tokens, keep_logits);
     for (std::size_t i = 0; i < texts.size(); ++i)
       tokens[i] = chooses ? texts[i].chooser.choose(texts[i].logits, step) : 0;
     agree(instance_, tokens);
+    (anew ? times_.prompt_seconds : times_.seconds) += now_seconds() - began;
+    for (const GrowingText& text : texts)
+      anew ? times_.prompt_tokens += std::ssize(text.context()) : ++times_.tokens;
     std::vector<std::int64_t> going;
     for (std::size_t i = 0; i < texts.size(); ++i) {
       texts[i].ids->push_back(tokens[i]);

@@ -25,6 +25,10 @@ ShardSpec factor_shard(const ShardSpec& weight, int dim) {
   return whole;
 }
 
+ops::GemmOptions forward_options(const Pass& pass, const TensorView& bias) {
+  return {.transpose_b = true, .reads_b_once = pass.mode() == Mode::generate, .bias = bias};
+}
+
 void multiply_by_factor(Pass& pass, const TensorView& x, double factor) {
   if (factor != 1)
     ops::dropout(pass.stream(), {.in = x, .out = x, .factor = factor, .tokens = x.shape.rows()});
@@ -104,7 +108,7 @@ TensorView Linear::bias(const Pass& pass) const {
 }
 
 Tensor Linear::forward(Pass& pass, const Tensor& x, bool keep_input) {
-  const ops::GemmOptions options{.transpose_b = true, .bias = bias(pass)};
+  const ops::GemmOptions options = forward_options(pass, bias(pass));
   if (row()) {
     Tensor terms = allocate_terms(pass, outputs_, "linear output");
     ops::gemm(pass.stream(), x, weight_->value, terms, options);
@@ -150,16 +154,14 @@ Tensor Linear::forward_gelu_tanh(Pass& pass, const Tensor& x, bool keep_input) {
   const Tensor before = keeps ? pass.allocate(shape, "pre-activation") : Tensor();
   Tensor y = pass.allocate(shape, "activation");
   if (adapted()) {  // between the product and its activation
-    ops::gemm(pass.stream(), rows, weight_->value, before,
-              {.transpose_b = true, .bias = bias(pass)});
+    ops::gemm(pass.stream(), rows, weight_->value, before, forward_options(pass, bias(pass)));
     adapt(pass, rows, before);
     ops::activation_forward(pass.stream(), ops::Activation::gelu_tanh, before, y);
   } else {
-    ops::gemm(pass.stream(), rows, weight_->value, y,
-              {.transpose_b = true,
-               .bias = bias(pass),
-               .epilogue = ops::GemmEpilogue::gelu_tanh,
-               .pre_activation = before});
+    ops::GemmOptions options = forward_options(pass, bias(pass));
+    options.epilogue = ops::GemmEpilogue::gelu_tanh;
+    options.pre_activation = before;
+    ops::gemm(pass.stream(), rows, weight_->value, y, options);
   }
   if (keep_input) save_input(pass, x);
   pass.save(before);
@@ -185,8 +187,9 @@ Tensor Linear::backward_gelu_tanh(Pass& pass, const Tensor& d_y) {
 
 void Linear::multiply(Pass& pass, const TensorView& rows, const TensorView& y,
                       bool accumulate) const {
-  ops::gemm(pass.stream(), rows, weight_->value, y,
-            {.transpose_b = true, .accumulate = accumulate, .bias = bias(pass)});
+  ops::GemmOptions options = forward_options(pass, bias(pass));
+  options.accumulate = accumulate;
+  ops::gemm(pass.stream(), rows, weight_->value, y, options);
 }
 
 void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& d_rows,
@@ -257,7 +260,7 @@ Tensor Linear::dropped(Pass& pass, const Pair& pair, const TensorView& rows) con
 
 Tensor Linear::narrow(Pass& pass, const Pair& pair, const TensorView& rows) const {
   Tensor h = pass.allocate({rows.shape.rows(), pair.a->local[0]}, "adapter");
-  ops::gemm(pass.stream(), rows, pair.a->value, h, {.transpose_b = true});
+  ops::gemm(pass.stream(), rows, pair.a->value, h, forward_options(pass, {}));
   multiply_by_factor(pass, h, adapter_factor_);
   return h;
 }
@@ -267,7 +270,9 @@ void Linear::adapt(Pass& pass, const TensorView& rows, const TensorView& y) cons
   for (const Pair& pair : pairs_) {
     const Tensor h = narrow(pass, pair, dropped(pass, pair, rows));
     const Tensor part = columns_of(pass, pair, y);
-    ops::gemm(pass.stream(), h, pair.b->value, part, {.transpose_b = true, .accumulate = true});
+    ops::GemmOptions options = forward_options(pass, {});
+    options.accumulate = true;
+    ops::gemm(pass.stream(), h, pair.b->value, part, options);
     const std::int64_t width = part.shape.back();
     if (width == outputs_) continue;
     auto* const to =

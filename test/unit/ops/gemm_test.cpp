@@ -114,6 +114,43 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
                                   x.data(), nullptr, c.data()}));
 }
 
+// What a model multiplies when it generates, and its neighbours: one row more goes to a library.
+TEST(Gemm, FewRowsMatchReferenceInOnePass) {
+  int taken = 0;
+  const Run run = [&](PlanCache& plans, const GemmArgs& args) {
+    GemmArgs once = args;
+    once.reads_b_once = true;
+    taken += gemm_few_rows(plans, once);
+    return gemm_cpu(plans, once), true;
+  };
+  for (const auto& [in, out] : kTypesInOut)
+    for (const std::int64_t m : {1, 2, 3, 7, 8, 9})
+      for (const std::int64_t k : {1, 8, 61, 128, 576})
+        for (int bits = 0; bits < 4; ++bits)
+          compare_product({m, 70, k, in, out, false, true, (bits & 1) != 0, (bits & 2) != 0}, run,
+                          "few rows");
+  EXPECT_EQ(taken, 5 * 5 * 5 * 4) << "up to 8 rows, and not f64";
+}
+
+TEST(Gemm, FewRowsAreEachAsIfAlone) {
+  constexpr std::int64_t kRows = 7, kWidth = 40, kInner = 301;
+  for (const DType type : {DType::f32, DType::bf16}) {
+    const HostTensor a = HostTensor::normal(type, {kRows, kInner}, 1),
+                     b = HostTensor::normal(type, {kWidth, kInner}, 2);
+    HostTensor all(type, {kRows, kWidth}), alone(type, {kRows, kWidth});
+    PlanCache plans;
+    GemmArgs args{.m = kRows, .n = kWidth, .k = kInner, .transpose_b = true, .in = type};
+    args.out = type, args.a = a.data(), args.b = b.data(), args.c = all.data();
+    ASSERT_TRUE(gemm_few_rows(plans, args));
+    args.m = 1;
+    for (std::int64_t row = 0; row < kRows; ++row) {
+      args.a = a.view().slice(row, 1).data, args.c = alone.view().slice(row, 1).data;
+      ASSERT_TRUE(gemm_few_rows(plans, args));
+    }
+    EXPECT_TRUE(all.same_bits(alone)) << name_of(type);
+  }
+}
+
 TEST(Gemm, F16SumsInF32AndOverflowsToInfinity) {
   // 300 x 300 is beyond f16: the sum is infinite, or finite where the terms cancel in f32.
   for (const auto& run : {gemm_cpu, gemm_blas}) {

@@ -33,19 +33,23 @@ enum class ChatTemplate { plain, llama2, llama3, chatml, mistral };
 /// "plain", "llama2", "llama3", "chatml" (also "qwen"), "mistral"; DeckError for another name.
 ChatTemplate chat_template_of(std::string_view name);
 std::string_view name_of(ChatTemplate chat);
+/// What a chat_template of transformers or llama.cpp writes, by the marks in it, which are those of
+/// one family each: the program itself is not run. Nothing for one that is not known.
+std::optional<ChatTemplate> template_written_by(std::string_view jinja);
 /// The template whose control tokens the tokenizer has; DataError that asks for a name where none
 /// has them all.
 ChatTemplate guess_template(const ChatTokenizer& tokenizer);
 
 /// Encodes with a tokenizer.json, which must have the control tokens itself.
 std::unique_ptr<ChatTokenizer> chat_tokenizer(BpeTokenizer tokenizer);
-/// Encodes with a vocabulary that has no control tokens: those of the template get the ids behind
-/// its entries, in the order <s>, </s> / <|im_start|>, <|im_end|> / <|begin_of_text|>,
+/// Encodes with a vocabulary. Control tokens of the template that are not among its own, as they
+/// are in SentencePiece models of Llama 2 and Mistral, get the ids behind its entries, in the order
+/// <s>, </s> / <|im_start|>, <|im_end|> / <|begin_of_text|>,
 /// <|start_header_id|>,
 /// <|end_header_id|>, <|eot_id|>. Plain: </s>.
 std::unique_ptr<ChatTokenizer> chat_tokenizer(Vocabulary vocabulary, ChatTemplate chat);
 /// Local. A tokenizer.json, what `choir prepare tokenizer` or `prepare text` wrote (vocab.json), a
-/// .model of SentencePiece, or the words "byte"; `chat` "" guesses, which needs a tokenizer.json.
+/// .model of SentencePiece, or the words "byte"; `chat` "" guesses from the control tokens.
 struct OpenedTokenizer {
   std::unique_ptr<ChatTokenizer> tokenizer;
   ChatTemplate chat = ChatTemplate::plain;
@@ -68,9 +72,10 @@ struct ChatForm {
 };
 /// As above, from texts. Throws DataError: no tokenizer, a damaged one.
 OpenedTokenizer open_chat_tokenizer(const ChatForm& form, const std::string& source);
-/// Local. The same of a vocabulary that a checkpoint has (TrainingData::vocabulary_json) for a
-/// model of `model_ids` ids; `source` names it. DataError also where the control tokens of the
-/// template are not what the model has behind the entries of its vocabulary.
+/// Local. The same of a vocabulary that a checkpoint has (TrainingData::vocabulary_json, or a
+/// ChatForm, whose template `chat` "" takes) for a model of `model_ids` ids; `source` names it.
+/// DataError also where the control tokens of the template are not what the model has behind the
+/// entries of its vocabulary.
 OpenedTokenizer chat_tokenizer_of(const std::string& json, const std::string& chat,
                                   std::int64_t model_ids, const std::string& source);
 

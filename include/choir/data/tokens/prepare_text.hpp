@@ -20,6 +20,8 @@ struct PrepareOptions {
   std::int64_t tokens_per_shard = std::int64_t{1} << 27;
   /// Use this vocabulary rather than one made from the text.
   const Vocabulary* vocabulary = nullptr;
+  /// Of text that a rank encodes at once.
+  std::int64_t part_bytes = std::int64_t{1} << 22;
 };
 
 struct PrepareSummary {
@@ -29,18 +31,22 @@ struct PrepareSummary {
   std::int64_t train_tokens = 0, val_tokens = 0;
   std::int64_t train_shards = 0, val_shards = 0;
   std::string folder;
+  double encoding_seconds = 0;  ///< of pieces; 0 for bytes and characters
+  int ranks = 1;                ///< that encoded
   /// A few lines for people: files, vocabulary, counts, where.
   std::string to_string() const;
 };
 
-/// Local. Files are joined byte by byte in the given order, folders recursively and sorted (names
+/// Local, or collective over `ranks`: all of them then encode what becomes pieces of a given
+/// vocabulary, with the same result whatever their number, and rank 0 writes and has the summary.
+/// Files are joined byte by byte in the given order, folders recursively and sorted (names
 /// that begin with a dot are skipped). Everything is written under `out_dir` with a suffix and
 /// synced, then renamed: a killed run leaves nothing that opens. An older prepared folder is
 /// replaced; any other folder with files in it is refused. Throws DataError (nothing to read,
 /// unreadable, empty, not UTF-8 with file and byte, character outside a given vocabulary),
 /// DeckError (options), StorageError.
 PrepareSummary prepare_text(const std::vector<std::string>& paths, const std::string& out_dir,
-                            const PrepareOptions& options);
+                            const PrepareOptions& options, Communicator* ranks = nullptr);
 
 /// Collective. A byte-level BPE of `vocab_size` tokens, the 256 bytes and <|endoftext|> among them,
 /// of the same files on every rank, which share them; the merges do not depend on the number of

@@ -76,6 +76,8 @@ class Vocabulary {
   std::vector<std::int32_t> text_start() const;
   /// The token that ends a text, where the vocabulary has one.
   std::optional<std::int32_t> end_of_text() const;
+  /// A control piece of SentencePiece, such as "[INST]", which is never found in a text.
+  std::optional<std::int32_t> control(std::string_view piece) const;
 
  private:
   explicit Vocabulary(std::shared_ptr<const VocabularyModel> model) : model_(std::move(model)) {}

@@ -4,6 +4,7 @@
 // last stage chooses; where parameters are sharded, every rank of a group must ask for the same.
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "choir/infer/model_instance.hpp"
@@ -17,9 +18,19 @@ struct Question {
   TokenChoice choice;
 };
 
+/// What was spent on reading prompts, and on going on token by token.
+struct GenerationTimes {
+  std::int64_t prompt_tokens = 0, tokens = 0;
+  double prompt_seconds = 0, seconds = 0;
+  /// "prompt: 512 tokens in 1.20 s, 427 a second; then 128 in 2.31 s, 55.4 a second"
+  std::string to_string() const;
+};
+
 class Generator {
  public:
   explicit Generator(ModelInstance& instance);
+  /// Of all that was generated so far.
+  const GenerationTimes& times() const { return times_; }
 
   /// As generate() of each question alone but for the rounding of logits, prompt and continuation.
   /// All go through the model in one batch whatever their lengths, so that each step reads the
@@ -47,6 +58,7 @@ class Generator {
   class Batch;
 
   ModelInstance& instance_;
+  GenerationTimes times_;
 };
 
 }  // namespace choir

@@ -12,6 +12,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/core/text.hpp"
+#include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 #include "choir/infer/freezing.hpp"
 #include "choir/store/directory.hpp"
@@ -133,11 +134,40 @@ class Import {
     require_free_folder(request_.out);
   }
 
+  /// What writes conversations for this model, as others tell; "" where they do not.
+  std::string chat_program() const {
+    if (const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get())) {
+      const auto* program = gguf->metadata().get<std::string>("tokenizer.chat_template");
+      return program ? *program : "";
+    }
+    const fs::path folder = file_.folder;
+    std::error_code ignored;
+    if (fs::is_regular_file(folder / "chat_template.jinja", ignored))
+      return read_text_file((folder / "chat_template.jinja").string());
+    if (!fs::is_regular_file(folder / "tokenizer_config.json", ignored)) return "";
+    const nlohmann::json config =
+        json_unless_broken(read_text_file((folder / "tokenizer_config.json").string()));
+    if (!config.is_object() || !config.contains("chat_template")) return "";
+    const nlohmann::json& program = config["chat_template"];
+    return program.is_string() ? program.get<std::string>() : "";
+  }
+
+  /// The control pieces of a SentencePiece model do not tell the template, as other tokenizers' do.
+  void remember(const Vocabulary& vocabulary) {
+    vocabulary_ = values_.vocabulary = vocabulary.to_json();
+    if (vocabulary.kind() != VocabularyKind::sentencepiece) return;
+    if (const auto chat = template_written_by(chat_program()))
+      values_.vocabulary =
+          ChatForm{
+              .chat_template = std::string(name_of(*chat)), .system = "", .tokenizer = vocabulary_}
+              .to_json();
+  }
+
   /// The file of a tokenizer that cannot be used here is kept all the same.
   void read_tokenizer() {
     std::string fault;
     const auto use = [&](const Vocabulary& vocabulary) {
-      if (vocabulary.size() <= config_.vocab_size) values_.vocabulary = vocabulary.to_json();
+      if (vocabulary.size() <= config_.vocab_size) remember(vocabulary);
     };
     const auto* gguf = dynamic_cast<const GgufReader*>(file_.weights.get());
     try {
@@ -242,8 +272,8 @@ class Import {
       kept_.emplace_back("tokenizer.gguf");
     }
     // As other commands read it: `choir prepare chat --tokenizer`.
-    if (gguf != nullptr && !values_.vocabulary.empty()) {
-      write_text_file((to / "tokenizer.json").string(), values_.vocabulary);
+    if (gguf != nullptr && !vocabulary_.empty()) {
+      write_text_file((to / "tokenizer.json").string(), vocabulary_);
       kept_.emplace_back("tokenizer.json");
     }
     for (const char* name : kKept) {
@@ -286,6 +316,7 @@ class Import {
   PeftAdapter adapter_;
   std::vector<FactorPart> factors_;
   ImportedValues values_;
+  std::string vocabulary_;  // of values_, without a template around it
   SaveResult result_;
   std::int64_t elements_ = 0;
   std::vector<std::string> kept_;

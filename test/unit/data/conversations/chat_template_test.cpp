@@ -156,6 +156,18 @@ TEST(ChatTemplate, ClipsAreNoTokens) {
             "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\na <|audio|> [/INST]{b </s>}");
 }
 
+// Beginnings of what Qwen2, Llama 3, Llama 2 and Mistral come with, and a program of nobody's.
+TEST(ChatTemplate, IsKnownByWhatItWrites) {
+  const auto of = [](const char* jinja) { return template_written_by(jinja); };
+  EXPECT_EQ(of("{{'<|im_start|>' + message['role'] + '\n'}}"), ChatTemplate::chatml);
+  EXPECT_EQ(of("'<|start_header_id|>' + message['role'] + '<|end_header_id|>'"),
+            ChatTemplate::llama3);
+  EXPECT_EQ(of("'<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}[INST] "), ChatTemplate::llama2);
+  EXPECT_EQ(of("{{ '[INST] ' + message['content'] + ' [/INST]' }}"), ChatTemplate::mistral);
+  EXPECT_EQ(of("{{ message['content'] }}"), std::nullopt);
+  EXPECT_EQ(of(""), std::nullopt);
+}
+
 TEST(ChatTemplate, NamesWhatIsMissing) {
   KnownPieces empty;
   EXPECT_THROW(encode_conversation(talk(), {.chat = ChatTemplate::chatml}, empty), DataError);

@@ -6,6 +6,7 @@
 #include <choir_features.hpp>
 
 #include "choir/core/error.hpp"
+#include "choir/data/conversations/chat_template.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
 
 namespace choir {
@@ -87,6 +88,67 @@ TEST(SentencePieceFile, EncodesAsLanguageModelsDo) {
       Vocabulary::from_json(sentencepiece_json(llama_like().bytes(), false), "test");
   EXPECT_TRUE(bare.text_start().empty());
   EXPECT_TRUE(Vocabulary::from_json(bare.to_json(), "again").text_start().empty());
+}
+
+// The templates of Llama 2 and Mistral put ids of control pieces between texts, each of which
+// begins like a text: from version 2 on Mistral has [INST] among them, and its template is known by
+// that.
+TEST(SentencePieceFile, ConversationsHaveItsControlPieces) {
+  const Conversation talk{"here:1",
+                          "",
+                          {{.role = "user", .text = "the"},
+                           {.role = "assistant", .text = "cat"},
+                           {.role = "user", .text = "[/INST]"}}};
+  SentencePieceFile file = llama_like();
+  const auto count = static_cast<std::int64_t>(file.pieces.size());
+  const auto opened = [&](const char* chat) {
+    const Vocabulary vocabulary =
+        Vocabulary::from_json(sentencepiece_json(file.bytes(), true), "test");
+    // A model may have more rows than its tokenizer has pieces.
+    return chat_tokenizer_of(vocabulary.to_json(), chat, vocabulary.size() + 7, "test");
+  };
+  const auto ids = [&](const OpenedTokenizer& tokenizer) {
+    return encode_conversation(talk, {.chat = tokenizer.chat}, *tokenizer.tokenizer).ids;
+  };
+  const auto text = [&](const OpenedTokenizer& tokenizer, const char* what) {
+    return tokenizer.tokenizer->encode(what, "test");
+  };
+  const auto joined = [](std::initializer_list<Ids> parts) {
+    Ids all;
+    for (const Ids& part : parts) all.insert(all.end(), part.begin(), part.end());
+    return all;
+  };
+  const OpenedTokenizer v1 = opened("mistral");
+  EXPECT_EQ(v1.tokenizer->vocab_size(), count) << "nothing is added to it";
+  EXPECT_EQ(
+      ids(v1),
+      joined(
+          {{1}, text(v1, "[INST] the [/INST]"), {kCat}, {2}, text(v1, "[INST] [/INST] [/INST]")}));
+  const OpenedTokenizer llama = opened("llama2");
+  EXPECT_EQ(ids(llama), joined({{1},
+                                text(llama, "[INST] the [/INST]"),
+                                text(llama, "cat "),
+                                {2},
+                                {1},
+                                text(llama, "[INST] [/INST] [/INST]")}));
+  EXPECT_EQ(opened("").chat, ChatTemplate::plain);
+  // ... but what came with the weights may tell.
+  const ChatForm known{.chat_template = "llama2", .system = "", .tokenizer = v1.json};
+  EXPECT_EQ(chat_tokenizer_of(known.to_json(), "", count, "test").chat, ChatTemplate::llama2);
+  EXPECT_EQ(chat_tokenizer_of(known.to_json(), "mistral", count, "test").chat,
+            ChatTemplate::mistral);
+  EXPECT_EQ(end_of_turn(ChatTemplate::plain, *opened("").tokenizer), 2);
+
+  const auto first = static_cast<std::int32_t>(count);
+  file.pieces.push_back({"[INST]", 0, Kind::control});
+  file.pieces.push_back({"[/INST]", 0, Kind::control});
+  const OpenedTokenizer v3 = opened("");
+  EXPECT_EQ(v3.chat, ChatTemplate::mistral);
+  const Ids said = text(v3, "[/INST]");
+  EXPECT_EQ(std::count(said.begin(), said.end(), first + 1), 0) << "what people write is text";
+  EXPECT_EQ(ids(v3), joined({{1, first, kThe, first + 1, kCat, 2, first}, said, {first + 1}}));
+  EXPECT_THROW(chat_tokenizer_of(opened("").json, "", count + 1, "test"), DataError)
+      << "more pieces than the model has rows";
 }
 
 // In parts of every size, as files are read.

@@ -3,9 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <set>
+
+#include "choir/core/philox.hpp"
 
 namespace choir {
 namespace {
@@ -75,6 +79,50 @@ TEST(TokenChooser, SeedAndIndexAreTheOnlyState) {
   }
   EXPECT_EQ(a.choose(kLogits, 3), b.choose(kLogits, 3)) << "earlier calls leave nothing behind";
   EXPECT_GT(different, 10);
+}
+
+/// Everything in order first, as the definition says.
+std::int32_t chosen_in_order(const std::vector<float>& logits, const TokenChoice& choice,
+                             std::int64_t index) {
+  std::vector<std::int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  if (choice.top_k > 0) order.resize(static_cast<std::size_t>(choice.top_k));
+  const auto weight = [&](std::int32_t token) {
+    return std::exp(static_cast<double>(logits[static_cast<std::size_t>(token)]) /
+                    choice.temperature);
+  };
+  double total = 0, mass = 0;
+  for (const std::int32_t token : order) total += weight(token);
+  std::size_t kept = 0;
+  while (kept < order.size() && mass < choice.top_p * total) mass += weight(order[kept++]);
+  double left = uniform01(philox_at(philox_key(choice.seed, "generate"),
+                                    static_cast<std::uint64_t>(index))[0]) *
+                mass;
+  std::size_t i = 0;
+  while (i + 1 < kept && (left -= weight(order[i])) >= 0) ++i;
+  return order[i];
+}
+
+// Of a large vocabulary only the front is sorted, and only as far as it is asked for.
+TEST(TokenChooser, LargeVocabulary) {
+  std::vector<float> logits(3000);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    logits[i] = static_cast<float>(i * 7919 % 1009) / 300.0f;  // equal ones among them
+  std::set<std::int32_t> seen;
+  for (const TokenChoice& choice :
+       {TokenChoice{.seed = 1}, TokenChoice{.top_k = 500, .seed = 2},
+        TokenChoice{.top_p = 0.9, .seed = 3}, TokenChoice{.temperature = 0.2, .seed = 4}}) {
+    TokenChooser chooser(choice, std::ssize(logits));
+    for (int i = 0; i < 200; ++i) {
+      const std::int32_t token = chooser.choose(logits, i);
+      ASSERT_EQ(token, chosen_in_order(logits, choice, i)) << "draw " << i;
+      seen.insert(token);
+    }
+  }
+  EXPECT_GT(seen.size(), 300u);
 }
 
 // A diverged model gives NaN: any order of them must do, without reading beyond the end.

@@ -1,0 +1,116 @@
+// The ids of texts that ranks encode together are those of each file encoded in one go.
+#include "src/data/tokens/encoded_text.hpp"
+
+#include "choir/comm/mesh/mesh.hpp"
+#include "choir/data/tokens/prepare_text.hpp"
+#include "choir/data/vocabulary/bpe_training.hpp"
+#include "test/support/mpi_test.hpp"
+#include "test/unit/data/scratch_folder.hpp"
+
+namespace choir {
+namespace {
+
+using test::ScratchFolder;
+
+/// Cut in parts everywhere: characters of several bytes and marks behind them, blanks in a row, a
+/// word that is longer than many parts, an empty file and short ones.
+std::vector<std::string> texts() {
+  std::string prose, blanks, word;
+  for (int i = 0; i < 200; ++i)
+    prose += "The " + std::to_string(i * i) + " cafe\u0301s \u65e5\u672c\u8a9e don't;\n\n  sat ";
+  for (int i = 0; i < 40; ++i) blanks += "x" + std::string(static_cast<std::size_t>(i), ' ') + "\t";
+  for (int i = 0; i < 700; ++i) word += static_cast<char>('a' + i * i % 26);
+  return {prose, "", "short", blanks + word + " " + blanks, "\u00e9", prose.substr(7)};
+}
+
+Vocabulary bpe(const std::vector<std::string>& of, bool nfc) {
+  const BpeTraining training{.vocab_size = 320};
+  WordCounts counts;
+  for (const std::string& text : of)
+    count_words(PreTokenizer({training.splitter}), text, false, "the text", 0, counts);
+  std::string json = tokenizer_json_of(train_bpe(counts, training), training);
+  const std::string none = "\"normalizer\": null";
+  if (nfc) json.replace(json.find(none), none.size(), "\"normalizer\": {\"type\": \"NFC\"}");
+  return Vocabulary::from_json(json, "the test");
+}
+
+class EncodedText : public testing::Test {
+ protected:
+  EncodedText()
+      : mesh_(Mesh::over_world(Layout(1, 1, test::world_size(), 1), Transport::automatic)) {
+    std::int64_t id = ::getpid();
+    ranks().broadcast(&id, sizeof id, 0);
+    if (ranks().rank() == 0) folder_ = std::make_unique<ScratchFolder>(id, true);
+    ranks().barrier();
+    if (ranks().rank() != 0) folder_ = std::make_unique<ScratchFolder>(id, false);
+    for (const std::string& text : texts_) write(text);
+    ranks().barrier();
+  }
+  ~EncodedText() override { ranks().barrier(); }
+
+  Communicator& ranks() { return mesh_->along(Axis::data); }
+  void write(const std::string& text) {
+    files_.push_back({*folder_ / (std::to_string(files_.size()) + ".txt"), std::ssize(text)});
+    if (ranks().rank() == 0) test::write_bytes(files_.back().path, text);
+  }
+  std::vector<std::int32_t> encoded(const Vocabulary& vocabulary, std::int64_t part_bytes) {
+    std::vector<std::int32_t> ids;
+    encode_texts(&ranks(), files_, vocabulary, part_bytes, [&](std::span<const std::int32_t> part) {
+      ids.insert(ids.end(), part.begin(), part.end());
+    });
+    return ids;
+  }
+
+  const std::vector<std::string> texts_ = texts();
+  std::unique_ptr<Mesh> mesh_;
+  std::unique_ptr<ScratchFolder> folder_;
+  std::vector<TextFile> files_;
+};
+
+TEST_F(EncodedText, AsInOneGo) {
+  for (const bool nfc : {false, true}) {
+    const Vocabulary vocabulary = bpe(texts_, nfc);
+    std::vector<std::int32_t> expected;
+    for (const std::string& text : texts_) {
+      const auto ids = vocabulary.encode(text);
+      expected.insert(expected.end(), ids.begin(), ids.end());
+    }
+    if (ranks().rank() > 0) expected.clear();
+    for (const std::int64_t part_bytes : {61, 1000, 6000, 1 << 20})
+      EXPECT_ALL_RANKS(encoded(vocabulary, part_bytes) == expected) << part_bytes << " " << nfc;
+  }
+}
+
+// What looks wrong only because a part begins in the middle of it is not; what is wrong is named
+// with its place, on all ranks.
+TEST_F(EncodedText, NamesBrokenTexts) {
+  const Vocabulary vocabulary = bpe(texts_, false);
+  const std::string text = texts_[0] + "\xff" + texts_[0];
+  write(text);
+  ranks().barrier();
+  for (const std::int64_t part_bytes : {61, 4000}) {
+    std::string what;
+    try {
+      encoded(vocabulary, part_bytes);
+    } catch (const DataError& error) {
+      what = error.what();
+    }
+    EXPECT_ALL_RANKS(what.find(files_.back().path) != std::string::npos) << what;
+    EXPECT_ALL_RANKS(what.find(std::to_string(texts_[0].size())) != std::string::npos) << what;
+  }
+}
+
+TEST_F(EncodedText, WhatTheFirstRankCannotWriteIsSaidByAll) {
+  const Vocabulary vocabulary = bpe(texts_, false);
+  bool refused = false;
+  try {
+    encode_texts(&ranks(), files_, vocabulary, 100,
+                 [](std::span<const std::int32_t>) { throw StorageError("the disk is full"); });
+  } catch (const StorageError&) {
+    refused = true;
+  }
+  EXPECT_ALL_RANKS(refused);
+}
+
+}  // namespace
+}  // namespace choir
