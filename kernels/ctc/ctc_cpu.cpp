@@ -95,15 +95,13 @@ class Loss {
   void run() const {
     constexpr std::int64_t kManyPerThread = 4;
     if (batch_ >= kManyPerThread * omp_get_max_threads() && !omp_in_parallel()) {
-#pragma omp parallel for schedule(dynamic)
-      for (std::int64_t b = 0; b < batch_; ++b) {
+      return parallel_tasks(batch_, [this](std::int64_t b) {
         link_labels(utterance(b));
         for (std::int64_t t = 0; t < frames_; ++t) emit(b, t);
         recur(b, false), recur(b, true);
         for (std::int64_t t = 0; t < frames_; ++t) write(b, t);
         finish(b);
-      }
-      return;
+      });
     }
     for (std::int64_t b = 0; b < batch_; ++b) link_labels(utterance(b));
     over_rows([this](std::int64_t b, std::int64_t t) { emit(b, t); });
@@ -117,9 +115,7 @@ class Loss {
 
  private:
   using S = Sum<T>;
-  Utterance<S> utterance(std::int64_t b) const {
-    return {args_, plan_, b, frames_};
-  }
+  Utterance<S> utterance(std::int64_t b) const { return {args_, plan_, b, frames_}; }
   T* row(std::int64_t b, std::int64_t t) const {
     return static_cast<T*>(args_.logits.data) + (b * frames_ + t) * columns_;
   }
@@ -133,9 +129,7 @@ class Loss {
     const Utterance<S> u = utterance(b);
     if (t < u.frames) emit_row(u, t, row(b, t), args_.vocabulary);
   }
-  S& loss(std::int64_t b) const {
-    return static_cast<S*>(args_.losses.data)[b];
-  }
+  S& loss(std::int64_t b) const { return static_cast<S*>(args_.losses.data)[b]; }
   void recur(std::int64_t b, bool back) const {
     const Utterance<S> u = utterance(b);
     if (!back)
@@ -143,9 +137,7 @@ class Loss {
     else if (args_.write_gradient)
       backward(u);
   }
-  bool infinite(std::int64_t b) const {
-    return std::isinf(loss(b)) && loss(b) > 0;
-  }
+  bool infinite(std::int64_t b) const { return std::isinf(loss(b)) && loss(b) > 0; }
   void write(std::int64_t b, std::int64_t t) const {
     if (!args_.write_gradient) return;
     const Utterance<S> u = utterance(b);

@@ -66,6 +66,9 @@ void note_product(const Stream& stream, const GemmArgs& args);
 
 /// The fastest way this build and this processor have.
 void gemm_cpu(PlanCache& plans, const GemmArgs& args);
+/// The `batch` products of `args`: where there are enough for all threads each by one of them, with
+/// the bits that it has on one thread; else one after the other.
+void gemm_batched_cpu(PlanCache& plans, const GemmArgs& args);
 /// By CBLAS, any dtype.
 void gemm_blas(PlanCache& plans, const GemmArgs& args);
 using GemmFunction = void(PlanCache& plans, const GemmArgs& args);

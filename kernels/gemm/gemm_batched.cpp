@@ -55,7 +55,7 @@ void gemm_batched(const Stream& stream, const TensorView& a, const TensorView& b
   if (stream.kind() == DeviceKind::null) return;
   CHOIR_CHECK(args.k > 0, "products over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
-  for (std::int64_t h = 0; h < args.batch; ++h) gemm_cpu(stream.device().plans(), args.matrix(h));
+  gemm_batched_cpu(stream.device().plans(), args);
 }
 
 }  // namespace choir::ops

@@ -326,14 +326,15 @@ void attention_backward_amx(const ops::AttentionBackward& args, int threads) {
     const TileRegisters registers;
     Carver carver(base + omp_get_thread_num() * bytes);
     const Scratch scratch(carver, p);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (std::int64_t i = 0; i < p.batch * p.kv_heads * shares; ++i) {
       const std::int64_t head = i / shares;
       Backward(args, head / p.kv_heads, head % p.kv_heads, {i % shares, shares}, scratch, parts)
           .run();
     }
     if (parts) {
-#pragma omp for schedule(static)
+#pragma omp barrier
+#pragma omp for schedule(dynamic) nowait
       for (std::int64_t head = 0; head < p.batch * p.heads; ++head) {
         Tile* total = parts + head * shares * n.head;
         add_shares(total->f32(), shares, n.head * kTileBytes / 4);

@@ -239,7 +239,7 @@ void attention_forward_amx(const ops::AttentionForward& args, int threads) {
     const TileRegisters registers;
     Carver carver(static_cast<std::byte*>(args.workspace.data) + omp_get_thread_num() * bytes);
     const Scratch scratch(carver, p);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (std::int64_t i = 0; i < heads * shares; ++i)
       Forward(args, i / shares / p.kv_heads, i / shares % p.kv_heads, scratch)
           .run(i % shares, shares);

@@ -282,7 +282,7 @@ void backward(const ops::AttentionBackward& args, int threads) {
   {
     Carver carver(base + omp_get_thread_num() * bytes);
     const Scratch<T> scratch(carver, p, !std::is_same_v<T, S>);
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (std::int64_t i = 0; i < p.batch * p.kv_heads * shares; ++i) {
       const std::int64_t head = i / shares;
       Backward<T, S>(args, head / p.kv_heads, head % p.kv_heads, {i % shares, shares}, scratch,
@@ -290,7 +290,8 @@ void backward(const ops::AttentionBackward& args, int threads) {
           .run();
     }
     if (parts) {
-#pragma omp for schedule(static)
+#pragma omp barrier
+#pragma omp for schedule(dynamic) nowait
       for (std::int64_t head = 0; head < p.batch * p.heads; ++head) {
         T* total = parts + head * shares * n.head;
         add_shares(total, shares, n.head);

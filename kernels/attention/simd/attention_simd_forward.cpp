@@ -177,7 +177,7 @@ void forward(const ops::AttentionForward& args, int threads) {
     Carver carver(static_cast<std::byte*>(args.workspace.data) + omp_get_thread_num() * bytes);
     const Scratch<T> scratch(carver, p.head_width, !std::is_same_v<T, S>, p.biased);
     // Under a causal mask late blocks cost most: they come first.
-#pragma omp for schedule(dynamic)
+#pragma omp for schedule(dynamic) nowait
     for (std::int64_t i = 0; i < heads * blocks; ++i) {
       const std::int64_t block = blocks - 1 - i / heads, head = i % heads;
       Forward<T, S>(args, head / p.heads, head % p.heads, block * kQueryBlock<T>, scratch).run();

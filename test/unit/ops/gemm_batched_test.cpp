@@ -4,6 +4,7 @@
 #include "choir/device/cpu_device.hpp"
 #include "choir/ops/gemm.hpp"
 #include "test/support/op_test.hpp"
+#include "test/support/threads_case.hpp"
 
 namespace choir {
 namespace {
@@ -38,6 +39,20 @@ TEST(GemmBatched, HasTheBitsOfOneProductAfterAnother) {
       EXPECT_TRUE(all.same_bits(alone)) << name_of(type) << " " << bits;
       EXPECT_FALSE(all.same_bits(start));
     }
+}
+
+// Threads take whole products where there are enough of them: 9 for at most 4 threads.
+TEST(GemmBatched, EnoughProductsHaveTheSameBitsForAnyThreads) {
+  constexpr std::int64_t kCount = 9, kRows = 96, kColumns = 80, kInner = 120;
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
+    test::expect_same_bits_for_any_threads([&] {
+      CpuDevice device;
+      const HostTensor a = HostTensor::normal(type, {kCount, kRows, kInner}, 1),
+                       b = HostTensor::normal(type, {kCount, kInner, kColumns}, 2);
+      HostTensor c(sum_dtype(type), {kCount, kRows, kColumns});
+      ops::gemm_batched(Stream(device), a.view(), b.view(), c.view());
+      return std::vector<HostTensor>{std::move(c)};
+    });
 }
 
 TEST(GemmBatched, RefusesWhatDoesNotFit) {
