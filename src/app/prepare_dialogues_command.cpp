@@ -51,11 +51,11 @@ int make_dialogues(MpiSession& session, const DialoguesRequest& request) {
     while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
     if (session.rank() != 0) return;
     for (const std::string& path : request.paths) {
-      if (!std::filesystem::is_directory(path)) continue;
+      if (!std::filesystem::is_directory(path) || is_shar(path)) continue;
       if (++corpora > 1 || request.paths.size() > 1 || manifests_of_corpus(path).empty())
         throw DataError(fmt::format("'{}' is a folder", path),
-                        "name manifests, or one folder of `choir prepare corpus "
-                        "spoken-dialogues`");
+                        "name manifests, folders of Lhotse Shar, or one folder of `choir prepare "
+                        "corpus spoken-dialogues`");
     }
   });
   world.broadcast(&corpora, sizeof corpora, 0);
@@ -78,8 +78,8 @@ void add_prepare_dialogues(CommandLine& prepare, PrepareAction& chosen) {
       "dialogues", "recordings of a user and an agent, for full-duplex models");
   app.add_option("manifests", request->paths,
                  "cuts of Lhotse (JSON lines, .gz) with target_audio or of two channels, or lines "
-                 "with audio_filepath, target_audio_filepath and supervisions; or the folder of a "
-                 "corpus of dialogues")
+                 "with audio_filepath, target_audio_filepath and supervisions; folders of Lhotse "
+                 "Shar with such cuts; or the folder of a corpus of dialogues")
       .required();
   app.add_option("--out", request->out, "the folder to write; a killed run is continued")
       .required();

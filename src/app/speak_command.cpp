@@ -36,7 +36,7 @@ struct Spoken {
   std::string from, to;
   double seconds = 0;  ///< of sound
   std::int64_t frames = 0;
-  MelDistance mel;
+  MelDistance mel, sounding;  ///< of what was decoded, and of the sound
   std::optional<double> stoi;
   double worked = 0;             ///< seconds
   std::vector<double> frame_ms;  ///< of a stream: each frame's
@@ -85,10 +85,11 @@ class Speaker {
       codes = coder_.encode(audio);
       sound = speak_codes(coder_, codes, std::ssize(codes) / coder_.codebooks());
     }
-    sound.resize(audio.size());
     spoken.worked = now_seconds() - began;
     spoken.frames = std::ssize(codes) / coder_.codebooks();
-    spoken.mel = mel_distance(coder_, audio, codes);
+    spoken.sounding = sound_distance(coder_, audio, sound);
+    spoken.mel = coder_.makes_sound() ? spoken.sounding : mel_distance(coder_, audio, codes);
+    sound.resize(audio.size());
     spoken.stoi = stoi(audio, sound, coder_.sample_rate());
     write(sound, target);
     return spoken;
@@ -195,6 +196,7 @@ std::string json_of(const Spoken& s) {
   if (s.mel.features > 0) {
     json["l1_sum"] = s.mel.sum, json["features"] = s.mel.features;
     json["l1_db"] = s.mel.decibels();
+    json["sound_l1_db"] = s.sounding.decibels();
     json["stoi"] = s.stoi ? nlohmann::ordered_json(*s.stoi) : nlohmann::ordered_json();
   }
   json["x_real_time"] = s.worked > 0 ? s.seconds / s.worked : 0.0;
@@ -211,7 +213,9 @@ std::string line_of(const nlohmann::ordered_json& s) {
   std::string line = fmt::format("{} -> {}: {:.2f} s, {}", s.at("from").get<std::string>(),
                                  s.at("to").get<std::string>(), number("seconds"),
                                  counted(s.at("frames").get<std::int64_t>(), "frame"));
-  if (s.contains("l1_db")) line += fmt::format(", L1 {:.2f} dB", number("l1_db"));
+  if (s.contains("l1_db"))
+    line +=
+        fmt::format(", L1 {:.2f} dB ({:.2f} of the sound)", number("l1_db"), number("sound_l1_db"));
   if (s.contains("stoi") && !s.at("stoi").is_null())
     line += fmt::format(", STOI {:.3f}", number("stoi"));
   if (s.contains("frame_ms"))
@@ -222,17 +226,21 @@ std::string line_of(const nlohmann::ordered_json& s) {
 
 /// The line about all recordings: L1 over all features, STOI over recordings.
 std::string summary_of(const std::vector<nlohmann::ordered_json>& all) {
-  double sum = 0, features = 0, stoi = 0, seconds = 0;
+  double sum = 0, sounding = 0, features = 0, stoi = 0, seconds = 0;
   std::int64_t judged = 0;
   for (const auto& one : all) {
     seconds += one.at("seconds").get<double>();
     if (!one.contains("l1_sum")) continue;
-    sum += one.at("l1_sum").get<double>(), features += one.at("features").get<double>();
+    const double here = one.at("features").get<double>();
+    sum += one.at("l1_sum").get<double>(), features += here;
+    sounding += one.at("sound_l1_db").get<double>() * here;
     if (one.at("stoi").is_null()) continue;
     stoi += one.at("stoi").get<double>(), ++judged;
   }
-  return fmt::format("{}, {}: L1 {:.2f} dB, STOI {:.3f}\n", counted(std::ssize(all), "recording"),
-                     format_duration(seconds), features > 0 ? 4.342944819 * sum / features : 0.0,
+  return fmt::format("{}, {}: L1 {:.2f} dB ({:.2f} of the sound), STOI {:.3f}\n",
+                     counted(std::ssize(all), "recording"), format_duration(seconds),
+                     features > 0 ? 4.342944819 * sum / features : 0.0,
+                     features > 0 ? sounding / features : 0.0,
                      judged > 0 ? stoi / static_cast<double>(judged) : 0.0);
 }
 
@@ -287,7 +295,8 @@ void add_speak_options(CommandLine& app, SpeakRequest& r) {
                "frame by frame, as from a microphone to a loudspeaker: says how long a frame takes "
                "and how late it is heard");
   app.add_flag("--json", r.json,
-               "a JSON line a recording: L1 of its features in dB, STOI, x real time");
+               "a JSON line a recording: L1 in dB of the features decoded (l1_db) and of the sound "
+               "(sound_l1_db), STOI, x real time");
   app.add_option("--channel", r.channel, "of recordings with several: average, or a number from 0");
 }
 

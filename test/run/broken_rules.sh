@@ -76,11 +76,15 @@ breaks sometimes codes-everywhere "$speaks" "tp=4" "tp=2" model.codebooks=2
 breaks always copies-whole "$speaks" "tp=4" "tp=2" model.codebooks=2
 
 codec=$root/inputs/verify_codec.json
+sound=(model.head=istft model.rows=4 model.hop=80 model.window=200 model.fft=256 model.resolutions=64,128)
 breaks sometimes mean-of-means "$codec" "dp=4" "tp=4"
 breaks sometimes codec-unsummed "$codec" "tp=2 sequence=true" "tp=2"
 broken+="padding-compared "
 run_broken padding-compared 2 verify "$codec" --steps 2 --layouts "dp=1,tp=2"
 expect "padding-compared is seen in every layout" 4 "INVALID: 2 of 2 layouts"
+broken+="padding-heard "
+run_broken padding-heard 2 verify "$codec" "${sound[@]}" --steps 2 --layouts "dp=1,tp=2"
+expect "... and so is padding-heard" 4 "INVALID: 2 of 2 layouts"
 
 breaks sometimes norm-unreduced "$speech" "dp=2 tp=2 sequence=true" "dp=2 tp=2"
 breaks sometimes replicated-twice "$speech" "tp=2" "dp=2"

@@ -21,6 +21,37 @@ check "words of the agent have their times" grep -q '"words":\[\["' packed/train
 run 1 prepare dialogues one --out alone
 check "the same channels on one rank" cmp packed/train/user/labels.char.bin alone/train/user/labels.char.bin
 
+# The same dialogues as a Shar of two parts: cuts without files, and a tar for each field.
+mkdir -p shar members/recording members/target_audio
+split -n l/2 -d -a 6 one/dialogues/train.jsonl shar_lines.
+for lines in shar_lines.*; do
+  part=${lines#shar_lines.}
+  while IFS= read -r line; do
+    id=$(sed -E 's/^\{"id":"([^"]*)".*/\1/' <<<"$line")
+    mapfile -t files < <(grep -oE '"source":"[^"]*"' <<<"$line" | sed -E 's/.*:"(.*)"/\1/')
+    for field in recording target_audio; do
+      wav=${files[0]}
+      [ $field = recording ] || wav=${files[1]}
+      cp "$(realpath -m --relative-to . "one/dialogues/$wav")" "members/$field/$id.wav"
+      echo '{}' >"members/$field/$id.json"
+      tar rf "shar/$field.$part.tar" -C members/$field "$id.wav" "$id.json"
+    done
+  done <"$lines"
+  sed -E 's/"source":"[^"]*"/"source":""/g; s/"type":"file"/"type":"shar"/g' "$lines" | gzip >"shar/cuts.$part.jsonl.gz"
+done
+run 2 prepare dialogues shar --out of_shar
+expect "a folder of Lhotse's Shar" 0 "written to    of_shar"
+check "... of two parts" test -e shar/target_audio.000001.tar
+check "... the same channels" cmp packed/train/user/labels.char.bin of_shar/user/labels.char.bin
+for side in user agent; do
+  check "... the same sound of the $side" cmp packed/train/$side/audio_00000.pcm of_shar/$side/audio_00000.pcm
+done
+rm shar/target_audio.000001.tar
+run 2 prepare dialogues shar --out no_target
+expect "a part without its targets" 3 "cuts.000001.jsonl.gz:1" "target_audio.000001.tar' does not exist"
+run 1 prepare dialogues members --out nothing
+expect "a folder that is neither" 3 "'members' is a folder" "Lhotse Shar"
+
 sed '2s/"speaker":"agent"/"speaker":"robot"/' one/dialogues/train.jsonl >one/dialogues/robot.jsonl
 run 2 prepare dialogues one/dialogues/robot.jsonl --out robot --on-bad skip
 expect "a speaker without a role" 3 "robot.jsonl:2: speaker 'robot' is neither user" "--roles"

@@ -39,6 +39,17 @@ expect "no recording" 3 "no.wav"
 run 1 speak codec --out x.wav
 expect "nothing to say" 2 "give sound files or --codes"
 
+# A codec that makes sound itself.
+run 1 train deck.json run.dir=sounding model.head=istft
+expect "a codec that makes sound" 0 "summary:" "mel_loss=" "stft_loss=" "convergence_loss="
+run 1 speak sounding corpus/1.wav --out sounding.wav --json
+expect "... speaks" 0 '"l1_db":' '"stoi":0.'
+l1() { sed -E 's/.*"'"$1"'":([0-9.]+).*/\1/' stdout; }
+check "... L1 is that of its sound" eval '[ "$(l1 l1_db)" = "$(l1 sound_l1_db)" ]'
+run 1 speak sounding corpus/1.wav --out sounding_stream.wav --stream
+expect "... frame by frame" 0 "heard after 14 ms"
+check "... the same sound" cmp sounding.wav sounding_stream.wav
+
 printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }" >codes.npy
 printf '\x01\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x04\x00\x00\x00\x05\x00\x00\x00\x18\x00\x00\x00' >>codes.npy
 run 1 speak codec --codes codes.npy --out codes.wav

@@ -13,6 +13,24 @@ run 4 verify "$deck" --steps 20 --layouts \
 expect "... after 20 steps too" 0 "VALID: 4 layouts"
 run 3 verify "$deck" 'train.freeze=["encoder.*"]' --layouts "pp=2,dp=3 zero=2"
 expect "the decoder alone" 0 "VALID: 2 layouts"
+# A decoder that makes sound, in short frames: a loss of three terms over what overlaps.
+sound=(model.head=istft model.rows=4 model.hop=80 model.window=200 model.fft=256 model.resolutions=64,128)
+run 4 verify "$deck" "${sound[@]}" --json sound.jsonl --layouts \
+  "pp=2 dp=2 zero=2,dp=3 zero=3,tp=2 pp=2 sequence=true recompute=full,tp=4"
+expect "a codec that makes sound" 0 "VALID: 4 layouts"
+check "... all within 1e-12" eval '! grep -oE "\"tolerance\":[^,]*" sound.jsonl | grep -v "\"tolerance\":1e-12"'
+run 2 verify "$deck" "${sound[@]}" --layouts "tp=2 sequence=true,pp=2" --precision bf16-mixed
+expect "... in bf16-mixed, by the rounding of one rank" 0 "VALID: 2 layouts"
+run 0 train --check "$deck" "${sound[@]}" model.resolutions=64,56
+expect "a resolution whose hops do not fill a frame" 2 "a quarter of 56 points does not divide a frame" "= 320 samples"
+run 0 train --check "$deck" "${sound[@]}" model.resolutions=64,9
+expect "... and one that has no quarter" 2 "model.resolutions" "'9' is no transform"
+run 0 train --check "$deck" model.resolutions=64,128
+expect "resolutions without sound" 2 "compare sound" 'model.head = "istft"'
+run 0 train --check "$deck" model.loss.stft=2
+expect "... and a weight" 2 "compare sound"
+run 0 train --check "$deck" "${sound[@]}" model.loss.mel=0 model.loss.stft=0 model.loss.convergence=0
+expect "nothing to learn" 2 "leave nothing to learn"
 run 2 verify "$deck" --layouts "cp=2"
 expect "a context axis" 2 "parallel.context = 2 shares tokens of a sequence" "legal: 1"
 run 2 verify "$deck" model.encoder_width=25 --layouts "tp=2"

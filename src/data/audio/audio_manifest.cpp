@@ -118,28 +118,20 @@ std::string folder_of(const std::string& path) {
   return fs::path(path).parent_path().string();
 }
 
-// cuts.NNNNNN.jsonl[.gz] with recording.NNNNNN.tar, in order.
 void read_shar(const std::string& folder, Reader& reader) {
-  std::vector<std::string> cuts;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("cuts.") && (name.ends_with(".jsonl.gz") || name.ends_with(".jsonl")))
-      cuts.push_back(name);
-  }
-  std::sort(cuts.begin(), cuts.end());
-  if (cuts.empty())
+  const std::vector<SharPart> parts = shar_parts(folder);
+  if (parts.empty())
     throw DataError(fmt::format("folder '{}' is no Lhotse Shar (no cuts.000000.jsonl.gz)", folder),
                     "name the manifests in it instead");
-  for (const std::string& name : cuts) {
-    const std::string number = name.substr(5, name.find('.', 5) - 5);
+  for (const SharPart& part : parts) {
     ManifestPlace place;
     place.folder = folder;
-    place.shar = fmt::format("{}/recording.{}.tar", folder, number);
+    place.shar = fmt::format("{}/recording.{}.tar", folder, part.number);
     if (!fs::exists(place.shar))
       throw DataError(
-          fmt::format("'{}/{}' has no recordings: '{}' does not exist", folder, name, place.shar),
+          fmt::format("'{}' has no recordings: '{}' does not exist", part.cuts, place.shar),
           "each cuts.NNNNNN.jsonl.gz needs a recording.NNNNNN.tar");
-    reader.read(fmt::format("{}/{}", folder, name), place);
+    reader.read(part.cuts, place);
   }
 }
 
@@ -221,6 +213,18 @@ std::vector<std::string> expand_shard_pattern(const std::string& pattern,
     }
   }
   return names;
+}
+
+std::vector<SharPart> shar_parts(const std::string& folder) {
+  std::vector<SharPart> parts;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("cuts.") && (name.ends_with(".jsonl.gz") || name.ends_with(".jsonl")))
+      parts.push_back({folder + "/" + name, name.substr(5, name.find('.', 5) - 5)});
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const SharPart& a, const SharPart& b) { return a.cuts < b.cuts; });
+  return parts;
 }
 
 AudioManifest read_audio_manifests(const std::vector<std::string>& paths,

@@ -30,6 +30,15 @@ void find_source(const ManifestJson& recording, const std::string& folder, Audio
       index = static_cast<int>(at - channels->begin());
     }
     const std::string type = string_of(source, "type");
+    // That of a Shar, whose tar is named here, as manifests of dialogues have it.
+    if (const std::string tar = string_of(source, "source"); type == "shar" && !tar.empty()) {
+      entry.path = tar;
+      entry.member = entry.id;
+      entry.by_stem = true;
+      entry.channel = index;
+      entry.rate = 0, entry.frames = 0;  // not promised: a placeholder's are those of the cut
+      return;
+    }
     if (type != "file")
       throw AudioError(AudioFault::refused,
                        fmt::format("its recording comes from a source of type '{}'", type),

@@ -25,6 +25,14 @@ struct ManifestPlace {
   int occurrence = 0;  ///< how many cuts of this id came before in the same Shar archive
 };
 
+/// A folder of Lhotse's Shar: cuts.NUMBER.jsonl[.gz] and, of each field of theirs that is sound,
+/// FIELD.NUMBER.tar, whose members are named by the cuts' ids.
+struct SharPart {
+  std::string cuts, number;  ///< path; "000000"
+};
+/// Local. In their order; none where the folder is no Shar.
+std::vector<SharPart> shar_parts(const std::string& folder);
+
 /// Local. One line that holds an object. Both add to the manifest or throw AudioError.
 void add_nemo_line(const ManifestJson& json, const ManifestPlace& place, AudioManifest& manifest);
 void add_cut(const ManifestJson& json, const ManifestPlace& place, bool trim,

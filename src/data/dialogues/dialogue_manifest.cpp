@@ -44,8 +44,26 @@ std::string tidy_text(const std::string& text) {
   return join(words, " ");
 }
 
-/// A recording whose sources lie where they lie, seen from anywhere.
-ManifestJson placed_recording(const ManifestJson& recording, const std::string& folder) {
+/// Where the lines of dialogues come from.
+struct DialoguePlace {
+  std::string folder;  ///< relative paths begin here
+  std::string shar;    ///< number of the part of a Shar, or ""
+  std::string line{};  ///< file:line
+};
+
+/// The tar of a field in a part of a Shar, seen from anywhere.
+std::string tar_of(const DialoguePlace& place, const std::string& field) {
+  const fs::path tar = fs::absolute(fmt::format("{}/{}.{}.tar", place.folder, field, place.shar));
+  if (!fs::exists(tar))
+    throw AudioError(
+        AudioFault::missing_file,
+        fmt::format("'{}' does not exist, where its {} should be", tar.string(), field));
+  return tar.string();
+}
+
+/// The recording of a field of a cut, whose sources lie where they lie, seen from anywhere.
+ManifestJson placed_recording(const ManifestJson& recording, const DialoguePlace& place,
+                              const std::string& field) {
   if (!recording.is_object()) bad_line("a recording that is not an object");
   ManifestJson placed = recording;
   const auto sources = placed.find("sources");
@@ -53,9 +71,12 @@ ManifestJson placed_recording(const ManifestJson& recording, const std::string& 
     bad_line("a recording has no \"sources\"");
   for (auto& source : *sources) {
     if (!source.is_object()) bad_line("a source of a recording is not an object");
-    if (string_of(source, "type") == "file")
+    const std::string type = string_of(source, "type");
+    if (type == "file")
       source["source"] =
-          fs::absolute(resolve_audio_path(folder, string_of(source, "source"))).string();
+          fs::absolute(resolve_audio_path(place.folder, string_of(source, "source"))).string();
+    else if (type == "shar" && !place.shar.empty())
+      source["source"] = tar_of(place, field);
   }
   return placed;
 }
@@ -83,27 +104,29 @@ const ManifestJson& member_of(const ManifestJson& json, const char* key, const c
   return *found;
 }
 
-Sides sides_of_mono(const ManifestJson& cut, const std::string& folder) {
+Sides sides_of_mono(const ManifestJson& cut, const DialoguePlace& place) {
   const auto custom = cut.find("custom");
   const bool inside =
       custom != cut.end() && custom->is_object() && custom->contains("target_audio");
   Sides sides;
-  sides.user = placed_recording(member_of(cut, "recording", "\"recording\""), folder);
+  sides.user = placed_recording(member_of(cut, "recording", "\"recording\""), place, "recording");
   sides.agent = placed_recording(
-      member_of(inside ? *custom : cut, "target_audio", "\"target_audio\" of the agent"), folder);
+      member_of(inside ? *custom : cut, "target_audio", "\"target_audio\" of the agent"), place,
+      "target_audio");
   sides.user_channel = small_of(cut, "channel", 0);
   return sides;
 }
 
 /// In one recording of two channels. `turns`: with their channels.
-Sides sides_of_multi(const ManifestJson& cut, const std::string& folder, const DialogueRoles& roles,
-                     const std::string& place) {
+Sides sides_of_multi(const ManifestJson& cut, const DialogueRoles& roles,
+                     const DialoguePlace& place) {
   const auto channels = cut.find("channel");
   if (channels == cut.end() || !channels->is_array() || channels->size() != 2 ||
       !(*channels)[0].is_number_integer() || !(*channels)[1].is_number_integer())
     bad_line("a dialogue in one recording has two channels, \"channel\": [0, 1]");
   Sides sides;
-  sides.user = sides.agent = placed_recording(member_of(cut, "recording", "\"recording\""), folder);
+  sides.user = sides.agent =
+      placed_recording(member_of(cut, "recording", "\"recording\""), place, "recording");
   sides.user_channel = (*channels)[0].get<int>();
   sides.agent_channel = (*channels)[1].get<int>();
   bool swapped = false, said = false;
@@ -113,7 +136,7 @@ Sides sides_of_multi(const ManifestJson& cut, const std::string& folder, const D
                             ? supervision["channel"].get<int>()
                             : -1;
     if (channel != sides.user_channel && channel != sides.agent_channel) continue;
-    const bool agent = roles.is_agent(string_of(supervision, "speaker"), place);
+    const bool agent = roles.is_agent(string_of(supervision, "speaker"), place.line);
     const bool other = agent == (channel == sides.user_channel);
     if (said && other != swapped) bad_line("a channel on which user and agent speak");
     swapped = other;
@@ -123,25 +146,24 @@ Sides sides_of_multi(const ManifestJson& cut, const std::string& folder, const D
   return sides;
 }
 
-Sides sides_of(const ManifestJson& line, const std::string& folder, const DialogueRoles& roles,
-               const std::string& place) {
+Sides sides_of(const ManifestJson& line, const DialogueRoles& roles, const DialoguePlace& place) {
   if (line.contains("audio_filepath")) {
     const std::string file = string_of(line, "audio_filepath");
     const std::string other = string_of(line, "target_audio_filepath");
     Sides sides;
-    sides.user = recording_of_file(folder, file, other.empty() ? 2 : 1);
-    sides.agent = other.empty() ? sides.user : recording_of_file(folder, other, 1);
+    sides.user = recording_of_file(place.folder, file, other.empty() ? 2 : 1);
+    sides.agent = other.empty() ? sides.user : recording_of_file(place.folder, other, 1);
     sides.agent_channel = other.empty() ? 1 : 0;
     return sides;
   }
   const std::string type = string_of(line, "type");
-  if (type == "MultiCut") return sides_of_multi(line, folder, roles, place);
+  if (type == "MultiCut") return sides_of_multi(line, roles, place);
   if (!type.empty() && type != "MonoCut")
     throw AudioError(AudioFault::refused,
                      fmt::format("it is a {}; dialogues are MonoCuts with \"target_audio\", or "
                                  "MultiCuts of two channels",
                                  type));
-  return sides_of_mono(line, folder);
+  return sides_of_mono(line, place);
 }
 
 std::vector<DialogueTurn> sorted(std::vector<DialogueTurn> turns) {
@@ -259,28 +281,39 @@ class DialogueReader {
       : roles_(roles), manifest_(manifest) {}
 
   void read(const std::string& path) {
+    if (!fs::is_directory(path))
+      return read_lines(path, {.folder = fs::path(path).parent_path().string(), .shar = {}});
+    const std::vector<SharPart> parts = shar_parts(path);
+    if (parts.empty())
+      throw DataError(fmt::format("folder '{}' is no Lhotse Shar (no cuts.000000.jsonl.gz)", path),
+                      "name the manifests in it instead");
+    for (const SharPart& part : parts) read_lines(part.cuts, {.folder = path, .shar = part.number});
+  }
+
+ private:
+  void read_lines(const std::string& path, DialoguePlace place) {
     LineReader lines(path);
-    const std::string folder = fs::path(path).parent_path().string();
     const std::size_t before = manifest_.entries.size() + manifest_.left_out.size();
-    for (std::string line; lines.next(line);)
-      if (!trim(line).empty()) read_line(line, lines.place(), folder);
+    for (std::string line; lines.next(line);) {
+      place.line = lines.place();
+      if (!trim(line).empty()) read_line(line, place);
+    }
     if (manifest_.entries.size() + manifest_.left_out.size() == before)
       throw DataError(fmt::format("manifest '{}' is empty", path), "it needs a line a dialogue");
   }
 
- private:
-  void read_line(const std::string& line, const std::string& place, const std::string& folder) {
+  void read_line(const std::string& line, const DialoguePlace& place) {
     DialogueEntry entry;
-    entry.place = place;
+    entry.place = place.line;
     try {
       if (const std::string excess = json_excess(line); !excess.empty())
         throw AudioError(AudioFault::bad_line, excess);
       const ManifestJson json = ManifestJson::parse(line, nullptr, false);
       if (!json.is_object()) throw AudioError(AudioFault::not_json, "not a JSON object");
-      read_entry(json, folder, entry);
+      read_entry(json, place, entry);
       manifest_.entries.push_back(std::move(entry));
     } catch (const AudioError& error) {
-      manifest_.left_out.push_back({.place = place,
+      manifest_.left_out.push_back({.place = place.line,
                                     .id = entry.id,
                                     .reason = std::string(name_of(error.fault())),
                                     .detail = error.what(),
@@ -289,7 +322,7 @@ class DialogueReader {
     }
   }
 
-  void read_entry(const ManifestJson& json, const std::string& folder, DialogueEntry& entry) {
+  void read_entry(const ManifestJson& json, const DialoguePlace& place, DialogueEntry& entry) {
     entry.id = string_of(json, "id");
     if (entry.id.empty()) entry.id = string_of(json, "audio_filepath");
     if (entry.id.empty()) bad_line("it has no \"id\"");
@@ -299,7 +332,7 @@ class DialogueReader {
     const double duration = number_of(json, "duration", -1);
     check_times(start, duration);
     entry.duration = duration;
-    const Sides sides = sides_of(json, folder, roles_, entry.place);
+    const Sides sides = sides_of(json, roles_, place);
     entry.turns = supervised_turns(json, roles_, entry.place, duration);
     entry.user = cut_of_side(entry, sides.user, sides.user_channel, start, false);
     entry.agent = cut_of_side(entry, sides.agent, sides.agent_channel, start, true);
@@ -341,6 +374,10 @@ bool DialogueRoles::is_agent(const std::string& speaker, const std::string& plac
   throw DataError(fmt::format("{}: speaker '{}' is neither user ({}) nor agent ({})", place,
                               speaker, join(user, ", "), join(agent, ", ")),
                   fmt::format("say who it is: --roles {}", kRoleForm));
+}
+
+bool is_shar(const std::string& folder) {
+  return fs::is_directory(folder) && !shar_parts(folder).empty();
 }
 
 DialogueManifest read_dialogues(const std::vector<std::string>& paths, const DialogueRoles& roles) {

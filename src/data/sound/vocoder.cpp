@@ -1,9 +1,9 @@
 #include "choir/data/sound/vocoder.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "choir/core/error.hpp"
+#include "choir/data/sound/overlap_add.hpp"
 #include "src/data/sound/mel_inversion.hpp"
 #include "src/data/sound/phase_retrieval.hpp"
 
@@ -47,10 +47,7 @@ struct Vocoder::State {
   }
 
   std::vector<std::int16_t> take() {
-    std::vector<std::int16_t> samples(sound.size());
-    std::transform(sound.begin(), sound.end(), samples.begin(), [](float x) {
-      return static_cast<std::int16_t>(std::lrint(std::clamp(x * 32768.0f, -32768.0f, 32767.0f)));
-    });
+    std::vector<std::int16_t> samples = pcm_of(sound);
     sound.clear();
     return samples;
   }

@@ -55,18 +55,23 @@ Codec::Codec(const CodecConfig& c, ParameterSet& parameters, const ModelCut& cut
   decoder_ = std::make_unique<TwoLayers>(parameters, "decoder",
                                          TwoLayers::Options{.inputs = c.decoder_width,
                                                             .hidden = c.decoder_width,
-                                                            .outputs = c.features(),
+                                                            .outputs = c.outputs(),
                                                             .recompute = c.recompute});
+  if (c.makes_sound()) sound_ = std::make_unique<WaveformHead>(c);
 }
 
-std::size_t Codec::table_bytes(const Precision&) const {
-  return static_cast<std::size_t>(ops::mel_table_bytes(config_.mel));
+std::size_t Codec::table_bytes(const Precision& precision) const {
+  const TensorView mel{nullptr, DType::u8, {ops::mel_table_bytes(config_.mel)}};
+  return padded_field_bytes(mel) + (sound_ ? sound_->table_bytes(precision.statistic) : 0);
 }
 
 void Codec::prepare(Pass& pass, void* memory) {
   Model::prepare(pass, memory);
   mel_tables_ = {memory, DType::u8, {ops::mel_table_bytes(config_.mel)}};
   ops::make_mel_tables(pass.stream(), config_.mel, mel_tables_);
+  if (sound_)
+    sound_->make_tables(pass.stream(), pass.precision().statistic,
+                        static_cast<std::byte*>(memory) + padded_field_bytes(mel_tables_));
 }
 
 Sequence Codec::sequence_of(const ModelBatch& batch, const ContextAxis& context) const {
@@ -189,13 +194,19 @@ Tensor Codec::losses(Pass& pass, const Tensor& predicted, const Tensor& target,
   return losses;
 }
 
+Tensor Codec::losses_of_sound(Pass& pass, const Tensor& predicted, const ModelBatch& batch) const {
+  WaveformHead::Compared compared = sound_->compare(pass, predicted, batch);
+  pass.save(compared.d_rows);
+  return compared.losses;
+}
+
 Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& batch,
                       BucketHooks& hooks) {
   const ModelPieces::Piece& here = begin_forward(pass, index, stream);
   const bool decoding = is_decoding(batch), loses = here.head && !is_coding(pass);
   // The last stage of a pipeline makes the features again that it compares with.
   Tensor heard;
-  if (!decoding && (here.input || loses)) heard = features(pass, batch);
+  if (!decoding && (here.input || (loses && !sound_))) heard = features(pass, batch);
   if (here.input) stream = decoding ? codes(pass, batch) : encode(pass, heard, hooks);
   if (here.contains(kRounding) && !decoding) stream = round(pass, stream);
   if (is_coding(pass) && !decoding) {
@@ -210,6 +221,8 @@ Tensor Codec::forward(Pass& pass, int index, Tensor stream, const ModelBatch& ba
   if (here.contains(kCodes)) stream = widen(pass, stream, hooks);
   if (!here.head) return stream;
   const Tensor predicted = decode(pass, stream, hooks);
+  if (sound_)
+    return loses ? losses_of_sound(pass, predicted, batch) : sound_->frames(pass, predicted);
   return loses ? losses(pass, predicted, heard, batch) : predicted;
 }
 
@@ -229,11 +242,12 @@ UnitCosts Codec::unit_costs(const CodecConfig& c, const BatchShape& shape) {
     return 2 * static_cast<double>(a * b);
   };
   const auto frames = static_cast<double>(shape.samples * c.frames(shape.audio_samples));
-  return {frames * (product(c.features(), c.encoder_width) + product(c.encoder_width, c.numbers())),
-          20 * frames * static_cast<double>(c.numbers()),
-          frames * product(c.numbers(), c.decoder_width),
-          frames *
-              (product(c.decoder_width, c.decoder_width) + product(c.decoder_width, c.features()))};
+  return {
+      frames * (product(c.features(), c.encoder_width) + product(c.encoder_width, c.numbers())),
+      20 * frames * static_cast<double>(c.numbers()),
+      frames * product(c.numbers(), c.decoder_width),
+      frames * (product(c.decoder_width, c.decoder_width) + product(c.decoder_width, c.outputs()) +
+                (c.makes_sound() ? WaveformHead::flops(c) : 0))};
 }
 
 double Codec::flops(const BatchShape& shape) const {

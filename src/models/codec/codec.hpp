@@ -7,6 +7,7 @@
 #include "choir/models/model.hpp"
 #include "src/models/codec/codec_config.hpp"
 #include "src/models/codec/two_layers.hpp"
+#include "src/models/codec/waveform_head.hpp"
 
 namespace choir {
 
@@ -34,8 +35,9 @@ class Codec final : public Model {
   Shape boundary_shape(const Pass& pass, int unit) const override;
 
   /// With the last unit: losses [B*T], of each frame the mean of |difference| over its features, in
-  /// units of ln. In Mode::generate of audio: codes [B*T, K] i32; of codes: standardised features
-  /// [T, rows * mels], undone by feature = x deviation + mean.
+  /// units of ln, or those of WaveformHead::compare(). In Mode::generate of audio: codes [B*T, K]
+  /// i32; of codes: standardised features [T, rows * mels], undone by feature = x deviation + mean,
+  /// or WaveformHead::frames().
   Tensor forward(Pass& pass, int piece, Tensor input, const ModelBatch& batch,
                  BucketHooks& hooks) override;
   Tensor backward(Pass& pass, int piece, Tensor d_output, const ModelBatch& batch,
@@ -61,11 +63,13 @@ class Codec final : public Model {
   Tensor decode_backward(Pass& pass, BucketHooks& hooks);
   Tensor losses(Pass& pass, const Tensor& predicted, const Tensor& target,
                 const ModelBatch& batch) const;
+  Tensor losses_of_sound(Pass& pass, const Tensor& predicted, const ModelBatch& batch) const;
 
   CodecConfig config_;
   ops::FsqLevels levels_;
   std::unique_ptr<TwoLayers> encoder_, decoder_;
   std::unique_ptr<Linear> codes_;
+  std::unique_ptr<WaveformHead> sound_;  ///< nullptr: features are compared
   int encoder_bucket_ = -1, decoder_bucket_ = -1;
   TensorView mel_tables_;
 };

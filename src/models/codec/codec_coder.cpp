@@ -17,9 +17,10 @@ namespace {
 constexpr std::int64_t kPassFrames = 32;
 
 std::string text_of(const CodecConfig& c) {
-  return fmt::format("codec {} {} {} {} {} {} {} {} {} {} {} {} {}", c.rows, c.codebooks, c.levels,
-                     c.mel.sample_rate, c.mel.window, c.mel.hop, c.mel.fft, c.mel.mels, c.mel.high,
-                     c.mel.preemphasis, c.mel.guard, c.mel.mean, c.mel.deviation);
+  return fmt::format("codec {} {} {} {} {} {} {} {} {} {} {} {} {}{}", c.rows, c.codebooks,
+                     c.levels, c.mel.sample_rate, c.mel.window, c.mel.hop, c.mel.fft, c.mel.mels,
+                     c.mel.high, c.mel.preemphasis, c.mel.guard, c.mel.mean, c.mel.deviation,
+                     c.makes_sound() ? " istft" : "");
 }
 
 std::uint64_t hash_of(const CodecConfig& config, ModelInstance& instance) {
@@ -108,6 +109,9 @@ std::int64_t CodecCoder::codes_per_book() const {
 std::int64_t CodecCoder::samples_ahead() const {
   return std::max<std::int64_t>(0, (mel().window + 1) / 2 - mel().hop);
 }
+bool CodecCoder::makes_sound() const {
+  return parts_->config.makes_sound();
+}
 std::uint64_t CodecCoder::hash() const {
   return hash_of(parts_->config, parts_->instance);
 }
@@ -132,9 +136,10 @@ std::vector<float> CodecCoder::decode(std::span<const std::int32_t> codes, std::
           fmt::format("frame {} has code {}, of {}", static_cast<std::int64_t>(i) / c.codebooks,
                       codes[i], c.vocab_size),
           "these are codes of another codec, or control codes that nobody left out");
-  std::vector<float> features(static_cast<std::size_t>(frames * c.features()));
-  const auto mean = static_cast<float>(c.mel.mean);
-  const auto deviation = static_cast<float>(c.mel.deviation);
+  const std::int64_t width = c.makes_sound() ? c.rows * c.mel.fft : c.features();
+  std::vector<float> decoded(static_cast<std::size_t>(frames * width));
+  const auto mean = static_cast<float>(c.makes_sound() ? 0 : c.mel.mean);
+  const auto deviation = static_cast<float>(c.makes_sound() ? 1 : c.mel.deviation);
   for (std::int64_t first = 0; first < frames; first += kPassFrames) {
     const std::int64_t here = std::min(kPassFrames, frames - first);
     std::ranges::fill(parts_->codes, 0);
@@ -147,11 +152,11 @@ std::vector<float> CodecCoder::decode(std::span<const std::int32_t> codes, std::
     if (!parts_->computes()) continue;
     parts_->result.resize(rows.bytes());
     parts_->instance.device().copy_to_host(parts_->result.data(), rows.data, rows.bytes());
-    for (std::int64_t i = 0; i < here * c.features(); ++i)
-      features[static_cast<std::size_t>(first * c.features() + i)] =
+    for (std::int64_t i = 0; i < here * width; ++i)
+      decoded[static_cast<std::size_t>(first * width + i)] =
           mean + deviation * static_cast<float>(ref::load(parts_->result.data(), rows.dtype, i));
   }
-  return features;
+  return decoded;
 }
 
 // Before the recording there is silence.

@@ -3,6 +3,7 @@
 // numbers, rounded (choir/ops/fsq.hpp), and the rows again.
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "choir/models/batch.hpp"
 #include "choir/models/model_config.hpp"
@@ -11,6 +12,16 @@
 #include "choir/ops/log_mel.hpp"
 
 namespace choir {
+
+/// Weights of the terms of a loss that compares sound (src/models/codec/waveform_head.hpp).
+struct WaveformLoss {
+  double mel = 1, stft = 1, convergence = 1;
+  friend bool operator==(const WaveformLoss&, const WaveformLoss&) = default;
+};
+
+/// Transforms of a loss that compares sound: "256,512,1024". DeckError, with the name of the key,
+/// for what are none.
+std::vector<std::int64_t> parse_resolutions(const std::string& text, const std::string& key);
 
 /// Features are neither emphasised nor dithered nor normalised by their utterance: a frame is a
 /// function of its own samples, and a vocoder wants its loudness. They are standardised by two
@@ -22,6 +33,9 @@ struct CodecConfig {
   std::int64_t decoder_width = 384;  ///< both hidden layers of the decoder
   std::int64_t codebooks = 4;        ///< K
   std::string levels = "8,5,5,5";    ///< of the numbers of a codebook
+  std::string head = "mel";          ///< what the decoder makes: "mel" rows, or sound ("istft")
+  std::string resolutions = "256,512,1024";  ///< that sound is compared in
+  WaveformLoss loss;
   ops::MelOptions mel{.preemphasis = 0, .guard = 1e-6, .mean = -7, .deviation = 3};
 
   // ModelConfig asks for these of the whole model; complete() sets what follows.
@@ -35,7 +49,13 @@ struct CodecConfig {
     n_embd = decoder_width;
     vocab_size = fsq().codes();
   }
-  std::int64_t features() const { return rows * mel.mels; }         ///< of a frame
+  bool makes_sound() const { return head == "istft"; }
+  std::vector<std::int64_t> transforms() const {
+    return parse_resolutions(resolutions, "model.resolutions");
+  }
+  std::int64_t features() const { return rows * mel.mels; }  ///< of a frame
+  /// Of the decoder: features, or magnitude and phase of each bin.
+  std::int64_t outputs() const { return makes_sound() ? rows * (mel.fft + 2) : features(); }
   std::int64_t numbers() const { return codebooks * fsq().count; }  ///< that are rounded
   std::int64_t frame_samples() const { return rows * mel.hop; }
   /// Frames of so many samples: what the last one lacks is silence.

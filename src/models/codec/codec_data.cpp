@@ -13,6 +13,7 @@ CodecTrainingData::CodecTrainingData(const Deck& deck, const BatchSizes& batch, 
       batch_(batch),
       mesh_(mesh),
       log_(log),
+      terms_(deck.family().loss_terms(config_).size()),
       data_(open_recordings(deck, codec_request(deck), mesh, true)) {
   drawn_.resize(data_->sources().size());
   if (!has_validation()) warn_without_validation(mesh, log);
@@ -39,7 +40,7 @@ StepContent CodecTrainingData::content(std::int64_t step, const Model& model) {
       ++drawn_[static_cast<std::size_t>(row.item.leaf)];
       to.flops += model.flops({.samples = 1, .audio_samples = row.item.samples});
     }
-    to.targets = static_cast<double>(frames);
+    to.targets = ByTerm(terms_, static_cast<double>(frames));
     to.audio_seconds = static_cast<double>(samples) / static_cast<double>(data_->sample_rate());
   });
 }

@@ -43,6 +43,7 @@ class CodecTrainingData final : public TrainingData {
   BatchSizes batch_;
   Mesh& mesh_;
   Logger& log_;
+  std::size_t terms_;  // of the loss, all with the same targets
   std::unique_ptr<SpeechDataset> data_;
   PlannedSteps steps_;
   std::vector<std::int64_t> drawn_;  // utterances of each source

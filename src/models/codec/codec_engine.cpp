@@ -50,6 +50,14 @@ const ModelFamily& family_of(const CodecConfig&) {
   return codec_family();
 }
 
+std::vector<LossTerm> CodecFamily::loss_terms(const ModelConfig& config) const {
+  const auto& c = config.as<CodecConfig>();
+  if (!c.makes_sound()) return ModelFamily::loss_terms(config);
+  return {{"mel_loss", c.loss.mel},
+          {"stft_loss", c.loss.stft},
+          {"convergence_loss", c.loss.convergence}};
+}
+
 UnitCosts CodecFamily::unit_costs(const ModelConfig& config) const {
   const auto& c = config.as<CodecConfig>();
   return Codec::unit_costs(c, {.samples = 1, .audio_samples = 10 * c.mel.sample_rate});
@@ -59,11 +67,12 @@ std::string CodecFamily::describe(const ModelConfig& config) const {
   const auto& c = config.as<CodecConfig>();
   return fmt::format(
       "frames of {} rows of {} mels ({:.0f} ms), {} -> {} -> {} codebooks of {} codes ({}) -> {} "
-      "-> {}",
+      "-> {}{}",
       c.rows, c.mel.mels,
       1000.0 * static_cast<double>(c.frame_samples()) / static_cast<double>(c.mel.sample_rate),
       c.features(), c.encoder_width, c.codebooks, c.fsq().codes(), c.levels, c.decoder_width,
-      c.features());
+      c.outputs(),
+      c.makes_sound() ? fmt::format(" -> {} samples", c.frame_samples()) : std::string());
 }
 
 ModelBatch CodecFamily::fields(const ModelConfig&, const BatchShape& shape) const {

@@ -22,6 +22,8 @@ class CodecFamily final : public FamilyOf<CodecSettings, CodecConfig, Codec> {
   std::string vocab_size_key() const override { return "model.levels"; }
   bool fixed_shape() const override { return false; }
 
+  /// "loss" of features, or of sound those of WaveformHead::compare().
+  std::vector<LossTerm> loss_terms(const ModelConfig& config) const override;
   UnitCosts unit_costs(const ModelConfig& config) const override;
   bool shares_positions() const override { return false; }
   std::vector<KeyProblem> check_tensor_size(const ModelConfig& config,

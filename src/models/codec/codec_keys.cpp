@@ -10,6 +10,45 @@ namespace {
 
 constexpr double kWidestCodec = 1 << 20;
 
+/// "" for a value that `parse` takes, else what is wrong with it.
+template <class F>
+std::string complaint(const F& parse) {
+  try {
+    parse();
+  } catch (const DeckError& error) {
+    return fmt::format("{}; legal: {}", error.what(), error.hint());
+  }
+  return {};
+}
+
+void add_sound_keys(KeyTable<CodecSettings>& table) {
+  auto model = table.section("model", &CodecSettings::model);
+  model
+      .add("head", &CodecConfig::head, "",
+           "Codec: what the decoder makes: rows of log-mel features, whose phases are looked for "
+           "afterwards (Griffin-Lim), or spectra with phases, whose inverse transforms are sound.")
+      .one_of({"mel", "istft"});
+  model
+      .add("resolutions", &CodecConfig::resolutions, "samples",
+           "Codec with head = istft: transforms in which its sound is compared with what was "
+           "said, each a quarter of its length after the other.")
+      .checked("multiples of 4, \"256,512,1024\"", [](const KeyValue& value) {
+        return complaint(
+            [&] { parse_resolutions(std::get<std::string>(value), "model.resolutions"); });
+      });
+  auto loss = table.section<WaveformLoss>(
+      "model.loss", [](CodecSettings& all) -> WaveformLoss& { return all.model.loss; });
+  loss.add("mel", &WaveformLoss::mel, "",
+           "Codec with head = istft: weight of the difference of ln of mel powers.")
+      .at_least(0);
+  loss.add("stft", &WaveformLoss::stft, "",
+           "Codec with head = istft: weight of the difference of ln of magnitudes.")
+      .at_least(0);
+  loss.add("convergence", &WaveformLoss::convergence, "",
+           "Codec with head = istft: weight of the relative difference of magnitudes.")
+      .at_least(0);
+}
+
 void add_codec_keys(KeyTable<CodecSettings>& table) {
   using Part = CodecConfig;
   auto model = table.section("model", &CodecSettings::model);
@@ -24,15 +63,12 @@ void add_codec_keys(KeyTable<CodecSettings>& table) {
       .add("levels", &Part::levels, "",
            "Codec: to how many levels each number of a codebook is rounded; a codebook has as many "
            "codes as their product.")
-      .checked("numbers from 2 on, \"8,5,5,5\"", [](const KeyValue& value) -> std::string {
-        try {
-          ops::FsqLevels::parse(std::get<std::string>(value), "model.levels");
-        } catch (const DeckError& error) {
-          return fmt::format("{}; legal: {}", error.what(), error.hint());
-        }
-        return {};
+      .checked("numbers from 2 on, \"8,5,5,5\"", [](const KeyValue& value) {
+        return complaint(
+            [&] { ops::FsqLevels::parse(std::get<std::string>(value), "model.levels"); });
       });
   model.add("rows", &Part::rows, "", "Codec: of features in a frame.").at_least(1).at_most(256);
+  add_sound_keys(table);
   using Mel = ops::MelOptions;
   auto mel = table.section<Mel>("model", [](CodecSettings& all) -> Mel& { return all.model.mel; });
   mel.add("mels", &Mel::mels, "bins", "Speech: of the log-mel features.").at_least(1).at_most(1024);
@@ -106,6 +142,34 @@ std::vector<KeyProblem> CodecFamily::check_tensor_size(const ModelConfig& config
   return problems;
 }
 
+namespace {
+
+/// Keys of a head that there is not, and transforms that do not fit into frames.
+std::vector<KeyProblem> check_sound(const CodecConfig& c) {
+  const CodecConfig usual;
+  std::vector<KeyProblem> problems;
+  if (!c.makes_sound()) {
+    if (c.resolutions != usual.resolutions || c.loss != usual.loss)
+      problems.push_back({{"model.resolutions", "model.loss", "model.head"},
+                          "model.resolutions and model.loss compare sound, which model.head = "
+                          "\"mel\" does not make; legal: model.head = \"istft\""});
+    return problems;
+  }
+  for (const std::int64_t points : c.transforms())
+    if (c.frame_samples() % (points / 4) != 0)
+      problems.push_back(
+          {{"model.resolutions", "model.hop", "model.rows"},
+           fmt::format("model.resolutions: a quarter of {} points does not divide a frame of "
+                       "model.rows {} x model.hop {} = {} samples",
+                       points, c.rows, c.mel.hop, c.frame_samples())});
+  if (c.loss.mel + c.loss.stft + c.loss.convergence == 0)
+    problems.push_back({{"model.loss.mel", "model.loss.stft", "model.loss.convergence"},
+                        "weights of 0 for all of model.loss leave nothing to learn"});
+  return problems;
+}
+
+}  // namespace
+
 std::vector<KeyProblem> CodecFamily::check(const Deck& deck) const {
   const CodecSettings& settings = codec_settings(deck);
   std::vector<KeyProblem> problems = check_tensor_size(model(deck), deck.parallel.tensor);
@@ -120,6 +184,7 @@ std::vector<KeyProblem> CodecFamily::check(const Deck& deck) const {
   } catch (const DeckError& error) {
     problems.push_back({{"model.fft"}, fmt::format("{}; {}", error.what(), error.hint())});
   }
+  for (KeyProblem& problem : check_sound(settings.model)) problems.push_back(std::move(problem));
   for (KeyProblem& problem : check_speech_data(deck, settings.data))
     problems.push_back(std::move(problem));
   return problems;

@@ -11,7 +11,7 @@ namespace choir {
 
 void CodedFrames::run(const ModelBatch& batch) {
   codes_.clear();
-  loss_sum_ = instance_.loss_sum(batch);
+  loss_sums_ = instance_.loss_sums(batch);
   const Tensor codes = instance_.forward(Mode::generate, batch);
   if (codes.empty() || instance_.device().kind() == DeviceKind::null) return;
   codes_.resize(static_cast<std::size_t>(codes.count()));
@@ -59,11 +59,12 @@ double CodeCounts::used() const {
 }
 
 Validation CodecSetScores::validation() const {
-  return {
-      .name = name,
-      .loss = mean_loss(),
-      .metrics = {
-          {"mel_db", decibels()}, {"code_bits", codes.entropy()}, {"codes_used", codes.used()}}};
+  Validation v = validation_of(terms, losses, ByTerm(terms.size(), static_cast<double>(frames)));
+  v.name = name;
+  v.metrics.insert(
+      v.metrics.begin(),
+      {{"mel_db", decibels()}, {"code_bits", codes.entropy()}, {"codes_used", codes.used()}});
+  return v;
 }
 
 std::string CodecSetScores::to_string() const {
@@ -75,7 +76,7 @@ std::string CodecSetScores::to_string() const {
   return fmt::format(
       "loss {:.4f}, mel {:.2f} dB, {} bits a code, {} % of codes used, {:.0f} x "
       "real time",
-      mean_loss(), decibels(), bits, used, audio_seconds / std::max(seconds, 1e-9));
+      validation().loss, decibels(), bits, used, audio_seconds / std::max(seconds, 1e-9));
 }
 
 ModelBatch codec_batch(const CodecConfig& config, const SpeechBatch& batch,
@@ -101,11 +102,16 @@ class CodecScoring {
         config_(instance.options().model.as<CodecConfig>()),
         coded_(instance),
         all_walk_(instance.storage().sharding().values_sharded()),
-        // One place a micro-batch, zero on the other ranks: the order of summation is theirs.
+        terms_(instance.loss_terms().size()),
+        // A place for each micro-batch and term, zero on the other ranks: the order of summation is
+        // that of the micro-batches.
         losses_(
-            static_cast<std::size_t>(data.eval_calls(set) * mesh_.host_along(Axis::data).size())),
+            static_cast<std::size_t>(data.eval_calls(set) * mesh_.host_along(Axis::data).size()) *
+            terms_),
         result_{.name = data.eval_name(set),
-                .codes = CodeCounts(config_.codebooks, config_.vocab_size)} {}
+                .codes = CodeCounts(config_.codebooks, config_.vocab_size),
+                .terms = instance.loss_terms(),
+                .losses = ByTerm(terms_, 0)} {}
 
   CodecSetScores run(ProgressLine* progress) {
     const double start = now_seconds();
@@ -117,7 +123,8 @@ class CodecScoring {
       if (batch.rows.empty() && !all_walk_) continue;
       const ModelBatch fields = codec_batch(config_, batch, lengths_);
       coded_.run(fields);
-      losses_[static_cast<std::size_t>(batch.micro_batch)] = coded_.loss_sum();
+      std::ranges::copy(coded_.loss_sums(),
+                        losses_.begin() + batch.micro_batch * static_cast<std::int64_t>(terms_));
       if (counts_here() && !batch.rows.empty()) count(fields, batch.samples);
     }
     reduce();
@@ -149,7 +156,7 @@ class CodecScoring {
   void reduce() {
     for (Communicator* all : {&mesh_.host_replicas(), &mesh_.host_along(Axis::pipeline)})
       all->all_reduce(losses_.data(), losses_.size(), DType::f64, ReduceOp::sum);
-    for (const double loss : losses_) result_.loss += loss;
+    for (std::size_t i = 0; i < losses_.size(); ++i) result_.losses[i % terms_] += losses_[i];
     std::vector<std::int64_t>& counts = result_.codes.counts();
     counts.insert(counts.end(), {frames_, samples_});
     mesh_.world().all_reduce(counts.data(), counts.size(), DType::i64, ReduceOp::sum);
@@ -166,6 +173,7 @@ class CodecScoring {
   CodecConfig config_;
   CodedFrames coded_;
   bool all_walk_;
+  std::size_t terms_;  // of the loss
   std::vector<double> losses_;
   std::vector<std::int32_t> lengths_;
   std::int64_t frames_ = 0, samples_ = 0;
@@ -178,7 +186,7 @@ CodecSetScores sum_of(const std::vector<CodecSetScores>& sets) {
   for (std::size_t i = 1; i < sets.size(); ++i) {
     const CodecSetScores& set = sets[i];
     all.codes += set.codes;
-    all.loss += set.loss;
+    all.losses += set.losses;
     all.frames += set.frames;
     all.audio_seconds += set.audio_seconds;
     all.seconds += set.seconds;

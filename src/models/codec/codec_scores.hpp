@@ -14,20 +14,20 @@
 
 namespace choir {
 
-/// What a codec makes of a micro-batch: the sum of the losses of its frames, and their codes.
+/// What a codec makes of a micro-batch: the sums of the losses of its frames, and their codes.
 class CodedFrames {
  public:
   explicit CodedFrames(ModelInstance& instance) : instance_(instance) {}
   /// Collective as ModelInstance::forward(); the batch is in host memory. Codes are on the last
   /// stage alone.
   void run(const ModelBatch& batch);
-  double loss_sum() const { return loss_sum_; }
+  const ByTerm& loss_sums() const { return loss_sums_; }
   /// [B*T, K], frames of padding too; empty on other stages.
   std::span<const std::int32_t> codes() const { return codes_; }
 
  private:
   ModelInstance& instance_;
-  double loss_sum_ = 0;
+  ByTerm loss_sums_;
   std::vector<std::int32_t> codes_;
 };
 
@@ -61,13 +61,15 @@ class CodeCounts {
 struct CodecSetScores {
   std::string name;
   CodeCounts codes;
-  double loss = 0;  ///< sum
+  std::vector<LossTerm> terms;
+  ByTerm losses;  ///< sums; the first one is of mel powers
   std::int64_t frames = 0;
   double audio_seconds = 0, seconds = 0;
 
-  double mean_loss() const { return loss / static_cast<double>(frames); }
   /// A difference of ln of powers in decibels: 10 / ln 10 times as much.
-  double decibels() const { return 4.342944819032518 * mean_loss(); }
+  double decibels() const {
+    return 4.342944819032518 * losses.first() / static_cast<double>(frames);
+  }
   Validation validation() const;
   std::string to_string() const;
 };

@@ -31,28 +31,36 @@ CodecDescription describe(CodecCoder& coder) {
           .silence = {second, second + coder.codebooks()}};
 }
 
-VocoderOptions vocoder_of(const CodecCoder& coder) {
+DecodedSound sound_of(const CodecCoder& coder, std::int64_t look_ahead) {
+  const ops::MelOptions& mel = coder.mel();
+  if (coder.makes_sound()) return OverlapAdd(mel.fft, mel.hop, (mel.fft - mel.hop) / 2);
   VocoderOptions options;
-  options.mel = coder.mel();
+  options.mel = mel;
   options.mel.mean = 0, options.mel.deviation = 1;  // decode() undoes them
   options.block = coder.rows_per_frame();
-  return options;
+  options.look_ahead = look_ahead;
+  return Vocoder(options);
 }
 
-CodeSpeaker::CodeSpeaker(CodecCoder& coder) : coder_(coder), vocoder_(vocoder_of(coder)) {}
+CodeSpeaker::CodeSpeaker(CodecCoder& coder) : coder_(coder), sound_(sound_of(coder)) {}
 
 std::vector<std::int16_t> CodeSpeaker::push(std::span<const std::int32_t> codes,
                                             std::int64_t frames) {
-  return vocoder_.push(coder_.decode(codes, frames));
+  const std::vector<float> decoded = coder_.decode(codes, frames);
+  return std::visit([&](auto& sound) { return sound.push(decoded); }, sound_);
+}
+std::vector<std::int16_t> CodeSpeaker::finish() {
+  return std::visit([](auto& sound) { return sound.finish(); }, sound_);
+}
+std::int64_t CodeSpeaker::delay() const {
+  return std::visit([](const auto& sound) { return sound.delay(); }, sound_);
 }
 
 std::vector<std::int16_t> speak_codes(CodecCoder& coder, std::span<const std::int32_t> codes,
                                       std::int64_t frames) {
   // A minute at a time: features take fifty times the room of their codes.
   constexpr std::int64_t kFrames = 750;
-  VocoderOptions options = vocoder_of(coder);
-  options.look_ahead = kLookAheadOfRecordings;
-  Vocoder vocoder(options);
+  DecodedSound decoded = sound_of(coder, kLookAheadOfRecordings);
   std::vector<std::int16_t> sound;
   const auto append = [&](const std::vector<std::int16_t>& more) {
     sound.insert(sound.end(), more.begin(), more.end());
@@ -61,9 +69,10 @@ std::vector<std::int16_t> speak_codes(CodecCoder& coder, std::span<const std::in
     const std::int64_t here = std::min(kFrames, frames - first);
     const auto part = codes.subspan(static_cast<std::size_t>(first * coder.codebooks()),
                                     static_cast<std::size_t>(here * coder.codebooks()));
-    append(vocoder.push(coder.decode(part, here)));
+    const std::vector<float> rows = coder.decode(part, here);
+    append(std::visit([&](auto& to) { return to.push(rows); }, decoded));
   }
-  append(vocoder.finish());
+  append(std::visit([](auto& to) { return to.finish(); }, decoded));
   return sound;
 }
 
@@ -93,6 +102,13 @@ std::vector<float> features_of(const ops::MelOptions& mel, std::span<const std::
   return features;
 }
 
+MelDistance distance_of(const std::vector<float>& was, const std::vector<float>& now) {
+  MelDistance distance{.features = std::ssize(was)};
+  for (std::size_t i = 0; i < was.size(); ++i)
+    distance.sum += std::abs(static_cast<double>(was[i]) - static_cast<double>(now[i]));
+  return distance;
+}
+
 }  // namespace
 
 MelDistance mel_distance(CodecCoder& coder, std::span<const std::int16_t> audio,
@@ -100,12 +116,15 @@ MelDistance mel_distance(CodecCoder& coder, std::span<const std::int16_t> audio,
   const std::int64_t frames = std::ssize(codes) / coder.codebooks();
   CHOIR_CHECK(frames * coder.frame_samples() >= std::ssize(audio), "{} frames for {} samples",
               frames, audio.size());
-  const std::vector<float> now = coder.decode(codes, frames);
-  const auto was = features_of(coder.mel(), audio, frames * coder.rows_per_frame());
-  MelDistance distance{.features = std::ssize(was)};
-  for (std::size_t i = 0; i < was.size(); ++i)
-    distance.sum += std::abs(static_cast<double>(was[i]) - static_cast<double>(now[i]));
-  return distance;
+  CHOIR_CHECK(!coder.makes_sound(), "features of a codec that makes sound");
+  return distance_of(features_of(coder.mel(), audio, frames * coder.rows_per_frame()),
+                     coder.decode(codes, frames));
+}
+
+MelDistance sound_distance(const CodecCoder& coder, std::span<const std::int16_t> audio,
+                           std::span<const std::int16_t> sound) {
+  const std::int64_t rows = std::ssize(sound) / coder.mel().hop;
+  return distance_of(features_of(coder.mel(), audio, rows), features_of(coder.mel(), sound, rows));
 }
 
 double MelDistance::decibels() const {

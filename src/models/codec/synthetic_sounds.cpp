@@ -78,7 +78,7 @@ ByTerm SyntheticSounds::targets(std::int64_t first, std::int64_t count) const {
   for (std::int64_t index = first; index < first + count; ++index)
     for (std::int64_t row = 0; row < kSoundKinds[kind(index)].rows; ++row)
       sum += config_.frames(length(index, row));
-  return static_cast<double>(sum);
+  return {family_of(config_).loss_terms(config_).size(), static_cast<double>(sum)};
 }
 
 double SyntheticSounds::audio_seconds(std::int64_t index) const {

@@ -48,7 +48,11 @@ struct DialogueManifest {
   std::vector<OmittedEntry> left_out;  ///< bad lines
 };
 
-/// Reads JSON lines, plain or gzip, each of one of these forms:
+/// Whether a folder is one of Lhotse's Shar: read_dialogues() takes it as a path.
+bool is_shar(const std::string& folder);
+
+/// Reads JSON lines, plain or gzip, or those of a folder of Lhotse's Shar, whose recordings and
+/// targets lie in tars beside its cuts, each of one of these forms:
 ///   a MonoCut of Lhotse with "recording" of the user and "target_audio" of the agent (in "custom",
 ///     as Lhotse writes it, or beside it), from "start" on in both
 ///   a MultiCut of Lhotse with two channels in one recording; whose is whose say the channels of

@@ -43,8 +43,11 @@ class CodecCoder {
 
   /// Local. [T, K], T = ceil(samples / frame_samples()); what the last frame lacks is silence.
   std::vector<std::int32_t> encode(std::span<const std::int16_t> audio);
-  /// Local. `codes` [T, K] to features [rows_per_frame() * T, mels()]. DataError for codes that are
-  /// not T K, or one out of range, with its frame.
+  /// Whether its decoder makes sound (model.head = "istft"), not features.
+  bool makes_sound() const;
+  /// Local. `codes` [T, K] to features [rows_per_frame() * T, mels()] or, where the codec makes
+  /// sound, to frames of it for an OverlapAdd, [rows_per_frame() * T, mel().fft]. DataError for
+  /// codes that are not T K, or one out of range, with its frame.
   std::vector<float> decode(std::span<const std::int32_t> codes, std::int64_t frames);
 
   /// Speech that comes piece by piece. Several may be open.

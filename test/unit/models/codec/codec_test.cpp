@@ -10,6 +10,7 @@
 #include "choir/core/philox.hpp"
 #include "choir/device/cpu_device.hpp"
 #include "choir/models/codec/codec_coder.hpp"
+#include "choir/models/codec/codec_voice.hpp"
 #include "kernels/cpu/ref_element.hpp"
 #include "src/models/codec/codec.hpp"
 #include "src/models/codec/codec_scores.hpp"
@@ -21,6 +22,14 @@ CodecConfig small_codec() {
   CodecConfig c{.encoder_width = 12, .decoder_width = 10, .codebooks = 2, .levels = "5,3"};
   c.mel.mels = 12;
   c.complete();
+  return c;
+}
+
+/// Whose decoder makes sound.
+CodecConfig small_speaker() {
+  CodecConfig c = small_codec();
+  c.head = "istft", c.resolutions = "64,128";
+  c.rows = 4, c.mel.fft = 256, c.mel.window = 200, c.mel.hop = 80;
   return c;
 }
 
@@ -113,8 +122,8 @@ double sum(const std::vector<double>& list) {
   return all;
 }
 
-TEST(Codec, GradientsBehindTheRoundingAreThoseOfDifferences) {
-  Coding coding(small_codec());
+void check_gradients(const CodecConfig& config) {
+  Coding coding(config);
   const ModelBatch batch = coding.batch({{1, 5000}, {2, 2000}});
   const auto gradients = coding.gradients(batch);
   std::size_t number = 0;
@@ -137,6 +146,11 @@ TEST(Codec, GradientsBehindTheRoundingAreThoseOfDifferences) {
   }
 }
 
+TEST(Codec, GradientsBehindTheRoundingAreThoseOfDifferences) {
+  check_gradients(small_codec());
+  check_gradients(small_speaker());
+}
+
 TEST(Codec, RecomputingChangesNoBit) {
   Coding kept(small_codec());
   const auto expected = kept.gradients(kept.batch({{1, 5000}, {2, 2000}}));
@@ -148,21 +162,78 @@ TEST(Codec, RecomputingChangesNoBit) {
 }
 
 // Frames of a row of three, of which the last is half silence, alone and among others.
-TEST(Codec, AFrameKnowsNothingOfItsBatchAndPadding) {
-  Coding coding(small_codec());
+void check_company(const CodecConfig& config, std::size_t terms) {
+  Coding coding(config);
   const std::int64_t frame = coding.config.frame_samples(), samples = 2 * frame + frame / 2;
   const auto losses = coding.losses(coding.batch({{1, samples}}));
-  ASSERT_EQ(losses.size(), 3u);
+  ASSERT_EQ(losses.size(), 3 * terms);
   const auto codes = coding.codes(coding.batch({{1, samples}}));
   const ModelBatch among = coding.batch({{2, 7 * frame}, {1, samples}, {3, 10}}, 8 * frame + 17);
   const auto all = coding.losses(among);
-  ASSERT_EQ(all.size(), 27u);
-  for (std::size_t t = 0; t < 9; ++t)
-    EXPECT_NEAR(all[9 + t], t < 3 ? losses[t] : 0.0, 1e-13) << "frame " << t;
-  EXPECT_GT(all[18], 0) << "a frame of which there are ten samples";
-  EXPECT_EQ(all[19], 0);
+  ASSERT_EQ(all.size(), 27 * terms);
+  for (std::size_t term = 0; term < terms; ++term) {
+    const double* of = all.data() + 27 * term;
+    for (std::size_t t = 0; t < 9; ++t)
+      EXPECT_NEAR(of[9 + t], t < 3 ? losses[3 * term + t] : 0.0, 1e-13)
+          << "frame " << t << ", term " << term;
+    EXPECT_GT(of[18], 0) << "a frame of which there are ten samples";
+    EXPECT_EQ(of[19], 0);
+  }
   const auto coded = coding.codes(among);
   for (std::size_t i = 0; i < codes.size(); ++i) EXPECT_EQ(coded[18 + i], codes[i]);
+}
+
+TEST(Codec, AFrameKnowsNothingOfItsBatchAndPadding) {
+  check_company(small_codec(), 1);
+}
+// Sound of frames overlaps, within its utterance.
+TEST(Codec, AnUtteranceOfSoundKnowsNothingOfItsBatchAndPadding) {
+  check_company(small_speaker(), 3);
+}
+
+// Spectra of a sound, as magnitudes and phases around the middles of frames, are the sound again.
+TEST(WaveformHead, SpectraOfASoundComeBackAsTheSound) {
+  Coding coding(small_speaker());
+  const CodecConfig& c = coding.config;
+  const std::int64_t fft = c.mel.fft, hop = c.mel.hop, bins = fft / 2 + 1, units = 6;
+  const std::int64_t rows = units * c.rows, samples = rows * hop, lead = (fft - hop) / 2;
+  const PhiloxKey key = philox_key(4, "wave");
+  const auto wave_at = [&](std::int64_t s) {
+    return s < 0 || s >= samples ? 0.0 : 0.1 * normal_at(key, static_cast<std::uint64_t>(s));
+  };
+  const Stream stream(coding.device);
+  std::vector<std::byte> tables(WaveformHead(c).table_bytes(DType::f64));
+  WaveformHead head(c);
+  head.make_tables(stream, DType::f64, tables.data());
+  Pass& pass = coding.instance->pass();
+  coding.instance->model().begin(pass, Mode::generate, coding.batch({{1, samples}}));
+  const Tensor polar = pass.allocate({units, c.outputs()}, "magnitudes and phases");
+  const double gain = c.mel.deviation / 2;
+  const double offset = (c.mel.mean + std::log(16000.0 / static_cast<double>(fft))) / 2;
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t k = 0; k < bins; ++k) {
+      double re = 0, im = 0;
+      for (std::int64_t n = 0; n < fft; ++n) {
+        const double sine =
+            std::sin(M_PI * (static_cast<double>(n) + 0.5) / static_cast<double>(fft));
+        const double x = sine * sine * wave_at(r * hop - lead + n);
+        const double angle =
+            2 * M_PI * static_cast<double>(k * (n - fft / 2)) / static_cast<double>(fft);
+        re += x * std::cos(angle), im -= x * std::sin(angle);
+      }
+      polar.as<double>()[r * 2 * bins + k] = (std::log(std::hypot(re, im)) - offset) / gain;
+      polar.as<double>()[r * 2 * bins + bins + k] = std::atan2(im, re);
+    }
+  const Tensor frames = head.frames(pass, polar);
+  ASSERT_EQ(frames.count(), rows * fft);
+  // Where all the frames are that reach there.
+  for (std::int64_t s = fft; s < samples - fft; ++s) {
+    double sum = 0;
+    for (std::int64_t r = 0; r < rows; ++r)
+      if (const std::int64_t n = s - r * hop + lead; n >= 0 && n < fft)
+        sum += frames.as<double>()[r * fft + n];
+    ASSERT_NEAR(sum, wave_at(s), 1e-13) << s;
+  }
 }
 
 TEST(CodecCoder, CodesOfAStreamAreThoseOfTheWhole) {
@@ -243,6 +314,41 @@ TEST(CodecCoder, DecodesWhatTrainingCompares) {
   }
 }
 
+// Frames of sound overlap to what training compared, and the same samples come out however codes
+// come in.
+TEST(CodeSpeaker, SaysWhatTrainingCompared) {
+  Coding coding(small_speaker());
+  CodecCoder coder(*coding.instance);
+  ASSERT_TRUE(coder.makes_sound());
+  constexpr std::int64_t kFrames = 70;
+  const auto audio = sound(6, kFrames * coder.frame_samples());
+  const auto codes = coder.encode(audio);
+  const auto whole = speak_codes(coder, codes, kFrames);
+  ASSERT_EQ(std::ssize(whole), kFrames * coder.frame_samples());
+  for (const std::int64_t part : {1, 3, 40}) {
+    CodeSpeaker speaker(coder);
+    EXPECT_EQ(speaker.delay(), 88) << "half of what a frame has beyond its hop";
+    std::vector<std::int16_t> said;
+    for (std::int64_t at = 0; at < kFrames; at += part) {
+      const std::int64_t here = std::min(part, kFrames - at);
+      const auto more = speaker.push(std::span(codes).subspan(static_cast<std::size_t>(2 * at),
+                                                              static_cast<std::size_t>(2 * here)),
+                                     here);
+      said.insert(said.end(), more.begin(), more.end());
+      ASSERT_EQ(std::ssize(said), (at + here) * coder.frame_samples() - 88);
+    }
+    const auto rest = speaker.finish();
+    said.insert(said.end(), rest.begin(), rest.end());
+    EXPECT_EQ(said, whole) << part;
+  }
+  const auto losses = coding.losses(coding.batch({{6, kFrames * coder.frame_samples()}}));
+  double mel = 0;
+  for (std::size_t t = 0; t < kFrames; ++t) mel += losses[t];
+  const MelDistance distance = sound_distance(coder, audio, whole);
+  // 16 bits change powers by 1e-9, which the guard of 1e-6 makes a thousandth of a logarithm.
+  EXPECT_NEAR(distance.sum / static_cast<double>(distance.features), mel / kFrames, 1e-3);
+}
+
 TEST(CodecCoder, RefusesWhatItCannotCode) {
   Coding coding(small_codec());
   CodecCoder coder(*coding.instance);
@@ -276,6 +382,10 @@ TEST(CodecCoder, HashIsOfParametersAndConfiguration) {
   louder.mel.guard = 1e-5;
   Coding other(louder);
   EXPECT_NE(CodecCoder(*other.instance).hash(), hash);
+  CodecConfig speaking = small_codec();
+  speaking.head = "istft";
+  Coding speaker(speaking);
+  EXPECT_NE(CodecCoder(*speaker.instance).hash(), hash);
 }
 
 TEST(CodecCoder, ItsPlanIsEnough) {
