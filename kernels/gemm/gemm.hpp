@@ -55,6 +55,9 @@ struct GemmArgs {
   }
 };
 
+/// Counts one call on a stream, and writes it into the journal of a planned step.
+void count_product(const Stream& stream, const GemmArgs& args, double bytes);
+
 /// The fastest way this build and this processor have.
 void gemm_cpu(PlanCache& plans, const GemmArgs& args);
 /// By CBLAS, any dtype.
