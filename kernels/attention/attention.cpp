@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "choir/core/error.hpp"
+#include "choir/device/work_journal.hpp"
 #include "choir_features.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
@@ -157,6 +158,20 @@ double bias_bytes(const AttentionProblem& p) {
   return visible_pairs(p) * static_cast<double>(size_of(p.dtype));
 }
 
+void count_attention(const Stream& stream, const AttentionProblem& p, bool backward, double bytes) {
+  const double flops =
+      (backward ? 10.0 : 4.0) * static_cast<double>(p.head_width) * visible_pairs(p);
+  stream.count(flops, bytes);
+  if (WorkJournal* journal = journal_of(stream))
+    journal->attention({.dtype = p.dtype,
+                        .backward = backward,
+                        .causal = p.causal,
+                        .keys = p.keys,
+                        .head_width = p.head_width,
+                        .flops = flops},
+                       bytes);
+}
+
 }  // namespace
 
 std::int64_t attention_workspace(const Stream& stream, const AttentionProblem& problem,
@@ -174,9 +189,9 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
   check(p, args.bias);
   check_documents(stream, p);
   check(stream, p, args.workspace, false);
-  stream.count(4.0 * static_cast<double>(p.head_width) * visible_pairs(p),
-               2 * operand_bytes(p, p.heads, p.queries) + 2 * operand_bytes(p, p.kv_heads, p.keys) +
-                   (p.biased ? bias_bytes(p) : 0));
+  count_attention(stream, p, false,
+                  2 * operand_bytes(p, p.heads, p.queries) +
+                      2 * operand_bytes(p, p.kv_heads, p.keys) + (p.biased ? bias_bytes(p) : 0));
   if (on_cuda(stream)) {
     const cudnn::AttentionBias bias = for_cudnn(args.bias);
     return by_cudnn(stream, p, cudnn::layout_of(args, bias),
@@ -197,9 +212,10 @@ void attention_backward(const Stream& stream, const AttentionBackward& args) {
   check_gradient(p, args.d_bias);
   check_documents(stream, p);
   check(stream, p, args.workspace, true);
-  stream.count(10.0 * static_cast<double>(p.head_width) * visible_pairs(p),
-               4 * operand_bytes(p, p.heads, p.queries) + 4 * operand_bytes(p, p.kv_heads, p.keys) +
-                   (p.biased ? bias_bytes(p) : 0) + as_bytes(args.d_bias));
+  count_attention(stream, p, true,
+                  4 * operand_bytes(p, p.heads, p.queries) +
+                      4 * operand_bytes(p, p.kv_heads, p.keys) + (p.biased ? bias_bytes(p) : 0) +
+                      as_bytes(args.d_bias));
   if (on_cuda(stream)) {
     const cudnn::AttentionBias bias = for_cudnn(args.bias, args.d_bias);
     return by_cudnn(stream, p, cudnn::layout_of(args, bias),

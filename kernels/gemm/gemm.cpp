@@ -7,10 +7,31 @@
 #include <string>
 
 #include "choir/device/cpu_device.hpp"
+#include "choir/device/work_journal.hpp"
 #include "choir/ops/activation.hpp"
 #include "choir/ops/reduce.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/gemm/gemm.hpp"
+
+namespace choir {
+
+void count_product(const Stream& stream, const GemmArgs& args, double bytes) {
+  const double flops = 2.0 * static_cast<double>(args.batch * args.m) *
+                       static_cast<double>(args.n) * static_cast<double>(args.k);
+  stream.count(flops, bytes);
+  if (flops > 0) note_product(stream, args);
+  if (WorkJournal* journal = journal_of(stream))
+    journal->product({.in = args.in,
+                      .transpose_a = args.transpose_a,
+                      .transpose_b = args.transpose_b,
+                      .batch = args.batch,
+                      .m = args.m,
+                      .n = args.n,
+                      .k = args.k},
+                     flops, bytes);
+}
+
+}  // namespace choir
 
 namespace choir::ops {
 namespace {
@@ -67,12 +88,8 @@ double bytes_of(const GemmArgs& args) {
 
 /// One call of a library, epilogues included where `args` has them.
 void multiply(const Stream& stream, const GemmArgs& args) {
-  stream.count(
-      2.0 * static_cast<double>(args.m) * static_cast<double>(args.n) * static_cast<double>(args.k),
-      bytes_of(args));
-  if (args.m == 0 || args.n == 0) return;
-  note_product(stream, args);
-  if (stream.kind() == DeviceKind::null) return;
+  count_product(stream, args, bytes_of(args));
+  if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
   CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
   gemm_cpu(stream.device().plans(), args);

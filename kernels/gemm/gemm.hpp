@@ -63,6 +63,8 @@ struct GemmArgs {
 ops::Product product_of(const GemmArgs& args);
 /// On a device that only counts: see ops::ProductsAsked.
 void note_product(const Stream& stream, const GemmArgs& args);
+/// Counts one call on a stream, and writes it into the journal of a planned step.
+void count_product(const Stream& stream, const GemmArgs& args, double bytes);
 
 /// The fastest way this build and this processor have.
 void gemm_cpu(PlanCache& plans, const GemmArgs& args);

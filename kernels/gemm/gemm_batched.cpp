@@ -48,11 +48,9 @@ void gemm_batched(const Stream& stream, const TensorView& a, const TensorView& b
                   const TensorView& c, const BatchedGemmOptions& options) {
   CHOIR_CHECK(!a.empty() && !b.empty() && !c.empty(), "products of an empty tensor");
   const GemmArgs args = checked_batch(a, b, c, options);
-  stream.count(2.0 * static_cast<double>(c.count()) * static_cast<double>(args.k),
-               as_bytes(a) + as_bytes(b) + (options.accumulate ? 2 : 1) * as_bytes(c));
-  if (c.count() == 0) return;
-  note_product(stream, args);
-  if (stream.kind() == DeviceKind::null) return;
+  count_product(stream, args,
+                as_bytes(a) + as_bytes(b) + (options.accumulate ? 2 : 1) * as_bytes(c));
+  if (stream.kind() == DeviceKind::null || c.count() == 0) return;
   CHOIR_CHECK(args.k > 0, "products over an empty inner extent");
   if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
   gemm_batched_cpu(stream.device().plans(), args);

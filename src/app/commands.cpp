@@ -16,6 +16,8 @@ const std::vector<Command>& commands() {
       {"prepare", "turn text or audio into what training reads; make corpora", prepare_command},
       {"verify", "does a deck train the same in every layout?", verify_command},
       {"plan", "memory, messages and work of any layout, and which layouts fit", plan_command},
+      {"calibrate", "measure this machine, so that plan predicts the time of a step",
+       calibrate_command},
       {"rehearse", "start, step and save of thousands of ranks, of which a few are played",
        rehearse_command},
       {"tune", "the largest batches that fit into memory, as a deck", tune_command},

@@ -18,6 +18,7 @@ int talk_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int rehearse_command(const Arguments& arguments);
+int calibrate_command(const Arguments& arguments);
 int tune_command(const Arguments& arguments);
 int inspect_command(const Arguments& arguments);
 int verify_command(const Arguments& arguments);

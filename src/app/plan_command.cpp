@@ -5,6 +5,7 @@
 #include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -25,7 +26,7 @@ struct PlanRequest {
   Arguments words;
   std::optional<int> ranks, nodes, ranks_per_node;
   std::optional<double> memory_gib;
-  std::string target, gpus;
+  std::string target, gpus, calibration;
   BenchFiles files;
 };
 
@@ -51,6 +52,17 @@ void take_gpus(PlanRequest& request) {
     request.ranks_per_node = number;
   else
     request.target = request.gpus;
+}
+
+/// --calibration: a file, or the table of what is assumed of the target.
+std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
+                                                  const PlanCase& wanted) {
+  if (request.calibration.empty()) return nullptr;
+  auto calibration = std::make_shared<Calibration>(request.calibration == "assumed"
+                                                       ? assumed_calibration(wanted.target)
+                                                       : read_calibration(request.calibration));
+  require_use(*calibration, wanted.target, wanted.deck, wanted.ranks, wanted.ranks_per_node);
+  return calibration;
 }
 
 /// --nodes, each of them full; or --ranks.
@@ -172,6 +184,7 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   wanted.ranks = ranks_of(request, wanted.deck, wanted.target);
   wanted.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, wanted.ranks, wanted.target);
   take_threads_of(wanted);
+  wanted.calibration = calibration_of(request, wanted);
   const bool searching = wanted.deck.parallel.data == 0;
   const bool speaks = request.files.table();
 
@@ -192,7 +205,8 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
         if (plan->fits()) break;
       }
       if (!search->fitting.empty())
-        details += fmt::format("\nthe simplest of them: {}", to_string(*plan, wanted.target));
+        details += fmt::format("\nthe {} of them: {}", wanted.calibration ? "fastest" : "simplest",
+                               to_string(*plan, wanted.target));
     }
   }
   const LayoutSearch* found = search ? &*search : nullptr;
@@ -236,6 +250,9 @@ int plan_command(const Arguments& arguments) {
   app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
   app.add_option("--target", request.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
+  app.add_option("--calibration", request.calibration,
+                 "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
+                 "speed; assumed: by what the makers say of the --target");
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, arguments)) return *code;
   take_gpus(request);

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
+#include "choir/comm/call_journal.hpp"
 #include "choir/core/error.hpp"
 #include "src/comm/communicator_parts.hpp"
 
@@ -48,15 +50,22 @@ class NullCommunicator : public Communicator {
   const char* transport() const override { return "null"; }
   std::unique_ptr<CommBuffer> allocate(std::size_t bytes) override {
     if (device_ != nullptr) return std::make_unique<DeviceBlock>(*device_, bytes);
-    return std::make_unique<ReservedBuffer>(bytes);
+    auto block = std::make_unique<ReservedBuffer>(bytes);
+    blocks_.push_back({static_cast<const std::byte*>(block->data()), bytes});
+    return block;
   }
-  void do_all_reduce(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+  void keep_journal(WorkJournal* journal, int group) { journal_ = journal, group_ = group; }
+
+  void do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp, Summation) override {
+    note(CallKind::all_reduce, data, count * size_of(dtype));
     tally(count * size_of(dtype));
   }
-  void do_reduce_scatter(void*, std::size_t count, DType dtype, ReduceOp, Summation) override {
+  void do_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp, Summation) override {
+    note(CallKind::reduce_scatter, data, count * size_of(dtype) * ranks());
     tally(count * size_of(dtype) * ranks());
   }
-  void do_all_gather(void*, std::size_t count, DType dtype) override {
+  void do_all_gather(void* data, std::size_t count, DType dtype) override {
+    note(CallKind::all_gather, data, count * size_of(dtype) * ranks());
     tally(count * size_of(dtype) * ranks());
   }
   void do_broadcast(void*, std::size_t bytes, int) override { tally(bytes); }
@@ -73,31 +82,70 @@ class NullCommunicator : public Communicator {
     tally(rank() == root ? static_cast<std::size_t>(std::accumulate(counts, counts + size(), 0LL))
                          : bytes);
   }
-  void do_all_to_all(const void*, void*, std::size_t bytes) override { tally(bytes * ranks()); }
+  void do_all_to_all(const void* send, void*, std::size_t bytes) override {
+    note(CallKind::all_to_all, send, bytes * ranks());
+    tally(bytes * ranks());
+  }
   void do_send(const void*, std::size_t bytes, int, int) override { tally(bytes); }
   void do_receive(void*, std::size_t bytes, int, int) override { tally(bytes); }
   void do_barrier() override { tally(0); }
   CommRequest& do_start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op,
                                    Summation order) override {
+    const Started started(*this);
     do_all_reduce(data, count, dtype, op, order);
     return done_;
   }
   CommRequest& do_start_reduce_scatter(void* data, std::size_t count, DType dtype, ReduceOp op,
                                        Summation order) override {
+    const Started started(*this);
     do_reduce_scatter(data, count, dtype, op, order);
     return done_;
   }
   CommRequest& do_start_all_gather(void* data, std::size_t count, DType dtype) override {
+    const Started started(*this);
     do_all_gather(data, count, dtype);
     return done_;
   }
   ExchangeRequest& do_start_exchange(std::span<const Message> messages) override {
+    const Started started(*this);
+    std::size_t sent = 0, received = 0;
+    for (const Message& m : messages) (m.send ? sent : received) += m.bytes;
+    note(CallKind::message, nullptr, std::max(sent, received));
     tally(check_exchange(messages, kTags));
     return done_;
   }
   std::unique_ptr<Communicator> duplicate(const std::string& name) override {
     return make_null_communicator(name, rank(), size(), device_);
   }
+
+ private:
+  /// While an asynchronous call is made.
+  struct Started {
+    explicit Started(NullCommunicator& comm) : of(comm) { of.started_ = true; }
+    ~Started() { of.started_ = false; }
+    Started(const Started&) = delete;
+    Started& operator=(const Started&) = delete;
+    NullCommunicator& of;
+  };
+  struct Block {
+    const std::byte* data;
+    std::size_t bytes;
+  };
+
+  void note(CallKind kind, const void* data, std::size_t bytes) {
+    if (journal_ == nullptr || !journal_->on() || size() == 1) return;
+    const auto* at = static_cast<const std::byte*>(data);
+    const bool window = std::any_of(blocks_.begin(), blocks_.end(), [&](const Block& b) {
+      return at >= b.data && at < b.data + b.bytes;
+    });
+    journal_->call(
+        {.group = group_, .kind = kind, .started = started_, .window = window, .bytes = bytes});
+  }
+
+  std::vector<Block> blocks_;  // that were allocated here, also those that are gone
+  WorkJournal* journal_ = nullptr;
+  int group_ = 0;
+  bool started_ = false;
 
  protected:
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
@@ -238,6 +286,11 @@ std::unique_ptr<Communicator> make_null_communicator(const std::string& name, in
 std::unique_ptr<Communicator> make_rehearsed_communicator(const std::string& name, int rank,
                                                           int size, Rehearsal& book) {
   return std::make_unique<RehearsedCommunicator>(name, name, rank, size, book);
+}
+
+void journal_calls(Communicator& communicator, WorkJournal* journal, int group) {
+  if (auto* planned = dynamic_cast<NullCommunicator*>(&communicator))
+    planned->keep_journal(journal, group);
 }
 
 Rehearsal* rehearsal_of(const Communicator& communicator) {

@@ -80,6 +80,18 @@ void add_snapshots(LayoutPlan& plan) {
   plan.waits_for_saves = true;
 }
 
+void add_time(LayoutPlan& plan, const Calibration& calibration, const EngineOptions& options) {
+  std::vector<RoleWork> roles;
+  for (const RolePlan& role : plan.roles) roles.push_back({.at = role.at, .record = &role.work});
+  plan.time = predict_step(calibration, plan.deck, plan.layout, plan.ranks_per_node,
+                           plan.batch.accum, roles);
+  plan.bubble = plan.time->bubble;
+  const BatchShape shape = shapes_of(options).front();
+  const bool fixed = plan.deck.family().fixed_shape();
+  plan.units = static_cast<double>(plan.batch.global) *
+               (fixed ? static_cast<double>(shape.samples * shape.tokens / plan.batch.micro) : 1);
+}
+
 }  // namespace
 
 const RolePlan& LayoutPlan::fullest() const {
@@ -134,13 +146,15 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   const std::string& async = plan.deck.checkpoint.async;
   const bool saves = plan.deck.checkpoint.on_the_way() &&
                      (detail == Detail::exact ? async != "false" : async == "true");
-  for (const int rank : representatives(plan.layout, detail))
-    plan.roles.push_back({.rank = rank,
-                          .at = plan.layout.coordinates(rank),
-                          .plan = plan_step(options, plan.layout, rank, plan.ranks_per_node,
-                                            samples, &device, saves)});
+  for (const int rank : representatives(plan.layout, detail)) {
+    RolePlan& role =
+        plan.roles.emplace_back(RolePlan{.rank = rank, .at = plan.layout.coordinates(rank)});
+    role.plan = plan_step(options, plan.layout, rank, plan.ranks_per_node, samples, &device, saves,
+                          request.calibration ? &role.work : nullptr);
+  }
   if (saves) add_snapshots(plan);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
+  if (request.calibration) add_time(plan, *request.calibration, options);
   return plan;
 }
 

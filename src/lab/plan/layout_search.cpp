@@ -97,6 +97,28 @@ std::string ladder_reason(const LayoutPlan& plan, const std::optional<LayoutPlan
   return join(parts, "; ");
 }
 
+/// The part of a step in which one layout gains most on another, for the same number of targets.
+std::string why_faster(const LayoutPlan& fast, const LayoutPlan& slow) {
+  const double scale = fast.units / slow.units;
+  double gain = 0;
+  std::string part = "nothing in particular";
+  const auto compare = [&](double of_fast, double of_slow, const std::string& name) {
+    const double less = of_slow * scale - of_fast;
+    if (less > gain) gain = less, part = name;
+  };
+  const StepTime &a = *fast.time, &b = *slow.time;
+  compare(a.compute, b.compute, "less time in forward and backward");
+  compare(a.update, b.update, "a shorter update");
+  compare(a.idle, b.idle, "stages idle less");
+  for (std::size_t i = 0; i < kAxes; ++i)
+    compare(a.exposed[i], b.exposed[i],
+            fmt::format("less waiting for {} (there above all {})",
+                        short_name(static_cast<Axis>(i)), b.calls_most));
+  return fmt::format("{:.1f} % faster than the next: {}, {:.1f} % of its step",
+                     100 * (fast.units_per_second() / slow.units_per_second() - 1), part,
+                     100 * gain / (b.seconds * scale));
+}
+
 using Changes = std::vector<std::string>;
 
 /// A micro-batch may take this share of the memory: room for what is not planned (the context of
@@ -104,6 +126,8 @@ using Changes = std::vector<std::string>;
 constexpr double kFull = 0.9;
 /// With fewer micro-batches a pipeline idles more than it need.
 constexpr std::int64_t kMicroBatchesPerStage = 4;
+/// The fastest are chosen of so many; what the ladder offers later is not looked at.
+constexpr std::size_t kMostTimed = 40;
 
 /// Data parallelism takes the ranks that remain.
 Changes changes_to(const AxisSizes& sizes) {
@@ -137,10 +161,14 @@ Changes joined(Changes changes, const Changes& more) {
 class Search {
  public:
   Search(const PlanCase& request, const DeckVariants& variants, std::size_t most)
-      : request_(request), variants_(variants), most_(most) {}
+      : request_(request),
+        variants_(variants),
+        wanted_(most),
+        most_(request.calibration ? std::max(most, kMostTimed) : most) {}
 
   LayoutSearch run() {
     for (const AxisSizes& shape : shapes_of(request_)) visit(shape);
+    if (request_.calibration) order_by_time();
     for (LayoutChoice& choice : found_.fitting) shorten(choice.changes);
     if (found_.closest) shorten(found_.closest->changes);
     return std::move(found_);
@@ -268,8 +296,19 @@ class Search {
       found_.fitting.push_back(std::move(choice));
       found = true;
       // The stages of ZeRO are steps of the ladder only while nothing else divides the model.
-      if (shape.data < request_.ranks || recomputes) break;
+      if ((shape.data < request_.ranks && !request_.calibration) || recomputes) break;
     }
+  }
+
+  void order_by_time() {
+    std::vector<LayoutChoice>& all = found_.fitting;
+    std::stable_sort(all.begin(), all.end(), [](const LayoutChoice& a, const LayoutChoice& b) {
+      return a.plan.units_per_second() > b.plan.units_per_second();
+    });
+    if (all.size() > 1) all[0].why = why_faster(all[0].plan, all[1].plan);
+    if (all.size() <= wanted_) return;
+    found_.further += static_cast<int>(all.size() - wanted_);
+    all.erase(all.begin() + static_cast<std::ptrdiff_t>(wanted_), all.end());
   }
 
   /// Without those that say what the deck says already.
@@ -291,7 +330,7 @@ class Search {
 
   const PlanCase& request_;
   const DeckVariants& variants_;
-  std::size_t most_;
+  std::size_t wanted_, most_;  // to be returned, to be planned
   LayoutSearch found_;
 };
 

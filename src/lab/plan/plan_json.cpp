@@ -1,6 +1,9 @@
 // Plans as JSON.
 #include "choir/core/json_value.hpp"
 
+#include <array>
+#include <map>
+
 #include "choir/lab/plan/plan_report.hpp"
 #include "choir/train/step/build_info.hpp"
 #include "role_groups.hpp"
@@ -28,6 +31,39 @@ Json memory_json(const MemoryPlan& memory) {
   return json;
 }
 
+Json time_json(const LayoutPlan& plan) {
+  if (!plan.time) return Json();
+  const StepTime& time = *plan.time;
+  Json exposed;
+  for (std::size_t a = 0; a < kAxes; ++a)
+    exposed[std::string(short_name(static_cast<Axis>(a)))] = time.exposed[a];
+  return {{"step_seconds", time.seconds},
+          {"units_per_second", plan.units_per_second()},
+          {"compute_seconds", time.compute},
+          {"update_seconds", time.update},
+          {"idle_seconds", time.idle},
+          {"hidden_seconds", time.hidden},
+          {"exposed_seconds", std::move(exposed)},
+          {"longest_calls", time.calls_most}};
+}
+
+/// Every message of a step as count and size.
+Json calls_json(const WorkRecord& work) {
+  constexpr std::array kNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                              "message"};
+  std::map<std::pair<std::string, CallWork>, std::int64_t> counts;
+  for (const auto& [place, done] : work.places)
+    for (const auto& [call, count] : done.calls)
+      counts[{work.groups[static_cast<std::size_t>(call.group)].axis, call}] += count;
+  Json json = Json::array();
+  for (const auto& [key, count] : counts)
+    json.push_back({{"axis", key.first},
+                    {"call", kNames[static_cast<std::size_t>(key.second.kind)]},
+                    {"bytes", key.second.bytes},
+                    {"count", count}});
+  return json;
+}
+
 /// What a plan in outline knows too.
 Json head_json(const LayoutPlan& plan) {
   const Layout& layout = plan.layout;
@@ -49,7 +85,8 @@ Json head_json(const LayoutPlan& plan) {
           {"host_memory_bytes", static_cast<std::int64_t>(plan.host_needs())},
           {"fits", plan.fits()},
           {"waits_for_saves", plan.waits_for_saves},
-          {"bubble", plan.bubble}};
+          {"bubble", plan.bubble},
+          {"time", time_json(plan)}};
 }
 
 Json full_json(const LayoutPlan& plan) {
@@ -67,7 +104,8 @@ Json full_json(const LayoutPlan& plan) {
                              {"memory_bytes", role.plan.memory.total()},
                              {"flops", role.plan.flops},
                              {"touched_bytes", role.plan.bytes},
-                             {"traffic", traffic_json(role.plan.traffic)}});
+                             {"traffic", traffic_json(role.plan.traffic)},
+                             {"calls", calls_json(role.work)}});
   return json;
 }
 
@@ -75,6 +113,7 @@ Json choice_json(const LayoutChoice& choice) {
   Json json = head_json(choice.plan);
   json["changes"] = choice.changes;
   json["reason"] = choice.reason;
+  json["why"] = choice.why;
   return json;
 }
 
@@ -83,7 +122,9 @@ Json choice_json(const LayoutChoice& choice) {
 std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request) {
   Json json{{"target", request.target.name},
             {"ranks", request.ranks},
-            {"ranks_per_node", request.ranks_per_node}};
+            {"ranks_per_node", request.ranks_per_node},
+            {"calibration", request.calibration ? Json(request.calibration->name) : Json()},
+            {"assumed_times", request.calibration && request.calibration->assumed}};
   json["layout"] = plan ? full_json(*plan) : Json();
   if (search) {
     json["choices"] = Json::array();

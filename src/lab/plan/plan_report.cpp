@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/plural.hpp"
@@ -33,6 +34,34 @@ std::string host_text(const LayoutPlan& plan) {
     return fmt::format("; and {} of host memory, not checked for this target", format_bytes(needs));
   return fmt::format("; and {} of {} of host memory, {:.0f} %", format_bytes(needs),
                      format_bytes(plan.host_limit), 100 * needs / plan.host_limit);
+}
+
+std::string step_text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
+
+std::string rate_text(const LayoutPlan& plan) {
+  const bool tokens = plan.deck.family().fixed_shape();
+  return tokens ? format_count(std::llround(plan.units_per_second())) + " tokens/s"
+                : fmt::format("{:.2f} micro-batches/s", plan.units_per_second());
+}
+
+/// Where the predictions come from.
+std::string clock_text(const Calibration& calibration) {
+  return calibration.assumed
+             ? fmt::format("an ASSUMPTION for {}, which nobody measured", calibration.name)
+             : fmt::format("the calibration of {}", calibration.name);
+}
+
+std::string prediction_text(const LayoutPlan& plan) {
+  if (!plan.time) return "";
+  const StepTime& time = *plan.time;
+  std::string text = fmt::format(
+      "predicted step: {}, {} ({:.1f} % exposed messages, bubble {:.1f} %)\n", to_string(time),
+      rate_text(plan), 100 * time.exposed_seconds() / time.seconds, 100 * plan.bubble);
+  if (!time.calls_most.empty())
+    text += fmt::format("  of the messages {} take longest\n", time.calls_most);
+  return text;
 }
 
 constexpr const char* kWaits =
@@ -73,6 +102,13 @@ LayoutFacts facts_of(const LayoutPlan& plan) {
   return facts;
 }
 
+/// "1.2 s a step, 5,321 tokens/s, 12.0 % exposed messages; "
+std::string time_text(const LayoutPlan& plan) {
+  if (!plan.time) return "";
+  return fmt::format("{} a step, {}, {:.1f} % exposed messages; ", step_text(plan.time->seconds),
+                     rate_text(plan), 100 * plan.time->exposed_seconds() / plan.time->seconds);
+}
+
 std::string row_text(std::size_t number, const LayoutChoice& choice) {
   const LayoutPlan& plan = choice.plan;
   const Deck& deck = plan.deck;
@@ -81,7 +117,9 @@ std::string row_text(std::size_t number, const LayoutChoice& choice) {
       "{}",
       number, plan.layout.to_string(), deck.parallel.zero, deck.parallel.sequence ? "yes" : "no",
       deck.train.recompute, plan.batch.micro, plan.batch.accum, format_bytes(total_of(plan)),
-      100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble, wrap(choice.reason, 100, 6));
+      100 * total_of(plan) / plan.memory_limit, 100 * plan.bubble,
+      wrap(time_text(plan) + choice.reason + (choice.why.empty() ? "" : "; " + choice.why), 100,
+           6));
 }
 
 std::string nothing_text(const LayoutSearch& search, const PlanCase& request) {
@@ -129,7 +167,9 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Pla
       format_count(parameters_of(request.deck)), counted(request.ranks, "rank"),
       counted((request.ranks + on_node - 1) / on_node, "node"), on_node, request.target.name);
   if (plan != nullptr) text += fmt::format("  as written  {}\n", short_text(*plan));
-  if (simplest != nullptr) text += fmt::format("  simplest    {}\n", short_text(simplest->plan));
+  if (simplest != nullptr)
+    text += fmt::format("  {}    {}\n", request.calibration ? "fastest " : "simplest",
+                        short_text(simplest->plan));
   if (!own && simplest == nullptr && search != nullptr && search->closest)
     text += fmt::format("  closest     {}\n", short_text(search->closest->plan));
   if (!own && simplest == nullptr) return text + "\n";
@@ -155,6 +195,7 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
   if (plan.layout.size(Axis::pipeline) > 1)
     text += fmt::format("  bubble of {}: {:.1f} % of the time of all stages (simulated)\n",
                         plan.deck.parallel.schedule, 100 * plan.bubble);
+  text += prediction_text(plan);
   return text + fmt::format("{}: the fullest rank is {}, {}{}\n{}",
                             plan.fits() ? "FITS" : "TOO LARGE", plan.fullest().rank,
                             share_text(plan), host_text(plan), plan.waits_for_saves ? kWaits : "");
@@ -163,15 +204,19 @@ std::string to_string(const LayoutPlan& plan, const PlanTarget& target) {
 std::string to_string(const LayoutSearch& search, const PlanCase& request) {
   if (search.fitting.empty()) return nothing_text(search, request);
   std::string text = fmt::format(
-      "layouts of {}, {} a node, that fit into {} a rank, the simplest first:\n"
+      "layouts of {}, {} a node, that fit into {} a rank, {}:\n"
       "  {:>2}  {:<28} {:<5} {:<3} {:<9} {:>13} {:>15}  {:>7}\n",
       counted(request.ranks, "rank"), std::min(request.ranks, request.ranks_per_node),
-      format_bytes(search.fitting.front().plan.memory_limit), "#", "layout", "zero", "sp",
-      "recompute", "micro x accum", "memory", "bubble");
+      format_bytes(search.fitting.front().plan.memory_limit),
+      request.calibration ? "the fastest first, by " + clock_text(*request.calibration)
+                          : "the simplest first",
+      "#", "layout", "zero", "sp", "recompute", "micro x accum", "memory", "bubble");
   for (std::size_t i = 0; i < search.fitting.size(); ++i)
     text += row_text(i + 1, search.fitting[i]);
   text += fmt::format("  {} more are legal, not shown; {} were too large\n", search.further,
                       search.too_large);
+  if (!request.calibration)
+    text += "  the order is not by time: for that, --calibration FILE (choir calibrate)\n";
   const std::vector<std::string>& changes = search.fitting.front().changes;
   return text + "  use: " + (changes.empty() ? "the deck as it is" : join(changes, " ")) + "\n";
 }

@@ -12,6 +12,7 @@
 #include "choir/comm/abort.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/device/profile_range.hpp"
+#include "choir/device/work_journal.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -290,9 +291,11 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   ops::zero(stream, losses_);
   forward_backward(slot, batch_of, clock);
   enter(slot, clock, Phase::comm);
+  enter_place(stream, {.part = WorkPart::gradients});
   gradients_->finish(stream);
   reduce_losses();
   enter(slot, clock, Phase::optimizer);
+  enter_place(stream, {.part = WorkPart::update});
   const auto place = static_cast<int>(queued_ % static_cast<std::int64_t>(slots_.size()));
   Communicator* const holders[] = {&mesh_->along(Axis::tensor), &instance_.stages()};
   norm_->compute(stream, holders, place);
@@ -311,6 +314,7 @@ void Engine::queue_work(StepSlot& slot, const BatchOf& batch_of, PhaseClock& clo
   optimizer_->step(stream, control(), ratios_.get(),
                    [&](const Bucket& bucket) { gatherer.updated(bucket); });
   enter(slot, clock, Phase::comm);
+  enter_place(stream, {.part = WorkPart::gather});
   gatherer.finish_update();
   enter(slot, clock, Phase::other);
 }

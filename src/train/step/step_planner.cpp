@@ -1,8 +1,10 @@
 #include "choir/train/step/step_planner.hpp"
 
 #include <memory>
+#include <set>
 #include <vector>
 
+#include "choir/comm/call_journal.hpp"
 #include "choir/device/null_device.hpp"
 #include "choir/store/snapshot.hpp"
 #include "choir/train/step/train_checkpoint.hpp"
@@ -48,10 +50,60 @@ class PlannedSteps {
   std::vector<std::unique_ptr<HostBatch>> batches_;
 };
 
+/// How many nodes have ranks of a communicator: of an axis, or of those replicas that share a copy
+/// of the state, or a slice of it.
+int nodes_of(const Mesh& mesh, const Sharding& sharding, const StepCommunicator& of) {
+  const Communicator* const comm = of.communicator;
+  std::set<int> nodes;
+  if (comm != &sharding.data() && comm != &sharding.group() && comm != sharding.replicas()) {
+    for (const int rank : mesh.layout().group(mesh.rank(), {of.axis}))
+      nodes.insert(mesh.node_of(rank));
+    return static_cast<int>(nodes.size());
+  }
+  const std::vector<int> all = mesh.layout().replicas(mesh.rank());
+  const int me = sharding.data().rank(), size = comm->size(), slices = sharding.group().size();
+  for (int r = 0; r < static_cast<int>(all.size()); ++r)
+    if (comm == sharding.replicas() ? r % slices == me % slices : r / size == me / size)
+      nodes.insert(mesh.node_of(all[static_cast<std::size_t>(r)]));
+  return static_cast<int>(nodes.size());
+}
+
+/// Writes down what the engine does in a step, in a scope.
+class Recording {
+ public:
+  Recording(NullDevice& device, Engine& engine, Mesh& mesh, WorkRecord* to)
+      : journal_(device.plans().get<WorkJournal>()),
+        mesh_(mesh),
+        sharding_(engine.instance().storage().sharding()),
+        to_(to) {
+    if (to_ == nullptr) return;
+    journal_.start(engine.instance().work());
+    for (const StepCommunicator& c : step_communicators(mesh_, sharding_))
+      journal_calls(*c.communicator, &journal_,
+                    journal_.add_group({.axis = std::string(short_name(c.axis)),
+                                        .ranks = c.communicator->size(),
+                                        .nodes = nodes_of(mesh_, sharding_, c)}));
+  }
+  ~Recording() {
+    if (to_ == nullptr) return;
+    *to_ = journal_.stop();
+    for (const StepCommunicator& c : step_communicators(mesh_, sharding_))
+      journal_calls(*c.communicator, nullptr, 0);
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+ private:
+  WorkJournal& journal_;
+  Mesh& mesh_;
+  const Sharding& sharding_;
+  WorkRecord* to_;
+};
+
 }  // namespace
 
 StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank, int ranks_per_node,
-                   bool generate, const Device* target, bool snapshot) {
+                   bool generate, const Device* target, bool snapshot, WorkRecord* record) {
   NullDevice device = null_device_for(target);
   const auto mesh = Mesh::planned(layout, rank, ranks_per_node);
   Engine engine(options, device, *mesh, Arena::kUnbounded);
@@ -63,8 +115,14 @@ StepPlan plan_step(const EngineOptions& options, const Layout& layout, int rank,
   std::size_t largest = 0;
   for (std::size_t shape = 0; shape < shapes.size(); ++shape) {
     reset_traffic(*mesh, sharding);
-    const WorkCounter work = steps.work(engine, shape);
+    WorkRecord done;
+    WorkCounter work;
+    {
+      const Recording recording(device, engine, *mesh, record ? &done : nullptr);
+      work = steps.work(engine, shape);
+    }
     if (shape > 0 && work.flops <= most.flops) continue;
+    if (record != nullptr) *record = std::move(done);
     most = work;
     largest = shape;
     plan.traffic = traffic_of(*mesh, sharding);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "choir/device/work_journal.hpp"
 #include "choir/ops/reduce.hpp"
 
 namespace choir {
@@ -34,6 +35,8 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
     batch.device_scales = step_.loss_factors;
   }
   step_.enter(Phase::forward);
+  enter_place(instance_.stream(),
+              {WorkPart::forward, chunk, micro_batch + 1 == options_.micro_batches});
   Pass& pass = take_pass(micro_batch, chunk);
   instance_.model().begin(pass, Mode::train, batch);
   pass.record_in(micro_batch);
@@ -52,6 +55,8 @@ Tensor TrainingWork::forward(int micro_batch, int chunk, Tensor input) {
 
 Tensor TrainingWork::backward(int micro_batch, int chunk, Tensor d_output, bool with_weights) {
   step_.enter(Phase::backward);
+  enter_place(instance_.stream(), {with_weights ? WorkPart::backward : WorkPart::backward_input,
+                                   chunk, micro_batch + 1 == options_.micro_batches});
   Pass& pass = pass_of(micro_batch, chunk);
   pass.postpone_weight_gradients(!with_weights);
   if (with_weights) gradients_.begin_micro_batch(instance_.stream(), micro_batch);
@@ -65,6 +70,8 @@ Tensor TrainingWork::backward(int micro_batch, int chunk, Tensor d_output, bool 
 
 void TrainingWork::backward_weight(int micro_batch, int chunk) {
   step_.enter(Phase::backward);
+  enter_place(instance_.stream(),
+              {WorkPart::backward_weight, chunk, micro_batch + 1 == options_.micro_batches});
   gradients_.begin_micro_batch(instance_.stream(), micro_batch);
   instance_.model().weight_gradients(pass_of(micro_batch, chunk), chunk, gradients_.hooks());
   free_pass(micro_batch, chunk);
@@ -74,6 +81,7 @@ void TrainingWork::backward_weight(int micro_batch, int chunk) {
 // What follows may wait for other stages.
 void TrainingWork::leave() {
   if (exchanges_) step_.enter(Phase::comm);
+  enter_place(instance_.stream(), {.part = WorkPart::exchange});
 }
 
 Pass& TrainingWork::take_pass(int micro_batch, int chunk) {

@@ -5,10 +5,13 @@
 // role (stage, tensor rank, context rank) is planned, by the same real step on the null device from
 // which that rank allocates when it trains. Local.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "choir/lab/plan/calibration.hpp"
+#include "choir/lab/plan/step_time.hpp"
 #include "choir/lab/plan/target.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/step_planner.hpp"
@@ -22,12 +25,15 @@ struct PlanCase {
   int ranks_per_node = 1;
   PlanTarget target;
   std::vector<BatchShape> shapes, evaluation_shapes;  ///< of speech, see EngineOptions
+  /// What the time of a step is predicted from; nullptr: it is not.
+  std::shared_ptr<const Calibration> calibration{};
 };
 
 struct RolePlan {
   int rank = 0;  ///< the first of this role
   Coordinates at;
   StepPlan plan;
+  WorkRecord work{};  ///< with a calibration: what a step does
 };
 
 struct LayoutPlan {
@@ -42,7 +48,11 @@ struct LayoutPlan {
   bool waits_for_saves = false;  ///< with checkpoint.async "auto": no room for copies of the state
   std::vector<RolePlan> roles;   ///< by rank; each stands for ranks_of_role() ranks
   double bubble = 0;             ///< idle share of the pipeline's time, see bubble_fraction()
+  std::optional<StepTime> time{};  ///< with a calibration
+  /// Targets of a step of all ranks; where sequences differ in length, micro-batches.
+  double units = 0;
 
+  double units_per_second() const { return time ? units / time->seconds : 0; }
   int ranks_of_role() const { return layout.size(Axis::data); }
   const RolePlan& fullest() const;  ///< the role that needs most memory
   /// Bytes of the memory that `memory_limit` is of: of a role, and the most of all.

@@ -1,5 +1,6 @@
 #pragma once
-// Which layouts of N ranks fit, simplest first. The decision ladder: as large a micro-batch as
+// Which layouts of N ranks fit, simplest first; with a calibration, of those the fastest first, by
+// predicted targets a second. The decision ladder: as large a micro-batch as
 // leaves a tenth of the memory free; data parallelism alone; the state spread over the data ranks
 // (ZeRO 1, 2, 3); layers divided among tensor ranks of one node; sequences divided among context
 // ranks; layers in pipeline stages; tensor ranks of several nodes. On each of them ZeRO, which
@@ -21,10 +22,11 @@ struct LayoutChoice {
   LayoutPlan plan;                   ///< in outline
   std::vector<std::string> changes;  ///< to the deck: "parallel.tensor=2" ...
   std::string reason;                ///< one sentence
+  std::string why{};                 ///< of the fastest: what it does better than the next
 };
 
 struct LayoutSearch {
-  std::vector<LayoutChoice> fitting;      ///< as the ladder goes; at most as many as asked for
+  std::vector<LayoutChoice> fitting;      ///< in that order; at most as many as asked for
   int further = 0;                        ///< legal ones behind them, of which nothing was planned
   int too_large = 0;                      ///< legal, planned, and too large however they save
   std::optional<LayoutChoice> closest{};  ///< of those that are too large

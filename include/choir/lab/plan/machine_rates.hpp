@@ -1,0 +1,79 @@
+#pragma once
+// How long products, attention, updates and calls take by a calibration: its rows, ready to be
+// asked for often. Pure.
+//
+//   product     interpolated efficiency: FLOP/s over the logarithms of m, n, k, in the grid of the
+//               same form; beyond the grid as at its border
+//   attention   FLOPs / rate(length, head width), the same way
+//   call        T(S, n), interpolated over log S between the measured sizes; for another number of
+//               ranks n than the measured n0, with the ring's factor f (all-reduce 2 (n-1)/n;
+//               reduce-scatter, all-gather, all-to-all (n-1)/n; message 1) and L = T(smallest, n0):
+//                 T = L log2(n) / log2(n0) + (T(S, n0) - L) f(n) / f(n0)
+//   group on N nodes with l ranks each, l > 1:
+//                 T_reduce-scatter(S, l) + T_across(S / l, N) + T_all-gather(S, l)
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "choir/device/work_journal.hpp"
+#include "choir/lab/plan/calibration.hpp"
+
+namespace choir {
+
+/// A value over the logarithms of `N` extents: its logarithm multilinear between the points that
+/// were added, as at the border beyond them. A corner without a point counts as the nearest that
+/// has one.
+template <std::size_t N>
+class LogGrid {
+ public:
+  using Point = std::array<double, N>;
+  void add(const Point& extents, double value);
+  void finish();  ///< before at()
+  double at(const Point& extents) const;
+
+ private:
+  struct Known {
+    Point at;
+    double value;
+  };
+  double nearest(const Point& place) const;
+  std::array<std::vector<double>, N> axes_;
+  std::vector<Known> points_;
+};
+
+/// Sums over some work. What ops beside products and attention do stays bytes and FLOPs.
+struct PlaceTime {
+  double products = 0, attention = 0;  ///< seconds
+  double bytes = 0, flops = 0;
+};
+
+class MachineRates {
+ public:
+  /// `calibration` is borrowed.
+  explicit MachineRates(const Calibration& calibration);
+
+  // Seconds.
+  double product(const ProductWork& work) const;
+  double attention(const AttentionWork& work) const;
+  double update(const std::string& precision, double bytes) const;
+  /// Were nothing hidden.
+  double call(const CallGroup& group, const CallWork& call) const;
+  /// A call among the ranks of a node, or of one rank on each of several nodes.
+  double call_inside(bool across, bool window, CallKind kind, int ranks, double bytes) const;
+
+  /// See Overlap; 0 where nothing was measured.
+  double hidden_share(bool across) const;
+  const StreamTimes& streams(const std::string& precision) const;
+  /// The work of all visits.
+  PlaceTime parts(const PlaceWork& work) const;
+
+ private:
+  const Calibration& calibration_;
+  std::map<std::pair<DType, int>, LogGrid<3>> products_;
+  std::map<std::pair<DType, int>, LogGrid<2>> attention_;
+  std::map<std::string, LogGrid<1>> updates_;
+};
+
+}  // namespace choir

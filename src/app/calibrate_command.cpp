@@ -1,0 +1,75 @@
+// choir calibrate [--out FILE.json] [--precision P ...]
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "choir/comm/agreement.hpp"
+#include "choir/lab/calibrate/calibrate.hpp"
+#include "choir/nn/precision.hpp"
+#include "choir/store/directory.hpp"
+#include "src/app/bench.hpp"
+
+namespace choir {
+namespace {
+
+struct CalibrateRequest {
+  std::string out = "calibration.json";
+  CalibrateOptions options;
+};
+
+int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
+  if (const auto wrong = wrong_launcher(session.size()))
+    throw CommError(*wrong, "`choir doctor` tells more");
+  Workplace place;
+  const Layout flat(1, 1, session.size(), 1);
+  place.mesh = Mesh::over_world(flat, Transport::mpi);
+  Layout layout;
+  together(place.mesh->world(), [&] {
+    layout = calibration_layout(session.size(), place.mesh->nodes());
+    if (session.rank() == 0) BenchFiles{.json = request.out}.require_writable();
+  });
+  choose_threads(place.mesh->node());
+  place.mesh = Mesh::over_world(layout, Transport::automatic);
+  place.device = bench_device("cpu", *place.mesh);
+  Logger log(session.rank() == 0);
+  if (request.out != "-") log.to_stdout();
+  const Calibration measured = calibrate(*place.mesh, *place.device, log, request.options);
+  if (session.rank() != 0) return 0;
+  BenchFiles{.json = request.out}.write("", to_json(measured));
+  if (request.out != "-")
+    fmt::print("{}written: {} (choir plan DECK.json --calibration {})\n", to_string(measured),
+               request.out, request.out);
+  return 0;
+}
+
+}  // namespace
+
+int calibrate_command(const Arguments& arguments) {
+  CommandLine app(
+      "Measures what the processors of this machine do, in about a minute, with as many ranks as "
+      "train will have on a node: products, attention, other ops, messages. `choir plan "
+      "--calibration FILE` predicts steps from it. Of cards that are not here `choir plan "
+      "--calibration assumed` has the makers' figures.",
+      "choir calibrate");
+  CalibrateRequest request;
+  Arguments precisions;
+  app.add_option("--out", request.out, "where it is written; -: to standard output")
+      .shows_default();
+  app.add_option("--precision", precisions,
+                 "of decks that are to be planned, as train.precision; may be repeated (fp32)")
+      .checked([](const std::string& word) -> std::string {
+        try {
+          precision_of(word);
+          return "";
+        } catch (const Error& error) {
+          return error.what();
+        }
+      });
+  app.add_flag("--brief", request.options.brief,
+               "a few seconds: fewer shapes and sizes, and far less accurate predictions");
+  if (const auto code = parse(app, arguments)) return *code;
+  if (!precisions.empty()) request.options.precisions = precisions;
+  return with_mpi([&](MpiSession& session) { return run_calibrate(session, request); });
+}
+
+}  // namespace choir

@@ -1,0 +1,145 @@
+// What is neither a product nor attention, from whole steps of small models: ops between products
+// find their operands in caches, or not, as in training.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "choir/core/median.hpp"
+#include "choir/lab/bench/bench_step.hpp"
+#include "choir/train/step/run_setup.hpp"
+#include "choir/train/step/step_planner.hpp"
+#include "src/lab/calibrate/calibrate_parts.hpp"
+
+namespace choir {
+namespace {
+
+/// None of them is a model that anybody trains: predictions are for others.
+struct ProbeModel {
+  int layers, heads, width, tokens, batch, vocabulary;
+  bool modern;
+};
+constexpr std::array<ProbeModel, 6> kProbes{{
+    {2, 2, 64, 64, 8, 64, false},
+    {2, 3, 192, 128, 8, 96, false},
+    {2, 4, 256, 256, 2, 256, true},
+    {2, 7, 448, 128, 4, 128, false},
+    {1, 16, 1024, 128, 2, 64, false},
+    {1, 4, 256, 64, 4, 8192, false},
+}};
+
+Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device) {
+  const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
+                                        "position": "rope", "bias": false)"
+                                   : R"("bias": true)";
+  return parse_deck(
+      fmt::format(R"({{"model": {{"n_layer": {}, "n_head": {}, "n_embd": {}, "block_size": {},
+                      "vocab_size": {}, {}}}, "data": {{"format": "synthetic"}}, "device": "{}",
+                      "train": {{"precision": "{}", "micro_batch_size": {}, "grad_accum": 1,
+                                 "max_steps": 100}}}})",
+                  probe.layers, probe.heads, probe.width, probe.tokens, probe.vocabulary, style,
+                  device, precision, probe.batch),
+      "choir calibrate", {});
+}
+
+/// The places of a record that belong to a phase, as one.
+PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, WorkPart part) {
+  PlaceTime sum;
+  for (const auto& [place, work] : record.places) {
+    if (place.part != part) continue;
+    const PlaceTime parts = rates.parts(work);
+    sum.products += parts.products, sum.attention += parts.attention;
+    sum.bytes += parts.bytes, sum.flops += parts.flops;
+  }
+  return sum;
+}
+
+constexpr int kUnknowns = 3;
+using Row = std::array<double, kUnknowns + 1>;  // coefficients, and what they should add up to
+
+/// Least squares without negative values, by descent along one coordinate after the other.
+std::array<double, kUnknowns> solve(const std::vector<Row>& rows) {
+  std::array<double, kUnknowns> x{1, 0, 0};
+  for (int round = 0; round < 2000; ++round)
+    for (int u = 0; u < kUnknowns; ++u) {
+      double up = 0, down = 0;
+      for (const Row& row : rows) {
+        double rest = row[kUnknowns];
+        for (int other = 0; other < kUnknowns; ++other)
+          if (other != u)
+            rest -= row[static_cast<std::size_t>(other)] * x[static_cast<std::size_t>(other)];
+        const double mine = row[static_cast<std::size_t>(u)];
+        up += mine * rest, down += mine * mine;
+      }
+      // Products are never free, whatever noise says.
+      const double least = u == 0 ? 0.5 : 0;
+      if (down > 0) x[static_cast<std::size_t>(u)] = std::max(least, up / down);
+    }
+  return x;
+}
+
+}  // namespace
+
+StreamTimes fit_streams(const std::vector<FittedPhase>& phases) {
+  // Bytes and FLOPs in units of their largest, or descent would crawl.
+  double bytes = 1, flops = 1;
+  for (const FittedPhase& p : phases)
+    bytes = std::max(bytes, p.parts.bytes), flops = std::max(flops, p.parts.flops);
+  std::vector<Row> rows;
+  for (const FittedPhase& p : phases)
+    rows.push_back({p.parts.products / p.seconds, p.parts.bytes / bytes / p.seconds,
+                    p.parts.flops / flops / p.seconds,
+                    (p.seconds - p.parts.attention) / p.seconds});
+  const auto x = solve(rows);
+  StreamTimes times{.product_factor = x[0], .per_byte = x[1] / bytes, .per_flop = x[2] / flops};
+  double squares = 0;
+  for (const Row& row : rows) {
+    const double error = row[0] * x[0] + row[1] * x[1] + row[2] * x[2] - row[kUnknowns];
+    squares += error * error;
+  }
+  times.fit_error = std::sqrt(squares / static_cast<double>(std::max<std::size_t>(1, rows.size())));
+  return times;
+}
+
+void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
+               const std::string& precision, bool brief) {
+  const MachineRates rates(to);
+  std::vector<FittedPhase> phases;
+  std::vector<double> rest;
+  std::vector<UpdateTime> updates;
+  for (std::size_t i = 0; i < (brief ? 2 : kProbes.size()); ++i) {
+    const Deck deck = deck_of(kProbes[i], precision, to.device);
+    const Layout alone;
+    const BatchSizes batch = [&] {
+      Deck resolved = deck;
+      return resolve_batch(resolved, 1);
+    }();
+    WorkRecord record;
+    plan_step(engine_options(deck, batch), alone, 0, 1, false, &device, false, &record);
+    const auto silent = Mesh::planned(alone, 0, 1);
+    silent->attach(device);
+    mesh.world().barrier();
+    const StepBench bench =
+        bench_step(deck, *silent, device, log,
+                   {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false});
+    const auto seconds = [&](Phase phase) {
+      return mean_over(mesh.world(), bench.phases[static_cast<std::size_t>(phase)].median);
+    };
+    const double forward = seconds(Phase::forward), backward = seconds(Phase::backward);
+    phases.push_back({parts_of_phase(rates, record, WorkPart::forward), forward});
+    phases.push_back({parts_of_phase(rates, record, WorkPart::backward), backward});
+    updates.push_back({precision, parts_of_phase(rates, record, WorkPart::update).bytes,
+                       seconds(Phase::optimizer)});
+    rest.push_back(seconds(Phase::other) + seconds(Phase::data) + seconds(Phase::comm));
+  }
+  StreamTimes times = fit_streams(phases);
+  times.precision = precision;
+  times.step = median_of(rest);
+  to.streams.push_back(times);
+  std::sort(updates.begin(), updates.end(),
+            [](const UpdateTime& a, const UpdateTime& b) { return a.bytes < b.bytes; });
+  to.updates.insert(to.updates.end(), updates.begin(), updates.end());
+}
+
+}  // namespace choir

@@ -1,0 +1,269 @@
+#include "choir/lab/plan/calibration.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "choir/core/crc32c.hpp"
+#include "choir/core/json.hpp"
+#include "choir/core/json_value.hpp"
+#include "choir/core/text.hpp"
+
+namespace choir {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "choir calibration";
+constexpr std::array kCallNames{"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                "message"};
+
+std::string checksum_of(const Json& json) {
+  const std::string text = dumped(json);
+  return fmt::format("{:08x}", crc32c(text.data(), text.size()));
+}
+
+Json json_of(const ProductTime& row) {
+  return {{"dtype", name_of(row.dtype)},
+          {"transpose_a", row.transpose_a},
+          {"transpose_b", row.transpose_b},
+          {"m", row.m},
+          {"n", row.n},
+          {"k", row.k},
+          {"seconds", row.seconds}};
+}
+Json json_of(const AttentionTime& row) {
+  return {{"dtype", name_of(row.dtype)},  {"backward", row.backward},
+          {"causal", row.causal},         {"tokens", row.tokens},
+          {"head_width", row.head_width}, {"flops_per_second", row.flops_per_second}};
+}
+Json json_of(const StreamTimes& row) {
+  return {{"precision", row.precision},       {"product_factor", row.product_factor},
+          {"seconds_per_byte", row.per_byte}, {"seconds_per_flop", row.per_flop},
+          {"seconds_per_step", row.step},     {"fit_error", row.fit_error}};
+}
+Json json_of(const UpdateTime& row) {
+  return {{"precision", row.precision}, {"bytes", row.bytes}, {"seconds", row.seconds}};
+}
+Json json_of(const CallTime& row) {
+  return {{"place", row.across ? "network" : "node"},
+          {"way", row.window ? "window" : "message"},
+          {"call", kCallNames[static_cast<std::size_t>(row.kind)]},
+          {"ranks", row.ranks},
+          {"bytes", row.bytes},
+          {"seconds", row.seconds}};
+}
+Json json_of(const Overlap& row) {
+  return {{"place", row.across ? "network" : "node"}, {"hidden", row.hidden}};
+}
+
+/// Numbers of a file, each of which is named when it cannot be.
+class Reader {
+ public:
+  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+
+  double number(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number() || !std::isfinite(value.get<double>())) refuse(key, "a finite number");
+    return value.get<double>();
+  }
+  double positive(const char* key) const {
+    const double value = number(key);
+    if (!(value > 0)) refuse(key, "above 0");
+    return value;
+  }
+  double not_negative(const char* key) const {
+    const double value = number(key);
+    if (value < 0) refuse(key, "not below 0");
+    return value;
+  }
+  template <class T = std::int64_t>
+  T count(const char* key) const {
+    const double value = positive(key);
+    if (value != std::floor(value) || value > 1e15) refuse(key, "a whole number");
+    return static_cast<T>(value);
+  }
+  bool flag(const char* key) const {
+    if (!at(key).is_boolean()) refuse(key, "true or false");
+    return at(key).get<bool>();
+  }
+  std::string text(const char* key) const {
+    if (!at(key).is_string()) refuse(key, "a text");
+    return at(key).get<std::string>();
+  }
+  /// The index of a text in a list.
+  template <class List>
+  std::size_t choice(const char* key, const List& list) const {
+    const std::string word = text(key);
+    const auto found = std::find(list.begin(), list.end(), word);
+    if (found == list.end()) refuse(key, join({list.begin(), list.end()}, ", "));
+    return static_cast<std::size_t>(found - list.begin());
+  }
+  DType dtype() const {
+    constexpr std::array kTypes{"f64", "f32", "bf16", "f16"};
+    return dtype_of(kTypes[choice("dtype", kTypes)]);
+  }
+  bool across() const { return choice("place", std::array{"node", "network"}) == 1; }
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) refuse(key, "there");
+    return *found;
+  }
+
+ private:
+  [[noreturn]] void refuse(const char* key, const std::string& wanted) const {
+    throw DeckError(fmt::format("{}: \"{}\" is not {}", where_, key, wanted),
+                    "let choir calibrate make the file");
+  }
+  const Json& json_;
+  std::string where_;
+};
+
+template <class Row, class Read>
+std::vector<Row> rows_of(const Json& json, const char* name, const std::string& source,
+                         const Read& read) {
+  std::vector<Row> rows;
+  const Json& list = Reader(json, source).at(name);
+  if (!list.is_array())
+    throw DeckError(fmt::format("{}: \"{}\" is no list", source, name),
+                    "let choir calibrate make the file");
+  for (std::size_t i = 0; i < list.size(); ++i)
+    rows.push_back(read(Reader(list[i], fmt::format("{}: {}[{}]", source, name, i))));
+  return rows;
+}
+
+template <class Rows>
+Json list_of(const Rows& rows) {
+  Json list = Json::array();
+  for (const auto& row : rows) list.push_back(json_of(row));
+  return list;
+}
+
+void require_whole(const Json& json, const std::string& source) {
+  if (!json.is_object() || json.value("format", Json()) != kFormat)
+    throw DeckError(fmt::format("{} is no calibration", source),
+                    "choir calibrate --out FILE.json makes one");
+  if (json.value("version", Json()) != kCalibrationVersion)
+    throw DeckError(fmt::format("{} is a calibration of version {}, this program reads version {}",
+                                source, dumped(json.value("version", Json())), kCalibrationVersion),
+                    "measure again: choir calibrate");
+  Json without = json;
+  without.erase("crc32c");
+  if (json.value("crc32c", Json()) != checksum_of(without))
+    throw DeckError(
+        fmt::format("{} is not as choir calibrate wrote it: its checksum differs", source),
+        "measure again; what is in it is not for editing");
+}
+
+void read_head(Calibration& c, const Reader& head) {
+  c.name = head.text("name");
+  c.assumed = head.flag("assumed");
+  c.device = head.text("device");
+  c.description = head.text("description");
+  c.ranks = head.count<int>("ranks");
+  c.ranks_per_node = head.count<int>("ranks_per_node");
+  c.threads = head.count<int>("threads");
+  c.provenance = dumped(head.at("provenance"));
+}
+
+}  // namespace
+
+std::string to_json(const Calibration& c) {
+  Json json{{"format", kFormat},
+            {"version", kCalibrationVersion},
+            {"name", c.name},
+            {"assumed", c.assumed},
+            {"device", c.device},
+            {"description", c.description},
+            {"ranks", c.ranks},
+            {"ranks_per_node", c.ranks_per_node},
+            {"threads", c.threads},
+            {"products", list_of(c.products)},
+            {"attention", list_of(c.attention)},
+            {"streams", list_of(c.streams)},
+            {"updates", list_of(c.updates)},
+            {"calls", list_of(c.calls)},
+            {"overlaps", list_of(c.overlaps)},
+            {"provenance", parsed_ordered_json(c.provenance)}};
+  json["crc32c"] = checksum_of(json);
+  return dumped(json, 1) + "\n";
+}
+
+Calibration calibration_of_json(std::string_view text, const std::string& source) {
+  Json json;
+  try {
+    json = parsed_ordered_json(text);
+  } catch (const std::exception&) {
+    throw DeckError(fmt::format("{} is no calibration: it is not JSON", source),
+                    "choir calibrate --out FILE.json makes one");
+  }
+  require_whole(json, source);
+  Calibration c;
+  read_head(c, Reader(json, source));
+  c.products = rows_of<ProductTime>(json, "products", source, [](const Reader& r) {
+    return ProductTime{r.dtype(),    r.flag("transpose_a"), r.flag("transpose_b"), r.count("m"),
+                       r.count("n"), r.count("k"),          r.positive("seconds")};
+  });
+  c.attention = rows_of<AttentionTime>(json, "attention", source, [](const Reader& r) {
+    return AttentionTime{r.dtype(),         r.flag("backward"),    r.flag("causal"),
+                         r.count("tokens"), r.count("head_width"), r.positive("flops_per_second")};
+  });
+  c.streams = rows_of<StreamTimes>(json, "streams", source, [](const Reader& r) {
+    return StreamTimes{r.text("precision"),
+                       r.positive("product_factor"),
+                       r.not_negative("seconds_per_byte"),
+                       r.not_negative("seconds_per_flop"),
+                       r.not_negative("seconds_per_step"),
+                       r.not_negative("fit_error")};
+  });
+  c.updates = rows_of<UpdateTime>(json, "updates", source, [](const Reader& r) {
+    return UpdateTime{r.text("precision"), r.positive("bytes"), r.positive("seconds")};
+  });
+  c.calls = rows_of<CallTime>(json, "calls", source, [](const Reader& r) {
+    return CallTime{r.across(),
+                    r.choice("way", std::array{"message", "window"}) == 1,
+                    static_cast<CallKind>(r.choice("call", kCallNames)),
+                    r.count<int>("ranks"),
+                    r.positive("bytes"),
+                    r.positive("seconds")};
+  });
+  c.overlaps = rows_of<Overlap>(json, "overlaps", source, [](const Reader& r) {
+    return Overlap{r.across(), r.number("hidden")};
+  });
+  return c;
+}
+
+Calibration read_calibration(const std::string& path) {
+  return calibration_of_json(read_deck_text(path), path);
+}
+
+void require_use(const Calibration& c, const PlanTarget& target, const Deck& deck, int ranks,
+                 int ranks_per_node) {
+  if (c.device != name_of(target.kind))
+    throw DeckError(fmt::format("the calibration is of {} ({}), the plan for {} ({})", c.name,
+                                c.device, target.name, name_of(target.kind)),
+                    "calibrate on such a machine, or plan with another --target");
+  const std::string& precision = deck.train.precision;
+  const bool known = std::any_of(c.streams.begin(), c.streams.end(),
+                                 [&](const StreamTimes& s) { return s.precision == precision; });
+  if (!known)
+    throw DeckError(
+        fmt::format("the calibration does not know train.precision = \"{}\"", precision),
+        "choir calibrate --precision " + precision);
+  const auto has_calls = [&](bool across) {
+    return std::any_of(c.calls.begin(), c.calls.end(),
+                       [&](const CallTime& call) { return call.across == across; });
+  };
+  if (std::min(ranks, ranks_per_node) > 1 && !has_calls(false))
+    throw DeckError("the calibration has no times of messages inside a node",
+                    "calibrate with several ranks: mpiexec -n 2 choir calibrate");
+  if (ranks > ranks_per_node && !has_calls(true))
+    throw DeckError(fmt::format("{} ranks are on {} nodes, and the calibration has no times of "
+                                "messages between nodes",
+                                ranks, (ranks + ranks_per_node - 1) / ranks_per_node),
+                    "calibrate with ranks on two nodes; or plan for one, --gpus-per-node");
+}
+
+}  // namespace choir
