@@ -12,6 +12,7 @@
 
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/lab/plan/plan_report.hpp"
 #include "choir/lab/plan/presets.hpp"
@@ -219,6 +220,7 @@ int run_fill(const PlanRequest& request) {
     throw DeckError("--fill wants to know what is to be filled",
                     "--nodes N --gpus H100-80GB, or --ranks N --target h100");
   request.files.require_writable();
+  require_regular(request.out);
   SizeRequest wanted{.like = request.like,
                      .fill = fill_range(request.fill),
                      .overrides = words.overrides,

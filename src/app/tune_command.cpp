@@ -9,6 +9,7 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/deck/deck_layout.hpp"
 #include "choir/lab/plan/deck_variants.hpp"
@@ -73,6 +74,7 @@ class TuneRun {
     if (fs::equivalent(out_, words_.deck, missing))
       throw DeckError(fmt::format("the tuned deck would replace '{}', with its comments", out_),
                       "name another --out");
+    require_regular(out_);
   }
 
   void say(const std::string& text) const {

@@ -88,6 +88,9 @@ run 0 tune digits.json --out digits.json
 expect "the deck itself" 2 "would replace 'digits.json'"
 run 0 tune digits.json --memory 8MiB --out nowhere/deck.json
 expect "nowhere to write" 6 "cannot write 'nowhere/deck.json'"
+mkfifo pipe.json
+run 0 tune digits.json --memory 8MiB --out pipe.json
+expect "a pipe to write to" 6 "'pipe.json' is a pipe, not a file"
 run 2 tune digits.json --ranks 2
 expect "ranks twice" 2 "leave them out"
 run 0 tune digits.json data.format=synthetic
