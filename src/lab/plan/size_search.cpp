@@ -85,9 +85,9 @@ void refuse_sizes(const std::vector<std::string>& overrides) {
   }
 }
 
-class Search {
+class SizeSearch {
  public:
-  explicit Search(const SizeRequest& request)
+  explicit SizeSearch(const SizeRequest& request)
       : request_(request), sizes_(model_sizes(request.like)), place_(request.place) {
     refuse_sizes(request.overrides);
     // What fits into this much of the memory is not above the upper end.
@@ -246,7 +246,7 @@ FillRange fill_range(const std::string& words) {
 }
 
 SizedModel search_size(const SizeRequest& request) {
-  return Search(request).run();
+  return SizeSearch(request).run();
 }
 
 std::string to_string(const SizedModel& found, const SizeRequest& request) {
