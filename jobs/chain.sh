@@ -76,8 +76,11 @@ checked=$(check_deck "$choir") || exit
 run_dir=$(sed -n 's/^run\.dir=//p' <<<"$checked")
 # A deck that runs from elsewhere would be another run.
 case $run_dir in /*) ;; *) run_dir=$PWD/$run_dir ;; esac
-case $run_dir in *[,[:space:]]*) say "run.dir is '$run_dir': qsub and sbatch would split it at commas and blanks" ;; esac
-case $submit:$choir in qsub:*[,[:space:]]*) say "CHOIR is '$choir': qsub would split it at commas and blanks" ;; esac
+special="[,\"'\\\\[:space:]]"  # what qsub and sbatch read in the values of variables
+# shellcheck disable=SC2254  # a pattern
+case $run_dir in *$special*) say "run.dir is '$run_dir': qsub and sbatch would read its commas, blanks and quotes" ;; esac
+# shellcheck disable=SC2254
+case $submit:$choir in qsub:*$special*) say "CHOIR is '$choir': qsub would read its commas, blanks and quotes" ;; esac
 override "run.dir=$run_dir"
 number=1
 mkdir -p "$run_dir/chains" || exit 6
@@ -104,7 +107,7 @@ for ((index = 1; index <= count; ++index)); do
   id=$("${line[@]}") || code=$?
   id=$(tail -n 1 <<<"$id")  # a site may have it say more
   id=${id%%;*}
-  if [ "$code" -ne 0 ] || [[ ! $id =~ ^[^[:space:]]+$ ]]; then
+  if [ "$code" -ne 0 ] || [[ ! $id =~ ^[[:alnum:]][^[:space:]]*$ ]]; then
     echo "chain: job $index of $count was refused: ${line[*]@Q}" >&2
     if [ -z "$previous" ]; then rm -r "$chain"
     else echo "chain: the $((index - 1)) before it are submitted and will run; chain.sh --cancel $run_dir takes them back" >&2

@@ -63,7 +63,8 @@ void add_file_options(CommandLine& app, BenchFiles& files, bool rows) {
                  "also write header and rows to this file; -: print them instead");
   app.add_option("--baseline", files.baseline,
                  "a file of --json of an earlier run: exit code 1 where a row has become slower");
-  app.add_option("--tolerance", files.tolerance, "a row may take so much more of its time of then")
+  app.add_option("--tolerance", files.tolerance,
+                 "how much slower a row may be, as a share of its time then")
       .within(0.0, 100.0)
       .shows_default();
 }

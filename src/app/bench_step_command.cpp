@@ -56,22 +56,23 @@ int bench_step_command(const Arguments& arguments) {
       "choir bench step");
   BenchStepRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value (device=auto|cpu|cuda)");
-  app.add_option("--seconds", request.options.max_seconds, "at most so many seconds of timed steps")
+  app.add_option("--seconds", request.options.max_seconds, "most seconds of timed steps")
       .within(0.1, 1e6)
       .shows_default();
   app.add_option("--warmup", request.options.warmup_seconds,
-                 "so many seconds of warm-up, at least 2 steps and at most 10")
+                 "seconds of warm-up, at least 2 steps and at most 10")
       .within(0.0, 1e6)
       .shows_default();
-  app.add_option("--steps", request.options.steps, "so many timed steps, whatever they take")
+  app.add_option("--steps", request.options.steps, "number of timed steps, whatever they take")
       .within(1, 1 << 16);
   app.add_flag("!--no-comm", request.options.communicate,
                "nothing is sent: the difference to a run without it is what communication costs");
   app.add_flag("!--no-ceilings", request.options.ceilings,
                "do not measure products and copies: no MFU and no floor");
-  app.add_option("--gradient-noise", request.options.noise_probes,
-                 "then compare the gradients of so many pairs of a micro-batch and a global batch: "
-                 "the gradient noise scale")
+  app.add_option(
+         "--gradient-noise", request.options.noise_probes,
+         "then compare the gradients of this many pairs of a micro-batch and a global batch: "
+         "the gradient noise scale")
       .within(2, 10000);
   app.add_option("--last-place", request.options.last_place_seed,
                  "move every initial weight by one unit in its last place, up or down as this seed "

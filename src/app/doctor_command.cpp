@@ -57,8 +57,13 @@ int examine(MpiSession& session, const std::string& folder, bool json) {
   findings.push_back(examine_file_system(mesh->world(), folder));
   if (session.rank() == 0) findings.push_back(examine_shared_memory());
   tell(session, "training of a tiny model, 20 steps");
-  const TinyTraining trained = train_tiny_gpt(*mesh);
-  findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));
+  try {
+    const TinyTraining trained = train_tiny_gpt(*mesh);
+    findings.push_back(judge_training(trained.losses, trained.digests, trained.seconds));
+  } catch (const CommError& error) {
+    if (error.agreed_ranks() != session.size()) throw;
+    findings.push_back({Health::error, "training", error.what(), error.hint()});
+  }
   int failed = has_error(findings);
   mesh->world().all_reduce(&failed, 1, DType::i32, ReduceOp::max);
   if (session.rank() == 0) print_findings(findings, ranks, json);

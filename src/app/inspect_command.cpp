@@ -56,7 +56,11 @@ CheckpointSummary summary_of(const std::string& path, Communicator& world, bool 
     summary.saved_at = manifest.saved_at;
     summary.val_loss = manifest.metric;
     summary.bytes = manifest.state_bytes;
-    if (verify) summary.problem = verify_checkpoint(path, manifest, world).damage;
+    if (manifest.step != summary.step)
+      summary.problem =
+          fmt::format("its manifest is of step {}: it was copied or renamed", manifest.step);
+    else if (verify)
+      summary.problem = verify_checkpoint(path, manifest, world).damage;
   } catch (const StorageError& error) {
     summary.problem = error.what();
   }

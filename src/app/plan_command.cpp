@@ -1,19 +1,23 @@
 // choir plan DECK.json|MODEL [key.path=value ...] [--ranks N | --nodes N] [--gpus G] [--memory GiB]
+// choir plan --fill LOW:HIGH [key.path=value ...] --ranks N | --nodes N ...
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string_view>
 
 #include "choir/core/json.hpp"
 #include "choir/core/plural.hpp"
+#include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
 #include "choir/lab/plan/plan_report.hpp"
 #include "choir/lab/plan/presets.hpp"
+#include "choir/lab/plan/size_search.hpp"
 #include "choir/models/family.hpp"
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/train/step/training_data.hpp"
@@ -27,6 +31,7 @@ struct PlanRequest {
   std::optional<int> ranks, nodes, ranks_per_node;
   std::optional<double> memory_gib;
   std::string target, gpus, calibration;
+  std::string fill, like = "llama", out;
   BenchFiles files;
 };
 
@@ -219,6 +224,49 @@ int run_plan(const PlanRequest& request, const DataFacts& data) {
   return 0;
 }
 
+/// A model to fill the ranks, instead of ranks for a model.
+int run_fill(const PlanRequest& request) {
+  const BenchWords words = sort_words(request.words);
+  if (!words.deck.empty())
+    throw DeckError(fmt::format("--fill chooses a model, and '{}' is one", words.deck),
+                    "leave out the deck, or --fill");
+  if (!request.ranks && !request.nodes)
+    throw DeckError("--fill wants to know what is to be filled",
+                    "--nodes N --gpus H100-80GB, or --ranks N --target h100");
+  request.files.require_writable();
+  require_regular(request.out);
+  SizeRequest wanted{.like = request.like,
+                     .fill = fill_range(request.fill),
+                     .overrides = words.overrides,
+                     .place = {}};
+  const Deck deck = parse_deck(sized_deck(wanted.like, model_sizes(wanted.like).front()), "--fill",
+                               words.overrides);
+  PlanCase& place = wanted.place;
+  place.target = target_of(request, deck);
+  place.ranks = ranks_of(request, deck, place.target);
+  place.ranks_per_node = ranks_per_node_asked(request.ranks_per_node, place.ranks, place.target);
+  take_threads_of(place);
+  const SizedModel found = search_size(wanted);
+  const std::string file = request.out.empty() ? "DECK.json" : request.out;
+  if (!request.out.empty()) {
+    std::ofstream out(request.out, std::ios::binary);
+    out << found.deck;
+    out.close();
+    if (!out)
+      throw StorageError(fmt::format("cannot write '{}'", request.out), "name another --out");
+  }
+  if (request.files.table())
+    fmt::print("{}  type     jobs/launch -n {} build/choir train {}\n{}:\n{}",
+               to_string(found, wanted), place.ranks, file,
+               request.out.empty() ? "the deck, to be saved" : "written to " + request.out,
+               found.deck);
+  request.files.write("", plan_json(&found.plan, nullptr, place));
+  if (found.share >= wanted.fill.low) return 0;
+  throw DeckError(fmt::format("the largest model that fits fills {:.1f} %", 100 * found.share),
+                  "a wider range of --fill, or more sequences at a time "
+                  "(train.micro_batch_size=2)");
+}
+
 /// Whether the data are to be asked: for their vocabulary, how long utterances are.
 bool asks_data(const PlanRequest& request) {
   const BenchWords words = sort_words(request.words);
@@ -253,9 +301,18 @@ int plan_command(const Arguments& arguments) {
   app.add_option("--calibration", request.calibration,
                  "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
                  "speed; assumed: by what the makers say of the --target");
+  const CommandOption fill = app.add_option(
+      "--fill", request.fill,
+      "LOW:HIGH, instead of a deck: the largest model that fills such a share of every rank's "
+      "memory, and its deck");
+  app.add_option("--like", request.like, "what that model is like: " + join(model_likes(), ", "))
+      .needs(fill)
+      .shows_default();
+  app.add_option("--out", request.out, "also write that deck to this file").needs(fill);
   add_file_options(app, request.files, false);
   if (const auto code = parse(app, arguments)) return *code;
   take_gpus(request);
+  if (fill.given()) return without_mpi([&] { return run_fill(request); });
   bool asks = false;
   if (const int code = without_mpi([&] { return asks = asks_data(request), 0; })) return code;
   if (!asks) return without_mpi([&] { return run_plan(request, {}); });

@@ -115,9 +115,10 @@ void add_prepare_chat(CommandLine& prepare, PrepareAction& chosen) {
                  "and completion, or instruction, input and output; cuts of Lhotse")
       .required();
   app.add_option("--out", request->out, "the folder to write");
-  app.add_option("--show", request->show,
-                 "print so many conversations, with what is trained on between [[ and ]], or green "
-                 "on a terminal");
+  app.add_option(
+      "--show", request->show,
+      "number of conversations to print, with what is trained on between [[ and ]], or green "
+      "on a terminal");
   app.add_option("--tokenizer", request->options.tokenizer,
                  "a tokenizer.json, vocab.json, SentencePiece's .model, or byte")
       .shows_default();
@@ -246,7 +247,7 @@ void add_prepare_tokenizer(CommandLine& prepare, PrepareAction& chosen) {
   app.add_option("--out", request->out, "the file to write, without its .json").required();
   app.add_option("--type", request->training.type, "char, bpe or unigram");
   app.add_option("--vocab-size", request->training.vocab_size,
-                 "units, without the blank; char: at most so many, 0 for all");
+                 "units, without the blank; char: at most this many, 0 for all");
   choose(app, chosen, [request] {
     return with_mpi([&](MpiSession& session) {
       const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);

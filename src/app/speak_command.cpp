@@ -160,7 +160,7 @@ class Speaker {
     if (array.shape.rank() != 2 || array.shape[1] != books)
       throw DataError(
           fmt::format("'{}' is {}, not [frames, {}]", file, to_string(array.shape), books),
-          "the codec has so many codes a frame; int32, int64 or floats are read");
+          "as many codes a frame as the codec has; int32, int64 or floats are read");
     std::vector<std::int32_t> codes;
     for (const double value : array.values) {
       if (!(value >= 0 && value < static_cast<double>(most)) || value != std::floor(value))

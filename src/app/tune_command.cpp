@@ -1,4 +1,4 @@
-// choir tune DECK.json [key.path=value ...] [--out FILE] [--memory SIZE] [--ranks N] [--target T]
+// choir tune DECK.json [key.path=value ...] [--out FILE] [--memory SIZE] [--probe]
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,9 +9,12 @@
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/json_value.hpp"
+#include "choir/core/regular_file.hpp"
 #include "choir/core/text.hpp"
+#include "choir/deck/deck_layout.hpp"
 #include "choir/lab/plan/deck_variants.hpp"
 #include "choir/lab/tune/micro_batch_tuner.hpp"
+#include "choir/lab/tune/step_probe.hpp"
 #include "choir/lab/tune/tune_place.hpp"
 #include "choir/models/fastconformer/bucket_tuner.hpp"
 #include "choir/models/fastconformer/speech_data.hpp"
@@ -19,6 +22,7 @@
 #include "choir/models/gpt/token_data.hpp"
 #include "choir/train/step/run_setup.hpp"
 #include "choir/train/step/training_data.hpp"
+#include "choir/train/step/workplace.hpp"
 #include "src/app/bench.hpp"
 
 namespace choir {
@@ -30,6 +34,7 @@ struct TuneRequest {
   Arguments words;
   std::string out;
   TunePlace place;
+  bool probe = false;
 };
 
 class TuneRun {
@@ -69,6 +74,7 @@ class TuneRun {
     if (fs::equivalent(out_, words_.deck, missing))
       throw DeckError(fmt::format("the tuned deck would replace '{}', with its comments", out_),
                       "name another --out");
+    require_regular(out_);
   }
 
   void say(const std::string& text) const {
@@ -109,6 +115,24 @@ class TuneRun {
       if (!file) throw StorageError(fmt::format("cannot write '{}'", out_), "name another --out");
     });
   }
+
+  /// Collective, with --probe: steps of what was written, where training would run.
+  StepProbe probe_written(const std::vector<BatchShape>& shapes,
+                          const std::vector<BatchShape>& evaluation_shapes) {
+    broadcast_text(world(), written_);
+    const Deck deck = read_written();
+    if (!workplace_.mesh) {
+      workplace_.mesh = Mesh::over_world(layout_of(deck, world().size()), mesh_options_of(deck));
+      open_device(workplace_, deck);
+      say(fmt::format("trying it on {}:\n", workplace_.device->description()));
+    }
+    return probe_step(deck, shapes, evaluation_shapes, workplace_);
+  }
+  static DeckError nothing_ran(const std::string& what, const StepProbe& probe) {
+    return DeckError(fmt::format("not even {} runs: {}", what, probe.why),
+                     "`choir plan` lists layouts that need less");
+  }
+
   void say_verdict(const LayoutPlan& plan) const {
     const auto total = plan.needs();
     say(fmt::format("{}: the fullest rank is {}, {} of {}, {:.0f} %\n",
@@ -128,18 +152,48 @@ class TuneRun {
       vocabulary_ = alone.family().open_data(alone, one, *mesh_, quiet)->vocab_size();
     }
     const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
+    TunedMicroBatch tuned;  // on rank 0
     together(world(), [&] {
       if (!speaks_) return;
       case_.deck = variants.with({});
       say_head();
-      const TunedMicroBatch tuned = tune_micro_batch(case_, variants);
+      tuned = tune_micro_batch(case_, variants);
       say(to_string(tuned));
-      write(variants, tuned.changes);
+      write(variants, tuned.changes());
+    });
+    if (request_.probe) probe_micro_batches(variants, tuned);
+    together(world(), [&] {
+      if (!speaks_) return;
       case_.deck = read_written();
       plan_ = plan_layout(case_);
     });
     store();
     if (speaks_) say_verdict(*plan_);
+  }
+
+  /// Ascending, and what ran is stored: a process that the system ends leaves the largest of them.
+  void probe_micro_batches(const DeckVariants& variants, const TunedMicroBatch& tuned) {
+    auto rows = std::ranges::count_if(tuned.rows, &TunedMicroBatch::Row::fits);
+    world().broadcast(&rows, sizeof rows, 0);
+    std::string largest;
+    for (std::ptrdiff_t r = 0; r < rows; ++r) {
+      together(world(), [&] {
+        if (speaks_) write(variants, tuned.rows[static_cast<std::size_t>(r)].changes);
+      });
+      const StepProbe probe = probe_written({}, {});
+      if (speaks_)
+        say(fmt::format("  micro-batch {:>5} {}\n", tuned.rows[static_cast<std::size_t>(r)].micro,
+                        to_string(probe)));
+      if (!probe.ran && r == 0)
+        together(world(), [&] { throw nothing_ran("the smallest micro-batch", probe); });
+      if (!probe.ran) break;
+      largest = written_;
+      store();
+    }
+    written_ = largest;
+    const Deck deck = read_written();
+    say(fmt::format("the largest that ran: train.micro_batch_size {}\n",
+                    deck.train.micro_batch_size));
   }
 
   void refuse_synthetic() {
@@ -171,6 +225,7 @@ class TuneRun {
       value = std::floor(fits == 0 ? value / 2 : above == 0 ? 2 * value : (fits + above) / 2);
     }
     try_batch(variants, fits);
+    if (request_.probe) fits = probe_whole_batches(variants, fits, was);
     store();
     if (!speaks_) return;
     fmt::print("{} = {:.0f} (was {:.0f})\n{}\n", key_, fits, was, text);
@@ -182,6 +237,20 @@ class TuneRun {
           "train.micro_batches={}\n",
           micro_batches, same);
     say_verdict(*plan_);
+  }
+
+  /// The largest value that ran, down from what fits; it is what is to be stored.
+  double probe_whole_batches(const DeckVariants& variants, double value, double was) {
+    constexpr double kLess = 0.875;
+    for (;; value = std::floor(kLess * value)) {
+      const StepProbe probe = probe_written(case_.shapes, case_.evaluation_shapes);
+      say(fmt::format("  {} = {:.0f} {}\n", key_, value, to_string(probe)));
+      if (probe.ran) return value;
+      if (kLess * value <= was / kLeast)
+        together(world(),
+                 [&] { throw nothing_ran(fmt::format("{} = {:.0f}", key_, value), probe); });
+      try_smaller(variants, std::floor(kLess * value), was);
+    }
   }
 
   static constexpr double kLeast = 64;  ///< the smallest value tried is this part of the deck's
@@ -209,12 +278,12 @@ class TuneRun {
     vocabulary_ = data->vocab_size();
     Tried tried{.text = data->to_string()};
     std::int64_t verdict[2] = {0, 0};
+    verdict[1] = same_sizes(case_.shapes, data->shapes()) ? 1 : 0;
+    case_.shapes = data->shapes();
+    case_.evaluation_shapes = data->validation_shapes();
     together(world(), [&] {
       if (!speaks_) return;
       case_.deck = read_written();
-      verdict[1] = same_sizes(case_.shapes, data->shapes()) ? 1 : 0;
-      case_.shapes = data->shapes();
-      case_.evaluation_shapes = data->validation_shapes();
       plan_ = plan_layout(case_);
       verdict[0] = plan_->fits() ? 1 : 0;
     });
@@ -250,16 +319,21 @@ class TuneRun {
     const int rate = data.set->sample_rate();
     const DeckVariants variants(text_, words_.deck, words_.overrides, vocabulary_);
     const double seconds = mean_seconds(data.set->sampler(), rate);
+    std::vector<TunedBucket> tuned;  // on rank 0
     std::vector<std::string> changes = decided([&] {
       case_.deck = variants.with({});
       say_head();
-      const auto tuned =
+      tuned =
           tune_buckets(case_, buckets_of(data.set->sampler(), speech_of(case_.deck).speech_frames(),
                                          rate, speech_settings(case_.deck).data.max_utterances));
       say(to_string(tuned, case_.target.memory));
       return changes_of(tuned, case_.deck, rate);
     });
     SpeechPadding after = reopen(variants, changes, data);
+    if (request_.probe && probe_buckets(tuned)) {
+      changes = decided([&] { return changes_of(tuned, case_.deck, rate); });
+      after = reopen(variants, changes, data);
+    }
     if (plan_ && !plan_->fits())
       say("evaluation in larger batches is above the limit: it keeps those it has\n");
     std::int64_t fits = plan_ && plan_->fits();
@@ -275,6 +349,33 @@ class TuneRun {
     store();
     if (speaks_) say_batches(before, after, seconds);
     if (speaks_) say_verdict(*plan_);
+  }
+
+  /// Each bucket alone, and fewer utterances until they run; whether any has fewer now.
+  bool probe_buckets(std::vector<TunedBucket>& tuned) {
+    std::int64_t fewer = 0;
+    std::size_t buckets = tuned.size();
+    world().broadcast(&buckets, sizeof buckets, 0);
+    tuned.resize(buckets);
+    for (std::size_t b = 0; b < buckets;) {
+      TunedBucket& bucket = tuned[b];
+      BatchShape shape{.samples = bucket.batch,
+                       .audio_samples = bucket.bucket.samples,
+                       .labels = bucket.bucket.labels};
+      world().broadcast(&shape, sizeof shape, 0);
+      const StepProbe probe = probe_written({shape}, {});
+      say(fmt::format("  to {:.2f} s: {:>5} {}\n", bucket.bucket.bin.seconds, shape.samples,
+                      to_string(probe)));
+      if (probe.ran) {
+        ++b;
+        continue;
+      }
+      if (shape.samples == 1) together(world(), [&] { throw nothing_ran("one utterance", probe); });
+      bucket.batch = shape.samples * 7 / 8;
+      bucket.limited_by = "memory, as tried";
+      fewer = 1;
+    }
+    return fewer != 0;
   }
 
   /// What train would read, and its plan.
@@ -343,6 +444,7 @@ class TuneRun {
   std::string key_;  ///< that all buckets follow from
   std::int64_t vocabulary_ = 0;
   PlanCase case_;
+  Workplace workplace_;             // with --probe
   std::optional<LayoutPlan> plan_;  // of what was written; on rank 0
 };
 
@@ -352,7 +454,7 @@ int tune_command(const Arguments& arguments) {
   CommandLine app(
       "Finds the largest batch of each bucket of speech, or the largest micro-batch of tokens, or "
       "of conversations and dialogues, that the memory plan allows, and writes a deck with it. "
-      "Nothing is tried on the device.",
+      "Nothing is tried on the device, but with --probe.",
       "choir tune");
   TuneRequest request;
   app.add_option("words", request.words, "the deck, and key.path=value, as many as needed");
@@ -365,8 +467,17 @@ int tune_command(const Arguments& arguments) {
   app.add_option("--gpus-per-node", request.place.ranks_per_node, "ranks of one node, likewise");
   app.add_option("--target", request.place.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
+  app.add_flag("--probe", request.probe,
+               "then try steps of each on the device, as training would, and write the largest "
+               "that ran");
   if (const auto code = parse(app, arguments)) return *code;
   const int code = without_mpi([&] {
+    if (request.probe && (request.place.ranks || request.place.ranks_per_node ||
+                          !(request.place.target.empty() || request.place.target == "here")))
+      throw DeckError(
+          "--probe tries what is here, and --ranks, --gpus-per-node and --target say "
+          "what is elsewhere",
+          "leave them out: mpiexec -n N choir tune DECK --probe");
     if (sort_words(request.words).deck.empty())
       throw DeckError("no deck given", "choir tune inputs/asr_tutorial.json --memory 6GiB");
     if (!request.place.memory.empty()) memory_of_word(request.place.memory);

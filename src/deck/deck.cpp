@@ -78,6 +78,11 @@ void derive(Deck& deck) {
     throw DeckError(fmt::format("run.dir = {} is not UTF-8, the encoding of all text here",
                                 shown_as_text(deck.run.dir)),
                     "set run.dir, or give the deck another name");
+  // Job files, chains and logs read it as one line.
+  if (std::ranges::any_of(deck.run.dir, [](unsigned char c) { return c < ' ' || c == 127; }))
+    throw DeckError(fmt::format("run.dir = {} has a line end or another control character",
+                                shown_as_text(deck.run.dir)),
+                    "set run.dir, or give the deck another name");
   deck.family().derive(deck);
   if (deck.optimizer.decay_steps == 0) {
     deck.optimizer.decay_steps = deck.train.max_steps;
@@ -186,9 +191,8 @@ std::string deck_listing(const Deck& deck, bool cuda) {
 
 std::vector<KeyChange> deck_changes(const std::string& resolved, const Deck& now) {
   auto changes = fixed_table().changes(resolved, now, defaults_of(now), now.origins);
-  std::erase_if(changes, [&](const KeyChange& change) {
-    return !deck::concerns(now.family(), change.key);
-  });
+  std::erase_if(changes,
+                [&](const KeyChange& change) { return !deck::concerns(now.family(), change.key); });
   return changes;
 }
 

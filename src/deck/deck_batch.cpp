@@ -148,6 +148,15 @@ BatchSizes resolve_batch(Deck& deck, int data_parallel) {
   if (batch.global > std::numeric_limits<int>::max())
     throw DeckError(fmt::format("a global batch of {} sequences is too large", batch.global),
                     fmt::format("legal: up to {}", std::numeric_limits<int>::max()));
+  // A step is planned by running it; far above this a plan alone takes minutes.
+  constexpr std::int64_t kMostPasses = 65536;
+  if (batch.accum > kMostPasses)
+    throw DeckError(
+        fmt::format("a global batch of {} sequences in micro-batches of {} is {} passes a step on "
+                    "each of {} rank{}",
+                    batch.global, batch.micro, batch.accum, data_parallel, plural(data_parallel)),
+        fmt::format("legal: up to {}; a larger train.micro_batch_size, or a smaller global batch",
+                    kMostPasses));
   if (train.reproducible) require_reproducible(batch);
   train.micro_batch_size = static_cast<int>(batch.micro);
   train.grad_accum = static_cast<int>(batch.accum);

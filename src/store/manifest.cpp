@@ -69,6 +69,16 @@ TensorRecord record_from(const json& entry, std::int64_t file_bytes) {
   return record;
 }
 
+/// What is printed as it stands: no line ends, and nothing that a terminal obeys.
+std::string printable(const json& value) {
+  constexpr std::size_t kLongest = 200;
+  std::string text = value.get<std::string>();
+  if (text.size() > kLongest ||
+      std::ranges::any_of(text, [](unsigned char c) { return c < ' ' || c == 127; }))
+    throw StorageError(dumped(value).substr(0, 40) + " is no text of one line");
+  return text;
+}
+
 Manifest manifest_from(const json& body) {
   if (body.at("format").get<std::string>() != kFormatName)
     throw StorageError("it is of another program");
@@ -79,9 +89,9 @@ Manifest manifest_from(const json& body) {
         "load it with the version of choir that wrote it");
   Manifest manifest;
   manifest.step = whole(body.at("step"));
-  manifest.saved_at = body.at("saved_at").get<std::string>();
+  manifest.saved_at = printable(body.at("saved_at"));
   manifest.deck_hash = body.at("deck_hash").get<std::string>();
-  manifest.layout = body.at("layout").get<std::string>();
+  manifest.layout = printable(body.at("layout"));
   if (!body.at("metric").is_null()) manifest.metric = body.at("metric").get<double>();
   const json& state = body.at("files").at(0);
   if (state.at("name").get<std::string>() != kStateName)

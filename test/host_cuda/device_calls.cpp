@@ -24,6 +24,11 @@ int capability() {
 
 }  // namespace
 
+std::size_t host_cuda::device_memory() {
+  const char* text = std::getenv("HOST_CUDA_MEMORY");
+  return (text != nullptr ? static_cast<std::size_t>(std::atoi(text)) : 2048) << 20;
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = cards();
   return cudaSuccess;
@@ -42,7 +47,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int device) {
   *p = {};
   std::snprintf(p->name, sizeof p->name, "host execution");
   p->uuid.bytes[15] = static_cast<char>(1 + device);
-  p->totalGlobalMem = kMemory;
+  p->totalGlobalMem = device_memory();
   p->major = capability() / 10, p->minor = capability() % 10, p->multiProcessorCount = 4;
   p->sharedMemPerBlockOptin = host_cuda::kMaxSharedBytes;
   p->l2CacheSize = 1 << 20;
@@ -71,7 +76,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *free = kMemory - runtime().used, *total = kMemory;
+  *free = device_memory() - runtime().used, *total = device_memory();
   return cudaSuccess;
 }
 

@@ -18,7 +18,7 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
   Runtime& r = runtime();
   const Lock lock(r.mutex);
   if (refused_in_capture()) return answer(cudaErrorStreamCaptureUnsupported);
-  if (r.used + bytes > kMemory) return answer(cudaErrorMemoryAllocation);
+  if (r.used + bytes > device_memory()) return answer(cudaErrorMemoryAllocation);
 #if defined(HOST_CUDA_MALLOC)
   const std::size_t size = bytes;
   void* memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);

@@ -70,7 +70,8 @@ struct HostCudaStream {
 
 namespace host_cuda {
 
-constexpr std::size_t kMemory = std::size_t{2} << 30;  ///< of the device
+/// Bytes of each device: 2 GiB, or what HOST_CUDA_MEMORY says (MiB).
+std::size_t device_memory();
 
 struct Runtime {
   std::recursive_mutex mutex;

@@ -199,8 +199,12 @@ chain -n 2 jobs/launch.sh "$debug"
 words "not a job file" 2 "ends neither in .slurm nor in .pbs"
 chain -n 2 --random-seed jobs/generic.pbs "$debug" run.seed=3
 words "two seeds" 2 "--random-seed and run.seed=3: one of them"
-chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/a,b"
-words "a path that the batch system would split" 2 "at commas and blanks"
+for name in 'a,b' "a'b" 'a\b'; do
+  chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/$name"
+  words "a path that the batch system would read, $name" 2 "commas, blanks and quotes"
+done
+chain -n 2 jobs/generic.pbs "${short[@]}" run.dir="$work/two"$'\n'"run.dir=$work/lines"
+words "a path of two lines" 2 "run.dir = " "has a line end or another control character"
 look "... nothing was submitted" absent "$PBS_STAND_IN/queue"
 
 # The batch system takes two jobs and no more.

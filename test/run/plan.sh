@@ -65,6 +65,33 @@ expect "memory below the smallest plan" 2 "nothing fits: "
 run 0 plan "${large[@]}" --ranks 53 --gpus-per-node 53 --target h200 parallel.context_mode=ulysses
 expect "ranks that divide nothing" 2 "as written, the deck does not run on 53 ranks: " "no layout of 53 ranks is legal"
 
+# The largest model for a share of the memory, and its deck.
+run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --out filled.json
+expect "a model that fills two nodes" 0 "the largest llama-like model that fills 85 to 90 % of 16 ranks (2 nodes of 8, H100 80 GB)" \
+  "parameters: " "jobs/launch -n 16 build/choir train filled.json" "is too large"
+run 0 plan filled.json --nodes 2 --gpus H100-80GB
+expect "... whose deck is planned alike" 0 "FITS: the fullest rank is "
+share=$(sed -nE 's/^FITS: the fullest.*, ([0-9]+) %.*/\1/p' stdout)
+check "... and fills as much ($share %)" eval '[ "$share" -ge 85 ] && [ "$share" -le 90 ]'
+run 0 plan --fill 0.5:0.6 --ranks 2 --memory 0.25 --like gpt model.vocab_size=64 train.recompute=full --json fill.json
+expect "in other words, as JSON" 0 "the largest gpt-like model that fills 50 to 60 % of 2 ranks" "the deck, to be saved" '"recompute": "full"'
+check "... with its plan" has fill.json '"layout"'
+fill=(plan --fill 0.85:0.90)
+run 0 "${fill[@]}" --memory 80
+expect "ranks are not said" 2 "--nodes N --gpus"
+run 0 "${fill[@]}" --ranks 2 gpt2
+expect "a model is named" 2 "--fill chooses a model, and 'gpt2' is one"
+run 0 "${fill[@]}" --ranks 2 model.n_layer=3
+expect "a size is set" 2 "--fill chooses model.n_layer"
+run 0 "${fill[@]}" --ranks 2 --like lama
+expect "another family" 2 "--like lama is not known" "llama, gpt"
+run 0 "${fill[@]}" --ranks 2 --memory 0.001
+expect "nothing fits" 2 "even 2 layers of width 128"
+run 0 plan --fill 85-90 --ranks 2
+expect "percents" 2 "--fill 85-90 is no range" "0.85:0.90"
+run 0 plan gpt2 --like gpt
+expect "--like alone" 2 "--fill"
+
 run 0 plan "${large[@]}" --ranks 0
 expect "no ranks" 2 "--ranks 0 is below 1"
 run 0 plan "${large[@]}" --ranks 1024 --gpus-per-node 24

@@ -142,8 +142,8 @@ run 1 train deck.json run.dir=x 'checkpoint.init_from={"lm.final_norm.*": "lette
 expect "a language model of other words" 2 "another vocabulary" "letters"
 
 # The largest micro-batches that a limit of memory allows; a few more rows are too many.
-run 0 tune deck.json --memory 24MiB --out tuned.json
-expect "tuned" 0 "data.batch_tokens = " "(was 1024)" "FITS: " "written: tuned.json"
+run 0 tune deck.json --memory 24MiB --out tuned.json --probe
+expect "tuned" 0 "data.batch_tokens = " "(was 1024)" " ran, " "FITS: " "written: tuned.json"
 memory=$(awk 'BEGIN { print 24 / 1024 }')
 tuned=$(sed -nE 's/^data.batch_tokens = ([0-9]+) .*/\1/p' stdout)
 run 0 plan tuned.json --ranks 1 --memory "$memory"

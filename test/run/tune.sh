@@ -46,6 +46,10 @@ run 1 train digits_tuned.json run.dir=tuned
 expect "... is trained as it is" 0 "summary:"
 started "... in its buckets" tuned "4 buckets up to"
 
+run 0 tune digits.json --memory 8MiB --probe --out probed_digits.json
+expect "each bucket is tried" 0 "trying it on cpu (" "FITS: "
+check "... all four" test "$(grep -cE '^  to [0-9.]+ s: +[0-9]+ ran, ' stdout)" = 4
+check "... and stays" diff digits_tuned.json probed_digits.json
 run 0 tune digits.json data.label_buckets=2 data.max_utterances=15 train.max_steps=2 --memory 8MiB --out by_labels.json
 expect "in two dimensions, with another bound" 0 "to 9 labels" "data.max_utterances" "FITS: "
 check "... in which memory is one too" matches stdout " memory$"
@@ -84,6 +88,9 @@ run 0 tune digits.json --out digits.json
 expect "the deck itself" 2 "would replace 'digits.json'"
 run 0 tune digits.json --memory 8MiB --out nowhere/deck.json
 expect "nowhere to write" 6 "cannot write 'nowhere/deck.json'"
+mkfifo pipe.json
+run 0 tune digits.json --memory 8MiB --out pipe.json
+expect "a pipe to write to" 6 "'pipe.json' is a pipe, not a file"
 run 2 tune digits.json --ranks 2
 expect "ranks twice" 2 "leave them out"
 run 0 tune digits.json data.format=synthetic
@@ -101,6 +108,31 @@ run 1 train text.json run.dir=text train.max_steps=1 checkpoint.interval=0
 expect "... is trained as it is" 0 "summary:"
 run 2 tune "${text[@]}" --memory 1GiB --out text2.json
 expect "on two ranks, with plenty" 0 "train.micro_batch_size 24 (was 1), limited by train.global_batch_size"
+# Tried on the device: what was planned is what it takes, but for libraries.
+run 0 tune "${text[@]}" --memory 4MiB --out probed.json --probe
+expect "tried on the device" 0 "trying it on cpu (" "micro-batch     1 ran, " "planned " "the largest that ran: train.micro_batch_size " "FITS: "
+check "... all that is planned to fit" test "$(grep -c ' ran, ' stdout)" = "$(grep -cE '^ +[0-9]+ +[0-9]+ +[0-9.]+$' stdout)"
+check "... as without" diff text.json probed.json
+run 2 tune "${text[@]}" --memory 4MiB --out probed2.json --probe parallel.zero=2
+expect "... by two ranks" 0 "micro-batch     1 ran, " "the largest that ran"
+# Memory that is not there: of addresses, which the system refuses instead of killing.
+start 0 tune "${text[@]}" --memory 4GiB --out wide.json
+peak=0
+while kill -0 "$pid" 2>/dev/null; do
+  seen=$(sed -nE 's/^VmPeak:[^0-9]*([0-9]+).*/\1/p' "/proc/$pid/status" 2>/dev/null)
+  [ "${seen:-0}" -le "$peak" ] || peak=$seen
+done
+end
+(
+  ulimit -v $((peak + 300000))
+  run 0 tune "${text[@]}" --memory 4GiB --out wide.json model.n_embd=512 model.block_size=512 --probe
+  exit "$code"
+)
+code=$?
+cat stdout stderr >out
+expect "out of memory is met and told" 0 "micro-batch     1 ran, " "did not run: " "out of memory: " "the largest that ran: "
+run 0 tune "${text[@]}" --probe --ranks 2
+expect "a probe of what is elsewhere" 2 "--probe tries what is here" "leave them out"
 run 0 tune "${text[@]}" train.reproducible=true
 expect "a reproducible deck" 2 "train.reproducible = true"
 run 0 tune "${text[@]}" --memory 10KiB

@@ -46,6 +46,10 @@ MpiSession::MpiSession(int* argc, char*** argv) : unwinding_(std::uncaught_excep
   CHOIR_CHECK(started == 0, "MPI is already initialised");
   Defaults environment;
   if (!launcher_world_size()) expect_to_be_alone(environment);
+  // Shared file pointers of Open MPI, which nobody here uses, want a folder of the session and
+  // semaphores in /dev/shm; where there are none, opening a file complains or fails. The words are
+  // read when the first file is opened, so they stay.
+  setenv("OMPI_MCA_sharedfp", "^sm", 0);
   const int code = MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided_);
   if (code != MPI_SUCCESS)
     throw CommError("MPI_Init_thread failed: " + mpi_text(code),

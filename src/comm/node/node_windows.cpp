@@ -114,12 +114,15 @@ SharedWindow::SharedWindow(MPI_Comm comm, const std::string& name, std::size_t b
   const double wanted = static_cast<double>(padded) * ranks;
   double available = rank == 0 ? free_shared_memory() : 0;
   mpi_check(MPI_Bcast(&available, 1, MPI_DOUBLE, 0, comm), "MPI_Bcast", name);
-  if (available < wanted)
-    throw CommError(
+  if (available < wanted) {
+    CommError error(
         fmt::format("{}: a node-shared window of {} for {} ranks does not fit into /dev/shm, "
                     "which has {} left",
                     name, format_bytes(wanted), ranks, format_bytes(available)),
-        "enlarge /dev/shm (containers: --shm-size), or choose the mpi transport");
+        "enlarge /dev/shm (containers: --shm-size), or set parallel.transport=mpi");
+    error.set_agreed_ranks(ranks);
+    throw error;
+  }
   allocate(comm, name, padded);
   std::memset(block(rank), 0, bytes);
   mpi_check(MPI_Barrier(comm), "MPI_Barrier", name);

@@ -30,7 +30,8 @@ std::optional<VocabularyTraining> units_named(const std::string& labels) {
 
 std::string packed_folder(const std::string& manifest, const FirstUse& options) {
   const fs::path path = fs::absolute(manifest).lexically_normal();
-  const auto time = fs::last_write_time(path).time_since_epoch().count();
+  std::error_code beyond;  // as in cache_folder() of texts
+  const auto time = fs::last_write_time(path, beyond).time_since_epoch().count();
   const std::uint64_t hash = fnv1a(
       fmt::format("{}:{}:{}:{}", path.string(), fs::file_size(path), time, options.sample_rate));
   return fmt::format("{}/{}-speech-{:016x}", options.cache_dir, path.stem().string(), hash);

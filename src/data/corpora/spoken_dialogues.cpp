@@ -55,7 +55,8 @@ SpokenExchange add_two(Draws& draws) {
 }
 
 SpokenExchange say_again(Draws& draws, std::uint64_t seed, bool validates) {
-  // Two digits that were only ever heard with a third one behind them would teach that there is one.
+  // Two digits that were only ever heard with a third one behind them would teach that there is
+  // one.
   const int length = draws.between(2, 3);
   std::vector<std::string> words;
   do {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,8 @@ extern char** environ;
 
 namespace choir {
 namespace {
+
+constexpr std::size_t kMostOutput = std::size_t{1} << 30;
 
 /// Both ends close on exec, so that no program of another thread inherits them.
 class Pipe {
@@ -74,7 +77,8 @@ pid_t spawn(const std::vector<std::string>& argv, const std::string& package, in
 }
 
 /// Reads both to their ends together: a program that fills one of them does not wait for ever.
-void drain(int out, std::string& output, int err, std::string& errors) {
+/// False where there is no end to what it writes.
+bool drain(int out, std::string& output, int err, std::string& errors) {
   std::array<pollfd, 2> open{{{out, POLLIN, 0}, {err, POLLIN, 0}}};
   std::array<std::string*, 2> into{&output, &errors};
   std::vector<char> piece(std::size_t{1} << 16);
@@ -84,9 +88,11 @@ void drain(int out, std::string& output, int err, std::string& errors) {
       if (open[i].fd < 0 || open[i].revents == 0) continue;
       const ssize_t got = ::read(open[i].fd, piece.data(), piece.size());
       if (got > 0) into[i]->append(piece.data(), static_cast<std::size_t>(got));
+      if (into[i]->size() > kMostOutput) return false;
       if (got == 0 || (got < 0 && errno != EINTR)) open[i].fd = -1;
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -97,10 +103,15 @@ std::string run_program(const std::vector<std::string>& argv, const std::string&
   out.close_write();
   err.close_write();
   std::string output, errors;
-  drain(out.read_end(), output, err.read_end(), errors);
+  const bool ended = drain(out.read_end(), output, err.read_end(), errors);
+  if (!ended) ::kill(pid, SIGKILL);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (!ended)
+    throw DataError(fmt::format("'{}' wrote more than {} MiB and was stopped", join(argv, " "),
+                                kMostOutput >> 20),
+                    "is it the program of that name?");
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     const std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
                                                 : fmt::format("exit code {}", WEXITSTATUS(status));

@@ -46,7 +46,8 @@ std::string cache_folder(const std::vector<std::string>& paths, const DataConfig
                          double fraction, const Vocabulary* vocabulary) {
   std::uint64_t h = fnv(fmt::format("{} {}", fraction, vocabulary ? vocabulary->hash() : 0));
   for (const auto& file : find_text_files(paths)) {
-    const auto time = fs::last_write_time(file.path).time_since_epoch().count();
+    std::error_code beyond;  // a time after 2262 does not fit; the least one stands for it
+    const auto time = fs::last_write_time(file.path, beyond).time_since_epoch().count();
     h = fnv(fmt::format("{}:{}:{};", fs::absolute(file.path).string(), file.bytes, time), h);
   }
   const fs::path first = fs::absolute(paths.front()).lexically_normal();
@@ -115,8 +116,8 @@ std::vector<NamedPaths> named_sets(const DataConfig& config) {
   return sets;
 }
 
-// Texts of a blend share the characters of all of them: those are prepared as one text first, so that
-// the next start finds the vocabulary and reads no text.
+// Texts of a blend share the characters of all of them: those are prepared as one text first, so
+// that the next start finds the vocabulary and reads no text.
 void prepare_training(const DataConfig& config, double fraction, std::vector<PathList>& parts) {
   if (!is_text(joined(parts))) return;
   std::optional<Vocabulary> shared;

@@ -145,6 +145,8 @@ std::string short_text(const LayoutPlan& plan) {
   return fmt::format("{}: {}", text, share_text(plan));
 }
 
+}  // namespace
+
 std::int64_t parameters_of(const Deck& deck) {
   const ModelFamily& family = deck.family();
   const ModelConfig config = family.model(deck);
@@ -152,8 +154,6 @@ std::int64_t parameters_of(const Deck& deck) {
   family.make(config, parameters, {});
   return parameters.count();
 }
-
-}  // namespace
 
 std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const PlanCase& request,
                    const std::string& command) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "choir/core/clock.hpp"
@@ -50,6 +51,12 @@ DeckError too_large(const LayoutPlan& plan, std::int64_t micro) {
 
 }  // namespace
 
+const std::vector<std::string>& TunedMicroBatch::changes() const {
+  const auto largest =
+      std::find_if(rows.rbegin(), rows.rend(), [](const Row& r) { return r.fits; });
+  return largest->changes;
+}
+
 TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& variants) {
   if (request.deck.train.reproducible)
     throw DeckError(
@@ -76,7 +83,7 @@ TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& va
     const std::optional<LayoutPlan> plan = planned(request, variants, changes);
     if (!plan) continue;
     tuned.memory_limit = plan->memory_limit;
-    tuned.rows.push_back({micro, accum, plan->needs(), plan->fits()});
+    tuned.rows.push_back({micro, accum, plan->needs(), plan->fits(), changes});
     if (!plan->fits()) {
       if (!found) throw too_large(*plan, micro);
       tuned.limited_by = "memory";
@@ -84,7 +91,6 @@ TunedMicroBatch tune_micro_batch(const PlanCase& request, const DeckVariants& va
     }
     found = true;
     tuned.batch = plan->batch;
-    tuned.changes = changes;
   }
   CHOIR_CHECK(found, "no micro-batch of {} is legal", share);
   return tuned;

@@ -78,11 +78,12 @@ void add_model_keys(DecoderTable& table) {
           "Width of the feed-forward layer. 0: 4 n_embd; for swiglu 8/3 n_embd rounded up to 64.")
       .at_least(0)
       .at_most(16 * kMostWidth);
-  gpt.add("tile", &GptConfig::tile, "",
-          "Memory-centric tiling: the feed-forward layer of each block is run in so many tiles of "
-          "ffn_width, each with a bucket of parameters of its own; with parallel.zero = 3 only one "
-          "tile and those gathered ahead are whole. Divides ffn_width / parallel.tensor. Sums are "
-          "in another order, nothing else changes, also no checkpoint.")
+  gpt.add(
+         "tile", &GptConfig::tile, "",
+         "Memory-centric tiling: the feed-forward layer of each block is run in this many tiles of "
+         "ffn_width, each with a bucket of parameters of its own; with parallel.zero = 3 only one "
+         "tile and those gathered ahead are whole. Divides ffn_width / parallel.tensor. Sums are "
+         "in another order, nothing else changes, also no checkpoint.")
       .at_least(1)
       .at_most(FeedForward::kMostTiles)
       .when_resumed(OnResume::free);
@@ -106,21 +107,21 @@ void add_model_keys(DecoderTable& table) {
       .one_of({"learned", "rope"});
   gpt.add("rope_theta", &GptConfig::rope_theta, "", "Base of the rotary wavelengths.").above(0);
   gpt.add("rope_skip_interval", &GptConfig::rope_skip_interval, "layers",
-          "Every so many-th layer does not rotate (SmolLM3: 4). 0: all layers do.")
+          "One layer in this many does not rotate (SmolLM3: 4). 0: all layers do.")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("qk_norm", &GptConfig::qk_norm, "",
           "RMSNorm of every head of queries and keys before positions (Qwen3).");
   gpt.add("attention_window", &GptConfig::window, "tokens",
-          "Sliding window: the last so many positions a query sees, its own among them. 0: all.")
+          "Sliding window: how many positions a query sees, the last one its own. 0: all.")
       .at_least(0)
       .at_most(kMostTokens);
   gpt.add("window_first_layer", &GptConfig::window_first_layer, "layers",
-          "So many layers at the start have no window (Qwen2's max_window_layers).")
+          "How many layers at the start have no window (Qwen2's max_window_layers).")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("window_skip_interval", &GptConfig::window_skip_interval, "layers",
-          "Every so many-th layer has no window (Gemma 2: 2, Gemma 3: 6). 0: all have.")
+          "One layer in this many has no window (Gemma 2: 2, Gemma 3: 6). 0: all have.")
       .at_least(0)
       .at_most(kMostLayers);
   gpt.add("attention", &GptConfig::attention, "",

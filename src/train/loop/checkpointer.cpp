@@ -30,6 +30,20 @@ FaultHook hook_of(const Faults& faults, const std::shared_ptr<std::int64_t>& sav
   return [hook, saving](const char* instant) { hook(instant); };
 }
 
+/// What checksums do not see: counts that whoever wrote them made up.
+void require_sound(const Progress& progress, const Checkpoint& found) {
+  const std::int64_t step = found.manifest.step;
+  if (progress.step == step && progress.updates >= 0 && progress.updates <= step &&
+      progress.consumed_samples >= 0 && progress.skipped_in_a_row >= 0 &&
+      progress.skipped_in_a_row <= step)
+    return;
+  throw StorageError(
+      fmt::format("{} is not what a run leaves: its manifest is of step {}, its state of step {} "
+                  "with {} updates and {} samples",
+                  found.path, step, progress.step, progress.updates, progress.consumed_samples),
+      "move it away: the run then goes on from the one before");
+}
+
 }  // namespace
 
 Checkpointer::Checkpointer(const Deck& deck, const std::string& folder, Engine& engine,
@@ -80,6 +94,7 @@ void Checkpointer::restore(const Checkpoint& found, const TrainMeta& meta) {
     store_.load_shared(found, tensors, mesh.host_replicas());
   else
     store_.load(found, tensors);
+  together(mesh.world(), [&] { require_sound(progress_, found); });
   engine_.instance().publish();
   engine_.resume(progress_.update_state());
   last_path_ = found.path;

@@ -1,5 +1,6 @@
 #pragma once
 // Plans as text and as JSON. Pure.
+#include <cstdint>
 #include <string>
 
 #include "choir/lab/plan/layout_plan.hpp"
@@ -18,6 +19,9 @@ std::string answer(const LayoutPlan* plan, const LayoutSearch* search, const Pla
 
 /// The table of layouts that fit, or what comes closest.
 std::string to_string(const LayoutSearch& search, const PlanCase& request);
+
+/// How many the whole model of a deck has.
+std::int64_t parameters_of(const Deck& deck);
 
 /// One object: "target", "layout" (an exact plan) and "choices" where there was a search (nullptr:
 /// there was none).

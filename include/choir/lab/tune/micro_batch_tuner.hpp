@@ -15,12 +15,14 @@ struct TunedMicroBatch {
     std::int64_t micro = 0, accum = 0;
     double bytes = 0;
     bool fits = false;
+    std::vector<std::string> changes;  ///< to the deck, as overrides
   };
   std::vector<Row> rows;  ///< every micro-batch that was planned, ascending
   BatchSizes was, batch;
   double memory_limit = 0;
-  std::string limited_by;            ///< "memory", or what else
-  std::vector<std::string> changes;  ///< to the deck, as overrides
+  std::string limited_by;  ///< "memory", or what else
+  /// Those of the largest that fits.
+  const std::vector<std::string>& changes() const;
 };
 
 /// Tries micro-batches that divide the share of a data-parallel rank. DeckError, with the numbers,

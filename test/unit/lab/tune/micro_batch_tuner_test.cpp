@@ -31,7 +31,7 @@ TEST(MicroBatchTuner, TheNextDivisorIsAboveTheLimit) {
   EXPECT_EQ(tuned.rows.back().micro, 8);
   EXPECT_FALSE(tuned.rows.back().fits);
   EXPECT_EQ(tuned.rows[4].bytes, memory_with(6, 2));
-  EXPECT_EQ(tuned.changes, std::vector<std::string>{"train.micro_batch_size=6"});
+  EXPECT_EQ(tuned.changes(), std::vector<std::string>{"train.micro_batch_size=6"});
   EXPECT_NE(to_string(tuned).find("8           12"), std::string::npos) << to_string(tuned);
 }
 
@@ -41,7 +41,7 @@ TEST(MicroBatchTuner, WithPlentyTheGlobalBatchIsTheBound) {
   EXPECT_EQ(tuned.batch.micro, 96);
   EXPECT_EQ(tuned.limited_by, "train.global_batch_size");
   // What the deck says of accumulation follows.
-  const Deck deck = decks.with(tuned.changes);
+  const Deck deck = decks.with(tuned.changes());
   EXPECT_EQ(deck.train.grad_accum, 1);
   EXPECT_EQ(deck.train.micro_batch_size, 96);
 }

@@ -10,7 +10,7 @@ from spack.package import *
 
 
 class Choir(MakefilePackage):
-    """Trains and runs transformer language models and speech recognisers on CPU and GPU clusters."""
+    """Trains and runs language models and speech language models on CPU and GPU clusters."""
 
     git = pathlib.Path(__file__).resolve().parents[6].as_uri()
 
