@@ -56,8 +56,8 @@ struct PolarNumbers {
 struct Direction {
   float cosine, sine;
 };
-/// Of an angle in radians, right to what rounding it to turns leaves, |p| 2^-23, and 2^-22: the
-/// functions of the library keep a way for huge angles, which takes a stack.
+/// Cosine and sine of an angle in radians, right to what rounding it to turns leaves, |p| 2^-23,
+/// and 2^-22: the functions of the library keep a way for huge angles, which takes a stack.
 __device__ inline Direction direction_of(float p) {
   const float turns = p * 0.159154943f, t = turns - rintf(turns);  // -1/2 ... 1/2
   const float a = fabsf(t), folded = a > 0.25f ? 0.5f - a : a;

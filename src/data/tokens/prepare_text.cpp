@@ -336,7 +336,7 @@ void finish(PrepareSummary& summary, Workplace& workplace, std::int64_t tokens_p
   summary.folder = workplace.final_path();
 }
 
-/// Of single bytes or characters, whose number is known before they are ids.
+/// Vocabularies of single bytes or characters, whose number is known before they are ids.
 PrepareSummary prepare_characters(const std::vector<TextFile>& files, const std::string& out_dir,
                                   const PrepareOptions& options) {
   const Scan text = scan_files(files);

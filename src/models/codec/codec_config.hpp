@@ -54,7 +54,7 @@ struct CodecConfig {
     return parse_resolutions(resolutions, "model.resolutions");
   }
   std::int64_t features() const { return rows * mel.mels; }  ///< of a frame
-  /// Of the decoder: features, or magnitude and phase of each bin.
+  /// What the decoder makes of a frame: features, or magnitude and phase of each bin.
   std::int64_t outputs() const { return makes_sound() ? rows * (mel.fft + 2) : features(); }
   std::int64_t numbers() const { return codebooks * fsq().count; }  ///< that are rounded
   std::int64_t frame_samples() const { return rows * mel.hop; }

@@ -15,10 +15,10 @@ struct SpokenFact {
   friend bool operator==(const SpokenFact&, const SpokenFact&) = default;
 };
 
-/// Of the King James Bible as `bible` prints it ("Ge1:1 In the beginning ..." a line): who begat
-/// whom and whose son somebody was, where the book names one parent alone; which book comes before
-/// and after another; how many chapters one has. Lower case, numbers in words, questions different.
-/// Throws DataError where it has not the 66 books.
+/// Asks about the King James Bible as `bible` prints it ("Ge1:1 In the beginning ..." a line): who
+/// begat whom and whose son somebody was, where the book names one parent alone; which book comes
+/// before and after another; how many chapters one has. Lower case, numbers in words, questions
+/// different. Throws DataError where it has not the 66 books.
 std::vector<SpokenFact> spoken_facts(std::string_view verses);
 
 /// The questions in a keyed permutation; when all are spoken, again with other voices. A fifth of

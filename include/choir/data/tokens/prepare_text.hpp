@@ -20,7 +20,7 @@ struct PrepareOptions {
   std::int64_t tokens_per_shard = std::int64_t{1} << 27;
   /// Use this vocabulary rather than one made from the text.
   const Vocabulary* vocabulary = nullptr;
-  /// Of text that a rank encodes at once.
+  /// Bytes of text that a rank encodes at once.
   std::int64_t part_bytes = std::int64_t{1} << 22;
 };
 

@@ -52,8 +52,8 @@ struct MelDistance {
   std::int64_t features = 0;
   double decibels() const;
 };
-/// Between the features of a recording and those that its codes become; Error for a codec that makes
-/// sound.
+/// Between the features of a recording and those that its codes become; Error for a codec that
+/// makes sound.
 MelDistance mel_distance(CodecCoder& coder, std::span<const std::int16_t> audio,
                          std::span<const std::int32_t> codes);
 /// ... and those of the sound that was made of it, of whole frames of the codec.

@@ -29,7 +29,7 @@ struct GenerationTimes {
 class Generator {
  public:
   explicit Generator(ModelInstance& instance);
-  /// Of all that was generated so far.
+  /// What all that was generated so far took.
   const GenerationTimes& times() const { return times_; }
 
   /// As generate() of each question alone but for the rounding of logits, prompt and continuation.

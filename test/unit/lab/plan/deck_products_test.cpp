@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kRow = 16;  // bytes
 
-/// Of one step and an evaluation on one rank.
+/// What one step and an evaluation ask for on one rank.
 std::set<ops::Product> products_of(Deck deck) {
   // fp64 stays on the CPU.
   if (deck.train.precision == "fp64") deck.train.precision = "bf16-mixed";

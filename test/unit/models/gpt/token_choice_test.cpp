@@ -106,7 +106,7 @@ std::int32_t chosen_in_order(const std::vector<float>& logits, const TokenChoice
   return order[i];
 }
 
-// Of a large vocabulary only the front is sorted, and only as far as it is asked for.
+// Only the front of a large vocabulary is sorted, and only as far as it is asked for.
 TEST(TokenChooser, LargeVocabulary) {
   std::vector<float> logits(3000);
   for (std::size_t i = 0; i < logits.size(); ++i)
