@@ -22,13 +22,13 @@ class DeviceContext : public testing::Test {
 TEST_F(DeviceContext, AttentionIsThatOfOneRank) {
   // Heads of keys and values, and how they meet; a ring of groups of two where there are 4 ranks.
   using Meeting = std::pair<std::int64_t, ContextWay>;
-  for (const auto& [kv_heads, way] :
+  for (const auto& [kv_heads, context] :
        {Meeting{12, {}}, Meeting{2, {}}, Meeting{1, {}}, Meeting{2, {ContextMode::gather}},
         Meeting{2, {ContextMode::ring, world_size() == 4 ? 2 : 1}}}) {
     const AttentionContextCase c{
         .options = {.width = 96, .heads = 12, .kv_heads = kv_heads, .rope = true, .dropout = 0.2},
         .precision = "fp32",
-        .way = way};
+        .way = context};
     CpuDevice cpu;
     SingleRank single;
     AttentionContextCase exact = c;

@@ -117,7 +117,7 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
 // What a model multiplies when it generates, and its neighbours: one row more goes to a library.
 TEST(Gemm, FewRowsMatchReferenceInOnePass) {
   int taken = 0;
-  const Run run = [&](PlanCache& plans, const GemmArgs& args) {
+  const auto run = [&](PlanCache& plans, const GemmArgs& args) {
     GemmArgs once = args;
     once.reads_b_once = true;
     taken += gemm_few_rows(plans, once);

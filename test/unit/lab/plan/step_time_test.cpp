@@ -96,8 +96,9 @@ TEST(WorkJournal, AddsUpToTheCountersOfTheStep) {
         if (static_cast<Axis>(a) != Axis::pipeline) counted_bytes += role.plan.traffic[a].bytes;
       }
       EXPECT_EQ(calls, counted);
-      if (plan.layout.size(Axis::pipeline) == 1)
+      if (plan.layout.size(Axis::pipeline) == 1) {
         EXPECT_NEAR(bytes_of_calls, counted_bytes, 1e-9 * counted_bytes);
+      }
     }
   }
 }
