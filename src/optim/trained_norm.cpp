@@ -36,7 +36,8 @@ TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const 
   for (const Parameter* whole : counted_parameters(storage.parameters()))
     for (const Parameter* p = whole; p != nullptr; p = p->next_tile) add_sums(p, whole);
   const std::int64_t kept = options.places * count_, chunks = exact_ ? 0 : mine_;
-  memory_ = Buffer(device, static_cast<std::size_t>(1 + kept + chunks) * sizeof(double));
+  const std::int64_t most = exact_ ? 0 : *std::ranges::max_element(of_ranks_);
+  memory_ = Buffer(device, static_cast<std::size_t>(1 + kept + most) * sizeof(double));
   device.zero(memory_.data(), memory_.bytes());
   const TensorView all{memory_.data(), DType::f64, {1 + kept + chunks}};
   square_sum_ = all.slice(0, 1);
@@ -53,6 +54,7 @@ TrainedNorm::TrainedNorm(const ParameterStorage& storage, Device& device, const 
 }
 
 void TrainedNorm::add_sums(const Parameter* p, const Parameter* whole) {
+  of_ranks_.resize(std::max(of_ranks_.size(), static_cast<std::size_t>(p->split.ranks)));
   for (int rank = 0; rank < p->split.ranks; ++rank) {
     const bool mine = p->resident() && rank == p->split.rank;
     const std::int64_t turn = mine_;
@@ -69,6 +71,7 @@ void TrainedNorm::add_sums(const Parameter* p, const Parameter* whole) {
     }
     if (chunks == 0) continue;
     if (mine) mine_ += chunks;
+    if (p->resident()) of_ranks_[static_cast<std::size_t>(rank)] += chunks;
     if (mine && !exact_) totals_.push_back({turn, chunks, count_});
     runs_.push_back({p, whole, exact_ ? chunks : 1});
     count_ += runs_.back().count;

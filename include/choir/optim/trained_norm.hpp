@@ -109,6 +109,8 @@ class TrainedNorm {
   std::vector<Total> totals_;  // not with exact
   std::int64_t count_ = 0;     // of sums
   std::int64_t mine_ = 0;      // chunks of this rank
+  // The same of every rank of the tensor axis: all have room for the most, as planned for all.
+  std::vector<std::int64_t> of_ranks_{0};
   Buffer memory_, border_memory_;
   TensorView sums_;        // [places * count]
   TensorView chunk_sums_;  // [mine] of this rank; not with exact, where sums are those of chunks

@@ -120,7 +120,7 @@ TEST(Gemm, FewRowsMatchReferenceInOnePass) {
   const auto run = [&](PlanCache& plans, const GemmArgs& args) {
     GemmArgs once = args;
     once.reads_b_once = true;
-    taken += gemm_few_rows(plans, once);
+    if (gemm_few_rows(plans, once)) return ++taken > 0;
     return gemm_cpu(plans, once), true;
   };
   for (const auto& [in, out] : kTypesInOut)

@@ -4,7 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <map>
+#include <set>
+#include <string>
 
 #include "choir/deck/deck.hpp"
 #include "choir/device/null_device.hpp"
@@ -33,6 +34,25 @@ std::set<ops::Product> products_of(Deck deck) {
   return plan_step(options, Layout(), 0, 1, false, &card).products;
 }
 
+/// What may have odd rows, by what all such products of the deck say.
+struct Exception {
+  const char* decks;  // their names begin so
+  const char* words;
+  const char* reason;
+};
+constexpr Exception kExceptions[] = {
+    {"verify_", "", "their sizes are odd on purpose"},
+    {"asr_", ", 4 times", "heads of 144 / 4 = 36 columns, as small models of the field have them"},
+    {"fastconformer_s", ", 4 times", "heads of 176 / 4 = 44 columns, as published"},
+    {"duplex_", "4012", "the code heads of 4 x (1000 + 3) columns: 1 % of the work of the 1b"},
+};
+
+const Exception* exception_for(const std::string& deck) {
+  for (const Exception& exception : kExceptions)
+    if (deck.starts_with(exception.decks)) return &exception;
+  return nullptr;
+}
+
 /// "C of ...": operands whose rows are narrow or odd.
 std::vector<std::string> complaints_of(const std::set<ops::Product>& products) {
   std::vector<std::string> all;
@@ -46,14 +66,21 @@ std::vector<std::string> complaints_of(const std::set<ops::Product>& products) {
 
 TEST(DeckProducts, RowsAreWholePiecesOf16Bytes) {
   int decks = 0;
+  std::set<std::string> excused;
   for (const auto& entry : std::filesystem::directory_iterator("inputs")) {
     if (entry.path().extension() != ".json") continue;
     ++decks;
     const std::set<ops::Product> products = products_of(read_deck(entry.path(), {}));
     EXPECT_GE(products.size(), 8u) << entry.path();
-    for (const std::string& complaint : complaints_of(products))
-      ADD_FAILURE() << entry.path() << ": " << complaint;
+    const Exception* exception = exception_for(entry.path().filename());
+    for (const std::string& complaint : complaints_of(products)) {
+      if (exception && complaint.find(exception->words) != std::string::npos)
+        excused.insert(exception->decks);
+      else
+        ADD_FAILURE() << entry.path() << ": " << complaint;
+    }
   }
+  EXPECT_EQ(excused.size(), std::size(kExceptions)) << "an exception that nothing needs";
   EXPECT_GE(decks, 20);
 }
 

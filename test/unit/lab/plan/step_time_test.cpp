@@ -195,14 +195,17 @@ TEST(MachineRates, GroupsOnSeveralNodesReduceInThreeSteps) {
   const CallWork reduce{.kind = CallKind::all_reduce, .bytes = 1 << 20};
   // Inside, 4 ranks: half of a reduction each way; between 2 nodes a quarter of the buffer.
   const double expected = 2 * (2 * kLatency + 0.75 * bytes / 4e9) + kLatency + bytes / 4 / 1e8;
-  EXPECT_NEAR(rates.call(group, reduce), expected, 1e-9 * expected);
+  // The smallest call that was measured is of one byte: it counts as the latency.
+  const double one_byte = 2 / 4e9 + 1 / 1e8;
+  EXPECT_NEAR(rates.call(group, reduce), expected, one_byte);
   EXPECT_EQ(rates.call({.axis = "tp", .ranks = 1, .nodes = 1}, reduce), 0);
 }
 
-// What a link that is a hundred times slower does to the order: nothing is laid across it any more
-// that need not be.
+// What a slow link does to the order: nothing is laid across it any more that need not be.
+// Gradients are more than activations here, because of the vocabulary.
 TEST(LayoutSearch, WithACalibrationTheFastestComesFirst) {
-  const DeckVariants decks = variants({"model.n_layer=4"});
+  const DeckVariants decks = variants({"model.n_layer=2", "model.vocab_size=8192",
+                                       "model.tied=false", "train.global_batch_size=16"});
   PlanCase request = plan_case(decks, 8, 4, kPlenty);
   const auto across = [](const LayoutChoice& choice) {  // bytes along axes that span nodes
     const RolePlan& role = choice.plan.roles.front();
