@@ -239,8 +239,8 @@ int run_fill(const PlanRequest& request) {
                      .fill = fill_range(request.fill),
                      .overrides = words.overrides,
                      .place = {}};
-  const Deck deck = parse_deck(sized_deck(wanted.like, model_sizes(wanted.like).front()), "--fill",
-                               words.overrides);
+  const ModelSize smallest = legal_sizes(wanted.like, words.overrides).front();
+  const Deck deck = parse_deck(sized_deck(wanted.like, smallest), "--fill", words.overrides);
   PlanCase& place = wanted.place;
   place.target = target_of(request, deck);
   place.ranks = ranks_of(request, deck, place.target);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include "choir/core/json_value.hpp"
 
 #include "choir/core/json.hpp"
+#include "choir/core/json_value.hpp"
 #include "choir/core/utf8_text.hpp"
 #include "choir/deck/foreign_names.hpp"
 #include "deck_tables.hpp"
@@ -62,7 +62,7 @@ deck::Table make_table() {
   return table;
 }
 
-/// For callers that ask often.
+/// Made once: planners parse thousands of decks.
 const deck::Table& fixed_table() {
   static const deck::Table table = make_table();
   return table;
@@ -139,15 +139,14 @@ Deck parse_deck(const std::string& text, const std::string& source,
                 const std::vector<std::string>& overrides) {
   refuse_foreign_file(text, source);
   const JsonDocument document = parse_json(text, source);
-  const deck::Table table = make_table();
   Deck result;
   result.source = source;
   std::vector<KeyProblem> problems;
   if (!document.root().is_object())
     throw DeckError(document.place_of("") + ": a deck is an object, { \"model\": { ... }, ... }",
                     "see the decks in inputs/");
-  table.read(result, document, defaults_of, result.origins, problems);
-  table.override_with(result, overrides, result.origins, problems);
+  fixed_table().read(result, document, defaults_of, result.origins, problems);
+  fixed_table().override_with(result, overrides, result.origins, problems);
   append_checks(result, problems);
   throw_problems(problems, source);
   derive(result);
@@ -170,15 +169,15 @@ Deck vary_deck(const Deck& deck, const std::vector<std::string>& overrides,
 }
 
 std::string describe_deck() {
-  return make_table().describe();
+  return fixed_table().describe();
 }
 
 std::string deck_schema() {
-  return make_table().schema("choir deck");
+  return fixed_table().schema("choir deck");
 }
 
 std::string resolved_json(const Deck& deck) {
-  return make_table().resolved(deck, defaults_of(deck), deck.origins);
+  return fixed_table().resolved(deck, defaults_of(deck), deck.origins);
 }
 
 std::string deck_listing(const Deck& deck, bool cuda) {
@@ -232,7 +231,7 @@ bool deck::has_adapters(const Deck& deck) {
 
 std::string deck_digest(const Deck& deck) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char c : make_table().resolved(deck, defaults_of(deck), {}))
+  for (const char c : fixed_table().resolved(deck, defaults_of(deck), {}))
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return fmt::format("{:016x}", hash);
 }

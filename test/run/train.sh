@@ -33,6 +33,11 @@ screen() { sed "/step=1 loss=/q" stdout; }
 check "the first step is within 40 lines" test "$(screen | wc -l)" -le 40
 check "... of at most 100 columns" eval '! sed "/ready after/q" stdout | grep -v "^\[" | grep -E "^.{101}"'
 check "the log has what the screen has" eval '[ -z "$(comm -13 <(sort -u seen/log.txt) <(sort -u stdout))" ]'
+for family in asr codec salm duplex; do
+  run 1 train "$root/inputs/verify_$family.json" run.dir="$family" train.max_steps=1 eval.interval=0 checkpoint.interval=0
+  check "... 40 lines of 100 columns of $family, too" eval \
+    '[ "$(screen | wc -l)" -le 40 ] && has stdout "ready after" && ! sed "/ready after/q" stdout | grep -E "^.{101}"'
+done
 LOG_FROM_ALL_RANKS=1 train 2 heard train.max_steps=1
 check "LOG_FROM_ALL_RANKS=1: every rank speaks" test "$(grep -c 'step=1 loss' stdout)" = 2
 train 1 verbose log.verbose=true train.max_steps=1

@@ -17,7 +17,7 @@ namespace choir {
 namespace {
 
 /// What models of a kind have in common. `slim` and `stout`: width over layers, between those of
-/// the published models (GPT-2 33 to 64, GPT-3 128; Llama 102 to 130, SmolLM2 85).
+/// the published models (GPT-2 33 to 64, GPT-3 128; Llama 102 to 130, Qwen2.5 37 to 128).
 struct Style {
   const char* name;
   double slim, stout;
@@ -27,7 +27,7 @@ struct Style {
   const char* keys;
 };
 constexpr Style kStyles[] = {
-    {"llama", 64, 144, 3.5, 3, 8,
+    {"llama", 48, 144, 3.5, 3, 8,
      R"("norm": "rmsnorm", "activation": "swiglu", "position": "rope", "rope_theta": 500000,
     "bias": false, "tied": false, "block_size": 4096, "vocab_size": 128256)"},
     {"gpt", 40, 128, 4, 2, 0,
@@ -88,8 +88,9 @@ void refuse_sizes(const std::vector<std::string>& overrides) {
 class SizeSearch {
  public:
   explicit SizeSearch(const SizeRequest& request)
-      : request_(request), sizes_(model_sizes(request.like)), place_(request.place) {
-    refuse_sizes(request.overrides);
+      : request_(request),
+        sizes_(legal_sizes(request.like, request.overrides)),
+        place_(request.place) {
     // What fits into this much of the memory is not above the upper end.
     place_.target.memory *= request.fill.high;
   }
@@ -218,6 +219,34 @@ std::vector<ModelSize> model_sizes(const std::string& like) {
         sizes.push_back(size_of(style, width, layers));
   std::ranges::sort(sizes, {}, &ModelSize::weights);
   return sizes;
+}
+
+std::vector<ModelSize> legal_sizes(const std::string& like,
+                                   const std::vector<std::string>& overrides) {
+  refuse_sizes(overrides);
+  std::map<std::int64_t, std::vector<ModelSize>> of_width;
+  for (const ModelSize& size : model_sizes(like)) of_width[size.width].push_back(size);
+  std::optional<DeckError> refusal;
+  const auto refused = [&](const ModelSize& size) {
+    try {
+      parse_deck(sized_deck(like, size), "--fill", overrides);
+      return false;
+    } catch (const DeckError& error) {
+      refusal = error;
+      return true;
+    }
+  };
+  // What is legal with few layers is with more: at most too few for a pipeline are refused.
+  std::vector<ModelSize> legal;
+  for (const auto& [width, sizes] : of_width) {
+    auto first = sizes.begin();
+    if (refused(sizes.front()))
+      first = refused(sizes.back()) ? sizes.end() : std::ranges::partition_point(sizes, refused);
+    legal.insert(legal.end(), first, sizes.end());
+  }
+  if (legal.empty()) throw DeckError(*refusal);
+  std::ranges::sort(legal, {}, &ModelSize::weights);
+  return legal;
 }
 
 std::string sized_deck(const std::string& like, const ModelSize& size) {

@@ -148,8 +148,8 @@ void RunLog::write_line(std::int64_t step, TrainingData& data, const Engine& eng
   report_cores(m.dt);
   for (const std::string& line : data.take_warnings()) log_.warn("data: {}", line);
   watch.report_ranks(mesh_, step, log_, metrics_file_);
+  log_.info("{}", format_line(m, mesh_.world().size()));  // of rank 0, or of all as log.all_ranks
   if (mesh_.rank() != 0) return;
-  log_.info("{}", format_line(m, mesh_.world().size()));
   record(to_json(m, mesh_.world().size()));
   if (!tensorboard_.write(m))
     log_.error("cannot write {}: is the disk full? training goes on", tensorboard_.path());

@@ -20,6 +20,10 @@ struct ModelSize {
 std::vector<std::string> model_likes();
 /// Pure. The sizes to choose from, ascending.
 std::vector<ModelSize> model_sizes(const std::string& like);
+/// Those that are legal with these overrides, ascending. Throws DeckError where none is, and where
+/// the overrides set sizes.
+std::vector<ModelSize> legal_sizes(const std::string& like,
+                                   const std::vector<std::string>& overrides);
 /// Pure. The text of a deck with random tokens, as that of presets.
 std::string sized_deck(const std::string& like, const ModelSize& size);
 

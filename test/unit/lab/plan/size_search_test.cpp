@@ -13,12 +13,12 @@ namespace {
 
 /// Few tokens and positions: the blocks are what there is to fit.
 SizeRequest request(const std::string& like, double memory, std::vector<std::string> more = {}) {
-  more.insert(more.end(), {"model.vocab_size=64", "model.block_size=16"});
+  more.insert(more.end(), {"model.vocab_size=64", "model.block_size=16", "train.grad_accum=1"});
   return {.like = like,
           .fill = {.low = 0.85, .high = 0.9},
           .overrides = std::move(more),
-          .place = {.ranks = 4,
-                    .ranks_per_node = 4,
+          .place = {.ranks = 2,
+                    .ranks_per_node = 2,
                     .target = {.name = "a test", .kind = DeviceKind::cpu, .memory = memory}}};
 }
 
@@ -62,19 +62,19 @@ TEST(SizeSearch, WeightsAreThoseOfTheModel) {
 TEST(SizeSearch, FindsTheLargest) {
   for (const auto& [like, more] :
        {std::pair<std::string, std::vector<std::string>>{"llama", {}},
-        {"gpt", {"parallel.data=2", "parallel.tensor=2", "train.recompute=full"}}}) {
-    const SizeRequest wanted = request(like, 64e6, more);
+        {"gpt", {"parallel.data=1", "parallel.tensor=2", "train.recompute=full"}}}) {
+    const SizeRequest wanted = request(like, 16e6, more);
     const SizedModel found = search_size(wanted);
     EXPECT_LE(found.share, wanted.fill.high);
-    EXPECT_EQ(found.share, found.plan.needs() / 64e6);
+    EXPECT_EQ(found.share, found.plan.needs() / 16e6);
     const DeckVariants deck(found.deck, "found", {});
     PlanCase place = wanted.place;
     place.deck = deck.with({});
     EXPECT_EQ(plan_layout(place).needs(), found.plan.needs());  // the deck says all of it
     place.target.memory *= wanted.fill.high;
     int larger = 0;
-    for (const ModelSize& size : model_sizes(like)) {
-      if (size.weights <= found.size.weights || ++larger > 6) continue;
+    for (const ModelSize& size : legal_sizes(like, wanted.overrides)) {
+      if (size.weights <= found.size.weights || ++larger > 3) continue;
       const DeckVariants variants(sized_deck(like, size), "larger", wanted.overrides);
       place.deck = variants.with({});
       if (more.empty())
@@ -84,6 +84,18 @@ TEST(SizeSearch, FindsTheLargest) {
     }
     EXPECT_EQ(larger > 0, found.next.has_value());
   }
+}
+
+TEST(SizeSearch, WidthsThatTheLayoutDoesNotDivideAreLeftOut) {
+  const auto narrowest = [](const char* tensor) {
+    return legal_sizes("gpt", {tensor}).front().width;
+  };
+  EXPECT_EQ(narrowest("parallel.tensor=2"), 128);
+  EXPECT_EQ(narrowest("parallel.tensor=8"), 512);
+  for (const ModelSize& size : legal_sizes("gpt", {"parallel.tensor=3"}))
+    ASSERT_EQ(size.heads % 3, 0);
+  EXPECT_EQ(legal_sizes("llama", {"parallel.pipeline=4"}).front().layers, 4);
+  EXPECT_THROW(legal_sizes("llama", {"parallel.tensor=37"}), DeckError);
 }
 
 TEST(SizeSearch, RefusesByName) {
