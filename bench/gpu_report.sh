@@ -267,7 +267,8 @@ if [ "$device" = cuda ] && command -v nvidia-smi >/dev/null; then
 fi
 if wanted facts; then part facts 30 'echo "${gpu:-no GPU}"' bash -c "$(child facts)"; fi
 if wanted tests; then
-  if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then part tests 120 'last_line tests' "${run[@]}" "$programs/test_cuda"
+  if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then
+    WORKERS=8 part tests 120 'last_line tests' "${run[@]}" test/run_shards.sh "$programs/test_cuda"
   else skipped tests "no test_cuda in $programs, or not on a GPU"; fi
 fi
 if wanted step; then

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # run_shards.sh PROGRAM [GoogleTest option ...]: the tests of a program of one rank, spread over the cores (one emulated
-# GPU is one thread). FAIL_FAST=1: to be known is only whether any fails. Last line "N passed, N failed".
+# GPU is one thread). FAIL_FAST=1: to be known is only whether any fails. WORKERS=N: so many abreast, as a GPU wants them,
+# whose first fault ends a process: each then has but a few tests. Last line "N passed, N failed".
 set -u
 program=$1
 shift
-cores=$(env -u OMP_NUM_THREADS nproc)
-shards=$((16 * cores))  # so that no core waits long for the last one
+workers=${WORKERS:-$(env -u OMP_NUM_THREADS nproc)}
+shards=$((16 * workers))  # so that none waits long for the last one
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 if [ ! -x "$program" ]; then
@@ -31,7 +32,7 @@ worker() {
     echo "$code" >"$logs/$i.code"
   done
 }
-for ((w = 0; w < cores; ++w)); do worker "$@" & done
+for ((w = 0; w < workers; ++w)); do worker "$@" & done
 wait
 passed=0 failed=0
 for ((i = 0; i < shards; ++i)); do

@@ -151,6 +151,18 @@ inline void store_part<f16>(f16* p, Floats v, std::int64_t n) {
 }
 #endif
 
+/// a * b + c, rounded once where this build has the instruction: left to the compiler, some copies
+/// of a loop would round twice and others once.
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
 template <class V>
 inline auto sum_of_lanes(V v) {
   auto sum = v[0];

@@ -41,7 +41,7 @@ void dots(const float* a, const T* b, std::int64_t k, float (&products)[M][N]) {
     for (int c = 0; c < N; ++c) of_b[c] = access.load(b + c * k + i);
     for (int r = 0; r < M; ++r) {
       const cpu::Floats of_a = access.load(a + r * k + i);
-      for (int c = 0; c < N; ++c) sums[r][c] += of_a * of_b[c];
+      for (int c = 0; c < N; ++c) sums[r][c] = cpu::multiply_add(of_a, of_b[c], sums[r][c]);
     }
   };
   cpu::for_vectors<T>(0, k, add);
