@@ -1,9 +1,9 @@
 #pragma once
 // Sums over flat memory and flat maps on the GPU; what each computes is said in kernels/reduce/reduce.hpp.
 // Orders of addition, both independent of the card:
-// - sum_of_squares: a block sums a chunk, in double: 4 sums a thread over the elements 4 t + 1024 j
-//   of it, joined as a tree; not the order of the CPU.
-// - tree_sum: the tree of the CPU, bit for bit. Leaves beyond the end are -0, which changes no sum;
+// - sums_of_squares: a block sums a chunk, in double: 4 sums a thread over the elements
+//   4 t + 1024 j of it, joined as a tree; not the order of the CPU.
+// - tree_sums: the tree of the CPU, bit for bit. Leaves beyond the end are -0, which changes no sum;
 //   so any tree may be filled up to a power of two.
 // Floor: every operand once.
 #include "kernels/cuda/access.cuh"
@@ -42,16 +42,36 @@ __global__ void cast_kernel(std::int64_t n, bool packed, const From* from, To* t
     to[i] = from_float<To>(to_float(from[i]));
 }
 
+/// Tensors that one kernel sums: they travel with its arguments, of which there may be 4 KiB.
+template <class A>
+struct SummedTensors {
+  static constexpr int kMost = 128;
+  const A* x[kMost];
+  double* sums[kMost];
+  std::int64_t n[kMost];
+  unsigned first_block[kMost];  ///< of each, ascending
+  int count = 0;
+};
+
 constexpr int kSquareThreads = 256;
 
-/// partials[chunk] = sum of x^2. Grid: chunks of kChunk elements.
+/// sums[chunk] = sum of x^2. Grid: the chunks of kChunk elements of all tensors.
 template <int kChunk>
 __global__ void __launch_bounds__(kSquareThreads)
-    sum_of_squares_kernel(std::int64_t n, bool packed, const float* x, double* partials) {
+    sums_of_squares_kernel(const __grid_constant__ SummedTensors<float> tensors) {
   CHOIR_SHARED_ARRAY(double, scratch, kSquareThreads / kWarp);
   constexpr int kStep = 4 * kSquareThreads, kAhead = 8;
   static_assert(kChunk % (kStep * kAhead) == 0);
-  const std::int64_t first = std::int64_t{blockIdx.x} * kChunk + 4 * std::int64_t{threadIdx.x};
+  int tensor = 0;
+  for (int end = tensors.count; end - tensor > 1;) {
+    const int middle = (tensor + end) / 2;
+    (tensors.first_block[middle] <= blockIdx.x ? tensor : end) = middle;
+  }
+  const float* const x = tensors.x[tensor];
+  const std::int64_t n = tensors.n[tensor];
+  const bool packed = reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
+  const unsigned chunk = blockIdx.x - tensors.first_block[tensor];
+  const std::int64_t first = std::int64_t{chunk} * kChunk + 4 * std::int64_t{threadIdx.x};
   double sums[4] = {};
 #pragma unroll 1
   for (int j = 0; j < kChunk / kStep; j += kAhead) {
@@ -78,7 +98,7 @@ __global__ void __launch_bounds__(kSquareThreads)
   }
   const double sum =
       block_reduce<Sum, kSquareThreads>((sums[0] + sums[2]) + (sums[1] + sums[3]), scratch);
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  if (threadIdx.x == 0) tensors.sums[tensor][chunk] = sum;
 }
 
 constexpr int kTreeThreads = 512;
@@ -94,10 +114,13 @@ __device__ inline double tree_of_lanes(double value) {
   return value;
 }
 
-/// total = the tree over x. One block: what is summed are partial sums and the losses of a batch.
+/// sums[0] = the tree over x. A block a tensor: what is summed are partial sums and the losses of a
+/// batch.
 template <class A>
 __global__ void __launch_bounds__(kTreeThreads)
-    tree_sum_kernel(std::int64_t n, const A* x, double* total) {
+    tree_sums_kernel(const __grid_constant__ SummedTensors<A> tensors) {
+  const A* const x = tensors.x[blockIdx.x];
+  const std::int64_t n = tensors.n[blockIdx.x];
   CHOIR_SHARED_ARRAY(double, parts, kTreeParts);
   CHOIR_SHARED_ARRAY(double, warps, kTreeThreads / kWarp);
   constexpr int kPerLane = kTreeLeaves / kWarp;
@@ -108,7 +131,12 @@ __global__ void __launch_bounds__(kTreeThreads)
   std::uint64_t rounds = 0;
   for (std::int64_t first = 0; first < n; first += kTreeRound, ++rounds) {
     for (int part = thread / kWarp; part < kTreeParts; part += kTreeThreads / kWarp) {
-      const std::int64_t at = first + std::int64_t{part} * kTreeLeaves + lane * kPerLane;
+      const std::int64_t begin = first + std::int64_t{part} * kTreeLeaves;
+      if (begin >= n) {  // most of the tree, where few are summed
+        if (lane == 0) parts[part] = -0.0;
+        continue;
+      }
+      const std::int64_t at = begin + lane * kPerLane;
       double leaves[kPerLane];
 #pragma unroll
       for (int i = 0; i < kPerLane; ++i)
@@ -136,7 +164,7 @@ __global__ void __launch_bounds__(kTreeThreads)
   if (thread != 0) return;
   double sum = depth > 0 ? pending[--depth] : 0.0;
   while (depth > 0) sum = pending[--depth] + sum;
-  *total = sum;
+  *tensors.sums[blockIdx.x] = sum;
 }
 
 }  // namespace choir::cuda

@@ -19,23 +19,36 @@ double elements(const TensorView& x) {
 
 }  // namespace
 
-void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials) {
-  check_real(x, "x");
-  check_tensor(partials, DType::f64, (x.count() + kNormChunk - 1) / kNormChunk, "partials");
-  stream.count(2 * elements(x), as_bytes(x) + as_bytes(partials));
-  if (on_cuda(stream)) return cuda::sum_of_squares(stream, x, partials);
+void sums_of_squares(const Stream& stream, std::span<const Summed> tensors) {
+  if (tensors.empty()) return;
+  double flops = 0, bytes = 0;
+  for (const Summed& one : tensors) {
+    check_real(one.x, "x");
+    check_tensor(one.x, tensors.front().x.dtype, one.x.count(), "x");
+    check_tensor(one.sums, DType::f64, (one.x.count() + kNormChunk - 1) / kNormChunk, "sums");
+    flops += 2 * elements(one.x), bytes += as_bytes(one.x) + as_bytes(one.sums);
+  }
+  stream.count(flops, bytes);
+  if (on_cuda(stream)) return cuda::sums_of_squares(stream, tensors);
   if (!computes(stream)) return;
-  x.dtype == DType::f64 ? cpu::sum_of_squares<double>(x, partials)
-                        : cpu::sum_of_squares<float>(x, partials);
+  tensors.front().x.dtype == DType::f64 ? cpu::sums_of_squares<double>(tensors)
+                                        : cpu::sums_of_squares<float>(tensors);
 }
 
-void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total) {
-  check_real(x, "x");
-  check_tensor(total, DType::f64, 1, "total");
-  stream.count(elements(x), as_bytes(x));
-  if (on_cuda(stream)) return cuda::tree_sum(stream, x, total);
+void tree_sums(const Stream& stream, std::span<const Summed> tensors) {
+  if (tensors.empty()) return;
+  double flops = 0, bytes = 0;
+  for (const Summed& one : tensors) {
+    check_real(one.x, "x");
+    check_tensor(one.x, tensors.front().x.dtype, one.x.count(), "x");
+    check_tensor(one.sums, DType::f64, 1, "sums");
+    flops += elements(one.x), bytes += as_bytes(one.x);
+  }
+  stream.count(flops, bytes);
+  if (on_cuda(stream)) return cuda::tree_sums(stream, tensors);
   if (!computes(stream)) return;
-  x.dtype == DType::f64 ? cpu::tree_sum<double>(x, total) : cpu::tree_sum<float>(x, total);
+  tensors.front().x.dtype == DType::f64 ? cpu::tree_sums<double>(tensors)
+                                        : cpu::tree_sums<float>(tensors);
 }
 
 std::int64_t bias_gradient_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {

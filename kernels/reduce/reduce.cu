@@ -17,6 +17,28 @@ float* floats(const TensorView& x) {
   return x.as<float>();
 }
 
+/// As many tensors at a time as a kernel takes: launch_one(them, blocks of all).
+template <class A, class Blocks, class Launch>
+void in_kernels(std::span<const ops::Summed> tensors, const Blocks& blocks_of,
+                const Launch& launch_one) {
+  SummedTensors<A> some;
+  std::int64_t blocks = 0;
+  const auto flush = [&] {
+    if (blocks > 0) launch_one(some, static_cast<unsigned>(blocks));
+    some.count = 0, blocks = 0;
+  };
+  for (const ops::Summed& one : tensors) {
+    if (some.count == SummedTensors<A>::kMost) flush();
+    if constexpr (std::is_same_v<A, float>) floats(one.x);
+    some.x[some.count] = one.x.as<A>();
+    some.sums[some.count] = one.sums.as<double>();
+    some.n[some.count] = one.x.count();
+    some.first_block[some.count++] = static_cast<unsigned>(blocks);
+    blocks += blocks_of(one);
+  }
+  flush();
+}
+
 }  // namespace
 
 void add(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& out) {
@@ -53,21 +75,25 @@ void cast(const Stream& stream, const TensorView& from, const TensorView& to) {
   });
 }
 
-void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials) {
-  const float* const values = floats(x);
-  if (x.count() == 0) return;
-  launch(stream, "sum_of_squares", sum_of_squares_kernel<int{ops::kNormChunk}>,
-         {static_cast<unsigned>(partials.count()), kSquareThreads}, x.count(),
-         aligned<float>(values), values, partials.as<double>());
+void sums_of_squares(const Stream& stream, std::span<const ops::Summed> tensors) {
+  in_kernels<float>(
+      tensors, [](const ops::Summed& one) { return one.sums.count(); },
+      [&](const SummedTensors<float>& some, unsigned blocks) {
+        launch(stream, "sums_of_squares", sums_of_squares_kernel<int{ops::kNormChunk}>,
+               {blocks, kSquareThreads}, some);
+      });
 }
 
-void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total) {
-  if (x.dtype == DType::f64)
-    launch(stream, "tree_sum", tree_sum_kernel<double>, {1, kTreeThreads}, x.count(),
-           x.as<double>(), total.as<double>());
-  else
-    launch(stream, "tree_sum", tree_sum_kernel<float>, {1, kTreeThreads}, x.count(), x.as<float>(),
-           total.as<double>());
+void tree_sums(const Stream& stream, std::span<const ops::Summed> tensors) {
+  const auto sum = [&](auto type) {
+    using A = decltype(type);
+    in_kernels<A>(
+        tensors, [](const ops::Summed&) { return 1; },
+        [&](const SummedTensors<A>& some, unsigned blocks) {
+          launch(stream, "tree_sums", tree_sums_kernel<A>, {blocks, kTreeThreads}, some);
+        });
+  };
+  tensors.front().x.dtype == DType::f64 ? sum(double{}) : sum(float{});
 }
 
 void zero(const Stream& stream, const TensorView& x) {

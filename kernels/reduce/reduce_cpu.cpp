@@ -1,5 +1,6 @@
 #include "kernels/reduce/reduce.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <type_traits>
 
@@ -100,33 +101,40 @@ To convert(From value) {
 }  // namespace
 
 template <class A>
-void sum_of_squares(const TensorView& x_view, const TensorView& partials_view) {
-  const std::int64_t n = x_view.count();
-  const auto* x = static_cast<const A*>(x_view.data);
-  auto* partials = static_cast<double*>(partials_view.data);
-  parallel_ranges(
-      partials_view.count(), ops::kNormChunk, [&](std::int64_t first, std::int64_t last) {
-        for (std::int64_t i = first; i < last; ++i) {
-          const std::int64_t at = i * ops::kNormChunk;
-          partials[i] =
-              chunk_sum_of_squares(x + at, n - at < ops::kNormChunk ? n - at : ops::kNormChunk);
-        }
-      });
+void sums_of_squares(std::span<const ops::Summed> tensors) {
+  std::int64_t chunks = 0, elements = 0;
+  for (const ops::Summed& one : tensors) chunks += one.sums.count(), elements += one.x.count();
+  const auto sum_chunks = [&](std::int64_t first, std::int64_t last) {
+    std::int64_t begin = 0;  // of this tensor's chunks among all
+    for (const ops::Summed& one : tensors) {
+      const std::int64_t end = begin + one.sums.count();
+      for (std::int64_t i = std::max(first, begin); i < std::min(last, end); ++i) {
+        const std::int64_t at = (i - begin) * ops::kNormChunk;
+        one.sums.as<double>()[i - begin] = chunk_sum_of_squares(
+            one.x.as<A>() + at, std::min(one.x.count() - at, ops::kNormChunk));
+      }
+      begin = end;
+      if (begin >= last) return;
+    }
+  };
+  parallel_ranges(chunks, chunks > 0 ? elements / chunks : 0, sum_chunks);
 }
 
 template <class A>
-void tree_sum(const TensorView& x_view, const TensorView& total) {
+void tree_sums(std::span<const ops::Summed> tensors) {
   constexpr int kLeaves = 64;
-  const std::int64_t n = x_view.count(), whole = n / kLeaves;
-  const auto* x = static_cast<const A*>(x_view.data);
-  double leaves[kLeaves];
-  TreeSum tree, rest;
-  for (std::int64_t b = 0; b < whole; ++b) {
-    for (int i = 0; i < kLeaves; ++i) leaves[i] = static_cast<double>(x[b * kLeaves + i]);
-    tree.push(sum_neighbours(leaves, kLeaves));
+  for (const ops::Summed& one : tensors) {
+    const std::int64_t n = one.x.count(), whole = n / kLeaves;
+    const A* x = one.x.as<A>();
+    double leaves[kLeaves];
+    TreeSum tree, rest;
+    for (std::int64_t b = 0; b < whole; ++b) {
+      for (int i = 0; i < kLeaves; ++i) leaves[i] = static_cast<double>(x[b * kLeaves + i]);
+      tree.push(sum_neighbours(leaves, kLeaves));
+    }
+    for (std::int64_t i = whole * kLeaves; i < n; ++i) rest.push(static_cast<double>(x[i]));
+    *one.sums.as<double>() = n % kLeaves == 0 ? tree.total() : tree.total(rest.total());
   }
-  for (std::int64_t i = whole * kLeaves; i < n; ++i) rest.push(static_cast<double>(x[i]));
-  *static_cast<double*>(total.data) = n % kLeaves == 0 ? tree.total() : tree.total(rest.total());
 }
 
 std::int64_t bias_gradient_workspace(std::int64_t rows, std::int64_t width) {
@@ -217,10 +225,10 @@ CHOIR_INSTANTIATE(bf16)
 CHOIR_INSTANTIATE(f16)
 #undef CHOIR_INSTANTIATE
 
-template void sum_of_squares<double>(const TensorView&, const TensorView&);
-template void sum_of_squares<float>(const TensorView&, const TensorView&);
-template void tree_sum<double>(const TensorView&, const TensorView&);
-template void tree_sum<float>(const TensorView&, const TensorView&);
+template void sums_of_squares<double>(std::span<const ops::Summed>);
+template void sums_of_squares<float>(std::span<const ops::Summed>);
+template void tree_sums<double>(std::span<const ops::Summed>);
+template void tree_sums<float>(std::span<const ops::Summed>);
 template void scale<double>(const TensorView&, double);
 template void scale<float>(const TensorView&, double);
 

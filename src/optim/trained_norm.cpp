@@ -103,8 +103,10 @@ void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> h
     if (storage_->sharding().replica() == 0) sum_slices(stream, chunks);
     if (exact_) sum_cuts(stream, chunks);
   }
+  summed_.clear();
   for (const Total& total : totals_)
-    ops::tree_sum(stream, chunks.slice(total.turn, total.chunks), of_model.slice(total.sum, 1));
+    summed_.push_back({chunks.slice(total.turn, total.chunks), of_model.slice(total.sum, 1)});
+  ops::tree_sums(stream, summed_);
   const auto sum_over = [&](Communicator& ranks) {
     if (ranks.size() > 1)
       ranks.all_reduce(of_model.data, static_cast<std::size_t>(of_model.count()), DType::f64,
@@ -116,10 +118,11 @@ void TrainedNorm::compute(const Stream& stream, std::span<Communicator* const> h
 }
 
 // Every data rank has the whole gradient: they read a run of its chunks each.
-void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) const {
+void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) {
   const Communicator& data = storage_->sharding().data();
   const std::int64_t first = mine_ * data.rank() / data.size();
   const std::int64_t last = mine_ * (data.rank() + 1) / data.size();
+  summed_.clear();
   for (const Part& part : parts_) {
     // Chunks of the part.
     const std::int64_t begin = std::max<std::int64_t>(0, first - part.turn);
@@ -127,14 +130,15 @@ void TrainedNorm::sum_shares(const Stream& stream, const TensorView& chunks) con
     if (begin >= end) continue;
     const std::int64_t from = begin * kChunk;
     const std::int64_t to = std::min(part.elements.count, end * kChunk);
-    ops::sum_of_squares(stream,
-                        own_part(*part.parameter).slice(part.elements.first + from, to - from),
-                        chunks.slice(part.at + begin, end - begin));
+    summed_.push_back({own_part(*part.parameter).slice(part.elements.first + from, to - from),
+                       chunks.slice(part.at + begin, end - begin)});
   }
+  ops::sums_of_squares(stream, summed_);
 }
 
 // The piece before the first border of chunks, and what follows it.
-void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) const {
+void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) {
+  summed_.clear();
   for (const Part& part : parts_) {
     const Range mine = storage_->owned(*part.parameter), counted = overlap(mine, part.elements);
     if (counted.count == 0) continue;
@@ -144,19 +148,20 @@ void TrainedNorm::sum_slices(const Stream& stream, const TensorView& chunks) con
     const auto sum = [&](std::int64_t from, std::int64_t to) {
       if (from >= to) return;
       const std::int64_t chunk = from / kChunk, end = round_up(to) / kChunk;
-      ops::sum_of_squares(stream, own.slice(part.elements.first + from - mine.first, to - from),
-                          chunks.slice(part.at + chunk, end - chunk));
+      summed_.push_back({own.slice(part.elements.first + from - mine.first, to - from),
+                         chunks.slice(part.at + chunk, end - chunk)});
     };
     // Pieces that sum_cuts() will see whole are left to it.
     const bool cut_at_end = last < part.elements.count;
     if (!exact_) sum(first, std::min(round_up(first), last));
     sum(round_up(first), exact_ && cut_at_end ? round_down(last) : last);
   }
+  ops::sums_of_squares(stream, summed_);
 }
 
 // Every rank puts its pieces into a row of chunks that are zero elsewhere; the sum is the chunks.
 // The first data rank adds their squares.
-void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) const {
+void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) {
   Communicator& group = storage_->sharding().group();
   const std::size_t room = static_cast<std::size_t>(border_.count() / kChunk);
   for (std::size_t next = 0; next < cuts_.size(); next += room) {
@@ -173,9 +178,11 @@ void TrainedNorm::sum_cuts(const Stream& stream, const TensorView& chunks) const
     }
     group.all_reduce(row.data, static_cast<std::size_t>(row.count()), row.dtype, ReduceOp::sum);
     if (storage_->sharding().data().rank() != 0) continue;
+    summed_.clear();
     for (std::size_t i = 0; i < count; ++i)
-      ops::sum_of_squares(stream, row.slice(place(i), cuts_[next + i].elements.count),
-                          chunks.slice(cuts_[next + i].chunk, 1));
+      summed_.push_back({row.slice(place(i), cuts_[next + i].elements.count),
+                         chunks.slice(cuts_[next + i].chunk, 1)});
+    ops::sums_of_squares(stream, summed_);
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Sums over flat memory and simple flat maps. All sums have a fixed order: deterministic, and
 // independent of the number of threads where said.
+#include <span>
+
 #include "choir/core/tensor.hpp"
 #include "choir/device/device.hpp"
 
@@ -9,14 +11,28 @@ namespace choir::ops {
 /// Elements per partial sum of sum_of_squares.
 inline constexpr std::int64_t kNormChunk = 16384;
 
-/// partials[i] = sum of x^2 over elements [i * kNormChunk, ...) in f64; independent of the thread
-/// count and of the card, but the cpu and the cuda device add in different orders. x [n] f32 or
-/// f64; partials [ceil(n / kNormChunk)] f64.
-void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& partials);
+/// What is summed, [n] of f32 or f64, and where its sums go, f64.
+struct Summed {
+  TensorView x, sums;
+};
 
-/// total[0] = sum of x in f64 by a balanced binary tree over the index (depth ceil(log2 n));
-/// the same bits on every device. x [n] f32 or f64 is not changed; total [1] f64.
-void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total);
+/// sums[i] = sum of x^2 over elements [i * kNormChunk, ...) in f64; independent of the thread
+/// count and of the card, but the cpu and the cuda device add in different orders. sums
+/// [ceil(n / kNormChunk)]. Many tensors of one type at once: most are small, and a kernel for each
+/// takes longer to start than to run.
+void sums_of_squares(const Stream& stream, std::span<const Summed> tensors);
+inline void sum_of_squares(const Stream& stream, const TensorView& x, const TensorView& sums) {
+  const Summed one{x, sums};
+  sums_of_squares(stream, {&one, 1});
+}
+
+/// sums[0] = sum of x in f64 by a balanced binary tree over the index (depth ceil(log2 n));
+/// the same bits on every device. Many tensors of one type at once; none is changed.
+void tree_sums(const Stream& stream, std::span<const Summed> tensors);
+inline void tree_sum(const Stream& stream, const TensorView& x, const TensorView& total) {
+  const Summed one{x, total};
+  tree_sums(stream, {&one, 1});
+}
 
 /// d_bias [C] += sum over rows of d_y [N, C]; d_bias f32 (or f64). workspace u8:
 /// bias_gradient_workspace.

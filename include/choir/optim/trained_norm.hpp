@@ -7,6 +7,7 @@
 
 #include "choir/core/memory_plan.hpp"
 #include "choir/device/device.hpp"
+#include "choir/ops/reduce.hpp"
 #include "choir/parallel/sharding/parameter_storage.hpp"
 
 namespace choir {
@@ -90,9 +91,9 @@ class TrainedNorm {
   void add_sums(const Parameter* p, const Parameter* whole);
   void find_cuts();
   /// f64 sums of chunks, which are zero.
-  void sum_shares(const Stream& stream, const TensorView& chunks) const;
-  void sum_slices(const Stream& stream, const TensorView& chunks) const;
-  void sum_cuts(const Stream& stream, const TensorView& chunks) const;
+  void sum_shares(const Stream& stream, const TensorView& chunks);
+  void sum_slices(const Stream& stream, const TensorView& chunks);
+  void sum_cuts(const Stream& stream, const TensorView& chunks);
   /// This rank's slice of a gradient, or master, 1-D.
   TensorView own_part(const Parameter& p) const {
     const Bucket& bucket = storage_->bucket_of(p);
@@ -115,6 +116,7 @@ class TrainedNorm {
   TensorView sums_;        // [places * count]
   TensorView chunk_sums_;  // [mine] of this rank; not with exact, where sums are those of chunks
   TensorView square_sum_;
+  std::vector<ops::Summed> summed_;  // at a time; kept, so that steps allocate nothing
   std::vector<Cut> cuts_;  // exact only; the same on every rank of a group
   TensorView border_;      // [a few chunks] of the gradient, or the masters
 };

@@ -290,7 +290,7 @@ std::vector<AttentionShape> attention_series(std::int64_t longest, std::int64_t 
   std::vector<AttentionShape> list;
   for (const std::int64_t d : {32, 64, 128})
     for (const bool causal : {true, false})
-      for (std::int64_t t = 64; t <= longest; t *= 2)
+      for (std::int64_t t = 64; t <= longest; t *= 4)
         list.push_back(
             {std::max<std::int64_t>(1, tokens / t), width / d, width / d, d, t, causal, 0});
   return list;

@@ -111,7 +111,7 @@ TEST(BenchAttention, ConventionOfFlops) {
 
 TEST(BenchAttention, SeriesKeepsTokensAndFeatures) {
   const auto list = attention_series(8192, 16384, 2048);
-  EXPECT_EQ(list.size(), 3u * 2 * 8);
+  EXPECT_EQ(list.size(), 3u * 2 * 4);
   for (const AttentionShape& s : list) {
     EXPECT_EQ(s.batch * s.tokens, 16384);
     EXPECT_EQ(s.heads * s.head_width, 2048);
