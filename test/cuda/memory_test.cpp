@@ -12,7 +12,7 @@ TEST_F(CudaMemory, WhatSomebodyHasIsNotPlannedWith) {
   const std::size_t free = cuda::free_memory(device());
   ASSERT_LE(free, cuda::card_of(device())->memory);
   StepPlan plan;
-  plan.memory.add("parameters", free - static_cast<std::size_t>(kForLibraries) - kMargin);
+  plan.memory.add("parameters", static_cast<std::size_t>(free_for_plans(device())) - kMargin);
   EXPECT_NO_THROW(require_memory(plan, 1, device()));
   const Buffer somebody(device(), kTaken);
   EXPECT_LE(cuda::free_memory(device()), free - kTaken);

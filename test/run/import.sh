@@ -42,7 +42,9 @@ for model in gpt2 smollm3 qwen3; do
   check "... its logits from a divided model" differ_by_at_most $model.tp.npy $model.64.npy 1e-5
 done
 # Gradients, too; the other models and layouts are in long/real_models.sh.
-golden_layout gpt2 gpt2.64 1e-10 2 parallel.tensor=2 parallel.zero=1
+POSITIONS=10 tiny make gpt2 gpt2.ten
+run 1 import gpt2.ten --out gpt2.ten.64 train.precision=fp64
+golden_layout gpt2 gpt2.ten.64 1e-10 2 parallel.tensor=2 parallel.zero=1
 golden_layout smollm3 smollm3.64 1e-10 4 parallel.pipeline=2 parallel.context=2
 golden_layout qwen3 qwen3.64 1e-10 4 parallel.tensor=2 parallel.zero=3
 run 4 import llama --out llama.run

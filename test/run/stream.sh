@@ -22,7 +22,7 @@ espeak-ng -v en-us -w other.wav "three seven one"
 # 44 bytes of header, then samples: of 1.wav again and again.
 {
   head -c 44 1.wav
-  for _ in $(seq 1 16); do tail -c +45 1.wav; tail -c +45 2.wav; done
+  for _ in 1 2 3; do tail -c +45 1.wav; tail -c +45 2.wav; done
 } >long.wav
 bytes=$(($(file_bytes long.wav) - 44))
 le32() { printf "\\x$(printf %02x $(($1 & 255)))\\x$(printf %02x $(($1 >> 8 & 255)))\\x$(printf %02x $(($1 >> 16 & 255)))\\x$(printf %02x $(($1 >> 24)))"; }
@@ -46,9 +46,10 @@ run 2 transcribe run $names long.wav other.wav --stream
 check "on two ranks" eval 'texts | diff whole -'
 run 2 transcribe run long.wav --stream --tensor 2
 check "on two ranks that share each layer" eval 'texts | diff <(grep "^long" whole) -'
-run 0 transcribe run 1.wav long.wav --beam 4
+# Beams are pruned by comparison: in fp32 the last bit of a probability may decide.
+run 0 transcribe run 1.wav long.wav --beam 4 --precision fp64
 texts >beam
-run 0 transcribe run 1.wav long.wav --beam 4 --stream
+run 0 transcribe run 1.wav long.wav --beam 4 --precision fp64 --stream
 check "by beam search" eval 'texts | diff beam -'
 run 0 transcribe run 1.wav --stream --partial
 expect "a line a chunk" 0 "1.wav 0.40 s: " "1.wav: "

@@ -96,7 +96,7 @@ for deck in "$root"/inputs/*.json; do
     salm_tutorial | salm_smollm2 | duplex_tutorial | verify_salm)  # conversations that nobody held
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.lm.vocab_size=28 model.encoder.n_layer=1
         model.lm.n_layer=1 checkpoint.init_from=) ;;
-    codec_tutorial | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
+    codec_tutorial | codec_istft | verify_codec | verify_duplex) shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic) ;;
     duplex_1b | duplex_7b)
       shrink=(train.max_steps=2 train.micro_batches=2 data.format=synthetic model.encoder.n_layer=1 model.encoder.n_embd=64
         model.encoder.subsampling_channels=16 model.lm.n_layer=1 model.lm.n_embd=256 model.lm.ffn_width=512)

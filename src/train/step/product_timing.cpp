@@ -59,8 +59,7 @@ Table timed_here(Device& device, const std::set<ops::Product>& asked) {
   const Stream stream(device);
   for (const ops::Product& product : asked) {
     Timed& timed = table[product];
-    const double room = static_cast<double>(cuda::free_memory(device)) - kForLibraries;
-    if (ops::product_bytes(product) <= room) timed.seconds = ops::time_proposals(stream, product);
+    if (ops::product_bytes(product) <= free_for_plans(device)) timed.seconds = ops::time_proposals(stream, product);
     timed.way = fastest(timed.seconds);
   }
   return table;

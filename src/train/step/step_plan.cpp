@@ -33,11 +33,16 @@ double node_memory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
+double free_for_plans(const Device& device) {
+  constexpr double kForLibraries = 768.0 * (1 << 20), kOfSmallCard = 0.1;
+  const auto card = static_cast<double>(cuda::card_of(device)->memory);
+  return std::max(0.0, static_cast<double>(cuda::free_memory(device)) -
+                           std::min(kForLibraries, kOfSmallCard * card));
+}
+
 void require_memory(const StepPlan& plan, int ranks_per_node, const Device& device) {
   const cuda::Card* card = cuda::card_of(device);
-  const double has =
-      card ? std::max(0.0, static_cast<double>(cuda::free_memory(device)) - kForLibraries)
-           : node_memory();
+  const double has = card ? free_for_plans(device) : node_memory();
   const int ranks = card ? 1 : ranks_per_node;
   const double wants = static_cast<double>(plan.memory.total()) * ranks;
   if (wants > has)

@@ -32,9 +32,10 @@ bool snapshot_fits(const StepPlan& plan, int ranks_per_node, const Device& devic
 
 /// Plans may use this part of a card that is not here: the driver keeps some for itself.
 inline constexpr double kUsableOfCard = 0.97;
-/// Where the card is here, plans may use what is free less this: libraries take it at their first
-/// calls: kernels that are loaded, handles, channels of NCCL. An estimate, not measured yet.
-inline constexpr double kForLibraries = 768.0 * (1 << 20);
+/// Bytes that plans may use of a card that is here: what is free less what libraries take at their
+/// first calls (kernels that are loaded, handles, channels of NCCL), for which stand 768 MiB, or a
+/// tenth of a small card. An estimate.
+double free_for_plans(const Device& device);
 /// Bytes of memory this machine has.
 double node_memory();
 
