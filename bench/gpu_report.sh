@@ -178,12 +178,16 @@ known_losses() {
 }
 # What each choice is worth: a step of each, and at the end their rates. On the CPU those that it has.
 matrix() {
-  local name overrides code bad=0 table=""
+  local name overrides code word given bad=0 table=""
   while read -r name overrides; do
     [ "$device" = cuda ] || case $name in base | gelu_tanh | vocab*) ;; *) continue ;; esac
     echo "== $name: $overrides"
+    given=()  # a key is given once
+    for word in "${small[@]}" "${single[@]}" "${known[@]}"; do
+      [[ " $overrides" == *" ${word%%=*}="* ]] || given+=("$word")
+    done
     # shellcheck disable=SC2086
-    "${choir[@]}" bench step "$deck" device="$device" "${small[@]}" "${single[@]}" "${known[@]}" $overrides --no-ceilings \
+    "${choir[@]}" bench step "$deck" device="$device" "${given[@]}" $overrides --no-ceilings \
       --seconds "$matrix_seconds" >"$scratch/one" 2>&1
     code=$?
     cat "$scratch/one"

@@ -8,8 +8,9 @@
 namespace choir {
 
 SpeechBatchBuffer::SpeechBatchBuffer(std::span<const SpeechShape> shapes,
-                                     const SpeechFrames& frames)
+                                     const SpeechFrames& frames, bool whole)
     : frames_(frames) {
+  if (whole) whole_.assign(shapes.begin(), shapes.end());
   std::int64_t most = 1, audio = frames.multiple(), labels = 1;
   for (const SpeechShape& shape : shapes) {
     most = std::max(most, shape.utterances);
@@ -32,19 +33,30 @@ std::size_t SpeechBatchBuffer::bytes() const {
               label_lengths_.size());
 }
 
+SpeechShape SpeechBatchBuffer::shape_of(std::span<const SpeechRow> of) const {
+  SpeechShape shape{std::max<std::int64_t>(std::ssize(of), 1), 0, 1};
+  for (const SpeechRow& row : of) {
+    shape.samples = std::max<std::int64_t>(shape.samples, row.item.samples);
+    shape.labels = std::max<std::int64_t>(shape.labels, row.item.labels);
+  }
+  shape.samples = frames_.padded(shape.samples);
+  const auto holds = [&](const SpeechShape& s) {
+    return s.utterances >= shape.utterances && s.samples >= shape.samples &&
+           s.labels >= shape.labels;
+  };
+  const auto found = std::find_if(whole_.begin(), whole_.end(), holds);
+  return found == whole_.end() ? shape : *found;
+}
+
 void SpeechBatchBuffer::lay_out(std::span<const SpeechRow> from, const SpeechCorpus& corpus) {
   rows.assign(from.begin(), from.end());
   batch.rows = rows;
-  const std::int64_t b = std::max<std::int64_t>(std::ssize(rows), 1);
-  std::int64_t longest = 0, most = 1;
+  const auto [b, s, most] = shape_of(rows);
   batch.samples = batch.targets = 0;
   for (const SpeechRow& row : rows) {
-    longest = std::max<std::int64_t>(longest, row.item.samples);
-    most = std::max<std::int64_t>(most, row.item.labels);
     batch.samples += row.item.samples;
     batch.targets += row.item.labels;
   }
-  const std::int64_t s = frames_.padded(longest);
   CHOIR_CHECK(
       b <= std::ssize(ids_) && b * s <= std::ssize(audio_) && b * most <= std::ssize(labels_),
       "{} utterances, {} samples, {} labels in memory for {}, {}, {}", b, b * s, b * most,
@@ -55,8 +67,10 @@ void SpeechBatchBuffer::lay_out(std::span<const SpeechRow> from, const SpeechCor
   batch.sample_ids = {ids_.data(), DType::i64, {b}};
   batch.labels = {labels_.data(), DType::i32, {b, most}};
   batch.label_lengths = {label_lengths_.data(), DType::i32, {b}};
-  ids_[0] = 0;
-  set_lengths(0, 0, 0);
+  for (std::int64_t r = std::ssize(rows); r < b; ++r) {
+    ids_[static_cast<std::size_t>(r)] = 0;
+    set_lengths(r, 0, 0);
+  }
   std::fill_n(labels_.begin(), b * most, kIgnoredTarget);
   for (std::int64_t r = 0; r < std::ssize(rows); ++r) {
     const SpeechRow& row = rows[static_cast<std::size_t>(r)];

@@ -72,6 +72,14 @@ SpeechBuckets::SpeechBuckets(const SpeechBucketOptions& options, int sample_rate
       edges_.push_back(static_cast<std::int64_t>(std::llround(bin.seconds * sample_rate_)));
   }
   check_lengths(lengths);
+  if (!options.whole) return;
+  std::vector<std::int64_t> longest(bins_.size());
+  for (const SpeechLength& length : lengths) {
+    std::int64_t& of_bucket =
+        longest[static_cast<std::size_t>(of(length.samples, length.labels))];
+    of_bucket = std::max(of_bucket, length.samples);
+  }
+  longest_ = std::move(longest);
 }
 
 void SpeechBuckets::estimate(std::span<const SpeechLength> lengths) {
@@ -136,10 +144,17 @@ double SpeechBuckets::effective(std::int64_t samples) const {
 bool SpeechBuckets::fits(int bucket, std::int64_t n, std::int64_t samples) const {
   if (options_.max_samples > 0 && n > options_.max_samples) return false;
   if (!options_.sizes.empty() && n > options_.sizes[static_cast<std::size_t>(bucket)]) return false;
+  samples = counted(bucket, samples);
   return static_cast<double>(n) * effective(samples) <= options_.batch_duration;
 }
 
+std::int64_t SpeechBuckets::counted(int bucket, std::int64_t samples) const {
+  return longest_.empty() ? samples
+                          : std::max(samples, longest_[static_cast<std::size_t>(bucket)]);
+}
+
 std::int64_t SpeechBuckets::limit(int bucket, std::int64_t samples) const {
+  samples = counted(bucket, samples);
   auto n = static_cast<std::int64_t>(options_.batch_duration / effective(samples)) + 1;
   if (options_.max_samples > 0) n = std::min(n, options_.max_samples);
   if (!options_.sizes.empty()) n = std::min(n, options_.sizes[static_cast<std::size_t>(bucket)]);

@@ -23,7 +23,8 @@ class TrainingSlots : public SlotSource {
         steps_(sampler, order.from, order.micro_batches),
         reader_(comm, "data.speech", corpus, config, shapes, damage) {
     for (int i = 0; i < config.slots; ++i)
-      slots_.push_back(std::make_unique<SpeechBatchBuffer>(shapes, config.frames));
+      slots_.push_back(
+          std::make_unique<SpeechBatchBuffer>(shapes, config.frames, config.batching.whole));
   }
   void fill(std::int64_t call, int slot) override {
     const std::int64_t place = call % order_.places;

@@ -92,7 +92,8 @@ void SpeechRowReader::unpack(const char* packed, SpeechBatchBuffer& to) {
   broken_.clear();
   const std::int64_t s = to.batch.audio.shape[1];
   auto* audio = to.batch.audio.as<std::uint16_t>();
-  if (to.rows.empty()) std::fill_n(audio, s, 0);
+  const auto padding = static_cast<std::int64_t>(to.rows.size()) * s;
+  std::fill_n(audio + padding, to.batch.audio.count() - padding, 0);
   for (std::size_t r = 0; r < to.rows.size(); ++r, audio += s) {
     const SpeechItem& item = to.rows[r].item;
     const std::size_t bytes = static_cast<std::size_t>(item.samples) * sizeof(std::uint16_t);

@@ -30,6 +30,7 @@ SpeechBucketOptions batching_of(const SpeechSection& speech) {
   options.max_samples = speech.max_utterances;
   options.buckets = speech.buckets;
   options.label_buckets = speech.label_buckets;
+  options.whole = speech.pad_to_bucket;
   for (const std::string& word : speech.bucket_bins) options.bins.push_back(bucket_bin_of(word));
   for (const std::string& word : speech.bucket_sizes) options.sizes.push_back(bucket_size_of(word));
   return options;
@@ -140,6 +141,10 @@ void add_batches(DataKeys& data) {
            "Speech: utterances of a micro-batch of each of data.bucket_bins, as `choir tune` finds "
            "them. Empty: by data.batch_duration alone.")
       .checked("whole numbers", list_of([](const std::string& word) { bucket_size_of(word); }));
+  data.add("pad_to_bucket", &Part::pad_to_bucket, "",
+           "Speech: every micro-batch of a bucket is padded to one shape, that of the bucket's "
+           "longest utterance and most labels. On a GPU steps of shapes that were met before are "
+           "replayed as a whole.");
   data.add("window", &Part::window, "utterances",
            "Speech: drawn together and sorted into buckets; the order of the data depends on it.")
       .at_least(1)

@@ -21,6 +21,10 @@ namespace {
 /// Plans are made and libraries warm after them.
 constexpr std::int64_t kStepsBeforeGraph = 2;
 
+/// Steps of different shapes: so many recorded ones are kept for each slot, some megabytes of
+/// device memory each, and so many shapes are known as met before.
+constexpr std::size_t kGraphs = 16, kShapesMet = 4096;
+
 /// What MPI does to device memory happens on the host and cannot be recorded.
 bool recordable(Mesh& mesh) {
   for (int a = 0; a < kAxes; ++a) {
@@ -29,6 +33,11 @@ bool recordable(Mesh& mesh) {
     if (ranks.size() > 1 && transport != "nccl" && transport != "null") return false;
   }
   return true;
+}
+
+/// Whether the ranks that talk in a step always meet the same shapes: what one records, all do.
+bool same_shapes(const EngineOptions& options, Mesh& mesh) {
+  return options.model.family().fixed_shape() || mesh.along(Axis::data).size() == 1;
 }
 
 /// Whether every step launches the same kernels.
@@ -115,7 +124,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
              shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
              schedule_.shape.virtual_stages() > 1),
-      graphs_(options.cuda_graph && fixed_shape(options) && device.records_graphs() &&
+      graphs_(options.cuda_graph && same_shapes(options, mesh) && device.records_graphs() &&
               recordable(mesh) && options.offload.place != MemoryPlace::file),
       lag_(options.lag >= 0 ? options.lag
            : staged_        ? 1
@@ -173,6 +182,7 @@ StepSlot::Options Engine::slot_options() const {
   StepSlot::Options slot{.micro_batches = options_.micro_batches,
                          .marks = staged_ ? 2 * actions.size() + 5 : 0,
                          .fixed = fixed_shape(options_),
+                         .graphs = fixed_shape(options_) ? 1 : kGraphs,
                          .ranks = ranks};
   if (!keeps_) return slot;
   for (const BatchShape& shape : shapes_of(options_)) {
@@ -252,18 +262,25 @@ void Engine::stage(StepSlot& slot, const BatchOf& batch_of) {
   slot.data_seconds = now_seconds() - start;
 }
 
-// The kernels of a step have the same arguments in every step that uses the same slot: the arena
-// hands out the same addresses, and what changes is in device memory. So each slot's work is
-// recorded once, and again when somebody else holds memory of the arena.
+// The kernels of a step have the same arguments in every step that uses the same slot and has the
+// same shapes: the arena hands out the same addresses, and what changes is in device memory. So
+// each slot's work is recorded once, and again when somebody else holds memory of the arena; where
+// shapes differ, when they come for the second time.
 template <class Work>
 void Engine::run(StepSlot& slot, const Work& work) {
-  if (!graphs_ || queued_ < kStepsBeforeGraph) return work();
+  if (!graphs_) return work();
+  StepGraphs::Key key{.held = instance_.arena().live(), .shapes = {}};
+  if (!fixed_shape(options_)) {
+    key.shapes = slot.shapes();
+    if (met_.size() == kShapesMet) met_.clear();
+    if (met_.insert(key.shapes).second) return work();
+  }
+  if (queued_ < kStepsBeforeGraph) return work();
   Device& device = instance_.device();
   const NativeStream stream = instance_.stream().native();
-  const std::size_t key = instance_.arena().live();
   ParameterGatherer& gatherer = instance_.gatherer();
-  if (slot.graph && slot.graph_key != key) slot.drop_graph();
-  if (!slot.graph) {
+  NativeGraph graph = slot.graphs.find(key);
+  if (graph == nullptr) {
     gatherer.forget();  // the graph gathers everything by itself
     device.begin_capture(stream);
     try {
@@ -272,10 +289,10 @@ void Engine::run(StepSlot& slot, const Work& work) {
       abandon_capture(device, stream);
       throw;
     }
-    slot.graph = device.end_capture(stream);
-    slot.graph_key = key;
+    graph = device.end_capture(stream);
+    slot.graphs.add(std::move(key), graph);
   }
-  device.launch(slot.graph, stream);
+  device.launch(graph, stream);
   gatherer.forget();  // what was gathered for others between steps is gone
 }
 
@@ -412,12 +429,16 @@ std::vector<std::string> Engine::non_finite_gradients() const {
 }
 
 std::string Engine::graph_use() const {
-  if (graphs_)
+  if (graphs_ && fixed_shape(options_))
     return fmt::format("a step is recorded after {} steps and then replayed as a whole",
                        kStepsBeforeGraph);
+  if (graphs_)
+    return fmt::format("a step whose shapes were met before is recorded and then replayed as a "
+                       "whole, {} of them at most",
+                       kGraphs);
   if (!options_.cuda_graph) return "off";
-  if (!options_.model.family().fixed_shape())
-    return "not used: micro-batches differ in shape, and a recorded step has one";
+  if (!same_shapes(options_, *mesh_))
+    return "not used: data-parallel ranks have micro-batches of different shapes";
   if (!instance_.device().records_graphs())
     return fmt::format("ignored on {}", name_of(instance_.device().kind()));
   if (options_.offload.place == MemoryPlace::file)

@@ -29,9 +29,31 @@ void StepMarks::spans_until(const Event& end, std::vector<PhaseSpan>& spans) con
   }
 }
 
+NativeGraph StepGraphs::find(const Key& key) {
+  const auto found = std::find_if(recorded_.begin(), recorded_.end(),
+                                  [&](const Recorded& one) { return one.key == key; });
+  if (found == recorded_.end()) return nullptr;
+  std::rotate(recorded_.begin(), found, found + 1);
+  return recorded_.front().graph;
+}
+
+void StepGraphs::add(Key key, NativeGraph graph) {
+  if (recorded_.size() == most_) drop_last();
+  recorded_.insert(recorded_.begin(), {std::move(key), graph});
+}
+
+void StepGraphs::clear() {
+  while (!recorded_.empty()) drop_last();
+}
+
+void StepGraphs::drop_last() {
+  device_->destroy(recorded_.back().graph);
+  recorded_.pop_back();
+}
+
 StepSlot::StepSlot(Device& device, const Options& options)
     : marks(device, options.marks),
-      device_(&device),
+      graphs(device, options.graphs),
       options_(options),
       stride_(kHeader + options.batch_bytes),
       inputs_(device, sizeof(ops::StepControl)),
@@ -44,13 +66,15 @@ StepSlot::StepSlot(Device& device, const Options& options)
   staged_.resize(static_cast<std::size_t>(options.micro_batches));
 }
 
-StepSlot::~StepSlot() {
-  drop_graph();
-}
-
-void StepSlot::drop_graph() {
-  if (graph) device_->destroy(graph);
-  graph = nullptr;
+std::vector<std::int64_t> StepSlot::shapes() const {
+  std::vector<std::int64_t> shapes;
+  for (const ModelBatch& batch : staged_) {
+    shapes.insert(shapes.end(), {batch.samples, batch.tokens});
+    for (const BatchField& field : batch.fields())
+      for (int dim = 0; dim < field.view.shape.rank(); ++dim)
+        shapes.push_back(field.view.shape[dim]);
+  }
+  return shapes;
 }
 
 std::byte* StepSlot::at(const void* base, std::int64_t j) const {

@@ -30,10 +30,13 @@ inline FastConformerConfig batch_normed() {
 class SpeechRun {
  public:
   /// `work`: micro-batches of a step that are not empty; 0: all.
-  SpeechRun(const EngineOptions& options, Mesh& mesh, std::int64_t work = 0)
-      : speech_(options.seed, options.model.as<FastConformerConfig>()),
-        plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false, &device_)),
-        engine_(options, device_, mesh, plan_.arena_bytes),
+  SpeechRun(const EngineOptions& options, Mesh& mesh, std::int64_t work = 0,
+            std::unique_ptr<Device> device = std::make_unique<CpuDevice>())
+      : device_(std::move(device)),
+        speech_(options.seed, options.model.as<FastConformerConfig>()),
+        plan_(plan_step(options, mesh.layout(), mesh.rank(), mesh.node().size(), false,
+                        device_.get())),
+        engine_(options, *device_, mesh, plan_.arena_bytes),
         work_(work > 0 ? work : options.micro_batches * mesh.along(Axis::data).size()) {
     engine_.instance().initialise(options.seed);
   }
@@ -44,17 +47,9 @@ class SpeechRun {
   ParameterSet& parameters() { return engine_.instance().parameters(); }
 
   StepResult step() { return step(speech_.targets(step_ * work_, work_)); }
-  StepResult step(const ByTerm& targets) {
-    engine_.step(
-        step_,
-        [&](std::int64_t j) {
-          const std::int64_t place = engine_.micro_batch_index(0, j);
-          return place < work_ ? speech_.micro_batch(step_ * work_ + place) : speech_.padding();
-        },
-        targets, clock_);
-    ++step_;
-    return engine_.finish(clock_);
-  }
+  StepResult step(const ByTerm& targets) { return step_on(step_, targets); }
+  /// The next step, on the utterances of step `of`.
+  StepResult step_of(std::int64_t of) { return step_on(of, speech_.targets(of * work_, work_)); }
 
   /// Running means and variances of the norms of this rank, its channels.
   std::vector<double> running() {
@@ -67,7 +62,19 @@ class SpeechRun {
   }
 
  private:
-  CpuDevice device_;
+  StepResult step_on(std::int64_t of, const ByTerm& targets) {
+    engine_.step(
+        step_,
+        [&](std::int64_t j) {
+          const std::int64_t place = engine_.micro_batch_index(0, j);
+          return place < work_ ? speech_.micro_batch(of * work_ + place) : speech_.padding();
+        },
+        targets, clock_);
+    ++step_;
+    return engine_.finish(clock_);
+  }
+
+  std::unique_ptr<Device> device_;
   SyntheticUtterances speech_;
   StepPlan plan_;
   Engine engine_;

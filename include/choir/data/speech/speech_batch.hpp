@@ -32,8 +32,10 @@ struct SpeechBatch {
 /// Memory of one batch, and a batch of views of it.
 class SpeechBatchBuffer {
  public:
-  /// `shapes`: the largest there will be.
-  SpeechBatchBuffer(std::span<const SpeechShape> shapes, const SpeechFrames& frames);
+  /// `shapes`: the largest there will be. With `whole` a batch is padded, by rows without sound
+  /// too, to the first of them that holds it.
+  SpeechBatchBuffer(std::span<const SpeechShape> shapes, const SpeechFrames& frames,
+                    bool whole = false);
   SpeechBatchBuffer(const SpeechBatchBuffer&) = delete;
   SpeechBatchBuffer& operator=(const SpeechBatchBuffer&) = delete;
 
@@ -50,7 +52,11 @@ class SpeechBatchBuffer {
  private:
   void set_lengths(std::int64_t row, std::int64_t samples, std::int64_t labels);
 
+  /// [B, S, U] of a batch of these rows.
+  SpeechShape shape_of(std::span<const SpeechRow> of) const;
+
   SpeechFrames frames_;
+  std::vector<SpeechShape> whole_;  // shapes that batches are padded to
   std::vector<std::uint16_t> audio_;
   std::vector<std::int32_t> audio_lengths_, frame_lengths_, labels_, label_lengths_;
   std::vector<std::int64_t> ids_;

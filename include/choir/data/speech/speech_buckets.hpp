@@ -51,6 +51,9 @@ struct SpeechBucketOptions {
   /// Utterances in a micro-batch of each of `bins`, as the tuner finds them; empty: by duration
   /// alone.
   std::vector<std::int64_t> sizes;
+  /// All micro-batches of a bucket have one shape: each is cut and padded as if its longest
+  /// utterance were that of the bucket.
+  bool whole = false;
 };
 
 struct SpeechLength {
@@ -67,7 +70,8 @@ struct SpeechShape {
 /// A bucket holds utterances up to an upper edge of duration (1D), or of duration and of labels
 /// (2D); a micro-batch takes utterances of one bucket while
 ///   n * effective(longest of them) <= batch_duration, effective(d) = d + d^2 / quadratic_duration,
-/// n <= max_samples and, where given, n <= size of the bucket.
+/// n <= max_samples and, where given, n <= size of the bucket. With `whole` the longest of them is
+/// that of the bucket.
 class SpeechBuckets {
  public:
   /// Throws DeckError: bins that do not ascend, sizes that are not one a bin, numbers out of range;
@@ -87,7 +91,8 @@ class SpeechBuckets {
   std::int64_t limit(int bucket, std::int64_t samples) const;
 
   /// What micro-batches of such utterances can be at most: for each bucket its longest utterance as
-  /// often as it fits, then more and shorter ones, with B in steps of a sixteenth.
+  /// often as it fits, then, unless buckets are whole, more and shorter ones, with B in steps of a
+  /// sixteenth.
   std::vector<SpeechShape> shapes(std::span<const SpeechLength> lengths,
                                   const SpeechFrames& frames) const;
   std::string to_string() const;
@@ -95,11 +100,14 @@ class SpeechBuckets {
  private:
   void estimate(std::span<const SpeechLength> lengths);
   void check_lengths(std::span<const SpeechLength> lengths) const;
+  /// The length that an utterance of the bucket stands for.
+  std::int64_t counted(int bucket, std::int64_t samples) const;
 
   SpeechBucketOptions options_;
   double sample_rate_;
   std::vector<SpeechBin> bins_;
-  std::vector<std::int64_t> edges_;  ///< of bins_, in samples
+  std::vector<std::int64_t> edges_;    ///< of bins_, in samples
+  std::vector<std::int64_t> longest_;  ///< utterance of each, in samples; where buckets are whole
 };
 
 }  // namespace choir

@@ -19,6 +19,7 @@ struct SpeechSection : BlendSection {
   std::int64_t max_utterances = 0;  ///< of a micro-batch; 0: any number
   std::int64_t buckets = 16, label_buckets = 1;
   std::vector<std::string> bucket_bins, bucket_sizes;  ///< empty: estimated
+  bool pad_to_bucket = false;                          ///< one shape a bucket
   std::int64_t window = 4096;                          ///< utterances
   double min_duration = 0, max_duration = 0;           ///< seconds; 0: no bound
   double min_labels_per_second = 0, max_labels_per_second = 0;

@@ -12,6 +12,37 @@
 
 namespace choir {
 
+/// The work of steps, recorded, by what must be the same when it is replayed: who holds memory of
+/// the arena, and the shapes of the micro-batches. Those that were not used for longest make room.
+class StepGraphs {
+ public:
+  struct Key {
+    std::size_t held = 0;              ///< Arena::live()
+    std::vector<std::int64_t> shapes;  ///< of all fields of all micro-batches; none if they never change
+    friend bool operator==(const Key&, const Key&) = default;
+  };
+  StepGraphs(Device& device, std::size_t most) : device_(&device), most_(most) {}
+  ~StepGraphs() { clear(); }
+  StepGraphs(const StepGraphs&) = delete;
+  StepGraphs& operator=(const StepGraphs&) = delete;
+
+  /// nullptr if there is none.
+  NativeGraph find(const Key& key);
+  void add(Key key, NativeGraph graph);
+  void clear();
+
+ private:
+  struct Recorded {
+    Key key;
+    NativeGraph graph;
+  };
+  void drop_last();
+
+  Device* device_;
+  std::size_t most_;
+  std::vector<Recorded> recorded_;  // the last used first
+};
+
 /// Points in the work of a stream where phases begin; read when the last one was reached.
 class StepMarks {
  public:
@@ -36,12 +67,12 @@ class StepSlot {
     /// Room for each micro-batch in device memory, bytes_of_fields() of the largest; 0: none is
     /// kept.
     std::size_t batch_bytes = 0;
-    bool fixed = false;  ///< every micro-batch is as large
+    bool fixed = false;      ///< every micro-batch is as large
+    std::size_t graphs = 1;  ///< recorded steps that are kept
     /// The ranks that share what fields say that they can.
     BatchRanks ranks{};
   };
   StepSlot(Device& device, const Options& options);
-  ~StepSlot();
   StepSlot(const StepSlot&) = delete;
   StepSlot& operator=(const StepSlot&) = delete;
 
@@ -57,21 +88,19 @@ class StepSlot {
   ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
   ops::StepControl& results() const { return *static_cast<ops::StepControl*>(results_.data()); }
   std::size_t device_bytes() const { return batches_.bytes(); }
+  /// Of all that is staged.
+  std::vector<std::int64_t> shapes() const;
 
   StepMarks marks;
   /// Seconds of the host between being asked for the step and queueing its first work, and of them
   /// waiting for data.
   double host_seconds = 0, data_seconds = 0;
   bool alone = true;  ///< nothing was in flight when the step was queued
-  NativeGraph graph = nullptr;
-  std::size_t graph_key = 0;  ///< of the memory the graph was recorded with
-
-  void drop_graph();
+  StepGraphs graphs;
 
  private:
   std::byte* at(const void* base, std::int64_t j) const;
 
-  Device* device_;
   Options options_;
   std::size_t stride_;  // bytes of a micro-batch: first sample, fields
   HostBuffer inputs_, results_, host_batches_;

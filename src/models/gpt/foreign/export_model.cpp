@@ -14,6 +14,7 @@
 #include "choir/store/llmc/llmc_model.hpp"
 #include "choir/store/safetensors/safetensors.hpp"
 #include "src/models/gpt/foreign/foreign_model.hpp"
+#include "src/models/gpt/foreign/gguf_angles.hpp"
 #include "src/models/gpt/foreign/gguf_model.hpp"
 #include "src/models/gpt/foreign/part_io.hpp"
 #include "src/models/gpt/foreign/peft.hpp"
@@ -51,7 +52,11 @@ class Export {
     });
     for (const Parameter* p : parameters_.all())
       if (!factors_.empty() == is_adapter(p->name)) write(*p);
-    together(world_, [&] { writer_->sync(); });
+    together(world_, [&] {
+      if (!divisors_.empty() && world_.rank() == 0)
+        writer_->write(kGgufDivisors, 0, std::ssize(divisors_), divisors_.data(), DType::f32);
+      writer_->sync();
+    });
     std::int64_t written = writer_->written();
     world_.all_reduce(&written, 1, DType::i64, ReduceOp::sum);
     together(world_, [&] {
@@ -76,6 +81,8 @@ class Export {
     there_ = config_;
     choose_dialect();
     check_adapters();
+    if (request_.format == "gguf")
+      divisors_ = gguf_divisors(there_.rope_theta, there_.rope_scaling, there_.head_width());
     parameters_ = described_parameters(there_);
     parts_ = tensor_parts(there_, parameters_, dialect_);
     if (request_.format == "peft") take_factors();
@@ -169,6 +176,8 @@ class Export {
           {part.name,
            request_.format == "gguf" ? gguf_encoding(part, type_->encoding) : type_->encoding,
            part.shape});
+    if (!divisors_.empty())
+      entries.push_back({std::string(kGgufDivisors), Encoding::f32, {std::ssize(divisors_)}});
     if (request_.format == "gguf")
       writer_ = std::make_unique<GgufWriter>(request_.out, metadata(), std::move(entries));
     else
@@ -304,6 +313,7 @@ class Export {
   ParameterSet parameters_;
   std::vector<TensorPart> parts_;
   std::vector<FactorPart> factors_;  ///< of --format peft
+  std::vector<float> divisors_;      ///< kGgufDivisors
   std::unique_ptr<AdapterSum> merged_;
   std::unique_ptr<TensorWriter> writer_;
   std::vector<std::byte> memory_;

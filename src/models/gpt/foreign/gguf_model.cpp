@@ -10,6 +10,7 @@
 #include "choir/core/json_value.hpp"
 #include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
+#include "src/models/gpt/foreign/gguf_angles.hpp"
 #include "src/models/gpt/foreign/gguf_tokenizer.hpp"
 #include "choir/deck/key_reader.hpp"
 
@@ -49,7 +50,7 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
-/// Angles that llama.cpp scales by keys; llama3's are a tensor.
+/// Angles that llama.cpp scales by keys.
 void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
   ops::RopeScaling& s = c.rope_scaling;
   const std::string type = keys.text("rope.scaling.type", "none");
@@ -142,8 +143,15 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   c.vocab_size = tokens.shape.rank() == 2 ? tokens.shape[0] : 0;
   keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
   std::vector<std::string> problems = keys.problems(allow_unknown);
-  if (reader.find("rope_freqs.weight") != nullptr)
-    problems.emplace_back("rope_freqs.weight: scaled rotary angles are not supported");
+  if (const TensorEntry* entry = reader.find(kGgufDivisors)) {
+    std::vector<float> divisors(static_cast<std::size_t>(entry->shape.count()));
+    reader.read(kGgufDivisors, 0, entry->shape.count(), divisors.data(), DType::f32);
+    const auto scaling = scaling_of_divisors(c.rope_theta, divisors);
+    if (scaling && 2 * std::ssize(divisors) == c.head_width())
+      c.rope_scaling = *scaling;
+    else
+      problems.push_back(fmt::format("{}: no scaling of rotary angles as Llama 3's", kGgufDivisors));
+  }
   refuse_problems(reader.path(), problems);
   return model;
 }
@@ -158,8 +166,8 @@ std::string gguf_architecture(const GptConfig& c) {
         "llama.cpp has no window in these models, and would see more than "
         "model.attention_window",
         "export --format hf has");
-  if (c.rope_scaling.kind == Kind::llama3 || c.rope_scaling.kind == Kind::yarn)
-    throw DeckError("model.rope_scaling other than \"linear\" is not written for llama.cpp",
+  if (c.rope_scaling.kind == Kind::yarn)
+    throw DeckError("model.rope_scaling = \"yarn\" is not written for llama.cpp",
                     "export --format hf has it");
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)

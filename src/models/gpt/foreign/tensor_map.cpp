@@ -6,6 +6,7 @@
 #include <array>
 
 #include "choir/models/gpt/gpt.hpp"
+#include "src/models/gpt/foreign/gguf_angles.hpp"
 
 namespace choir {
 namespace {
@@ -290,6 +291,9 @@ bool is_no_weight(std::string_view name, Dialect dialect) {
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Dialect::hf_llama:
       return name.ends_with(".rotary_emb.inv_freq");
+    case Dialect::gguf_llama:
+    case Dialect::gguf_qwen:
+      return name == kGgufDivisors;  // read with the metadata
     default:
       return false;
   }

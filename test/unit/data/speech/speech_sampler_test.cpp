@@ -173,6 +173,39 @@ TEST(SpeechBuckets, ShapesAreTight) {
   }
 }
 
+TEST(SpeechBuckets, WholeOnesHaveOneShape) {
+  const auto items = corpus(3000);
+  SpeechBucketOptions options{.batch_duration = 40, .quadratic_duration = 20, .buckets = 6};
+  options.whole = true;
+  const std::vector<SpeechPoolItems> pools{{items, 1.0}};
+  const SpeechFrames frames;
+  const SpeechSampler sampler = sampler_of(pools, options, 500, 3);
+  const std::vector<SpeechShape> shapes = sampler.buckets().shapes(lengths_of(pools), frames);
+  EXPECT_EQ(std::ssize(shapes), sampler.buckets().count());
+  SpeechSteps steps(sampler, sampler.begin(), 4);
+  SpeechStep step;
+  std::map<int, std::set<std::int64_t>> counts;  // of utterances, by bucket
+  for (int s = 0; s < 40; ++s) {
+    steps.next(step);
+    for (std::int64_t j = 0; j < step.micro_batches(); ++j) {
+      const auto rows = step.micro_batch(j);
+      const int bucket =
+          sampler.buckets().of(rows.front().item.samples, rows.front().item.labels);
+      const SpeechShape& shape = shapes[static_cast<std::size_t>(bucket)];
+      counts[bucket].insert(std::ssize(rows));
+      EXPECT_LE(std::ssize(rows), shape.utterances);
+      EXPECT_LE(static_cast<double>(shape.utterances) * sampler.buckets().effective(shape.samples),
+                1.05 * options.batch_duration)
+          << "but for the frames that fill it";
+    }
+  }
+  // All are full but what is left of a window.
+  for (const auto& [bucket, seen] : counts)
+    EXPECT_EQ(*seen.rbegin(), shapes[static_cast<std::size_t>(bucket)].utterances);
+  options.whole = false;
+  EXPECT_NE(sampler.hash(), sampler_of(pools, options, 500, 3).hash()) << "other micro-batches";
+}
+
 TEST(SpeechBuckets, EstimatedOnesHoldEqualDurations) {
   const auto items = corpus(20000);
   SpeechBucketOptions options;

@@ -50,6 +50,7 @@ TEST(SpeechDeck, KeysArriveInTheConfiguration) {
                                           "data.max_utterances=7",
                                           "data.buckets=5",
                                           "data.label_buckets=2",
+                                          "data.pad_to_bucket=true",
                                           "data.window=99",
                                           "data.min_duration=0.5",
                                           "data.max_duration=9",
@@ -71,6 +72,7 @@ TEST(SpeechDeck, KeysArriveInTheConfiguration) {
   EXPECT_EQ(c.batching.max_samples, 7);
   EXPECT_EQ(c.batching.buckets, 5);
   EXPECT_EQ(c.batching.label_buckets, 2);
+  EXPECT_TRUE(c.batching.whole);
   EXPECT_EQ(c.window, 99);
   EXPECT_EQ(c.filter.min_duration, 0.5);
   EXPECT_EQ(c.filter.max_duration, 9);

@@ -1,0 +1,67 @@
+// Llama 3's rotary angles as llama.cpp stores them, and back.
+#include "src/models/gpt/foreign/gguf_angles.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+namespace choir {
+namespace {
+
+constexpr double kTheta = 500000;
+constexpr std::int64_t kWidth = 128;
+
+ops::RopeScaling llama31() {
+  return {.kind = ops::RopeScaling::Kind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
+}
+
+// A wavelength of more than 8192 positions is stretched eightfold, one of less than 2048 is not:
+// theta^(-i/64) is 2 pi / 2048 at i = 28.2, 2 pi / 8192 at 35.
+TEST(GgufAngles, DivisorsOfLlama31) {
+  const std::vector<float> divisors = gguf_divisors(kTheta, llama31(), kWidth);
+  ASSERT_EQ(divisors.size(), 64u);
+  for (int i = 0; i <= 28; ++i) EXPECT_EQ(divisors[static_cast<std::size_t>(i)], 1) << i;
+  for (int i = 35; i < 64; ++i) EXPECT_EQ(divisors[static_cast<std::size_t>(i)], 8) << i;
+  // i = 30: wavelength 2 pi 500000^(30/64) = 2948.27; s = (8192 / 2948.27 - 1) / 3 = 0.592862.
+  const double wavelength = 2 * M_PI * std::pow(kTheta, 30.0 / 64), s = (8192 / wavelength - 1) / 3;
+  EXPECT_NEAR(divisors[30], 1 / ((1 - s) / 8 + s), 1e-6);
+  EXPECT_TRUE(gguf_divisors(kTheta, {}, kWidth).empty());
+}
+
+TEST(GgufAngles, AndBack) {
+  for (const double original : {4096.0, 8192.0})
+    for (const double factor : {8.0, 32.0}) {
+      ops::RopeScaling scaling = llama31();
+      scaling.original = original, scaling.factor = factor;
+      const auto found = scaling_of_divisors(kTheta, gguf_divisors(kTheta, scaling, kWidth));
+      ASSERT_TRUE(found.has_value());
+      EXPECT_EQ(found->factor, factor);
+      EXPECT_EQ(found->original, original);
+      EXPECT_EQ(found->low, 1);
+      EXPECT_EQ(found->high, 4);
+    }
+}
+
+// Only ratios matter: (8192, 2, 8) are (4096, 1, 4).
+TEST(GgufAngles, RatiosOnly) {
+  ops::RopeScaling scaling = llama31();
+  scaling.low = 2, scaling.high = 8;
+  const auto found = scaling_of_divisors(kTheta, gguf_divisors(kTheta, scaling, kWidth));
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->original, 4096);
+  EXPECT_EQ(found->high, 4);
+}
+
+TEST(GgufAngles, OtherFormsAreNone) {
+  EXPECT_FALSE(scaling_of_divisors(kTheta, {}));
+  EXPECT_FALSE(scaling_of_divisors(kTheta, std::vector<float>(64, 1.0f)));
+  std::vector<float> bent = gguf_divisors(kTheta, llama31(), kWidth);
+  bent[31] *= 1.01f;
+  EXPECT_FALSE(scaling_of_divisors(kTheta, bent));
+  std::vector<float> other(64);
+  for (std::size_t i = 0; i < other.size(); ++i) other[i] = 1 + static_cast<float>(i) / 8;
+  EXPECT_FALSE(scaling_of_divisors(kTheta, other)) << "LongRoPE, say";
+}
+
+}  // namespace
+}  // namespace choir
