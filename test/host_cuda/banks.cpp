@@ -9,7 +9,7 @@ namespace {
 
 // Threads of a kernel meet in these tallies without order, which ThreadSanitizer would report; an
 // order made for it would hide races of the kernels themselves. So nothing is counted under it.
-#if defined(__SANITIZE_THREAD__)
+#if defined(HOST_CUDA_TSAN)
 constexpr bool kCounts = false;
 #else
 constexpr bool kCounts = true;
