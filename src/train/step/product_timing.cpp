@@ -59,7 +59,8 @@ Table timed_here(Device& device, const std::set<ops::Product>& asked) {
   const Stream stream(device);
   for (const ops::Product& product : asked) {
     Timed& timed = table[product];
-    if (ops::product_bytes(product) <= free_for_plans(device)) timed.seconds = ops::time_proposals(stream, product);
+    if (ops::product_bytes(product) <= free_for_plans(device))
+      timed.seconds = ops::time_proposals(stream, product);
     timed.way = fastest(timed.seconds);
   }
   return table;

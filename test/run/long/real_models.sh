@@ -83,7 +83,8 @@ if [ -d llama.fp32 ]; then
   run 2 export tuned.tiny --format hf --merge --out merged.hf
   says "... which computes the same with them, apart and merged" peft llama.hf adapter merged.hf tuned.tiny.npy $prompt 1e-5
   run 1 export tuned.tiny --format gguf --merge --out merged.gguf
-  says "... and so does llama.cpp" llama merged.gguf tuned.tiny.npy $prompt 1e-5
+  # Its blocks are as long as the prompt, and llama.cpp goes on by one.
+  says "... and so does llama.cpp" llama merged.gguf tuned.tiny.npy "${prompt%,*}" 1e-5
 fi
 
 # --- SmolLM2-135M ---

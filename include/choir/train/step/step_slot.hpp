@@ -88,7 +88,7 @@ class StepSlot {
   ops::StepControl& inputs() const { return *static_cast<ops::StepControl*>(inputs_.data()); }
   ops::StepControl& results() const { return *static_cast<ops::StepControl*>(results_.data()); }
   std::size_t device_bytes() const { return batches_.bytes(); }
-  /// Of all that is staged.
+  /// The shapes of all that is staged.
   std::vector<std::int64_t> shapes() const;
 
   StepMarks marks;
