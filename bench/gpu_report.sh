@@ -8,6 +8,7 @@
 #                     throughput ncu memcheck racecheck predicted
 #   --skip=A,B        without these parts
 #   --out=DIR         the folder is made below DIR (default bench/results)
+#   --archive=FILE    a .tar.gz of the folder, made anew after every part: what is there when a batch job is cut off
 #   --device=DEVICE   cuda (default), or cpu to try the script
 #   --ranks=2,4       so many ranks in the part 'ranks', a GPU each (default: 2, 4 and 8 as far as there are GPUs)
 #   --minutes=N       for everything together (default 9)
@@ -18,19 +19,20 @@
 set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")/.." && pwd)
-only="" skip="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged="" counts=""
+only="" skip="" archive="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged="" counts=""
 all="facts tests step speech train peer attention gemm ops matrix ranks doctor throughput ncu memcheck racecheck predicted"
 for option in "$@"; do
   case $option in
     --only=*) only=${option#*=} ;;
     --skip=*) skip=${option#*=} ;;
     --out=*) out=${option#*=} ;;
+    --archive=*) archive=$(realpath -m "${option#*=}") ;;
     --device=cpu | --device=cuda) device=${option#*=} ;;
     --ranks=*) counts=${option#*=} ;;
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,19s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done
@@ -103,6 +105,7 @@ finish() {  # what there is so far: written after every part, so that a cut leav
     for i in "${!rows[@]}"; do printf '  %s%s\n' "${rows[$i]}" "$([ "$i" = $((${#rows[@]} - 1)) ] || echo ,)"; done
     printf ' ]}\n'
   } >"$folder/summary.json"
+  [ -z "$archive" ] || { tar -C "$folder/.." -czf "$archive.part" "$(basename "$folder")" && mv "$archive.part" "$archive"; } 2>/dev/null
 }
 wanted() {
   case ",$only," in ,, | *",$1,"*) ;; *) return 1 ;; esac

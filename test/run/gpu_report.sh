@@ -38,9 +38,10 @@ for file in summary.json summary.txt facts.txt step.txt step.json step.csv speec
 done
 check "the step is valid and counted" matches "$folder/step.csv" ',VALID,'
 check "the summary names every part" matches "$folder/summary.json" '"part": "tests", "result": "skipped"'
-report --smoke --device=cpu --only=matrix,ranks,predicted --ranks=2 --out="$work/ways"
+report --smoke --device=cpu --only=matrix,ranks,predicted --ranks=2 --out="$work/ways" --archive="$work/ways.tar.gz"
 expect "choices and several ranks" 0 "matrix      ok" "ranks       ok" "predicted   skipped" "VALID"
 folder=$(echo "$work"/ways/*)
+check "an archive has what the folder has" eval 'tar -tzf "$work/ways.tar.gz" | grep -q "/matrix.txt$"'
 check "every choice of a CPU has a rate" test "$(grep -cE '^(base|gelu_tanh|vocab_50257|vocab_50304) .*tokens/s' "$folder/matrix.txt")" = 4
 for words in "collectives: VALID" "zero=3: losses [0-9.e+-]+ apart from one rank's: VALID" "tensor=2: .*: VALID"; do
   check "2 ranks, $words" matches "$folder/ranks.txt" "^2 ranks, $words"
