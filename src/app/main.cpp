@@ -55,8 +55,8 @@ int run(const std::vector<std::string>& all) {
 
 /// Threads that wait for others look for work some microseconds long, then they sleep. libgomp's 3
 /// ms keep a core from whoever should have it: with one of two cores busy, a FastConformer trained
-/// at half the speed (bench/results/2026-11-26-busy-cores.txt). It reads its environment before
-/// main(), so the program starts once more, as the same process.
+/// at two thirds of the speed (bench/results/2026-11-26-busy-cores.txt). It reads its environment
+/// before main(), so the program starts once more, as the same process.
 void wait_briefly(char** argv) {
   constexpr const char *kSpins = "GOMP_SPINCOUNT", *kPolicy = "OMP_WAIT_POLICY";
   const char* const threads = std::getenv("OMP_NUM_THREADS");
