@@ -74,6 +74,22 @@ there_and_back "Llama for llama.cpp" llama.run gguf llama.gguf 2
 there_and_back "Qwen3 for transformers" qwen3.32 hf qwen3.hf 2
 there_and_back "Qwen3 for llama.cpp" qwen3.32 gguf qwen3.gguf 2
 there_and_back "GPT-2 for llm.c" gpt2.32 llmc gpt2.bin 2
+# Angles scaled as Llama 3's are a tensor of divisors there; heads of 64 have enough pairs for what made them to be known.
+cat >scaled.json <<'END'
+{
+  "model": {
+    "n_layer": 1, "n_head": 2, "n_embd": 128, "ffn_width": 32, "block_size": 64, "vocab_size": 24, "bias": false,
+    "position": "rope", "norm": "rmsnorm", "activation": "swiglu",
+    "rope_theta": 500000, "rope_scaling": "llama3", "rope_factor": 8, "rope_original": 8192
+  },
+  "data": { "format": "synthetic" }, "train": { "max_steps": 1 }, "eval": { "interval": 0 }, "checkpoint": { "interval": 1 }
+}
+END
+run 1 train scaled.json run.dir=scaled
+there_and_back "angles of Llama 3 for llama.cpp" scaled gguf scaled.gguf 2
+scaling() { grep -E '^ *"rope_(theta|scaling|factor|original|low_factor|high_factor)"' "$1/deck.json" | head -n 6; }
+check "... with their scaling" same "scaling scaled" "scaling scaled.gguf.back"
+check "... which is not the standard" matches <(scaling scaled.gguf.back) '"rope_original": 8192'
 run 3 export smollm3.32 --format gguf --type bf16 --out smollm3.gguf
 expect "in bf16 for llama.cpp" 0 "type=bf16"
 run 1 import smollm3.gguf --out smollm3.bf16

@@ -144,10 +144,13 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
   keys.only("vocab_size", c.vocab_size, "another number than the rows of token_embd.weight");
   std::vector<std::string> problems = keys.problems(allow_unknown);
   if (const TensorEntry* entry = reader.find(kGgufDivisors)) {
-    std::vector<float> divisors(static_cast<std::size_t>(entry->shape.count()));
-    reader.read(kGgufDivisors, 0, entry->shape.count(), divisors.data(), DType::f32);
-    const auto scaling = scaling_of_divisors(c.rope_theta, divisors);
-    if (scaling && 2 * std::ssize(divisors) == c.head_width())
+    std::optional<ops::RopeScaling> scaling;
+    if (const std::int64_t pairs = entry->shape.count(); 2 * pairs == c.head_width()) {
+      std::vector<float> divisors(static_cast<std::size_t>(pairs));
+      reader.read(kGgufDivisors, 0, pairs, divisors.data(), DType::f32);
+      scaling = scaling_of_divisors(c.rope_theta, divisors);
+    }
+    if (scaling)
       c.rope_scaling = *scaling;
     else
       problems.push_back(fmt::format("{}: no scaling of rotary angles as Llama 3's", kGgufDivisors));

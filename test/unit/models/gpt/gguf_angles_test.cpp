@@ -28,18 +28,20 @@ TEST(GgufAngles, DivisorsOfLlama31) {
   EXPECT_TRUE(gguf_divisors(kTheta, {}, kWidth).empty());
 }
 
+// Heads of 64, as Llama 3.2 1B has them, have three pairs between the two wavelengths.
 TEST(GgufAngles, AndBack) {
-  for (const double original : {4096.0, 8192.0})
-    for (const double factor : {8.0, 32.0}) {
-      ops::RopeScaling scaling = llama31();
-      scaling.original = original, scaling.factor = factor;
-      const auto found = scaling_of_divisors(kTheta, gguf_divisors(kTheta, scaling, kWidth));
-      ASSERT_TRUE(found.has_value());
-      EXPECT_EQ(found->factor, factor);
-      EXPECT_EQ(found->original, original);
-      EXPECT_EQ(found->low, 1);
-      EXPECT_EQ(found->high, 4);
-    }
+  for (const std::int64_t width : {std::int64_t{64}, kWidth})
+    for (const double original : {4096.0, 8192.0})
+      for (const double factor : {8.0, 32.0}) {
+        ops::RopeScaling scaling = llama31();
+        scaling.original = original, scaling.factor = factor;
+        const auto found = scaling_of_divisors(kTheta, gguf_divisors(kTheta, scaling, width));
+        ASSERT_TRUE(found.has_value());
+        EXPECT_EQ(found->factor, factor);
+        EXPECT_EQ(found->original, original);
+        EXPECT_EQ(found->low, 1);
+        EXPECT_EQ(found->high, 4);
+      }
 }
 
 // Only ratios matter: (8192, 2, 8) are (4096, 1, 4).
@@ -61,6 +63,11 @@ TEST(GgufAngles, OtherFormsAreNone) {
   std::vector<float> other(64);
   for (std::size_t i = 0; i < other.size(); ++i) other[i] = 1 + static_cast<float>(i) / 8;
   EXPECT_FALSE(scaling_of_divisors(kTheta, other)) << "LongRoPE, say";
+  for (const float lie : {NAN, INFINITY, 0.0f, -8.0f}) {
+    std::vector<float> lying = gguf_divisors(kTheta, llama31(), kWidth);
+    lying[40] = lie;
+    EXPECT_FALSE(scaling_of_divisors(kTheta, lying)) << lie;
+  }
 }
 
 }  // namespace
