@@ -45,6 +45,17 @@ check "three of them" test "$(cat straight/samples/*6* | grep -c '^hypothesis  '
 first_loss() { losses straight | awk 'NR == 1 { print $2 }'; }
 check "the loss falls" bash -c "awk 'BEGIN { exit !($(losses straight | tail -n 1 | cut -d' ' -f2) < $(first_loss)) }'"
 
+# Micro-batches of two utterances either way, padded to the longer of them or to one shape a bucket, with rows without sound.
+two_each=(train.precision=fp64 data.batch_duration=60 data.max_utterances=2)
+train_speech 1 longer "${two_each[@]}" train.max_steps=8
+expect "micro-batches padded to their longest utterance" 0 "summary:"
+train_speech 1 whole "${two_each[@]}" train.max_steps=8 data.pad_to_bucket=true
+expect "... and to that of their bucket" 0 "summary:"
+check "... give the same losses" close_losses longer whole 1e-12
+check "... by other sums" eval '! same "losses longer" "losses whole"'
+train_speech 1 whole "${two_each[@]}"
+expect "... but are other data to a run that goes on" 2 "data.pad_to_bucket"
+
 train_speech 2 two
 expect "on 2 ranks" 0 "summary:"
 check "the losses agree to 1e-4" close_losses straight two 1e-4
