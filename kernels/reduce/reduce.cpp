@@ -17,18 +17,24 @@ double elements(const TensorView& x) {
   return static_cast<double>(x.count());
 }
 
+/// Tensors of one type, each with as many sums as it has chunks of `chunk` elements (0: one).
+void take(const Stream& stream, std::span<const Summed> tensors, std::int64_t chunk, double flops) {
+  double of_all = 0, bytes = 0;
+  for (const Summed& one : tensors) {
+    const std::int64_t n = one.x.count();
+    check_real(one.x, "x");
+    check_tensor(one.x, tensors.front().x.dtype, n, "x");
+    check_tensor(one.sums, DType::f64, chunk == 0 ? 1 : (n + chunk - 1) / chunk, "sums");
+    of_all += flops * elements(one.x), bytes += as_bytes(one.x) + as_bytes(one.sums);
+  }
+  stream.count(of_all, bytes);
+}
+
 }  // namespace
 
 void sums_of_squares(const Stream& stream, std::span<const Summed> tensors) {
   if (tensors.empty()) return;
-  double flops = 0, bytes = 0;
-  for (const Summed& one : tensors) {
-    check_real(one.x, "x");
-    check_tensor(one.x, tensors.front().x.dtype, one.x.count(), "x");
-    check_tensor(one.sums, DType::f64, (one.x.count() + kNormChunk - 1) / kNormChunk, "sums");
-    flops += 2 * elements(one.x), bytes += as_bytes(one.x) + as_bytes(one.sums);
-  }
-  stream.count(flops, bytes);
+  take(stream, tensors, kNormChunk, 2);
   if (on_cuda(stream)) return cuda::sums_of_squares(stream, tensors);
   if (!computes(stream)) return;
   tensors.front().x.dtype == DType::f64 ? cpu::sums_of_squares<double>(tensors)
@@ -37,14 +43,7 @@ void sums_of_squares(const Stream& stream, std::span<const Summed> tensors) {
 
 void tree_sums(const Stream& stream, std::span<const Summed> tensors) {
   if (tensors.empty()) return;
-  double flops = 0, bytes = 0;
-  for (const Summed& one : tensors) {
-    check_real(one.x, "x");
-    check_tensor(one.x, tensors.front().x.dtype, one.x.count(), "x");
-    check_tensor(one.sums, DType::f64, 1, "sums");
-    flops += elements(one.x), bytes += as_bytes(one.x);
-  }
-  stream.count(flops, bytes);
+  take(stream, tensors, 0, 1);
   if (on_cuda(stream)) return cuda::tree_sums(stream, tensors);
   if (!computes(stream)) return;
   tensors.front().x.dtype == DType::f64 ? cpu::tree_sums<double>(tensors)

@@ -19,7 +19,7 @@ float* floats(const TensorView& x) {
 
 /// As many tensors at a time as a kernel takes: launch_one(them, blocks of all).
 template <class A, class Blocks, class Launch>
-void in_kernels(std::span<const ops::Summed> tensors, const Blocks& blocks_of,
+void for_groups_of(std::span<const ops::Summed> tensors, const Blocks& blocks_of,
                 const Launch& launch_one) {
   SummedTensors<A> some;
   std::int64_t blocks = 0;
@@ -76,7 +76,7 @@ void cast(const Stream& stream, const TensorView& from, const TensorView& to) {
 }
 
 void sums_of_squares(const Stream& stream, std::span<const ops::Summed> tensors) {
-  in_kernels<float>(
+  for_groups_of<float>(
       tensors, [](const ops::Summed& one) { return one.sums.count(); },
       [&](const SummedTensors<float>& some, unsigned blocks) {
         launch(stream, "sums_of_squares", sums_of_squares_kernel<int{ops::kNormChunk}>,
@@ -87,7 +87,7 @@ void sums_of_squares(const Stream& stream, std::span<const ops::Summed> tensors)
 void tree_sums(const Stream& stream, std::span<const ops::Summed> tensors) {
   const auto sum = [&](auto type) {
     using A = decltype(type);
-    in_kernels<A>(
+    for_groups_of<A>(
         tensors, [](const ops::Summed&) { return 1; },
         [&](const SummedTensors<A>& some, unsigned blocks) {
           launch(stream, "tree_sums", tree_sums_kernel<A>, {blocks, kTreeThreads}, some);

@@ -35,14 +35,14 @@ bool recordable(Mesh& mesh) {
   return true;
 }
 
-/// Whether the ranks that talk in a step always meet the same shapes: what one records, all do.
-bool same_shapes(const EngineOptions& options, Mesh& mesh) {
-  return options.model.family().fixed_shape() || mesh.along(Axis::data).size() == 1;
-}
-
 /// Whether every step launches the same kernels.
 bool fixed_shape(const EngineOptions& options) {
   return options.model.family().fixed_shape();
+}
+
+/// Whether the ranks that talk in a step always meet the same shapes: what one records, all do.
+bool same_shapes(const EngineOptions& options, Mesh& mesh) {
+  return fixed_shape(options) || mesh.along(Axis::data).size() == 1;
 }
 
 Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& device) {

@@ -42,7 +42,7 @@ void StepGraphs::add(Key key, NativeGraph graph) {
   recorded_.insert(recorded_.begin(), {std::move(key), graph});
 }
 
-void StepGraphs::clear() {
+StepGraphs::~StepGraphs() {
   while (!recorded_.empty()) drop_last();
 }
 

@@ -45,8 +45,8 @@ struct AttentionShape {
   double flops(bool backward) const;
 };
 
-/// T = 64, 256, ... up to `longest`, head width 32, 64, 128, causal and full; `tokens` in the batch and
-/// heads that make `width` features together, whatever T and the head width. Pure.
+/// T = 64, 256, ... up to `longest`, head width 32, 64, 128, causal and full; `tokens` in the batch
+/// and heads that make `width` features together, whatever T and the head width. Pure.
 std::vector<AttentionShape> attention_series(std::int64_t longest, std::int64_t tokens,
                                              std::int64_t width);
 

@@ -22,14 +22,14 @@ class StepGraphs {
     friend bool operator==(const Key&, const Key&) = default;
   };
   StepGraphs(Device& device, std::size_t most) : device_(&device), most_(most) {}
-  ~StepGraphs() { clear(); }
+  ~StepGraphs();
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
 
   /// nullptr if there is none.
   NativeGraph find(const Key& key);
+  /// Takes over a graph that find() has not.
   void add(Key key, NativeGraph graph);
-  void clear();
 
  private:
   struct Recorded {
