@@ -5,6 +5,9 @@
 
 #include "choir/core/error.hpp"
 
+template class nlohmann::basic_json<>;
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+
 namespace choir {
 
 using nlohmann::json;
@@ -41,8 +44,14 @@ json parsed_unique_json(std::string_view text) {
     return true;
   });
 }
+ordered_json parsed_commented_json(std::string_view text) {
+  return ordered_json::parse(text, nullptr, true, true);
+}
 json json_unless_broken(std::string_view text) {
   return json::parse(text, nullptr, false);
+}
+ordered_json ordered_json_unless_broken(std::string_view text) {
+  return ordered_json::parse(text, nullptr, false);
 }
 
 }  // namespace choir

@@ -1,5 +1,7 @@
 #include "choir/core/text.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -88,6 +90,12 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
+}
+
+std::string_view print_into(std::span<char> to, fmt::string_view format, fmt::format_args args) {
+  const auto written = fmt::vformat_to_n(to.data(), to.size() - 1, format, args);
+  *written.out = '\0';
+  return {to.data(), written.out};
 }
 
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h) {

@@ -55,6 +55,7 @@ Arena::Arena(Device& device, std::size_t capacity) : device_(&device), capacity_
   }
   blocks_.reserve(kUsualBlocks);
   spare_.reserve(kUsualBlocks);
+  holes_.reserve(kUsualBlocks);
 }
 
 Arena::~Arena() = default;
@@ -99,16 +100,21 @@ void Arena::end_sequence() {
 // the capacity, or the plan would not be exact.
 std::int32_t Arena::take_hole(std::size_t bytes) {
   std::int32_t best = -1;
-  for (std::int32_t i = first_; i >= 0; i = at(i).next)
-    if (at(i).references == 0 && at(i).bytes >= bytes && (best < 0 || at(i).bytes < at(best).bytes))
+  for (const std::int32_t i : holes_)
+    if (at(i).bytes >= bytes &&
+        (best < 0 ||
+         std::pair(at(i).bytes, at(i).offset) < std::pair(at(best).bytes, at(best).offset)))
       best = i;
-  if (best >= 0 && at(best).bytes > bytes) {
+  if (best < 0) return best;
+  forget_hole(best);
+  if (at(best).bytes > bytes) {
     const std::int32_t rest = new_node();
     Block& hole = at(best);
     at(rest) = {hole.offset + bytes, hole.bytes - bytes, best, hole.next, 0};
     at(hole.next).previous = rest;  // a hole always has a neighbour above: the top is no hole
     hole.next = rest;
     hole.bytes = bytes;
+    note_hole(rest);
   }
   return best;
 }
@@ -140,19 +146,25 @@ std::int32_t Arena::new_node() {
   }
   blocks_.emplace_back();
   spare_.reserve(blocks_.capacity());  // release() must not throw
+  holes_.reserve(blocks_.capacity());
   return static_cast<std::int32_t>(blocks_.size() - 1);
 }
 
 void Arena::release(std::int32_t block) noexcept {
   if (--at(block).references > 0) return;
   live_ -= at(block).bytes;
-  if (at(block).next >= 0 && at(at(block).next).references == 0) merge_with_next(block);
-  const std::int32_t below = at(block).previous;
-  if (below >= 0 && at(below).references == 0) {
+  if (const std::int32_t above = at(block).next; above >= 0 && at(above).references == 0) {
+    forget_hole(above);
+    merge_with_next(block);
+  }
+  if (const std::int32_t below = at(block).previous; below >= 0 && at(below).references == 0) {
     merge_with_next(below);
     block = below;
+  } else {
+    note_hole(block);
   }
   if (at(block).next >= 0) return;
+  forget_hole(block);
   last_ = at(block).previous;  // touches the top: give the space back
   if (last_ >= 0)
     at(last_).next = -1;
@@ -160,6 +172,19 @@ void Arena::release(std::int32_t block) noexcept {
     first_ = -1;
   top_ = at(block).offset;
   spare_.push_back(block);
+}
+
+void Arena::note_hole(std::int32_t block) noexcept {
+  at(block).hole = static_cast<std::int32_t>(holes_.size());
+  holes_.push_back(block);
+}
+
+void Arena::forget_hole(std::int32_t block) noexcept {
+  const std::int32_t place = at(block).hole;
+  holes_[static_cast<std::size_t>(place)] = holes_.back();
+  at(holes_.back()).hole = place;
+  holes_.pop_back();
+  at(block).hole = -1;
 }
 
 void Arena::merge_with_next(std::int32_t block) noexcept {

@@ -28,7 +28,7 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
 #endif
   std::memset(memory, 0xFF, size);
 #if !defined(HOST_CUDA_MALLOC)
-  if (!r.open) mprotect(memory, size, PROT_NONE);
+  close_to_the_host(memory, size);
 #endif
   r.device_blocks[static_cast<char*>(memory)] = size;
   r.used += size;

@@ -15,23 +15,35 @@ std::uint64_t draw(Runtime& r) {
   return r.state >> 33;
 }
 
+#if !defined(HOST_CUDA_MALLOC)
+/// A protection key: a register of the thread says whether it may touch memory that has it, which takes
+/// some cycles, where the rights of all pages take half the time of a small training. -1 where the
+/// processor has none.
+int key_of_device_memory() {
+  static const int key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return key;
+}
+#endif
+
 /// Device memory is open while this lives.
 class Access {
  public:
   explicit Access(Runtime& r) : runtime_(r), outermost_(!r.open) {
-    if (outermost_) protect(PROT_READ | PROT_WRITE);
-    r.open = true;
+    if (outermost_) set_open(true);
   }
   ~Access() {
-    if (!outermost_) return;
-    protect(PROT_NONE);
-    runtime_.open = false;
+    if (outermost_) set_open(false);
   }
 
  private:
-  void protect([[maybe_unused]] int rights) {
+  void set_open(bool open) {
+    runtime_.open = open;
 #if !defined(HOST_CUDA_MALLOC)
-    for (const auto& [address, bytes] : runtime_.device_blocks) mprotect(address, bytes, rights);
+    if (const int key = key_of_device_memory(); key >= 0)
+      pkey_set(key, open ? 0 : PKEY_DISABLE_ACCESS);
+    else
+      for (const auto& [address, bytes] : runtime_.device_blocks)
+        mprotect(address, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 #endif
   }
   Runtime& runtime_;
@@ -99,6 +111,15 @@ HostCudaStream& stream_of(cudaStream_t stream) {
   if (!r.streams.contains(stream)) defect("use of a stream that does not exist");
   return *stream;
 }
+
+#if !defined(HOST_CUDA_MALLOC)
+void close_to_the_host(void* memory, std::size_t bytes) {
+  if (const int key = key_of_device_memory(); key >= 0)
+    pkey_mprotect(memory, bytes, PROT_READ | PROT_WRITE, key);
+  else if (!runtime().open)
+    mprotect(memory, bytes, PROT_NONE);
+}
+#endif
 
 std::size_t choose(std::size_t count) {
   Runtime& r = runtime();

@@ -88,6 +88,11 @@ struct Runtime {
 Runtime& runtime();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
+#if !defined(HOST_CUDA_MALLOC)
+/// From now on whoever touches new device memory but in the emulated device's turn ends by SIGSEGV.
+void close_to_the_host(void* memory, std::size_t bytes);
+#endif
+
 /// Seconds, for event times.
 double now();
 /// So many more have passed by that clock: what work takes on a device, as told, not measured.

@@ -21,7 +21,13 @@ nlohmann::ordered_json parsed_ordered_json(std::string_view text);
 /// The same; DataError that names the key when an object has one twice, of which the library would
 /// keep the last.
 nlohmann::json parsed_unique_json(std::string_view text);
+/// The same of text with comments as C++ has them.
+nlohmann::ordered_json parsed_commented_json(std::string_view text);
 /// A discarded value for what is not JSON.
 nlohmann::json json_unless_broken(std::string_view text);
+nlohmann::ordered_json ordered_json_unless_broken(std::string_view text);
 
 }  // namespace choir
+
+extern template class nlohmann::basic_json<>;
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;

@@ -1,7 +1,10 @@
 #pragma once
 // Small pure helpers on strings: lists for messages, splitting, and the nearest legal name for a
 // misspelt one.
+#include <fmt/core.h>
+
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +30,14 @@ bool take_prefix(std::string_view& text, std::string_view prefix);
 std::string fold_name(std::string_view name);
 /// Indented lines of at most `width` columns, broken at blanks.
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
+
+/// As much of a text as there is room for, and the zero behind it. Allocates nothing; fmt's formatting
+/// is compiled here alone, and not at every place that formats into an array.
+std::string_view print_into(std::span<char> to, fmt::string_view format, fmt::format_args args);
+template <std::size_t N, class... Args>
+std::string_view print_into(char (&to)[N], fmt::format_string<Args...> format, Args&&... args) {
+  return print_into(std::span<char>(to), format, fmt::make_format_args(args...));
+}
 
 /// FNV-1a over `bytes`, continuing from `h`.
 std::uint64_t fnv1a(std::string_view bytes, std::uint64_t h = 0xcbf29ce484222325ull);

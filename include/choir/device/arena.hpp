@@ -78,6 +78,7 @@ class Arena {
     std::size_t offset = 0, bytes = 0;
     std::int32_t previous = -1, next = -1;  // neighbours by offset
     std::int32_t references = 0;            // 0: a hole
+    std::int32_t hole = -1;                 // which of holes_
   };
   void retain(std::int32_t block) { ++blocks_[static_cast<std::size_t>(block)].references; }
   void release(std::int32_t block) noexcept;
@@ -86,6 +87,8 @@ class Arena {
   std::int32_t extend_top(std::size_t bytes, const char* tag);
   std::int32_t new_node();
   void merge_with_next(std::int32_t block) noexcept;
+  void note_hole(std::int32_t block) noexcept;
+  void forget_hole(std::int32_t block) noexcept;
   Block& at(std::int32_t i) { return blocks_[static_cast<std::size_t>(i)]; }
 
   Device* device_;
@@ -94,6 +97,7 @@ class Arena {
   std::byte* base_ = nullptr;
   std::vector<Block> blocks_;
   std::vector<std::int32_t> spare_;  // unused nodes of blocks_
+  std::vector<std::int32_t> holes_;  // few, where the blocks of a deep model are thousands
   std::int32_t first_ = -1, last_ = -1;
   static constexpr std::size_t kNoSequence = SIZE_MAX;
   std::vector<std::size_t> requests_;

@@ -239,7 +239,7 @@ std::vector<RankFlight> flights_of_text(const std::string& text, std::uint64_t l
   constexpr double kLongest = 60;
   std::vector<RankFlight> flights;
   try {
-    const Json all = Json::parse(text);
+    const Json all = parsed_json(text);
     if (all.at("launch").get<std::uint64_t>() != launch) return {};
     double since = wall_seconds() - all.at("written").get<double>();
     // The wall clocks of the two nodes disagree: what is known is only that it was a moment ago.

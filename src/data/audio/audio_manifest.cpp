@@ -70,7 +70,7 @@ class Reader {
       if (const std::string excess = json_excess(line); !excess.empty())
         throw AudioError(AudioFault::bad_line, excess);
       try {
-        json = ManifestJson::parse(line);
+        json = parsed_ordered_json(line);
       } catch (const nlohmann::json::exception& error) {
         // "[json.exception...] parse error at line 1, column 5: ...": the line is ours to name.
         std::string said = error.what();

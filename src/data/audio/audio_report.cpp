@@ -155,7 +155,7 @@ PrepareAudioSummary finish_audio_folder(const std::string& folder, const AudioPl
 }
 
 std::uint64_t report_fingerprint(const std::string& folder) {
-  const auto report = Json::parse(read_whole_file(report_path(folder)), nullptr, false);
+  const auto report = ordered_json_unless_broken(read_whole_file(report_path(folder)));
   if (!report.is_object() || !report.contains("fingerprint") || !report["fingerprint"].is_string())
     throw DataError(fmt::format("'{}' is damaged", report_path(folder)),
                     "remove the folder and prepare the audio again");
@@ -170,7 +170,7 @@ PrepareAudioSummary read_audio_report(const std::string& folder) {
   PrepareAudioSummary summary;
   summary.folder = folder;
   try {
-    const auto report = Json::parse(read_whole_file(report_path(folder)));
+    const auto report = parsed_ordered_json(read_whole_file(report_path(folder)));
     summary.sample_rate = report.at("sample_rate").get<int>();
     summary.shards = report.at("shards").get<std::int64_t>();
     summary.utterances = report.at("utterances").get<std::int64_t>();

@@ -47,7 +47,7 @@ std::string dump(const ManifestJson& json) {
 void read_line(const std::string& folder, TranscriptRequest& request) {
   if (const std::string excess = json_excess(request.line); !excess.empty())
     throw AudioError(AudioFault::bad_line, excess);
-  const ManifestJson json = ManifestJson::parse(request.line, nullptr, false);
+  const ManifestJson json = ordered_json_unless_broken(request.line);
   if (!json.is_object())
     throw AudioError(AudioFault::not_json,
                      fmt::format("'{}' is no JSON object", request.line.substr(0, 40)));
@@ -91,7 +91,7 @@ std::vector<TranscriptRequest> read_transcript_manifest(const std::string& path,
 std::string transcript_line(const TranscriptRequest& request, const Transcript& transcript) {
   ManifestJson json;
   if (!request.line.empty() && json_excess(request.line).empty())
-    json = ManifestJson::parse(request.line, nullptr, false);
+    json = ordered_json_unless_broken(request.line);
   if (!json.is_object()) {
     json = ManifestJson::object();
     if (request.line.empty()) {
@@ -127,7 +127,7 @@ std::string serialise(const Transcript& transcript) {
 }
 
 Transcript transcript_of(const std::string& bytes) {
-  const ManifestJson json = ManifestJson::parse(bytes);
+  const ManifestJson json = parsed_ordered_json(bytes);
   Transcript transcript;
   json.at(0).get_to(transcript.text);
   for (const ManifestJson& word : json.at(1))

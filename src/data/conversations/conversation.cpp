@@ -222,7 +222,7 @@ std::string fault_of(const std::vector<Turn>& turns) {
 
 ManifestJson parsed_line(const std::string& line) {
   if (line.size() > kMostLineBytes) refuse("the line is longer than 64 MiB");
-  ManifestJson json = ManifestJson::parse(line, nullptr, false);
+  ManifestJson json = ordered_json_unless_broken(line);
   if (json.is_discarded()) refuse("it is no JSON", "one object a line (JSON lines)");
   return json;
 }

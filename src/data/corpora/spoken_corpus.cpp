@@ -54,7 +54,7 @@ std::string line_of(const CorpusEntry& entry) {
 
 bool read_report(const std::string& folder, const std::string& request, CorpusReport& report) {
   if (!fs::exists(folder + kReport)) return false;
-  const Json json = Json::parse(read_whole_file(folder + kReport), nullptr, false);
+  const Json json = ordered_json_unless_broken(read_whole_file(folder + kReport));
   if (!json.is_object() || dumped(json.value("request", Json())) != request) return false;
   report.request = request;
   report.made = false;
@@ -114,7 +114,7 @@ CorpusReport finish_corpus(const std::string& folder, const std::string& request
     manifests[static_cast<std::size_t>(entry.split)] += line_of(entry);
   }
   Json json;
-  json["request"] = Json::parse(request);
+  json["request"] = parsed_ordered_json(request);
   for (const CorpusSplit split : kSplits) {
     CorpusReport::Part& part = part_of(report, split);
     const std::string& manifest = manifests[static_cast<std::size_t>(split)];

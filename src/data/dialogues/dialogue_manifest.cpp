@@ -308,7 +308,7 @@ class DialogueReader {
     try {
       if (const std::string excess = json_excess(line); !excess.empty())
         throw AudioError(AudioFault::bad_line, excess);
-      const ManifestJson json = ManifestJson::parse(line, nullptr, false);
+      const ManifestJson json = ordered_json_unless_broken(line);
       if (!json.is_object()) throw AudioError(AudioFault::not_json, "not a JSON object");
       read_entry(json, place, entry);
       manifest_.entries.push_back(std::move(entry));

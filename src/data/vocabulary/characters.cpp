@@ -140,7 +140,7 @@ SharedVocabularyModel character_vocabulary_from_json(const std::string& json,
                     "prepare the data again with 'choir prepare text'");
   };
   if (const std::string excess = json_excess(json); !excess.empty()) refuse("is " + excess);
-  const OrderedJson parsed = OrderedJson::parse(json, nullptr, false);
+  const OrderedJson parsed = ordered_json_unless_broken(json);
   if (!parsed.is_object()) refuse("is not valid JSON");
   for (const char* key : {"kind", "hash", "entries"})
     if (!parsed.contains(key)) refuse(fmt::format("has no '{}'", key));

@@ -38,8 +38,8 @@ std::optional<Deck> DeckVariants::legal_with(const std::vector<std::string>& cha
 
 std::string written_deck(const std::string& text, const Deck& deck) {
   using Json = nlohmann::ordered_json;
-  Json root = Json::parse(text, nullptr, true, true);
-  const Json resolved = Json::parse(resolved_json(deck));
+  Json root = parsed_commented_json(text);
+  const Json resolved = parsed_ordered_json(resolved_json(deck));
   for (const auto& [key, origin] : deck.origins) {
     if (origin.source != KeySource::command) continue;
     const Json* from = &resolved;

@@ -134,7 +134,7 @@ std::string plan_json(const LayoutPlan* plan, const LayoutSearch* search, const 
     json["too_large"] = search->too_large;
     json["closest"] = search->closest ? choice_json(*search->closest) : Json();
   }
-  json["provenance"] = Json::parse(build_provenance());
+  json["provenance"] = parsed_ordered_json(build_provenance());
   return dumped(json, 2) + "\n";
 }
 

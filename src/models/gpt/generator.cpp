@@ -196,6 +196,7 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
                      .logits = std::vector<float>(static_cast<std::size_t>(config.vocab_size))});
   if (texts.empty()) return answers;
   Batch batch(instance_, std::ssize(texts));
+  const bool computes = instance_.device().kind() != DeviceKind::null;  // or it is planned
   const auto keep_logits = [&](const TensorView& rows) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       to_floats(rows.slice(static_cast<std::int64_t>(i), 1), texts[i].logits);
@@ -205,10 +206,10 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
     for (const GrowingText& text : texts) tokens.push_back(text.ids->back());
     const bool anew = step == 0 || static_cast<std::size_t>(batch.seen()) == block;
     const double began = now_seconds();
-    const bool chooses = anew ? batch.begin(contexts_within(block, texts), keep_logits)
-                              : batch.feed(tokens, keep_logits);
+    const bool last_stage = anew ? batch.begin(contexts_within(block, texts), keep_logits)
+                                 : batch.feed(tokens, keep_logits);
     for (std::size_t i = 0; i < texts.size(); ++i)
-      tokens[i] = chooses ? texts[i].chooser.choose(texts[i].logits, step) : 0;
+      tokens[i] = last_stage && computes ? texts[i].chooser.choose(texts[i].logits, step) : 0;
     agree(instance_, tokens);
     (anew ? times_.prompt_seconds : times_.seconds) += now_seconds() - began;
     for (const GrowingText& text : texts)

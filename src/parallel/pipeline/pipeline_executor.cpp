@@ -6,6 +6,7 @@
 #include <array>
 
 #include "choir/core/error.hpp"
+#include "choir/core/text.hpp"
 #include "choir/parallel/pipeline/schedule.hpp"
 
 namespace choir {
@@ -213,11 +214,9 @@ void PipelineExecutor::hand_over(const Action& a, Tensor result) {
 }
 
 void PipelineExecutor::tell(const Action& a, bool waiting) {
-  const auto end = fmt::format_to_n(
-      text_, sizeof text_ - 1, "{}{}stage {} of {}, {}{} of micro-batch {}, chunk {}", phase_,
-      phase_.empty() ? "" : ": ", stage_, shape_.stages, waiting ? "waiting for " : "",
-      name_of(a.kind), a.micro_batch, a.chunk);
-  *end.out = '\0';
+  print_into(text_, "{}{}stage {} of {}, {}{} of micro-batch {}, chunk {}", phase_,
+             phase_.empty() ? "" : ": ", stage_, shape_.stages, waiting ? "waiting for " : "",
+             name_of(a.kind), a.micro_batch, a.chunk);
   if (options_.watchdog == nullptr) return;
   if (waiting)
     options_.watchdog->await(text_, timeout_);

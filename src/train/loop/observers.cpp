@@ -1,6 +1,6 @@
 #include "src/train/loop/observers.hpp"
 
-#include <algorithm>
+#include "choir/core/text.hpp"
 
 namespace choir {
 
@@ -12,11 +12,8 @@ void Observers::follow(const Engine& engine, const Progress& progress) {
     // A stage of a pipeline says more: which action of which micro-batch it is at.
     std::string_view doing = engine.doing();
     char text[64];
-    if (doing.empty()) {
-      const auto written =
-          fmt::format_to_n(text, sizeof text, "step {}: {}", progress.step + 1, name_of(next));
-      doing = {text, std::min(written.size, sizeof text)};
-    }
+    if (doing.empty())
+      doing = print_into(text, "step {}: {}", progress.step + 1, name_of(next));
     watch.step(doing, progress.step - first);
     faults.in_phase(progress.step + 1, name_of(next));
   });

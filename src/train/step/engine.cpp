@@ -11,6 +11,7 @@
 
 #include "choir/comm/abort.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/text.hpp"
 #include "choir/device/profile_range.hpp"
 #include "choir/device/work_journal.hpp"
 #include "choir/ops/reduce.hpp"
@@ -246,7 +247,7 @@ void Engine::step(std::int64_t step, const BatchOf& batch_of, const ByTerm& targ
   stream.copy_from_host(control(), &slot.inputs(), ops::kStepInputBytes);
   // A recorded step cannot wait in its middle for what is not part of it.
   if (graphs_) settle_readers(clock);
-  *fmt::format_to_n(name_, sizeof name_ - 1, "step {}", step + 1).out = 0;
+  print_into(name_, "step {}", step + 1);
   run(slot, [&] { queue_work(slot, batch_of, clock); });
   stream.copy_to_host(&slot.results(), control(), sizeof(ops::StepControl));
   done(queued_).record(stream);

@@ -29,6 +29,14 @@ TEST(Text, SplitJoinTrim) {
   EXPECT_EQ(trim(" \n"), "");
 }
 
+TEST(Text, PrintIntoStopsWhereThereIsNoMoreRoom) {
+  char text[8];
+  EXPECT_EQ(print_into(text, "step {}", 12), "step 12");
+  EXPECT_STREQ(text, "step 12");
+  EXPECT_EQ(print_into(text, "step {}: {}", 12, "forward"), "step 12");
+  EXPECT_STREQ(text, "step 12");
+}
+
 TEST(Text, WrapKeepsEveryWordAndTheWidth) {
   EXPECT_EQ(wrap("aa bb cc dd", 7, 2), "  aa bb\n  cc dd\n");
   EXPECT_EQ(wrap("", 10, 2), "");

@@ -41,6 +41,21 @@ TEST(Arena, ReusesTheSmallestHoleThatFits) {
   EXPECT_EQ(arena.peak(), peak);
 }
 
+// Offsets are those of the plan, whatever the order in which tensors of a step end.
+TEST(Arena, OfEqualHolesTakesTheLowest) {
+  CpuDevice device;
+  for (const std::array<std::size_t, 3>& order : {std::array<std::size_t, 3>{1, 3, 5}, {5, 3, 1}}) {
+    Arena arena(device, 1 << 16);
+    std::vector<Tensor> row;
+    for (int i = 0; i < 7; ++i) row.push_back(arena.allocate(DType::u8, {64}, "row"));
+    for (const std::size_t i : order) row[i].reset();
+    for (const std::size_t i : {1, 3, 5}) {
+      row[i] = arena.allocate(DType::u8, {64}, "again");
+      EXPECT_EQ(row[i].data, static_cast<std::byte*>(row[0].data) + 64 * i);
+    }
+  }
+}
+
 TEST(Arena, NeighbouringHolesMerge) {
   CpuDevice device;
   Arena arena(device, 1 << 16);
