@@ -82,7 +82,9 @@ if [ -d llama.fp32 ]; then
   expect "... go to PEFT" 0 "adapter/adapter_model.safetensors"
   run 2 export tuned.tiny --format hf --merge --out merged.hf
   says "... which computes the same with them, apart and merged" peft llama.hf adapter merged.hf tuned.tiny.npy $prompt 1e-5
-  # The blocks of that step are as long as the prompt, which is too short for llama.cpp; with angles it is a number in a file.
+  # That step was on ids, and llama.cpp writes text: it stops on a model without tokens. And its blocks are as long as the
+  # prompt, which llama.cpp goes on from; of angles there is one for any position.
+  characters merged.hf
   sed -i 's/"max_position_embeddings": 10/"max_position_embeddings": 32/' merged.hf/config.json
   run 1 import merged.hf --out merged
   run 1 export merged --format gguf --out merged.gguf
