@@ -18,11 +18,11 @@ std::string dumped_safely(const nlohmann::ordered_json& value, int indent = -1);
 /// Throw nlohmann's exception for what is not JSON.
 nlohmann::json parsed_json(std::string_view text);
 nlohmann::ordered_json parsed_ordered_json(std::string_view text);
-/// The same; DataError that names the key when an object has one twice, of which the library would
-/// keep the last.
-nlohmann::json parsed_unique_json(std::string_view text);
 /// The same of text with comments as C++ has them.
 nlohmann::ordered_json parsed_commented_json(std::string_view text);
+/// As parsed_json(); DataError that names the key when an object has one twice, of which the
+/// library would keep the last.
+nlohmann::json parsed_unique_json(std::string_view text);
 /// A discarded value for what is not JSON.
 nlohmann::json json_unless_broken(std::string_view text);
 nlohmann::ordered_json ordered_json_unless_broken(std::string_view text);

@@ -31,8 +31,8 @@ std::string fold_name(std::string_view name);
 /// Indented lines of at most `width` columns, broken at blanks.
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent);
 
-/// As much of a text as there is room for, and the zero behind it. Allocates nothing; fmt's formatting
-/// is compiled here alone, and not at every place that formats into an array.
+/// As much of a text as there is room for, and the zero behind it, for which there must be room.
+/// Allocates nothing. fmt's formatting is compiled in one source, not wherever an array is filled.
 std::string_view print_into(std::span<char> to, fmt::string_view format, fmt::format_args args);
 template <std::size_t N, class... Args>
 std::string_view print_into(char (&to)[N], fmt::format_string<Args...> format, Args&&... args) {

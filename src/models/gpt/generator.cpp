@@ -26,8 +26,8 @@ class Generator::Batch {
   std::int64_t seen() const { return state_.seen(); }
   /// The texts begin anew with these ids, at most a block of each. Returns as feed().
   bool begin(const std::vector<std::span<const std::int32_t>>& texts, const Show& show);
-  /// Feeds the next id of each text. False: another stage has the logits. The null device has none
-  /// to show.
+  /// Feeds the next id of each text. False: nothing was shown, as another stage has the logits or,
+  /// on the null device, nobody.
   bool feed(const std::vector<std::int32_t>& ids, const Show& show);
   /// Only the texts of these numbers go on.
   void keep(const std::vector<std::int64_t>& texts);
@@ -111,8 +111,7 @@ bool Generator::Batch::feed(const std::vector<std::int32_t>& ids, const Show& sh
   const Tensor out = forward_through_stages(instance_.model(), pass, token_batch(texts, device_ids),
                                             instance_.hooks(), instance_.stages());
   state_.advance(count);
-  if (out.empty()) return false;
-  if (device.kind() == DeviceKind::null) return true;
+  if (out.empty() || device.kind() == DeviceKind::null) return false;
   if (device.host_visible()) {
     show(out);
     return true;
@@ -196,7 +195,6 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
                      .logits = std::vector<float>(static_cast<std::size_t>(config.vocab_size))});
   if (texts.empty()) return answers;
   Batch batch(instance_, std::ssize(texts));
-  const bool computes = instance_.device().kind() != DeviceKind::null;  // or it is planned
   const auto keep_logits = [&](const TensorView& rows) {
     for (std::size_t i = 0; i < texts.size(); ++i)
       to_floats(rows.slice(static_cast<std::int64_t>(i), 1), texts[i].logits);
@@ -206,10 +204,10 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
     for (const GrowingText& text : texts) tokens.push_back(text.ids->back());
     const bool anew = step == 0 || static_cast<std::size_t>(batch.seen()) == block;
     const double began = now_seconds();
-    const bool last_stage = anew ? batch.begin(contexts_within(block, texts), keep_logits)
-                                 : batch.feed(tokens, keep_logits);
+    const bool chooses = anew ? batch.begin(contexts_within(block, texts), keep_logits)
+                              : batch.feed(tokens, keep_logits);
     for (std::size_t i = 0; i < texts.size(); ++i)
-      tokens[i] = last_stage && computes ? texts[i].chooser.choose(texts[i].logits, step) : 0;
+      tokens[i] = chooses ? texts[i].chooser.choose(texts[i].logits, step) : 0;
     agree(instance_, tokens);
     (anew ? times_.prompt_seconds : times_.seconds) += now_seconds() - began;
     for (const GrowingText& text : texts)
