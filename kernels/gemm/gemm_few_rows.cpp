@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "choir/core/error.hpp"
@@ -10,7 +12,28 @@
 namespace choir {
 namespace {
 
-/// Rows of A as f32, for they are read once for every row of B.
+/// 2 kLanes<T> elements in two vectors, in an order of their own: what bf16 is turned into at least
+/// cost has its even elements in front. In a sum of products the order is nobody's business, as
+/// long as both factors have it.
+template <class T>
+struct Pair {
+  cpu::Floats low, high;
+};
+template <class T>
+constexpr std::int64_t kPair = 2 * cpu::kLanes<T>;
+
+template <class T>
+Pair<T> load_pair(const T* p) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    cpu::Words both;
+    std::memcpy(&both, p, sizeof both);
+    return {(cpu::Floats)(both << 16), (cpu::Floats)(both & 0xffff0000u)};
+  } else {
+    return {cpu::load(p), cpu::load(p + cpu::kLanes<T>)};
+  }
+}
+
+/// Rows of A as f32, in the order of pairs, for they are read once for every row of B.
 struct FewRows {
   std::vector<float> rows;
 };
@@ -21,32 +44,45 @@ const float* as_f32(PlanCache& plans, const GemmArgs& args) {
     return static_cast<const float*>(args.a);
   } else {
     std::vector<float>& rows = plans.get<FewRows>().rows;
-    const std::int64_t count = args.m * args.k;
-    rows.resize(std::max(rows.size(), static_cast<std::size_t>(count)));
-    const T* from = static_cast<const T*>(args.a);
-    cpu::for_vectors<T>(0, count, [&](std::int64_t i, auto access) {
-      access.store(rows.data() + i, access.load(from + i));
-    });
+    rows.resize(std::max(rows.size(), static_cast<std::size_t>(args.m * args.k)));
+    for (std::int64_t r = 0; r < args.m; ++r) {
+      const T* from = static_cast<const T*>(args.a) + r * args.k;
+      float* to = rows.data() + r * args.k;
+      std::int64_t i = 0;
+      for (; i + kPair<T> <= args.k; i += kPair<T>) {
+        const Pair<T> pair = load_pair(from + i);
+        cpu::store(to + i, pair.low);
+        cpu::store(to + i + cpu::kLanes<T>, pair.high);
+      }
+      cpu::for_vectors<T>(i, args.k, [&](std::int64_t j, auto access) {
+        access.store(to + j, access.load(from + j));
+      });
+    }
     return rows.data();
   }
 }
 
-/// The dot products of M rows of A with N rows of B. Each has one sum, in the same order whatever M
-/// and N are, and there are enough of them to hide the latency of an addition.
-template <int M, int N, class T>
-void dots(const float* a, const T* b, std::int64_t k, float (&products)[M][N]) {
-  cpu::Floats sums[M][N] = {};
-  const auto add = [&](std::int64_t i, auto access) {
-    cpu::Floats of_b[N];
-    for (int c = 0; c < N; ++c) of_b[c] = access.load(b + c * k + i);
+/// The dot products of M rows of A with one row of B, which memory is faster to bring than several
+/// at once. Each has two sums, in the same order whatever M is: enough to hide the latency of an
+/// addition behind memory.
+template <int M, class T>
+void dots(const float* a, const T* b, std::int64_t k, float (&products)[M]) {
+  cpu::Floats low[M] = {}, high[M] = {};
+  std::int64_t i = 0;
+  for (; i + kPair<T> <= k; i += kPair<T>) {
+    const Pair<T> of_b = load_pair(b + i);
     for (int r = 0; r < M; ++r) {
-      const cpu::Floats of_a = access.load(a + r * k + i);
-      for (int c = 0; c < N; ++c) sums[r][c] = cpu::multiply_add(of_a, of_b[c], sums[r][c]);
+      const float* of_a = a + r * k + i;
+      low[r] = cpu::multiply_add(cpu::load(of_a), of_b.low, low[r]);
+      high[r] = cpu::multiply_add(cpu::load(of_a + cpu::kLanes<T>), of_b.high, high[r]);
     }
-  };
-  cpu::for_vectors<T>(0, k, add);
-  for (int r = 0; r < M; ++r)
-    for (int c = 0; c < N; ++c) products[r][c] = cpu::sum_of_lanes(sums[r][c]);
+  }
+  cpu::for_vectors<T>(i, k, [&](std::int64_t j, auto access) {
+    const cpu::Floats of_b = access.load(b + j);
+    for (int r = 0; r < M; ++r)
+      low[r] = cpu::multiply_add(access.load(a + r * k + j), of_b, low[r]);
+  });
+  for (int r = 0; r < M; ++r) products[r] = cpu::sum_of_lanes(low[r] + high[r]);
 }
 
 template <class T, class C>
@@ -59,42 +95,29 @@ class Product {
         bias_(static_cast<const T*>(args.bias)),
         c_(static_cast<C*>(args.c)) {}
 
-  /// Columns of C: rows of B come from memory once, and from cache for further rows of A.
+  /// Columns of C: a row of B comes from memory once, and from cache for further rows of A.
   void columns(std::int64_t first, std::int64_t last) const {
-    std::int64_t j = first;
-    for (; j + kTogether <= last; j += kTogether) rows<kTogether>(j);
-    for (; j < last; ++j) rows<1>(j);
+    for (std::int64_t j = first; j < last; ++j) {
+      std::int64_t i = 0;
+      for (; i + kTogether <= args_.m; i += kTogether) rows<kTogether>(i, j);
+      for (; i < args_.m; ++i) rows<1>(i, j);
+    }
   }
 
  private:
   static constexpr int kTogether = 4;
 
-  template <int N>
-  void rows(std::int64_t j) const {
-    std::int64_t i = 0;
-    for (; i + 4 <= args_.m; i += 4) {
-      if constexpr (N == kTogether) {  // as many sums as there are registers
-        part<4, N / 2>(i, j);
-        part<4, N / 2>(i, j + N / 2);
-      } else {
-        part<4, N>(i, j);
-      }
+  template <int M>
+  void rows(std::int64_t i, std::int64_t j) const {
+    float products[M];
+    dots<M>(a_ + i * args_.k, b_ + j * args_.k, args_.k, products);
+    for (std::int64_t r = 0; r < M; ++r) {
+      C& element = c_[(i + r) * args_.n + j];
+      float sum = products[r];
+      if (bias_) sum += static_cast<float>(bias_[j]);
+      if (args_.accumulate) sum += static_cast<float>(element);
+      element = static_cast<C>(sum);
     }
-    for (; i < args_.m; ++i) part<1, N>(i, j);
-  }
-
-  template <int M, int N>
-  void part(std::int64_t i, std::int64_t j) const {
-    float products[M][N];
-    dots<M, N>(a_ + i * args_.k, b_ + j * args_.k, args_.k, products);
-    for (std::int64_t r = 0; r < M; ++r)
-      for (std::int64_t c = 0; c < N; ++c) {
-        C& element = c_[(i + r) * args_.n + j + c];
-        float sum = products[r][c];
-        if (bias_) sum += static_cast<float>(bias_[j + c]);
-        if (args_.accumulate) sum += static_cast<float>(element);
-        element = static_cast<C>(sum);
-      }
   }
 
   const GemmArgs& args_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/simd/attention_simd.hpp"
@@ -13,13 +14,21 @@ using namespace simd;
 
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 constexpr double kNothing = -1e30;  // below every score, yet finite
-constexpr std::int64_t kTogether = 4;
+constexpr std::int64_t kTogether = 8;
+constexpr std::int64_t kAhead = 32;  // keys: a miss takes as long as so many scores
 
+/// One half added to the other until one lane is left: a score is too short for a sum in a row.
 template <class T>
 T sum_of_lanes(Vec<T> v) {
-  T sum = v[0];
-  for (int i = 1; i < kLanes<T>; ++i) sum += v[i];
-  return sum;
+  typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
+  typedef Index Lanes __attribute__((vector_size(kVectorBytes)));
+#pragma GCC unroll 4
+  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
+    Lanes other{};
+    for (int i = 0; i < kLanes<T>; ++i) other[i] = static_cast<Index>((i + half) % kLanes<T>);
+    v += __builtin_shuffle(v, other);
+  }
+  return v[0];
 }
 
 /// What one thread needs; vectors along the head.
@@ -44,25 +53,36 @@ class OneQuery {
 
   void run() {
     const S* q = row_of<S>(a_.q, p_, b_, 0, h_);
-    over_head([&](std::int64_t d, std::int64_t n) {
+    over_head([&](std::int64_t d, auto n) {
       store(s_.q + d, static_cast<T>(p_.scale * kLog2E) * load_some<T>(q + d, n));
       store(s_.out + d, Vec<T>{});
     });
     const std::int64_t keys = keys_of(p_, b_), kv_head = h_ / (p_.heads / p_.kv_heads);
     for (std::int64_t k0 = first_key(p_, b_, 0); k0 < keys; k0 += kKeyBlock) {
       const std::int64_t count = std::min<std::int64_t>(kKeyBlock, keys - k0);
-      score(row_of<S>(a_.k, p_, b_, k0, kv_head), count);
+      const S* v = row_of<S>(a_.v, p_, b_, k0, kv_head);
+      score(row_of<S>(a_.k, p_, b_, k0, kv_head), v, count);
       soften(count);
-      add(row_of<S>(a_.v, p_, b_, k0, kv_head), count);
+      add(v, count);
     }
     finish();
   }
 
  private:
+  /// body(d, n lanes), whole vectors with a constant, which leaves no branch in them.
   template <class Body>
   void over_head(const Body& body) const {
-    for (std::int64_t d = 0; d < width_; d += kLanes<T>)
-      body(d, std::min<std::int64_t>(kLanes<T>, width_ - d));
+    std::int64_t d = 0;
+    for (; d + kLanes<T> <= width_; d += kLanes<T>)
+      body(d, std::integral_constant<std::int64_t, kLanes<T>>());
+    if (d < width_) body(d, width_ - d);
+  }
+  /// body(i) for i = 0 .. keys - 1, unrolled.
+  template <int kKeys, class Body>
+  static void of_each(std::integral_constant<int, kKeys>, const Body& body) {
+    [&]<int... i>(std::integer_sequence<int, i...>) {
+      (body(i), ...);
+    }(std::make_integer_sequence<int, kKeys>());
   }
   /// body(key, how many of them): some together, so that latencies overlap.
   template <class Body>
@@ -73,15 +93,26 @@ class OneQuery {
     for (; r < count; ++r) body(r, std::integral_constant<int, 1>());
   }
 
-  void score(const S* k, std::int64_t count) {
+  /// Rows of one head lie apart, which no processor foresees: they are asked for in time.
+  void fetch(const S* row) const {
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(S));
+    for (std::int64_t d = 0; d < width_; d += kLine) __builtin_prefetch(row + d);
+  }
+
+  void score(const S* k, const S* v, std::int64_t count) {
     over_keys(count, [&](std::int64_t r, auto keys) {
-      Vec<T> sums[keys()] = {};
-      over_head([&](std::int64_t d, std::int64_t n) {
-        const Vec<T> q = load(s_.q + d);
-        for (int i = 0; i < keys(); ++i)
-          sums[i] += q * load_some<T>(k + (r + i) * a_.k.position_stride + d, n);
+      of_each(keys, [&](int i) {
+        fetch(k + (r + i + kAhead) * a_.k.position_stride);
+        fetch(v + (r + i) * a_.v.position_stride);
       });
-      for (int i = 0; i < keys(); ++i) s_.scores[r + i] = sum_of_lanes<T>(sums[i]);
+      Vec<T> sums[keys()] = {};
+      over_head([&](std::int64_t d, auto n) {
+        const Vec<T> q = load(s_.q + d);
+        of_each(keys, [&](int i) {
+          sums[i] += q * load_some<T>(k + (r + i) * a_.k.position_stride + d, n);
+        });
+      });
+      of_each(keys, [&](int i) { s_.scores[r + i] = sum_of_lanes<T>(sums[i]); });
     });
     for (std::int64_t r = count; r < round_up(count, kLanes<T>); ++r) s_.scores[r] = T(kNothing);
   }
@@ -100,15 +131,16 @@ class OneQuery {
     most_ = most;
     if (shrink != 1)
       over_head(
-          [&](std::int64_t d, std::int64_t) { store(s_.out + d, shrink * load(s_.out + d)); });
+          [&](std::int64_t d, auto) { store(s_.out + d, shrink * load(s_.out + d)); });
   }
 
   void add(const S* v, std::int64_t count) {
     over_keys(count, [&](std::int64_t r, auto keys) {
-      over_head([&](std::int64_t d, std::int64_t n) {
+      over_head([&](std::int64_t d, auto n) {
         Vec<T> out = load(s_.out + d);
-        for (int i = 0; i < keys(); ++i)
+        of_each(keys, [&](int i) {
           out += s_.scores[r + i] * load_some<T>(v + (r + i) * a_.v.position_stride + d, n);
+        });
         store(s_.out + d, out);
       });
     });
@@ -117,7 +149,7 @@ class OneQuery {
   void finish() {
     const T inverse = sum_ > 0 ? 1 / sum_ : T(0);
     S* out = row_of<S>(a_.out, p_, b_, 0, h_);
-    over_head([&](std::int64_t d, std::int64_t n) {
+    over_head([&](std::int64_t d, auto n) {
       store_some<T>(out + d, inverse * load(s_.out + d), n);
     });
     if (a_.log_sum_exp.empty()) return;
