@@ -50,18 +50,33 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
   return keys;
 }
 
+/// YaRN as llama.cpp computes it where no key says otherwise: its ramp and what it multiplies by
+/// are those of the paper.
+bool is_plain_yarn(const ops::RopeScaling& s) {
+  const ops::RopeScaling plain;
+  return s.beta_fast == plain.beta_fast && s.beta_slow == plain.beta_slow && s.truncate &&
+         s.attention_factor == 0;
+}
+
 /// Angles that llama.cpp scales by keys.
 void read_gguf_scaling(KeyReader& keys, GptConfig& c) {
   ops::RopeScaling& s = c.rope_scaling;
   const std::string type = keys.text("rope.scaling.type", "none");
   if (type == "none") return;
-  if (type != "linear") {
-    keys.problem("rope.scaling.type", "of keys that scale rotary angles linear is supported");
+  if (type != "linear" && type != "yarn") {
+    keys.problem("rope.scaling.type",
+                 "of keys that scale rotary angles linear and yarn are supported");
     return;
   }
-  s.kind = ops::RopeScaling::Kind::linear;
   s.factor = keys.real("rope.scaling.factor", 1);
-  keys.harmless({"rope.scaling.original_context_length", "rope.scaling.finetuned"});
+  keys.harmless({"rope.scaling.finetuned"});
+  if (type == "yarn") {
+    s.kind = ops::RopeScaling::Kind::yarn;
+    s.original = static_cast<double>(keys.needed("rope.scaling.original_context_length"));
+  } else {
+    s.kind = ops::RopeScaling::Kind::linear;
+    keys.harmless({"rope.scaling.original_context_length"});
+  }
 }
 
 void read_common(KeyReader& keys, const GgufReader& reader, GptConfig& c) {
@@ -169,9 +184,11 @@ std::string gguf_architecture(const GptConfig& c) {
         "llama.cpp has no window in these models, and would see more than "
         "model.attention_window",
         "export --format hf has");
-  if (c.rope_scaling.kind == Kind::yarn)
-    throw DeckError("model.rope_scaling = \"yarn\" is not written for llama.cpp",
-                    "export --format hf has it");
+  if (c.rope_scaling.kind == Kind::yarn && !is_plain_yarn(c.rope_scaling))
+    throw DeckError(
+        "llama.cpp has no model.rope_beta_fast, rope_beta_slow, rope_truncate or "
+        "rope_attention_factor of its own in these models",
+        "export --format hf has");
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)
     throw DeckError(fmt::format("llama.cpp leaves rotary positions out of every {}th layer, not "
@@ -229,10 +246,16 @@ GgufMetadata gguf_metadata(const GptConfig& c, Encoding type, const std::string&
       m.add(a + "attention.key_length", u32(c.head_width()));
       m.add(a + "attention.value_length", u32(c.head_width()));
     }
-    if (c.rope_scaling.kind == ops::RopeScaling::Kind::linear) {
-      m.add(a + "rope.scaling.type", std::string("linear"));
-      m.add(a + "rope.scaling.factor", static_cast<float>(c.rope_scaling.factor));
+    using Kind = ops::RopeScaling::Kind;
+    const ops::RopeScaling& scaling = c.rope_scaling;
+    const bool yarn = scaling.kind == Kind::yarn;
+    if (yarn || scaling.kind == Kind::linear) {
+      m.add(a + "rope.scaling.type", std::string(yarn ? "yarn" : "linear"));
+      m.add(a + "rope.scaling.factor", static_cast<float>(scaling.factor));
     }
+    if (yarn)
+      m.add(a + "rope.scaling.original_context_length",
+            u32(static_cast<std::int64_t>(scaling.original)));
   }
   return m;
 }
