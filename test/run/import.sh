@@ -90,6 +90,14 @@ there_and_back "angles of Llama 3 for llama.cpp" scaled gguf scaled.gguf 2
 scaling() { grep -E '^ *"rope_(theta|scaling|factor|original|low_factor|high_factor)"' "$1/deck.json" | head -n 6; }
 check "... with their scaling" same "scaling scaled" "scaling scaled.gguf.back"
 check "... which is not the standard" matches <(scaling scaled.gguf.back) '"rope_original": 8192'
+# ... and as YaRN's they are keys, for the ramp of the paper.
+run 1 train scaled.json run.dir=yarn model.rope_scaling=yarn
+there_and_back "angles of YaRN for llama.cpp" yarn gguf yarn.gguf 2
+check "... with their scaling" same "scaling yarn" "scaling yarn.gguf.back"
+check "... which is YaRN" matches <(scaling yarn.gguf.back) '"rope_scaling": "yarn"'
+run 1 train scaled.json run.dir=uneven model.rope_scaling=yarn model.rope_truncate=false
+run 1 export uneven --format gguf --out no
+expect "llama.cpp has one ramp" 2 "rope_truncate" "export --format hf has"
 run 3 export smollm3.32 --format gguf --type bf16 --out smollm3.gguf
 expect "in bf16 for llama.cpp" 0 "type=bf16"
 run 1 import smollm3.gguf --out smollm3.bf16

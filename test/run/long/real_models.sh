@@ -153,3 +153,11 @@ says "transformers computes the same logits" transformers tuned_hf tuned.npy $ge
 run 1 generate smol --ids 504,3575,282,4649,314 --logits capital.npy --precision fp32
 # Products of F32 weights with activations in F32: what differs is the order of 30 layers' sums.
 says "llama.cpp loads the GGUF and gives the same log-probabilities" llama smol.gguf capital.npy 504,3575,282,4649,314 2e-3
+# The same weights with angles stretched as YaRN does, which changes log-probabilities by whole units.
+run 1 export smol --format hf --out stretched.hf
+sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}/' \
+  stretched.hf/config.json
+run 1 import stretched.hf --out stretched
+run 1 export stretched --format gguf --type f32 --out stretched.gguf
+run 1 generate stretched --ids 504,3575,282,4649,314 --logits stretched.npy --precision fp32
+says "... and by YaRN stretched" llama stretched.gguf stretched.npy 504,3575,282,4649,314 2e-3
