@@ -18,7 +18,7 @@ measured() {
   awk '/Compiling entry function/ { name = $7; arch = $9; gsub(/\047/, "", name); gsub(/\047/, "", arch) }
        /bytes stack frame/ { stack = $1; spills = $5 + $9 }
        /Used [0-9]+ registers/ { print arch, $5, stack, spills, name }' "${logs[@]}" | c++filt |
-    sed -E 's/ void / /; s/choir::(cuda::)?//g; s/\(anonymous namespace\):://g; s/\([a-z ]+\)(-?[0-9]+)/\1/g; s/\(.*$//' |
+    sed -E 's/ void / /; s/choir::(cuda::)?//g; s/\(anonymous namespace\):://g; s/\([A-Za-z ]+\)(-?[0-9]+)/\1/g; s/\(.*$//' |
     sort -u -k5 -k1,1
 }
 

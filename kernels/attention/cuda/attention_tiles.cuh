@@ -86,15 +86,22 @@ __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const
   }
 }
 
-/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`.
-template <class T, int kM, int kN, int kRowsA, int kRowsB, int kWidth>
+/// Of Blackwell ptxas wants its loops unrolled in another way, to keep all in registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+inline constexpr bool kBlackwell = true;
+#else
+inline constexpr bool kBlackwell = false;
+#endif
+
+/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`. Unrolled
+/// further, ptxas moves loads so far ahead that registers run out.
+template <class T, int kUnrolled = 2, int kM, int kN, int kRowsA, int kRowsB, int kWidth>
 __device__ inline void add_rows_product(float (&sums)[kM][kN][4],
                                         const SharedTile<T, kRowsA, kWidth>& a, int first,
                                         const SharedTile<T, kRowsB, kWidth>& b) {
   static_assert(kN % 2 == 0 && 8 * kN <= kRowsB);
   const int lane = lane_index();
-// Unrolled further, ptxas moves loads so far ahead that registers run out.
-#pragma unroll 2
+#pragma unroll kUnrolled
   for (int k = 0; k < kWidth / 16; ++k) {
     std::uint32_t left[kM][4];
 #pragma unroll
