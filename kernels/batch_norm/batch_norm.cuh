@@ -151,7 +151,7 @@ struct BatchNormApply {
 
 /// y; the tiles and blocks of rows of the moments.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kBatchNormThreads, 1)
+__global__ void __launch_bounds__(kBatchNormThreads)
     batch_norm_apply_kernel(BatchNormRows a, BatchNormApply<T> p) {
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;

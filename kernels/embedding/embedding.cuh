@@ -22,7 +22,7 @@ constexpr int kSegment = static_cast<int>(EmbeddingPlan::kSegment);
 
 /// Grid: rows over x. Threads: columns over x, rows over y. Padding reads `last_position`.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kRowThreads, 1)
+__global__ void __launch_bounds__(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
                      const T* positions, std::uint32_t last_position, Divisor tokens,

@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(Row::kBlock, kNormBackwardResident<Row>)
 /// Rows that do not fit into registers: element by element, twice, and the sums over rows in the
 /// workspace, where each thread comes back to columns of its own.
 template <class T>
-__global__ void __launch_bounds__(kLongRowThreads, 1)
+__global__ void __launch_bounds__(kLongRowThreads)
     norm_backward_long_kernel(NormBackwardArguments<T> a) {
   constexpr int kThreads = kLongRowThreads;
   CHOIR_SHARED_ARRAY(float, scratch, (2 * kRowScratch<kThreads, 2>));

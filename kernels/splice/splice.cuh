@@ -18,7 +18,7 @@ struct AudioRows {
 
 /// Fewer than 2^31 packs in all.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kElementwiseThreads, 1)
+__global__ void __launch_bounds__(kElementwiseThreads)
     splice_kernel(std::uint32_t items, Divisor per_row, std::int64_t width, AudioRows here,
                   const std::int32_t* index, const T* audio, T* out) {
   using Wide = Access<T, kPacked>;
