@@ -114,7 +114,7 @@ check "... by other kernels" apart "weights hopper" "weights ampere"
 
 # What the plan of a card allows is tried on it, and of a card with little room the largest that ran is written.
 tuned=("$debug" "${small[@]}" device=cuda "$half" train.micro_batch_size=1 train.global_batch_size=16 eval.interval=0)
-HOST_CUDA_MEMORY=37 run 1 tune "${tuned[@]}" --probe --out tuned.json
+HOST_CUDA_MEMORY=72 run 1 tune "${tuned[@]}" --probe --out tuned.json
 expect "tune --probe" 0 "trying it on cuda 0 (host execution" "micro-batch     1 ran, " "micro-batch     8 did not run: out of memory: " "the largest that ran"
 check "... writes the largest that ran" test \
   "$(sed -nE 's/.*micro_batch_size": ([0-9]+).*/\1/p' tuned.json)" = "$(sed -nE 's/^  micro-batch +([0-9]+) ran.*/\1/p' stdout | tail -n 1)"

@@ -147,7 +147,6 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
   double on_node = static_cast<double>(plan.memory.total(MemoryPlace::host));
   if (cuda::card_of(device) == nullptr) on_node += of_device;
   mesh.node().all_reduce(&on_node, 1, DType::f64, ReduceOp::sum);
-  device.plans() = {};  // a plan counts what libraries want, which the try before has taken
   try {
     together(world, [&] {
       require_memory(plan, mesh.node().size(), device);  // as training does
