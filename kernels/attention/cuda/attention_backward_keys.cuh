@@ -137,9 +137,9 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 #pragma unroll
           for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
         }
-      // What ptxas keeps in registers: of sm_80 the second, of Blackwell the first.
-      constexpr bool kTight = (kBlackwell && kWidth == 128) ||
-                              (kWidth == 64 && kPath == AttentionPath::general);
+      // With two steps in one piece the first of these spills on Blackwell, the second on sm_80.
+      constexpr bool kTight =
+          (kBlackwell && kWidth == 128) || (kWidth == 64 && kPath == AttentionPath::general);
       constexpr int kUnrolled = kTight ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
       add_rows_product<T, kUnrolled>(d_p, v, row, d_out);

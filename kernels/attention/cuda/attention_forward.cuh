@@ -92,6 +92,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     ptx::cp_async_commit();
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
+      // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece.
       add_rows_product<T, kBlackwell ? kWidth / 16 : 2>(scores, q, row, k);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
       if constexpr (kPath != AttentionPath::plain)

@@ -86,15 +86,16 @@ __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const
   }
 }
 
-/// Of Blackwell ptxas wants its loops unrolled in another way, to keep all in registers.
+/// ptxas keeps the sums of a kernel in registers only where loops are unrolled as it likes, and for
+/// Blackwell it likes another number than for the GPUs before.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 inline constexpr bool kBlackwell = true;
 #else
 inline constexpr bool kBlackwell = false;
 #endif
 
-/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`. Unrolled
-/// further, ptxas moves loads so far ahead that registers run out.
+/// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`. With more
+/// than kUnrolled steps in one piece ptxas moves loads so far ahead that registers run out.
 template <class T, int kUnrolled = 2, int kM, int kN, int kRowsA, int kRowsB, int kWidth>
 __device__ inline void add_rows_product(float (&sums)[kM][kN][4],
                                         const SharedTile<T, kRowsA, kWidth>& a, int first,

@@ -15,9 +15,9 @@ using namespace simd;
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 constexpr double kNothing = -1e30;  // below every score, yet finite
 constexpr std::int64_t kTogether = 8;
-constexpr std::int64_t kAhead = 32;  // keys: a miss takes as long as so many scores
 
-/// One half added to the other until one lane is left: a score is too short for a sum in a row.
+/// One half is added to the other until one lane is left: a score is so short that additions one
+/// after the other would take as long as its products.
 template <class T>
 T sum_of_lanes(Vec<T> v) {
   typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
@@ -82,7 +82,8 @@ class OneQuery {
   static void of_each(std::integral_constant<int, kKeys>, const Body& body) {
     [&]<int... i>(std::integer_sequence<int, i...>) {
       (body(i), ...);
-    }(std::make_integer_sequence<int, kKeys>());
+    }
+    (std::make_integer_sequence<int, kKeys>());
   }
   /// body(key, how many of them): some together, so that latencies overlap.
   template <class Body>
@@ -93,7 +94,8 @@ class OneQuery {
     for (; r < count; ++r) body(r, std::integral_constant<int, 1>());
   }
 
-  /// Rows of one head lie apart, which no processor foresees: they are asked for in time.
+  /// Rows of one head lie apart, and processors do not foresee them: while a block is scored, its
+  /// values and the keys of the next block are asked for. Beyond the last key that does no harm.
   void fetch(const S* row) const {
     constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(S));
     for (std::int64_t d = 0; d < width_; d += kLine) __builtin_prefetch(row + d);
@@ -102,7 +104,7 @@ class OneQuery {
   void score(const S* k, const S* v, std::int64_t count) {
     over_keys(count, [&](std::int64_t r, auto keys) {
       of_each(keys, [&](int i) {
-        fetch(k + (r + i + kAhead) * a_.k.position_stride);
+        fetch(k + (r + i + kKeyBlock) * a_.k.position_stride);
         fetch(v + (r + i) * a_.v.position_stride);
       });
       Vec<T> sums[keys()] = {};
@@ -130,8 +132,7 @@ class OneQuery {
     sum_ = sum_ * shrink + sum_of_lanes<T>(sum);
     most_ = most;
     if (shrink != 1)
-      over_head(
-          [&](std::int64_t d, auto) { store(s_.out + d, shrink * load(s_.out + d)); });
+      over_head([&](std::int64_t d, auto) { store(s_.out + d, shrink * load(s_.out + d)); });
   }
 
   void add(const S* v, std::int64_t count) {
@@ -149,9 +150,8 @@ class OneQuery {
   void finish() {
     const T inverse = sum_ > 0 ? 1 / sum_ : T(0);
     S* out = row_of<S>(a_.out, p_, b_, 0, h_);
-    over_head([&](std::int64_t d, auto n) {
-      store_some<T>(out + d, inverse * load(s_.out + d), n);
-    });
+    over_head(
+        [&](std::int64_t d, auto n) { store_some<T>(out + d, inverse * load(s_.out + d), n); });
     if (a_.log_sum_exp.empty()) return;
     static_cast<T*>(a_.log_sum_exp.data)[b_ * p_.heads + h_] =
         sum_ > 0 ? most_ * T(kLn2) + std::log(sum_) : -std::numeric_limits<T>::infinity();

@@ -158,6 +158,7 @@ run 1 export smol --format hf --out stretched.hf
 sed -i 's/"rope_scaling": null/"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}/' \
   stretched.hf/config.json
 run 1 import stretched.hf --out stretched
+check "angles of YaRN are imported" matches stretched/deck.json '"rope_scaling": "yarn"'
 run 1 export stretched --format gguf --type f32 --out stretched.gguf
 run 1 generate stretched --ids 504,3575,282,4649,314 --logits stretched.npy --precision fp32
 says "... and by YaRN stretched" llama stretched.gguf stretched.npy 504,3575,282,4649,314 2e-3

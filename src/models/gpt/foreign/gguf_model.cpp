@@ -4,15 +4,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 #include "choir/core/error.hpp"
 #include "choir/core/json_value.hpp"
 #include "choir/data/vocabulary/pre_tokenizers.hpp"
 #include "choir/data/vocabulary/vocabulary.hpp"
+#include "choir/deck/key_reader.hpp"
 #include "src/models/gpt/foreign/gguf_angles.hpp"
 #include "src/models/gpt/foreign/gguf_tokenizer.hpp"
-#include "choir/deck/key_reader.hpp"
 
 namespace choir {
 namespace {
@@ -51,11 +52,11 @@ nlohmann::json keys_of(const GgufMetadata& metadata, const std::string& prefix) 
 }
 
 /// YaRN as llama.cpp computes it where no key says otherwise: its ramp and what it multiplies by
-/// are those of the paper.
+/// are those of the paper, and lengths are whole.
 bool is_plain_yarn(const ops::RopeScaling& s) {
   const ops::RopeScaling plain;
   return s.beta_fast == plain.beta_fast && s.beta_slow == plain.beta_slow && s.truncate &&
-         s.attention_factor == 0;
+         s.attention_factor == 0 && s.original == std::trunc(s.original);
 }
 
 /// Angles that llama.cpp scales by keys.
@@ -168,7 +169,8 @@ ForeignModel model_from_gguf(const GgufReader& reader, bool allow_unknown) {
     if (scaling)
       c.rope_scaling = *scaling;
     else
-      problems.push_back(fmt::format("{}: no scaling of rotary angles as Llama 3's", kGgufDivisors));
+      problems.push_back(
+          fmt::format("{}: no scaling of rotary angles as Llama 3's", kGgufDivisors));
   }
   refuse_problems(reader.path(), problems);
   return model;
@@ -187,7 +189,7 @@ std::string gguf_architecture(const GptConfig& c) {
   if (c.rope_scaling.kind == Kind::yarn && !is_plain_yarn(c.rope_scaling))
     throw DeckError(
         "llama.cpp has no model.rope_beta_fast, rope_beta_slow, rope_truncate or "
-        "rope_attention_factor of its own in these models",
+        "rope_attention_factor of its own in these models, and a whole rope_original",
         "export --format hf has");
   if (c.rope_skip_interval == 0) return c.qk_norm ? "qwen3" : c.has(c.qkv_bias) ? "qwen2" : "llama";
   if (c.rope_skip_interval != kSmolLm3Bare)
