@@ -86,8 +86,10 @@ TEST(Attention, RaggedLengths) {
 }
 
 TEST(Attention, QueriesAgainstACache) {
-  for (const std::int64_t keys : {1, 5, 32, 33, 130})
-    over_kernels({.batch = 2, .heads = 4, .kv_heads = 2, .width = 64, .queries = 1, .keys = keys});
+  for (const std::int64_t width : {64, 33, 20, 3})  // with and without lanes left over
+    for (const std::int64_t keys : {1, 5, 32, 33, 130})
+      over_kernels(
+          {.batch = 2, .heads = 4, .kv_heads = 2, .width = width, .queries = 1, .keys = keys});
   for (const bool causal : {true, false})
     over_kernels({.batch = 2,
                   .heads = 2,
