@@ -21,7 +21,8 @@
 //   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
 // The whole ceiling of 255 registers is used, so the second block and not a ring of stages hides
 // what latency is left: V_j is under way while S_j is computed, K_j+1 while P_j V_j is, each with
-// one buffer and one barrier. With a bias (two registers a row more) D = 128 takes 32 keys.
+// one buffer and one barrier. With a bias, whose loads are all under way at once,
+// D = 96 and 128 take 32 keys.
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
 // 35 % on H100 and H200 (350), where only wgmma reaches more; D = 64 a tenth less. Not measured.
 #include "kernels/attention/cuda/attention_launch.cuh"
@@ -34,7 +35,7 @@ struct ForwardTiles {
   static constexpr int kRowTiles = 2;  ///< of 16 queries per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
   static constexpr int kQueries = kAttentionWarps * kWarpQueries;
-  static constexpr int kKeys = kWidth == 128 && kPath != AttentionPath::plain ? 32 : 64;
+  static constexpr int kKeys = kWidth >= 96 && kPath != AttentionPath::plain ? 32 : 64;
   template <class T>
   using QueryTile = SharedTile<T, kQueries, kWidth>;
   template <class T>
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
       // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece.
-      add_rows_product<T, kBlackwell ? kWidth / 16 : 2>(scores, q, row, k);
+      constexpr int kWhole = kPath == AttentionPath::plain ? kWidth / 16 : 1;
+      add_rows_product<T, kBlackwell ? kWhole : 2>(scores, q, row, k);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
       if constexpr (kPath != AttentionPath::plain)
         if (first < limit.first(query + row + Tiles::kWarpQueries - 1))

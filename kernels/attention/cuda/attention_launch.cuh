@@ -95,7 +95,7 @@ AttentionArgs<T> attention_args(const ops::AttentionProblem& p, const ops::Atten
   a.bias_batch = bias.batch_stride, a.bias_head = bias.head_stride;
   a.bias_query = bias.query_stride;
   a.bias_pairs = takes_pairs<T>(bias.data) && bias.batch_stride % 2 == 0 &&
-                 bias.head_stride % 2 == 0 && bias.query_stride % 2 == 0;
+                 bias.head_stride % 2 == 0 && bias.query_stride % 2 == 0 && p.keys % 2 == 0;
   a.out = rows(out);
   a.log_sum_exp = log_sum_exp.empty() ? nullptr : log_sum_exp.as<float>();
   return a;

@@ -8,38 +8,46 @@ namespace choir::cuda {
 
 constexpr float kLn2 = 0.69314718055994530942f;
 
-/// Bias of keys key and key + 1 in units of raw scores; 0 outside.
-template <class T>
-__device__ inline float2 bias_pair(const AttentionArgs<T>& a, const T* row, int key) {
-  if (a.bias_pairs && key + 1 < a.keys) {
-    const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(row + key);
-    return make_float2(ptx::unpack_low<T>(pair) * a.unscale, ptx::unpack_high<T>(pair) * a.unscale);
-  }
-  return make_float2(key < a.keys ? to_float(row[key]) * a.unscale : 0.0f,
-                     key + 1 < a.keys ? to_float(row[key + 1]) * a.unscale : 0.0f);
-}
-
 /// Scores of queries query.. (rows) and keys key.. (columns) before the product: bias / scale, so
 /// that the sum times the scale is what softmax wants and nothing else has to know of a bias. The
-/// loads are under way while the block waits for its tiles.
+/// loads are under way while the block waits for its tiles, and all at once: none is behind a
+/// branch. What lies outside is a neighbour's; it is masked, or its row is none.
 template <AttentionPath kPath, class T, int kM, int kN>
 __device__ inline void start_scores(float (&scores)[kM][kN][4], const AttentionArgs<T>& a,
                                     const T* bias, int query, int key) {
-  set_zero(scores);
-  if (kPath == AttentionPath::plain || !bias) return;
+  if (kPath == AttentionPath::plain || !bias) return set_zero(scores);
   const int row = query + lane_index() / 4, column = key + lane_index() % 4 * 2;
+  const auto row_of = [&](int m, int half) {
+    return bias + min(row + 16 * m + 8 * half, a.queries - 1) * a.bias_query;
+  };
+  if (a.bias_pairs) {
 #pragma unroll
-  for (int m = 0; m < kM; ++m)
+    for (int m = 0; m < kM; ++m)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int t = row + 16 * m + 8 * half;
-      if (t >= a.queries) continue;
+      for (int half = 0; half < 2; ++half) {
+        const T* const from = row_of(m, half);
 #pragma unroll
-      for (int n = 0; n < kN; ++n) {
-        const float2 pair = bias_pair(a, bias + t * a.bias_query, column + 8 * n);
-        scores[m][n][2 * half] = pair.x, scores[m][n][2 * half + 1] = pair.y;
+        for (int n = 0; n < kN; ++n) {
+          const int j = min(column + 8 * n, a.keys - 2);
+          const std::uint32_t pair = *reinterpret_cast<const std::uint32_t*>(from + j);
+          scores[m][n][2 * half] = ptx::unpack_low<T>(pair) * a.unscale;
+          scores[m][n][2 * half + 1] = ptx::unpack_high<T>(pair) * a.unscale;
+        }
       }
-    }
+  } else {
+#pragma unroll
+    for (int m = 0; m < kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const T* const from = row_of(m, half);
+#pragma unroll
+        for (int n = 0; n < kN; ++n)
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            scores[m][n][2 * half + i] =
+                to_float(from[min(column + 8 * n + i, a.keys - 1)]) * a.unscale;
+      }
+  }
 }
 
 /// The same with keys along rows and queries along columns.
@@ -47,23 +55,19 @@ template <AttentionPath kPath, class T, int kM, int kN>
 __device__ inline void start_scores_transposed(float (&scores)[kM][kN][4],
                                                const AttentionArgs<T>& a, const T* bias, int key,
                                                int query) {
-  set_zero(scores);
-  if (kPath == AttentionPath::plain || !bias) return;
+  if (kPath == AttentionPath::plain || !bias) return set_zero(scores);
   const int row = key + lane_index() / 4, column = query + lane_index() % 4 * 2;
 #pragma unroll
   for (int n = 0; n < kN; ++n)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int t = column + 8 * n + i;
-      if (t >= a.queries) continue;
-      const T* from = bias + t * a.bias_query;
+      const T* const from = bias + min(column + 8 * n + i, a.queries - 1) * a.bias_query;
 #pragma unroll
       for (int m = 0; m < kM; ++m)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int j = row + 16 * m + 8 * half;
-          if (j < a.keys) scores[m][n][2 * half + i] = to_float(from[j]) * a.unscale;
-        }
+        for (int half = 0; half < 2; ++half)
+          scores[m][n][2 * half + i] =
+              to_float(from[min(row + 16 * m + 8 * half, a.keys - 1)]) * a.unscale;
     }
 }
 
