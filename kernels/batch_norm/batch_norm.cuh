@@ -113,7 +113,7 @@ struct BatchNormStatistics {
 // The second stage of sums over rows: a column a lane, so that a warp reads whole lines, and the
 // blocks by turns of the warps. One thread a column took 37 us for 48 blocks and 133 for 188 (H100):
 // every block waits for the memory, and for two divisions in double.
-constexpr int kJoinWarps = 32, kJoinThreads = kJoinWarps * kWarp;
+constexpr int kJoinWarps = 16, kJoinThreads = kJoinWarps * kWarp;
 
 /// Sums over the warps, in their order, for the first one; nobody else's mean anything afterwards.
 template <class S, int kCount>
@@ -126,7 +126,7 @@ __device__ inline void sum_over_warps(S (&sums)[kCount], S* shared) {
   if (warp != 0) return;
 #pragma unroll
   for (int k = 0; k < kCount; ++k)
-#pragma unroll 8
+#pragma unroll
     for (int w = 1; w < kJoinWarps; ++w) sums[k] += shared[k * kJoinThreads + w * kWarp + lane];
 }
 

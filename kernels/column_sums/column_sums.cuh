@@ -6,7 +6,7 @@
 
 namespace choir::cuda {
 
-constexpr int kPartialWarps = 16, kPartialThreads = kPartialWarps * kWarp;
+constexpr int kPartialWarps = 32, kPartialThreads = kPartialWarps * kWarp;
 
 /// One column per lane; warp w adds the blocks w, w + kPartialWarps ..., then the warps are added
 /// in order. blockIdx.y is the array.
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kPartialThreads) add_partials_kernel(ColumnPar
   const float* from = a.partials + blockIdx.y * a.array_stride + c;
   float sum = 0;
   if (c < a.width) {
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t b = warp; b < a.blocks; b += kPartialWarps) sum += from[b * a.block_stride];
   }
   sums[threadIdx.x] = sum;

@@ -9,7 +9,6 @@
 #include "choir/device/cpu_device.hpp"
 #include "choir/device/work_journal.hpp"
 #include "choir/ops/activation.hpp"
-#include "choir/ops/reduce.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/gemm/gemm.hpp"
 
@@ -96,43 +95,25 @@ void multiply(const Stream& stream, const GemmArgs& args) {
 }
 
 bool fuses_anything(const GemmOptions& options) {
-  return options.epilogue != GemmEpilogue::none || !options.pre_activation.empty() ||
-         !options.sums_of_a.empty() || !options.sums_of_c.empty();
+  return options.epilogue != GemmEpilogue::none || !options.pre_activation.empty();
 }
 
 void check_epilogue(const GemmArgs& args, const TensorView& c, const GemmOptions& options) {
   const bool gradient = options.epilogue == GemmEpilogue::gelu_tanh_gradient;
-  CHOIR_CHECK(
-      !args.accumulate || (options.epilogue == GemmEpilogue::none && options.sums_of_c.empty()),
-      "an epilogue of a gemm that accumulates");
+  CHOIR_CHECK(!args.accumulate, "an epilogue of a gemm that accumulates");
   CHOIR_CHECK(!gradient || (!options.pre_activation.empty() && options.bias.empty()),
               "the gradient of gelu_tanh wants the pre-activation, and no bias");
   CHOIR_CHECK(options.epilogue != GemmEpilogue::none || options.pre_activation.empty(),
               "a pre-activation without an activation");
   check_optional(options.pre_activation, c.dtype, c.count(), "pre_activation");
-  CHOIR_CHECK(options.sums_of_a.empty() || options.sums_of_c.empty(), "sums of A and of C at once");
-  CHOIR_CHECK(options.sums_of_a.empty() || args.transpose_a, "sums of an A stored [m, k]");
-  const DType sum = sum_dtype_of(args.in);
-  check_optional(options.sums_of_a, sum, args.m, "sums_of_a");
-  check_optional(options.sums_of_c, sum, args.n, "sums_of_c");
-}
-
-/// The sums that came with a product, added to what is there.
-void add_sums(const Stream& stream, const TensorView& total, const TensorView& sums) {
-  if (!total.empty()) add(stream, total, {sums.data, total.dtype, total.shape}, total);
 }
 
 /// What a library of a GPU may be asked for in one call, if anything.
 std::optional<GemmArgs> in_one_call(GemmArgs args, const GemmOptions& options) {
   args.epilogue = options.epilogue;
   args.pre_activation = options.pre_activation.data;
-  if (!options.sums_of_a.empty()) args.sums_of_a = options.workspace.data;
-  if (!options.sums_of_c.empty()) args.sums_of_c = options.workspace.data;
   // A library may take the processor's short tanh, right to 11 bits: less than an f32 has.
   if (options.epilogue != GemmEpilogue::none && args.in == DType::f32) return {};
-  // Sums come in the type of C. Into 16 bits they would be rounded before they are added up.
-  const bool sums = args.sums_of_a || args.sums_of_c;
-  if (sums && args.out != sum_dtype_of(args.in)) return {};
   return args;
 }
 
@@ -144,13 +125,11 @@ bool fused(const Stream& stream, const GemmArgs& args, const GemmOptions& option
   note_product(stream, *whole);  // whether a library offers it shows on the device alone
   if (stream.kind() != DeviceKind::cuda || !gemm_cuda_offers(stream, *whole)) return false;
   multiply(stream, *whole);
-  add_sums(stream, options.sums_of_a, options.workspace);
-  add_sums(stream, options.sums_of_c, options.workspace);
   return true;
 }
 
 /// The product, then one op after the other.
-void composed(const Stream& stream, GemmArgs args, const TensorView& a, const TensorView& c,
+void composed(const Stream& stream, GemmArgs args, const TensorView& c,
               const GemmOptions& options) {
   constexpr Activation kGelu = Activation::gelu_tanh;
   const bool forward = options.epilogue == GemmEpilogue::gelu_tanh;
@@ -161,8 +140,6 @@ void composed(const Stream& stream, GemmArgs args, const TensorView& a, const Te
   if (forward) activation_forward(stream, kGelu, before.reshaped(c.shape), c);
   if (options.epilogue == GemmEpilogue::gelu_tanh_gradient)
     activation_backward(stream, kGelu, options.pre_activation.reshaped(c.shape), c, c);
-  if (!options.sums_of_a.empty()) bias_gradient(stream, a, options.sums_of_a, options.workspace);
-  if (!options.sums_of_c.empty()) bias_gradient(stream, c, options.sums_of_c, options.workspace);
 }
 
 }  // namespace
@@ -172,17 +149,7 @@ void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const 
   const GemmArgs args = checked(a, b, c, options);
   if (!fuses_anything(options)) return multiply(stream, args);
   check_epilogue(args, c, options);
-  if (!options.sums_of_a.empty())
-    check_workspace(options.workspace, gemm_sums_workspace(stream, args.k, args.m));
-  if (!options.sums_of_c.empty())
-    check_workspace(options.workspace, gemm_sums_workspace(stream, args.m, args.n));
-  if (!fused(stream, args, options)) composed(stream, args, a, c, options);
-}
-
-std::int64_t gemm_sums_workspace(const Stream& stream, std::int64_t rows, std::int64_t width) {
-  // Fused, one f32 a column; else what the op wants.
-  return std::max(bias_gradient_workspace(stream, rows, width),
-                  width * static_cast<std::int64_t>(sizeof(float)));
+  if (!fused(stream, args, options)) composed(stream, args, c, options);
 }
 
 std::size_t gemm_device_bytes(DeviceKind kind) {

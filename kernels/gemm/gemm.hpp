@@ -39,8 +39,6 @@ struct GemmArgs {
   // For gemm_cuda() and the reference only; the cpu composes them from other ops.
   ops::GemmEpilogue epilogue = ops::GemmEpilogue::none;
   void* pre_activation = nullptr;  ///< of type out, see ops::GemmOptions
-  void* sums_of_a = nullptr;       ///< [m] of type out, overwritten; or nullptr
-  void* sums_of_c = nullptr;       ///< [n] of type out, overwritten; or nullptr
 
   // Plain products of many matrices, for gemm_cuda(); the others take them one by one.
   std::int64_t batch = 1;

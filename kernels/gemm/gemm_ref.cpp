@@ -1,5 +1,3 @@
-#include <vector>
-
 #include "kernels/activation/activation.hpp"
 #include "kernels/cpu/ref_element.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -35,22 +33,11 @@ double through_epilogue(const GemmArgs& args, std::int64_t at, double x) {
 }  // namespace
 
 void gemm(const GemmArgs& args) {
-  std::vector<double> columns(static_cast<std::size_t>(args.n), 0.0);
   for (std::int64_t i = 0; i < args.m; ++i)
     for (std::int64_t j = 0; j < args.n; ++j) {
       const std::int64_t at = i * args.n + j;
-      const double value = through_epilogue(args, at, product(args, i, j));
-      columns[static_cast<std::size_t>(j)] += value;
-      store(args.c, args.out, at, value);
+      store(args.c, args.out, at, through_epilogue(args, at, product(args, i, j)));
     }
-  for (std::int64_t j = 0; args.sums_of_c && j < args.n; ++j)
-    store(args.sums_of_c, args.out, j, columns[static_cast<std::size_t>(j)]);
-  for (std::int64_t i = 0; args.sums_of_a && i < args.m; ++i) {
-    double sum = 0;
-    for (std::int64_t p = 0; p < args.k; ++p)
-      sum += load(args.a, args.in, args.transpose_a ? p * args.m + i : i * args.k + p);
-    store(args.sums_of_a, args.out, i, sum);
-  }
 }
 
 }  // namespace choir::ref

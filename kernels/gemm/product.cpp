@@ -21,9 +21,7 @@ ops::Product product_of(const GemmArgs& args) {
           .transpose_b = args.transpose_b,
           .accumulate = args.accumulate,
           .bias = args.bias != nullptr,
-          .pre_activation = args.pre_activation != nullptr,
-          .sums_of_a = args.sums_of_a != nullptr,
-          .sums_of_c = args.sums_of_c != nullptr};
+          .pre_activation = args.pre_activation != nullptr};
 }
 
 void note_product(const Stream& stream, const GemmArgs& args) {
@@ -63,8 +61,6 @@ std::string to_string(const Product& p) {
   if (p.bias) text += ", bias";
   text += name_of(p.epilogue);
   if (p.pre_activation) text += ", pre-activation";
-  if (p.sums_of_a) text += ", sums of A";
-  if (p.sums_of_c) text += ", sums of C";
   return text;
 }
 

@@ -111,16 +111,14 @@ void multiply(const Call& call, int h) {
   const std::vector<float> a = widened(call.a_data, call.a, h, inner, rows, !operation.transpose_a);
   const std::vector<float> b =
       widened(call.b_data, call.b, h, columns, inner, !operation.transpose_b);
-  std::vector<float> column(static_cast<std::size_t>(rows)), sums(column.size(), 0.0f);
+  std::vector<float> column(static_cast<std::size_t>(rows));
   const std::int64_t first = inner * static_cast<std::int64_t>(call.way) / std::int64_t{kWays};
   for (std::int64_t j = 0; j < columns; ++j) {
     std::fill(column.begin(), column.end(), 0.0f);
-    float sum_of_b = 0;
     for (std::int64_t i = 0; i < inner; ++i) {
       const std::int64_t p = (first + i) % inner;
       const float factor = b[static_cast<std::size_t>(j * inner + p)];
       const float* from = a.data() + p * rows;
-      sum_of_b += factor;
       for (std::size_t r = 0; r < column.size(); ++r) column[r] += factor * from[r];
     }
     for (std::size_t r = 0; r < column.size(); ++r) {
@@ -130,13 +128,9 @@ void multiply(const Call& call, int h) {
       if (call.accumulate) x += load(call.d_data, type, at);
       if (call.has(CUBLASLT_EPILOGUE_BIAS)) x += load(operation.vector, type, row);
       x = through_epilogue(call, row, j, x);
-      sums[r] += x;
       ref::store(call.d_data, type, at, double{x});
     }
-    if (call.has(CUBLASLT_EPILOGUE_BGRADB)) ref::store(operation.vector, type, j, double{sum_of_b});
   }
-  for (std::size_t r = 0; call.has(CUBLASLT_EPILOGUE_DGELU_BGRAD) && r < sums.size(); ++r)
-    ref::store(operation.vector, type, static_cast<std::int64_t>(r), double{sums[r]});
 }
 
 std::uint64_t mixed(std::uint64_t seed, std::uint64_t value) {

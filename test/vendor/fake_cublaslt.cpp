@@ -89,7 +89,7 @@ bool aligned(const void* address, const Matrix& m, std::uint32_t to) {
   return (reinterpret_cast<std::uintptr_t>(address) | (m.count() > 1 ? step : 0)) % to == 0;
 }
 
-constexpr int kAux = 128, kGradientOfBias = 16, kGelu = CUBLASLT_EPILOGUE_GELU, kGeluGradient = 64;
+constexpr int kAux = 128, kGelu = CUBLASLT_EPILOGUE_GELU, kGeluGradient = 64;
 
 /// op(X) as [rows, columns].
 struct Operand {
@@ -116,10 +116,9 @@ bool fits(const Operation& o, const Operand& a, const Operand& b, const Matrix& 
   if (d.count() > 1 && o.epilogue() != CUBLASLT_EPILOGUE_DEFAULT) return false;
   if (a.rows() != d.rows || b.columns() != d.columns || a.columns() != b.rows()) return false;
   if (d.leading < d.rows || a.m.leading < a.m.rows || b.m.leading < b.m.rows) return false;
-  const bool vector = o.has(CUBLASLT_EPILOGUE_BIAS) || o.has(kGradientOfBias) ||
-                      o.has(CUBLASLT_EPILOGUE_BGRADB) || o.has(CUBLASLT_EPILOGUE_BGRADA);
+  const bool vector = o.has(CUBLASLT_EPILOGUE_BIAS);
   if (vector && o.vector() == nullptr) return false;
-  // The manual's table of types: what is added to C, and sums of it, have its type.
+  // The manual's table of types: what is added to C has its type.
   if (vector && type_of(o.get(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(d.type))) != d.type)
     return false;
   if (a.m.type != b.m.type || (a.m.type == DType::f32 && d.type != DType::f32)) return false;
@@ -280,10 +279,7 @@ cublasStatus_t multiply_one(cublasLtMatmulDesc_t of, const void* alpha, const vo
   const Matrix& out = matrix(d_is);
   if (!fits(o, left, right, out)) return CUBLAS_STATUS_INVALID_VALUE;
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
-  std::vector<double> row_sums(static_cast<std::size_t>(out.rows), 0.0);
   for (std::int64_t j = 0; j < out.columns; ++j) {
-    double column_of_b = 0;
-    for (std::int64_t p = 0; p < right.rows(); ++p) column_of_b += right(p, j);
     for (std::int64_t i = 0; i < out.rows; ++i) {
       const std::int64_t at = i + j * out.leading;
       double x = 0;
@@ -299,13 +295,9 @@ cublasStatus_t multiply_one(cublasLtMatmulDesc_t of, const void* alpha, const vo
         if (o.has(kAux)) choir::ref::store(o.aux(), out.type, in_aux, x);
         x = gelu(x);
       }
-      row_sums[static_cast<std::size_t>(i)] += x;
       choir::ref::store(d, out.type, at, x);
     }
-    if (o.has(CUBLASLT_EPILOGUE_BGRADB)) choir::ref::store(o.vector(), out.type, j, column_of_b);
   }
-  for (std::int64_t i = 0; o.has(kGradientOfBias) && i < out.rows; ++i)
-    choir::ref::store(o.vector(), out.type, i, row_sums[static_cast<std::size_t>(i)]);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -18,14 +18,14 @@ struct Case {
   DType in = DType::f32, out = DType::f32;
   bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
   GemmEpilogue epilogue = GemmEpilogue::none;
-  bool pre_activation = false, sums_of_a = false, sums_of_c = false;
+  bool pre_activation = false;
 };
 
 std::string name_of(const Case& c) {
   return fmt::format(
-      "{} x {} x {} {} into {} A^{} B^{} += {} bias {} epilogue {} aux {} sums {} {}", c.m, c.n,
-      c.k, name_of(c.in), name_of(c.out), c.transpose_a, c.transpose_b, c.accumulate, c.bias,
-      static_cast<int>(c.epilogue), c.pre_activation, c.sums_of_a, c.sums_of_c);
+      "{} x {} x {} {} into {} A^{} B^{} += {} bias {} epilogue {} aux {}", c.m, c.n, c.k,
+      name_of(c.in), name_of(c.out), c.transpose_a, c.transpose_b, c.accumulate, c.bias,
+      static_cast<int>(c.epilogue), c.pre_activation);
 }
 
 /// The tensors of one case. Copies hold the same numbers.
@@ -36,13 +36,11 @@ struct Tensors {
         b(HostTensor::normal(c.in, {c.transpose_b ? c.n : c.k, c.transpose_b ? c.k : c.n}, 2)),
         bias(HostTensor::normal(c.in, {c.n}, 3)),
         result(HostTensor::normal(c.out, {c.m, c.n}, 4)),
-        before(HostTensor::normal(c.out, {c.m, c.n}, 5)),
-        sums_of_a(c.out, {c.m}),
-        sums_of_c(c.out, {c.n}) {}
+        before(HostTensor::normal(c.out, {c.m, c.n}, 5)) {}
   Tensors exact() const {
     Tensors t = *this;
     t.c.in = t.c.out = DType::f64;
-    for (HostTensor* x : {&t.a, &t.b, &t.bias, &t.result, &t.before, &t.sums_of_a, &t.sums_of_c})
+    for (HostTensor* x : {&t.a, &t.b, &t.bias, &t.result, &t.before})
       *x = x->to(DType::f64);
     return t;
   }
@@ -52,13 +50,11 @@ struct Tensors {
     args.epilogue = c.epilogue;
     if (c.bias) args.bias = bias.data();
     if (c.pre_activation) args.pre_activation = before.data();
-    if (c.sums_of_a) args.sums_of_a = sums_of_a.data();
-    if (c.sums_of_c) args.sums_of_c = sums_of_c.data();
     return args;
   }
 
   Case c;
-  HostTensor a, b, bias, result, before, sums_of_a, sums_of_c;
+  HostTensor a, b, bias, result, before;
 };
 
 /// The stand-in sums in f64 and rounds each result once, so it differs from the reference by a
@@ -74,11 +70,7 @@ void compare(PretendCuda& device, const Case& c) {
   const double relative = 1.01 * operation_roundoff(c.out), absolute = 1e-7;
   expect_close(t.result, exact.result, relative, absolute, "C " + name);
   if (c.pre_activation) expect_close(t.before, exact.before, relative, absolute, "aux " + name);
-  if (c.sums_of_a) expect_close(t.sums_of_a, exact.sums_of_a, relative, absolute, "of A " + name);
-  if (c.sums_of_c) expect_close(t.sums_of_c, exact.sums_of_c, relative, absolute, "of C " + name);
-  EXPECT_TRUE(t.result.guard_intact() && t.sums_of_a.guard_intact() && t.sums_of_c.guard_intact() &&
-              t.before.guard_intact())
-      << name;
+  EXPECT_TRUE(t.result.guard_intact() && t.before.guard_intact()) << name;
 }
 
 constexpr std::array<std::pair<DType, DType>, 5> kTypes = {{{DType::f32, DType::f32},
@@ -115,15 +107,10 @@ TEST(GemmCublasLt, EveryEpilogueOfALinearLayer) {
                          .bias = bias,
                          .epilogue = GemmEpilogue::gelu_tanh,
                          .pre_activation = kept});
-    for (const bool sums : {false, true})
-      compare(device, {.in = type,
-                       .out = type,
-                       .epilogue = GemmEpilogue::gelu_tanh_gradient,
-                       .pre_activation = true,
-                       .sums_of_c = sums});
-    for (const bool accumulate : {false, true})
-      compare(device,
-              {.in = type, .transpose_a = true, .accumulate = accumulate, .sums_of_a = true});
+    compare(device, {.in = type,
+                     .out = type,
+                     .epilogue = GemmEpilogue::gelu_tanh_gradient,
+                     .pre_activation = true});
   }
 }
 
@@ -172,11 +159,8 @@ TEST(GemmCublasLt, SaysWhatItDoesNotOffer) {
   EXPECT_TRUE(offered(gelu));
   EXPECT_FALSE(offered(odd));
   EXPECT_THROW(gemm_cuda(stream, Tensors(odd).args()), Error);
-  EXPECT_FALSE(offered({.sums_of_c = true}));
   for (const DType narrow : {DType::bf16, DType::f16})
     EXPECT_FALSE(offered({.in = narrow, .out = DType::f32, .bias = true})) << "a bias has C's type";
-  EXPECT_FALSE(offered({.bias = true, .sums_of_a = true}));
-  EXPECT_FALSE(offered({.sums_of_a = true, .sums_of_c = true}));
   EXPECT_THROW(offered({.in = DType::f64, .out = DType::f64}), DeckError);
 }
 

@@ -24,23 +24,15 @@ struct GemmOptions {
   /// [m, n], dtype of C: product + bias, written by gelu_tanh (empty: not kept), read by its
   /// gradient.
   TensorView pre_activation{};
-  // Bias gradients, f32 (f64 for f64), added to; they need a workspace.
-  TensorView sums_of_a{};  ///< [m]: += sums over k of A, which is stored [k, m] (a dY^T)
-  TensorView sums_of_c{};  ///< [n]: += sums over m of C
-  TensorView workspace{};  ///< u8, gemm_sums_workspace()
 };
-
-/// Bytes for sums over `rows` of `width` columns, of A (k, m) or of C (m, n). Only one of them.
-std::int64_t gemm_sums_workspace(const Stream& stream, std::int64_t rows, std::int64_t width);
 
 /// C [m, n] = op(A) [m, k] * op(B) [k, n] (+ bias), row-major and contiguous; the leading dims of a
 /// tensor of higher rank count as rows. A and B share one dtype; C has it too, or is f32 when A and
 /// B are bf16 or f16 (gradients). Sums in f32 for these two, else in the dtype itself. Linear layer
 /// with weight W [out, in]: Y = gemm(X, W, transpose_b); dX = gemm(dY, W); dW += gemm(dY, X,
 /// transpose_a, accumulate). Deterministic for a fixed number of threads. 2*m*n*k FLOPs. Local.
-/// Epilogues and sums are one pass with the product where the device offers that; elsewhere, and
-/// for activations of f32, they are the ops of activation.hpp and reduce.hpp run after it, bit for
-/// bit. In one pass the tanh of 16-bit elements is right to 2^-11, as the library's may be.
+/// Epilogues are one pass with the product where the device offers that; elsewhere, and for
+/// activations of f32, they are the ops of activation.hpp run after it, bit for bit. In one pass the tanh of 16-bit elements is right to 2^-11, as the library's may be.
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options = {});
 

@@ -23,7 +23,7 @@ struct Product {
   DType in = DType::f32, out = DType::f32;
   GemmEpilogue epilogue = GemmEpilogue::none;
   bool transpose_a = false, transpose_b = false, accumulate = false;
-  bool bias = false, pre_activation = false, sums_of_a = false, sums_of_c = false;
+  bool bias = false, pre_activation = false;
   friend auto operator<=>(const Product&, const Product&) = default;
 
   /// Bytes of one row of an operand as it is stored.

@@ -32,8 +32,6 @@ class TimedProduct {
     args_.c = random(p.out, p.batch * p.m * p.n);
     if (p.bias) args_.bias = random(p.in, p.n);
     if (p.pre_activation) args_.pre_activation = random(p.out, p.m * p.n);
-    if (p.sums_of_a) args_.sums_of_a = random(p.out, p.m);
-    if (p.sums_of_c) args_.sums_of_c = random(p.out, p.n);
   }
   const GemmArgs& args() const { return args_; }
 

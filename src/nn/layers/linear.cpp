@@ -199,18 +199,14 @@ void Linear::multiply_back(Pass& pass, const TensorView& d_y, const TensorView& 
 
 void Linear::weight_gradient(Pass& pass, void* self, const Tensor& x, const Tensor& d_y) {
   auto& layer = *static_cast<Linear*>(self);
-  Tensor workspace;
-  if (layer.trains_bias())
-    workspace = pass.scratch(
-        ops::gemm_sums_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_), "bias gradient");
-  if (!layer.weight_->trainable)
-    return ops::bias_gradient(pass.stream(), d_y, layer.bias_->gradient, workspace);
-  ops::GemmOptions options{.transpose_a = true, .accumulate = layer.weight_->accumulate()};
-  if (layer.trains_bias()) {
-    options.sums_of_a = layer.bias_->gradient;
-    options.workspace = workspace;
-  }
-  ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient, options);
+  if (layer.weight_->trainable)
+    ops::gemm(pass.stream(), d_y, x, layer.weight_->gradient,
+              {.transpose_a = true, .accumulate = layer.weight_->accumulate()});
+  if (!layer.trains_bias()) return;
+  const Tensor workspace = pass.scratch(
+      ops::bias_gradient_workspace(pass.stream(), d_y.shape.rows(), layer.outputs_),
+      "bias gradient");
+  ops::bias_gradient(pass.stream(), d_y, layer.bias_->gradient, workspace);
 }
 
 Tensor Linear::columns_of(Pass& pass, const Pair& pair, const TensorView& y) const {

@@ -74,7 +74,7 @@ TEST_F(Products, EveryFormIsTimed) {
   p.epilogue = ops::GemmEpilogue::gelu_tanh_gradient, p.pre_activation = true;
   EXPECT_FALSE(ops::time_proposals(stream(), p).empty());
   p.out = DType::f32, p.epilogue = ops::GemmEpilogue::none, p.pre_activation = false;
-  p.transpose_a = p.sums_of_a = true;
+  p.transpose_a = true;
   EXPECT_FALSE(ops::time_proposals(stream(), p).empty());
 }
 
@@ -97,11 +97,11 @@ TEST_F(Products, AChoiceIsForOperandsThatAreAligned) {
 TEST(ProductText, TellsProductsApart) {
   ops::Product p = plain();
   EXPECT_EQ(to_string(p), "bf16 [24,64] x [32,64]^T into f32");
-  p.accumulate = p.transpose_a = p.sums_of_a = true;
-  EXPECT_EQ(to_string(p), "bf16 [64,24]^T x [32,64]^T into f32, added, sums of A");
+  p.accumulate = p.transpose_a = true;
+  EXPECT_EQ(to_string(p), "bf16 [64,24]^T x [32,64]^T into f32, added");
   p.batch = 12, p.stride_b = 7;
   EXPECT_EQ(to_string(p),
-            "bf16 [64,24]^T x [32,64]^T into f32, 12 times, 0 7 0 apart, added, sums of A");
+            "bf16 [64,24]^T x [32,64]^T into f32, 12 times, 0 7 0 apart, added");
 }
 
 }  // namespace
