@@ -10,7 +10,8 @@
 #   --out=DIR         the folder is made below DIR (default bench/results)
 #   --archive=FILE    a .tar.gz of the folder, made anew after every part: what is there when a batch job is cut off
 #   --device=DEVICE   cuda (default), or cpu to try the script
-#   --ranks=2,4       so many ranks in the part 'ranks', a GPU each (default: 2, 4 and 8 as far as there are GPUs)
+#   --ranks=2,4       so many ranks in the part 'ranks' (default: 2, 4 and 8 as far as there are GPUs); more than there
+#                     are GPUs share them
 #   --minutes=N       for everything together (default 9)
 #   --smoke           tiny shapes and few steps, nothing judged: does every part run?
 #   --judge=FILE      only judge the losses in a metrics.jsonl, as the part 'train' does
@@ -32,7 +33,7 @@ for option in "$@"; do
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done
@@ -135,6 +136,7 @@ known=()  # random tokens have no vocabulary of their own
 [ -r "$text" ] || known=(data.format=synthetic 'data.train=[]' model.vocab_size=65)
 micro=64
 small=() tiny_speech=() seconds=0.1 preset=(--preset gpu) peer=(--seconds 10) steps=300 short=40 step_seconds=10 matrix_seconds=3
+sharing=()  # where there are fewer GPUs than ranks
 shared=(model.n_layer=4 model.n_head=8 model.n_embd=256 model.block_size=64)
 ways=("" zero=1 zero=2 zero=3 tensor=2 pipeline=2 context=2)
 if [ $smoke = 1 ]; then
@@ -218,8 +220,8 @@ END
 ranked() {  # ranked NAME RANKS OVERRIDE...: eight steps of a small model; their losses
   local name=$1 count=$2
   shift 2
-  mpiexec -n "$count" "${choir[@]}" train "$deck" device="$device" data.format=synthetic 'data.train=[]' model.vocab_size=65 "${shared[@]}" \
-    train.precision=fp32 train.micro_batch_size=1 train.global_batch_size=16 \
+  "${run[@]}" mpiexec -n "$count" "$programs/choir" train "$deck" device="$device" data.format=synthetic 'data.train=[]' model.vocab_size=65 "${shared[@]}" \
+    "${sharing[@]}" train.precision=fp32 train.micro_batch_size=1 train.global_batch_size=16 \
     train.max_steps=8 log.interval=1 eval.interval=0 eval.sample_tokens=0 checkpoint.interval=0 run.dir="$scratch/$name" "$@" \
     >"$scratch/$name.log" 2>&1 || { echo "$name: failed"; tail -n 5 "$scratch/$name.log"; return 1; }
   sed -nE 's/.*"step":([0-9]+),.*"loss":([-+.0-9e]+).*/\1 \2/p' "$scratch/$name/metrics.jsonl" >"$scratch/$name.losses"
@@ -234,7 +236,7 @@ ranks() {
   local n words word layout name verdict bad=0 half table="" difference=""
   ranked alone 1 || return
   for n in $counts; do
-    if mpiexec -n "$n" "${choir[@]}" bench collectives device="$device" --max-bytes "$most_bytes" --csv "$folder/collectives-$n.csv" 2>&1; then
+    if "${run[@]}" mpiexec -n "$n" "$programs/choir" bench collectives device="$device" "${sharing[@]}" --max-bytes "$most_bytes" --csv "$folder/collectives-$n.csv" 2>&1; then
       verdict=VALID
     else verdict=INVALID bad=1; fi
     table+="$n ranks, collectives: $verdict"$'\n'
@@ -263,7 +265,7 @@ export folder scratch device deck steps smoke matrix_seconds
 
 # --- the parts, most telling first --------------------------------------------------------------------------------------
 # Functions are exported and run by a child, so that the time limit reaches what they start; arrays go in its text.
-child() { declare -p choir run small single known shared ways; printf '%s\n' "$@"; }
+child() { declare -p choir run programs small single known shared ways sharing; printf '%s\n' "$@"; }
 
 echo "report to $folder"
 : >"$folder/summary.txt"
@@ -304,16 +306,20 @@ for name in attention gemm ops; do
   wanted $name || continue
   what=("${preset[@]}")
   if [ $name = gemm ]; then what=("$deck" "${small[@]}" train.micro_batch_size="$micro"); fi  # and squares, on a GPU
+  if [ $name = ops ] && [ $device = cuda ]; then what+=(--type bf16); fi  # all three types take more than 90 s
   # shellcheck disable=SC2046
   part $name 90 "last_line $name" "${choir[@]}" bench $name device="$device" "${what[@]}" --seconds $seconds $(write_to $name)
 done
 if wanted matrix; then part matrix 130 'grep -a -c "tokens/s" "$folder/matrix.txt" | sed "s/$/ rates/"' bash -c "$(child matrix)"; fi
 if wanted ranks; then
+  cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
   if [ -z "$counts" ]; then
-    cards=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
     for n in 2 4 8; do [ "$n" -gt "$cards" ] || counts+="${counts:+,}$n"; done
   fi
   if [ -n "$counts" ]; then
+    for n in ${counts//,/ }; do
+      if [ "$device" = cuda ] && [ "$n" -gt "${cards:-0}" ]; then sharing=(parallel.share_device=true); fi
+    done
     part ranks 150 'grep -a -c VALID "$folder/ranks.txt" | sed "s/$/ verdicts/"' bash -c "$(child "counts='${counts//,/ }' most_bytes=$most_bytes" ranks)"
   else skipped ranks "fewer than two GPUs"; fi
 fi

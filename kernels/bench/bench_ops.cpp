@@ -29,8 +29,8 @@ std::vector<Window> windows_of(std::int64_t elements) {
   return {{0, kCount}, {elements / 2, kCount}, {elements - kCount, kCount}};
 }
 
-std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double seconds,
-                                double ceiling) {
+std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape,
+                                const std::vector<DType>& types, double seconds, double ceiling) {
   CHOIR_CHECK(device.kind() != DeviceKind::null,
               "the op bench measures devices that compute, not {}", name_of(device.kind()));
   CHOIR_CHECK(shape.width % shape.head_width == 0 && shape.tokens > 0,
@@ -38,8 +38,7 @@ std::vector<BenchRow> bench_ops(Device& device, const BenchShape& shape, double 
   if (ceiling == 0) ceiling = measure_copy(Stream(device));
   const NormalPool pool;
   std::vector<BenchRow> rows;
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    if (!supports(device, dtype)) continue;
+  for (const DType dtype : types) {
     OpBench bench(device, dtype, shape, seconds, ceiling, pool, rows);
     bench_norms(bench);
     bench_activations(bench);

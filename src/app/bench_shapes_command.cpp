@@ -2,6 +2,8 @@
 // the shapes of a preset.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "choir/comm/agreement.hpp"
 #include "choir/lab/bench/bench_shapes.hpp"
 #include "choir/models/gpt/gpt.hpp"
@@ -19,9 +21,11 @@ namespace {
 /// Where the vocabulary comes from the data, benches of shapes take that of the character decks.
 constexpr std::int64_t kCharacters = 65;
 
+const std::vector<DType> kTypes{DType::f32, DType::bf16, DType::f16};
+
 struct BenchShapesRequest {
   Arguments words;
-  std::string preset;
+  std::string preset, type;
   double seconds = 0;
   BenchFiles files;
 };
@@ -35,6 +39,8 @@ std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
                  "shapes without a deck: cpu (a small model) or gpu (tensors of 100 MB and more); "
                  "default: as the device")
       .one_of({"cpu", "gpu"});
+  app.add_option("--type", request.type, "of elements; default: each that the device has")
+      .one_of({"f32", "bf16", "f16"});
   app.add_option("--seconds", request.seconds, "of calls a row")
       .within(0.001, 60.0)
       .shows_default();
@@ -57,6 +63,8 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
                     "without a deck only device=auto|cpu|cuda can be given");
   if (!words.deck.empty() && !request.preset.empty())
     throw DeckError("--preset replaces a deck, and one is named", "leave one of them out");
+  if (!words.deck.empty() && !request.type.empty())
+    throw DeckError("--type chooses for a preset, and a deck is named", "leave one of them out");
   if (!words.deck.empty()) {
     const std::string text = read_everywhere(world, words.deck);
     Deck deck;
@@ -78,19 +86,27 @@ struct Bench {
   Stream stream{device};
   Subject subject;
   double seconds = 0;
+  std::vector<DType> types;  ///< that are asked for
   BenchReport report;
 
   bool large() const { return subject.preset == "gpu"; }
-  /// The types to measure: the deck's, or those of `candidates` that the device has.
-  std::vector<Precision> precisions(const std::vector<DType>& candidates) {
-    if (subject.deck) return {precision_of(subject.deck->train.precision)};
-    std::vector<Precision> list;
+  /// Those of `candidates` that are asked for and that the device has.
+  std::vector<DType> offered(const std::vector<DType>& candidates) {
+    std::vector<DType> list;
     for (const DType t : candidates) {
+      if (std::find(types.begin(), types.end(), t) == types.end()) continue;
       if (ops::supports(device, t))
-        list.push_back({.compute = t});
+        list.push_back(t);
       else
         report.remarks.push_back(fmt::format("{}: not on this device", name_of(t)));
     }
+    return list;
+  }
+  /// The precisions of products: the deck's, or of the types that are offered.
+  std::vector<Precision> precisions(const std::vector<DType>& candidates) {
+    if (subject.deck) return {precision_of(subject.deck->train.precision)};
+    std::vector<Precision> list;
+    for (const DType t : offered(candidates)) list.push_back({.compute = t});
     return list;
   }
   double product_ceiling(DType t) {
@@ -126,8 +142,7 @@ void measure_ops(Bench& b) {
   const double ceiling = ops::measure_copy(b.stream);
   b.report.ceilings.push_back(
       fmt::format("{:.1f} GB/s, a copy beyond every cache (read + written)", ceiling / 1e9));
-  if (!ops::supports(b.device, DType::f16)) b.report.remarks.push_back("f16: not on this device");
-  b.take(ops::bench_ops(b.device, shape, b.seconds, ceiling));
+  b.take(ops::bench_ops(b.device, shape, b.offered(kTypes), b.seconds, ceiling));
 }
 
 void measure_gemms(Bench& b) {
@@ -140,7 +155,7 @@ void measure_gemms(Bench& b) {
   if (!b.subject.deck || cuda)
     for (StepGemm& g : square_gemms(b.large() || cuda ? kLargestOnGpu : kLargestOnCpu))
       gemms.push_back(std::move(g));
-  for (const Precision& p : b.precisions({DType::f32, DType::bf16, DType::f16}))
+  for (const Precision& p : b.precisions(kTypes))
     b.take(bench_gemms(b.device, gemms, p, b.product_ceiling(p.compute), b.seconds));
 }
 
@@ -178,8 +193,11 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
   Bench bench{.device = *device,
               .subject = std::move(subject),
               .seconds = request.seconds,
+              .types = request.type.empty() ? kTypes : std::vector{dtype_of(request.type)},
               .report = {.bench = name, .device = device->description()}};
   measure(bench);
+  if (bench.report.rows.empty())
+    throw DeckError(fmt::format("nothing here is measured in {}", request.type));
   bench.report.provenance = bench_provenance(*mesh, *device, "", request.words);
   return finish_bench(session, request.files, bench.report);
 }

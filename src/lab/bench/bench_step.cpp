@@ -88,6 +88,8 @@ class Bench {
   void measure();
   void gather();
   void gather_traffic();
+  void queue_step();
+  void finish_step();
   double timed_step();
   void probe_noise();
   /// What the engine runs on.
@@ -183,19 +185,29 @@ void Bench::build() {
     count_lars(options.precision, engine_->instance().storage().slices_size(), result_.work);
 }
 
-double Bench::timed_step() {
-  clock_.begin();
+void Bench::queue_step() {
+  const std::int64_t step = step_ + engine_->in_flight();
   engine_->step(
-      step_, [&](std::int64_t j) { return data_->micro_batch(step_, j); }, data_->targets(step_),
+      step, [&](std::int64_t j) { return data_->micro_batch(step, j); }, data_->targets(step),
       clock_);
+}
+
+void Bench::finish_step() {
   const StepResult step = engine_->finish(clock_);
-  clock_.end();
   ++step_;
   last_loss_ = step.loss;
   if (step_ <= kFirstSteps) {
     result_.first_losses.push_back(step.loss);
     result_.first_norms.push_back(step.grad_norm);
   }
+}
+
+/// From the end of a step to the end of the next; what was queued before runs meanwhile.
+double Bench::timed_step() {
+  clock_.begin();
+  queue_step();
+  finish_step();
+  clock_.end();
   return max_over(world(), clock_.total());
 }
 
@@ -223,6 +235,9 @@ void Bench::measure() {
   heap_ = heap_bytes();
   double spent = 0, targets = 0;
   std::size_t done = 0;
+  // As in a training, the host prepares the next step while the device is at this one.
+  if (!recorder_)
+    while (engine_->in_flight() < engine_->lag()) queue_step();
   const auto enough = [&] {
     if (options_.steps > 0) return done == static_cast<std::size_t>(options_.steps);
     if (done < 3) return false;
@@ -245,6 +260,7 @@ void Bench::measure() {
     before = now;
     if (recorder_) recorder_->record();
   }
+  while (engine_->in_flight() > 0) finish_step();
   heap_ = heap_bytes() - heap_;
   const auto steps = static_cast<double>(done);
   result_.tokens = std::llround(targets / steps);

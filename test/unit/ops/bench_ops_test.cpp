@@ -14,7 +14,8 @@ namespace {
 TEST(BenchOps, EveryOpIsValidAndTimed) {
   CpuDevice device;
   const auto rows =
-      ops::bench_ops(device, {65, 64, 96, 33, 16, 32, 20000, {2, 33, 10, 20, 24, 2, 5}}, 1e-4, 1e9);
+      ops::bench_ops(device, {65, 64, 96, 33, 16, 32, 20000, {2, 33, 10, 20, 24, 2, 5}},
+                     {DType::f32, DType::bf16}, 1e-4, 1e9);
   std::set<std::string> names;
   for (const auto& row : rows) {
     names.insert(row.name);
@@ -79,13 +80,14 @@ TEST(BenchOps, EveryOpIsValidAndTimed) {
 
 TEST(BenchOps, LargeShapesAreCheckedInWindows) {
   CpuDevice device;
-  for (const auto& row : ops::bench_ops(device, {1500, 32, 48, 70, 64, 16, 40000}, 1e-4, 1e9))
+  for (const auto& row : ops::bench_ops(device, {1500, 32, 48, 70, 64, 16, 40000},
+                                         {DType::f32, DType::bf16}, 1e-4, 1e9))
     EXPECT_TRUE(row.valid()) << to_string(row);
 }
 
 TEST(BenchOps, RefusesADeviceThatDoesNotCompute) {
   NullDevice nothing;
-  EXPECT_THROW(ops::bench_ops(nothing, {}), Error);
+  EXPECT_THROW(ops::bench_ops(nothing, {}, {DType::f32}), Error);
 }
 
 TEST(BenchRow, IsInvalidWhenWrongOrNotANumber) {
