@@ -2,8 +2,9 @@
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
 # bench/results/: facts, doctor, the CUDA tests, a step, one of a speech recogniser, a training whose losses are known,
 # PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there are (ranks), a step
-# under ncu, compute-sanitizer; clocks all the while; at the end what was predicted beside what was measured. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes
-# at most; the most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
+# under ncu, compute-sanitizer; clocks all the while; at the end what an H100 did before beside what was measured.
+# Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the most telling parts come
+# first, every part has a time limit, and a part that fails does not stop the rest.
 #   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops matrix ranks doctor
 #                     throughput ncu memcheck racecheck predicted
 #   --skip=A,B        without these parts
@@ -33,7 +34,7 @@ for option in "$@"; do
     --minutes=*) minutes=${option#*=} ;;
     --smoke) smoke=1 ;;
     --judge=*) judged=${option#*=} ;;
-    -h | --help) sed -n '2,21s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "gpu_report: unknown option $option; --help lists them" >&2; exit 2 ;;
   esac
 done

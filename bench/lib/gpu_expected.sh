@@ -1,9 +1,9 @@
-# gpu_expected FOLDER: a line for each kernel of gpu_expected.txt: what was predicted, what the CSVs of a report have, and
-# their ratio (to the middle of what was predicted); kernels that the report has no row of are named, too.
+# gpu_expected FOLDER: a line for each kernel of gpu_expected.txt: what is expected, what the CSVs of a report have, and
+# their ratio (to the middle of what is expected); kernels that the report has no row of are named, too.
 gpu_expected() {
   local here
   here=$(dirname "${BASH_SOURCE[0]}")
-  printf '%-34s %-22s %-20s %-12s %s\n' kernel shape predicted measured ratio
+  printf '%-34s %-22s %-20s %-12s %s\n' kernel shape expected measured ratio
   awk -F'|' -v folder="$1" '
     # Fields of a CSV line, of which some are quoted.
     function fields(line, into,   n, part) {
@@ -25,8 +25,8 @@ gpu_expected() {
         if (value != "" && (best == "" || value + 0 > best + 0)) { best = value; shape = cell[4] }
       }
       close(file)
-      predicted = $7 " to " $8 " " $6
-      if (best == "") printf "%-34s %-22s %-20s %-12s %s\n", $2 " " $3, "-", predicted, "not there", "-"
-      else printf "%-34s %-22s %-20s %-12s %.2f\n", $2 " " $3, shape, predicted, sprintf("%.1f", best), 2 * best / ($7 + $8)
+      expected = $7 " to " $8 " " $6
+      if (best == "") printf "%-34s %-22s %-20s %-12s %s\n", $2 " " $3, "-", expected, "not there", "-"
+      else printf "%-34s %-22s %-20s %-12s %.2f\n", $2 " " $3, shape, expected, sprintf("%.1f", best), 2 * best / ($7 + $8)
     }' "$here/gpu_expected.txt"
 }

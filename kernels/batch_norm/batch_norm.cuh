@@ -5,6 +5,7 @@
 // are 8 bytes a column for at least 32 rows.
 #include "kernels/cpu/frames.hpp"
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/blackwell.cuh"
 
 namespace choir::cuda {
 
@@ -183,7 +184,7 @@ struct BatchNormApply {
 
 /// y; the tiles and blocks of rows of the moments.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kBatchNormThreads)
+__global__ void CHOIR_ALONE_ON_BLACKWELL(kBatchNormThreads)
     batch_norm_apply_kernel(BatchNormRows a, BatchNormApply<T> p) {
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;

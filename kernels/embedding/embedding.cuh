@@ -13,6 +13,7 @@
 // positions), 2 f32 transfers of every table row that occurs, 1/16 for places.
 // An id outside the table gives zeros forward and nothing backward.
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/blackwell.cuh"
 #include "kernels/embedding/embedding_plan.hpp"
 
 namespace choir::cuda {
@@ -22,7 +23,7 @@ constexpr int kSegment = static_cast<int>(EmbeddingPlan::kSegment);
 
 /// Grid: rows over x. Threads: columns over x, rows over y. Padding reads `last_position`.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kRowThreads)
+__global__ void CHOIR_ALONE_ON_BLACKWELL(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
                      const T* positions, std::uint32_t last_position, Divisor tokens,

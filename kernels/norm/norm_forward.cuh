@@ -20,7 +20,7 @@ struct NormForwardArguments {
 };
 
 template <class Row>
-__global__ void __launch_bounds__(Row::kBlock)
+__global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
     norm_forward_kernel(NormForwardArguments<typename Row::T> a) {
   using Wide = typename Row::Wide;
   constexpr int kThreads = Row::kThreads, kWide = Row::kWide, kSteps = Row::kSteps;

@@ -2,6 +2,7 @@
 // What the kernels of norm.cuh have in common: how the threads of a row share its columns and add
 // up.
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
 
 namespace choir::cuda {

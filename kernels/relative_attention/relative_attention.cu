@@ -38,15 +38,31 @@ void relative_positions(const Stream& stream, const TensorView& tables, const Te
 
 void relative_queries(const Stream& stream, const ops::RelativeQueries& args) {
   if (args.shifted.count() == 0) return;
+  CHOIR_CHECK(args.shifted.count() <= kMostItems, "{} elements of queries, at most {}",
+              args.shifted.count(), kMostItems);
+  const std::int64_t heads = args.content.shape[0], width = args.content.shape[1];
+  const std::int64_t row = args.rows.shape.back();
   with_element(args.rows.dtype, [&](auto t) {
     using T = decltype(t);
-    launch(
-        stream, "relative_queries", relative_queries_kernel<T>,
-        {elementwise_blocks(args.shifted.count()), kElementwiseThreads},
-        RelativeQueriesArguments<T>{
-            args.rows.as<T>(), args.content.as<T>(), args.position.as<T>(), args.shifted.as<T>(),
-            args.rows.shape.rows(), args.rows.shape.back(), static_cast<int>(args.content.shape[0]),
-            static_cast<int>(args.content.shape[1]), static_cast<float>(args.scale)});
+    RelativeQueriesArguments<T> a{args.rows.as<T>(),
+                                  args.content.as<T>(),
+                                  args.position.as<T>(),
+                                  args.shifted.as<T>(),
+                                  args.rows.shape.rows(),
+                                  row,
+                                  Divisor(heads * width),
+                                  Divisor(width),
+                                  static_cast<int>(width),
+                                  static_cast<float>(args.scale)};
+    const bool packs =
+        can_pack<T>(width, a.rows, a.content, a.position, a.shifted) && can_pack<T>(row);
+    with_bool(packs, [&](auto packed) {
+      constexpr bool kPacked = decltype(packed)::value;
+      constexpr std::int64_t kWide = Access<T, kPacked>::kWide;
+      a.per_row = Divisor(heads * width / kWide), a.per_head = Divisor(width / kWide);
+      launch(stream, "relative_queries", relative_queries_kernel<T, kPacked>,
+             {elementwise_blocks(args.shifted.count() / kWide), kElementwiseThreads}, a);
+    });
   });
 }
 

@@ -33,23 +33,35 @@ struct RelativeQueriesArguments {
   T* rows;
   const T *content, *position;
   T* shifted;
-  std::int64_t count, row;  ///< rows, and elements of one
-  int heads, width;
+  std::int64_t count, row;    ///< rows, and elements from one to the next
+  Divisor per_row, per_head;  ///< packs
+  int width;
   float scale;
 };
 
-template <class T>
+template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_queries_kernel(RelativeQueriesArguments<T> a) {
-  const int all = a.heads * a.width;
-  for (std::int64_t e = global_thread(); e < a.count * all; e += global_threads()) {
-    const std::int64_t n = e / all;
-    const int i = static_cast<int>(e % all);
-    T& q = a.rows[n * a.row + i];
-    const float x = to_float(q);
-    a.shifted[(i / a.width * a.count + n) * a.width + i % a.width] =
-        from_float<T>((x + to_float(a.position[i])) * a.scale);
-    q = from_float<T>(x + to_float(a.content[i]));
+  using Wide = Access<T, kPacked>;
+  constexpr int kWide = Wide::kWide;
+  const std::int64_t items = a.count * a.per_row.divisor;
+  for (std::int64_t e = global_thread(); e < items; e += global_threads()) {
+    const auto at = static_cast<std::uint32_t>(e);
+    const std::int64_t n = a.per_row.quotient(at), pack = a.per_row.remainder(at);
+    const std::int64_t head = a.per_head.quotient(static_cast<std::uint32_t>(pack));
+    const std::int64_t inside = a.per_head.remainder(static_cast<std::uint32_t>(pack));
+    T* const q = a.rows + n * a.row + pack * kWide;
+    float x[kWide], content[kWide], position[kWide];
+    Wide::load(q, x);
+    Wide::load(a.content + pack * kWide, content);
+    Wide::load(a.position + pack * kWide, position);
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) {
+      position[k] = (x[k] + position[k]) * a.scale;
+      content[k] += x[k];
+    }
+    Wide::store(a.shifted + (head * a.count + n) * a.width + inside * kWide, position);
+    Wide::store(q, content);
   }
 }
 
@@ -68,19 +80,31 @@ struct RelativeQueriesBackwardArguments {
 template <class T>
 __global__ void __launch_bounds__(kElementwiseThreads)
     relative_queries_backward_kernel(RelativeQueriesBackwardArguments<T> a) {
+  constexpr int kAhead = 8;
   const int all = a.heads * a.width;
   const std::int64_t first = blockIdx.x * a.rows_per_block;
   const std::int64_t last = min(first + a.rows_per_block, a.count);
   float* sums = a.partials + blockIdx.x * 2 * a.stride;
   for (int i = static_cast<int>(threadIdx.x); i < all; i += static_cast<int>(blockDim.x)) {
     const T* shifted = a.d_shifted + i / a.width * a.count * a.width + i % a.width;
+    T* const rows = a.d_rows + i;
     float u = 0, v = 0;
-    for (std::int64_t n = first; n < last; ++n) {
-      T& q = a.d_rows[n * a.row + i];
-      const float d = to_float(q), more = to_float(shifted[n * a.width]) * a.scale;
-      u += d;
-      v += more;
-      q = from_float<T>(d + more);
+    // Some rows are asked for before the first is written: for all that a compiler knows, it might
+    // be one that is read next.
+    for (std::int64_t n = first; n < last; n += kAhead) {
+      float d[kAhead], more[kAhead];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        const std::int64_t at = min(n + k, last - 1);
+        d[k] = to_float(rows[at * a.row]), more[k] = to_float(shifted[at * a.width]) * a.scale;
+      }
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k) {
+        if (n + k >= last) break;
+        u += d[k];
+        v += more[k];
+        rows[(n + k) * a.row] = from_float<T>(d[k] + more[k]);
+      }
     }
     sums[i] = u;
     sums[a.stride + i] = v;

@@ -3,6 +3,7 @@
 // row; those of rows without audio have nothing to do. Floor per element of audio: forward 3
 // transfers, backward 2; reading the index once a pack comes from L1.
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/blackwell.cuh"
 
 namespace choir::cuda {
 
@@ -18,7 +19,7 @@ struct AudioRows {
 
 /// Fewer than 2^31 packs in all.
 template <class T, bool kPacked>
-__global__ void __launch_bounds__(kElementwiseThreads)
+__global__ void CHOIR_ALONE_ON_BLACKWELL(kElementwiseThreads)
     splice_kernel(std::uint32_t items, Divisor per_row, std::int64_t width, AudioRows here,
                   const std::int32_t* index, const T* audio, T* out) {
   using Wide = Access<T, kPacked>;

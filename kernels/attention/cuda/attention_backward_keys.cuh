@@ -24,7 +24,8 @@
 // Wide heads leave registers for 16 keys a warp only: each fragment from shared memory feeds two
 // mma instead of four, and shared memory is the bound (4.5 cycles for each 4 of mma on A100).
 // Predicted with the other half, in TFLOP/s of the floor's 10 D: 5/7 of FlashAttention-2's
-// backward, 230 on H100 and H200 (23 % of the peak), 120 on A100 (38 %). Not measured.
+// backward, 120 on A100 (38 % of the peak), not measured. One H100 does 191 at D = 32 and T = 4096
+// (cuDNN, deterministic: 124).
 #include "kernels/attention/cuda/attention_launch.cuh"
 #include "kernels/attention/cuda/attention_scores.cuh"
 

@@ -7,6 +7,7 @@
 // that one phase of ldmatrix reads then lie in eight different groups of four banks, and so do the
 // chunks that a copy writes.
 #include "kernels/attention/cuda/attention_args.cuh"
+#include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/vec.cuh"
 
 namespace choir::cuda {
@@ -85,14 +86,6 @@ __device__ inline void load_tile(const SharedTile<T, kRows, kWidth>& tile, const
             load_chunk(from + r * stride + c * kPack<T>, r < rows ? width - c * kPack<T> : 0);
   }
 }
-
-/// ptxas keeps the sums of a kernel in registers only where loops are unrolled as it likes, and for
-/// Blackwell it likes another number than for the GPUs before.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-inline constexpr bool kBlackwell = true;
-#else
-inline constexpr bool kBlackwell = false;
-#endif
 
 /// sums [16 kM x 8 kN] += A B^T: rows first.. of `a` times the first 8 kN rows of `b`. With more
 /// than kUnrolled steps in one piece ptxas moves loads so far ahead that registers run out.

@@ -1,0 +1,16 @@
+#pragma once
+// Where ptxas wants something else for Blackwell than for the GPUs before: it keeps the values of a
+// kernel in registers only where loops are unrolled as it likes, and spills for the sake of more
+// warps on a multiprocessor unless it is told that one block is enough.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+namespace choir::cuda {
+inline constexpr bool kBlackwell = true;
+}
+/// The bounds of a kernel that would spill.
+#define CHOIR_ALONE_ON_BLACKWELL(threads) __launch_bounds__(threads, 1)
+#else
+namespace choir::cuda {
+inline constexpr bool kBlackwell = false;
+}
+#define CHOIR_ALONE_ON_BLACKWELL(threads) __launch_bounds__(threads)
+#endif
