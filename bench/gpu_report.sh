@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
 # bench/results/: facts, doctor, the CUDA tests, a step, one of a speech recogniser, a training whose losses are known,
-# PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there are (ranks), a step
-# under ncu, compute-sanitizer; clocks all the while; at the end what an H100 did before beside what was measured.
+# PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there are (ranks), every
+# kernel of two steps (ncu), compute-sanitizer; clocks all the while; at the end what an H100 did before beside what was measured.
 # Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the most telling parts come
 # first, every part has a time limit, and a part that fails does not stop the rest.
 #   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops matrix ranks doctor
@@ -254,6 +254,20 @@ ranks() {
   printf '%s' "$table"
   return "$bad"
 }
+# Where the time of a step goes: every kernel of one by its name, longest first.
+profiles() {
+  local name words
+  while read -r name words; do
+    echo "== $name: $words"
+    # shellcheck disable=SC2086
+    "${run[@]}" "$ncu" --clock-control none --csv --launch-count 4000 --metrics gpu__time_duration.sum "$programs/choir" bench step $words \
+      device=cuda train.cuda_graph=false --steps 1 --no-ceilings >"$scratch/ncu" 2>&1 </dev/null
+    kernel_times <"$scratch/ncu" || { tail -n 3 "$scratch/ncu"; return 1; }
+  done <<END
+gpt $deck ${small[*]} ${single[*]} ${known[*]}
+speech inputs/fastconformer_l.json train.micro_batches=1 --batch-duration 480 --shortest 8 --longest 16
+END
+}
 tool_of_cuda() {  # tool_of_cuda NAME: where it is
   local tool
   for tool in "$(command -v "$1")" "${CUDA_HOME:-}/bin/$1" /usr/local/cuda*/bin/"$1"; do
@@ -261,7 +275,7 @@ tool_of_cuda() {  # tool_of_cuda NAME: where it is
   done
   return 1
 }
-export -f judge value train known_losses facts matrix ranked apart ranks
+export -f judge value train known_losses facts matrix ranked apart ranks profiles
 export folder scratch device deck steps smoke matrix_seconds
 
 # --- the parts, most telling first --------------------------------------------------------------------------------------
@@ -331,9 +345,7 @@ fi
 if wanted ncu; then
   if ! found=$(tool_of_cuda ncu); then skipped ncu "no ncu"
   elif [ "$device" = cuda ]; then
-    part ncu 100 'grep -a -c gpu__time_duration "$folder/ncu.txt" | sed "s/$/ kernels/"' "${run[@]}" "$found" --clock-control none --csv --launch-count 200 \
-      --metrics gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active,sm__inst_issued.avg.pct_of_peak_sustained_active,sm__warps_active.avg.pct_of_peak_sustained_active \
-      "$programs/choir" bench step $deck device=cuda "${small[@]}" "${single[@]}" "${known[@]}" model.n_layer=2 train.cuda_graph=false --steps 1 --no-ceilings
+    part ncu 100 'grep -a " kernels, " "$folder/ncu.txt" | paste -sd";"' bash -c ". '$here/bench/lib/kernel_times.sh'; $(child "ncu=$found" profiles)"
   else skipped ncu "not on a GPU"; fi
 fi
 for tool in memcheck racecheck; do

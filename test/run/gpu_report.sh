@@ -63,6 +63,22 @@ check "own attention, by its own row" matches out '^attention forward own  +.*D 
 check "a fraction of the ceiling" matches out '^cross_entropy .*95 to 105 % +66\.0 +0\.66$'
 check "what is not there is named" matches out '^layernorm_backward .*not there'
 
+# The last whole step of a profile: not what came before it, nor the beginning of the next.
+{
+  echo '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+  n=0
+  for kernel in warm begin add add begin mul add begin add; do
+    printf '"%d","void choir::%s%s<float, 8>(int, const T1 *)","gpu__time_duration.sum","ns","%s"\n' $n $kernel \
+      "$([ $kernel = begin ] && echo _step_kernel)" "1,0$((n += 1))0"
+  done
+} >profile.csv
+bash -c ". '$root/bench/lib/kernel_times.sh'; kernel_times 2 <profile.csv" >out 2>&1
+check "a step has its kernels" matches out '^3 kernels, 0\.003 ms$'
+check "by their names without parameters" matches out '^ +0\.001 ms +33\.6 % +1 x +1\.07 us +choir::add<float, 8>$'
+check "the longest, and no more" test "$(wc -l <out)" = 3
+bash -c ". '$root/bench/lib/kernel_times.sh'; kernel_times" <out >none 2>&1
+check "no profile" matches none '^no whole step$'
+
 if ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
   report --smoke --device=cuda --only=step,facts --out="$work/failing"
   expect "a part that fails is recorded, and the report goes on" 1 "step        failed" "facts       ok" "INVALID"
