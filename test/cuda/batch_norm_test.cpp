@@ -16,6 +16,12 @@ TEST_F(CudaBatchNorm, MatchesTheReferenceForRaggedShapes) {
             check_batch_norm(device(), {dtype, 4, frames, width, training, masked});
 }
 
+TEST_F(CudaBatchNorm, MoreBlocksThanAreJoinedAtATime) {
+  for (const DType dtype : kGpuTypes)
+    for (const bool masked : {false, true})
+      check_batch_norm(device(), {dtype, 3, 200, 40, true, masked, 30});
+}
+
 TEST_F(CudaBatchNorm, AnyAlignment) {
   for (const DType dtype : kGpuTypes)
     check_batch_norm(device(), {dtype, 3, 9, 16, true, true, 0.5, 1});

@@ -21,8 +21,8 @@
 //   128    128 x 64    128 + 64                     32 + 16 + 16 KiB            2
 // The whole ceiling of 255 registers is used, so the second block and not a ring of stages hides
 // what latency is left: V_j is under way while S_j is computed, K_j+1 while P_j V_j is, each with
-// one buffer and one barrier. With a bias, whose loads are all under way at once,
-// D = 96 and 128 take 32 keys.
+// one buffer and one barrier. With a bias, whose loads are all under way at once, D = 96 and 128
+// take 32 keys.
 // Predicted, from FlashAttention-2, which has this shape: 60 % of the peak on A100 (190 TFLOP/s),
 // not measured. One H100, where attention_hopper_forward.cuh takes the wider heads, does 216 at
 // D = 32 and T = 4096 (cuDNN 241), and a FastConformer's 48 x 8 heads of T = 125, D = 64 in 27 us.
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     ptx::cp_async_commit();
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
-      // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece.
+      // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece, and
+      // with a bias unless every step is.
       constexpr int kWhole = kPath == AttentionPath::plain ? kWidth / 16 : 1;
       add_rows_product<T, kBlackwell ? kWhole : 2>(scores, q, row, k);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
