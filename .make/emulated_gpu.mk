@@ -15,7 +15,7 @@ $(BUILD)/test_cuda: $(CUDA_TEST_OBJECTS) $(SUPPORT:%.cpp=$(BUILD)/obj/%.o) $(OBJ
 # what executes them are instrumented; for threads the scheduler itself must not be, and the switching of threads,
 # which touches no memory of the kernels, never is.
 HOST_FLAGS_plain   := -O2
-HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC
+HOST_FLAGS_address := -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -DHOST_CUDA_MALLOC -DHOST_CUDA_BLACKWELL
 HOST_FLAGS_thread  := -O1 -g1 -fsanitize=thread -DHOST_CUDA_TSAN -DHOST_CUDA_MALLOC
 # Tensor maps are arguments aligned to 64 bytes, about which GCC tells a story of 2010.
 HOST_WARNINGS := -Wall -Wextra -Wno-unknown-pragmas -Wno-psabi $(if $(WERROR),-Werror)

@@ -2,7 +2,8 @@
 // Where ptxas wants something else for Blackwell than for the GPUs before: it keeps the values of a
 // kernel in registers only where loops are unrolled as it likes, and spills for the sake of more
 // warps on a multiprocessor unless it is told that one block is enough.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+// Kernels on the CPU are of either kind (test/host_cuda).
+#if (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000) || defined(HOST_CUDA_BLACKWELL)
 namespace choir::cuda {
 inline constexpr bool kBlackwell = true;
 }

@@ -62,7 +62,12 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   using Tiles = BackwardKeysTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
-  constexpr int kQ = Tiles::kQueries, kM = Tiles::kRowTiles, kN = kQ / 8, kWide = kWidth / 8;
+  constexpr bool kGeneral = kPath == AttentionPath::general;
+  // For Blackwell ptxas spills unless scores and dP of half a tile are enough at a time.
+  constexpr int kQ = Tiles::kQueries, kParts = kBlackwell && kWidth < 128 ? 2 : 1;
+  constexpr int kPart = kQ / kParts;
+  constexpr int kM = Tiles::kRowTiles, kN = kPart / 8, kWide = kWidth / 8;
+  using PartTile = SharedTile<T, kPart, kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.keys, Tiles::kKeys)),
             kv_heads = a.heads / a.group;
   const AttentionPlace place = attention_place(tiles, kv_heads);
@@ -118,18 +123,27 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     keep(0, fetch(0));
   }
   for (int step = 0; step < steps; ++step) {
-    const int query = walk.tile_of(step) * kQ, head = walk.head_of(step);
+    const int head = walk.head_of(step);
+    const T* const bias = a.bias ? a.bias_of(place.sample, head) : nullptr;
+    int query = walk.tile_of(step) * kQ;
     float scores[kM][kN][4], d_p[kM][kN][4];
-    start_scores_transposed<kPath>(scores, a, a.bias ? a.bias_of(place.sample, head) : nullptr,
-                                   key + row, query);
+    start_scores_transposed<kPath>(scores, a, bias, key + row, query);
     ptx::cp_async_wait<0>();
     __syncthreads();  // this stage is there, and every warp is done with the other
     float next = 0;
     if (step + 1 < steps) load(step + 1), next = fetch(step + 1);
-    const QueryTile q{ring + step % 2 * 2 * QueryTile::kElements}, d_out{q.data + q.kElements};
-    const float* const sums = statistics + step % 2 * 2 * kQ + lane_index() % 4 * 2;
-    const int seen_by_all = limit(query);  // keys that every query of the tile sees
-    if (rows > 0 && key + row < limit(min(query + kQ, a.queries) - 1)) {
+    PartTile q{ring + step % 2 * 2 * QueryTile::kElements};
+    PartTile d_out{q.data + QueryTile::kElements};
+    const float* sums = statistics + step % 2 * 2 * kQ + lane_index() % 4 * 2;
+#pragma unroll 1
+    for (int part = 0; part < kParts; ++part) {
+      if (part > 0) {
+        query += kPart, sums += kPart;
+        q.data += PartTile::kElements, d_out.data += PartTile::kElements;
+        start_scores_transposed<kPath>(scores, a, bias, key + row, query);
+      }
+      const int seen_by_all = limit(query);  // keys that every query of the part sees
+      if (rows <= 0 || key + row >= limit(min(query + kPart, a.queries) - 1)) continue;
 #pragma unroll
       for (int n = 0; n < kN; ++n)
 #pragma unroll
@@ -138,16 +152,15 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 #pragma unroll
           for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
         }
-      // With two steps in one piece the first of these spills on Blackwell, the second on sm_80.
-      constexpr bool kTight =
-          (kBlackwell && kWidth == 128) || (kWidth == 64 && kPath == AttentionPath::general);
-      constexpr int kUnrolled = kTight ? 1 : 2;
+      // Steps in one piece with which it does not, there and for sm_80.
+      constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
+      constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth == 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
       add_rows_product<T, kUnrolled>(d_p, v, row, d_out);
       if (key + row + Tiles::kWarpKeys > seen_by_all)
         mask_scores_transposed(scores, limit, key + row, query);
       if constexpr (kPath != AttentionPath::plain)
-        if (key + row < limit.first(query + kQ - 1))
+        if (key + row < limit.first(query + kPart - 1))
           mask_window_transposed(scores, limit, key + row, query);
       as_gradients(scores, d_p, a.scale_log2);
       std::uint32_t left[kM][kN / 2][4];

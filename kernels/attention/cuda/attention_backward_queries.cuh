@@ -63,7 +63,11 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   using Tiles = BackwardQueriesTiles<kWidth, kPath>;
   using KeyTile = typename Tiles::template KeyTile<T>;
   using QueryTile = typename Tiles::template QueryTile<T>;
-  constexpr int kM = Tiles::kRowTiles, kN = Tiles::kKeys / 8, kWide = kWidth / 8;
+  // For Blackwell ptxas spills unless scores and dP of half a tile are enough at a time.
+  constexpr bool kHalved = kBlackwell && kWidth == 128 && kPath == AttentionPath::plain;
+  constexpr int kPart = kHalved ? Tiles::kKeys / 2 : Tiles::kKeys;
+  constexpr int kM = Tiles::kRowTiles, kN = kPart / 8, kWide = kWidth / 8;
+  using PartTile = SharedTile<T, kPart, kWidth>;
   const int tiles = static_cast<int>(blocks_for(a.queries, Tiles::kQueries));
   const AttentionPlace place = attention_place(tiles, a.heads);
   // Under a causal mask late queries cost most: they come first.
@@ -119,31 +123,38 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     __syncthreads();  // this stage is there, and every warp is done with the other
     if (first + Tiles::kKeys < keys) load(first + Tiles::kKeys);
     if (!works) continue;
-    const KeyTile k{ring + first / Tiles::kKeys % 2 * 2 * KeyTile::kElements};
-    const KeyTile v{k.data + k.kElements};
-#pragma unroll
-    for (int m = 0; m < kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float* const at = sums + row + 16 * m + 8 * half + lane_index() / 4;
-        const float sum = at[0], delta = at[Tiles::kQueries];
-#pragma unroll
-        for (int n = 0; n < kN; ++n)
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i)
-            scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
+    PartTile k{ring + first / Tiles::kKeys % 2 * 2 * KeyTile::kElements};
+    PartTile v{k.data + KeyTile::kElements};
+#pragma unroll 1
+    for (int key = first; key < first + Tiles::kKeys; key += kPart) {
+      if (key > first) {
+        k.data += PartTile::kElements, v.data += PartTile::kElements;
+        start_scores<kPath>(scores, a, bias, query + row, key);
       }
-    add_rows_product<T>(scores, q, row, k);
-    add_rows_product<T>(d_p, d_out, row, v);
-    if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
-    if constexpr (kPath != AttentionPath::plain)
-      if (first < limit.first(query + row + Tiles::kWarpQueries - 1))
-        mask_window(scores, limit, query + row, first);
-    as_gradients(scores, d_p, a.scale_log2);
-    std::uint32_t left[kM][kN / 2][4];
-    as_left<T>(left, d_p);
-    if (d_bias) store_d_bias(left, a, d_bias, query + row, first);
-    add_product<T>(d_q, left, k);
+#pragma unroll
+      for (int m = 0; m < kM; ++m)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float* const at = sums + row + 16 * m + 8 * half + lane_index() / 4;
+          const float sum = at[0], delta = at[Tiles::kQueries];
+#pragma unroll
+          for (int n = 0; n < kN; ++n)
+#pragma unroll
+            for (int i = 2 * half; i < 2 * half + 2; ++i)
+              scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
+        }
+      add_rows_product<T>(scores, q, row, k);
+      add_rows_product<T>(d_p, d_out, row, v);
+      if (key + kPart > all_see) mask_scores(scores, limit, query + row, key);
+      if constexpr (kPath != AttentionPath::plain)
+        if (key < limit.first(query + row + Tiles::kWarpQueries - 1))
+          mask_window(scores, limit, query + row, key);
+      as_gradients(scores, d_p, a.scale_log2);
+      std::uint32_t left[kM][kN / 2][4];
+      as_left<T>(left, d_p);
+      if (d_bias) store_d_bias(left, a, d_bias, query + row, key);
+      add_product<T>(d_q, left, k);
+    }
   }
   if (rows <= 0) return;
   if (d_bias) {

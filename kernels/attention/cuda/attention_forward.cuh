@@ -95,9 +95,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     std::uint32_t p[kM][kN / 2][4];
     if (works) {
       // For Blackwell ptxas spills up to 312 bytes at D = 128 unless all steps are one piece, and
-      // with a bias unless every step is.
-      constexpr int kWhole = kPath == AttentionPath::plain ? kWidth / 16 : 1;
-      add_rows_product<T, kBlackwell ? kWhole : 2>(scores, q, row, k);
+      // otherwise with a bias.
+      constexpr int kBias = kPath == AttentionPath::general ? 2 : 1;
+      constexpr int kOnBlackwell = kPath == AttentionPath::plain ? kWidth / 16 : kBias;
+      add_rows_product<T, kBlackwell ? kOnBlackwell : 2>(scores, q, row, k);
       if (first + Tiles::kKeys > all_see) mask_scores(scores, limit, query + row, first);
       if constexpr (kPath != AttentionPath::plain)
         if (first < limit.first(query + row + Tiles::kWarpQueries - 1))
