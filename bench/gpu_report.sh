@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # gpu_report.sh [OPTION...]: what choir does on the GPU of this machine, in one folder of text, CSV and JSON to keep under
-# bench/results/: facts, doctor, the CUDA tests, a step, one of a speech recogniser, a training whose losses are known,
-# PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there are (ranks), every
-# kernel of two steps (ncu), compute-sanitizer; clocks all the while; at the end what an H100 did before beside what was measured.
-# Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the most telling parts come
-# first, every part has a time limit, and a part that fails does not stop the rest.
-#   --only=A,B        only these parts, of: facts tests step speech train peer attention gemm ops matrix ranks doctor
-#                     throughput ncu memcheck racecheck predicted
+# bench/results/: facts, doctor, the CUDA tests, NCCL on one card, a step, one of a speech recogniser, a training whose
+# losses are known, PyTorch beside it, attention, products, ops, what each choice is worth (matrix), several GPUs if there
+# are (ranks), every kernel of two steps (ncu), compute-sanitizer; clocks all the while; at the end what an H100 did before
+# beside what was measured. Works in a bundle ('make bundle') and in the source tree after 'make'. Nine minutes at most; the
+# most telling parts come first, every part has a time limit, and a part that fails does not stop the rest.
+#   --only=A,B        only these parts, of: facts tests nccl step speech train peer attention gemm ops matrix ranks
+#                     doctor throughput ncu memcheck racecheck predicted
 #   --skip=A,B        without these parts
 #   --out=DIR         the folder is made below DIR (default bench/results)
 #   --archive=FILE    a .tar.gz of the folder, made anew after every part: what is there when a batch job is cut off
@@ -22,7 +22,7 @@ set -u
 export LC_ALL=C
 here=$(cd "$(dirname "$0")/.." && pwd)
 only="" skip="" archive="" out=$here/bench/results device=cuda minutes=9 smoke=0 judged="" counts=""
-all="facts tests step speech train peer attention gemm ops matrix ranks doctor throughput ncu memcheck racecheck predicted"
+all="facts tests nccl step speech train peer attention gemm ops matrix ranks doctor throughput ncu memcheck racecheck predicted"
 for option in "$@"; do
   case $option in
     --only=*) only=${option#*=} ;;
@@ -294,6 +294,11 @@ if wanted tests; then
   if [ "$device" = cuda ] && [ -x "$programs/test_cuda" ]; then
     WORKERS=8 part tests 120 'last_line tests' "${run[@]}" test/run_shards.sh "$programs/test_cuda"
   else skipped tests "no test_cuda in $programs, or not on a GPU"; fi
+fi
+if wanted nccl; then  # with one rank: also that it can be aborted while a graph lives
+  if [ "$device" = cuda ] && [ -x "$programs/test_mpi" ]; then
+    part nccl 40 'last_line nccl' "${run[@]}" "$programs/test_mpi" --gtest_brief=1 --gtest_filter='*nccl*:*Nccl*'
+  else skipped nccl "no test_mpi in $programs, or not on a GPU"; fi
 fi
 if wanted step; then
   # shellcheck disable=SC2046
