@@ -11,6 +11,26 @@
 
 namespace choir::cuda {
 
+/// Adds the columns at `from` of rows first, first + kStep ... below last, kUnroll loads at a time.
+template <class T, bool kPacked, int kStep, int kUnroll, int kWide>
+__device__ inline void add_rows(const T* from, std::int64_t first, std::int64_t last,
+                                std::int64_t width, float (&sum)[kWide]) {
+  using Wide = Access<T, kPacked>;
+  for (std::int64_t r = first; r < last; r += kUnroll * kStep) {
+    typename Wide::Raw raw[kUnroll] = {};
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (r + u * kStep < last) raw[u] = Wide::read(from + (r + u * kStep) * width);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {  // rows that are missing are 0
+      float x[kWide];
+      Wide::unpack(raw[u], x);
+#pragma unroll
+      for (int i = 0; i < kWide; ++i) sum[i] += x[i];
+    }
+  }
+}
+
 /// Rows up to which one kernel is enough: a block then reads half a megabyte.
 constexpr std::int64_t kFewRows = 16384;
 
@@ -26,26 +46,14 @@ template <class T>
 __global__ void __launch_bounds__(kSectorThreads)
     sector_sums_kernel(std::int64_t rows, std::int64_t width, const T* d_y, float* d_bias) {
   using Wide = Access<T, true>;
-  constexpr int kWide = Wide::kWide, kTile = kSectorTile<T>, kUnroll = 8;
+  constexpr int kWide = Wide::kWide, kTile = kSectorTile<T>;
   constexpr int kStep = kSectorThreads / kSectorLanes;
   CHOIR_SHARED_ARRAY(float, sums, kSectorWarps* kTile);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const std::int64_t tile = std::int64_t{blockIdx.x} * kTile;
   const std::int64_t c = tile + lane % kSectorLanes * kWide;
   float sum[kWide] = {};
-  for (std::int64_t r = thread / kSectorLanes; r < rows && c < width; r += kUnroll * kStep) {
-    typename Wide::Raw raw[kUnroll] = {};
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-      if (r + u * kStep < rows) raw[u] = Wide::read(d_y + (r + u * kStep) * width + c);
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {  // rows that are missing are 0
-      float x[kWide];
-      Wide::unpack(raw[u], x);
-#pragma unroll
-      for (int i = 0; i < kWide; ++i) sum[i] += x[i];
-    }
-  }
+  if (c < width) add_rows<T, true, kStep, 8>(d_y + c, thread / kSectorLanes, rows, width, sum);
 #pragma unroll
   for (int i = 0; i < kWide; ++i) {
 #pragma unroll
@@ -73,7 +81,7 @@ __global__ void __launch_bounds__(kColumnThreads)
     bias_gradient_kernel(std::int64_t rows, std::int64_t rows_per_block, std::int64_t width,
                          const T* d_y, std::int64_t stride, float* partials) {
   using Wide = Access<T, kPacked>;
-  constexpr int kWide = Wide::kWide, kUnroll = 4, kTile = kColumnTile<T, kPacked>;
+  constexpr int kWide = Wide::kWide, kTile = kColumnTile<T, kPacked>;
   CHOIR_SHARED_ARRAY(float, sums, kColumnWarps* kTile);
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -81,22 +89,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   const std::int64_t first = blockIdx.y * rows_per_block;
   const std::int64_t last = min(first + rows_per_block, rows);
   float sum[kWide] = {};
-  if (c < width) {
-    for (std::int64_t r = first + warp; r < last; r += kUnroll * kColumnWarps) {
-      typename Wide::Raw raw[kUnroll] = {};
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u)
-        if (r + u * kColumnWarps < last)
-          raw[u] = Wide::read(d_y + (r + u * kColumnWarps) * width + c);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {  // rows that are missing are 0
-        float x[kWide];
-        Wide::unpack(raw[u], x);
-#pragma unroll
-        for (int i = 0; i < kWide; ++i) sum[i] += x[i];
-      }
-    }
-  }
+  if (c < width) add_rows<T, kPacked, kColumnWarps, 4>(d_y + c, first + warp, last, width, sum);
   // Value by value, so that neighbouring lanes use neighbouring banks.
 #pragma unroll
   for (int i = 0; i < kWide; ++i) sums[(warp * kWide + i) * kWarp + lane] = sum[i];

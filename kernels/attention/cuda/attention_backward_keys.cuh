@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
 #pragma unroll
           for (int m = 0; m < kM; ++m) scores[m][n][i] -= sum, d_p[m][n][i] = -delta;
         }
-      // Steps in one piece with which it does not, there and for sm_80.
+      // As many steps in one piece as ptxas takes without a spill, there and for sm_80.
       constexpr int kOnBlackwell = kWidth == 128 ? 1 : kWidth == 64 && !kGeneral ? 4 : 2;
       constexpr int kUnrolled = kBlackwell ? kOnBlackwell : kWidth == 64 && kGeneral ? 1 : 2;
       add_rows_product<T, kUnrolled>(scores, k, row, q);
