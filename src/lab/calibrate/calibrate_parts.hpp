@@ -1,5 +1,7 @@
 #pragma once
 // Private to calibrate: the parts of a calibration, each collective over the world of the mesh.
+#include <vector>
+
 #include "choir/lab/calibrate/calibrate.hpp"
 
 namespace choir {
@@ -11,11 +13,15 @@ void add_products(Calibration& to, Mesh& mesh, Device& device, const std::string
                   bool brief);
 void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::string& precision,
                    bool brief);
+/// Small models whose steps are measured.
+std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief);
 /// Wants products and attention of the precision.
 void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
                const std::string& precision, bool brief);
 void add_calls(Calibration& to, Mesh& mesh, Device& device, bool brief);
 /// Wants calls.
 void add_overlaps(Calibration& to, Mesh& mesh, Device& device);
+/// Wants all of the others; collective over the world.
+void add_waits(Calibration& to, Device& device, Logger& log, bool brief);
 
 }  // namespace choir

@@ -1,7 +1,5 @@
 // What is neither a product nor attention, from whole steps of small models: ops between products
 // find their operands in caches, or not, as in training.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,34 +13,6 @@
 namespace choir {
 namespace {
 
-/// None of them is a model that anybody trains: predictions are for others.
-struct ProbeModel {
-  int layers, heads, width, tokens, batch, vocabulary;
-  bool modern;
-};
-constexpr std::array<ProbeModel, 6> kProbes{{
-    {2, 2, 64, 64, 8, 64, false},
-    {2, 3, 192, 128, 8, 96, false},
-    {2, 4, 256, 256, 2, 256, true},
-    {2, 7, 448, 128, 4, 128, false},
-    {1, 16, 1024, 128, 2, 64, false},
-    {1, 4, 256, 64, 4, 8192, false},
-}};
-
-Deck deck_of(const ProbeModel& probe, const std::string& precision, const std::string& device) {
-  const char* style = probe.modern ? R"("norm": "rmsnorm", "activation": "swiglu",
-                                        "position": "rope", "bias": false)"
-                                   : R"("bias": true)";
-  return parse_deck(
-      fmt::format(R"({{"model": {{"n_layer": {}, "n_head": {}, "n_embd": {}, "block_size": {},
-                      "vocab_size": {}, {}}}, "data": {{"format": "synthetic"}}, "device": "{}",
-                      "train": {{"precision": "{}", "micro_batch_size": {}, "grad_accum": 1,
-                                 "max_steps": 100}}}})",
-                  probe.layers, probe.heads, probe.width, probe.tokens, probe.vocabulary, style,
-                  device, precision, probe.batch),
-      "choir calibrate", {});
-}
-
 /// The places of a record that belong to a phase, as one.
 PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, WorkPart part) {
   PlaceTime sum;
@@ -53,6 +23,29 @@ PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, Wo
     sum.bytes += parts.bytes, sum.flops += parts.flops;
   }
   return sum;
+}
+
+using PhaseSeconds = std::array<double, kPhases>;
+
+/// Of a step of each deck on every rank by itself, the mean over the ranks; the quieter of two
+/// rounds.
+std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, Device& device,
+                                    Logger& log, bool brief) {
+  const auto silent = Mesh::planned(Layout(), 0, 1);
+  silent->attach(device);
+  std::vector<PhaseSeconds> all(decks.size());
+  for (int round = 0; round < (brief ? 1 : 2); ++round)
+    for (std::size_t i = 0; i < decks.size(); ++i) {
+      mesh.world().barrier();
+      const StepBench bench =
+          bench_step(decks[i], *silent, device, log,
+                     {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false});
+      for (std::size_t p = 0; p < kPhases; ++p) {
+        const double seconds = mean_over(mesh.world(), bench.phases[p].median);
+        all[i][p] = round == 0 ? seconds : std::min(all[i][p], seconds);
+      }
+    }
+  return all;
 }
 
 constexpr int kUnknowns = 3;
@@ -105,30 +98,21 @@ StreamTimes fit_streams(const std::vector<FittedPhase>& phases) {
 void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
                const std::string& precision, bool brief) {
   const MachineRates rates(to);
+  const std::vector<Deck> decks = probe_decks(precision, to.device, brief);
+  const std::vector<PhaseSeconds> measured = phases_of(decks, mesh, device, log, brief);
   std::vector<FittedPhase> phases;
   std::vector<double> rest;
   std::vector<UpdateTime> updates;
-  for (std::size_t i = 0; i < (brief ? 2 : kProbes.size()); ++i) {
-    const Deck deck = deck_of(kProbes[i], precision, to.device);
-    const Layout alone;
+  for (std::size_t i = 0; i < decks.size(); ++i) {
     const BatchSizes batch = [&] {
-      Deck resolved = deck;
+      Deck resolved = decks[i];
       return resolve_batch(resolved, 1);
     }();
     WorkRecord record;
-    plan_step(engine_options(deck, batch), alone, 0, 1, false, &device, false, &record);
-    const auto silent = Mesh::planned(alone, 0, 1);
-    silent->attach(device);
-    mesh.world().barrier();
-    const StepBench bench =
-        bench_step(deck, *silent, device, log,
-                   {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false});
-    const auto seconds = [&](Phase phase) {
-      return mean_over(mesh.world(), bench.phases[static_cast<std::size_t>(phase)].median);
-    };
-    const double forward = seconds(Phase::forward), backward = seconds(Phase::backward);
-    phases.push_back({parts_of_phase(rates, record, WorkPart::forward), forward});
-    phases.push_back({parts_of_phase(rates, record, WorkPart::backward), backward});
+    plan_step(engine_options(decks[i], batch), Layout(), 0, 1, false, &device, false, &record);
+    const auto seconds = [&](Phase phase) { return measured[i][static_cast<std::size_t>(phase)]; };
+    phases.push_back({parts_of_phase(rates, record, WorkPart::forward), seconds(Phase::forward)});
+    phases.push_back({parts_of_phase(rates, record, WorkPart::backward), seconds(Phase::backward)});
     updates.push_back({precision, parts_of_phase(rates, record, WorkPart::update).bytes,
                        seconds(Phase::optimizer)});
     rest.push_back(seconds(Phase::other) + seconds(Phase::data) + seconds(Phase::comm));

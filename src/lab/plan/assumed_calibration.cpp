@@ -82,7 +82,7 @@ Calibration assumed_calibration(const PlanTarget& target) {
   add_products(c, DType::f32, target.peak_flops / 16);
   const double per_byte = 1 / (kStreamShare * links->memory);
   for (const char* precision : {"fp32", "bf16-mixed", "bf16-true", "fp16-mixed"}) {
-    c.streams.push_back({precision, 1, per_byte, 0, 1e-3, 0});
+    c.streams.push_back({.precision = precision, .per_byte = per_byte, .step = 1e-3});
     for (const double bytes : {1e3, 1e9})
       c.updates.push_back({precision, bytes, bytes * per_byte + kLaunch});
   }

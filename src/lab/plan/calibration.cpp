@@ -42,7 +42,8 @@ Json json_of(const AttentionTime& row) {
 Json json_of(const StreamTimes& row) {
   return {{"precision", row.precision},       {"product_factor", row.product_factor},
           {"seconds_per_byte", row.per_byte}, {"seconds_per_flop", row.per_flop},
-          {"seconds_per_step", row.step},     {"fit_error", row.fit_error}};
+          {"seconds_per_step", row.step},     {"waiting_factor", row.waiting},
+          {"fit_error", row.fit_error}};
 }
 Json json_of(const UpdateTime& row) {
   return {{"precision", row.precision}, {"bytes", row.bytes}, {"seconds", row.seconds}};
@@ -216,6 +217,7 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
                        r.not_negative("seconds_per_byte"),
                        r.not_negative("seconds_per_flop"),
                        r.not_negative("seconds_per_step"),
+                       r.positive("waiting_factor"),
                        r.not_negative("fit_error")};
   });
   c.updates = rows_of<UpdateTime>(json, "updates", source, [](const Reader& r) {

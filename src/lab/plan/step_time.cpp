@@ -49,6 +49,7 @@ class Predictor {
         roles_(roles),
         rates_(c),
         streams_(rates_.streams(deck.train.precision)),
+        waiting_(layout.ranks() > 1 ? streams_.waiting : 1),
         schedule_(training_schedule(pipeline_of(deck), layout.size(Axis::pipeline),
                                     static_cast<int>(micro_batches),
                                     c.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu)) {
@@ -110,6 +111,7 @@ class Predictor {
                        streams_.per_byte * parts.bytes + streams_.per_flop * parts.flops) /
                       visits;
     }
+    visit.compute *= waiting_;
     double covered = 0;  // of what is computed, by calls
     for (const auto& [call, count] : work.calls) {
       const CallGroup& group = record.groups[static_cast<std::size_t>(call.group)];
@@ -265,6 +267,7 @@ class Predictor {
   const std::vector<RoleWork>& roles_;
   MachineRates rates_;
   const StreamTimes& streams_;
+  double waiting_;
   Schedule schedule_;
   std::vector<std::map<WorkPlace, Visit>> visits_;  // of each role
   StepTime time_;

@@ -36,6 +36,9 @@ struct StreamTimes {
   std::string precision;  ///< of decks, "fp32"
   double product_factor = 1, per_byte = 0, per_flop = 0;
   double step = 0;       ///< of a step, whatever it does
+  /// What ranks that wait for each other compute takes so many times as long as on each by itself:
+  /// the slowest is waited for, and messages want the memory that ops use.
+  double waiting = 1;
   double fit_error = 0;  ///< root mean square of (fitted - measured) / measured
 };
 
@@ -78,7 +81,7 @@ struct Calibration {
   int nodes() const { return (ranks + ranks_per_node - 1) / ranks_per_node; }
 };
 
-inline constexpr int kCalibrationVersion = 1;
+inline constexpr int kCalibrationVersion = 2;
 
 std::string to_json(const Calibration& calibration);
 /// `source` is for messages. DeckError for what is no calibration, is of another version, has

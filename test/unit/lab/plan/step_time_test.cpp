@@ -155,6 +155,23 @@ TEST(StepTime, HidesWhatOverlapsAllows) {
   EXPECT_EQ(timed(2, 2, changes, network).time->hidden, 0);
 }
 
+// What ranks compute that wait for each other takes longer, their messages do not; and one rank
+// waits for nobody.
+TEST(StepTime, RanksThatWaitForEachOtherComputeLonger) {
+  const auto machine = plain_machine(1e9, 1);
+  auto waiting = std::make_shared<Calibration>(*machine);
+  waiting->streams[0].waiting = 1.25;
+  for (const std::vector<std::string>& changes : std::vector<std::vector<std::string>>{
+           {"parallel.zero=0"}, {"parallel.data=1", "parallel.tensor=2"}}) {
+    SCOPED_TRACE(changes.front());
+    const LayoutPlan free = timed(2, 2, changes, machine), held = timed(2, 2, changes, waiting);
+    EXPECT_GT(free.time->compute, 0);
+    EXPECT_NEAR(held.time->compute, 1.25 * free.time->compute, 1e-9 * held.time->compute);
+    EXPECT_EQ(held.time->exposed_seconds(), free.time->exposed_seconds());
+  }
+  EXPECT_EQ(timed(1, 1, {}, waiting).time->seconds, timed(1, 1, {}, machine).time->seconds);
+}
+
 // Messages that are free leave the bubble of the schedule; slow ones come on top.
 TEST(StepTime, SimulatesThePipeline) {
   const std::vector<std::string> changes{"parallel.pipeline=2", "train.micro_batch_size=12"};
@@ -235,6 +252,7 @@ TEST(Calibration, ComesBackFromItsFile) {
   Calibration c = *plain_machine(1e9, 1e8);
   c.updates.push_back({"fp32", 1e6, 1e-3});
   c.overlaps.push_back({true, -0.25});
+  c.streams[0].waiting = 1.25;
   c.provenance = R"({"host": "a"})";
   const std::string text = to_json(c);
   EXPECT_EQ(to_json(calibration_of_json(text, "x.json")), text);
