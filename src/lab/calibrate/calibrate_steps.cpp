@@ -27,8 +27,8 @@ PlaceTime parts_of_phase(const MachineRates& rates, const WorkRecord& record, Wo
 
 using PhaseSeconds = std::array<double, kPhases>;
 
-/// Of a step of each deck on every rank by itself, the mean over the ranks; the quieter of two
-/// rounds.
+/// The phases of a step of each deck, on every rank by itself, the mean over the ranks; the quieter
+/// of two rounds.
 std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, Device& device,
                                     Logger& log, bool brief) {
   const auto silent = Mesh::planned(Layout(), 0, 1);
