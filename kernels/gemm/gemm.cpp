@@ -161,6 +161,8 @@ const char* gemm_library(DType dtype) {
   if (!onednn_offers(dtype) && !(library && dtype == DType::f16))
     return size_of(dtype) == 2 ? "OpenBLAS (in f32)" : "OpenBLAS";
   static const std::string with_tiles = fmt::format("{} (AMX)", library);
+  static const std::string shared = fmt::format("{} and OpenBLAS", library);
+  if (dtype == DType::f32 && !cpu_features().avx512) return shared.c_str();
   static const std::string widened = fmt::format("{} (in f32)", library);
   if (dtype == DType::bf16 && cpu_features().amx_bf16) return with_tiles.c_str();
   return onednn_offers(dtype) ? library : widened.c_str();

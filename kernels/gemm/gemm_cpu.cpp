@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "choir/device/cpu_device.hpp"
 #include "kernels/cpu/parallel.hpp"
 #include "kernels/gemm/gemm.hpp"
 
@@ -34,7 +35,7 @@ bool is_small(const GemmArgs& args) {
 /// of a Zen 3, extents of 128 to 2048, 80 GFLOP/s for 62 and 76 for 55. Else oneDNN is, by some 3
 /// %.
 bool packs_first(const GemmArgs& args) {
-  static const bool narrow = !__builtin_cpu_supports("avx512f");
+  static const bool narrow = !cpu_features().avx512;
   constexpr std::int64_t kAliases = 2048 / sizeof(float);
   return narrow && args.in == DType::f32 &&
          (args.transpose_a || (!args.transpose_b && args.n % kAliases == 0));

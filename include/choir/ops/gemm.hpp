@@ -32,13 +32,14 @@ struct GemmOptions {
 /// with weight W [out, in]: Y = gemm(X, W, transpose_b); dX = gemm(dY, W); dW += gemm(dY, X,
 /// transpose_a, accumulate). Deterministic for a fixed number of threads. 2*m*n*k FLOPs. Local.
 /// Epilogues are one pass with the product where the device offers that; elsewhere, and for
-/// activations of f32, they are the ops of activation.hpp run after it, bit for bit. In one pass the
-/// tanh of 16-bit elements is right to 2^-11, as the library's may be.
+/// activations of f32, they are the ops of activation.hpp run after it, bit for bit. In one pass
+/// the tanh of 16-bit elements is right to 2^-11, as the library's may be.
 void gemm(const Stream& stream, const TensorView& a, const TensorView& b, const TensorView& c,
           const GemmOptions& options = {});
 
-/// "oneDNN 2.6.3 (AMX)", "OpenBLAS" or, where 16 bits are widened for it, "oneDNN 2.6.3 (in f32)":
-/// what runs a product of this dtype here.
+/// "oneDNN 2.6.3 (AMX)", "OpenBLAS", "oneDNN 2.6.3 and OpenBLAS" (each its forms of the product)
+/// or, where 16 bits are widened for it, "oneDNN 2.6.3 (in f32)": what runs a product of this dtype
+/// here.
 const char* gemm_library(DType dtype);
 
 /// Bytes of device memory that products of a device of this kind take once, beside their operands.

@@ -75,13 +75,14 @@ const std::array<std::pair<DType, DType>, 6> kTypesInOut = {{{DType::f64, DType:
                                                              {DType::bf16, DType::f32},
                                                              {DType::f16, DType::f16},
                                                              {DType::f16, DType::f32}}};
-const std::array<std::array<std::int64_t, 3>, 7> kShapes = {{{1, 1, 1},
+const std::array<std::array<std::int64_t, 3>, 8> kShapes = {{{1, 1, 1},
                                                              {1, 65, 33},
                                                              {17, 3, 7},
                                                              {16, 32, 64},
                                                              {65, 129, 100},
                                                              {96, 48, 128},
-                                                             {7, 200, 16}}};
+                                                             {7, 200, 16},
+                                                             {9, 512, 40}}};
 
 void over_all(const Run& run, const std::string& path) {
   for (const auto& [in, out] : kTypesInOut)
