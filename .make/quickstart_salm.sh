@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # quickstart_salm.sh BUILD: from nothing but text-to-speech to a language model that hears: a corpus of spoken digits and
 # words with questions about them, a recogniser that teaches an encoder to hear them, and a language model that learns to
-# answer through it. Within ten minutes on two cores. A second run finds what is there, and continues what was interrupted.
+# answer through it. Nine to ten minutes on two cores. A second run finds what is there, and continues what was interrupted.
 #   QUICKSTART_RANKS, QUICKSTART_HOURS   2 ranks; an hour of speech
 #   QUICKSTART_OVERRIDES                 for tests: of every deck
 set -eu -o pipefail

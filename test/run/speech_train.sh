@@ -76,8 +76,9 @@ for axis in tensor pipeline; do
   check "so does the validation" close_validation straight $axis 1e-4
 done
 train_speech 2 uneven train.micro_batches=3
-expect "a rank with fewer micro-batches" 0 "summary:"
+expect "a rank with fewer micro-batches is told of" 0 "1 of 4 places of a step stay empty" "train.micro_batches=4" "summary:"
 train_speech 1 even train.micro_batches=3
+check "... one that has all of them is not" lacks out "stay empty"
 check "... changes no loss" close_losses even uneven 1e-4
 
 for ranks in 1 2; do

@@ -82,6 +82,17 @@ StepPlan planned(EngineOptions& options, const Deck& deck, const Workplace& plac
   return plan;
 }
 
+/// What is to be said where the micro-batches of a step are no multiple of the ranks that share
+/// them; "" elsewhere. Those without one wait for the others, whose step looks like a slow network.
+std::string empty_places(const BatchSizes& batch) {
+  const std::int64_t empty = batch.micro_batches() - batch.global;
+  if (empty <= 0) return "";
+  return fmt::format(
+      "train.micro_batches = {} for {} data ranks: {} of {} places of a step stay empty, and ranks "
+      "wait there; none would with train.micro_batches={}",
+      batch.global, batch.data_parallel, empty, batch.micro_batches(), batch.micro_batches());
+}
+
 /// Collective, before any product. What is to be said of them.
 std::string choose_products(const Deck& deck, const StepPlan& plan, const Workplace& place,
                             const RunDirectory& directory, Logger& log) {
@@ -244,6 +255,8 @@ ExitCode train(Deck deck, const Workplace& place, Logger& log, double started) {
   together(mesh.world(), [&] { observers.faults.require_parameters(engine.instance()); });
   describe_run(deck, *data, engine, plan, directory, start);
   if (!waits.empty() && mesh.rank() == 0) log.warn("{}", waits);
+  if (const std::string idle = empty_places(batch); !idle.empty() && mesh.rank() == 0)
+    log.warn("{}", idle);
 
   RunLog run_log(deck, mesh, directory, log, started);
   Checkpointer checkpointer(
