@@ -46,7 +46,7 @@ int run_calibrate(MpiSession& session, const CalibrateRequest& request) {
 
 int calibrate_command(const Arguments& arguments) {
   CommandLine app(
-      "Measures what the processors of this machine do, in about a minute, with as many ranks as "
+      "Measures what the processors of this machine do, in a minute or two, with as many ranks as "
       "train will have on a node: products, attention, other ops, messages. `choir plan "
       "--calibration FILE` predicts steps from it. Of cards that are not here `choir plan "
       "--calibration assumed` has the makers' figures.",
