@@ -2,6 +2,7 @@
 // Private to calibrate: the parts of a calibration, each collective over the world of the mesh.
 #include <vector>
 
+#include "choir/lab/bench/bench_step.hpp"
 #include "choir/lab/calibrate/calibrate.hpp"
 
 namespace choir {
@@ -15,6 +16,8 @@ void add_attention(Calibration& to, Mesh& mesh, Device& device, const std::strin
                    bool brief);
 /// Small models whose steps are measured.
 std::vector<Deck> probe_decks(const std::string& precision, const std::string& device, bool brief);
+/// How each is measured.
+StepBenchOptions probe_options(bool brief);
 /// Wants products and attention of the precision.
 void add_steps(Calibration& to, Mesh& mesh, Device& device, Logger& log,
                const std::string& precision, bool brief);

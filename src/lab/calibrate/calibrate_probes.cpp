@@ -1,5 +1,5 @@
-// Whole steps of small models on all ranks: the models, and what ranks lose that wait for each
-// other.
+// The small models whose steps are measured, and their steps on all ranks together: what ranks lose
+// that wait for each other.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -62,6 +62,10 @@ std::vector<Deck> probe_decks(const std::string& precision, const std::string& d
   return decks;
 }
 
+StepBenchOptions probe_options(bool brief) {
+  return {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false};
+}
+
 void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
   const auto mesh = Mesh::over_world(Layout(1, 1, to.ranks, 1), Transport::automatic);
   mesh->attach(device);
@@ -72,9 +76,7 @@ void add_waits(Calibration& to, Device& device, Logger& log, bool brief) {
       double seconds = std::numeric_limits<double>::infinity();
       for (int round = 0; round < (brief ? 1 : 2); ++round)
         seconds = std::min(
-            seconds, bench_step(deck, *mesh, device, log,
-                                {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false})
-                         .median_seconds);
+            seconds, bench_step(deck, *mesh, device, log, probe_options(brief)).median_seconds);
       factors.push_back(1 + (seconds - alone.seconds) / (alone.compute + alone.update));
     }
     streams.waiting = std::max(1.0, median_of(factors));

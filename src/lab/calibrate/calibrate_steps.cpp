@@ -37,9 +37,7 @@ std::vector<PhaseSeconds> phases_of(const std::vector<Deck>& decks, Mesh& mesh, 
   for (int round = 0; round < (brief ? 1 : 2); ++round)
     for (std::size_t i = 0; i < decks.size(); ++i) {
       mesh.world().barrier();
-      const StepBench bench =
-          bench_step(decks[i], *silent, device, log,
-                     {.warmup_seconds = 0, .steps = brief ? 3 : 12, .ceilings = false});
+      const StepBench bench = bench_step(decks[i], *silent, device, log, probe_options(brief));
       for (std::size_t p = 0; p < kPhases; ++p) {
         const double seconds = mean_over(mesh.world(), bench.phases[p].median);
         all[i][p] = round == 0 ? seconds : std::min(all[i][p], seconds);

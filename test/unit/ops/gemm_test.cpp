@@ -187,6 +187,9 @@ TEST(Gemm, NamesTheLibraryThatRuns) {
     const bool widened = library.ends_with("(in f32)");
     EXPECT_EQ(library.starts_with("oneDNN") && !widened, taken) << library;
     EXPECT_EQ(widened, !taken && size_of(type) == 2) << library;
+    EXPECT_EQ(library.ends_with("and OpenBLAS"),
+              taken && type == DType::f32 && !cpu_features().avx512)
+        << library;
   }
 }
 
