@@ -27,9 +27,9 @@ template <class T, bool kPacked>
 void swiglu_forward(const Stream& stream, const TensorView& x, const TensorView& y) {
   const std::int64_t width = y.shape.back(), per_row = width / Access<T, kPacked>::kWide;
   for_row_parts(y.shape.rows(), per_row, 1, [&](std::int64_t first, std::int64_t rows) {
-    launch(stream, "swiglu_forward", swiglu_forward_kernel<T, kPacked>,
-           {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
-           Divisor(per_row), x.as<T>() + first * 2 * width, y.as<T>() + first * width);
+    launch_small_early(stream, "swiglu_forward", swiglu_forward_kernel<T, kPacked>,
+                       {elementwise_blocks(rows * per_row), kElementwiseThreads}, rows * per_row,
+                       Divisor(per_row), x.as<T>() + first * 2 * width, y.as<T>() + first * width);
   });
 }
 
@@ -59,8 +59,9 @@ void activation_forward(const Stream& stream, ops::Activation kind, const Tensor
       constexpr bool kPacked = decltype(packed)::value;
       if (gated) return swiglu_forward<T, kPacked>(stream, x, y);
       with_function<T>(kind, [&](auto f) {
-        launch(stream, "activation_forward", activation_forward_kernel<T, kPacked, decltype(f)>,
-               {map_blocks<T, kPacked, 1>(n), kElementwiseThreads}, n, x.as<T>(), y.as<T>());
+        launch_small_early(
+            stream, "activation_forward", activation_forward_kernel<T, kPacked, decltype(f)>,
+            {map_blocks<T, kPacked, 1>(n), kElementwiseThreads}, n, x.as<T>(), y.as<T>());
       });
     });
   });

@@ -1,11 +1,12 @@
 #pragma once
-// The nonlinearities on the GPU; formulas in kernels/activation/activation.hpp. Floor per output element:
-// forward 2 element transfers (swiglu 3), backward 3 (5). At 4.3 TB/s an H200 has about 28
+// The nonlinearities on the GPU; formulas in kernels/activation/activation.hpp. Floor per output
+// element: forward 2 element transfers (swiglu 3), backward 3 (5). At 4.3 TB/s an H200 has about 28
 // (forward) to 43 (backward) instructions per 16-bit element before arithmetic limits: the 16-bit
 // forms take the approximate exponential and reciprocal and the short polynomial (about 20), f32
 // the exact ones.
-#include "kernels/cuda/access.cuh"
 #include "kernels/cpu/normal_tail.hpp"
+#include "kernels/cuda/access.cuh"
+#include "kernels/cuda/early_launch.cuh"
 
 namespace choir::cuda {
 
@@ -91,6 +92,8 @@ struct Relu {
 template <class T, bool kPacked, class F>
 __global__ void __launch_bounds__(kElementwiseThreads)
     activation_forward_kernel(std::int64_t n, const T* x, T* y) {
+  let_next_begin();
+  wait_for_earlier();
   map_flat<T, kPacked, 1>(n, {x}, y, [](float v) { return F::value(v); });
 }
 
@@ -106,6 +109,8 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads)
     swiglu_forward_kernel(std::uint32_t packs, Divisor per_row, const T* x, T* y) {
   using Wide = Access<T, kPacked>;
+  let_next_begin();
+  wait_for_earlier();
   using Math = MathFor<T>;
   constexpr int kWide = Wide::kWide;
   const std::int64_t width = std::int64_t{per_row.divisor} * kWide;

@@ -193,6 +193,10 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
                   2 * operand_bytes(p, p.heads, p.queries) +
                       2 * operand_bytes(p, p.kv_heads, p.keys) + (p.biased ? bias_bytes(p) : 0));
   if (on_cuda(stream)) {
+    if (p.implementation != AttentionImplementation::cudnn &&
+        cuda::attention_of_one_query(stream, args))
+      return;
+    CHOIR_CHECK(!p.seen, "{} queries over a number of keys that the device knows", p.queries);
     const cudnn::AttentionBias bias = for_cudnn(args.bias);
     return by_cudnn(stream, p, cudnn::layout_of(args, bias),
                     {args.q.data, args.k.data, args.v.data, args.out.data, bias.data,
@@ -201,6 +205,7 @@ void attention_forward(const Stream& stream, const AttentionForward& args) {
                : cuda::attention_forward(stream, args);
   }
   if (!computes(stream)) return;
+  CHOIR_CHECK(!p.seen, "a number of keys that the device knows, on the CPU");
   attention_forward_cpu(attention_kernel(p), args, omp_get_max_threads());
 }
 

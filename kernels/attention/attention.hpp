@@ -54,12 +54,22 @@ void attention_backward_amx(const ops::AttentionBackward& args, int threads);
 
 namespace cuda {
 constexpr std::int64_t kWidestHead = 128;
+/// Keys of a block where a sample has one query.
+constexpr std::int64_t kOneQueryPart = 1024;
 /// Our own kernels; f64 and wider heads are refused before (kernels/attention/attention.cpp).
 CHOIR_CUDA_KERNEL void attention_forward(const Stream& stream, const ops::AttentionForward& args);
 CHOIR_CUDA_KERNEL void attention_backward(const Stream& stream, const ops::AttentionBackward& args);
-/// A pure function: backward keeps sums over D of d_out * out, f32 [B, H, Tq].
+/// One query a sample; false (nothing queued) for other problems, and where rows are no whole packs
+/// of 16 bytes.
+CHOIR_CUDA_KERNEL bool attention_of_one_query(const Stream& stream,
+                                              const ops::AttentionForward& args);
+/// A pure function: backward keeps sums over D of d_out * out, f32 [B, H, Tq]; forward of one query
+/// what its parts leave, D and two floats, where it has several.
 inline std::int64_t attention_workspace(const ops::AttentionProblem& p, bool backward) {
-  return backward ? p.batch * p.heads * p.queries * static_cast<std::int64_t>(sizeof(float)) : 0;
+  const std::int64_t parts = (p.keys + kOneQueryPart - 1) / kOneQueryPart;
+  std::int64_t floats = backward ? p.queries : 0;
+  if (!backward && p.queries == 1 && parts > 1) floats = parts * (kWidestHead + 2);
+  return p.batch * p.heads * floats * static_cast<std::int64_t>(sizeof(float));
 }
 }  // namespace cuda
 

@@ -8,13 +8,14 @@
 namespace choir::ops {
 
 void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_t width,
-               const RowBlock& from, const RowBlock& to) {
+               const RowBlock& from, const RowBlock& to, const std::int32_t* further) {
   const std::size_t unit = size_of(dtype);
   const std::size_t bytes = static_cast<std::size_t>(width) * unit;
   stream.count(0, 2.0 * static_cast<double>(bytes) * static_cast<double>(rows));
   if (on_cuda(stream))
-    return cuda::copy_rows(stream, static_cast<std::int64_t>(unit), rows, width, from, to);
+    return cuda::copy_rows(stream, static_cast<std::int64_t>(unit), rows, width, from, to, further);
   if (!computes(stream)) return;
+  CHOIR_CHECK(!further, "rows that the device counts, on the CPU");
   const auto* source = static_cast<const std::byte*>(from.data);
   auto* target = static_cast<std::byte*>(to.data);
   for (std::int64_t r = 0; r < rows; ++r)

@@ -3,6 +3,7 @@
 // width allow. Floor: 2 transfers; used for caches of keys and values, where the launch is what
 // costs.
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/early_launch.cuh"
 
 namespace choir::cuda {
 
@@ -10,7 +11,11 @@ namespace choir::cuda {
 template <class Word>
 __global__ void __launch_bounds__(kElementwiseThreads)
     copy_rows_kernel(std::uint32_t words, Divisor per_row, const Word* from,
-                     std::int64_t from_stride, Word* to, std::int64_t to_stride) {
+                     std::int64_t from_stride, Word* to, std::int64_t to_stride,
+                     const std::int32_t* further) {
+  let_next_begin();
+  wait_for_earlier();
+  if (further != nullptr) to += std::int64_t{*further} * per_row.divisor;
   for (std::int64_t i = global_thread(); i < words; i += global_threads()) {
     const std::uint32_t row = per_row.quotient(static_cast<std::uint32_t>(i));
     const std::uint32_t column = per_row.remainder(static_cast<std::uint32_t>(i));

@@ -9,6 +9,6 @@ namespace choir::cuda {
 /// Elements of `unit` bytes.
 CHOIR_CUDA_KERNEL void copy_rows(const Stream& stream, std::int64_t unit, std::int64_t rows,
                                  std::int64_t width, const ops::RowBlock& from,
-                                 const ops::RowBlock& to);
+                                 const ops::RowBlock& to, const std::int32_t* further);
 
 }  // namespace choir::cuda

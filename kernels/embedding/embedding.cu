@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/types.cuh"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/embedding/radix_sort.cuh"
-#include "kernels/cuda/types.cuh"
 
 namespace choir::cuda {
 namespace {
@@ -92,6 +92,7 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
     using T = decltype(t);
     const std::int64_t first = ops::table_row(args.first_position, args.position_end);
     const T* positions = args.positions.empty() ? nullptr : args.positions.as<T>() + first * width;
+    const std::int32_t* const further = positions ? args.first_position_on_device : nullptr;
     const auto last =
         static_cast<std::uint32_t>(std::min(args.position_end - 1 - first, kMostItems));
     with_bool(can_pack<T>(width, args.table.data, positions, args.out.data), [&](auto packed) {
@@ -102,8 +103,8 @@ void embedding_forward(const Stream& stream, const ops::EmbeddingForward& args) 
       launch(stream, "embedding", embedding_kernel<T, kPacked>,
              {static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks), threads}, rows,
              width, args.table.shape.rows(), args.first_id, args.ids.as<std::int32_t>(),
-             args.table.as<T>(), positions, last, Divisor(args.tokens), args.accumulate,
-            args.out.as<T>());
+             args.table.as<T>(), positions, further, last, Divisor(args.tokens), args.accumulate,
+             args.out.as<T>());
     });
   });
 }

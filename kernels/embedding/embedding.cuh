@@ -26,9 +26,10 @@ template <class T, bool kPacked>
 __global__ void CHOIR_ALONE_ON_BLACKWELL(kRowThreads)
     embedding_kernel(std::int64_t rows, std::int64_t width, std::int64_t table_rows,
                      std::int64_t first_id, const std::int32_t* ids, const T* table,
-                     const T* positions, std::uint32_t last_position, Divisor tokens,
-                     bool accumulate, T* out) {
+                     const T* positions, const std::int32_t* further, std::uint32_t last_position,
+                     Divisor tokens, bool accumulate, T* out) {
   using Wide = Access<T, kPacked>;
+  if (further != nullptr) positions += *further * width;
   constexpr int kRows = 4;  // in flight
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.y;
   for (std::int64_t first = std::int64_t{blockIdx.x} * blockDim.y + threadIdx.y; first < rows;

@@ -90,7 +90,10 @@ void multiply(const Stream& stream, const GemmArgs& args) {
   count_product(stream, args, bytes_of(args));
   if (stream.kind() == DeviceKind::null || args.m == 0 || args.n == 0) return;
   CHOIR_CHECK(args.k > 0, "gemm over an empty inner extent");
-  if (stream.kind() == DeviceKind::cuda) return gemm_cuda(stream, args);
+  if (stream.kind() == DeviceKind::cuda) {
+    if (args.reads_b_once && cuda::gemm_few_rows(stream, args)) return;
+    return gemm_cuda(stream, args);
+  }
   gemm_cpu(stream.device().plans(), args);
 }
 

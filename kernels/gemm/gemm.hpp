@@ -21,6 +21,7 @@
 #include "choir/device/device.hpp"
 #include "choir/ops/gemm.hpp"
 #include "choir/ops/product.hpp"
+#include "kernels/cuda_kernel.hpp"
 
 namespace choir {
 
@@ -34,7 +35,7 @@ struct GemmArgs {
   const void* bias = nullptr;  ///< or nullptr
   void* c = nullptr;
 
-  bool reads_b_once = false;  ///< see ops::GemmOptions; for gemm_cpu()
+  bool reads_b_once = false;  ///< see ops::GemmOptions
 
   // For gemm_cuda() and the reference only; the cpu composes them from other ops.
   ops::GemmEpilogue epilogue = ops::GemmEpilogue::none;
@@ -100,6 +101,11 @@ bool gemm_cuda_offers(const Stream& stream, const GemmArgs& args);
 std::vector<double> time_cuda_proposals(const Stream& stream, const ops::Product& product);
 void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
 std::string cuda_product_library();
+
+namespace cuda {
+/// As gemm_few_rows() of the CPU, where rows are whole packs of 16 bytes.
+CHOIR_CUDA_KERNEL bool gemm_few_rows(const Stream& stream, const GemmArgs& args);
+}  // namespace cuda
 
 namespace ref {
 /// The oracle: plain loops, sums in f64, one rounding. Epilogues work on the unrounded product, and

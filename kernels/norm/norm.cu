@@ -11,20 +11,20 @@ namespace {
 /// Shared memory that a block may have on every GPU since sm_80: sm_86 and sm_89 have the least.
 /// Wider rows go another way on larger GPUs too, so that the bits are the same.
 constexpr std::size_t kMostShared = 99 * 1024;
+constexpr std::int64_t kNarrowColumns = 256;  ///< of rows that a warp takes in one pack a lane
 
 /// f(RowShare{}) for rows of `width`; false where no share holds such rows in registers. Ragged
 /// rows only as far as a warp holds them: wider ones are rare.
 template <class T, class F>
 bool with_row_share(std::int64_t width, bool packed, const F& f) {
   using Ragged = RowShare<T, 32, 32, false>;
-  using Narrow = RowShare<T, 32, 8, true>;
   const int threads = norm_threads(width);
   if (!packed && width <= Ragged::kMostColumns)
     f(Ragged{});
   else if (!packed || threads == 0)
     return false;
-  else if (width <= Narrow::kMostColumns)
-    f(Narrow{});
+  else if (width <= kNarrowColumns)
+    f(RowShare<T, 32, kNarrowColumns / 32, true>{});
   else if (threads == 32)
     f(RowShare<T, 32, 32, true>{});
   else if (threads == 128)
@@ -53,12 +53,16 @@ void launch_forward(const Stream& stream, const ops::NormForward& args) {
       static_cast<int>(width),
       static_cast<float>(args.eps)};
   const bool packed = can_pack<T>(width, a.residual, a.delta, a.weight, a.bias, a.sum, a.out);
-  const bool done = with_row_share<T>(width, packed, [&](auto share) {
+  const auto run = [&](auto share) {
     using Row = decltype(share);
     launch(stream, "norm_forward", norm_forward_kernel<Row>,
            {static_cast<unsigned>(blocks_for(rows, Row::kGroups)), Row::kBlock}, a);
-  });
-  if (!done)
+  };
+  using Few = FewRows<T>;
+  if (packed && rows <= Few::kMostRows && width > kNarrowColumns && width <= Few::kMostColumns)
+    return launch_early(stream, "norm_forward", norm_forward_kernel<Few>,
+                        {static_cast<unsigned>(rows), Few::kBlock}, a);
+  if (!with_row_share<T>(width, packed, run))
     launch(stream, "norm_forward_long", norm_forward_long_kernel<T>,
            {static_cast<unsigned>(rows), kLongRowThreads}, a);
 }

@@ -2,8 +2,9 @@
 // LayerNorm and RMSNorm forward on the GPU; formulas in kernels/norm/norm.hpp. Floor: 2 element
 // transfers (4 with the residual addition) and 8 bytes of statistics a row: 65536 x 768 in 16 bits
 // with the addition, 403 MB, is 94 us on an H200 at 4.3 TB/s. A row stays in registers between the
-// two passes of the exact variance, one warp per row up to 1024 columns, a block above, and a
-// thread reads all its pieces before it uses the first: 48 bytes or more per thread are under way.
+// two passes of the exact variance, one warp per row up to 1024 columns, a block above or where
+// rows are few, and a thread reads all its pieces before it uses the first: 48 bytes or more per
+// thread are under way.
 #include "kernels/norm/norm_row.cuh"
 
 namespace choir::cuda {
@@ -30,7 +31,16 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
   if (row >= a.rows) return;  // a whole warp; no block has barriers and rows that are missing
   const std::int64_t at = row * a.width;
 
-  typename Wide::Raw raw[kSteps] = {}, added[kSteps] = {};
+  typename Wide::Raw raw[kSteps] = {}, added[kSteps] = {}, weight[kSteps] = {};
+  if constexpr (Row::kAlone) {
+    let_next_begin();
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      const int c = Row::column(thread, s);
+      if (c < a.width) weight[s] = Wide::read(a.weight + c);
+    }
+    wait_for_earlier();
+  }
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
     const int c = Row::column(thread, s);
@@ -77,7 +87,7 @@ __global__ void CHOIR_ALONE_ON_BLACKWELL(Row::kBlock)
     const int c = Row::column(thread, s);
     if (c >= a.width) continue;
     float w[kWide], b[kWide] = {};
-    Wide::load(a.weight + c, w);
+    Wide::unpack(Row::kAlone ? weight[s] : Wide::read(a.weight + c), w);
     if (a.bias != nullptr) Wide::load(a.bias + c, b);
 #pragma unroll
     for (int i = 0; i < kWide; ++i) x[s][i] = (x[s][i] - mean) * rstd * w[i] + b[i];

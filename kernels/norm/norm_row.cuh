@@ -4,6 +4,7 @@
 #include "kernels/cuda/access.cuh"
 #include "kernels/cuda/blackwell.cuh"
 #include "kernels/cuda/collective.cuh"
+#include "kernels/cuda/early_launch.cuh"
 
 namespace choir::cuda {
 
@@ -22,9 +23,19 @@ struct RowShare {
   static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads of a block
   static constexpr int kGroups = kBlock / kThreads;               ///< rows at a time in a block
   static constexpr std::int64_t kMostColumns = kThreads * kValues;
+  static constexpr bool kAlone = false;  ///< see FewRows
 
   /// First column of a piece.
   __device__ static int column(int thread, int step) { return (step * kThreads + thread) * kWide; }
+};
+
+/// For rows that have the GPU for themselves: what counts is how long one takes. Many threads with
+/// few columns each, an early start, and the weight is read before the row instead of behind its
+/// sums.
+template <class Element>
+struct FewRows : RowShare<Element, 256, 16, true> {
+  static constexpr bool kAlone = true;
+  static constexpr std::int64_t kMostRows = 64;
 };
 
 /// Floats of shared memory that row_sums() needs for kCount sums.

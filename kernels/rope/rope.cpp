@@ -91,6 +91,7 @@ void rope(const Stream& stream, const Rope& args) {
   stream.count(3 * n, 2 * n * static_cast<double>(size_of(args.x.dtype)));
   if (on_cuda(stream)) return cuda::rope(stream, args);
   if (!computes(stream)) return;
+  CHOIR_CHECK(!args.first_position_on_device, "a position that the device knows, on the CPU");
   with_element(args.x.dtype, [&](auto t) { cpu::rope<decltype(t)>(args); });
 }
 

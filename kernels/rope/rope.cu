@@ -30,16 +30,17 @@ void launch_rope(const Stream& stream, const ops::Rope& args) {
         const std::int64_t position = args.first_position + first % args.tokens;
         const auto last_row = static_cast<std::uint32_t>(
             std::max<std::int64_t>(0, std::min(args.position_end - 1 - position, kMostItems)));
-        launch(stream, "rope",
-               halves ? rope_halves_kernel<T, kPacked> : rope_neighbours_kernel<T, kPacked>,
-               {elementwise_blocks(rows * per_row), kElementwiseThreads},
-               RopeArguments<T>{args.x.as<T>() + first * row_width,
-                                args.table.as<float>() +
-                                    ops::table_row(position, args.position_end) * args.head_width,
-                                last_row, row_width, static_cast<int>(args.head_width),
-                                args.inverse ? -1.0f : 1.0f,
-                                static_cast<std::uint32_t>(rows * per_row), Divisor(units),
-                                Divisor(args.heads), Divisor(args.tokens)});
+        launch_small_early(
+            stream, "rope",
+            halves ? rope_halves_kernel<T, kPacked> : rope_neighbours_kernel<T, kPacked>,
+            {elementwise_blocks(rows * per_row), kElementwiseThreads},
+            RopeArguments<T>{args.x.as<T>() + first * row_width,
+                             args.table.as<float>() +
+                                 ops::table_row(position, args.position_end) * args.head_width,
+                             args.first_position_on_device, last_row, row_width,
+                             static_cast<int>(args.head_width), args.inverse ? -1.0f : 1.0f,
+                             static_cast<std::uint32_t>(rows * per_row), Divisor(units),
+                             Divisor(args.heads), Divisor(args.tokens)});
       });
 }
 

@@ -5,20 +5,22 @@
 // A thread turns one pack of first features with its pack of second features (half_split), or the
 // pairs inside one pack (interleaved); neighbouring threads go through the heads of one row.
 #include "kernels/cuda/access.cuh"
+#include "kernels/cuda/early_launch.cuh"
 
 namespace choir::cuda {
 
 template <class T>
 struct RopeArguments {
-  T* x;                    ///< first row
-  const float* table;      ///< of first_position
-  std::uint32_t last_row;  ///< of the table, counted from there: what padding reads
-  std::int64_t row_width;  ///< elements between rows
-  int width;               ///< D
-  float sign;              ///< -1: rotate back
-  std::uint32_t items;     ///< rows * heads * units
-  Divisor units;           ///< threads per head
-  Divisor heads, tokens;   ///< heads rotated per row; positions repeat after `tokens` rows
+  T* x;                         ///< first row
+  const float* table;           ///< of first_position
+  const std::int32_t* further;  ///< rows behind it, or nullptr
+  std::uint32_t last_row;       ///< of the table, counted from there: what padding reads
+  std::int64_t row_width;       ///< elements between rows
+  int width;                    ///< D
+  float sign;                   ///< -1: rotate back
+  std::uint32_t items;          ///< rows * heads * units
+  Divisor units;                ///< threads per head
+  Divisor heads, tokens;        ///< heads rotated per row; positions repeat after `tokens` rows
 };
 
 /// Where one thread works.
@@ -27,15 +29,21 @@ struct RopePlace {
   T* head;
   const float *cosines, *sines;
   int unit;
-  __device__ RopePlace(const RopeArguments<T>& a, std::uint32_t item) {
+  __device__ RopePlace(const RopeArguments<T>& a, const float* table, std::uint32_t item) {
     const std::uint32_t in_order = a.units.quotient(item), row = a.heads.quotient(in_order);
     unit = static_cast<int>(a.units.remainder(item));
     head = a.x + row * a.row_width + std::int64_t{a.heads.remainder(in_order)} * a.width;
     const std::uint32_t position = a.tokens.remainder(row);
-    cosines = a.table + std::int64_t{position < a.last_row ? position : a.last_row} * a.width;
+    cosines = table + std::int64_t{position < a.last_row ? position : a.last_row} * a.width;
     sines = cosines + a.width / 2;
   }
 };
+
+/// The row of the table for the first position.
+template <class T>
+__device__ inline const float* first_angles(const RopeArguments<T>& a) {
+  return a.further == nullptr ? a.table : a.table + std::int64_t{*a.further} * a.width;
+}
 
 template <int kWide>
 __device__ inline void load_angles(const float* from, float* to) {
@@ -52,8 +60,11 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) rope_halves_kernel(RopeArguments<T> a) {
   using Wide = Access<T, kPacked>;
   constexpr int kWide = Wide::kWide;
+  let_next_begin();
+  wait_for_earlier();
+  const float* const table = first_angles(a);
   for (std::int64_t item = global_thread(); item < a.items; item += global_threads()) {
-    const RopePlace<T> at(a, static_cast<std::uint32_t>(item));
+    const RopePlace<T> at(a, table, static_cast<std::uint32_t>(item));
     const int i0 = at.unit * kWide;
     T *const first = at.head + i0, *const second = first + a.width / 2;
     const typename Wide::Raw raw_first = Wide::read(first), raw_second = Wide::read(second);
@@ -75,8 +86,11 @@ template <class T, bool kPacked>
 __global__ void __launch_bounds__(kElementwiseThreads) rope_neighbours_kernel(RopeArguments<T> a) {
   using Wide = Access<T, kPacked>;
   constexpr int kPairs = kPacked ? Wide::kWide / 2 : 1, kParts = 2 * kPairs / Wide::kWide;
+  let_next_begin();
+  wait_for_earlier();
+  const float* const table = first_angles(a);
   for (std::int64_t item = global_thread(); item < a.items; item += global_threads()) {
-    const RopePlace<T> at(a, static_cast<std::uint32_t>(item));
+    const RopePlace<T> at(a, table, static_cast<std::uint32_t>(item));
     const int i0 = at.unit * kPairs;
     T* const from = at.head + 2 * i0;
     float c[kPairs], s[kPairs], x[2 * kPairs];

@@ -1,6 +1,7 @@
 #include "choir/infer/token_choice.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -35,11 +36,27 @@ float TokenChooser::logit_of(std::span<const float> logits, std::int32_t token) 
   return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
 }
 
+// The block that has the largest, and then where. A NaN is larger than nothing.
 std::int32_t TokenChooser::likeliest(std::span<const float> logits) {
-  std::int32_t best = 0;
-  for (std::int32_t token = 1; token < std::ssize(logits); ++token)
-    if (logit_of(logits, token) > logit_of(logits, best)) best = token;
-  return best;
+  constexpr std::size_t kLanes = 16, kBlock = 32 * kLanes;
+  const auto larger = [](float x, float y) { return x > y ? x : y; };
+  float top = -INFINITY;
+  std::size_t first = 0;
+  for (std::size_t begin = 0; begin < logits.size(); begin += kBlock) {
+    const std::size_t end = std::min(begin + kBlock, logits.size());
+    std::array<float, kLanes> most;
+    most.fill(-INFINITY);
+    std::size_t i = begin;
+    for (; i + kLanes <= end; i += kLanes)
+      for (std::size_t j = 0; j < kLanes; ++j) most[j] = larger(logits[i + j], most[j]);
+    for (; i < end; ++i) most[0] = larger(logits[i], most[0]);
+    const float here = *std::ranges::max_element(most);
+    if (here > top) top = here, first = begin;
+  }
+  if (std::isinf(top) && top < 0) return 0;
+  return static_cast<std::int32_t>(std::ranges::find(logits.subspan(first), top) -
+                                   logits.subspan(first).begin() +
+                                   static_cast<std::ptrdiff_t>(first));
 }
 
 std::int32_t TokenChooser::choose(std::span<const float> logits, std::int64_t index) {

@@ -59,9 +59,38 @@ Sequence StreamState::next(std::int64_t tokens) {
   return {.batch = streams_, .tokens = tokens, .first_position = seen_, .state = this};
 }
 
+bool StreamState::counts_on_device() const {
+  return !endless_ && std::ranges::all_of(kept_, [](const auto& entry) {
+    const Track& track = entry.second.track;
+    return track.counts_on_device && track.chunk == 0 && track.zeros == 0;
+  });
+}
+
+Sequence StreamState::recorded(const std::int32_t* seen) {
+  return {.batch = streams_, .tokens = 1, .first_position_on_device = seen, .state = this};
+}
+
+void StreamState::replayed() {
+  ++seen_;
+  for (auto& [module, kept] : kept_) {
+    CHOIR_CHECK(kept.length < kept.track.most, "a row behind {} in a track of {}", kept.length,
+                kept.track.most);
+    ++kept.length, ++kept.seen;
+  }
+}
+
+StreamState::Rows StreamState::append_where_the_device_says(const Pass& pass, const Kept& kept,
+                                                            const ops::RowBlock& from) const {
+  ops::copy_rows(pass.stream(), kept.memory.dtype, streams_, kept.track.width, from,
+                 {kept.memory.data, kept.stride()}, pass.sequence().first_position_on_device);
+  return {kept.rows(0, 0, kept.track.most), kept.stride()};
+}
+
 StreamState::Rows StreamState::append(const Pass& pass, const void* module,
                                       const ops::RowBlock& from) {
   Kept& kept = kept_.at(module);
+  if (pass.sequence().first_position_on_device)
+    return append_where_the_device_says(pass, kept, from);
   const Track& track = kept.track;
   const std::int64_t count = pass.sequence().tokens;
   CHOIR_CHECK(pass.sequence().batch == streams_ && kept.seen == seen_,
@@ -87,7 +116,7 @@ StreamState::Rows StreamState::append(const Pass& pass, const void* module,
   }
   kept.length = before + count;
   kept.seen += count;
-  return {kept.rows(0, kept.first, kept.length), rows * track.width};
+  return {kept.rows(0, kept.first, kept.length), kept.stride()};
 }
 
 }  // namespace choir

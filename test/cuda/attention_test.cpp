@@ -216,10 +216,12 @@ TEST_F(CudaAttention, RepeatsBitwise) {
 
 /// derivative of order one (4e-5) and the roundoff of L, of |d_out| |out| terms, over h (2e-5).
 
-/// The calls of GPT training, which kernels of sm_90a compute where there are any: lengths beside the
-/// tiles of 64 and 128, rings that go round, windows and documents; widths and types take turns.
+/// The calls of GPT training, which kernels of sm_90a compute where there are any: lengths beside
+/// the tiles of 64 and 128, rings that go round, windows and documents; widths and types take
+/// turns.
 TEST_F(CudaAttention, WholeTiles) {
-  const AttentionCase shape{.batch = 1, .heads = 2, .kv_heads = 1, .width = 64, .dtype = DType::f16};
+  const AttentionCase shape{
+      .batch = 1, .heads = 2, .kv_heads = 1, .width = 64, .dtype = DType::f16};
   const auto turned = [&](std::int64_t queries, std::int64_t keys, bool other) {
     AttentionCase c = shape;
     c.queries = queries, c.keys = keys;
@@ -309,6 +311,16 @@ TEST_F(CudaAttention, ExactTsan) {
            .queries = 70,
            .keys = 140,
            .bias = BiasKind::shared});
+}
+
+TEST_F(CudaAttention, OneQueryTsan) {
+  compare({.batch = 1,
+           .heads = 2,
+           .kv_heads = 1,
+           .width = 32,
+           .queries = 1,
+           .keys = 40,
+           .dtype = DType::bf16});
 }
 
 TEST_F(CudaAttention, RefusesWhatItHasNoKernelFor) {

@@ -51,6 +51,15 @@ TEST_F(CudaEmbedding, AddsToWhatIsThere) {
       }
 }
 
+TEST_F(CudaEmbedding, TheDeviceKnowsThePosition) {
+  for (const DType dtype : kGpuTypes)
+    for (const std::int64_t width : {17, 128}) {
+      EmbeddingCase c{dtype, 12, 6, 5, width, true};
+      c.on_device = 3;
+      c.check(device());
+    }
+}
+
 TEST_F(CudaEmbedding, AnyAlignment) {
   for (const DType dtype : kGpuTypes) {
     EmbeddingCase c{dtype, 70, 7, 9, 16, true};

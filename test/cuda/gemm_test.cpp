@@ -68,6 +68,71 @@ TEST_F(CudaGemm, ProductsOfALinearLayer) {
       }
 }
 
+// What a model multiplies when it generates: rows of whole packs by a kernel of ours, others, and
+// one row more, by the library. Long rows are shared by two and four warps.
+TEST_F(CudaGemm, FewRowsReadTheWeightOnce) {
+  for (const DType type : kGpuTypes)
+    for (const auto& [n, k] :
+         {std::pair{70, 8}, {33, 264}, {6, 61}, {18, 1032}, {9, 2056}, {5, 4120}})
+      for (const std::int64_t m : {1, 3, 4, 8, 9})
+        for (const bool accumulate : {false, true}) {
+          const bool wide = size_of(type) == 2 && accumulate;  // as gradients are
+          const HostTensor a = HostTensor::normal(type, {m, k}, 1);
+          const HostTensor b = HostTensor::normal(type, {n, k}, 2);
+          const HostTensor bias = HostTensor::normal(type, {n}, 4);
+          HostTensor c = HostTensor::normal(wide ? DType::f32 : type, {m, n}, 3);
+          HostTensor exact = c.to(DType::f64);
+          const HostTensor started = exact;
+          Mirror mirror(device());
+          ops::gemm(stream(), mirror.in(a), mirror.in(b), mirror.io(c),
+                    {.transpose_b = true,
+                     .accumulate = accumulate,
+                     .reads_b_once = true,
+                     .bias = accumulate ? TensorView{} : mirror.in(bias)});
+          mirror.fetch();
+          const HostTensor a64 = a.to(DType::f64), b64 = b.to(DType::f64);
+          const HostTensor bias64 = bias.to(DType::f64);
+          ref::gemm({m, n, k, false, true, accumulate, DType::f64, DType::f64, a64.data(),
+                     b64.data(), accumulate ? nullptr : bias64.data(), exact.data()});
+          const double store = wide ? 0x1p-24 : 1.01 * operation_roundoff(type);
+          for (std::int64_t i = 0; i < c.count(); ++i) {
+            const double product = std::fabs(exact[i] - (accumulate ? started[i] : 0));
+            EXPECT_NEAR(c[i], exact[i],
+                        store * (product + std::fabs(exact[i])) +
+                            4 * 0x1p-24 * (static_cast<double>(k) + 2))
+                << name_of(type) << " " << m << " x " << n << " x " << k << ", " << i;
+          }
+          EXPECT_TRUE(c.guard_intact());
+        }
+}
+
+TEST_F(CudaGemm, FewRowsAreEachAsIfAlone) {
+  constexpr std::int64_t kRows = 7, kWidth = 10, kInner = 1288;
+  for (const DType type : kGpuTypes) {
+    const HostTensor x = HostTensor::normal(type, {kRows, kInner}, 1),
+                     w = HostTensor::normal(type, {kWidth, kInner}, 2);
+    HostTensor all(type, {kRows, kWidth}), alone(type, {kRows, kWidth});
+    Mirror mirror(device());
+    const TensorView rows = mirror.in(x), weight = mirror.in(w), one = mirror.io(alone);
+    const ops::GemmOptions options{.transpose_b = true, .reads_b_once = true};
+    ops::gemm(stream(), rows, weight, mirror.io(all), options);
+    for (std::int64_t r = 0; r < kRows; ++r)
+      ops::gemm(stream(), rows.slice(r, 1), weight, one.slice(r, 1), options);
+    mirror.fetch();
+    EXPECT_TRUE(all.same_bits(alone)) << name_of(type);
+  }
+}
+
+TEST_F(CudaGemm, FewRowsTsan) {
+  const HostTensor x = HostTensor::normal(DType::bf16, {2, 2056}, 1);
+  const HostTensor w = HostTensor::normal(DType::bf16, {3, 2056}, 2);
+  HostTensor y(DType::bf16, {2, 3});
+  Mirror mirror(device());
+  ops::gemm(stream(), mirror.in(x), mirror.in(w), mirror.io(y),
+            {.transpose_b = true, .reads_b_once = true});
+  mirror.fetch();
+}
+
 TEST_F(CudaGemm, RefusesF64) {
   const HostTensor x = HostTensor::normal(DType::f64, {4, 4}, 1);
   HostTensor y(DType::f64, {4, 4});

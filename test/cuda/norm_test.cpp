@@ -13,10 +13,20 @@ class CudaNorm : public CudaTest {};
 TEST_F(CudaNorm, AWarpPerRow) {
   for (const DType dtype : kGpuTypes)
     for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
-      for (const std::int64_t width : {8, 136, 256, 264, 1024})
+      for (const auto& [rows, width] :
+           {std::pair{37, 8}, {37, 136}, {5, 256}, {66, 264}, {66, 1024}})
         for (const bool delta : {false, true})
-          check_norm(device(), {kind, dtype, width < 200 ? 37 : 5, width, delta,
-                                kind == Norm::layernorm && !delta});
+          check_norm(device(),
+                     {kind, dtype, rows, width, delta, kind == Norm::layernorm && !delta});
+}
+
+TEST_F(CudaNorm, ABlockPerRowOfFew) {
+  for (const DType dtype : kGpuTypes)
+    for (const Norm kind : {Norm::layernorm, Norm::rmsnorm})
+      for (const auto& [rows, width] : {std::pair{5, 264}, {1, 1024}, {64, 520}, {2, 4096}})
+        for (const bool delta : {false, true})
+          check_norm(device(),
+                     {kind, dtype, rows, width, delta, kind == Norm::layernorm && !delta});
 }
 
 TEST_F(CudaNorm, RaggedWidths) {
@@ -34,7 +44,7 @@ TEST_F(CudaNorm, AnyAlignment) {
 
 TEST_F(CudaNorm, ABlockPerRow) {
   for (const DType dtype : kGpuTypes) {
-    check_norm(device(), {Norm::layernorm, dtype, 10, 1032, true, true});
+    check_norm(device(), {Norm::layernorm, dtype, 66, 1032, true, true});
     check_norm(device(), {Norm::rmsnorm, dtype, 2, 4104, false, false});
     check_norm(device(), {Norm::layernorm, dtype, 2, 8200, false, true});
   }

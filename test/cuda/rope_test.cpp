@@ -31,6 +31,12 @@ TEST_F(CudaRope, PaddingNeedsNoRowOfTheTable) {
       check_rope(device(), DType::bf16, pairing, 32, 8, 0, end);
 }
 
+TEST_F(CudaRope, TheDeviceKnowsThePosition) {
+  for (const DType dtype : kGpuTypes)
+    for (const RopePairing pairing : kPairings)
+      check_rope(device(), dtype, pairing, 32, 8, 0, ops::kNoPositionEnd, 2);
+}
+
 TEST_F(CudaRope, TheTableHasTheBitsOfTheCpu) {
   CpuBench cpu;
   HostTensor here(DType::f32, {300, 22}), there(DType::f32, {300, 22});

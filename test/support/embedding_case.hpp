@@ -15,6 +15,7 @@ struct EmbeddingCase {
   std::int64_t first = 4;  ///< position
   std::int64_t end = ops::kNoPositionEnd;
   bool accumulate = false;
+  std::int64_t on_device = 0;  ///< so much of `first` is told by the device alone
 
   void check(Device& device) const {
     SCOPED_TRACE(fmt::format("{} {} rows of {}, {} ids, {} tokens, positions {} skew {}",
@@ -33,6 +34,12 @@ struct EmbeddingCase {
       f.tokens = tokens, f.first_position = first, f.position_end = end;
       f.accumulate = accumulate;
       if (positions) f.positions = mirror.in(learned, skew);
+      const HostTensor further =
+          HostTensor::filled(DType::i32, {1}, static_cast<double>(on_device));
+      if (on_device > 0) {
+        f.first_position -= on_device;
+        f.first_position_on_device = mirror.in(further).as<std::int32_t>();
+      }
       ops::embedding_forward(stream, f);
       mirror.fetch();
     }

@@ -16,9 +16,11 @@ inline ops::Rope rope_arguments(const TensorView& x, const TensorView& table, st
   return r;
 }
 
-/// Forward, and back again; `others` features of a row are left alone. The table ends at `end`.
+/// Forward, and back again; `others` features of a row are left alone. The table ends at `end`. So
+/// many positions are told by the device alone.
 inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, std::int64_t width,
-                       std::int64_t others, int skew = 0, std::int64_t end = ops::kNoPositionEnd) {
+                       std::int64_t others, int skew = 0, std::int64_t end = ops::kNoPositionEnd,
+                       std::int64_t on_device = 0) {
   SCOPED_TRACE(fmt::format("{} pairing {} D {} and {} others, skew {}", name_of(dtype),
                            static_cast<int>(pairing), width, others, skew) +
                (end == ops::kNoPositionEnd ? "" : fmt::format(" end {}", end)));
@@ -33,6 +35,11 @@ inline void check_rope(Device& device, DType dtype, ops::RopePairing pairing, st
     ops::rope_table(stream, 10000.0, angles);
     ops::Rope args = rope_arguments(mirror.io(x, skew), angles, heads, width, pairing);
     args.inverse = inverse, args.position_end = end;
+    const HostTensor further = HostTensor::filled(DType::i32, {1}, static_cast<double>(on_device));
+    if (on_device > 0) {
+      args.first_position -= on_device;
+      args.first_position_on_device = mirror.in(further).as<std::int32_t>();
+    }
     ops::rope(stream, args);
     mirror.fetch();
     args = rope_arguments(exact, table, heads, width, pairing);

@@ -81,6 +81,9 @@ struct Sequence {
   std::int64_t batch = 0;
   std::int64_t tokens = 0;
   std::int64_t first_position = 0;
+  /// Not nullptr: added to first_position; in memory of the device, where it may change from replay
+  /// to replay of a recorded pass (StreamState::recorded).
+  const std::int32_t* first_position_on_device = nullptr;
   /// In generation: these positions follow on those that the streams have seen; what the modules
   /// keep of them is here (choir/nn/stream_state.hpp).
   StreamState* state = nullptr;

@@ -22,7 +22,9 @@ class StreamState {
     /// many come at once.
     std::int64_t chunk = 0;
     std::int64_t zeros = 0;  ///< rows of zeros that are before every stream
-    Tensor constant{};       ///< what the module has computed once for all streams
+    /// Where all are kept: the module works as well when only the device knows how many there are.
+    bool counts_on_device = false;
+    Tensor constant{};  ///< what the module has computed once for all streams
   };
   /// Rows of all streams: those of the first are [count, width], those of the next one begin
   /// `stride` elements behind them.
@@ -57,9 +59,18 @@ class StreamState {
   /// ... and what follows when all of the model has seen them.
   void advance(std::int64_t tokens) { seen_ += tokens; }
 
+  /// Whether a pass over one more position can be recorded as a graph.
+  bool counts_on_device() const;
+  /// What such a pass is begun with. Whenever it runs, it reads in `seen`, memory of the device,
+  /// how many positions there are before.
+  Sequence recorded(const std::int32_t* seen);
+  /// A recorded pass has brought the next position of all streams.
+  void replayed();
+
   const Track& track(const void* module) const { return kept_.at(module).track; }
   /// Adds the rows of this pass, those of one stream behind those of another, to the track of the
-  /// module. Returns them behind the older ones that were kept, until the next call.
+  /// module. Returns them behind the older ones that were kept, until the next call; in a recorded
+  /// pass, all rows that there is room for.
   Rows append(const Pass& pass, const void* module, const ops::RowBlock& from);
 
  private:
@@ -70,7 +81,10 @@ class StreamState {
     Tensor memory;  ///< [streams, rows, width]
     std::int64_t first = 0, length = 0, seen = 0;
     TensorView rows(std::int64_t of_stream, std::int64_t from, std::int64_t count) const;
+    std::int64_t stride() const { return memory.shape[1] * memory.shape[2]; }
   };
+  Rows append_where_the_device_says(const Pass& pass, const Kept& kept,
+                                    const ops::RowBlock& from) const;
 
   std::int64_t streams_, seen_ = 0;
   bool endless_;

@@ -42,6 +42,10 @@ struct AttentionProblem {
   /// along j and at most j; query i has position Tk - Tq + i. Causal, and without a bias.
   std::int64_t positions = 0;
   const std::int32_t* begins = nullptr;
+  /// Not nullptr: there are *seen + 1 keys, a number in device memory that others may change
+  /// between runs of a recorded call, and `keys` is the most there is room for. One query, on cuda,
+  /// whole packs of 16 bytes in every row; workspace and counts are those of all keys.
+  const std::int32_t* seen = nullptr;
   bool biased = false;  ///< the call brings a bias (it decides about the workspace)
   /// Backward gives the same bits each time. Otherwise cuDNN's may gather dQ by atomics, which is
   /// faster and takes less scratch memory; all others give the same bits anyway.

@@ -11,7 +11,9 @@ struct RowBlock {
   std::int64_t stride = 0;
 };
 
+/// `further`, not nullptr: so many times `width` elements behind `to`, a number in memory of the
+/// cuda device.
 void copy_rows(const Stream& stream, DType dtype, std::int64_t rows, std::int64_t width,
-               const RowBlock& from, const RowBlock& to);
+               const RowBlock& from, const RowBlock& to, const std::int32_t* further = nullptr);
 
 }  // namespace choir::ops

@@ -23,6 +23,9 @@ struct EmbeddingForward {
   /// Ids below 0 stand for rows that come from elsewhere (choir/ops/splice.hpp): zeros, too.
   bool spliced = false;
   bool accumulate = false;  ///< added to what is in `out`
+  /// Not nullptr: added to first_position; on cuda, where the host need not know it. `positions`
+  /// has a row for every position that comes.
+  const std::int32_t* first_position_on_device = nullptr;
 };
 
 /// d_table[ids[r]] += d_out[r]; d_positions[first_position + t] += sum over samples. Deterministic:

@@ -17,7 +17,8 @@ struct GemmOptions {
   bool transpose_b = false;  ///< B is stored [n, k]
   bool accumulate = false;   ///< C += instead of C =; without an epilogue
   /// Where A has few rows, as when a model generates: B is read once, at the rate of the memory.
-  /// The order of the sums is another than in products of many rows.
+  /// The order of the sums is another than in products of many rows. Nothing that was queued just
+  /// before may write to B: it may be read already.
   bool reads_b_once = false;
   TensorView bias{};  ///< [n], dtype of A, added to every row; empty for none
   GemmEpilogue epilogue = GemmEpilogue::none;

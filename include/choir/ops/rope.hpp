@@ -40,6 +40,9 @@ struct Rope {
   std::int64_t head_width = 0;  ///< D, even
   std::int64_t tokens = 1;      ///< row r holds position first_position + r % tokens
   std::int64_t first_position = 0;
+  /// Not nullptr: added to first_position; on cuda, where the host need not know it. The table has
+  /// a row for every position that comes.
+  const std::int32_t* first_position_on_device = nullptr;
   /// Positions from here on are padding: they need no row of the table, and turn by the last one.
   std::int64_t position_end = kNoPositionEnd;
   TensorView table;      ///< [positions, D] f32/f64: cos(0..D/2-1) then sin, from rope_table

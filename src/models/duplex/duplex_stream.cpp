@@ -100,17 +100,10 @@ void DuplexRows::walk_along(ModelInstance& instance, const TensorView& heard) {
 
 void DuplexRows::choose(const TensorView& logits, std::span<std::int32_t> text,
                         std::span<std::int32_t> codes) {
-  Device& device = instance_->device();
-  if (device.kind() == DeviceKind::null) return;
-  TensorView host = logits;
-  std::vector<std::byte> memory;
-  if (!device.host_visible()) {
-    memory.resize(logits.bytes());
-    device.copy_to_host(memory.data(), logits.data, memory.size());
-    host.data = memory.data();
-  }
   scores_.resize(static_cast<std::size_t>(logits.count()));
-  to_floats(host, scores_);
+  if (!look_at_scores(instance_->device(), logits, memory_,
+                      [&](const TensorView& host) { to_floats(host, scores_); }))
+    return;
   auto from = scores_.begin();
   const auto best_of = [&](std::int64_t count) {
     const auto best = std::max_element(from, from + count) - from;

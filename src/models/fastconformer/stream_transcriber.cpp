@@ -136,15 +136,9 @@ void StreamTranscriber::chunk(Source& source, const Heard& heard) {
   const double begin = now_seconds();
   const Tensor logits = stream_.next();
   together(agreeing(), [&] {
-    TensorView there = logits;
-    Device& device = instance_->device();
-    if (!device.host_visible()) {
-      host_.resize(logits.bytes());
-      device.copy_to_host(host_.data(), logits.data, host_.size());
-      there.data = host_.data();
-    }
     scores_.resize(static_cast<std::size_t>(logits.count()));
-    to_floats(there, scores_);
+    look_at_scores(instance_->device(), logits, memory_,
+                   [&](const TensorView& there) { to_floats(there, scores_); });
     text_.add(scores_);
   });
   source.transcript.chunk_seconds.push_back(now_seconds() - begin);

@@ -9,6 +9,7 @@
 #include "choir/models/gpt/gpt.hpp"
 #include "src/infer/host_scores.hpp"
 #include "src/infer/stage_chain.hpp"
+#include "src/infer/token_graph.hpp"
 
 namespace choir {
 
@@ -21,9 +22,11 @@ class Generator::Batch {
 
   Batch(ModelInstance& instance, std::int64_t texts)
       : instance_(instance),
-        state_(instance.model().make_state(instance.pass(), instance.hooks(), texts)) {}
+        state_(instance.model().make_state(instance.pass(), instance.hooks(), texts)),
+        graph_(instance) {}
 
   std::int64_t seen() const { return state_.seen(); }
+  std::int64_t replays() const { return graph_.replays(); }
   /// The texts begin anew with these ids, at most a block of each. Returns as feed().
   bool begin(const std::vector<std::span<const std::int32_t>>& texts, const Show& show);
   /// Feeds the next id of each text. False: nothing was shown, as another stage has the logits or,
@@ -35,10 +38,13 @@ class Generator::Batch {
  private:
   Tensor on_device(const std::vector<std::int32_t>& values, const char* tag) const;
   void mark_begins();
-  void divide(Sequence& sequence, Tensor& positions) const;
+  Tensor positions_in_texts(std::int64_t tokens) const;
+  Tensor forward(Sequence sequence, const Tensor& ids, const Tensor& positions) const;
 
   ModelInstance& instance_;
   StreamState state_;
+  TokenGraph graph_;
+  HostBuffer memory_;                  ///< of scores
   std::vector<std::int64_t> padding_;  ///< of each text
   std::int64_t first_ = 0;             ///< positions that they began with
   Tensor begins_;                      ///< [texts, first_], where some are padded
@@ -53,6 +59,7 @@ Tensor Generator::Batch::on_device(const std::vector<std::int32_t>& values, cons
 bool Generator::Batch::begin(const std::vector<std::span<const std::int32_t>>& texts,
                              const Show& show) {
   state_.begin(instance_.stream());
+  graph_.forget();
   padding_.clear();
   first_ = 0;
   for (const auto& text : texts) first_ = std::max<std::int64_t>(first_, std::ssize(text));
@@ -68,6 +75,7 @@ bool Generator::Batch::begin(const std::vector<std::span<const std::int32_t>>& t
 
 void Generator::Batch::keep(const std::vector<std::int64_t>& texts) {
   state_.keep(instance_.stream(), texts);
+  graph_.forget();
   std::vector<std::int64_t> padding;
   for (const std::int64_t i : texts) padding.push_back(padding_[static_cast<std::size_t>(i)]);
   padding_ = std::move(padding);
@@ -84,44 +92,41 @@ void Generator::Batch::mark_begins() {
   begins_ = on_device(begins, "where texts begin");
 }
 
-// Positions behind those that `begins` has are of the last one's document.
-void Generator::Batch::divide(Sequence& sequence, Tensor& positions) const {
-  if (begins_.empty()) return;
+/// Of the next `tokens` of each text; empty where none is padded.
+Tensor Generator::Batch::positions_in_texts(std::int64_t tokens) const {
+  if (begins_.empty()) return {};
   std::vector<std::int32_t> within;
   for (const std::int64_t padding : padding_)
-    for (std::int64_t t = 0; t < sequence.tokens; ++t) {
-      const std::int64_t at = sequence.first_position + t;
+    for (std::int64_t at = seen(); at < seen() + tokens; ++at)
       within.push_back(static_cast<std::int32_t>(at < padding ? at : at - padding));
-    }
-  positions = on_device(within, "positions in texts");
-  sequence.document_positions = first_;
-  sequence.document_begins = begins_.as<std::int32_t>();
-  sequence.positions_in_document = positions.as<std::int32_t>();
+  return on_device(within, "positions in texts");
+}
+
+// Positions behind those that `begins` has are of the last one's document.
+Tensor Generator::Batch::forward(Sequence sequence, const Tensor& ids,
+                                 const Tensor& positions) const {
+  if (!begins_.empty()) {
+    sequence.document_positions = first_;
+    sequence.document_begins = begins_.as<std::int32_t>();
+    sequence.positions_in_document = positions.as<std::int32_t>();
+  }
+  Pass& pass = instance_.pass();
+  pass.begin(Mode::generate, sequence, 0);
+  return forward_through_stages(instance_.model(), pass, token_batch(sequence.batch, ids),
+                                instance_.hooks(), instance_.stages());
 }
 
 bool Generator::Batch::feed(const std::vector<std::int32_t>& ids, const Show& show) {
-  Pass& pass = instance_.pass();
-  Device& device = instance_.device();
-  const std::int64_t texts = state_.streams(), count = std::ssize(ids) / texts;
-  const Tensor device_ids = on_device(ids, "prompt");
-  Sequence sequence = state_.next(count);
-  Tensor positions;
-  divide(sequence, positions);
-  pass.begin(Mode::generate, sequence, 0);
-  const Tensor out = forward_through_stages(instance_.model(), pass, token_batch(texts, device_ids),
-                                            instance_.hooks(), instance_.stages());
-  state_.advance(count);
-  if (out.empty() || device.kind() == DeviceKind::null) return false;
-  if (device.host_visible()) {
-    show(out);
-    return true;
-  }
-  TensorView host = out;
-  std::vector<std::byte> memory(out.bytes());
-  device.copy_to_host(memory.data(), out.data, memory.size());
-  host.data = memory.data();
-  show(host);
-  return true;
+  const std::int64_t count = std::ssize(ids) / state_.streams();
+  const Tensor device_ids = on_device(ids, "prompt"), positions = positions_in_texts(count);
+  bool shown = false;
+  graph_.run(
+      state_, count, device_ids.data,
+      [&](const Sequence& sequence) { return forward(sequence, device_ids, positions); },
+      [&](const TensorView& out) {
+        shown = look_at_scores(instance_.device(), out, memory_, show);
+      });
+  return shown;
 }
 
 Generator::Generator(ModelInstance& instance) : instance_(instance) {}
@@ -223,6 +228,7 @@ std::vector<std::vector<std::int32_t>> Generator::generate_together(
     std::erase_if(texts, [](const GrowingText& text) { return text.stopped(); });
     if (!texts.empty()) batch.keep(going);
   }
+  times_.replayed += batch.replays();
   return answers;
 }
 
@@ -259,6 +265,7 @@ std::vector<double> Generator::logits(const std::vector<std::int32_t>& ids) {
   };
   for (std::size_t i = 0; i < ids.size(); ++i)
     i == 0 ? batch.begin({std::span(ids).first(1)}, show) : batch.feed({ids[i]}, show);
+  times_.replayed += batch.replays();
   return all;
 }
 

@@ -7,6 +7,7 @@
 #include "choir/data/conversations/splice.hpp"
 #include "src/infer/host_scores.hpp"
 #include "src/infer/stage_chain.hpp"
+#include "src/infer/token_graph.hpp"
 #include "src/models/salm/salm.hpp"
 
 namespace choir {
@@ -97,6 +98,18 @@ bool is_of_rows(const BatchField& field) {
 
 }  // namespace
 
+/// Prompts that are answered together.
+struct SalmGenerator::Streams {
+  Streams(ModelInstance& instance, std::int64_t count)
+      : state(instance.model().make_state(instance.pass(), instance.hooks(), count)),
+        graph(instance) {
+    state.begin(instance.stream());
+  }
+  StreamState state;
+  TokenGraph graph;
+  HostBuffer memory;  ///< of scores
+};
+
 SalmGenerator::SalmGenerator(ModelInstance& instance)
     : instance_(instance), all_walk_(instance.storage().sharding().values_sharded()) {
   const FastConformerConfig& encoder = instance.as<Salm>().config().encoder;
@@ -143,12 +156,6 @@ std::vector<std::vector<std::int32_t>> SalmGenerator::answer(
   return answers;
 }
 
-StreamState SalmGenerator::state_of(std::int64_t streams) {
-  StreamState state = instance_.model().make_state(instance_.pass(), instance_.hooks(), streams);
-  state.begin(instance_.stream());
-  return state;
-}
-
 void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::int64_t count,
                                  const TokenChoice& choice,
                                  std::span<std::vector<std::int32_t>* const> answers,
@@ -160,18 +167,19 @@ void SalmGenerator::answer_group(std::span<const SalmPrompt* const> group, std::
   count = std::min(count, lm.block_size - length + 1);
   const PromptBatch prompt(group, instance_.as<Salm>().config().clip_rows());
   TokenChooser chooser(choice, lm.vocab_size);
-  StreamState state = state_of(std::ssize(group));
+  Streams streams(instance_, std::ssize(group));
   std::vector<std::int32_t> tokens(group.size(), 0);
   std::vector<std::uint8_t> done(group.size(), 0);
-  std::vector<float> scores_of_all;
   const auto width = static_cast<std::size_t>(lm.vocab_size);
+  std::vector<float> scores_of_all(group.size() * width);
   Communicator& stages = instance_.mesh().host_along(Axis::pipeline);
   for (std::int64_t i = 0; i < count; ++i) {
     take_turn(i == 0 ? Turn::prompt : Turn::token, [&] {
-      const Tensor logits = feed(state, i == 0 ? prompt.batch : token_batch(tokens));
-      if (!scores(logits, scores_of_all)) return;
-      for (std::size_t b = 0; b < group.size(); ++b)
-        tokens[b] = chooser.choose(std::span(scores_of_all).subspan(b * width, width), i);
+      feed(streams, i == 0 ? prompt.batch : token_batch(tokens), [&](const TensorView& scores) {
+        to_floats(scores, scores_of_all);
+        for (std::size_t b = 0; b < group.size(); ++b)
+          tokens[b] = chooser.choose(std::span(scores_of_all).subspan(b * width, width), i);
+      });
     });
     // The last stage has chosen.
     if (stages.size() > 1)
@@ -233,64 +241,53 @@ ModelBatch SalmGenerator::token_batch(std::span<const std::int32_t> tokens) {
   return batch;
 }
 
-Tensor SalmGenerator::feed(StreamState& state, const ModelBatch& host) {
-  Pass& pass = instance_.pass();
+void SalmGenerator::feed(Streams& streams, const ModelBatch& host, const Show& show) {
   ModelInstance::BatchMemory memory;
   const ModelBatch batch = instance_.part_of(host, Mode::generate, memory);
-  Sequence sequence = state.next(batch.tokens);
-  sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
-  pass.begin(Mode::generate, sequence, 0);
-  instance_.model().add_sequences(pass, batch);
-  Tensor logits =
-      forward_through_stages(instance_.model(), pass, batch, instance_.hooks(), instance_.stages());
-  state.advance(batch.tokens);
-  return logits;
-}
-
-template <class T>
-bool SalmGenerator::scores(const Tensor& logits, std::vector<T>& to) const {
-  Device& device = instance_.device();
-  if (logits.empty() || device.kind() == DeviceKind::null) return false;
-  to.resize(static_cast<std::size_t>(logits.count()));
-  std::vector<std::byte> memory;
-  TensorView host = logits;
-  if (!device.host_visible()) {
-    memory.resize(logits.bytes());
-    device.copy_to_host(memory.data(), logits.data, memory.size());
-    host.data = memory.data();
-  }
-  if constexpr (std::is_same_v<T, float>)
-    to_floats(host, to);
-  else
-    to_doubles(host, to);
-  return true;
+  const auto forward = [&](Sequence sequence) {
+    Pass& pass = instance_.pass();
+    sequence.sample_ids = static_cast<const std::int64_t*>(batch["conversation_ids"].data);
+    pass.begin(Mode::generate, sequence, 0);
+    instance_.model().add_sequences(pass, batch);
+    return forward_through_stages(instance_.model(), pass, batch, instance_.hooks(),
+                                  instance_.stages());
+  };
+  streams.graph.run(streams.state, batch.tokens, batch["index"].data, forward,
+                    [&](const TensorView& logits) {
+                      if (show) look_at_scores(instance_.device(), logits, streams.memory, show);
+                    });
 }
 
 std::vector<double> SalmGenerator::logits(std::span<const SalmPrompt> prompts) {
   std::vector<const SalmPrompt*> group;
   for (const SalmPrompt& prompt : prompts) group.push_back(&prompt);
   const PromptBatch prompt(group, instance_.as<Salm>().config().clip_rows());
-  StreamState state = state_of(std::ssize(group));
+  Streams streams(instance_, std::ssize(group));
   std::vector<double> all;
-  take_turn(Turn::prompt, [&] { scores(feed(state, prompt.batch), all); });
+  take_turn(Turn::prompt, [&] {
+    feed(streams, prompt.batch, [&](const TensorView& scores) {
+      all.resize(static_cast<std::size_t>(scores.count()));
+      to_doubles(scores, all);
+    });
+  });
   return all;
 }
 
 void SalmGenerator::rehearse(const ModelBatch& batch) {
-  const std::int64_t streams = together(batch.samples, batch.tokens);
+  const std::int64_t count = together(batch.samples, batch.tokens);
   const std::int64_t length = std::min(batch.tokens, instance_.as<Salm>().config().lm.block_size);
-  const std::vector<std::int32_t> cells(static_cast<std::size_t>(streams * length), 0);
-  ids_.assign(static_cast<std::size_t>(streams), 0);
+  const std::vector<std::int32_t> cells(static_cast<std::size_t>(count * length), 0);
+  ids_.assign(static_cast<std::size_t>(count), 0);
   ModelBatch prompt = batch;
-  prompt.samples = streams, prompt.tokens = length;
-  prompt["conversation_ids"] = {ids_.data(), DType::i64, {streams}};
+  prompt.samples = count, prompt.tokens = length;
+  prompt["conversation_ids"] = {ids_.data(), DType::i64, {count}};
   prompt["index"] = {const_cast<std::int32_t*>(cells.data()), DType::i32, {std::ssize(cells)}};
   prompt["targets"] = {};
   if (all_walk_) walk_along(true), walk_along(false);
-  StreamState state = state_of(streams);
-  feed(state, prompt);
+  Streams streams(instance_, count);
+  feed(streams, prompt);
   if (length == instance_.as<Salm>().config().lm.block_size) return;
-  feed(state, token_batch(std::span(cells).first(static_cast<std::size_t>(streams))));
+  feed(streams, token_batch(std::span(cells).first(static_cast<std::size_t>(count))));
   if (all_walk_) walk_along(true), walk_along(false);  // while keys and values are kept
 }
 

@@ -28,10 +28,10 @@ class SalmGenerator {
 
   /// Rows of the model that a prompt has: tokens and frames.
   std::int64_t rows(const SalmPrompt& prompt) const;
-  /// At most `count` tokens each, fewer where a token of `choice.stop` (not among them) comes first or the
-  /// model has no more positions. Prompts of equal rows go through the model together, at most
-  /// `together` of them; an answer depends on its prompt alone, but for rounding. Every prompt has
-  /// a row, its clips a frame, and it fits into the model. `on_token` sees the tokens of a
+  /// At most `count` tokens each, fewer where a token of `choice.stop` (not among them) comes first
+  /// or the model has no more positions. Prompts of equal rows go through the model together, at
+  /// most `together` of them; an answer depends on its prompt alone, but for rounding. Every prompt
+  /// has a row, its clips a frame, and it fits into the model. `on_token` sees the tokens of a
   /// single prompt as they are chosen; may be empty.
   std::vector<std::vector<std::int32_t>> answer(
       std::span<const SalmPrompt> prompts, std::int64_t count, const TokenChoice& choice,
@@ -57,12 +57,11 @@ class SalmGenerator {
   /// when no rank wanted a turn.
   bool take_turn(Turn turn, const std::function<void()>& pass);
   void walk_along(bool with_audio);
-  /// The scores of the last positions in host memory, as far as this stage has them.
-  Tensor feed(StreamState& state, const ModelBatch& batch);
+  struct Streams;
+  using Show = std::function<void(const TensorView&)>;
+  /// Shows the scores of the last positions in host memory, as far as this stage has them.
+  void feed(Streams& streams, const ModelBatch& batch, const Show& show = {});
   ModelBatch token_batch(std::span<const std::int32_t> tokens);
-  StreamState state_of(std::int64_t streams);
-  template <class T>
-  bool scores(const Tensor& logits, std::vector<T>& to) const;
 
   ModelInstance& instance_;
   bool all_walk_;

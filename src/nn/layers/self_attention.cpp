@@ -145,6 +145,7 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
                               .head_width = head_width_,
                               .tokens = run.tokens,
                               .first_position = of_pass ? 0 : run.first_position,
+                              .first_position_on_device = pass.sequence().first_position_on_device,
                               .position_end = pass.sequence().position_end(),
                               .table = table,
                               .inverse = inverse});
@@ -153,7 +154,12 @@ void SelfAttention::rotate(Pass& pass, const Tensor& qkv, const TensorView& tabl
 
 void SelfAttention::remember(Pass& pass, StreamState& state, std::int64_t capacity) const {
   const std::int64_t width = 2 * options_.kv_heads * head_width_;
-  StreamState::Track track{.width = width, .most = capacity};
+  constexpr std::int64_t kPack = 8;  // elements of 16 bits in what a GPU reads at once
+  StreamState::Track track{
+      .width = width,
+      .most = capacity,
+      .counts_on_device = head_width_ % kPack == 0 &&
+                          options_.implementation != ops::AttentionImplementation::cudnn};
   if (state.endless()) {
     if (options_.window > 0) track.most = std::min(track.most, options_.window);
     --track.most;  // beside the one that comes
@@ -168,6 +174,7 @@ void SelfAttention::read_streams(Pass& pass, ops::AttentionForward& call) const 
       pass.sequence().state->append(pass, this, {call.k.data, call.k.position_stride});
   const std::int64_t width = rows.first.shape.back();
   call.problem.keys = rows.first.shape[0];
+  call.problem.seen = pass.sequence().first_position_on_device;
   call.k = {rows.first.data, rows.stride, width};
   const std::size_t half = static_cast<std::size_t>(width / 2) * size_of(rows.first.dtype);
   call.v = {static_cast<std::byte*>(rows.first.data) + half, rows.stride, width};

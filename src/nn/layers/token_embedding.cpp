@@ -56,7 +56,8 @@ Tensor TokenEmbedding::forward(Pass& pass, const TensorView& ids, BucketHooks& h
                             .first_id = first_id(),
                             .vocabulary = options_.vocabulary,
                             .position_end = sequence.position_end(),
-                            .spliced = options_.spliced});
+                            .spliced = options_.spliced,
+                            .first_position_on_device = sequence.first_position_on_device});
   }
   if (has_positions && !adds_positions)
     ops::embedding_forward(pass.stream(), {.ids = positions_in_document(sequence),

@@ -47,6 +47,7 @@ class DuplexRows {
   DuplexConfig config_;
   std::int64_t most_;
   StreamState rows_;
+  HostBuffer memory_;  // of scores on a GPU
   std::vector<float> scores_;
 };
 

@@ -64,8 +64,8 @@ class StreamTranscriber {
   TranscriptMaker maker_;
   GrowingTranscript text_;
   SpeechStream stream_;
+  HostBuffer memory_;  // of scores on a GPU
   std::vector<float> scores_;
-  std::vector<std::byte> host_;
 };
 
 }  // namespace choir

@@ -22,6 +22,7 @@ struct Question {
 struct GenerationTimes {
   std::int64_t prompt_tokens = 0, tokens = 0;
   double prompt_seconds = 0, seconds = 0;
+  std::int64_t replayed = 0;  ///< passes of a recorded graph, one for a token of each text
   /// "prompt: 512 tokens in 1.20 s, 427 a second; then 128 in 2.31 s, 55.4 a second"
   std::string to_string() const;
 };
