@@ -103,7 +103,7 @@ void choose_cuda_products(Device& device, const ops::ProductChoices& choices);
 std::string cuda_product_library();
 
 namespace cuda {
-/// As gemm_few_rows() of the CPU, where rows are whole packs of 16 bytes.
+/// As gemm_few_rows() of the CPU, up to 4 rows that are whole packs of 16 bytes.
 CHOIR_CUDA_KERNEL bool gemm_few_rows(const Stream& stream, const GemmArgs& args);
 }  // namespace cuda
 

@@ -13,7 +13,10 @@ namespace choir::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kMostAhead = 4;  ///< packs of W that a lane has under way
+/// Rows of X that one multiplies sooner than the library does: with 8 a step of a GPT of 85M
+/// parameters took an H100 0.68 ms here, and one with 16 by the library 0.59.
+constexpr int kMostRows = 4;
+constexpr int kAhead = 4;  ///< packs of W that a lane has under way
 /// Warps that have enough under way together: a column has no second one beyond.
 constexpr std::int64_t kEnoughWarps = 4096;
 
@@ -42,7 +45,6 @@ template <class T, int kRows>
 __global__ void __launch_bounds__(kThreads) few_rows_kernel(FewRows<T> a) {
   using Wide = Access<T, true>;
   constexpr int kWide = Wide::kWide;
-  constexpr int kAhead = kRows > 4 ? kMostAhead / 2 : kMostAhead;  // or registers spill
   CHOIR_SHARED_ARRAY(float, scratch, kWarps* kRows);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, part = warp % a.share;
@@ -116,7 +118,7 @@ bool multiply(const Stream& stream, const GemmArgs& args) {
                1,
                args.accumulate};
   while (a.share < kWarps && a.share * args.n < kEnoughWarps &&
-         args.k > kMostAhead * a.share * kWarp * kPack<T>)
+         args.k > kAhead * a.share * kWarp * kPack<T>)
     a.share *= 2;
   const auto run = [&](auto kernel) {
     launch_early(stream, "few_rows", kernel,
@@ -124,10 +126,8 @@ bool multiply(const Stream& stream, const GemmArgs& args) {
   };
   if (args.m == 1)
     run(few_rows_kernel<T, 1>);
-  else if (args.m <= 4)
-    run(few_rows_kernel<T, 4>);
   else
-    run(few_rows_kernel<T, static_cast<int>(kFewRows)>);
+    run(few_rows_kernel<T, kMostRows>);
   return true;
 }
 
@@ -135,7 +135,7 @@ bool multiply(const Stream& stream, const GemmArgs& args) {
 
 bool gemm_few_rows(const Stream& stream, const GemmArgs& args) {
   const bool plain = args.batch == 1 && args.epilogue == ops::GemmEpilogue::none;
-  if (!plain || args.m > kFewRows || args.transpose_a || !args.transpose_b) return false;
+  if (!plain || args.m > kMostRows || args.transpose_a || !args.transpose_b) return false;
   bool done = false;
   with_element(args.in, [&](auto t) { done = multiply<decltype(t)>(stream, args); });
   return done;

@@ -3,96 +3,121 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "choir/core/error.hpp"
 #include "choir/core/philox.hpp"
 
 namespace choir {
 namespace {
-constexpr std::size_t kFirstSorted = 64;
+
+/// Of logits that are no NaN, in lanes that compilers turn into vectors: `better` is given a logit
+/// and the best so far, and must not choose a NaN.
+template <class Better>
+float fold(std::span<const float> logits, float best, const Better& better) {
+  constexpr std::size_t kLanes = 16;
+  std::array<float, kLanes> lanes;
+  lanes.fill(best);
+  std::size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes)
+    for (std::size_t j = 0; j < kLanes; ++j) lanes[j] = better(logits[i + j], lanes[j]);
+  for (; i < logits.size(); ++i) lanes[0] = better(logits[i], lanes[0]);
+  for (const float lane : lanes) best = better(lane, best);
+  return best;
 }
+
+}  // namespace
 
 TokenChooser::TokenChooser(const TokenChoice& choice, std::int64_t vocabulary)
-    : choice_(choice), order_(static_cast<std::size_t>(vocabulary)) {}
-
-// Ties go to the smaller id, so that the order is the same everywhere. Most choices fall on one of
-// the first few, so no more of a large vocabulary is sorted than is looked at.
-void TokenChooser::sort_to(std::size_t count, std::span<const float> logits) {
-  if (count <= sorted_) return;
-  const auto before = [&](std::int32_t a, std::int32_t b) {
-    const float x = logit_of(logits, a), y = logit_of(logits, b);
-    return x != y ? x > y : a < b;
-  };
-  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-  sorted_ = std::min(std::max({count, 4 * sorted_, kFirstSorted}), order_.size());
-  const auto end = order_.begin() + static_cast<std::ptrdiff_t>(sorted_);
-  if (end != order_.end()) std::nth_element(begin, end, order_.end(), before);
-  std::sort(begin, end, before);
-}
+    : choice_(choice),
+      weights_(static_cast<std::size_t>(vocabulary)),
+      bucket_of_(static_cast<std::size_t>(vocabulary)) {}
 
 float TokenChooser::logit_of(std::span<const float> logits, std::int32_t token) {
   const float x = logits[static_cast<std::size_t>(token)];
   return std::isnan(x) ? -INFINITY : x;  // a diverged model must not break the order
 }
 
-// The block that has the largest, and then where. A NaN is larger than nothing.
 std::int32_t TokenChooser::likeliest(std::span<const float> logits) {
-  constexpr std::size_t kLanes = 16, kBlock = 32 * kLanes;
-  const auto larger = [](float x, float y) { return x > y ? x : y; };
-  float top = -INFINITY;
-  std::size_t first = 0;
-  for (std::size_t begin = 0; begin < logits.size(); begin += kBlock) {
-    const std::size_t end = std::min(begin + kBlock, logits.size());
-    std::array<float, kLanes> most;
-    most.fill(-INFINITY);
-    std::size_t i = begin;
-    for (; i + kLanes <= end; i += kLanes)
-      for (std::size_t j = 0; j < kLanes; ++j) most[j] = larger(logits[i + j], most[j]);
-    for (; i < end; ++i) most[0] = larger(logits[i], most[0]);
-    const float here = *std::ranges::max_element(most);
-    if (here > top) top = here, first = begin;
-  }
+  const float top = fold(logits, -INFINITY, [](float x, float y) { return x > y ? x : y; });
   if (std::isinf(top) && top < 0) return 0;
-  return static_cast<std::int32_t>(std::ranges::find(logits.subspan(first), top) -
-                                   logits.subspan(first).begin() +
-                                   static_cast<std::ptrdiff_t>(first));
+  return static_cast<std::int32_t>(std::ranges::find(logits, top) - logits.begin());
+}
+
+// The buckets go as far as there are logits, or to weights of e^-32, behind which hardly anybody
+// draws: the last one has the rest.
+void TokenChooser::weigh(std::span<const float> logits, float top) {
+  constexpr float kFarthest = 32;
+  buckets_.fill({});
+  const auto scale = static_cast<float>(1 / choice_.temperature);
+  const float lowest = fold(logits, top, [](float x, float y) { return x < y ? x : y; });
+  const float per_unit =
+      static_cast<float>(kBuckets - 1) / std::clamp((top - lowest) * scale, 0x1p-60f, kFarthest);
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const float below = (top - logits[i]) * scale;  // a NaN is in the last bucket, with no weight
+    const float at = below * per_unit;
+    const std::size_t bucket =
+        at < static_cast<float>(kBuckets - 1) ? static_cast<std::size_t>(at) : kBuckets - 1;
+    weights_[i] = std::isnan(below) ? 0.0f : std::exp(-below);
+    bucket_of_[i] = static_cast<std::uint16_t>(bucket);
+    buckets_[bucket].weight += weights_[i];
+    ++buckets_[bucket].count;
+  }
+}
+
+// Ties go to the smaller id, so that the order is the same everywhere.
+std::vector<std::int32_t> TokenChooser::in_order(std::size_t bucket,
+                                                 std::span<const float> logits) const {
+  std::vector<std::int32_t> tokens;
+  tokens.reserve(buckets_[bucket].count);
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (bucket_of_[i] == bucket) tokens.push_back(static_cast<std::int32_t>(i));
+  std::ranges::stable_sort(tokens, [&](std::int32_t a, std::int32_t b) {
+    return logit_of(logits, a) > logit_of(logits, b);
+  });
+  return tokens;
+}
+
+TokenChooser::Prefix TokenChooser::prefix(std::span<const float> logits,
+                                          const std::function<bool(const Prefix&)>& ends) const {
+  Prefix before;
+  for (std::size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    const Bucket& here = buckets_[bucket];
+    if (here.count == 0) continue;
+    const Prefix behind{before.count + here.count, before.weight + here.weight, before.last};
+    if (!ends(behind)) {
+      before = behind;
+      continue;
+    }
+    for (const std::int32_t token : in_order(bucket, logits)) {
+      ++before.count;
+      before.weight += static_cast<double>(weights_[static_cast<std::size_t>(token)]);
+      before.last = token;
+      if (ends(before)) break;
+    }
+    return before;
+  }
+  return before;
 }
 
 std::int32_t TokenChooser::choose(std::span<const float> logits, std::int64_t index) {
-  CHOIR_CHECK(logits.size() == order_.size(), "{} logits for {} tokens", logits.size(),
-              order_.size());
+  CHOIR_CHECK(logits.size() == weights_.size(), "{} logits for {} tokens", logits.size(),
+              weights_.size());
   const std::int32_t best = likeliest(logits);
-  const double top = logit_of(logits, best);
+  const float top = logit_of(logits, best);
   if (choice_.temperature <= 0 || std::isinf(top)) return best;
-  std::iota(order_.begin(), order_.end(), 0);
-  sorted_ = 0;
-  std::size_t kept = order_.size();
-  if (choice_.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(choice_.top_k));
-  if (kept < order_.size()) sort_to(kept, logits);
-  double total = 0;
-  const auto weight_of = [&](std::size_t i) {
-    return std::exp((logit_of(logits, order_[i]) - top) / choice_.temperature);
-  };
-  for (std::size_t i = 0; i < kept; ++i) total += weight_of(i);
-  double mass = 0;
-  if (choice_.top_p < 1)
-    for (std::size_t i = 0; i < kept; ++i) {
-      sort_to(i + 1, logits);
-      mass += weight_of(i);
-      if (mass >= choice_.top_p * total) kept = i + 1;
-    }
-  else
-    mass = total;
+  weigh(logits, top);
+  const auto most =
+      choice_.top_k > 0 ? static_cast<std::size_t>(choice_.top_k) : std::size_t{SIZE_MAX};
+  Prefix kept = prefix(logits, [&](const Prefix& p) { return p.count >= most; });
+  if (choice_.top_p < 1) {
+    const double enough = choice_.top_p * kept.weight;
+    kept = prefix(logits, [&](const Prefix& p) { return p.count >= most || p.weight >= enough; });
+  }
   const PhiloxBlock word =
       philox_at(philox_key(choice_.seed, "generate"), static_cast<std::uint64_t>(index));
-  double left = uniform01(word[0]) * mass;
-  for (std::size_t i = 0; i + 1 < kept; ++i) {
-    sort_to(i + 1, logits);
-    left -= weight_of(i);
-    if (left < 0) return order_[i];
-  }
-  return order_[kept - 1];
+  const double drawn = uniform01(word[0]) * kept.weight;
+  return prefix(logits, [&](const Prefix& p) { return p.count >= kept.count || p.weight > drawn; })
+      .last;
 }
 
 }  // namespace choir
