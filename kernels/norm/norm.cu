@@ -58,10 +58,10 @@ void launch_forward(const Stream& stream, const ops::NormForward& args) {
     launch(stream, "norm_forward", norm_forward_kernel<Row>,
            {static_cast<unsigned>(blocks_for(rows, Row::kGroups)), Row::kBlock}, a);
   };
-  using Few = FewRows<T>;
-  if (packed && rows <= Few::kMostRows && width > kNarrowColumns && width <= Few::kMostColumns)
-    return launch_early(stream, "norm_forward", norm_forward_kernel<Few>,
-                        {static_cast<unsigned>(rows), Few::kBlock}, a);
+  using Lone = LoneRows<T>;
+  if (packed && rows <= Lone::kMostRows && width > kNarrowColumns && width <= Lone::kMostColumns)
+    return launch_early(stream, "norm_forward", norm_forward_kernel<Lone>,
+                        {static_cast<unsigned>(rows), Lone::kBlock}, a);
   if (!with_row_share<T>(width, packed, run))
     launch(stream, "norm_forward_long", norm_forward_long_kernel<T>,
            {static_cast<unsigned>(rows), kLongRowThreads}, a);

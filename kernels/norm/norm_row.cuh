@@ -23,7 +23,7 @@ struct RowShare {
   static constexpr int kBlock = kThreads < 128 ? 128 : kThreads;  ///< threads of a block
   static constexpr int kGroups = kBlock / kThreads;               ///< rows at a time in a block
   static constexpr std::int64_t kMostColumns = kThreads * kValues;
-  static constexpr bool kAlone = false;  ///< see FewRows
+  static constexpr bool kAlone = false;  ///< see LoneRows
 
   /// First column of a piece.
   __device__ static int column(int thread, int step) { return (step * kThreads + thread) * kWide; }
@@ -33,7 +33,7 @@ struct RowShare {
 /// few columns each, an early start, and the weight is read before the row instead of behind its
 /// sums.
 template <class Element>
-struct FewRows : RowShare<Element, 256, 16, true> {
+struct LoneRows : RowShare<Element, 256, 16, true> {
   static constexpr bool kAlone = true;
   static constexpr std::int64_t kMostRows = 64;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# mutate.sh BUILD [--all]: negative controls of the kernel tests. Takes a barrier, a wait for a copy, a bounds check or the
-# change of places that keeps a tile free of bank conflicts out of a kernel, builds the kernel so, and requires tests to
-# fail: its own, or those of all kernels. Without --all one mutation of each kind, the one that is built soonest; with it,
+# mutate.sh BUILD [--all]: negative controls of the kernel tests. Takes a barrier, a wait for a copy or for earlier kernels,
+# a bounds check or the change of places that keeps a tile free of bank conflicts out of a kernel, builds the kernel so, and
+# requires tests to fail: its own, or those of all kernels. Without --all one mutation of each kind, the one that is built soonest; with it,
 # every place there is. Last line "N passed, N failed".
 set -u
 build=$(realpath "$1")
@@ -16,6 +16,7 @@ mutations() {
   grep -nE '^ *(ptx::)?cp_async_wait<' "$1" | sed -E 's/^([0-9]+):.*/wait \1/'
   grep -nE 'if \([a-z_]+ < (n|rows|width|columns)\)' "$1" | sed -E 's/^([0-9]+):.*/bounds \1/'
   grep -nE '^ *const unsigned moved = c \^' "$1" | sed -E 's/^([0-9]+):.*/banks \1/'
+  grep -nE '^ *wait_for_earlier\(\);' "$1" | sed -E 's/^([0-9]+):.*/earlier \1/'
 }
 
 # mutate KIND LINE FILE: the mutant to standard output.
@@ -23,6 +24,7 @@ mutate() {
   case $1 in
     barrier) sed -E "$2s/__syncthreads\(\);/;/" "$3" ;;
     wait) sed -E "$2s/(ptx::)?cp_async_wait<[^;]*;/;/" "$3" ;;
+    earlier) sed -E "$2s/wait_for_earlier\(\);/;/" "$3" ;;
     banks) sed -E "$2s/ c \^ .*;/ c;/" "$3" ;;
     bounds) sed -E "$2s/ < (n|rows|width|columns)\)/ < \1 + 1)/" "$3" ;;
   esac
@@ -48,7 +50,7 @@ own_tests() {
   done
   echo "${all#:}"
 }
-variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks) echo plain ;; esac; }
+variant_of() { case $1 in barrier) echo thread ;; bounds) echo address ;; wait | banks | earlier) echo plain ;; esac; }
 # cheapest_first KIND: the headers of kernels, those first that have tests of their own, few launchers and little code.
 cheapest_first() {
   local file users
@@ -95,7 +97,7 @@ try() {
   fi
 }
 
-for kind in barrier wait bounds banks; do
+for kind in barrier wait bounds banks earlier; do
   found=0
   for file in $(cheapest_first "$kind"); do
     while read -r what line; do

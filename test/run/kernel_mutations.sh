@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# Negative controls of the kernel tests: one barrier, one wait and one bounds check taken out.
+# Negative controls of the kernel tests: one barrier, one wait of each kind, one bounds check ... taken out.
 exec "$(dirname "$0")/../host_cuda/mutate.sh" "$1"
