@@ -85,7 +85,7 @@ try() {
   own=$(own_tests "$variant" $objects)
   [ "$kind" != banks ] || own='CudaAttention.TensorCoresTsan'
   if { [ -n "$own" ] && noticed "$variant" "$own" "$log"; } || noticed "$variant" "*" "$log"; then
-    why=$(grep -m1 -aoE 'data race|AddressSanitizer: [a-z-]+|runtime error: .*|: Failure$|host_cuda: .*' "$log")
+    why=$(grep -m1 -aoE 'data race|AddressSanitizer: [a-z-]+|runtime error: .*|: Failure$|host_cuda: .*|[0-9]+ of [0-9]+ threads waited.*' "$log")
     if [ -z "$why" ]; then
       echo "not ok $kind of $file:$line taken out: tests fail, and none says why"; tail -n 20 "$log"; failed=$((failed + 1)); return
     fi
