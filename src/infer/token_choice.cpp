@@ -10,8 +10,8 @@
 namespace choir {
 namespace {
 
-/// Of logits that are no NaN, in lanes that compilers turn into vectors: `better` is given a logit
-/// and the best so far, and must not choose a NaN.
+/// The best of all logits, in lanes that compilers turn into vectors: `better` is given a logit and
+/// the best so far, and must not choose a NaN.
 template <class Better>
 float fold(std::span<const float> logits, float best, const Better& better) {
   constexpr std::size_t kLanes = 16;

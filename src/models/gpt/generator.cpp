@@ -92,7 +92,7 @@ void Generator::Batch::mark_begins() {
   begins_ = on_device(begins, "where texts begin");
 }
 
-/// Of the next `tokens` of each text; empty where none is padded.
+/// Where the next `tokens` of each text stand in it; empty where none is padded.
 Tensor Generator::Batch::positions_in_texts(std::int64_t tokens) const {
   if (begins_.empty()) return {};
   std::vector<std::int32_t> within;
