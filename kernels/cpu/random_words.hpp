@@ -2,6 +2,7 @@
 // Philox 4x32-10 in wide vectors: as many generator calls side by side as a vector has words, and
 // their results in order. The same words as choir::philox, call by call.
 #include "choir/core/philox.hpp"
+#include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/simd.hpp"
 
 namespace choir::cpu {
@@ -30,15 +31,6 @@ inline Product multiply(Words x, std::uint32_t factor) {
   return {(Words)((even & ~kUpper) | (odd << 32)), (Words)((even >> 32) | (odd & kUpper))};
 }
 
-/// The lanes of a and b in turns; the first (0) or second (1) half of all.
-template <int kHalf>
-inline Words zip(Words a, Words b) {
-  Words order;
-  for (unsigned i = 0; i < kCounters; ++i)
-    order[i] = i / 2 + (i % 2) * kCounters + kHalf * kCounters / 2;
-  return __builtin_shuffle(a, b, order);
-}
-
 /// kWords words for each place: philox(key, {first + i, second, third low, third high}) for
 /// i = 0, 1 ..., in order.
 struct WordsPlace {
@@ -52,8 +44,7 @@ inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* p
   struct Counters {
     Words c0, c1, c2, c3;
   };
-  Words lanes = Words{} + first;
-  for (std::uint32_t i = 0; i < kCounters; ++i) lanes[i] += i;
+  const Words lanes = lanes_of<Words>([](int i) { return i; }) + first;
   Counters all[kPlaces];
   for (int p = 0; p < kPlaces; ++p) {
     Counters& c = all[p];
@@ -74,8 +65,10 @@ inline void random_words(PhiloxKey key, std::uint32_t first, const WordsPlace* p
   }
   for (int p = 0; p < kPlaces; ++p) {
     const auto& [c0, c1, c2, c3] = all[p];
-    const Words a = zip<0>(c0, c2), b = zip<0>(c1, c3), c = zip<1>(c0, c2), d = zip<1>(c1, c3);
-    const Words in_order[4] = {zip<0>(a, b), zip<1>(a, b), zip<0>(c, d), zip<1>(c, d)};
+    const Words a = interleave<0>(c0, c2), b = interleave<0>(c1, c3), c = interleave<1>(c0, c2),
+                d = interleave<1>(c1, c3);
+    const Words in_order[4] = {interleave<0>(a, b), interleave<1>(a, b), interleave<0>(c, d),
+                               interleave<1>(c, d)};
     std::memcpy(words + p * kWords, in_order, sizeof in_order);
   }
 }

@@ -1,37 +1,11 @@
 #pragma once
 // Real transforms of as many frames as a vector has lanes, side by side: one instruction works on
 // the same element of all of them, whatever the vector's width, and no frame knows of the others.
+#include "kernels/cpu/lanes.hpp"
 #include "kernels/cpu/simd.hpp"
 #include "kernels/log_mel/mel_tables.hpp"
 
 namespace choir::cpu {
-
-/// The lanes of a and b in turns; the first (0) or second (1) half of all.
-template <int kHalf, class V>
-inline V interleave(V a, V b) {
-  using Order = decltype(a < b);
-  constexpr int kCount = static_cast<int>(sizeof(V) / sizeof(a[0]));
-  Order order{};
-  for (int i = 0; i < kCount; ++i) order[i] = i / 2 + (i % 2) * kCount + kHalf * kCount / 2;
-  return __builtin_shuffle(a, b, order);
-}
-
-/// Transposes the square of kLanes rows: interleaving rows i and i + half doubles, step by step,
-/// how many elements of one column are neighbours.
-template <class T>
-inline void transpose(Vec<T>* rows) {
-  constexpr int kCount = kLanes<T>;
-  for (int size = 1; size < kCount; size *= 2) {
-    Vec<T> next[kCount];
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / 2; ++i) {
-      next[2 * i] = interleave<0>(rows[i], rows[i + kCount / 2]);
-      next[2 * i + 1] = interleave<1>(rows[i], rows[i + kCount / 2]);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount; ++i) rows[i] = next[i];
-  }
-}
 
 /// z: kCount complex numbers (real, imaginary) of every lane, in place; frequency k ends up at
 /// spectrum_position(k). `roots`: of 2 kCount, as in the tables.

@@ -20,13 +20,11 @@ struct Wave {
 
 /// Two normal numbers from every two words.
 Floats normals(Words words) {
-  Words even{}, odd{}, sine{};
-  for (int i = 0; i < kLanes<float>; ++i) {
-    even[i] = static_cast<std::uint32_t>(i & ~1), odd[i] = static_cast<std::uint32_t>(i | 1);
-    sine[i] = i % 2 == 1 ? 0x40000000u : 0u;
-  }
-  const Words radius = __builtin_shuffle(words, even);
-  const Words angle = __builtin_shuffle(words, odd) - sine;  // sin x = cos(x - a quarter turn)
+  constexpr auto kEven = lanes_of<Words>([](int i) { return i & ~1; });
+  constexpr auto kOdd = lanes_of<Words>([](int i) { return i | 1; });
+  constexpr auto kSine = lanes_of<Words>([](int i) { return i % 2 == 1 ? 0x40000000u : 0u; });
+  const Words radius = __builtin_shuffle(words, kEven);
+  const Words angle = __builtin_shuffle(words, kOdd) - kSine;  // sin x = cos(x - a quarter turn)
   const Words distance = angle < 0x80000000u ? angle : 0u - angle;  // complement(), in vectors
   const Floats turns = __builtin_convertvector((Ints)(0x40000000u - distance), Floats) * 0x1p-32f;
   const Floats u = __builtin_convertvector(radius, Floats) * 0x1p-32f + 0x1p-32f;
@@ -136,7 +134,7 @@ class FrameGroups {
       const Doubles window = load(tables_ + n);
       for (int i = 0; i < kFrames; ++i)
         lanes[n + i] = load(samples + i * args_->options.hop + n) * window;
-      transpose<double>(lanes + n);
+      transpose_square(lanes + n);
     }
     std::fill(lanes + at_.window, lanes + kFft, Doubles{});
   }
@@ -156,7 +154,7 @@ class FrameGroups {
         for (int k = 0; k < bins; ++k) sum += weights[k] * powers[slot[k]];
         rows[m] = sum * 0.25 + args_->options.guard;
       }
-      transpose<double>(rows);
+      transpose_square(rows);
       for (std::int64_t t = 0; t < valid; ++t) store_rounded(out + t * mels + first, rows[t], here);
     }
     const auto mean = static_cast<T>(args_->options.mean);

@@ -22,7 +22,7 @@ void rows_to_lanes(const T* rows, std::int64_t count, std::int64_t width, Vec<T>
       const T* from = rows + i * width + n;
       square[i] = here == kCount ? load(from) : load_part(from, here);
     }
-    transpose<T>(square);
+    transpose_square(square);
     std::copy(square, square + here, to + n);
   }
 }
@@ -34,7 +34,7 @@ void lanes_to_rows(const Vec<T>* lanes, std::int64_t count, std::int64_t width, 
     Vec<T> square[kCount] = {};
     const std::int64_t here = std::min(kCount, width - n);
     std::copy(lanes + n, lanes + n + here, square);
-    transpose<T>(square);
+    transpose_square(square);
     for (std::int64_t i = 0; i < count; ++i) {
       T* to = rows + i * width + n;
       here == kCount ? store(to, square[i]) : store_part(to, square[i], here);

@@ -4,36 +4,21 @@
 // what is stored.
 #include <algorithm>
 #include <bit>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #include "choir/core/error.hpp"
 #include "choir/ops/attention.hpp"
-#include "kernels/cpu/f16_vector.hpp"
+#include "kernels/cpu/lanes.hpp"
+#include "kernels/cpu/simd.hpp"
 
 namespace choir::simd {
 
-#if defined(__AVX512F__)
-inline constexpr int kVectorBytes = 64, kTileVectors = 4;
-#elif defined(__AVX__)
-inline constexpr int kVectorBytes = 32, kTileVectors = 2;
-#else
-inline constexpr int kVectorBytes = 16, kTileVectors = 2;
-#endif
+using cpu::kLanes, cpu::kVectorBytes, cpu::load, cpu::store, cpu::Vec;
+inline constexpr int kTileVectors = kVectorBytes == 64 ? 4 : 2;
 /// kTileRows x kTileVectors accumulators, kTileVectors of B and one broadcast fill the registers.
 inline constexpr int kTileRows = 6;
 
-template <class T>
-struct Vector {
-  typedef T Type __attribute__((vector_size(kVectorBytes)));
-};
-template <class T>
-using Vec = typename Vector<T>::Type;
-template <class T>
-inline constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 /// Queries per block.
 template <class T>
 inline constexpr int kQueryBlock = kTileVectors* kLanes<T>;
@@ -43,62 +28,19 @@ inline std::int64_t round_up(std::int64_t n, std::int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-template <std::floating_point T>
-inline Vec<T> load(const T* from) {
-  Vec<T> v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-template <std::floating_point T>
-inline void store(T* to, Vec<T> v) {
-  std::memcpy(to, &v, sizeof v);
-}
 template <class T>
 inline Vec<T> broadcast(T value) {
   return value - Vec<T>{};
 }
 
-/// kLanes<float> elements widened.
-inline Vec<float> load(const bf16* from) {
-  typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
-  typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
-  Half half;
-  std::memcpy(&half, from, sizeof half);
-  return std::bit_cast<Vec<float>>(__builtin_convertvector(half, Bits) << 16);
-}
-/// Rounded to nearest even, NaN kept quiet, as bf16(float).
-inline void store(bf16* to, Vec<float> v) {
-  typedef std::uint16_t Half __attribute__((vector_size(kVectorBytes / 2)));
-  typedef std::uint32_t Bits __attribute__((vector_size(kVectorBytes)));
-  const Bits u = std::bit_cast<Bits>(v);
-  const Bits rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-  const Bits quiet = (u >> 16) | 0x40u;
-  const Bits chosen = (u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
-  const Half half = __builtin_convertvector(chosen, Half);
-  std::memcpy(static_cast<void*>(to), &half, sizeof half);
-}
-
-inline Vec<float> load(const f16* from) {
-  return load_f16<Vec<float>>(from);
-}
-inline void store(f16* to, Vec<float> v) {
-  store_f16(to, v);
-}
-
 /// n <= kLanes elements, zeros behind.
 template <class T, class S>
 inline Vec<T> load_some(const S* from, std::int64_t n) {
-  if (n == kLanes<T>) return load(from);
-  S padded[static_cast<std::size_t>(kLanes<T>)] = {};
-  for (std::int64_t i = 0; i < n; ++i) padded[i] = from[i];
-  return load(padded);
+  return n == kLanes<T> ? load(from) : cpu::load_part(from, n);
 }
 template <class T, class S>
 inline void store_some(S* to, Vec<T> v, std::int64_t n) {
-  if (n == kLanes<T>) return store(to, v);
-  S padded[static_cast<std::size_t>(kLanes<T>)];
-  store(padded, v);
-  for (std::int64_t i = 0; i < n; ++i) to[i] = padded[i];
+  n == kLanes<T> ? store(to, v) : cpu::store_part(to, v, n);
 }
 
 /// 2^x, 0 below the normal numbers; relative error under 1.5 units of roundoff plus that of x. The
@@ -196,30 +138,6 @@ void product(std::int64_t rows, std::int64_t vectors, std::int64_t depth, const 
   if (vectors == 1) product_panel<T, 1>(rows, depth, a, a_row, a_step, b, b_row, c, c_row, add);
 }
 
-/// v[i][j] <-> v[j][i]: log2(kLanes) perfect shuffles.
-template <class T>
-inline void transpose_square(Vec<T>* v) {
-  constexpr int kN = kLanes<T>;
-  typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
-  typedef Index Mask __attribute__((vector_size(kVectorBytes)));
-  Mask low{}, high{};
-  for (int i = 0; i < kN; ++i) {
-    low[i] = static_cast<Index>(i / 2 + (i % 2) * kN);
-    high[i] = static_cast<Index>(kN / 2 + i / 2 + (i % 2) * kN);
-  }
-#pragma GCC unroll 4
-  for (int stage = 1; stage < kN; stage *= 2) {
-    Vec<T> next[kN];
-#pragma GCC unroll 16
-    for (int i = 0; i < kN / 2; ++i) {
-      next[2 * i] = __builtin_shuffle(v[i], v[i + kN / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + kN / 2], high);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kN; ++i) v[i] = next[i];
-  }
-}
-
 /// to[c * to_row + r] = factor * from[r * from_row + c] for r < rows, c < columns. With kPad the
 /// rows of `to` are written up to the next multiple of kLanes, with zeros.
 template <class T, bool kPad, class To, class From>
@@ -234,7 +152,7 @@ void transpose(To* to, std::int64_t to_row, const From* from, std::int64_t from_
       for (std::int64_t r = 0; r < kN; ++r)
         block[r] = r < r_count ? factor * load_some<T>(from + (r0 + r) * from_row + c0, c_count)
                                : Vec<T>{};
-      transpose_square<T>(block);
+      cpu::transpose_square(block);
       for (std::int64_t c = 0; c < c_count; ++c)
         store_some<T>(to + (c0 + c) * to_row + r0, block[c], kPad ? kN : r_count);
     }
@@ -304,8 +222,7 @@ void mask_causal(T* scores, std::int64_t row, std::int64_t rows, std::int64_t ve
                  std::int64_t lead, T value) {
   typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
   typedef Index Mask __attribute__((vector_size(kVectorBytes)));
-  Mask lane{};
-  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  constexpr auto lane = cpu::lanes_of<Mask>([](int i) { return i; });
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t v = 0; v < vectors && v * kLanes<T> < r + lead; ++v) {
       T* at = scores + r * row + v * kLanes<T>;

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/simd/attention_simd.hpp"
@@ -14,173 +13,259 @@ using namespace simd;
 
 constexpr double kLog2E = 1.44269504088896340736, kLn2 = 0.69314718055994530942;
 constexpr double kNothing = -1e30;  // below every score, yet finite
-constexpr std::int64_t kTogether = 8;
 
-/// One half is added to the other until one lane is left: a score is so short that additions one
-/// after the other would take as long as its products.
+/// Where the softmax over some of a head's keys stands: its values, weighted, are beside it.
 template <class T>
-T sum_of_lanes(Vec<T> v) {
-  typedef std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t> Index;
-  typedef Index Lanes __attribute__((vector_size(kVectorBytes)));
-#pragma GCC unroll 4
-  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
-    Lanes other{};
-    for (int i = 0; i < kLanes<T>; ++i) other[i] = static_cast<Index>((i + half) % kLanes<T>);
-    v += __builtin_shuffle(v, other);
+struct Softmax {
+  T most = T(kNothing), sum = 0;
+  /// Makes room for scores up to `top`; what the values are to be multiplied by.
+  T raise(T top) {
+    const T shrink = simd::exp2<T>(broadcast(most - top))[0];
+    most = top, sum *= shrink;
+    return shrink;
   }
-  return v[0];
-}
-
-/// What one thread needs; vectors along the head.
-template <class T>
-struct Scratch {
-  T* q;       // [D], times scale * log2 e
-  T* out;     // [D]
-  T* scores;  // [kKeyBlock]: scores, then probabilities
-
-  Scratch(Carver& carver, std::int64_t width)
-      : q(carver.take<T>(round_up(width, kLanes<T>))),
-        out(carver.take<T>(round_up(width, kLanes<T>))),
-        scores(carver.take<T>(kKeyBlock)) {}
 };
 
-template <class T, class S>
-class OneQuery {
- public:
-  OneQuery(const ops::AttentionForward& args, std::int64_t b, std::int64_t h,
-           const Scratch<T>& scratch)
-      : a_(args), p_(args.problem), s_(scratch), b_(b), h_(h), width_(p_.head_width) {}
+/// What one thread needs for the query heads of a task; rows are of D elements and zeros up to
+/// whole vectors.
+template <class T>
+struct Scratch {
+  std::int64_t row;
+  T* q;                 ///< [heads, row], times scale * log2 e
+  T* out;               ///< [heads, row]
+  Softmax<T>* softmax;  ///< [heads]
+  T* block;             ///< [kKeyBlock, row]: keys, then values
+  T* scores;            ///< [heads of a group, kKeyBlock]: scores, then probabilities
 
-  void run() {
-    const S* q = row_of<S>(a_.q, p_, b_, 0, h_);
-    over_head([&](std::int64_t d, auto n) {
-      store(s_.q + d, static_cast<T>(p_.scale * kLog2E) * load_some<T>(q + d, n));
-      store(s_.out + d, Vec<T>{});
-    });
-    const std::int64_t keys = keys_of(p_, b_), kv_head = h_ / (p_.heads / p_.kv_heads);
-    for (std::int64_t k0 = first_key(p_, b_, 0); k0 < keys; k0 += kKeyBlock) {
-      const std::int64_t count = std::min<std::int64_t>(kKeyBlock, keys - k0);
-      const S* v = row_of<S>(a_.v, p_, b_, k0, kv_head);
-      score(row_of<S>(a_.k, p_, b_, k0, kv_head), v, count);
-      soften(count);
-      add(v, count);
+  Scratch(Carver& carver, std::int64_t kv_heads, std::int64_t group, std::int64_t width)
+      : row(round_up(width, kLanes<T>)),
+        q(carver.take<T>(kv_heads * group * row)),
+        out(carver.take<T>(kv_heads * group * row)),
+        softmax(carver.take<Softmax<T>>(kv_heads * group)),
+        block(carver.take<T>(kKeyBlock * row)),
+        scores(carver.take<T>(group * kKeyBlock)) {}
+};
+
+/// Some K/V heads of a sample with the group of query heads that each is read by. The rows that a
+/// block of keys has in all these heads are read one after the other, as they lie in memory, and
+/// widened once for the group.
+template <class T, class S>
+class Heads {
+ public:
+  Heads(const ops::AttentionForward& args, std::int64_t b, std::int64_t first_kv_head,
+        std::int64_t kv_heads, const Scratch<T>& scratch)
+      : k_(row_of<S>(args.k, args.problem, b, 0, first_kv_head)),
+        v_(row_of<S>(args.v, args.problem, b, 0, first_kv_head)),
+        k_stride_(args.k.position_stride),
+        v_stride_(args.v.position_stride),
+        kv_heads_(kv_heads),
+        group_(args.problem.heads / args.problem.kv_heads),
+        width_(args.problem.head_width),
+        s_(scratch) {
+    const std::int64_t heads = kv_heads * group_;
+    widen(s_.q, row_of<S>(args.q, args.problem, b, 0, first_kv_head * group_), width_, heads);
+    const auto factor = static_cast<T>(args.problem.scale * kLog2E);
+    for (std::int64_t i = 0; i < heads * s_.row; ++i) s_.q[i] *= factor;
+    std::fill_n(s_.out, heads * s_.row, T(0));
+    std::fill_n(s_.softmax, heads, Softmax<T>());
+  }
+
+  /// Keys [begin, end).
+  void attend(std::int64_t begin, std::int64_t end) const {
+    for (std::int64_t first = begin; first < end; first += kKeyBlock) {
+      const std::int64_t count = std::min<std::int64_t>(kKeyBlock, end - first);
+      for (std::int64_t h = 0; h < kv_heads_; ++h) {
+        const Rows keys = rows_of(k_ + first * k_stride_ + h * width_, k_stride_, count);
+        for (std::int64_t g = 0; g < group_; ++g) {
+          T* const scores = s_.scores + g * kKeyBlock;
+          score(s_.q + (h * group_ + g) * s_.row, keys, scores);
+          std::fill(scores + count, scores + kKeyBlock, T(kNothing));
+        }
+        const Rows values = rows_of(v_ + first * v_stride_ + h * width_, v_stride_, count);
+        for (std::int64_t g = 0; g < group_; ++g) {
+          T *const scores = s_.scores + g * kKeyBlock, *out = s_.out + (h * group_ + g) * s_.row;
+          soften(scores, s_.softmax[h * group_ + g], out);
+          std::int64_t d = 0;
+          add<8>(scores, values, count, out, d);
+          add<4>(scores, values, count, out, d);
+          add<1>(scores, values, count, out, d);
+        }
+      }
     }
-    finish();
   }
 
  private:
-  /// body(d, n lanes), whole vectors with a constant, which leaves no branch in them.
-  template <class Body>
-  void over_head(const Body& body) const {
-    std::int64_t d = 0;
-    for (; d + kLanes<T> <= width_; d += kLanes<T>)
-      body(d, std::integral_constant<std::int64_t, kLanes<T>>());
-    if (d < width_) body(d, width_ - d);
+  /// A block of keys or values.
+  struct Rows {
+    const T* first;
+    std::int64_t stride;
+    const T* operator[](std::int64_t r) const { return first + r * stride; }
+  };
+  /// Where they lie if they are as wanted; else a copy. Behind the last one are zeros.
+  Rows rows_of(const S* from, std::int64_t stride, std::int64_t count) const {
+    if constexpr (std::is_same_v<S, T>)
+      if (count == kKeyBlock && width_ == s_.row) return {from, stride};
+    widen(s_.block, from, stride, count);
+    std::fill(s_.block + count * s_.row, s_.block + kKeyBlock * s_.row, T(0));
+    return {s_.block, s_.row};
   }
-  /// body(i) for i = 0 .. keys - 1, unrolled.
-  template <int kKeys, class Body>
-  static void of_each(std::integral_constant<int, kKeys>, const Body& body) {
-    [&]<int... i>(std::integer_sequence<int, i...>) {
-      (body(i), ...);
+  void widen(T* to, const S* from, std::int64_t stride, std::int64_t rows) const {
+    for (std::int64_t r = 0; r < rows; ++r, to += s_.row, from += stride) {
+      std::int64_t d = 0;
+#pragma GCC unroll 4
+      for (; d + kLanes<T> <= width_; d += kLanes<T>) store(to + d, load(from + d));
+      if (d < width_) store(to + d, load_some<T>(from + d, width_ - d));
     }
-    (std::make_integer_sequence<int, kKeys>());
-  }
-  /// body(key, how many of them): some together, so that latencies overlap.
-  template <class Body>
-  static void over_keys(std::int64_t count, const Body& body) {
-    std::int64_t r = 0;
-    for (; r + kTogether <= count; r += kTogether)
-      body(r, std::integral_constant<int, kTogether>());
-    for (; r < count; ++r) body(r, std::integral_constant<int, 1>());
   }
 
-  /// Rows of one head lie apart, and processors do not foresee them: while a block is scored, its
-  /// values and the keys of the next block are asked for. Beyond the last key that does no harm.
-  void fetch(const S* row) const {
-    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(S));
-    for (std::int64_t d = 0; d < width_; d += kLine) __builtin_prefetch(row + d);
+  /// As many keys at a time as a vector has lanes: latencies overlap, and their sums are one.
+  void score(const T* q, const Rows& keys, T* scores) const {
+    constexpr int kTogether = kLanes<T>;
+    for (std::int64_t r = 0; r < kKeyBlock; r += kTogether) {
+      Vec<T> sums[kTogether] = {};
+      for (std::int64_t d = 0; d < s_.row; d += kLanes<T>) {
+        const Vec<T> query = load(q + d);
+#pragma GCC unroll 16
+        for (int i = 0; i < kTogether; ++i) sums[i] += query * load(keys[r + i] + d);
+      }
+      store(scores + r, cpu::sums_of_lanes(sums));
+    }
   }
 
-  void score(const S* k, const S* v, std::int64_t count) {
-    over_keys(count, [&](std::int64_t r, auto keys) {
-      of_each(keys, [&](int i) {
-        fetch(k + (r + i + kKeyBlock) * a_.k.position_stride);
-        fetch(v + (r + i) * a_.v.position_stride);
-      });
-      Vec<T> sums[keys()] = {};
-      over_head([&](std::int64_t d, auto n) {
-        const Vec<T> q = load(s_.q + d);
-        of_each(keys, [&](int i) {
-          sums[i] += q * load_some<T>(k + (r + i) * a_.k.position_stride + d, n);
-        });
-      });
-      of_each(keys, [&](int i) { s_.scores[r + i] = sum_of_lanes<T>(sums[i]); });
-    });
-    for (std::int64_t r = count; r < round_up(count, kLanes<T>); ++r) s_.scores[r] = T(kNothing);
-  }
-
-  /// Scores become probabilities relative to the new maximum; the sum and what is there follow it.
-  void soften(std::int64_t count) {
-    const T most = std::max(most_, *std::max_element(s_.scores, s_.scores + count));
-    const T shrink = simd::exp2<T>(broadcast(most_ - most))[0];
-    Vec<T> sum{};
-    for (std::int64_t r = 0; r < count; r += kLanes<T>) {
-      const Vec<T> p = simd::exp2<T>(load(s_.scores + r) - most);
+  /// Scores become probabilities relative to the new maximum; what is there follows it.
+  void soften(T* scores, Softmax<T>& softmax, T* out) const {
+    Vec<T> top = broadcast(softmax.most), sum{};
+    for (int r = 0; r < kKeyBlock; r += kLanes<T>) {
+      const Vec<T> score = load(scores + r);
+      top = score > top ? score : top;
+    }
+    const T most = cpu::max_of_lanes(top);
+    const T shrink = softmax.raise(most);
+    for (int r = 0; r < kKeyBlock; r += kLanes<T>) {
+      const Vec<T> p = simd::exp2<T>(load(scores + r) - most);
       sum += p;
-      store(s_.scores + r, p);
+      store(scores + r, p);
     }
-    sum_ = sum_ * shrink + sum_of_lanes<T>(sum);
-    most_ = most;
-    if (shrink != 1)
-      over_head([&](std::int64_t d, auto) { store(s_.out + d, shrink * load(s_.out + d)); });
+    softmax.sum += cpu::sum_of_lanes(sum);
+    if (shrink == 1) return;
+    for (std::int64_t d = 0; d < s_.row; d += kLanes<T>) store(out + d, shrink * load(out + d));
   }
 
-  void add(const S* v, std::int64_t count) {
-    over_keys(count, [&](std::int64_t r, auto keys) {
-      over_head([&](std::int64_t d, auto n) {
-        Vec<T> out = load(s_.out + d);
-        of_each(keys, [&](int i) {
-          out += s_.scores[r + i] * load_some<T>(v + (r + i) * a_.v.position_stride + d, n);
-        });
-        store(s_.out + d, out);
-      });
-    });
+  /// out += probabilities V from column d on, kVectors in registers at a time, as long as there are
+  /// so many.
+  template <int kVectors>
+  void add(const T* probabilities, const Rows& values, std::int64_t count, T* out,
+           std::int64_t& d) const {
+    for (; d + kVectors * kLanes<T> <= s_.row; d += kVectors * kLanes<T>) {
+      Vec<T> sums[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) sums[i] = load(out + d + i * kLanes<T>);
+      for (std::int64_t r = 0; r < count; ++r) {
+        const T* const v = values[r] + d;
+        const Vec<T> weight = broadcast(probabilities[r]);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) sums[i] += weight * load(v + i * kLanes<T>);
+      }
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) store(out + d + i * kLanes<T>, sums[i]);
+    }
   }
 
-  void finish() {
-    const T inverse = sum_ > 0 ? 1 / sum_ : T(0);
-    S* out = row_of<S>(a_.out, p_, b_, 0, h_);
-    over_head(
-        [&](std::int64_t d, auto n) { store_some<T>(out + d, inverse * load(s_.out + d), n); });
-    if (a_.log_sum_exp.empty()) return;
-    static_cast<T*>(a_.log_sum_exp.data)[b_ * p_.heads + h_] =
-        sum_ > 0 ? most_ * T(kLn2) + std::log(sum_) : -std::numeric_limits<T>::infinity();
-  }
-
-  const ops::AttentionForward& a_;
-  const ops::AttentionProblem& p_;
+  const S *k_, *v_;
+  std::int64_t k_stride_, v_stride_, kv_heads_, group_, width_;
   const Scratch<T>& s_;
-  std::int64_t b_, h_, width_;
-  T most_ = T(kNothing), sum_ = 0;
 };
 
+/// What a sample's work is divided into, for any number of threads to share: keys in parts of whole
+/// blocks, none so small that joining it would cost more than it saves; heads where keys are few.
+struct Tasks {
+  static constexpr std::int64_t kLeastKeys = 64, kMostParts = 64;
+  std::int64_t keys, parts, kv_heads;
+  explicit Tasks(const ops::AttentionProblem& p)
+      : keys(std::max(kLeastKeys,
+                      round_up((p.keys + kMostParts - 1) / kMostParts, std::int64_t{kKeyBlock}))),
+        parts((p.keys + keys - 1) / keys),
+        kv_heads(parts == 1 ? 1 : p.kv_heads) {}
+};
+
+/// What threads need, and what the parts of all heads leave.
 template <class T>
-std::int64_t bytes_per_thread(const ops::AttentionProblem& problem) {
-  Carver carver(nullptr);
-  Scratch<T>(carver, problem.head_width);
-  return carver.used();
+struct Workspace {
+  Tasks tasks;
+  std::int64_t row, bytes_of_thread, bytes;
+  T* out;               ///< [B, H, parts, row]
+  Softmax<T>* softmax;  ///< [B, H, parts]
+  std::byte* threads;
+
+  Workspace(void* memory, const ops::AttentionProblem& p, int thread_count)
+      : tasks(p), row(round_up(p.head_width, kLanes<T>)) {
+    Carver all(memory), one(nullptr);
+    out = all.take<T>(p.batch * p.heads * tasks.parts * row);
+    softmax = all.take<Softmax<T>>(p.batch * p.heads * tasks.parts);
+    Scratch<T>(one, tasks.kv_heads, p.heads / p.kv_heads, p.head_width);
+    bytes_of_thread = one.used();
+    threads = all.take<std::byte>(thread_count * bytes_of_thread);
+    bytes = all.used();
+  }
+};
+
+template <class T, class S>
+void attend(const ops::AttentionForward& args, const Workspace<T>& w, std::int64_t b,
+            std::int64_t first_kv_head, std::int64_t part) {
+  const ops::AttentionProblem& p = args.problem;
+  const std::int64_t group = p.heads / p.kv_heads, heads = w.tasks.kv_heads * group;
+  Carver carver(w.threads + omp_get_thread_num() * w.bytes_of_thread);
+  const Scratch<T> scratch(carver, w.tasks.kv_heads, group, p.head_width);
+  Heads<T, S>(args, b, first_kv_head, w.tasks.kv_heads, scratch)
+      .attend(std::max(first_key(p, b, 0), part * w.tasks.keys),
+              std::min(keys_of(p, b), (part + 1) * w.tasks.keys));
+  for (std::int64_t h = 0; h < heads; ++h) {
+    const std::int64_t to = (b * p.heads + first_kv_head * group + h) * w.tasks.parts + part;
+    std::copy_n(scratch.out + h * w.row, w.row, w.out + to * w.row);
+    w.softmax[to] = scratch.softmax[h];
+  }
+}
+
+/// The parts of a head, in their order.
+template <class T, class S>
+void join(const ops::AttentionForward& args, const Workspace<T>& w, std::int64_t b,
+          std::int64_t h) {
+  const ops::AttentionProblem& p = args.problem;
+  const std::int64_t first = (b * p.heads + h) * w.tasks.parts;
+  T* const out = w.out + first * w.row;
+  Softmax<T> all = w.softmax[first];
+  for (std::int64_t i = first + 1; i < first + w.tasks.parts; ++i) {
+    Softmax<T> part = w.softmax[i];
+    const T top = std::max(all.most, part.most);
+    const T shrink = all.raise(top), factor = part.raise(top);
+    all.sum += part.sum;
+    for (std::int64_t d = 0; d < w.row; d += kLanes<T>)
+      store(out + d, shrink * load(out + d) + factor * load(w.out + i * w.row + d));
+  }
+  const T inverse = all.sum > 0 ? 1 / all.sum : T(0);
+  S* const to = row_of<S>(args.out, p, b, 0, h);
+  for (std::int64_t d = 0; d < p.head_width; d += kLanes<T>)
+    store_some<T>(to + d, inverse * load(out + d),
+                  std::min<std::int64_t>(kLanes<T>, p.head_width - d));
+  if (args.log_sum_exp.empty()) return;
+  static_cast<T*>(args.log_sum_exp.data)[b * p.heads + h] =
+      all.sum > 0 ? all.most * T(kLn2) + std::log(all.sum) : -std::numeric_limits<T>::infinity();
 }
 
 template <class T, class S>
 void forward(const ops::AttentionForward& args, int threads) {
   const ops::AttentionProblem& p = args.problem;
-  const std::int64_t bytes = bytes_per_thread<T>(p), heads = p.batch * p.heads;
-  // Heads that share keys follow each other, so a thread finds them in its cache.
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (std::int64_t i = 0; i < heads; ++i) {
-    Carver carver(static_cast<std::byte*>(args.workspace.data) + omp_get_thread_num() * bytes);
-    const Scratch<T> scratch(carver, p.head_width);
-    OneQuery<T, S>(args, i / p.heads, i % p.heads, scratch).run();
+  const Workspace<T> w(args.workspace.data, p, threads);
+#pragma omp parallel num_threads(threads)
+  {
+#pragma omp for collapse(3) schedule(dynamic)
+    for (std::int64_t b = 0; b < p.batch; ++b)
+      for (std::int64_t kv_head = 0; kv_head < p.kv_heads; kv_head += w.tasks.kv_heads)
+        for (std::int64_t part = 0; part < w.tasks.parts; ++part)
+          attend<T, S>(args, w, b, kv_head, part);
+#pragma omp for collapse(2)
+    for (std::int64_t b = 0; b < p.batch; ++b)
+      for (std::int64_t h = 0; h < p.heads; ++h) join<T, S>(args, w, b, h);
   }
 }
 
@@ -191,8 +276,9 @@ bool attention_of_one_query(const ops::AttentionProblem& problem) {
 }
 
 std::int64_t attention_one_query_simd_bytes(const ops::AttentionProblem& problem, int threads) {
-  return with_types(problem.dtype,
-                    [&](auto t, auto) { return threads * bytes_per_thread<decltype(t)>(problem); });
+  return with_types(problem.dtype, [&](auto t, auto) {
+    return Workspace<decltype(t)>(nullptr, problem, threads).bytes;
+  });
 }
 
 void attention_one_query_simd(const ops::AttentionForward& args, int threads) {

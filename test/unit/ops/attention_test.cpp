@@ -107,6 +107,47 @@ TEST(Attention, QueriesAgainstACache) {
                 .causal = false});
 }
 
+// Keys in parts that threads share: parts of which a sample sees nothing or little, and some in
+// which nothing is to be read; more of them than there are at most; three heads to a group.
+TEST(Attention, OneQueryOfManyKeys) {
+  for (const std::int64_t keys : {64, 65, 300, 4200}) {
+    over_kernels({.batch = 1, .heads = 6, .kv_heads = 2, .width = 64, .queries = 1, .keys = keys});
+    over_kernels({.batch = 4,
+                  .heads = 2,
+                  .kv_heads = 2,
+                  .width = 20,
+                  .queries = 1,
+                  .keys = keys,
+                  .causal = false,
+                  .lengths = {static_cast<std::int32_t>(keys), 1, 0, 64}});
+  }
+  over_kernels({.batch = 1,
+                .heads = 2,
+                .kv_heads = 1,
+                .width = 24,
+                .queries = 1,
+                .keys = 400,
+                .window = 70});
+  over_kernels({.batch = 2,
+                .heads = 2,
+                .kv_heads = 1,
+                .width = 24,
+                .queries = 1,
+                .keys = 400,
+                .begins = documents(2, 400, {100, 399})});
+}
+
+TEST(Attention, OneQueryGivesTheSameBitsOnAnyNumberOfThreads) {
+  const AttentionCase c{.batch = 2, .heads = 6, .kv_heads = 3, .queries = 1, .keys = 700};
+  const AttentionTensors alone(c, 1);
+  run_forward(AttentionKernel::simd, alone, 1);
+  for (const int threads : {2, 3, 5}) {
+    const AttentionTensors shared(c, 1);
+    run_forward(AttentionKernel::simd, shared, threads);
+    EXPECT_TRUE(alone.out.same_bits(shared.out) && alone.log_sum_exp.same_bits(shared.log_sum_exp));
+  }
+}
+
 // From a window of one key to one that hides nothing; with and without a cache, grouped, ragged,
 // and longer than the blocks of keys and queries.
 TEST(Attention, SlidingWindow) {
@@ -222,27 +263,23 @@ TEST(Attention, BiasOfMinusInfinityHidesKeys) {
 }
 
 TEST(Attention, KeysBeyondTheLengthAreNeverRead) {
-  AttentionCase c{.batch = 2,
-                  .heads = 1,
-                  .kv_heads = 1,
-                  .width = 24,
-                  .queries = 20,
-                  .keys = 40,
-                  .causal = false,
-                  .lengths = {17, 33}};
-  for (const DType type : kElementTypes)
-    for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
-      if (kernel == AttentionKernel::amx && (type != DType::bf16 || !amx_available())) continue;
-      c.dtype = type;
-      AttentionTensors clean(c, 1), dirty(c, 1);
-      const std::int64_t row = dirty.kv.shape().back(), capacity = dirty.kv.shape()[1];
-      for (std::int64_t b = 0; b < c.batch; ++b)
-        for (std::int64_t i = c.lengths[static_cast<std::size_t>(b)] * row; i < capacity * row; ++i)
-          dirty.kv.set(b * capacity * row + i, NAN);
-      for (const AttentionTensors* t : {&clean, &dirty})
-        run_forward(kernel, *t), run_backward(kernel, *t);
-      EXPECT_TRUE(clean.out.same_bits(dirty.out) && clean.d_q.same_bits(dirty.d_q)) << name_of(c);
-    }
+  AttentionCase c{.batch = 2, .heads = 1, .kv_heads = 1, .width = 24, .keys = 40, .causal = false};
+  c.lengths = {17, 33};
+  for (const std::int64_t queries : {20, 1})
+    for (const DType type : kElementTypes)
+      for (const AttentionKernel kernel : {AttentionKernel::simd, AttentionKernel::amx}) {
+        if (kernel == AttentionKernel::amx && (type != DType::bf16 || !amx_available())) continue;
+        c.queries = queries, c.dtype = type;
+        AttentionTensors clean(c, 1), dirty(c, 1);
+        const std::int64_t row = dirty.kv.shape().back(), capacity = dirty.kv.shape()[1];
+        for (std::int64_t b = 0; b < c.batch; ++b)
+          for (std::int64_t i = c.lengths[static_cast<std::size_t>(b)] * row; i < capacity * row;
+               ++i)
+            dirty.kv.set(b * capacity * row + i, NAN);
+        for (const AttentionTensors* t : {&clean, &dirty})
+          run_forward(kernel, *t), run_backward(kernel, *t);
+        EXPECT_TRUE(clean.out.same_bits(dirty.out) && clean.d_q.same_bits(dirty.d_q)) << name_of(c);
+      }
 }
 
 TEST(Attention, SharpScoresStayFinite) {
