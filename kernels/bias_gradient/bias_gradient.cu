@@ -16,9 +16,10 @@ void bias_gradient(const Stream& stream, const TensorView& d_y, const TensorView
       constexpr bool kPacked = decltype(packed)::value;
       if constexpr (kPacked) {
         if (rows <= kFewRows)
-          return launch(stream, "sector_sums", sector_sums_kernel<T>,
-                        {static_cast<unsigned>(blocks_for(width, kSectorTile<T>)), kSectorThreads},
-                        rows, width, d_y.as<T>(), d_bias.as<float>());
+          return launch(
+              stream, "sector_sums", sector_sums_kernel<T>,
+              {static_cast<unsigned>(blocks_for(width, kSectorTile<T>)), sector_threads(rows)},
+              rows, width, d_y.as<T>(), d_bias.as<float>());
       }
       const BiasGradientPlan plan(rows, width);
       auto* partials = static_cast<float*>(workspace.data);

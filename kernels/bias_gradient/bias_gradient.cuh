@@ -34,8 +34,14 @@ __device__ inline void add_rows(const T* from, std::int64_t first, std::int64_t 
 /// Rows up to which one kernel is enough: a block then reads half a megabyte.
 constexpr std::int64_t kFewRows = 16384;
 
-constexpr int kSectorWarps = 32, kSectorThreads = kSectorWarps * kWarp;
-constexpr int kSectorLanes = 2;  ///< of a row
+constexpr int kSectorWarps = 32;  ///< at most
+constexpr int kSectorLanes = 2;   ///< of a row
+
+/// Threads of a block for so many rows: every pair of lanes has one, up to what a block can have.
+inline unsigned sector_threads(std::int64_t rows) {
+  return static_cast<unsigned>(
+      kWarp * std::min<std::int64_t>(kSectorWarps, blocks_for(rows, kWarp / kSectorLanes)));
+}
 
 template <class T>
 constexpr int kSectorTile = kSectorLanes* kPack<T>;
@@ -43,11 +49,11 @@ constexpr int kSectorTile = kSectorLanes* kPack<T>;
 /// Two lanes have a row of the block's columns, and the pairs of lanes take rows in turn; those of
 /// a warp are added over its lanes, then the warps in order.
 template <class T>
-__global__ void __launch_bounds__(kSectorThreads)
+__global__ void __launch_bounds__(kSectorWarps* kWarp)
     sector_sums_kernel(std::int64_t rows, std::int64_t width, const T* d_y, float* d_bias) {
   using Wide = Access<T, true>;
   constexpr int kWide = Wide::kWide, kTile = kSectorTile<T>;
-  constexpr int kStep = kSectorThreads / kSectorLanes;
+  constexpr int kStep = kSectorWarps * kWarp / kSectorLanes;  // with fewer threads, of one row
   CHOIR_SHARED_ARRAY(float, sums, kSectorWarps* kTile);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % kWarp, warp = thread / kWarp;
   const std::int64_t tile = std::int64_t{blockIdx.x} * kTile;
@@ -64,8 +70,8 @@ __global__ void __launch_bounds__(kSectorThreads)
   __syncthreads();
   if (thread >= kTile || tile + thread >= width) return;
   float total = sums[thread];
-#pragma unroll
-  for (int w = 1; w < kSectorWarps; ++w) total += sums[w * kTile + thread];
+#pragma unroll 8
+  for (int w = 1; w < static_cast<int>(blockDim.x) / kWarp; ++w) total += sums[w * kTile + thread];
   d_bias[tile + thread] += total;
 }
 
@@ -90,7 +96,7 @@ __global__ void __launch_bounds__(kColumnThreads)
   const std::int64_t last = min(first + rows_per_block, rows);
   float sum[kWide] = {};
   if (c < width) add_rows<T, kPacked, kColumnWarps, 4>(d_y + c, first + warp, last, width, sum);
-  // Value by value, so that neighbouring lanes use neighbouring banks.
+    // Value by value, so that neighbouring lanes use neighbouring banks.
 #pragma unroll
   for (int i = 0; i < kWide; ++i) sums[(warp * kWide + i) * kWarp + lane] = sum[i];
   __syncthreads();

@@ -78,6 +78,9 @@ struct Scheduler {
   std::unique_ptr<std::byte[]> dynamic_memory;
   std::byte* dynamic = nullptr;
   unsigned count = 0, live = 0, current = 0, at_barrier = 0;
+  Home home;
+  std::vector<unsigned> order;  // of threads: one pass over those that can go on
+  std::size_t position = 0;     // in it
   bool running = false;
   char begin = 0, arrivals = 0, end = 0;  // ThreadSanitizer: of blocks and barriers
   std::uint64_t seed = 0, state = 0;
@@ -147,10 +150,28 @@ std::string describe_waiting(Scheduler& s) {
   return text;
 }
 
+/// The running thread waits, and the next of this pass goes on: straight from one to the other, as
+/// lanes that meet do nothing else. Where there is none, or its condition is to be looked at, the
+/// scheduler does.
+void give_way(Scheduler& s) {
+  Thread& me = s.threads[s.current];
+  while (++s.position < s.count) {
+    const unsigned i = s.order[s.position];
+    Thread& next = s.threads[i];
+    if (next.waits == Waits::condition) {
+      --s.position;
+      break;
+    }
+    if (next.waits != Waits::nothing || next.fiber->finished()) continue;
+    s.current = i;
+    return me.fiber->give_way_to(*next.fiber);
+  }
+  me.fiber->yield();
+}
+
 void wait(Waits what) {
-  Thread& t = self();
-  t.waits = what;
-  t.fiber->yield();
+  self().waits = what;
+  give_way(the());
 }
 
 bool lane_ready(Scheduler& s, unsigned first, unsigned l, const Thread& like) {
@@ -188,7 +209,7 @@ void meet(std::uint32_t mask, const char* operation, Where where, const Last& la
         tsan_release(&s.threads[first + l].resumed);
       }
   } else {
-    me.fiber->yield();
+    give_way(s);
   }
   tsan_acquire(&me.resumed);
 }
@@ -228,7 +249,7 @@ void prepare(Scheduler& s, const Grid& grid) {
   s.conditions.assign(s.count, nullptr);
   for (unsigned i = 0; i < s.count; ++i) {
     Thread& t = s.threads[i];
-    if (!t.fiber) t.fiber = std::make_unique<Fiber>(kStackBytes);
+    if (!t.fiber) t.fiber = std::make_unique<Fiber>(s.home, kStackBytes);
     t.index = {i % grid.threads.x, i / grid.threads.x % grid.threads.y,
                i / (grid.threads.x * grid.threads.y)};
   }
@@ -237,8 +258,7 @@ void prepare(Scheduler& s, const Grid& grid) {
   s.dynamic = aligned_block(s.dynamic_memory, grid.shared_bytes, hopper::shared_alignment());
 }
 
-void run_block(Scheduler& s, const std::vector<unsigned>& order,
-               const std::function<void()>& body) {
+void run_block(Scheduler& s, const std::function<void()>& body) {
   poison(s.dynamic, s.grid.shared_bytes);
   for (Static& array : s.statics) poison(array.aligned, array.bytes);
   s.live = s.count, s.at_barrier = 0;
@@ -262,14 +282,15 @@ void run_block(Scheduler& s, const std::vector<unsigned>& order,
   }
   while (s.live > 0) {
     bool progress = false;
-    for (const unsigned i : order) {
+    for (s.position = 0; s.position < s.count; ++s.position) {
+      const unsigned i = s.order[s.position];
       Thread& t = s.threads[i];
       if (t.waits == Waits::condition && (*s.conditions[i])()) t.waits = Waits::nothing;
       if (t.fiber->finished() || t.waits != Waits::nothing) continue;
       progress = true;
       s.current = i;
       t.fiber->resume();
-      if (t.fiber->finished()) --s.live;
+      if (s.threads[s.current].fiber->finished()) --s.live;
     }
     // Exited threads no longer count at a barrier.
     if (s.live > 0 && s.at_barrier == s.live) {
@@ -313,16 +334,16 @@ void run(const Grid& grid, const std::function<void()>& body) {
   if (s.running) defect("%s launched from inside a kernel", grid.kernel);
   prepare(s, grid);
   s.running = true;
-  std::vector<unsigned> threads(s.count);
-  std::iota(threads.begin(), threads.end(), 0u);
+  s.order.resize(s.count);
+  std::iota(s.order.begin(), s.order.end(), 0u);
   std::vector<unsigned> blocks(std::size_t{grid.blocks.x} * grid.blocks.y * grid.blocks.z);
   std::iota(blocks.begin(), blocks.end(), 0u);
   shuffle(s, blocks);
   for (const unsigned b : blocks) {
     s.block = {b % grid.blocks.x, b / grid.blocks.x % grid.blocks.y,
                b / (grid.blocks.x * grid.blocks.y)};
-    shuffle(s, threads);
-    run_block(s, threads, body);
+    shuffle(s, s.order);
+    run_block(s, body);
   }
   s.running = false;
 }

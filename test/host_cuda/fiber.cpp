@@ -68,7 +68,8 @@ static std::size_t next_skew() {
   return made++ * kStep % kPage;
 }
 
-Fiber::Fiber(std::size_t stack_bytes) : bytes_(stack_bytes), skew_(next_skew()) {
+Fiber::Fiber(Home& home, std::size_t stack_bytes)
+    : home_(home), bytes_(stack_bytes), skew_(next_skew()) {
   void* memory = mmap(nullptr, bytes_ + kGuard, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -97,42 +98,61 @@ void Fiber::start(const std::function<void()>& body) {
   pointer_ = top - 6;
 }
 
-void Fiber::resume() {
-  g_starting = this;
+namespace {
+
+/// Each sanitizer is told whose stack is next; `left` is where AddressSanitizer keeps what it knows
+/// of the one that is left, nullptr for one that ends.
+void announce([[maybe_unused]] void** left, [[maybe_unused]] const void* bottom,
+              [[maybe_unused]] std::size_t bytes, [[maybe_unused]] void* tsan) {
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&caller_fake_stack_, stack_, bytes_);
+  __sanitizer_start_switch_fiber(left, bottom, bytes);
 #endif
 #if defined(HOST_CUDA_TSAN)
-  caller_tsan_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(tsan_, __tsan_switch_to_fiber_no_sync);
-#endif
-  host_cuda_switch(&caller_, pointer_);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(caller_fake_stack_, nullptr, nullptr);
+  __tsan_switch_to_fiber(tsan, __tsan_switch_to_fiber_no_sync);
 #endif
 }
 
-void Fiber::leave(bool for_good) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(for_good ? nullptr : &fake_stack_, caller_bottom_, caller_bytes_);
-#endif
+}  // namespace
+
+void Fiber::resume() {
+  g_starting = this;
 #if defined(HOST_CUDA_TSAN)
-  __tsan_switch_to_fiber(caller_tsan_, __tsan_switch_to_fiber_no_sync);
+  home_.tsan = __tsan_get_current_fiber();
 #endif
-  host_cuda_switch(&pointer_, caller_);
+  announce(&home_.fake_stack, stack_, bytes_, tsan_);
+  host_cuda_switch(&home_.pointer, pointer_);
 #if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(fake_stack_, &caller_bottom_, &caller_bytes_);
+  __sanitizer_finish_switch_fiber(home_.fake_stack, nullptr, nullptr);
 #endif
-  (void)for_good;
+}
+
+void Fiber::give_way_to(Fiber& next) {
+  g_starting = &next;
+  announce(&fake_stack_, next.stack_, next.bytes_, next.tsan_);
+  host_cuda_switch(&pointer_, next.pointer_);
+  arrive();
+}
+
+void Fiber::go_home(bool for_good) {
+  announce(for_good ? nullptr : &fake_stack_, home_.bottom, home_.bytes, home_.tsan);
+  host_cuda_switch(&pointer_, home_.pointer);
+  arrive();
+}
+
+/// The first that arrives anywhere comes from home, whose stack nobody else knows.
+void Fiber::arrive() {
+#if defined(__SANITIZE_ADDRESS__)
+  const bool from_home = home_.bottom == nullptr;
+  __sanitizer_finish_switch_fiber(fake_stack_, from_home ? &home_.bottom : nullptr,
+                                  from_home ? &home_.bytes : nullptr);
+#endif
 }
 
 void Fiber::entry(Fiber* self) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &self->caller_bottom_, &self->caller_bytes_);
-#endif
+  self->arrive();
   (*self->body_)();
   self->finished_ = true;
-  self->leave(true);
+  self->go_home(true);
   std::abort();  // a finished fiber is never resumed
 }
 

@@ -7,39 +7,49 @@
 
 namespace host_cuda {
 
+/// Where the thread of the system that runs fibers is left, to be come back to.
+struct Home {
+  void* pointer = nullptr;
+  // For the sanitizers.
+  const void* bottom = nullptr;
+  std::size_t bytes = 0;
+  void* fake_stack = nullptr;
+  void* tsan = nullptr;
+};
+
 class Fiber {
  public:
-  explicit Fiber(std::size_t stack_bytes);
+  Fiber(Home& home, std::size_t stack_bytes);
   ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
   /// The next resume() starts body() from its beginning; body outlives its run.
   void start(const std::function<void()>& body);
-  /// Called by the scheduler: runs until the fiber yields or its body has returned.
+  /// Called by the scheduler: runs until this fiber or one that it gave way to yields, or a body
+  /// has returned.
   void resume();
   /// Called by the fiber itself: back to the scheduler.
-  void yield() { leave(false); }
+  void yield() { go_home(false); }
+  /// Called by the fiber itself: on with another, which was started.
+  void give_way_to(Fiber& next);
   bool finished() const { return finished_; }
 
  private:
   static void entry(Fiber* self);
   friend void fiber_entry(Fiber* self);
-  void leave(bool for_good);
+  void go_home(bool for_good);
+  void arrive();
 
+  Home& home_;
   const std::function<void()>* body_ = nullptr;
   char* stack_ = nullptr;
   std::size_t bytes_, skew_;
-  void* pointer_ = nullptr;  // saved stack pointer of the fiber
-  void* caller_ = nullptr;   // ... and of the scheduler
+  void* pointer_ = nullptr;  // saved stack pointer
   bool finished_ = true;
   // For the sanitizers.
   void* fake_stack_ = nullptr;
-  void* caller_fake_stack_ = nullptr;
-  const void* caller_bottom_ = nullptr;
-  std::size_t caller_bytes_ = 0;
   void* tsan_ = nullptr;
-  void* caller_tsan_ = nullptr;
 };
 
 /// Ordering for ThreadSanitizer: what happened before release() is seen after acquire() of the same
