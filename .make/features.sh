@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
 # Finds the libraries, prints a tick or a cross with the version and what a cross costs, and writes
-# BUILD/features.mk (flags), BUILD/choir_features.hpp (macros) and BUILD/features.txt (what was printed).
+# BUILD/features.mk (flags), BUILD/choir_features.hpp and BUILD/choir_cuda_features.hpp (macros) and BUILD/features.txt (what
+# was printed). Most of who asks for a library asks for none of CUDA's, and is not compiled again without them.
 set -u
 build=$1
-mk=$build/features.mk.new header=$build/choir_features.hpp.new text=$build/features.txt
-: >"$mk"; : >"$text"; printf '#pragma once\n// Written by make.\n' >"$header"
+mk=$build/features.mk.new text=$build/features.txt
+header=$build/choir_features.hpp.new cuda_header=$build/choir_cuda_features.hpp.new
+: >"$mk"; : >"$text"; printf '#pragma once\n// Written by make.\n' | tee "$cuda_header" >"$header"
 cppflags="" libs="" missing=""
 
 say()  { printf '%s\n' "$*" | tee -a "$text"; }
 yes()  { say "$(printf '  \342\234\223 %-10s %s' "$1" "$2")"; }
 no()   { say "$(printf '  \342\234\227 %-10s %s' "$1" "$2")"; }
-have() { echo "#define CHOIR_HAVE_$1 1" >>"$header"; }
+have() { echo "#define CHOIR_HAVE_$1 1" >>"${2:-$header}"; }
 pc()   { pkg-config --exists "$1" 2>/dev/null; }
 probe() {  # probe FLAGS... : does the program on standard input compile and link?
   $MPICXX -std=c++20 -x c++ - -o "$build/probe" "$@" >"$build/probe.log" 2>&1
@@ -107,7 +109,7 @@ if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" 
   done
   archs=${here:-"80 90a"}
   yes CUDA "$("$cuda/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') in $cuda (for sm_${archs// /, sm_})"
-  have CUDA; cuda_flags="-I$cuda/include"
+  have CUDA "$cuda_header"; cuda_flags="-I$cuda/include"
   # The compiler behind MPI's wrapper: Open MPI's word for it, then MPICH's.
   host_compiler=$($MPICXX --showme:command 2>/dev/null || $MPICXX -show 2>/dev/null | cut -d' ' -f1)
   host_compiler=$(command -v "${host_compiler:-none}")
@@ -116,7 +118,7 @@ if [ -n "$cuda" ] && [ -x "$cuda/bin/nvcc" ] && [ -e "$cuda/include/cublasLt.h" 
     set -- $lib
     if [ -e "$5/include/$2" ]; then
       yes "$1" "$(sed -n "s/^#define $3 *//p" "$5/include/$2" | head -n1).$(sed -n "s/^#define $4 *//p" "$5/include/$2" | head -n1)"
-      have "$(tr '[:lower:]' '[:upper:]' <<<"$1")"
+      have "$(tr '[:lower:]' '[:upper:]' <<<"$1")" "$cuda_header"
       [ "$5" = "$cuda" ] || cuda_flags+=" -I$5/include"
     else no "$1" "${6//_/ }"; fi
   done
@@ -147,5 +149,7 @@ fi
 } >>"$mk"
 echo "#define CHOIR_BUILD_MARCH \"$MARCH\"" >>"$header"
 echo "#define CHOIR_BUILD_COMPILER \"$($MPICXX --version | head -n1)\"" >>"$header"
-cmp -s "$header" "${header%.new}" && rm "$header" || mv "$header" "${header%.new}"
+for written in "$header" "$cuda_header"; do
+  cmp -s "$written" "${written%.new}" && rm "$written" || mv "$written" "${written%.new}"
+done
 mv "$mk" "${mk%.new}"

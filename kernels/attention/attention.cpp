@@ -7,7 +7,7 @@
 
 #include "choir/core/error.hpp"
 #include "choir/device/work_journal.hpp"
-#include "choir_features.hpp"
+#include "choir_cuda_features.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/attention_cudnn.hpp"
 #include "kernels/dispatch.hpp"

@@ -1,6 +1,6 @@
 #include "kernels/attention/attention_cudnn.hpp"
 
-#include "choir_features.hpp"
+#include "choir_cuda_features.hpp"
 
 #if defined(CHOIR_HAVE_CUDNN)
 

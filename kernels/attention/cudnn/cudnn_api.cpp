@@ -1,4 +1,4 @@
-#include "choir_features.hpp"
+#include "choir_cuda_features.hpp"
 
 #if defined(CHOIR_HAVE_CUDNN)
 

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include "choir_features.hpp"
+#include "choir_cuda_features.hpp"
 #if defined(CHOIR_HAVE_NCCL) && !defined(CHOIR_HOST_CUDA)
 #include <nccl.h>
 

@@ -12,7 +12,7 @@ not_checked() {
 
 cuda=$(setting CUDA)
 [ -n "$cuda" ] || not_checked "this build has no CUDA"
-has_feature() { grep -q "CHOIR_HAVE_$1 1" "$build/choir_features.hpp"; }
+has_feature() { grep -q "CHOIR_HAVE_$1 1" "$build/choir_cuda_features.hpp"; }
 
 objects=$work/objects.a
 (cd "$root" && grep -v '/app/' "$build/objects.txt" | xargs ar rcs "$objects")
