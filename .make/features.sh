@@ -126,7 +126,10 @@ else cuda=""; no CUDA "CPU only: set CUDA_HOME=DIR (CUDA_HOME=none silences this
 
 # Wide vectors for the kernels, where the target has them.
 vector="" wide=""
-if $MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null | grep -q __AVX512F__; then vector="-mprefer-vector-width=512" wide=" (AVX-512)"; fi
+macros=$($MPICXX -march="$MARCH" -dM -E -x c++ /dev/null 2>/dev/null)
+if grep -q __AVX512F__ <<<"$macros"; then vector="-mprefer-vector-width=512" wide=" (AVX-512)"
+# Without AVX, GCC 12 moves 8 bytes by way of MMX and leaves the x87 unit unusable: the next long double is NaN.
+elif grep -q __MMX__ <<<"$macros" && ! grep -q __AVX__ <<<"$macros"; then vector="-mno-mmx"; fi
 fused=""
 if printf 'int main(){}' | probe --param avoid-fma-max-bits=0; then fused="--param avoid-fma-max-bits=0"; fi
 say "  target     -march=$MARCH$wide"

@@ -9,7 +9,7 @@
 
 # shellcheck source=common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-findings='^$^'  # nothing is
+findings='nothing^'  # no line has anything before its beginning
 reports() { :; }
 
 build_another() {
