@@ -1,7 +1,6 @@
 #pragma once
-// Building blocks of attention for any vector width: loads that convert, 2^x, a small matrix
-// product, a transposing copy, and where the rows of an operand lie. T is what is computed in, S
-// what is stored.
+// Building blocks of attention for any vector width: 2^x, a small matrix product, a transposing
+// copy, and where the rows of an operand lie. T is what is computed in, S what is stored.
 #include <algorithm>
 #include <bit>
 #include <cstddef>

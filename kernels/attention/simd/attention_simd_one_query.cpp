@@ -186,9 +186,14 @@ struct Tasks {
                       round_up((p.keys + kMostParts - 1) / kMostParts, std::int64_t{kKeyBlock}))),
         parts((p.keys + keys - 1) / keys),
         kv_heads(parts == 1 ? 1 : p.kv_heads) {}
+  /// Of so many keys or fewer.
+  static std::int64_t most_parts(std::int64_t keys) {
+    return std::min(kMostParts, (keys + kLeastKeys - 1) / kLeastKeys);
+  }
 };
 
-/// What threads need, and what the parts of all heads leave.
+/// What threads need, and what the parts of all heads leave. There is room for as many parts as
+/// fewer keys can have, for a cache that fills is planned when it is full.
 template <class T>
 struct Workspace {
   Tasks tasks;
@@ -200,8 +205,9 @@ struct Workspace {
   Workspace(void* memory, const ops::AttentionProblem& p, int thread_count)
       : tasks(p), row(round_up(p.head_width, kLanes<T>)) {
     Carver all(memory), one(nullptr);
-    out = all.take<T>(p.batch * p.heads * tasks.parts * row);
-    softmax = all.take<Softmax<T>>(p.batch * p.heads * tasks.parts);
+    const std::int64_t room = p.batch * p.heads * Tasks::most_parts(p.keys);
+    out = all.take<T>(room * row);
+    softmax = all.take<Softmax<T>>(room);
     Scratch<T>(one, tasks.kv_heads, p.heads / p.kv_heads, p.head_width);
     bytes_of_thread = one.used();
     threads = all.take<std::byte>(thread_count * bytes_of_thread);

@@ -148,6 +148,17 @@ TEST(Attention, OneQueryGivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
+// A cache that fills is planned when it is full.
+TEST(Attention, MoreKeysNeedNoLessMemory) {
+  ops::AttentionProblem p{.batch = 1, .heads = 4, .kv_heads = 2, .head_width = 64, .queries = 1};
+  std::int64_t before = 0;
+  for (p.keys = 1; p.keys <= 9000; ++p.keys) {
+    const std::int64_t bytes = attention_workspace_cpu(AttentionKernel::simd, p, false, 2);
+    ASSERT_GE(bytes, before) << p.keys << " keys";
+    before = bytes;
+  }
+}
+
 // From a window of one key to one that hides nothing; with and without a cache, grouped, ragged,
 // and longer than the blocks of keys and queries.
 TEST(Attention, SlidingWindow) {
