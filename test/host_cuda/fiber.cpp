@@ -50,6 +50,18 @@ namespace {
 constexpr std::size_t kGuard = 4096;
 Fiber* g_starting = nullptr;  // handed to the entry of a new fiber
 
+/// Each sanitizer is told whose stack is next; `left` is where AddressSanitizer keeps what it knows
+/// of the one that is left, nullptr for one that ends.
+void announce([[maybe_unused]] void** left, [[maybe_unused]] const void* bottom,
+              [[maybe_unused]] std::size_t bytes, [[maybe_unused]] void* tsan) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(left, bottom, bytes);
+#endif
+#if defined(HOST_CUDA_TSAN)
+  __tsan_switch_to_fiber(tsan, __tsan_switch_to_fiber_no_sync);
+#endif
+}
+
 }  // namespace
 
 void fiber_entry(Fiber* self) {
@@ -97,22 +109,6 @@ void Fiber::start(const std::function<void()>& body) {
   *top = reinterpret_cast<void*>(&first_instruction);
   pointer_ = top - 6;
 }
-
-namespace {
-
-/// Each sanitizer is told whose stack is next; `left` is where AddressSanitizer keeps what it knows
-/// of the one that is left, nullptr for one that ends.
-void announce([[maybe_unused]] void** left, [[maybe_unused]] const void* bottom,
-              [[maybe_unused]] std::size_t bytes, [[maybe_unused]] void* tsan) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(left, bottom, bytes);
-#endif
-#if defined(HOST_CUDA_TSAN)
-  __tsan_switch_to_fiber(tsan, __tsan_switch_to_fiber_no_sync);
-#endif
-}
-
-}  // namespace
 
 void Fiber::resume() {
   g_starting = this;

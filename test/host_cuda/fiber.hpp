@@ -7,7 +7,8 @@
 
 namespace host_cuda {
 
-/// Where the thread of the system that runs fibers is left, to be come back to.
+/// Where fibers return to: the thread of the system that runs them, its stack and its next
+/// instruction.
 struct Home {
   void* pointer = nullptr;
   // For the sanitizers.

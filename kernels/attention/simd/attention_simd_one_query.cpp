@@ -186,7 +186,7 @@ struct Tasks {
                       round_up((p.keys + kMostParts - 1) / kMostParts, std::int64_t{kKeyBlock}))),
         parts((p.keys + keys - 1) / keys),
         kv_heads(parts == 1 ? 1 : p.kv_heads) {}
-  /// Of so many keys or fewer.
+  /// The most parts that so many keys or fewer have.
   static std::int64_t most_parts(std::int64_t keys) {
     return std::min(kMostParts, (keys + kLeastKeys - 1) / kLeastKeys);
   }
