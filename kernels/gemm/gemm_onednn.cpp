@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <new>
 #include <string>
 #include <unordered_map>
 
@@ -42,6 +43,14 @@ struct KeyHash {
 dnnl::memory::data_type type_of(DType type) {
   using Type = dnnl::memory::data_type;
   return type == DType::bf16 ? Type::bf16 : type == DType::f16 ? Type::f16 : Type::f32;
+}
+
+void check(dnnl_status_t status) {
+  if (status == dnnl_success) return;
+  // It takes memory for packed operands where its scratchpad has none.
+  if (status == dnnl_out_of_memory) throw std::bad_alloc();
+  throw Error(ExitCode::other,
+              fmt::format("oneDNN matmul failed with status {}", static_cast<int>(status)));
 }
 
 struct Plan {
@@ -113,8 +122,8 @@ Plan Plans::make(const Key& key) {
     plan.scratch_bytes = chosen.scratchpad_desc().get_size();
     plan.scratch = dnnl::memory(chosen.scratchpad_desc(), engine_, nullptr);
   } catch (const dnnl::error& error) {
-    if (error.status != dnnl_unimplemented) throw;
-    return {};
+    if (error.status == dnnl_unimplemented) return {};
+    check(error.status);
   }
   plan.a = dnnl::memory(a, engine_, nullptr);
   plan.b = dnnl::memory(b, engine_, nullptr);
@@ -122,12 +131,6 @@ Plan Plans::make(const Key& key) {
   if (key.bias) plan.bias = dnnl::memory(bias, engine_, nullptr);
   reserve(plan.scratch_bytes);
   return plan;
-}
-
-void check(dnnl_status_t status) {
-  if (status == dnnl_success) return;
-  throw Error(ExitCode::other,
-              fmt::format("oneDNN matmul failed with status {}", static_cast<int>(status)));
 }
 
 /// The C interface: the C++ one builds a map and a vector on the heap for every call.

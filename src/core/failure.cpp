@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <system_error>
 
 namespace choir {
@@ -48,6 +49,11 @@ Failure failure_of(const std::exception& error) {
     return {ExitCode::storage,
             fmt::format("{}: {}", kNoStdout, std::strerror(system->code().value())),
             kElsewhere,
+            {}};
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return {ExitCode::other,
+            "out of memory: the system gives no more",
+            "lower train.micro_batch_size or model.block_size, or raise the limit (ulimit -v)",
             {}};
   return {ExitCode::other, error.what(), {}, {}};
 }

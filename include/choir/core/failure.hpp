@@ -20,7 +20,7 @@ struct Failure {
 std::string what_and_where(const Error& error);
 
 /// Local. An exception of a file function is one of storage, and so is one that a write to standard
-/// output left behind; what else is not ours has the code `other`.
+/// output left behind; what else is not ours, refused memory among it, has the code `other`.
 Failure failure_of(const std::exception& error);
 
 /// Local. What kept the system's reason `number` (an errno) from happening: "free some space ...";

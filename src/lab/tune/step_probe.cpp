@@ -9,6 +9,7 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/clock.hpp"
+#include "choir/core/failure.hpp"
 #include "choir/core/plural.hpp"
 #include "choir/core/process.hpp"
 #include "choir/device/cuda.hpp"
@@ -161,7 +162,7 @@ StepProbe probe_step(const Deck& deck, const std::vector<BatchShape>& shapes,
     run_steps(options, plan, place, probe);
   } catch (const std::exception& error) {
     if (world.size() > 1) throw;
-    probe.why = error.what();
+    probe.why = failure_of(error).text;
     return probe;
   }
   probe.ran = true;

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "choir/core/memory_plan.hpp"
@@ -62,6 +64,7 @@ TEST(Errors, CarryCodeHintAndPlace) {
   EXPECT_EQ(error.code(), ExitCode::storage);
   EXPECT_EQ(describe(error), "no space\n  -> free some");
   EXPECT_EQ(describe(std::runtime_error("plain")), "plain");
+  EXPECT_EQ(describe(std::bad_alloc()).rfind("out of memory: ", 0), 0u);
   EXPECT_EQ(describe(DeckError("first\nsecond")), "first\nsecond");
   // What is wrong inside the program, or between its ranks, is looked for there.
   const std::string lines = describe(CommError("first\nsecond"));
