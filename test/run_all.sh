@@ -174,7 +174,8 @@ if [ -n "$emulated" ]; then
   if [ "$long" = --long ]; then
     shards "kernels, ASan + UBSan" "$build/test_host_cuda_address"
     HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain"
-    shards "kernels, TSan" "$build/test_host_cuda_thread"
+    # What no name gives to the race detector is larger: some take longer than a test may otherwise.
+    CHOIR_TEST_TIMEOUT=1800 shards "kernels, TSan" "$build/test_host_cuda_thread"
   else
     HOST_CUDA_SEED=7 shards "kernels, ASan + UBSan" "$build/test_host_cuda_address" --gtest_filter="-$trainings"
     HOST_CUDA_SEED=7 shards "kernels, shuffled" "$build/test_host_cuda_plain" --gtest_filter="$trainings"
