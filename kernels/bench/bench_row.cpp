@@ -66,17 +66,17 @@ void Agreement::judge(BenchRow& row) const {
   row.error = error_, row.allowed = allowed_;
 }
 
-std::string bench_row_header() {
-  return fmt::format("# {:<26} {:<24} {:<5} {:>11} {:>15} {:>9}  {:<8} {}", "name", "shape",
+std::string bench_row_header(std::size_t names) {
+  return fmt::format("# {:<{}} {:<24} {:<5} {:>11} {:>15} {:>9}  {:<8} {}", "name", names, "shape",
                      "dtype", "us", "rate", "of ceil.", "error", "of allowed");
 }
 
-std::string to_string(const BenchRow& row) {
+std::string to_string(const BenchRow& row, std::size_t names) {
   const bool bytes = row.unit == BenchUnit::bytes;
-  return fmt::format("  {:<26} {:<24} {:<5} {:>11.2f} {:>8.2f} {} {:>7.1f} %  {:<8.1e} {:<8.1e} {}",
-                     row.variant.empty() ? row.name : row.name + " " + row.variant, row.shape,
-                     name_of(row.dtype), 1e6 * row.seconds, row.rate() / (bytes ? 1e9 : 1e12),
-                     bytes ? "GB/s   " : "TFLOP/s", 100 * row.fraction(), row.error, row.allowed,
+  return fmt::format("  {:<{}} {:<24} {:<5} {:>11.2f} {:>8.2f} {} {:>7.1f} %  {:<8.1e} {:<8.1e} {}",
+                     row.title(), names, row.shape, name_of(row.dtype), 1e6 * row.seconds,
+                     row.rate() / (bytes ? 1e9 : 1e12), bytes ? "GB/s   " : "TFLOP/s",
+                     100 * row.fraction(), row.error, row.allowed,
                      row.valid() ? "VALID" : "INVALID");
 }
 

@@ -6,13 +6,11 @@
 
 #include "choir/comm/agreement.hpp"
 #include "choir/lab/bench/bench_shapes.hpp"
-#include "choir/models/gpt/gpt.hpp"
-#include "choir/models/gpt/gpt_settings.hpp"
-#include "choir/models/gpt/token_bench.hpp"
+#include "choir/lab/bench/deck_work.hpp"
+#include "choir/models/family.hpp"
 #include "choir/ops/bench_operands.hpp"
 #include "choir/ops/bench_ops.hpp"
 #include "choir/ops/ceiling.hpp"
-#include "choir/train/step/engine.hpp"
 #include "src/app/bench.hpp"
 
 namespace choir {
@@ -50,9 +48,8 @@ std::optional<int> parse_request(CommandLine& app, const Arguments& arguments,
 
 /// What is measured: a deck's micro-batch or a preset.
 struct Subject {
-  std::optional<Deck> deck;  ///< with its vocabulary known
-  std::int64_t sequences = 0;
-  std::string preset, device = "auto";
+  std::optional<Deck> deck;
+  std::string preset, device;
 };
 
 Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
@@ -67,14 +64,8 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
     throw DeckError("--type chooses for a preset, and a deck is named", "leave one of them out");
   if (!words.deck.empty()) {
     const std::string text = read_everywhere(world, words.deck);
-    Deck deck;
-    together(world, [&] { deck = parse_deck(text, words.deck, words.overrides); });
-    if (std::int64_t& size = deck.family().vocab_size(deck); size == 0) size = kCharacters;
-    // Shapes of a micro-batch do not depend on how many ranks share the global batch.
-    subject.sequences = deck.train.micro_batch_size > 0 ? deck.train.micro_batch_size
-                                                        : resolve_batch(deck, world.size()).micro;
-    if (subject.device.empty()) subject.device = deck.device;
-    subject.deck = std::move(deck);
+    together(world, [&] { subject.deck = parse_deck(text, words.deck, words.overrides); });
+    if (subject.device.empty()) subject.device = subject.deck->device;
   }
   if (subject.device.empty()) subject.device = "auto";
   return subject;
@@ -84,12 +75,14 @@ Subject subject_of(const BenchShapesRequest& request, Communicator& world) {
 struct Bench {
   Device& device;
   Stream stream{device};
-  Subject subject;
+  std::optional<DeckWork> deck;  ///< what is measured: a deck's micro-batch
+  Precision precision;           ///< ... computed so
+  std::string preset;            ///< ... or this
   double seconds = 0;
   std::vector<DType> types;  ///< that are asked for
   BenchReport report;
 
-  bool large() const { return subject.preset == "gpu"; }
+  bool large() const { return preset == "gpu"; }
   /// Those of `candidates` that are asked for and that the device has.
   std::vector<DType> offered(const std::vector<DType>& candidates) {
     std::vector<DType> list;
@@ -104,7 +97,7 @@ struct Bench {
   }
   /// The precisions of products: the deck's, or of the types that are offered.
   std::vector<Precision> precisions(const std::vector<DType>& candidates) {
-    if (subject.deck) return {precision_of(subject.deck->train.precision)};
+    if (deck) return {precision};
     std::vector<Precision> list;
     for (const DType t : offered(candidates)) list.push_back({.compute = t});
     return list;
@@ -127,17 +120,15 @@ void measure_ops(Bench& b) {
   ops::BenchShape shape{.parameters = 804096, .speech = {.samples = 8}};
   if (b.large())
     shape = {65536, 768, 3072, 50304, 1024, 64, 124475904, {32, 1500, 80, 256, 512, 8, 9}};
-  if (b.subject.deck) {
-    const GptConfig& model = gpt_of(*b.subject.deck);
+  if (b.deck) {
+    const ModelFamily& family = b.deck->model.family();
+    shape = family.op_shape(b.deck->model, b.deck->shape);
+    if (shape.rows == 0)
+      throw DeckError(fmt::format("the ops of model.type = \"{}\" are not measured", family.name()),
+                      "`choir bench gemm` and `choir bench step` take its decks");
     ParameterSet parameters;
-    const Gpt gpt(model, parameters);
-    shape = {.rows = b.subject.sequences * model.block_size,
-             .width = model.n_embd,
-             .hidden = model.ffn_width,
-             .vocabulary = model.vocab_size,
-             .tokens = model.block_size,
-             .head_width = model.head_width(),
-             .parameters = parameters.count()};
+    family.make(b.deck->model, parameters, {});
+    shape.parameters = parameters.count();
   }
   const double ceiling = ops::measure_copy(b.stream);
   b.report.ceilings.push_back(
@@ -148,31 +139,34 @@ void measure_ops(Bench& b) {
 void measure_gemms(Bench& b) {
   constexpr std::int64_t kLargestOnCpu = 2048, kLargestOnGpu = 8192;
   const bool cuda = b.device.kind() == DeviceKind::cuda;
-  std::vector<StepGemm> gemms;
-  if (b.subject.deck)
-    gemms =
-        gemms_of(gpt_of(*b.subject.deck), b.subject.sequences * gpt_of(*b.subject.deck).block_size);
-  if (!b.subject.deck || cuda)
-    for (StepGemm& g : square_gemms(b.large() || cuda ? kLargestOnGpu : kLargestOnCpu))
-      gemms.push_back(std::move(g));
-  for (const Precision& p : b.precisions(kTypes))
-    b.take(bench_gemms(b.device, gemms, p, b.product_ceiling(p.compute), b.seconds));
+  const std::vector<StepGemm> squares =
+      !b.deck || cuda ? square_gemms(b.large() || cuda ? kLargestOnGpu : kLargestOnCpu)
+                      : std::vector<StepGemm>();
+  for (const Precision& p : b.precisions(kTypes)) {
+    std::map<DType, std::vector<StepGemm>> gemms;
+    if (b.deck) gemms = b.deck->gemms;
+    gemms[p.compute].insert(gemms[p.compute].end(), squares.begin(), squares.end());
+    for (const auto& [type, list] : gemms)
+      b.take(bench_gemms(b.device, list, type == p.compute ? p : Precision{.compute = type},
+                         b.product_ceiling(type), b.seconds));
+  }
 }
 
 void measure_attention(Bench& b) {
   std::vector<AttentionShape> shapes =
       b.large() ? attention_series(8192, 16384, 2048) : attention_series(1024, 1024, 128);
-  auto which = ops::AttentionImplementation::automatic;
-  if (b.subject.deck) {
-    shapes = {attention_of(gpt_of(*b.subject.deck), b.subject.sequences)};
-    which = gpt_of(*b.subject.deck).attention;
-  }
+  if (b.deck) shapes = b.deck->attention;
+  if (shapes.empty())
+    throw DeckError(
+        fmt::format("model.type = \"{}\" has no attention", b.deck->model.family().name()),
+        "`choir bench gemm` and `choir bench step` take its decks");
   // On the GPU f16 takes the same kernels, at the same rate, as bf16.
   std::vector<DType> types{DType::bf16};
   if (b.device.kind() == DeviceKind::cpu) types.insert(types.begin(), DType::f32);
   for (const Precision& p : b.precisions(types)) {
-    AttentionBench bench = bench_attention(b.device, shapes, p.compute, which,
-                                           b.product_ceiling(p.compute), b.seconds);
+    AttentionBench bench =
+        bench_attention(b.device, shapes, p.compute, ops::AttentionImplementation::automatic,
+                        b.product_ceiling(p.compute), b.seconds);
     b.take(std::move(bench.rows));
     for (std::string& remark : bench.remarks) b.report.remarks.push_back(std::move(remark));
   }
@@ -189,9 +183,18 @@ int run_bench_shapes(MpiSession& session, const BenchShapesRequest& request, con
   const std::unique_ptr<Device> device = bench_device(subject.device, *mesh);
   if (!subject.deck && subject.preset.empty())
     subject.preset = device->kind() == DeviceKind::cuda ? "gpu" : "cpu";
+  std::optional<DeckWork> work;
+  Precision precision;
+  if (subject.deck) {
+    Logger log(session.rank() == 0);
+    work = work_of(*subject.deck, kCharacters, *mesh, *device, log);
+    precision = precision_of(subject.deck->train.precision);
+  }
   mesh->world().barrier();  // ranks share the memory and the clock of the machine: all measure
   Bench bench{.device = *device,
-              .subject = std::move(subject),
+              .deck = std::move(work),
+              .precision = precision,
+              .preset = subject.preset,
               .seconds = request.seconds,
               .types = request.type.empty() ? kTypes : std::vector{dtype_of(request.type)},
               .report = {.bench = name, .device = device->description()}};

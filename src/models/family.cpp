@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "choir/core/error.hpp"
+#include "choir/ops/bench_ops.hpp"
 
 namespace choir {
 
@@ -12,6 +13,10 @@ BatchShape ModelFamily::shape(const ModelConfig&, std::int64_t) const {
 
 void ModelFamily::clear(ModelBatch&) const {
   throw Error(ExitCode::other, std::string(name()) + ": micro-batches have no rows of padding");
+}
+
+ops::BenchShape ModelFamily::op_shape(const ModelConfig&, const BatchShape&) const {
+  return {.rows = 0};
 }
 
 HostBatch::HostBatch(const ModelConfig& config, const BatchShape& shape)

@@ -154,3 +154,14 @@ run 0 tune deck.json --memory 1MiB --out none.json
 expect "no room for any" 2 "too large for 1.0 MiB a rank"
 run 2 bench step deck.json --steps 3 --warmup 0 --no-ceilings
 expect "a bench of steps on these conversations" 0 " s of speech with " " targets a step"
+run 2 bench gemm deck.json --seconds 0.001
+expect "a bench of their products" 0 "encoder.blocks.*.attention.qkv d_weight" "lm.blocks.*.attention.qkv forward" \
+  "in one call" "a micro-batch makes these calls in" "VALID: "
+run 1 bench attention deck.json --seconds 0.001
+expect "... of their attention" 0 " full " " causal " "VALID: "
+run 1 bench ops deck.json --seconds 0.001
+expect "... of their ops" 0 "rope " "strided_conv_forward" "VALID: "
+for kind in attention ops; do
+  run 2 bench $kind "$root/inputs/verify_codec.json"
+  expect "... $kind of a model that has none" 2 'model.type = "codec"' "bench gemm"
+done

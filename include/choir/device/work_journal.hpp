@@ -26,7 +26,7 @@ struct ProductWork {
 struct AttentionWork {
   DType dtype = DType::f32;
   bool backward = false, causal = true;
-  std::int64_t keys = 0, head_width = 0;
+  std::int64_t batch = 0, heads = 0, kv_heads = 0, queries = 0, keys = 0, head_width = 0;
   double flops = 0;  ///< as counted: of the pairs that see each other
   auto operator<=>(const AttentionWork&) const = default;
 };

@@ -25,6 +25,9 @@ struct BenchAudio;
 struct BatchSizes;
 struct Deck;
 struct StartingPoint;
+namespace ops {
+struct BenchShape;
+}
 class Logger;
 class Mesh;
 class ModelInstance;
@@ -156,6 +159,9 @@ class ModelFamily {
   virtual std::unique_ptr<BenchBatches> bench_batches(const Deck& deck, const BatchSizes& batch,
                                                       Mesh& mesh, Logger& log,
                                                       const BenchAudio& audio) const;
+  /// Local. Rows and widths of a micro-batch of this shape, for `choir bench ops`, apart from the
+  /// count of parameters; by default none (0 rows), and the bench is not offered.
+  virtual ops::BenchShape op_shape(const ModelConfig&, const BatchShape&) const;
   /// The size of the vocabulary that a bench takes where neither deck nor data say it; 0: none.
   virtual std::int64_t usual_vocab_size() const { return 0; }
   /// Local. Refuses runs whose parameters the model is to begin with (the map of

@@ -11,7 +11,7 @@ namespace choir::ops {
 enum class BenchUnit { bytes, flops };
 
 struct BenchRow {
-  std::string name;     ///< "norm_forward+add", "qkv d_weight"
+  std::string name;     ///< "norm_forward+add", "blocks.*.attention.qkv d_weight"
   std::string variant;  ///< which implementation, where there are several: "own", "cudnn"
   std::string shape;    ///< "[768, 128]", "768 x 384 x 128"
   DType dtype = DType::f32;
@@ -23,15 +23,17 @@ struct BenchRow {
   double allowed = 0;  ///< for that result
   std::int64_t calls = 0;  ///< in a micro-batch of the deck; 0: not part of one
 
+  /// The op and which implementation of it.
+  std::string title() const { return variant.empty() ? name : name + " " + variant; }
   bool valid() const { return error <= allowed; }  // false for NaN
   double rate() const { return work / seconds; }
   double fraction() const { return rate() / ceiling; }
 };
 
-/// Column titles of to_string(), as a comment line.
-std::string bench_row_header();
+/// Column titles of to_string(), as a comment line. `names`: the width of the first column.
+std::string bench_row_header(std::size_t names = 26);
 /// "norm_forward+add  [768, 128]  f32  12.3 us  31.2 GB/s  87 %  VALID"
-std::string to_string(const BenchRow& row);
+std::string to_string(const BenchRow& row, std::size_t names = 26);
 
 /// Compares results with their references; a row's error is that of its worst tensor.
 class Agreement {

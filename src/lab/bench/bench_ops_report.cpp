@@ -61,8 +61,10 @@ bool BenchReport::valid() const {
 std::string to_string(const BenchReport& report) {
   std::string text = fmt::format("# bench {} on {}\n", report.bench, report.device);
   for (const std::string& ceiling : report.ceilings) text += "# ceiling: " + ceiling + "\n";
-  text += ops::bench_row_header() + "\n";
-  for (const ops::BenchRow& row : report.rows) text += ops::to_string(row) + "\n";
+  std::size_t names = 26;
+  for (const ops::BenchRow& row : report.rows) names = std::max(names, row.title().size());
+  text += ops::bench_row_header(names) + "\n";
+  for (const ops::BenchRow& row : report.rows) text += ops::to_string(row, names) + "\n";
   text += sum_line(report) + ratio_lines(report);
   for (const std::string& remark : report.remarks) text += "# left out: " + remark + "\n";
   const auto wrong = std::count_if(report.rows.begin(), report.rows.end(),

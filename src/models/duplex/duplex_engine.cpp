@@ -76,6 +76,13 @@ void DuplexFamily::fill(const ModelConfig& config, const BatchShape& shape,
   std::fill_n(weights.as<float>(), weights.count(), 1.0F);
 }
 
+ops::BenchShape DuplexFamily::op_shape(const ModelConfig& config, const BatchShape& shape) const {
+  const auto& c = config.as<DuplexConfig>();
+  ops::BenchShape ops = DecoderTower::op_shape(c.lm, shape);
+  ops.speech = EncoderTower::op_shape(c.encoder, shape.samples, shape.audio_samples);
+  return ops;
+}
+
 void DuplexFamily::clear(ModelBatch& batch) const {
   for (const char* zeros : {"audio_lengths", "frame_lengths", "frames", "text", "codes"})
     fill_all(batch[zeros], 0);

@@ -29,6 +29,7 @@ class DuplexFamily final : public FamilyOf<DuplexSettings, DuplexConfig, Duplex>
   std::int64_t query_heads(const ModelConfig& config) const override;
   std::string describe(const ModelConfig& config) const override;
   ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
+  ops::BenchShape op_shape(const ModelConfig& config, const BatchShape& shape) const override;
   void fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const override;
   void clear(ModelBatch& batch) const override;
 

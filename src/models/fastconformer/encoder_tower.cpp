@@ -109,6 +109,17 @@ std::unique_ptr<ConformerBlock> EncoderTower::make_block(const std::string& name
                               .recompute = c.recompute});
 }
 
+ops::SpeechBenchShape EncoderTower::op_shape(const FastConformerConfig& config,
+                                             std::int64_t utterances, std::int64_t samples) {
+  return {.samples = utterances,
+          .frames = config.lengths_after(0, samples),
+          .mels = config.mel.mels,
+          .channels = config.subsampling_channels,
+          .width = config.n_embd,
+          .heads = config.n_head,
+          .taps = config.conv_kernel};
+}
+
 std::size_t EncoderTower::table_bytes(const Precision& precision) const {
   return table_size(ops::mel_table_bytes(config_.mel), DType::u8) +
          table_size(ops::relative_position_table_size(config_.n_embd), precision.statistic);

@@ -75,6 +75,19 @@ void FastConformerFamily::fill(const ModelConfig& config, const BatchShape& shap
     batch["sample_ids"].as<std::int64_t>()[row] = row;
 }
 
+ops::BenchShape FastConformerFamily::op_shape(const ModelConfig& config,
+                                              const BatchShape& shape) const {
+  const auto& c = config.as<FastConformerConfig>();
+  const std::int64_t frames = c.frames(shape.audio_samples);
+  return {.rows = shape.samples * frames,
+          .width = c.n_embd,
+          .hidden = c.hidden(),
+          .vocabulary = c.vocab_size,
+          .tokens = frames,
+          .head_width = c.n_embd / c.n_head,
+          .speech = EncoderTower::op_shape(c, shape.samples, shape.audio_samples)};
+}
+
 void FastConformerFamily::clear(ModelBatch& batch) const {
   for (const char* lengths : {"audio_lengths", "label_lengths", "frame_lengths"})
     fill_integers(batch[lengths], 0);

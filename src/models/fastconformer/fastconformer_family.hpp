@@ -30,6 +30,7 @@ class FastConformerFamily final
   std::string describe(const ModelConfig& config) const override;
   bool transcribes() const override { return true; }
   ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
+  ops::BenchShape op_shape(const ModelConfig& config, const BatchShape& shape) const override;
   void fill(const ModelConfig& config, const BatchShape& shape, ModelBatch& batch) const override;
   void clear(ModelBatch& batch) const override;
 

@@ -24,6 +24,15 @@ Tensor joined(Pass& pass, ResidualStream stream) {
 
 }  // namespace
 
+ops::BenchShape DecoderTower::op_shape(const GptConfig& config, const BatchShape& shape) {
+  return {.rows = shape.samples * shape.tokens,
+          .width = config.n_embd,
+          .hidden = config.ffn_width,
+          .vocabulary = config.vocab_size,
+          .tokens = shape.tokens,
+          .head_width = config.head_width()};
+}
+
 Shape DecoderTower::rope_table_shape() const {
   if (config_.position != Position::rope || blocks_.all().empty()) return {0};
   return {config_.block_size, config_.head_width()};

@@ -77,6 +77,10 @@ ModelBatch GptFamily::fields(const ModelConfig& config, const BatchShape& shape)
   return batch;
 }
 
+ops::BenchShape GptFamily::op_shape(const ModelConfig& config, const BatchShape& shape) const {
+  return DecoderTower::op_shape(config.as<GptConfig>(), shape);
+}
+
 std::unique_ptr<TrainingData> GptFamily::open_data(const Deck& deck, const BatchSizes& batch,
                                                    Mesh& mesh, Logger& log) const {
   if (trains_on_chat(deck, mesh)) return std::make_unique<ChatTrainingData>(deck, batch, mesh, log);

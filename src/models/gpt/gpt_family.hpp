@@ -25,6 +25,7 @@ class GptFamily final : public FamilyOf<GptSettings, GptConfig, Gpt> {
   bool generates() const override { return true; }
   BatchShape shape(const ModelConfig& config, std::int64_t samples) const override;
   ModelBatch fields(const ModelConfig& config, const BatchShape& shape) const override;
+  ops::BenchShape op_shape(const ModelConfig& config, const BatchShape& shape) const override;
 
   std::unique_ptr<TrainingData> open_data(const Deck& deck, const BatchSizes& batch, Mesh& mesh,
                                           Logger& log) const override;

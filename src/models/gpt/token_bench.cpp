@@ -7,43 +7,6 @@
 
 namespace choir {
 
-namespace {
-
-void add_linear(std::vector<StepGemm>& list, const std::string& name, std::int64_t rows,
-                std::int64_t in, std::int64_t out, std::int64_t calls) {
-  list.push_back({.name = name + " forward",
-                  .m = rows,
-                  .n = out,
-                  .k = in,
-                  .transpose_b = true,
-                  .calls = calls});
-  list.push_back({.name = name + " d_input", .m = rows, .n = in, .k = out, .calls = calls});
-  list.push_back({.name = name + " d_weight",
-                  .m = out,
-                  .n = in,
-                  .k = rows,
-                  .transpose_a = true,
-                  .to_gradient = true,
-                  .calls = calls});
-}
-
-}  // namespace
-
-std::vector<StepGemm> gemms_of(const GptConfig& c, std::int64_t rows) {
-  std::vector<StepGemm> list;
-  add_linear(list, "qkv", rows, c.n_embd, c.head_width() * (c.n_head + 2 * c.n_kv_head), c.n_layer);
-  add_linear(list, "attention output", rows, c.attention_width(), c.n_embd, c.n_layer);
-  add_linear(list, "feed-forward up", rows, c.n_embd,
-             c.ffn_width * ops::activation_inputs(c.activation), c.n_layer);
-  add_linear(list, "feed-forward down", rows, c.ffn_width, c.n_embd, c.n_layer);
-  add_linear(list, "head", rows, c.n_embd, c.vocab_size, 1);
-  return list;
-}
-
-AttentionShape attention_of(const GptConfig& c, std::int64_t sequences) {
-  return {sequences, c.n_head, c.n_kv_head, c.head_width(), c.block_size, true, c.n_layer};
-}
-
 std::int64_t matmul_weights(const GptConfig& c) {
   const std::int64_t qkv = c.n_embd * c.head_width() * (c.n_head + 2 * c.n_kv_head);
   const std::int64_t output = c.n_embd * c.attention_width();

@@ -106,6 +106,13 @@ void SalmFamily::fill(const ModelConfig& config, const BatchShape& shape, ModelB
     batch["index"].as<std::int32_t>()[at] = static_cast<std::int32_t>(-1 - at);
 }
 
+ops::BenchShape SalmFamily::op_shape(const ModelConfig& config, const BatchShape& shape) const {
+  const auto& c = config.as<SalmConfig>();
+  ops::BenchShape ops = DecoderTower::op_shape(c.lm, shape);
+  ops.speech = EncoderTower::op_shape(c.encoder, shape.clips, shape.audio_samples);
+  return ops;
+}
+
 void SalmFamily::clear(ModelBatch& batch) const {
   for (const char* lengths : {"audio_lengths", "frame_lengths", "index"})
     fill_integers(batch[lengths], 0);

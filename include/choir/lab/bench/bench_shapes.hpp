@@ -13,15 +13,16 @@
 
 namespace choir {
 
-/// One product of the step, as ops::gemm takes it: C [m, n] over an inner extent k.
+/// One product of the step, as ops::gemm takes it: C [m, n] over an inner extent k. Several in one
+/// call as ops::gemm_batched takes them, one after the other in memory.
 struct StepGemm {
-  std::string name;  ///< "qkv forward", "qkv d_input", "qkv d_weight"
-  std::int64_t m = 0, n = 0, k = 0;
+  std::string name;  ///< "blocks.*.attention.qkv forward", "... d_input", "... d_weight"
+  std::int64_t m = 0, n = 0, k = 0, batch = 1;
   bool transpose_a = false, transpose_b = false;
   bool to_gradient = false;  ///< weight gradients are added to sums in their own type
   std::int64_t calls = 1;    ///< a micro-batch
   double flops() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    return 2.0 * static_cast<double>(batch * m) * static_cast<double>(n) * static_cast<double>(k);
   }
 };
 

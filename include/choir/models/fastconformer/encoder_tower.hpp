@@ -10,6 +10,7 @@
 #include "choir/nn/layers/blocks.hpp"
 #include "choir/nn/layers/convolutions.hpp"
 #include "choir/nn/stream_state.hpp"
+#include "choir/ops/bench_ops.hpp"
 
 namespace choir {
 
@@ -24,6 +25,9 @@ class EncoderTower {
   void add(int first_unit, const ModelPieces& pieces, TrainedUnits& trained);
 
   const FastConformerConfig& config() const { return config_; }
+  /// What so many utterances, padded to so many samples, add to a ModelFamily::op_shape.
+  static ops::SpeechBenchShape op_shape(const FastConformerConfig& config, std::int64_t utterances,
+                                        std::int64_t samples);
   std::int64_t adapter_layers() const { return adapter_layers_; }
   int last_unit() const {
     return first_unit_ + static_cast<int>(config_.n_layer + adapter_layers_);

@@ -13,6 +13,7 @@
 #include "choir/nn/layers/blocks.hpp"
 #include "choir/nn/layers/token_embedding.hpp"
 #include "choir/nn/stream_state.hpp"
+#include "choir/ops/bench_ops.hpp"
 
 namespace choir {
 
@@ -50,6 +51,8 @@ class DecoderTower {
   void put_beside(HeadBeside& head) { beside_ = &head; }
 
   const GptConfig& config() const { return config_; }
+  /// See ModelFamily::op_shape.
+  static ops::BenchShape op_shape(const GptConfig& config, const BatchShape& shape);
   TokenEmbedding& embedding() const { return *embedding_; }
 
   std::size_t table_bytes(const Precision& precision) const;

@@ -1,12 +1,10 @@
 #pragma once
 // Windows of the deck's tokens for `choir bench step`, and the work of a step on them.
 #include <memory>
-#include <vector>
 
 #include "choir/data/tokens/dataset.hpp"
 #include "choir/deck/deck.hpp"
 #include "choir/lab/bench/bench_batches.hpp"
-#include "choir/lab/bench/bench_shapes.hpp"
 #include "choir/models/gpt/gpt_config.hpp"
 
 namespace choir {
@@ -17,11 +15,6 @@ std::int64_t matmul_weights(const GptConfig& config);
 /// `sequences` of `config.block_size` tokens on this rank; `parameters` updated by it.
 StepWork step_work(const GptConfig& config, const Precision& precision, std::int64_t sequences,
                    std::int64_t parameters);
-
-/// Every product of a micro-batch of `rows` tokens. Pure.
-std::vector<StepGemm> gemms_of(const GptConfig& config, std::int64_t rows);
-/// The attention of a micro-batch. Pure.
-AttentionShape attention_of(const GptConfig& config, std::int64_t sequences);
 
 class TokenBenchBatches final : public BenchBatches {
  public:

@@ -63,34 +63,6 @@ TEST(StepFloor, AgreesWithAHandCount) {
                    (work.gemm_flops + work.attention_flops + 32000) / 1e6);
 }
 
-TEST(StepFloor, ListedProductsAddUpToIt) {
-  const GptConfig c = gpt2_small();
-  double listed = 0;
-  for (const StepGemm& g : gemms_of(c, 4 * c.block_size))
-    listed += g.flops() * static_cast<double>(g.calls);
-  EXPECT_DOUBLE_EQ(listed, step_work(c, precision_of("fp32"), 4, 0).gemm_flops);
-}
-
-TEST(BenchGemm, EveryProductIsValid) {
-  CpuDevice device;
-  const GptConfig c{.vocab_size = 37,
-                    .block_size = 16,
-                    .n_layer = 2,
-                    .n_head = 4,
-                    .n_kv_head = 2,
-                    .n_embd = 48,
-                    .ffn_width = 80};
-  for (const char* precision : {"fp64", "fp32", "bf16-mixed"}) {
-    const auto rows =
-        bench_gemms(device, gemms_of(c, 3 * c.block_size), precision_of(precision), 1e9, 0);
-    EXPECT_EQ(rows.size(), 15u);
-    for (const auto& row : rows) {
-      EXPECT_TRUE(row.valid()) << to_string(row);
-      EXPECT_GT(row.seconds, 0);
-    }
-  }
-}
-
 TEST(BenchGemm, SquaresDouble) {
   const auto list = square_gemms(8192);
   ASSERT_EQ(list.size(), 4u);
