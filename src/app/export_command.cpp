@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "choir/comm/agreement.hpp"
 #include "choir/models/gpt/foreign/export_model.hpp"
 #include "choir/models/gpt/foreign/import_model.hpp"
 #include "choir/models/gpt/gpt_settings.hpp"
@@ -27,12 +28,9 @@ fs::path run_of(const std::string& path) {
 int export_checkpoint(MpiSession& session, const std::string& path, ExportRequest request) {
   const auto mesh = Mesh::over_world(Layout(1, 1, session.size(), 1), Transport::mpi);
   const LoadedModel loaded = open_model(path, "", *mesh);
-  if (!loaded.deck.family().generates()) {
-    DeckError error(loaded.checkpoint.path + " holds a speech model, and only GPTs are exported",
-                    "use a checkpoint of model.type = \"gpt\"");
-    error.set_agreed_ranks(session.size());  // all have read the same
-    throw error;
-  }
+  together(mesh->world(), [&] {
+    require_ability(loaded, loaded.deck.family().generates(), "is not exported", "gpt");
+  });
   const fs::path run = run_of(path);
   request.tokenizer_folder = (run / kTokenizerFolder).string();
   request.vocabulary = loaded.vocabulary;

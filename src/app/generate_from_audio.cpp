@@ -14,13 +14,6 @@
 namespace choir {
 namespace {
 
-void require_hearing(const LoadedModel& loaded) {
-  if (loaded.deck.family().hears()) return;
-  throw DeckError(
-      loaded.checkpoint.path + " holds a model that cannot hear and answer",
-      "use a checkpoint of model.type = \"salm\"; `choir transcribe` writes down speech");
-}
-
 /// The prompt as a user's turn with a tag for each clip.
 std::string tagged_prompt(const HearRequest& request) {
   const std::string_view tag = kAudioTag;
@@ -55,7 +48,7 @@ int generate_from_audio(MpiSession& session, const HearRequest& request) {
       open_model(request.checkpoint, request.precision, *place.mesh, {"device=" + request.device});
   HeardPrompt prompt;
   together(world, [&] {
-    require_hearing(loaded);
+    require_ability(loaded, loaded.deck.family().hears(), "does not answer about sound", "salm");
     prompt = read_prompt(model_of(loaded.deck), loaded.vocabulary, loaded.checkpoint.path,
                          tagged_prompt(request), request.clips);
   });

@@ -113,15 +113,23 @@ void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, W
   make_instance(loaded, plan.arena_bytes, place);
 }
 
+void require_ability(const LoadedModel& loaded, bool able, std::string_view not_done,
+                     std::string_view able_ones) {
+  if (able) return;
+  const ModelFamily& family = loaded.deck.family();
+  const std::string_view use = family.words().use;
+  throw DeckError(
+      fmt::format("{} holds a model of model.type = \"{}\", which {}", loaded.checkpoint.path,
+                  family.name(), not_done),
+      fmt::format("use one of model.type = \"{}\"{}{}", able_ones, use.empty() ? "" : "; ", use));
+}
+
 LoadedModel load_generator(const std::string& path, const std::string& precision, Workplace& place,
                            const Arguments& overrides, std::int64_t together) {
   LoadedModel loaded = open_model(path, precision, *place.mesh, overrides);
-  if (loaded.deck.family().hears())
-    throw DeckError(loaded.checkpoint.path + " holds a model that answers what it hears",
-                    "name sound files with --audio");
-  if (!loaded.deck.family().generates())
-    throw DeckError(loaded.checkpoint.path + " holds a speech model, which has no text to go on",
-                    "use a checkpoint of model.type = \"gpt\"");
+  choir::together(place.mesh->world(), [&] {
+    require_ability(loaded, loaded.deck.family().generates(), "does not continue text", "gpt");
+  });
   open_device(place, loaded.deck);
   const StepPlan plan = plan_inference(
       inference_options(loaded), place.mesh->layout(), place.mesh->rank(),

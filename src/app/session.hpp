@@ -48,6 +48,11 @@ void make_instance(LoadedModel& loaded, std::size_t arena_bytes, Workplace& plac
 /// Collective. Opens the device too, and makes the instance: that evaluates batches of these
 /// shapes.
 void load_instance(LoadedModel& loaded, const std::vector<BatchShape>& shapes, Workplace& place);
+/// DeckError unless `able`: the model's family, what it does not do, and what it is for.
+/// `not_done`: "does not transcribe"; `able_ones`: the family that does.
+void require_ability(const LoadedModel& loaded, bool able, std::string_view not_done,
+                     std::string_view able_ones);
+
 /// Collective. Does both, for a model that generates, at most `together` texts at a time; DeckError
 /// for another. Opens the device of the overrides, else `auto`: what the model was trained on does
 /// not matter.

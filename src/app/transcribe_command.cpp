@@ -78,11 +78,9 @@ LoadedSpeechModel load_speech_model(const SpeechModelRequest& request, Workplace
   Mesh& mesh = *place.mesh;
   LoadedSpeechModel loaded{
       open_model(request.checkpoint, request.precision, mesh, overrides_of(request))};
-  if (!loaded.deck.family().transcribes())
-    throw DeckError(
-        loaded.checkpoint.path + " is a text model (model.type = \"gpt\") and cannot transcribe",
-        "use a checkpoint of model.type = \"fastconformer\"; `choir generate` continues text");
   together(mesh.world(), [&] {
+    require_ability(loaded, loaded.deck.family().transcribes(), "does not transcribe",
+                    "fastconformer");
     loaded.units = vocabulary_of(loaded);
     if (request.stream)
       require_streaming(inference_options(loaded).model.as<FastConformerConfig>(),

@@ -142,6 +142,6 @@ expect "a beam of nothing" 2 "--beam"
 run 1 train "$root/inputs/verify_gpt.json" run.dir=gpt train.precision=fp32 train.max_steps=1 checkpoint.interval=1
 expect "a checkpoint of a text model" 0
 run 0 transcribe gpt a.wav
-expect "a model of text" 2 "is a text model" "and cannot transcribe"
+expect "a model of text" 2 "model of model.type = \"gpt\", which does not transcribe" "choir generate"
 run 0 transcribe run a.wav --memory 0.000001
 expect "too little memory" 2 "out of memory" "--memory"

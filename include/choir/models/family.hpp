@@ -67,6 +67,8 @@ struct FamilyWords {
   std::string_view input_layer = "embedding";
   /// What `rate` counts is seconds of audio (StepContent::audio_seconds) instead of targets.
   bool audio = false;
+  /// What a trained model is for: "`choir talk` holds dialogues with it".
+  std::string_view use{};
 };
 
 class ModelFamily {

@@ -10,8 +10,11 @@ class CodecFamily final : public FamilyOf<CodecSettings, CodecConfig, Codec> {
  public:
   std::string_view name() const override { return "codec"; }
   FamilyWords words() const override {
-    return {
-        .samples = "utterances", .rate = "x real time", .input_layer = "encoder", .audio = true};
+    return {.samples = "utterances",
+            .rate = "x real time",
+            .input_layer = "encoder",
+            .audio = true,
+            .use = "`choir speak` makes codes of sound, and sound of codes, with it"};
   }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;

@@ -10,8 +10,11 @@ class DuplexFamily final : public FamilyOf<DuplexSettings, DuplexConfig, Duplex>
  public:
   std::string_view name() const override { return "duplex"; }
   FamilyWords words() const override {
-    return {
-        .samples = "dialogues", .rate = "x real time", .input_layer = "subsampling", .audio = true};
+    return {.samples = "dialogues",
+            .rate = "x real time",
+            .input_layer = "subsampling",
+            .audio = true,
+            .use = "`choir talk` holds dialogues with it"};
   }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;

@@ -16,7 +16,8 @@ class FastConformerFamily final
     return {.samples = "utterances",
             .rate = "x real time",
             .input_layer = "subsampling",
-            .audio = true};
+            .audio = true,
+            .use = "`choir transcribe` writes down speech with it"};
   }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;

@@ -9,6 +9,7 @@ namespace choir {
 class GptFamily final : public FamilyOf<GptSettings, GptConfig, Gpt> {
  public:
   std::string_view name() const override { return "gpt"; }
+  FamilyWords words() const override { return {.use = "`choir generate` continues text with it"}; }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
   std::vector<KeyProblem> check(const Deck& deck) const override;

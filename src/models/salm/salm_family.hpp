@@ -13,7 +13,8 @@ class SalmFamily final : public FamilyOf<SalmSettings, SalmConfig, Salm> {
     return {.samples = "conversations",
             .rate = "x real time",
             .input_layer = "subsampling",
-            .audio = true};
+            .audio = true,
+            .use = "`choir generate --audio` answers about sound files with it"};
   }
   const KeySet& keys() const override;
   void derive(Deck& deck) const override;
