@@ -326,6 +326,9 @@ int generate_command(const Arguments& arguments) {
   const auto ids =
       app.add_option("--ids", request.ids,
                      "token ids to continue, 3,17,5, of models without a tokenizer too")
+          .checked([](const std::string& text) -> std::string {
+            return text.empty() ? "at least one id is needed" : "";
+          })
           .excludes(prompt);
   const auto prompts =
       app.add_option("--prompts", request.prompts,

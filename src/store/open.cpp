@@ -189,7 +189,10 @@ Checkpoint open_checkpoint(const std::string& path, Communicator& world, Verify 
   together(world, [&] {
     if (world.rank() != 0) return;
     if (!fs::is_directory(path))
-      throw StorageError("no such directory: " + path, "give a checkpoint or a run directory");
+      throw StorageError(fs::exists(path)
+                             ? fmt::format("'{}' is a file, and no checkpoint is one", path)
+                             : "no such directory: " + path,
+                         "give a checkpoint or a run directory");
     const bool is_one = fs::exists(fs::path(path) / kManifestName) ||
                         fs::exists(fs::path(path) / kStateName) ||
                         step_of(fs::path(path).lexically_normal().filename().string()) >= 0;

@@ -150,6 +150,9 @@ run 1 talk one_rank one/audio/d000000_user.wav --codec one_rank --out x.wav
 expect "no codec" 2 'model.type = "duplex" has no codes'
 run 1 talk codec one/audio/d000000_user.wav --codec codec --out x.wav
 expect "no talker" 2 "holds no model that talks"
+run 1 train "$root/inputs/verify_duplex.json" run.dir=of_noise train.precision=fp32 train.max_steps=1 checkpoint.interval=1
+run 1 talk of_noise one/audio/d000000_user.wav --codec codec --out x.wav
+expect "a talker without words" 3 "has no tokenizer and no codec"
 run 1 train "$root/inputs/codec_tutorial.json" 'data.train=["packed/train/agent"]' 'data.val=[]' train.max_steps=1 \
   checkpoint.interval=1 run.dir=stranger
 run 1 talk one_rank one/audio/d000000_user.wav --codec stranger --out x.wav

@@ -27,6 +27,7 @@ rehearse none 0
 expect "no ranks" 2 "--ranks"
 rehearse odd 1000 train.global_batch_size=24
 expect "a batch that the ranks do not divide" 2 "nearest legal"
+check "... told once for all ranks, without an abort" lacks stderr MPI_ABORT
 rehearse gpu 8 device=cuda
 expect "a GPU" 2 "leave device out"
 run 2 rehearse "$debug" "${small[@]}" --ranks 8

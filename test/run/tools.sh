@@ -46,6 +46,10 @@ run 0 generate run --top-p 2
 expect "top-p of 2" 2 "--top-p"
 run 0 generate
 expect "generate without a checkpoint" 2 "checkpoint"
+run 0 generate run/deck.json
+expect "... of a file" 6 "'run/deck.json' is a file"
+run 0 generate run --ids ""
+expect "... of no ids" 2 "--ids" "at least one"
 
 logged=$(sed -nE 's/.*"step":20,.*"val_loss":([^,}]*).*/\1/p' run/metrics.jsonl)
 run 1 eval run

@@ -20,6 +20,13 @@ namespace {
 
 constexpr int kTagBlocks = 32002;
 constexpr int kFirstReservedTag = 30000;
+/// Up to 4.1.1, MPICH reads from MPI_IN_PLACE itself where the root is not the first rank of a host
+/// (pmodels/mpich, issue 6540), and others are made of it: there a root hands in a copy.
+#if defined(MPICH_VERSION)
+constexpr bool kCopiesRoot = true;
+#else
+constexpr bool kCopiesRoot = false;
+#endif
 
 MPI_Comm duplicate_of(MPI_Comm group, const std::string& name) {
   MPI_Comm copy = MPI_COMM_NULL;
@@ -265,8 +272,13 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   }
   void reduce_piece(std::byte* data, std::size_t count, DType dtype, ReduceOp op, int root) {
     const bool mine = root == rank();
-    mpi_check(MPI_Reduce(mine ? MPI_IN_PLACE : data, mine ? data : nullptr, static_cast<int>(count),
-                         mpi_type(dtype), mpi_op(op), root, comm_),
+    const void* from = mine ? MPI_IN_PLACE : data;
+    if (mine && kCopiesRoot) {
+      of_root_.assign(data, data + count * size_of(dtype));
+      from = of_root_.data();
+    }
+    mpi_check(MPI_Reduce(from, mine ? data : nullptr, static_cast<int>(count), mpi_type(dtype),
+                         mpi_op(op), root, comm_),
               "MPI_Reduce", label_);
   }
   void broadcast_pieces(void* data, std::size_t bytes, int root) {
@@ -319,6 +331,7 @@ class MpiCommunicator final : public Communicator, public HasMpiHandle {
   MpiOptions options_;
   std::string label_;
   StagedReduce staged_;
+  std::vector<std::byte> of_root_;  // a piece, see kCopiesRoot
   MpiQueue queue_;
   MpiExchanges exchanges_;
   std::vector<MPI_Request> requests_;

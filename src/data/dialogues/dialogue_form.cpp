@@ -62,6 +62,10 @@ std::string DialogueMeaning::to_json() const {
 }
 
 DialogueMeaning DialogueMeaning::from_json(const std::string& text, const std::string& source) {
+  if (text.empty())
+    throw DataError(
+        fmt::format("{} has no tokenizer and no codec: it was trained on data without", source),
+        "train on dialogues that `choir prepare dialogues` made");
   DialogueMeaning meaning;
   try {
     const auto json = parsed_json(text);

@@ -105,6 +105,12 @@ bool loads(sentencepiece::SentencePieceProcessor& processor, const std::string& 
   }
 }
 
+/// "Vocabulary size too high": what SentencePiece says behind its file, line and condition.
+std::string_view without_place(std::string_view message) {
+  const std::size_t bracket = message.find(")] ");
+  return bracket == std::string_view::npos ? message : message.substr(bracket + 3);
+}
+
 /// Whether a blank in a piece has none but blanks before it. Words are then cut into pieces one by
 /// one.
 bool within_words(const SentencePieceFile& file) {
@@ -276,10 +282,11 @@ SharedVocabularyModel train_sentencepiece(const VocabularyTraining& training,
        {"minloglevel", "2"}},
       &all, &bytes);
   if (!status.ok())
-    throw DeckError(fmt::format("no {} vocabulary of {} can be made of this text: {}",
-                                training.type, training.vocab_size, status.ToString()),
-                    "choose another --vocab-size: at least one piece for every character, at most "
-                    "what the text has words for");
+    throw DeckError(
+        fmt::format("no {} vocabulary of {} can be made of this text: {}", training.type,
+                    training.vocab_size, without_place(status.message())),
+        "choose another --vocab-size: at least one piece for every character, at most "
+        "what the text has words for");
   return open_sentencepiece(std::move(bytes), "the trained model");
 }
 

@@ -103,6 +103,23 @@ TEST(Gemm, FallbackWithoutOneDnnMatchesReference) {
            "blas");
 }
 
+// Operands of more than a block: cut along their rows, columns and inner extent, alone and
+// together.
+TEST(Gemm, SixteenBitsAreWidenedBlockByBlock) {
+  const auto run = [](PlanCache& plans, const GemmArgs& args) {
+    gemm_widened(plans, args, gemm_blas);
+    return true;
+  };
+  const std::array<std::array<std::int64_t, 3>, 4> shapes = {
+      {{5, 1601, 700}, {1601, 5, 700}, {9, 40, 26301}, {600, 1801, 3}}};
+  for (const auto& [in, out] : kTypesInOut)
+    for (const auto& shape : shapes)
+      for (int bits = 0; bits < 4 && size_of(in) == 2; ++bits)
+        compare_product({shape[0], shape[1], shape[2], in, out, (bits & 1) != 0, (bits & 2) != 0,
+                         bits % 3 == 0, bits > 1},
+                        run, "widened");
+}
+
 TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
   if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
   over_all([](PlanCache& plans, const GemmArgs& args) { return gemm_onednn(plans, args); },
