@@ -8,8 +8,9 @@
 namespace choir {
 namespace {
 
-/// Of a converted operand. A block of it is still in a cache when it is multiplied, and what is
-/// beside the memory plan stays below 13 MiB, however many symbols a vocabulary has.
+/// A converted block of an operand has no more elements: it is still in a cache when it is
+/// multiplied, and what is beside the memory plan stays below 13 MiB, however many symbols a
+/// vocabulary has.
 constexpr std::int64_t kMostElements = std::int64_t{1} << 20;
 
 /// f32 copies of blocks of the operands; they grow to the largest seen.

@@ -252,7 +252,7 @@ int with_mpi(const std::function<int(MpiSession&)>& body) {
       return body(session);
     } catch (const std::exception& error) {
       const auto* own = dynamic_cast<const Error*>(&error);
-      // Of more in a rehearsal, whose other ranks are played.
+      // In a rehearsal more agree than there are: the others are played.
       const bool everywhere = (own ? own->agreed_ranks() : 1) >= session.size();
       if (everywhere && session.rank() == 0) print_error(describe(error));
       if (everywhere) return static_cast<int>(code_of(error));
