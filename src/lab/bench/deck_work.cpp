@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 
 #include "choir/comm/agreement.hpp"
 #include "choir/core/text.hpp"

@@ -15,7 +15,7 @@ namespace choir {
 
 struct DeckWork {
   ModelConfig model;
-  BatchShape shape;  ///< of the micro-batch: the largest where they differ
+  BatchShape shape;  ///< the largest by bytes; products and attention are of the one of most FLOPs
   /// By the type of their factors; most FLOPs first. Forward and both backward products.
   std::map<DType, std::vector<StepGemm>> gemms;
   std::vector<AttentionShape> attention;  ///< that of the attention op; a shape once
