@@ -146,7 +146,7 @@ train_speech 1 none "data.val=[]" train.max_steps=2
 expect "no validation data" 0 "there is no validation data"
 
 run 1 generate bits1
-expect "generate of a speech model" 2 "speech model"
+expect "generate of a speech model" 2 'model.type = "fastconformer", which does not continue text' '`choir transcribe`'
 train_speech 0 wrong "data.train=[]"
 expect "nothing to train on" 2 "data.train is not given"
 train 0 wrong data.labels=char
