@@ -25,11 +25,19 @@ bool is_narrow(DType dtype) {
   return dtype == DType::bf16 || dtype == DType::f16;
 }
 
-/// Messages get shorter where there are many nodes: room for one from each is kept for a piece.
+// Room for a message from each node is kept for every piece: where there are many nodes, pieces get
+// fewer first, and then messages shorter.
+constexpr std::size_t kRoom = std::size_t{4} << 20, kFewestPieces = 4, kMostPieces = 16;
+
 std::size_t bytes_of_message(const NodeOptions& options, int nodes) {
-  constexpr std::size_t kShortest = std::size_t{16} << 10, kRoom = std::size_t{4} << 20;
+  constexpr std::size_t kShortest = std::size_t{16} << 10;
   const std::size_t room = std::max(kShortest, kRoom / static_cast<std::size_t>(nodes));
   return chunk_count(std::min(options.link_message_bytes, room), kCacheLine) * kCacheLine;
+}
+
+std::size_t pieces_at_once(std::size_t message_bytes, int nodes) {
+  const std::size_t piece = message_bytes * static_cast<std::size_t>(nodes);
+  return std::clamp(kFewestPieces * kRoom / piece, kFewestPieces, kMostPieces);
 }
 
 }  // namespace
@@ -55,6 +63,7 @@ TwoLevelOperations::TwoLevelOperations(MPI_Comm group, MPI_Comm inside, NodeMap 
       in_tree_(map_, places_served_, true),
       meeting_(inside, label, options, map_.on(node_)),
       windows_(std::move(windows)),
+      pieces_(pieces_at_once(message_bytes_, map_.nodes())),
       unwinding_(std::uncaught_exceptions()) {
   mpi_check(MPI_Comm_dup(group, &comm_), "MPI_Comm_dup", label_);
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -102,16 +111,16 @@ std::size_t TwoLevelOperations::count_pieces(const NodeCall& call) const {
 
 std::uint64_t TwoLevelOperations::begin(const NodeCall& call) {
   if (!staging_) {
-    staging_ = aligned_memory(kPieces * staging_bytes_);
-    for (std::size_t p = 0; p < kPieces; ++p)
+    staging_ = aligned_memory(pieces_.size() * staging_bytes_);
+    for (std::size_t p = 0; p < pieces_.size(); ++p)
       pieces_[p].staging = staging_.get() + p * staging_bytes_;
   }
   const bool in_blocks = call.kind == Kind::all_reduce && between_nodes(call) == call.dtype;
   if (!in_blocks && call.kind != Kind::barrier && !work_) {
     const std::size_t bytes =
         places_served_.size() * static_cast<std::size_t>(map_.nodes()) * message_bytes_;
-    work_ = aligned_memory(kPieces * bytes);
-    for (std::size_t p = 0; p < kPieces; ++p) pieces_[p].work = work_.get() + p * bytes;
+    work_ = aligned_memory(pieces_.size() * bytes);
+    for (std::size_t p = 0; p < pieces_.size(); ++p) pieces_[p].work = work_.get() + p * bytes;
   }
   at(next_) = {.call = call, .sequence = next_, .pieces = count_pieces(call)};
   meeting_.arrive(next_, call);
@@ -119,7 +128,7 @@ std::uint64_t TwoLevelOperations::begin(const NodeCall& call) {
 }
 
 bool TwoLevelOperations::advance(std::uint64_t sequence) {
-  for (std::size_t k = 0; k < kPieces && oldest_ <= sequence && step(); ++k) continue;
+  for (std::size_t k = 0; k < pieces_.size() && oldest_ <= sequence && step(); ++k) continue;
   return oldest_ > sequence;
 }
 
@@ -141,8 +150,8 @@ void TwoLevelOperations::complete(std::uint64_t sequence) {
 
 bool TwoLevelOperations::step() {
   bool moved = false;
-  for (std::uint64_t k = 0; k < kPieces; ++k) {  // the oldest first
-    Piece& piece = pieces_[(begun_ + k) % kPieces];
+  for (std::uint64_t k = 0; k < pieces_.size(); ++k) {  // the oldest first
+    Piece& piece = pieces_[(begun_ + k) % pieces_.size()];
     if (piece.operation == nullptr || !messages_done(piece)) continue;
     proceed(piece);
     moved = true;
@@ -162,7 +171,7 @@ bool TwoLevelOperations::all_arrived(Operation& operation) {
 
 // All ranks cut alike and begin in the same order, so that a piece has one number everywhere.
 bool TwoLevelOperations::begin_piece() {
-  Piece& piece = pieces_[begun_ % kPieces];
+  Piece& piece = pieces_[begun_ % pieces_.size()];
   if (piece.operation != nullptr) return false;
   while (cutting_ < next_ && at(cutting_).begun == at(cutting_).pieces) ++cutting_;
   if (cutting_ == next_ || !all_arrived(at(cutting_))) return false;

@@ -38,8 +38,6 @@ class TwoLevelOperations final : public WindowOperations {
   void abandon() override;
 
  private:
-  static constexpr std::size_t kPieces = 4;
-
   struct Operation {
     NodeCall call;
     std::uint64_t sequence = 0;
@@ -122,7 +120,7 @@ class TwoLevelOperations final : public WindowOperations {
   std::vector<const void*> inputs_;
   std::vector<MPI_Status> statuses_;
   std::array<Operation, Communicator::kMaxInFlight> ring_;
-  std::array<Piece, kPieces> pieces_;
+  std::vector<Piece> pieces_;     ///< that are on their way at once
   std::uint64_t next_ = 1;        ///< operation that begins next
   std::uint64_t cutting_ = 1;     ///< first that has pieces to begin
   std::uint64_t publishing_ = 1;  ///< first whose share of this rank is not done
