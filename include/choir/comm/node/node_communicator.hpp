@@ -19,8 +19,8 @@ struct NodeOptions {
   /// measured.
   std::size_t streaming_bytes = std::size_t{32} << 20;
   /// Between nodes what is reduced or gathered travels in messages of at most this size; shorter
-  /// ones where there are many nodes. Below the 64 KiB from which on Open MPI asks the receiver
-  /// first when it sends by TCP: the link is idle until the answer has come back.
+  /// ones where there are many nodes. The default stays below the 64 KiB from which on Open
+  /// MPI, sending by TCP, asks the receiver first: the link is idle until the answer is back.
   std::size_t link_message_bytes = std::size_t{60} << 10;
   MpiOptions mpi;
 };
