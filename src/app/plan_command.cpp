@@ -29,7 +29,7 @@ namespace {
 struct PlanRequest {
   Arguments words;
   std::optional<int> ranks, nodes, ranks_per_node;
-  std::optional<double> memory_gib;
+  std::optional<double> memory_gib, network;
   std::string target, gpus, calibration;
   std::string fill, like = "llama", out;
   BenchFiles files;
@@ -66,6 +66,7 @@ std::shared_ptr<const Calibration> calibration_of(const PlanRequest& request,
   auto calibration = std::make_shared<Calibration>(request.calibration == "assumed"
                                                        ? assumed_calibration(wanted.target)
                                                        : read_calibration(request.calibration));
+  if (request.network) scale_network(*calibration, *request.network);
   require_use(*calibration, wanted.target, wanted.deck, wanted.ranks, wanted.ranks_per_node);
   return calibration;
 }
@@ -298,9 +299,13 @@ int plan_command(const Arguments& arguments) {
   app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
   app.add_option("--target", request.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
-  app.add_option("--calibration", request.calibration,
-                 "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
-                 "speed; assumed: by what the makers say of the --target");
+  const CommandOption calibration = app.add_option(
+      "--calibration", request.calibration,
+      "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
+      "speed; assumed: by what the makers say of the --target");
+  app.add_option("--network", request.network,
+                 "as if links between nodes were so many times as fast as calibrated: 0.5")
+      .needs(calibration);
   const CommandOption fill = app.add_option(
       "--fill", request.fill,
       "LOW:HIGH, instead of a deck: the largest model that fills such a share of every rank's "

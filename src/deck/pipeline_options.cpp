@@ -1,6 +1,7 @@
 #include "choir/deck/pipeline_options.hpp"
 
 #include <algorithm>
+#include <mutex>
 
 #include "choir/models/family.hpp"
 #include "choir/parallel/pipeline/layer_partition.hpp"
@@ -32,13 +33,22 @@ int stage_of_unit(const ModelConfig& model, const PipelineOptions& options, int 
   return stage;
 }
 
-Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,
-                           DeviceKind device) {
+std::shared_ptr<const Schedule> training_schedule(const PipelineOptions& options, int stages,
+                                                  int micro_batches, DeviceKind device) {
+  static std::mutex mutex;
+  static std::shared_ptr<const Schedule> last;
   const bool alone = stages == 1 && options.virtual_stages == 1;
-  return make_schedule(
-      alone ? ScheduleKind::one_f_one_b : options.schedule,
-      {.stages = stages, .micro_batches = micro_batches, .chunks = options.virtual_stages},
-      exchange_for(device));
+  const ScheduleKind kind = alone ? ScheduleKind::one_f_one_b : options.schedule;
+  const PipelineShape shape{
+      .stages = stages, .micro_batches = micro_batches, .chunks = options.virtual_stages};
+  const Exchange exchange = exchange_for(device);
+  const std::lock_guard lock(mutex);
+  if (!last || last->kind != kind || last->exchange != exchange || last->shape != shape) {
+    const auto made = std::make_shared<const Schedule>(make_schedule(kind, shape, exchange));
+    validate(*made);
+    last = made;
+  }
+  return last;
 }
 
 }  // namespace choir

@@ -82,6 +82,7 @@ struct CommTraffic {
   std::int64_t calls = 0;
   double bytes = 0;
   double seconds = 0;  ///< inside blocking calls and wait(): exposed time
+  bool operator==(const CommTraffic&) const = default;
 };
 
 /// A communicator is for host memory or, if it is staged or nccl, for memory of the one device it

@@ -20,8 +20,10 @@ struct MemoryPlan {
     std::size_t bytes = 0;
     bool shared = false;  ///< lives in a node-shared window rather than private memory
     MemoryPlace place = MemoryPlace::device;
+    bool operator==(const Entry&) const = default;
   };
   std::vector<Entry> entries;
+  bool operator==(const MemoryPlan&) const = default;
 
   void add(std::string name, std::size_t bytes, bool shared = false,
            MemoryPlace place = MemoryPlace::device);

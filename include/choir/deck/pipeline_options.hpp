@@ -1,6 +1,8 @@
 #pragma once
 // How the layers of a model are dealt out to the stages of a pipeline, and in which order those
 // work. Pure and local.
+#include <memory>
+
 #include "choir/device/device.hpp"
 #include "choir/models/model_config.hpp"
 #include "choir/models/units.hpp"
@@ -24,8 +26,9 @@ ModelCut cut_of(const ModelConfig& model, const PipelineOptions& options, int st
 int stage_of_unit(const ModelConfig& model, const PipelineOptions& options, int stages, int unit);
 
 /// What the stages do in a training step of `micro_batches`; on one stage every micro-batch goes
-/// forward and at once backward.
-Schedule training_schedule(const PipelineOptions& options, int stages, int micro_batches,
-                           DeviceKind device);
+/// forward and at once backward. Has passed validate(). The last one is kept: plans ask for that of
+/// one pipeline once for each of its ranks.
+std::shared_ptr<const Schedule> training_schedule(const PipelineOptions& options, int stages,
+                                                  int micro_batches, DeviceKind device);
 
 }  // namespace choir

@@ -38,6 +38,7 @@ struct CallGroup {
   std::string axis;  ///< "tp"
   int ranks = 1;
   int nodes = 1;  ///< that they are on, equally many on each
+  bool operator==(const CallGroup&) const = default;
 };
 
 /// A call of all ranks of a group; of several messages that are posted together the longer way.
@@ -76,12 +77,14 @@ struct PlaceWork {
   std::map<AttentionWork, std::int64_t> attention;
   std::map<CallWork, std::int64_t> calls;
   double other_flops = 0, other_bytes = 0;  ///< of all other ops
+  bool operator==(const PlaceWork&) const = default;
 };
 
 struct WorkRecord {
   std::vector<CallGroup> groups;
   std::map<WorkPlace, PlaceWork> places;
   bool empty() const { return places.empty(); }
+  bool operator==(const WorkRecord&) const = default;
 };
 
 class WorkJournal {

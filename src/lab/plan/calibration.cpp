@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "choir/core/crc32c.hpp"
 #include "choir/core/json.hpp"
@@ -239,6 +241,27 @@ Calibration calibration_of_json(std::string_view text, const std::string& source
 
 Calibration read_calibration(const std::string& path) {
   return calibration_of_json(read_deck_text(path), path);
+}
+
+void scale_network(Calibration& c, double speed) {
+  if (!(speed > 0) || !std::isfinite(speed))
+    throw DeckError(fmt::format("--network {} is not above 0", speed),
+                    "--network 0.5 is for links that are half as fast as those calibrated");
+  std::map<std::tuple<CallKind, bool, int>, double> least;
+  for (const CallTime& call : c.calls) {
+    if (!call.across) continue;
+    double& known =
+        least.try_emplace({call.kind, call.window, call.ranks}, call.seconds).first->second;
+    known = std::min(known, call.seconds);
+  }
+  if (least.empty())
+    throw DeckError("--network: the calibration has no times of messages between nodes",
+                    "calibrate with ranks on two nodes");
+  for (CallTime& call : c.calls) {
+    if (!call.across) continue;
+    const double latency = least.at({call.kind, call.window, call.ranks});
+    call.seconds = latency + (call.seconds - latency) / speed;
+  }
 }
 
 void require_use(const Calibration& c, const PlanTarget& target, const Deck& deck, int ranks,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <optional>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/text.hpp"
@@ -30,17 +31,25 @@ std::vector<int> places(int size, Detail detail) {
   return all;
 }
 
-std::vector<int> representatives(const Layout& layout, Detail detail) {
-  std::vector<int> ranks;
-  for (const int stage : places(layout.size(Axis::pipeline), detail))
-    for (const int context : places(layout.size(Axis::context), detail))
-      for (const int tensor : places(layout.size(Axis::tensor), detail)) {
-        Coordinates at;
-        at[Axis::tensor] = tensor, at[Axis::context] = context, at[Axis::pipeline] = stage;
-        ranks.push_back(layout.rank(at));
-      }
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
+bool alike(const RolePlan& a, const RolePlan& b) {
+  return a.plan == b.plan && a.work == b.work;
+}
+
+/// Plans the tensor ranks of one stage and context rank by `plan_of(tensor)`. Shares of weights and
+/// of the vocabulary only get smaller from rank to rank, and the first rank may have more to do:
+/// where the second and the last do the same, so do those between.
+template <class PlanOf>
+void add_tensor_ranks(std::vector<RolePlan>& roles, int size, Detail detail,
+                      const PlanOf& plan_of) {
+  std::optional<RolePlan> all_but_first;
+  if (detail == Detail::exact && size > 3) {
+    RolePlan second = plan_of(1);
+    if (alike(second, plan_of(size - 1))) all_but_first = std::move(second);
+  }
+  for (const int tensor : places(size, detail)) {
+    roles.push_back(all_but_first && tensor > 0 ? *all_but_first : plan_of(tensor));
+    roles.back().at[Axis::tensor] = tensor;
+  }
 }
 
 /// Memory does not grow with the micro-batches of a step once the pipeline is full.
@@ -146,12 +155,22 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   const std::string& async = plan.deck.checkpoint.async;
   const bool saves = plan.deck.checkpoint.on_the_way() &&
                      (detail == Detail::exact ? async != "false" : async == "true");
-  for (const int rank : representatives(plan.layout, detail)) {
-    RolePlan& role =
-        plan.roles.emplace_back(RolePlan{.rank = rank, .at = plan.layout.coordinates(rank)});
-    role.plan = plan_step(options, plan.layout, rank, plan.ranks_per_node, samples, &device, saves,
-                          request.calibration ? &role.work : nullptr);
-  }
+  const auto role_of = [&](Coordinates at) {
+    RolePlan role{.rank = plan.layout.rank(at), .at = at};
+    role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,
+                          saves, request.calibration ? &role.work : nullptr);
+    return role;
+  };
+  for (const int stage : places(plan.layout.size(Axis::pipeline), detail))
+    for (const int context : places(plan.layout.size(Axis::context), detail))
+      add_tensor_ranks(plan.roles, plan.layout.size(Axis::tensor), detail, [&](int tensor) {
+        Coordinates at;
+        at[Axis::tensor] = tensor, at[Axis::context] = context, at[Axis::pipeline] = stage;
+        return role_of(at);
+      });
+  for (RolePlan& role : plan.roles) role.rank = plan.layout.rank(role.at);
+  std::sort(plan.roles.begin(), plan.roles.end(),
+            [](const RolePlan& a, const RolePlan& b) { return a.rank < b.rank; });
   if (saves) add_snapshots(plan);
   plan.bubble = bubble_fraction(plan.deck, plan.batch.accum, flops_of_stages(plan));
   if (request.calibration) add_time(plan, *request.calibration, options);

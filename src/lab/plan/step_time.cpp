@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
@@ -61,13 +62,13 @@ class Predictor {
   }
 
   StepTime run() {
-    const PipelineShape& shape = schedule_.shape;
+    const PipelineShape& shape = schedule_->shape;
     PipelineCosts costs = uniform_costs(shape, {});
     for (int v = 0; v < shape.virtual_stages(); ++v)
       costs.chunks[static_cast<std::size_t>(v)] = chunk_cost(v % shape.stages, v / shape.stages);
-    const Simulation free = simulate(schedule_, costs);
+    const Simulation free = simulate(*schedule_, costs);
     add_links(costs);
-    const Simulation sent = simulate(schedule_, costs);
+    const Simulation sent = simulate(*schedule_, costs);
     std::size_t last = 0, busiest = 0;
     std::vector<double> ends;
     for (std::size_t s = 0; s < sent.intervals.size(); ++s) {
@@ -164,7 +165,7 @@ class Predictor {
   /// By how much the last micro-batch takes longer than the others: it completes the gradients.
   double remainder(int stage) const {
     double more = 0;
-    for (int chunk = 0; chunk < schedule_.shape.chunks; ++chunk)
+    for (int chunk = 0; chunk < schedule_->shape.chunks; ++chunk)
       for (const WorkPart part : kParts)
         more +=
             worst(stage, {part, chunk, true}).total() - worst(stage, {part, chunk, false}).total();
@@ -205,8 +206,8 @@ class Predictor {
   }
 
   void fill_stage(int stage) {
-    const double others = schedule_.shape.micro_batches - 1;
-    for (int chunk = 0; chunk < schedule_.shape.chunks; ++chunk)
+    const double others = schedule_->shape.micro_batches - 1;
+    for (int chunk = 0; chunk < schedule_->shape.chunks; ++chunk)
       for (const WorkPart part : kParts) {
         const Visit usual = worst(stage, {part, chunk, false}),
                     last = worst(stage, {part, chunk, true});
@@ -268,7 +269,7 @@ class Predictor {
   MachineRates rates_;
   const StreamTimes& streams_;
   double waiting_;
-  Schedule schedule_;
+  std::shared_ptr<const Schedule> schedule_;
   std::vector<std::map<WorkPlace, Visit>> visits_;  // of each role
   StepTime time_;
 };

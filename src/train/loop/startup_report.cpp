@@ -308,20 +308,20 @@ std::string memory_report(const StepPlan& plan, Communicator& world) {
 std::string pipeline_report(const EngineOptions& options, int stages) {
   if (stages == 1) return {};
   const auto layers = static_cast<int>(options.model.n_layer());
-  const Schedule schedule = training_schedule(
-      options.pipeline, stages, static_cast<int>(options.micro_batches), DeviceKind::cpu);
+  const auto schedule = training_schedule(options.pipeline, stages,
+                                          static_cast<int>(options.micro_batches), DeviceKind::cpu);
   const ModelFamily& family = options.model.family();
   const UnitCosts costs = family.unit_costs(options.model);
   const std::string_view input = family.words().input_layer;
-  PipelineCosts times = uniform_costs(schedule.shape, {});
+  PipelineCosts times = uniform_costs(schedule->shape, {});
   std::string text;
   for (int stage = 0; stage < stages; ++stage) {
     std::string pieces;
     const ModelCut cut = cut_of(options.model, options.pipeline, stages, stage, false);
-    for (int chunk = 0; chunk < schedule.shape.chunks; ++chunk) {
+    for (int chunk = 0; chunk < schedule->shape.chunks; ++chunk) {
       const UnitRange& piece = cut.pieces[static_cast<std::size_t>(chunk)];
       pieces += (chunk == 0 ? "" : " | ") + units_of(piece, layers, input);
-      times.chunks[static_cast<std::size_t>(schedule.shape.virtual_stage(stage, chunk))] =
+      times.chunks[static_cast<std::size_t>(schedule->shape.virtual_stage(stage, chunk))] =
           chunk_cost(flops_of(piece, costs), options.model.recompute());
     }
     text += fmt::format("\n  stage {:<3} {}", stage, pieces);
@@ -329,8 +329,8 @@ std::string pipeline_report(const EngineOptions& options, int stages) {
   return fmt::format(
       "pipeline: {} over {} stages, {} micro-batches; by FLOPs {:.1f} % of the time "
       "is bubble{}",
-      name_of(schedule.kind), stages, options.micro_batches,
-      100 * simulate(schedule, times).bubble_fraction(), text);
+      name_of(schedule->kind), stages, options.micro_batches,
+      100 * simulate(*schedule, times).bubble_fraction(), text);
 }
 
 std::string start_record(const StartFacts& facts, Mesh& mesh, const StepPlan& plan) {

@@ -46,7 +46,8 @@ bool same_shapes(const EngineOptions& options, Mesh& mesh) {
   return fixed_shape(options) || mesh.along(Axis::data).size() == 1;
 }
 
-Schedule schedule_for(const EngineOptions& options, Mesh& mesh, const Device& device) {
+std::shared_ptr<const Schedule> schedule_for(const EngineOptions& options, Mesh& mesh,
+                                             const Device& device) {
   return training_schedule(options.pipeline, mesh.layout().size(Axis::pipeline),
                            static_cast<int>(options.micro_batches), device.plans_for());
 }
@@ -121,10 +122,10 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       instance_(options, device, mesh, arena_bytes),
       schedule_(schedule_for(options, mesh, device)),
       staged_(!device.host_visible()),
-      keeps_(staged_ || schedule_.shape.virtual_stages() > 1 ||
+      keeps_(staged_ || schedule_->shape.virtual_stages() > 1 ||
              shares_batches(options, instance_.batch_ranks(Mode::train))),
       mixes_(!fixed_shape(options) && options.shapes.size() > 1 &&
-             schedule_.shape.virtual_stages() > 1),
+             schedule_->shape.virtual_stages() > 1),
       graphs_(options.cuda_graph && same_shapes(options, mesh) && device.records_graphs() &&
               recordable(mesh) && options.offload.place != MemoryPlace::file),
       lag_(options.lag >= 0 ? options.lag
@@ -148,11 +149,12 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
       instance_, *gradients_,
       TrainingWork::Options{
           .micro_batches = options.micro_batches,
-          .passes = promised_live(schedule_.kind, schedule_.shape, stages.rank())});
+          .passes = promised_live(schedule_->kind, schedule_->shape, stages.rank())});
   executor_ = std::make_unique<PipelineExecutor>(
-      schedule_, stages,
+      *schedule_, stages,
       PipelineExecutor::Options{.watchdog = options.watchdog,
-                                .clock = options.time_actions ? &device : nullptr});
+                                .clock = options.time_actions ? &device : nullptr,
+                                .validated = true});
   norm_ = std::make_unique<TrainedNorm>(
       storage, device, TrainedNorm::Options{.places = lag_ + 1, .exact = options.reproducible});
   if (optimizer.rule == UpdateRule::lars)
@@ -178,7 +180,7 @@ Engine::Engine(const EngineOptions& options, Device& device, Mesh& mesh, std::si
 // A step has the reductions, the update, the gathers, the rest; and two phases a computation.
 StepSlot::Options Engine::slot_options() const {
   const ActionList& actions =
-      schedule_.actions[static_cast<std::size_t>(instance_.stages().rank())];
+      schedule_->actions[static_cast<std::size_t>(instance_.stages().rank())];
   const BatchRanks ranks = instance_.batch_ranks(Mode::train);
   StepSlot::Options slot{.micro_batches = options_.micro_batches,
                          .marks = staged_ ? 2 * actions.size() + 5 : 0,
@@ -434,9 +436,10 @@ std::string Engine::graph_use() const {
     return fmt::format("a step is recorded after {} steps and then replayed as a whole",
                        kStepsBeforeGraph);
   if (graphs_)
-    return fmt::format("a step whose shapes were met before is recorded and then replayed as a "
-                       "whole, {} of them at most",
-                       kGraphs);
+    return fmt::format(
+        "a step whose shapes were met before is recorded and then replayed as a "
+        "whole, {} of them at most",
+        kGraphs);
   if (!options_.cuda_graph) return "off";
   if (!same_shapes(options_, *mesh_))
     return "not used: data-parallel ranks have micro-batches of different shapes";

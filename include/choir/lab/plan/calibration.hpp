@@ -96,6 +96,11 @@ Calibration read_calibration(const std::string& path);
 /// a GPU between nodes. DeckError for a target that is no card of the table.
 Calibration assumed_calibration(const PlanTarget& target);
 
+/// As if the links between nodes were `speed` times as fast: what calls between nodes take beyond
+/// the time of the smallest of their kind is divided by it. DeckError unless `speed` is above 0,
+/// and where there are no calls between nodes.
+void scale_network(Calibration& calibration, double speed);
+
 /// DeckError where predictions for this deck on this target cannot be made from it: another kind of
 /// device, a precision that was not measured, links between ranks that were not.
 void require_use(const Calibration& calibration, const PlanTarget& target, const Deck& deck,

@@ -67,7 +67,7 @@ struct LayoutPlan {
 };
 
 enum class Detail {
-  exact,    ///< every role, every micro-batch
+  exact,    ///< every role, every micro-batch; of tensor ranks that must be alike, one
   outline,  ///< some roles, and no more micro-batches than a pipeline keeps in flight: memory but
             ///< for a few bytes a micro-batch, and the bubble; FLOPs and traffic are too small
 };

@@ -60,6 +60,7 @@ class PipelineExecutor {
   struct Options {
     Watchdog* watchdog = nullptr;  ///< is told what the stage does and waits for
     Device* clock = nullptr;       ///< takes the times of actions on its main stream; null: none
+    bool validated = false;        ///< the schedule has passed validate()
   };
   /// For the stage comm.rank() of as many stages as the communicator has ranks. All three are
   /// borrowed; with one stage the communicator is not used. Throws Error for a schedule that

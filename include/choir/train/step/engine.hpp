@@ -112,14 +112,14 @@ class Engine {
 
   /// Time spent per action in the last finished step; needs time_actions.
   std::span<const ActionTime> action_times() { return executor_->times(); }
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return *schedule_; }
   /// Micro-batches of different shapes are in flight together.
   bool mixes_shapes() const { return mixes_; }
 
   /// Local. Inside step() on a stage of a pipeline: "step 12: stage 1 of 4, forward of micro-batch
   /// 3, chunk 0"; otherwise empty.
   std::string_view doing() const {
-    return schedule_.shape.stages > 1 ? executor_->doing() : std::string_view();
+    return schedule_->shape.stages > 1 ? executor_->doing() : std::string_view();
   }
 
   /// Everything allocated so far, activations at their peak.
@@ -154,7 +154,7 @@ class Engine {
   EngineOptions options_;
   Mesh* mesh_;
   ModelInstance instance_;
-  Schedule schedule_;
+  std::shared_ptr<const Schedule> schedule_;
   bool staged_;  // batches are copied to the device, which keeps its own time
   bool keeps_;   // batches are kept for the whole step
   bool mixes_;   // micro-batches of different shapes are in flight together
@@ -172,7 +172,7 @@ class Engine {
   std::unique_ptr<SideStream> copies_;
   std::vector<std::unique_ptr<StepSlot>> slots_;  // lag + 1
   std::vector<std::unique_ptr<Event>> done_;      // lag + 2: one step back is still known
-  std::set<std::vector<std::int64_t>> met_;  // shapes of steps, where they differ
+  std::set<std::vector<std::int64_t>> met_;       // shapes of steps, where they differ
   std::vector<PhaseSpan> spans_;
   std::int64_t queued_ = 0, finished_ = 0;
   UpdateState state_;

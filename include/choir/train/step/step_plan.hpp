@@ -25,6 +25,7 @@ struct StepPlan {
   double hfu_over_mfu() const {
     return repeated_flops > 0 ? flops / (flops - repeated_flops) : 1.0;
   }
+  bool operator==(const StepPlan&) const = default;
 };
 
 /// Local. Whether the host memory of this node also has room for the snapshots of its ranks.

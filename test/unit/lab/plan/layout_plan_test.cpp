@@ -55,6 +55,9 @@ TEST(LayoutPlan, RolesStandForAllRanks) {
       expect_roles_stand_for_all(plan_case(decks, 64, 8, kPlenty, {tensor, order}));
   expect_roles_stand_for_all(
       plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=8", "parallel.sequence=true"}));
+  // Where tensor ranks share the vocabulary evenly the inner ones are not planned one by one.
+  for (const char* vocabulary : {"model.vocab_size=64", "model.vocab_size=71"})
+    expect_roles_stand_for_all(plan_case(decks, 16, 8, kPlenty, {"parallel.tensor=8", vocabulary}));
   PlanCase card = plan_case(decks, 64, 8, kPlenty, {"parallel.tensor=4"});
   card.target.kind = DeviceKind::cuda;
   expect_roles_stand_for_all(card);

@@ -300,6 +300,21 @@ TEST(Calibration, IsUsedForWhatWasMeasured) {
   EXPECT_TRUE(assumed_calibration(find_target("h200", request.deck)).assumed);
 }
 
+TEST(Calibration, OfAnotherNetwork) {
+  Calibration scaled = *plain_machine(4e9, 1e8);
+  scale_network(scaled, 0.25);
+  const auto slower = plain_machine(4e9, 0.25e8);
+  ASSERT_EQ(scaled.calls.size(), slower->calls.size());
+  // The smallest call, of one byte, stands for the latency.
+  const double one_byte = 1 / 0.25e8;
+  for (std::size_t i = 0; i < scaled.calls.size(); ++i)
+    EXPECT_NEAR(scaled.calls[i].seconds, slower->calls[i].seconds, one_byte) << i;
+  EXPECT_THROW(scale_network(scaled, 0), DeckError);
+  EXPECT_THROW(scale_network(scaled, std::nan("")), DeckError);
+  std::erase_if(scaled.calls, [](const CallTime& call) { return call.across; });
+  EXPECT_THROW(scale_network(scaled, 2), DeckError);
+}
+
 // Phases that were made from known times give these times back; one that is noisy does not hide
 // the others.
 TEST(Calibrate, FitsTheTimesOfStreams) {
