@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_api.hpp"
+#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/data/read_ahead.hpp"
@@ -66,12 +66,6 @@ SpeechCorpusOptions training_options(const SpeechDataConfig& config) {
   options.bad_cap = config.bad_cap;
   options.verify_bytes = config.verify_bytes;
   return options;
-}
-
-bool may_use_threads() {
-  int level = MPI_THREAD_SINGLE;
-  MPI_Query_thread(&level);
-  return level == MPI_THREAD_MULTIPLE;
 }
 
 }  // namespace
@@ -247,7 +241,7 @@ void SpeechDataset::start_training(const SpeechOrder& order) {
   auto slots = std::make_unique<TrainingSlots>(s.comm, *s.corpus, *s.sampler, s.config, order,
                                                s.shapes, s.damage);
   s.slots = slots.get();
-  const bool ahead = s.config.slots > 1 && may_use_threads();
+  const bool ahead = s.config.slots > 1 && mpi_serves_threads();
   s.ahead = std::make_unique<ReadAhead>(std::move(slots), ahead, s.config.slots);
 }
 

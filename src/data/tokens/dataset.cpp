@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_api.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/crc32c.hpp"
 #include "choir/core/error.hpp"
@@ -56,13 +55,6 @@ namespace {
 
 constexpr std::int64_t kSyntheticEvalBatches = 8;
 
-bool may_use_threads(const DataConfig& config) {
-  if (config.synthetic) return true;
-  int level = MPI_THREAD_SINGLE;
-  MPI_Query_thread(&level);
-  return level == MPI_THREAD_MULTIPLE;
-}
-
 /// Sums stretches all over the stream: enough to tell texts apart without reading them.
 std::uint32_t sampled_crc(const TokenStream& tokens) {
   constexpr std::int64_t kStretches = 32, kLength = 128;
@@ -112,10 +104,10 @@ void Dataset::State::open_files() {
   });
   together(comm, [&] {
     const bool blends = !config.blend.empty();
-    const std::vector<std::string> names =
-        !config.blend_names.empty() ? config.blend_names
-        : blends                    ? config.blend
-                                    : std::vector<std::string>{config.train.front()};
+    const std::vector<std::string> names = !config.blend_names.empty() ? config.blend_names
+                                           : blends
+                                               ? config.blend
+                                               : std::vector<std::string>{config.train.front()};
     blend.emplace(blends ? config.pools(files.lengths) : std::vector<TokenPool>{{{0}, 1}}, names,
                   files.lengths, config.block_size, config.seed);
   });
@@ -283,7 +275,8 @@ void Dataset::start_training(const MicroBatchOrder& order) {
     }
     source = s.shared("data.train", std::move(source), order);
   }
-  const bool ahead = s.config.slots > 1 && may_use_threads(s.config);
+  const bool ahead =
+      s.config.slots > 1 && (s.config.synthetic || may_read_in_thread(s.config.reader.kind));
   s.prefetcher = std::make_unique<Prefetcher>(std::move(source), ahead, s.config.slots);
 }
 

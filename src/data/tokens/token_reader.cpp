@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/error.hpp"
 #include "src/data/tokens/readers.hpp"
 
@@ -122,6 +123,13 @@ ReaderKind reader_kind_of(std::string_view name) {
        {ReaderKind::own, ReaderKind::collective, ReaderKind::scatter, ReaderKind::node})
     if (name == name_of(kind)) return kind;
   throw DeckError(fmt::format("unknown reader '{}'", name), "own, collective, scatter or node");
+}
+
+bool may_read_in_thread([[maybe_unused]] ReaderKind kind) {
+#if defined(MPICH_VERSION)
+  if (kind == ReaderKind::collective) return false;
+#endif
+  return mpi_serves_threads();
 }
 
 std::string_view name_of(ReaderKind kind) {

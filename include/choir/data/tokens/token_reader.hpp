@@ -25,6 +25,12 @@ enum class ReaderKind {
 ReaderKind reader_kind_of(std::string_view name);
 std::string_view name_of(ReaderKind kind);
 
+/// Local. Whether a reader of this kind may be read by a thread while others use files: MPI must
+/// serve several threads, and for collective reads its ROMIO, too. That of MPICH, and of those made
+/// of it, holds one lock of the process through a collective call: ranks whose threads come to it
+/// in another order would wait for each other.
+bool may_read_in_thread(ReaderKind kind);
+
 enum class Preload { none, host };
 /// Throws DeckError for a name that is neither "none" nor "host".
 Preload preload_of(std::string_view name);
