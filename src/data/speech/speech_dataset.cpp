@@ -3,7 +3,6 @@
 #include <optional>
 
 #include "choir/comm/agreement.hpp"
-#include "choir/comm/mpi/mpi_session.hpp"
 #include "choir/core/clock.hpp"
 #include "choir/core/error.hpp"
 #include "src/data/read_ahead.hpp"
@@ -241,7 +240,7 @@ void SpeechDataset::start_training(const SpeechOrder& order) {
   auto slots = std::make_unique<TrainingSlots>(s.comm, *s.corpus, *s.sampler, s.config, order,
                                                s.shapes, s.damage);
   s.slots = slots.get();
-  const bool ahead = s.config.slots > 1 && mpi_serves_threads();
+  const bool ahead = s.config.slots > 1 && may_read_in_thread(s.config.reader.kind);
   s.ahead = std::make_unique<ReadAhead>(std::move(slots), ahead, s.config.slots);
 }
 
