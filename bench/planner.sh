@@ -21,7 +21,7 @@ fi
 # shellcheck source=test/run/lib/common.sh
 . "$here/test/run/lib/common.sh" "$build"
 unset OMP_NUM_THREADS
-limit=100
+limit=400
 ln -s "$root/data" data
 trap 'cd / && rm -rf "$work"' EXIT
 if [ -n "$link" ]; then
