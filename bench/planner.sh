@@ -23,11 +23,9 @@ fi
 unset OMP_NUM_THREADS
 limit=400
 ln -s "$root/data" data
-trap 'cd / && rm -rf "$work"' EXIT
-if [ -n "$link" ]; then
-  trap 'nodes_down; cd / && rm -rf "$work"' EXIT
-  [ -z "$nodes_why" ] || { echo "INVALID: $nodes_why"; exit 1; }
-fi
+trap '[ -z "$link" ] || nodes_down; cd / && rm -rf "$work"' EXIT
+invalid() { echo "INVALID: $1" >&2; exit 1; }
+[ -z "${nodes_why:-}" ] || invalid "$nodes_why"
 
 models=("" "model.n_embd=256 model.block_size=128" "model.n_embd=192 model.n_layer=6 model.block_size=96")
 data="parallel.data=2 train.micro_batch_size=6" alone="parallel.data=1"
@@ -41,10 +39,10 @@ choir_of() {  # choir_of RANKS ARGUMENT...
   shift
   export OMP_NUM_THREADS=$((2 / ranks))
   if [ -n "$link" ]; then on_nodes node0:1,node1:1 "$@"; else run "$ranks" "$@"; fi
-  [ "$code" = 0 ] || { show_output; echo "INVALID: exit code $code"; exit 1; }
+  [ "$code" = 0 ] || { show_output >&2; invalid "exit code $code"; }
 }
 seconds() { sed -nE "s/.*\"$1\": ?([0-9.e+-]+).*/\1/p" "$2" | head -n 1; }
-rate() { [ -z "$link" ] || nodes_up 2 "$1" || { echo "INVALID: no hosts"; exit 1; }; }
+rate() { [ -z "$link" ] || nodes_up 2 "$1" || invalid "no hosts"; }
 
 network=() counts=(1 2)
 [ -z "$link" ] || { network=(--gpus-per-node 1 --network "$link"); counts=(2); }

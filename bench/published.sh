@@ -21,9 +21,11 @@ planned() {
     sed -nE 's/.*"step_seconds": ?([0-9.e+-]+).*/\1/p' | head -n 1
 }
 row() {  # row NAME MEASURED CARD[/KIND] GPUS MODEL KEY...
-  local name=$1 measured=$2
+  local name=$1 measured=$2 seconds
   shift 2
-  echo "$1;$2;$name;$measured;$(planned "$@")" | tee -a "$rows" >&2
+  seconds=$(planned "$@")
+  [ -n "$seconds" ] || { echo "INVALID: no plan of $name" >&2; exit 1; }
+  echo "$1;$2;$name;$measured;$seconds" | tee -a "$rows" >&2
 }
 
 # gpt LAYERS HEADS WIDTH: GPT-3's shapes as both papers have them; heads of 160 are counted as more heads of 128, the widest

@@ -299,7 +299,7 @@ int plan_command(const Arguments& arguments) {
   app.add_option("--memory", request.memory_gib, "GiB that one rank may use");
   app.add_option("--target", request.target,
                  "a100, a100-40, h100, h200, cpu; here: what this machine has (the default)");
-  const CommandOption calibration = app.add_option(
+  CommandOption calibration = app.add_option(
       "--calibration", request.calibration,
       "what choir calibrate wrote: steps are predicted, and layouts ordered by their "
       "speed; assumed: by what the makers say of the --target");
@@ -310,6 +310,7 @@ int plan_command(const Arguments& arguments) {
       "--fill", request.fill,
       "LOW:HIGH, instead of a deck: the largest model that fills such a share of every rank's "
       "memory, and its deck");
+  calibration.excludes(fill);
   app.add_option("--like", request.like, "what that model is like: " + join(model_likes(), ", "))
       .needs(fill)
       .shows_default();

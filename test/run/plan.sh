@@ -65,6 +65,21 @@ expect "memory below the smallest plan" 2 "nothing fits: "
 run 0 plan "${large[@]}" --ranks 53 --gpus-per-node 53 --target h200 parallel.context_mode=ulysses
 expect "ranks that divide nothing" 2 "as written, the deck does not run on 53 ranks: " "no layout of 53 ranks is legal"
 
+# How long a step takes by the makers' figures, and where links between nodes are slower.
+timed=(plan gpt2 --nodes 2 --gpus 2 --target h100 parallel.data=4)
+run 0 "${timed[@]}" --calibration assumed --json fast.json
+expect "the time of a step" 0 "predicted step: "
+run 0 "${timed[@]}" --calibration assumed --network 0.1 --json slow.json
+expect "... with links a tenth as fast" 0 "predicted step: "
+seconds() { sed -nE 's/.*"step_seconds": ?([0-9.e+-]+).*/\1/p' "$1" | head -n 1; }
+check "... is longer" awk "BEGIN {exit !($(seconds slow.json) > 1.1 * $(seconds fast.json))}"
+run 0 "${timed[@]}" --calibration assumed --network 0
+expect "links that carry nothing" 2 "--network 0 is not above 0"
+run 0 "${timed[@]}" --network 0.1
+expect "slower than what?" 2 "--calibration"
+run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --calibration assumed
+expect "--fill predicts no times" 2 "--calibration"
+
 # The largest model for a share of the memory, and its deck.
 run 0 plan --fill 0.85:0.90 --nodes 2 --gpus H100-80GB --out filled.json
 expect "a model that fills two nodes" 0 "the largest llama-like model that fills 85 to 90 % of 16 ranks (2 nodes of 8, H100 80 GB)" \

@@ -35,20 +35,26 @@ bool alike(const RolePlan& a, const RolePlan& b) {
   return a.plan == b.plan && a.work == b.work;
 }
 
-/// Plans the tensor ranks of one stage and context rank by `plan_of(tensor)`. Shares of weights and
-/// of the vocabulary only get smaller from rank to rank, and the first rank may have more to do:
-/// where the second and the last do the same, so do those between.
+/// Plans the tensor ranks of the stage and context rank `at` by `plan_of(coordinates)`. Shares of
+/// weights and of the vocabulary only get smaller from rank to rank, and the first rank may have
+/// more to do: where the second and the last do the same, so do those between.
 template <class PlanOf>
-void add_tensor_ranks(std::vector<RolePlan>& roles, int size, Detail detail,
-                      const PlanOf& plan_of) {
+void add_tensor_ranks(std::vector<RolePlan>& roles, const Layout& layout, Coordinates at,
+                      Detail detail, const PlanOf& plan_of) {
+  const int size = layout.size(Axis::tensor);
+  const auto plan_tensor = [&](int tensor) {
+    at[Axis::tensor] = tensor;
+    return plan_of(at);
+  };
   std::optional<RolePlan> all_but_first;
   if (detail == Detail::exact && size > 3) {
-    RolePlan second = plan_of(1);
-    if (alike(second, plan_of(size - 1))) all_but_first = std::move(second);
+    RolePlan second = plan_tensor(1);
+    if (alike(second, plan_tensor(size - 1))) all_but_first = std::move(second);
   }
   for (const int tensor : places(size, detail)) {
-    roles.push_back(all_but_first && tensor > 0 ? *all_but_first : plan_of(tensor));
+    roles.push_back(all_but_first && tensor > 0 ? *all_but_first : plan_tensor(tensor));
     roles.back().at[Axis::tensor] = tensor;
+    roles.back().rank = layout.rank(roles.back().at);
   }
 }
 
@@ -155,20 +161,18 @@ LayoutPlan plan_layout(const PlanCase& request, Detail detail) {
   const std::string& async = plan.deck.checkpoint.async;
   const bool saves = plan.deck.checkpoint.on_the_way() &&
                      (detail == Detail::exact ? async != "false" : async == "true");
-  const auto role_of = [&](Coordinates at) {
+  const auto role_of = [&](const Coordinates& at) {
     RolePlan role{.rank = plan.layout.rank(at), .at = at};
     role.plan = plan_step(options, plan.layout, role.rank, plan.ranks_per_node, samples, &device,
                           saves, request.calibration ? &role.work : nullptr);
     return role;
   };
   for (const int stage : places(plan.layout.size(Axis::pipeline), detail))
-    for (const int context : places(plan.layout.size(Axis::context), detail))
-      add_tensor_ranks(plan.roles, plan.layout.size(Axis::tensor), detail, [&](int tensor) {
-        Coordinates at;
-        at[Axis::tensor] = tensor, at[Axis::context] = context, at[Axis::pipeline] = stage;
-        return role_of(at);
-      });
-  for (RolePlan& role : plan.roles) role.rank = plan.layout.rank(role.at);
+    for (const int context : places(plan.layout.size(Axis::context), detail)) {
+      Coordinates at;
+      at[Axis::context] = context, at[Axis::pipeline] = stage;
+      add_tensor_ranks(plan.roles, plan.layout, at, detail, role_of);
+    }
   std::sort(plan.roles.begin(), plan.roles.end(),
             [](const RolePlan& a, const RolePlan& b) { return a.rank < b.rank; });
   if (saves) add_snapshots(plan);
