@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <omp.h>
+#include <sys/mman.h>
 #include <dnnl.hpp>
 
 #include <array>
@@ -51,6 +52,17 @@ void check(dnnl_status_t status) {
   if (status == dnnl_out_of_memory) throw std::bad_alloc();
   throw Error(ExitCode::other,
               fmt::format("oneDNN matmul failed with status {}", static_cast<int>(status)));
+}
+
+/// oneDNN 2.6 does not ask whether memory for the code that it generates was refused, and writes
+/// through the null pointer. A primitive has up to some tens of kernels, each with a mapping of 256
+/// KiB of its own (measured: 11 kernels); most of that is never touched.
+void require_addresses_for_code() {
+  constexpr std::size_t kCode = 64 * 256 * 1024;
+  void* const code =
+      mmap(nullptr, kCode, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (code == MAP_FAILED) throw std::bad_alloc();
+  munmap(code, kCode);
 }
 
 struct Plan {
@@ -113,6 +125,7 @@ Plan Plans::make(const Key& key) {
     sum.append_sum(1.0f);
     attributes.set_post_ops(sum);
   }
+  require_addresses_for_code();
   Plan plan;
   try {
     const auto operation =

@@ -4,7 +4,9 @@
 # own on a switch, TCP between them at a limited rate, shared memory inside. Sourced before common.sh:
 #
 #   nodes_enclose "$0" "$@"           the script starts again where nothing outlives it; sets $nodes_why where it cannot be
-#   nodes_up 3 1gbit                  node0 .. node2, each of which sends at most so fast; node I was started I days earlier
+#   nodes_up 3 1gbit                  node0 .. node2, each of which sends at most so fast; node I was started I days earlier.
+#   nodes_up 3 125mbit 16kb           ... after a pause 16 KB at once (256kb, or 1 Gbit/s would not be reached both ways at once
+#                                     on two cores: 0.72 with 64kb). What is smaller crosses for nothing where it comes alone
 #   on_nodes node0:2,node1:1 ARGUMENT...   as `run`: a rank for each place, sets $code; out has what was said
 #   sent node1                        bytes that it has sent so far
 #   cut_link node1                    no messages of ranks get in or out any more; mpiexec hears its daemons
@@ -66,7 +68,7 @@ wire() {  # wire NODE INTERFACE ADDRESS: one end at the node, the other on the s
     at_node "$1" ip addr add "$3" dev "$2" &&
     at_node "$1" ip link set "$2" up
 }
-nodes_up() {  # nodes_up NODES [RATE]: of the network of MPI, net0; mpiexec and its daemons have one of their own, oob0
+nodes_up() {  # nodes_up NODES [RATE [BURST]]: of the network of MPI, net0; mpiexec and its daemons have one of their own, oob0
   local i name
   nodes_down
   hold_node switch 0
@@ -90,7 +92,7 @@ EOF
     name=node$i
     hold_node "$name" $((i * 86400)) && at_node "$name" ip link set lo up &&
       wire "$name" net0 "10.77.0.$((i + 1))/24" && wire "$name" oob0 "10.78.0.$((i + 1))/24" || return 1
-    [ -z "${2:-}" ] || at_node "$name" tc qdisc add dev net0 root tbf rate "$2" burst 256kb latency 50ms || return 1
+    [ -z "${2:-}" ] || at_node "$name" tc qdisc add dev net0 root tbf rate "$2" burst "${3:-256kb}" latency 50ms || return 1
   done
 }
 nodes_down() {

@@ -1,8 +1,13 @@
 // Products by every library path against plain loops in f64.
 #include "choir/ops/gemm.hpp"
 
+#include <omp.h>
+#include <sys/resource.h>
+
 #include <array>
+#include <cstdlib>
 #include <functional>
+#include <new>
 
 #include "choir/device/null_device.hpp"
 #include "kernels/gemm/gemm.hpp"
@@ -130,6 +135,40 @@ TEST(Gemm, OneDnnTakesEveryProductOfALinearLayer) {
   PlanCache plans;
   EXPECT_TRUE(gemm_onednn(plans, {32, 32, 32, true, false, true, DType::bf16, DType::f32, x.data(),
                                   x.data(), nullptr, c.data()}));
+}
+
+// Here and not in the library, which would write through a null pointer.
+TEST(Gemm, MemoryRefusedForGeneratedCodeIsReported) {
+  if (!onednn_version()) GTEST_SKIP() << "built without oneDNN";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses";
+#endif
+  const HostTensor x = HostTensor::normal(DType::f32, {64, 64}, 1);
+  HostTensor y(DType::f32, {64, 64});
+  const auto ever_new_products = [&] {
+    omp_set_num_threads(1);  // a child has no others
+    PlanCache plans;
+    const rlimit all{16 << 20, 16 << 20};
+    const auto multiply = [&](std::int64_t extent) {
+      gemm_onednn(plans, {.m = extent,
+                          .n = extent,
+                          .k = extent,
+                          .in = DType::f32,
+                          .out = DType::f32,
+                          .a = x.data(),
+                          .b = x.data(),
+                          .c = y.data()});
+    };
+    multiply(64);
+    setrlimit(RLIMIT_AS, &all);  // less than there is
+    try {
+      for (std::int64_t extent = 8; extent < 64; ++extent) multiply(extent);
+    } catch (const std::bad_alloc&) {
+      std::_Exit(7);
+    }
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(ever_new_products(), testing::ExitedWithCode(7), "");
 }
 
 // What a model multiplies when it generates, and its neighbours: one row more goes to a library.
